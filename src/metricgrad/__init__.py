@@ -1,0 +1,20 @@
+"""metricgrad: train on the metric you will be judged on."""
+
+from metricgrad import metrics, presets, surrogates
+from metricgrad.counts import Confusion, Counts, Mean, count
+from metricgrad.hybrid import HybridLoss
+from metricgrad.losses import MetricLoss
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Confusion",
+    "Counts",
+    "HybridLoss",
+    "Mean",
+    "MetricLoss",
+    "count",
+    "metrics",
+    "presets",
+    "surrogates",
+]

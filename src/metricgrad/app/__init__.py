@@ -1,0 +1,1 @@
+"""The command line's jobs; what they need comes with the ``app`` extra."""

@@ -1,0 +1,324 @@
+"""The kernel: from logits to the sums of a statistic and back, in chunks that stay in the cache.
+
+What the chunks buy: the memberships are never stored. A surrogate with a closed form leaves its derivative behind
+(one number per logit), which the backward pass turns into the gradient in place; any other surrogate is evaluated
+again, chunk by chunk. So the extra memory is that of the gradient, and the arithmetic runs from the cache.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+from torch import Tensor
+
+from metricgrad.counts import compute_dtype
+from metricgrad.steps import Surrogate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from metricgrad.layouts import Layout, State
+
+WHOLE, SMALL, LARGE = 1 << 19, 1 << 18, 1 << 20
+"""Elements worked on at a time: all of a batch up to WHOLE; of a larger one a quarter, between SMALL and LARGE.
+
+Small enough that buffers of that size stay in the cache and are little beside the logits, large enough that the fixed
+cost of waking torch's threads, some 10 µs a call, does not count.
+"""
+
+TINY = 1 << 15
+"""Up to so many elements the gradient is computed with the loss: it costs less than coming back for it."""
+
+_WIDE = (torch.float32, torch.float64)
+_scratch = threading.local()
+
+Kept = tuple[Tensor, list[Any]] | None
+"""What the forward pass leaves for the backward pass: one number per logit, and a note per chunk."""
+
+
+class Plan:
+    """What is summed: the surrogate, at which thresholds, in which layout.
+
+    ``leading``: whether the thresholds are a leading axis of the result; otherwise there is one, and no such axis.
+    ``rowwise``: whether memberships are those of whole rows (multi-class) instead of elements. ``names``: the
+    surrogate's fields that are tensors; their values are passed beside the logits, in this order. ``closed_form``,
+    ``closed_rows``: whether the surrogate has a kernel of its own, elementwise or for rows.
+    """
+
+    def __init__(
+        self, surrogate: Any, layout: Layout, thresholds: tuple[float, ...], leading: bool, rowwise: bool
+    ) -> None:
+        self.surrogate, self.layout, self.thresholds = surrogate, layout, thresholds
+        self.leading, self.rowwise = leading, rowwise
+        ours = isinstance(surrogate, Surrogate)
+        self.names = tuple(surrogate.tensors()) if ours else ()
+        self.closed_form = ours and not rowwise and surrogate.closed_form
+        self.closed_rows = ours and rowwise and surrogate.closed_rows
+
+    def with_tensors(self, tensors: tuple[Tensor, ...]) -> Any:
+        """Return the surrogate with its tensors replaced by the given ones."""
+        return replace(self.surrogate, **dict(zip(self.names, tensors, strict=True))) if tensors else self.surrogate
+
+    def members(self, surrogate: Any, z: Tensor, y: Tensor, mask: Tensor | None) -> list[Tensor]:
+        """Return the memberships, for each threshold."""
+        if not isinstance(surrogate, Surrogate):
+            return [surrogate(z)]
+        if self.rowwise:
+            return [surrogate.rows(z)]
+        if surrogate.takes_targets:
+            return [surrogate(z, y, mask)]  # type: ignore[arg-type, call-arg]
+        return [surrogate(z, threshold) for threshold in self.thresholds]
+
+    def plain(self, z: Tensor, y: Tensor, w: Tensor | None, mask: Tensor | None, tensors: tuple[Tensor, ...]) -> Any:
+        """Return the statistic by differentiable operations alone."""
+        members = self.members(self.with_tensors(tensors), _as(z, compute_dtype(z)), y, mask)
+        return self.layout.plain(torch.stack(members) if self.leading else members[0], y, w)
+
+
+def sums(
+    plan: Plan, z: Tensor, y: Tensor, w: Tensor | None, mask: Tensor | None, tensors: tuple[Tensor, ...], keep: bool
+) -> tuple[State, Kept]:
+    """Return the sums of the statistic and, if ``keep`` and there is a closed form, what ``pull`` needs.
+
+    That is one number per logit: its membership's derivative, or its softmax for memberships of rows.
+    """
+    if keep and z.numel() <= TINY and plan.closed_form and not plan.leading and y.dtype is z.dtype in _WIDE:
+        # The loop below, once, without its bookkeeping: here that is what costs.
+        surrogate, kept, buffer = plan.surrogate, torch.empty_like(z), torch.empty_like(z)
+        own, spare = (kept, buffer) if surrogate.keeps_member else (buffer, torch.empty_like(z))
+        affine = surrogate.fill(z, plan.thresholds[0], own, kept, spare)
+        return _moved(plan.layout.reduce(own, y, w, w, buffer), *affine), (kept, [])
+    dtype = compute_dtype(z)
+    # One derivative per logit pays only if it can become the gradient: one threshold, no change of type.
+    closed = plan.closed_form or (plan.closed_rows and z.shape[1] > 1)
+    slopes = torch.empty_like(z) if keep and closed and not plan.leading and z.dtype is dtype else None
+    surrogate = plan.with_tensors(tensors)
+    notes: list[Any] = []
+    total: State = ()
+    parts = []
+    for zc, yc, wc, kc, slope in _chunks(z, y, w, mask, slopes):
+        zc, yc = _as(zc, dtype), yc if yc.dim() == 1 else _as(yc, dtype)
+        if plan.closed_form:
+            states = []
+            for threshold in plan.thresholds:
+                buffer, spare = _buffers(zc)
+                member = slope if slope is not None and surrogate.keeps_member else buffer
+                affine = surrogate.fill(zc, threshold, member, slope, spare)
+                states.append(_moved(plan.layout.reduce(member, yc, wc, wc, buffer), *affine))
+        elif closed:
+            member, spare = _buffers(zc)
+            rows, note = surrogate.fill_rows(zc, spare if slope is None else slope, member)
+            notes.append(note)
+            states = [plan.layout.reduce(member, yc, 1 / rows if wc is None else wc / rows, wc, member)]
+        else:
+            members = plan.members(surrogate, zc, yc, kc)
+            states = [plan.layout.reduce(m, yc, wc, wc, torch.empty_like(m)) for m in members]
+        state = tuple(_stack(cell) for cell in zip(*states, strict=True)) if plan.leading else states[0]
+        if not plan.layout.additive:
+            parts.append(state)
+        elif not total:
+            total = state
+        else:  # a running sum of many chunks in float64: float32 stops at 2^24
+            total = tuple(_wide(a) + _wide(b) for a, b in zip(total, state, strict=True))
+    if parts:
+        total = parts[0] if len(parts) == 1 else tuple(torch.cat(cell, -1) for cell in zip(*parts, strict=True))
+    return tuple(_as(c, dtype) if isinstance(c, Tensor) else c for c in total), None if slopes is None else (
+        slopes,
+        notes,
+    )
+
+
+def pull(
+    plan: Plan,
+    z: Tensor,
+    y: Tensor,
+    w: Tensor | None,
+    mask: Tensor | None,
+    tensors: tuple[Tensor, ...],
+    gradient: State,
+    kept: Kept,
+) -> tuple[Tensor, list[Tensor]]:
+    """Return the gradient by the logits and by the surrogate's tensors, given that by the sums (a, b or the matrix).
+
+    ``kept``, if given, is consumed: the gradient is written over it.
+    """
+    slopes, notes = kept or (None, [])
+    if slopes is not None and z.numel() <= TINY and plan.closed_form and y.dtype is z.dtype:
+        plan.surrogate.pull(slopes, plan.layout.expand(gradient, y, w, torch.empty_like(z)))
+        return slopes, []
+    dtype = compute_dtype(z)
+    result = torch.empty_like(z) if slopes is None else slopes
+    by_tensor = [torch.zeros_like(tensor) for tensor in tensors]
+    first = 0
+    for zc, yc, wc, kc, out in _chunks(z, y, w, mask, result):
+        yc = yc if yc.dim() == 1 else _as(yc, dtype)
+        own = gradient if plan.layout.additive else tuple(g[..., first : first + len(zc)] for g in gradient)
+        first += len(zc)
+        if slopes is not None and plan.closed_form:
+            plan.surrogate.pull(out, plan.layout.expand(own, yc, wc, _buffers(out)[0]))
+            continue
+        if slopes is not None:
+            member, spare = _buffers(out)
+            plan.surrogate.pull_rows(out, plan.layout.expand(own, yc, wc, member), notes.pop(0), spare)
+            continue
+        each = list(zip(*(g.unbind(0) for g in own), strict=True)) if plan.leading else [own]
+        zc = _as(zc, dtype)
+        if plan.closed_rows and z.shape[1] > 1:
+            member, spare = _buffers(zc)
+            chunk = torch.empty_like(zc)
+            _, note = plan.surrogate.fill_rows(zc, chunk, member)
+            plan.surrogate.pull_rows(chunk, plan.layout.expand(own, yc, wc, member), note, spare)
+        elif plan.closed_form:
+            member, spare = _buffers(zc)
+            chunk, slope = torch.zeros_like(zc), torch.empty_like(zc)
+            for threshold, g in zip(plan.thresholds, each, strict=True):
+                plan.surrogate.fill(zc, threshold, slope if plan.surrogate.keeps_member else member, slope, spare)
+                plan.surrogate.pull(slope, plan.layout.expand(g, yc, wc, member))
+                chunk += slope
+        else:
+            with torch.enable_grad():
+                leaves = [x.detach().requires_grad_() for x in (zc, *tensors)]
+                members = plan.members(plan.with_tensors(tuple(leaves[1:])), leaves[0], yc, kc)
+            spread = [plan.layout.expand(g, yc, wc, torch.empty_like(zc)) for g in each]
+            chunk, *more = torch.autograd.grad(members, leaves, spread)
+            for grown, share in zip(by_tensor, more, strict=True):
+                grown += share
+        out.copy_(chunk)
+    return result, by_tensor
+
+
+class Call(Protocol):
+    """One call of a loss: everything but the tensors that a gradient is asked for."""
+
+    plan: Plan
+    y: Tensor
+    w: Tensor | None
+    mask: Tensor | None
+
+    def head(self, state: State) -> tuple[Tensor, State]:
+        """Return the loss of the sums and its gradient by them."""
+
+    def whole(self, z: Tensor, *tensors: Tensor) -> Tensor:
+        """Return the loss by differentiable operations alone."""
+
+    def reduce(self, gradient: Tensor, mean: bool = False) -> Tensor:
+        """Sum (or average) a gradient over the processes."""
+
+
+class Sums(torch.autograd.Function):
+    """The sums of a statistic as one node of the graph, which keeps the logits, the labels and one number per logit."""
+
+    @staticmethod
+    def forward(ctx: Any, call: Call, z: Tensor, *tensors: Tensor) -> State:
+        """Sum."""
+        plan, y, w, mask = call.plan, call.y, call.w, call.mask
+        state, ctx.kept = sums(plan, z, y, w, mask, tensors, keep=ctx.needs_input_grad[1])
+        ctx.plan = plan
+        ctx.save_for_backward(z, y, w, mask, *tensors)
+        state = tuple(torch.as_tensor(cell, dtype=compute_dtype(z), device=z.device) for cell in state)
+        ctx.mark_non_differentiable(*state[2:])  # positives and total: the prediction does not move them
+        return state
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        """Spread the gradient of the sums over the logits."""
+        z, y, w, mask, *tensors = ctx.saved_tensors
+        if torch.is_grad_enabled():  # create_graph=True: second derivatives need differentiable operations
+            cells = ctx.plan.plain(z, y, w, mask, tuple(tensors)).cells()
+            outputs = [cells[0], cells[0] + cells[1]] if len(grads) > 1 else [cells[0]]
+            return _again(ctx, outputs, grads[: len(outputs)], z, *tensors)
+        # a moves TP and the predicted together, b the predicted alone.
+        gradient = (grads[0] + grads[1], grads[1]) if len(grads) > 1 else grads
+        kept, ctx.kept = ctx.kept, None
+        by_z, by_tensor = pull(ctx.plan, z, y, w, mask, tuple(tensors), gradient, kept)
+        return None, by_z, *by_tensor
+
+
+class Loss(torch.autograd.Function):
+    """A whole scalar loss as one node: in small batches the fixed cost of a longer graph exceeds the arithmetic."""
+
+    @staticmethod
+    def forward(ctx: Any, call: Call, z: Tensor, *tensors: Tensor) -> Tensor:
+        """Return the loss."""
+        plan, y, w, mask = call.plan, call.y, call.w, call.mask
+        keep = ctx.needs_input_grad[1]
+        state, kept = sums(plan, z, y, w, mask, tensors, keep)
+        loss, gradient = call.head(state)
+        ctx.ready = None
+        if kept is not None and z.numel() <= TINY:
+            ctx.ready = pull(plan, z, y, w, mask, tensors, gradient, kept)[0]
+        ctx.call, ctx.kept, ctx.gradient = call, kept, gradient
+        ctx.save_for_backward(z, y, w, mask, *tensors)
+        return loss
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """Spread the loss's gradient over the logits."""
+        call = ctx.call
+        z, y, w, mask, *tensors = ctx.saved_tensors  # also where unused: it tells if they were changed since
+        if torch.is_grad_enabled():
+            return _again(ctx, [call.whole(z, *tensors)], [grad], z, *tensors)
+        grad = call.reduce(grad)
+        if ctx.ready is not None:
+            return None, ctx.ready * grad
+        scale = grad if isinstance(ctx.gradient[0], Tensor) else grad.item()
+        kept, ctx.kept = ctx.kept, None
+        gradient = tuple(g * scale for g in ctx.gradient)
+        by_z, by_tensor = pull(call.plan, z, y, w, mask, tuple(tensors), gradient, kept)
+        return None, by_z, *(call.reduce(g, mean=True) for g in by_tensor)
+
+
+def _again(ctx: Any, outputs: list[Tensor], grads: Sequence[Tensor], *inputs: Tensor) -> tuple[Tensor | None, ...]:
+    """Return the gradients that ``backward`` owes, with a graph of their own."""
+    wanted = [x for x, needed in zip(inputs, ctx.needs_input_grad[1:], strict=True) if needed]
+    found = iter(torch.autograd.grad(outputs, wanted, grads, create_graph=True))
+    return tuple(next(found) if needed else None for needed in ctx.needs_input_grad)
+
+
+def _chunks(z: Tensor, *others: Tensor | None) -> Iterator[tuple[Any, ...]]:
+    """Yield the logits and what goes with them in chunks of rows."""
+    size = z.numel()
+    if size <= WHOLE:
+        yield z, *others
+        return
+    rows = max(1, min(LARGE, max(SMALL, size // 4)) // z.shape[1])
+    for start in range(0, len(z), rows):
+        part = slice(start, start + rows)
+        yield z[part], *(None if other is None else other[part] for other in others)
+
+
+def _buffers(like: Tensor) -> tuple[Tensor, Tensor]:
+    """Return two buffers of a chunk's shape, reused from call to call: fresh memory costs more than the arithmetic."""
+    size = like.numel()
+    if size <= TINY or size > LARGE or like.device.type != "cpu":
+        return torch.empty_like(like), torch.empty_like(like)
+    kept: dict[torch.dtype, list[Tensor]] = _scratch.__dict__.setdefault("kept", {})
+    pair = kept.get(like.dtype)
+    if pair is None or pair[0].numel() < size:
+        pair = kept[like.dtype] = [torch.empty(size, dtype=like.dtype) for _ in range(2)]
+    if pair[0].numel() == size:
+        return pair[0].view(like.shape), pair[1].view(like.shape)
+    return pair[0][:size].view(like.shape), pair[1][:size].view(like.shape)
+
+
+def _as(x: Tensor, dtype: torch.dtype) -> Tensor:
+    return x if x.dtype is dtype else x.to(dtype)
+
+
+def _moved(state: State, scale: float, offset: float) -> State:
+    """Return the sums of scale·m + offset, given those of m."""
+    if scale == 1.0 and offset == 0.0:
+        return state
+    tp, predicted, positives, total = state
+    return tp * scale + offset * positives, predicted * scale + offset * total, positives, total
+
+
+def _stack(values: tuple[Any, ...]) -> Any:
+    return torch.stack(values) if isinstance(values[0], Tensor) else values[0]
+
+
+def _wide(x: Any) -> Any:
+    return x.double() if isinstance(x, Tensor) and x.device.type != "mps" else x

@@ -1,0 +1,91 @@
+"""``HybridLoss``: cross-entropy plus a share of the metric loss.
+
+A pure metric loss decides well at its threshold but ranks worse than cross-entropy, and a run that starts saturated
+gets no gradient. The mix keeps the ranking and the gradient; ``warmup`` starts from cross-entropy alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from metricgrad import distributed
+from metricgrad.jets import ratio
+from metricgrad.losses import MetricLoss, without_autocast
+from metricgrad.tasks import encode
+
+if TYPE_CHECKING:
+    from metricgrad.metrics import Metric
+
+
+class HybridLoss(nn.Module):
+    """Cross-entropy + ``share`` × metric loss.
+
+    ``metric`` is a ``MetricLoss`` or what its first argument may be; then further keywords go to ``MetricLoss``.
+    During the first ``warmup`` calls of ``step()`` the share grows from 0 to ``share``. Cross-entropy is binary for
+    the tasks "binary" and "multilabel", softmax for "multiclass", the mean over what counts, weighted as the metric
+    is.
+
+    >>> loss = HybridLoss("f1", share=0.3)
+    >>> loss(torch.tensor([2.0, -1.0]), torch.tensor([1, 0]))
+    tensor(0.2457)
+    """
+
+    position: Tensor
+
+    def __init__(
+        self, metric: MetricLoss | str | Metric, *, share: float = 0.3, warmup: int = 0, **options: Any
+    ) -> None:
+        super().__init__()
+        if not share >= 0:
+            raise ValueError(f"share: expected a number of at least 0, got {share!r}")
+        if warmup < 0:
+            raise ValueError(f"warmup: expected a number of steps of at least 0, got {warmup!r}")
+        if isinstance(metric, MetricLoss) and options:
+            raise ValueError(f"options: a MetricLoss is complete, got also {', '.join(options)}")
+        self.metric_loss = metric if isinstance(metric, MetricLoss) else MetricLoss(metric, **options)
+        self.share, self.warmup = share, warmup
+        self.register_buffer("position", torch.tensor(0))
+
+    def step(self) -> None:
+        """Move the warm-up on by one: call it once per optimiser step or epoch."""
+        self.position += 1
+
+    @property
+    def current_share(self) -> float:
+        """The metric loss's share at the present step."""
+        return self.share if not self.warmup else self.share * min(int(self.position) / self.warmup, 1.0)
+
+    def forward(
+        self, logits: Tensor, targets: Tensor, weight: Tensor | None = None, mask: Tensor | None = None
+    ) -> Tensor:
+        """Return the mix, a scalar; arguments as for ``MetricLoss``."""
+        entropy = self.cross_entropy(logits, targets, weight, mask)
+        share = self.current_share
+        return entropy if share == 0 else entropy + share * self.metric_loss(logits, targets, weight, mask)
+
+    @without_autocast
+    def cross_entropy(
+        self, logits: Tensor, targets: Tensor, weight: Tensor | None = None, mask: Tensor | None = None
+    ) -> Tensor:
+        """Return the mean cross-entropy of what counts; 0 if nothing does."""
+        loss = self.metric_loss
+        batch = encode(loss.task, logits, targets, weight, mask, loss.ignore_index, check_values=False)
+        z, y, w = batch.logits.to(torch.promote_types(logits.dtype, torch.float32)), batch.targets, batch.weight
+        if loss.task == "multiclass":
+            each = F.cross_entropy(z, y if y.dim() == 1 else y.to(z.dtype), reduction="none").unsqueeze(1)
+        else:
+            each = F.binary_cross_entropy_with_logits(z, y.to(z.dtype), reduction="none")
+        w = torch.ones_like(each[:, :1]) if w is None else w
+        total, count = (each * w).sum(), w.expand(each.shape).sum()
+        group = distributed.resolve(loss.process_group)
+        if group is not None:
+            total, count = distributed.summed(total, group), distributed.all_reduce(count, group)
+        return ratio(total, count)
+
+    def extra_repr(self) -> str:
+        """Return the share and warm-up."""
+        return f"share={self.share}" + (f", warmup={self.warmup}" if self.warmup else "")

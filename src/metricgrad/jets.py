@@ -1,0 +1,165 @@
+"""Division and roots that are safe at zero, and first derivatives of a metric along the only two directions there are.
+
+P = TP + FN and N = FP + TN do not depend on the prediction, so a metric moves in two ways only: TP up with FN down,
+and FP up with TN down. ``Jet`` carries these two derivatives forward through a metric's arithmetic. On the few
+numbers that counts are, this is several times faster than a backward graph, whose fixed costs exceed those of the
+loss itself; a metric that uses anything beyond ``+ - * /``, ``ratio`` and ``root`` raises ``TypeError`` or
+``AttributeError`` here and is differentiated by autograd instead.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from metricgrad.counts import Counts
+
+
+class Jet:
+    """A value (a tensor or a float) and its derivatives ``a`` (TP↑ FN↓) and ``b`` (FP↑ TN↓)."""
+
+    __slots__ = ("a", "b", "value")
+
+    def __init__(self, value: Any, a: Any = 0.0, b: Any = 0.0) -> None:
+        self.value, self.a, self.b = value, a, b
+
+    @classmethod
+    def of(cls, x: Any) -> Jet:
+        """Return ``x`` as a jet; anything but a jet is a constant."""
+        return x if isinstance(x, Jet) else cls(x)
+
+    def __add__(self, other: Any) -> Jet:
+        if isinstance(other, Jet):
+            return Jet(self.value + other.value, self.a + other.a, self.b + other.b)
+        return Jet(self.value + other, self.a, self.b)
+
+    def __neg__(self) -> Jet:
+        return Jet(-self.value, -self.a, -self.b)
+
+    def __sub__(self, other: Any) -> Jet:
+        return self + (-other)  # type: ignore[no-any-return]
+
+    def __rsub__(self, other: Any) -> Jet:
+        return Jet(other - self.value, -self.a, -self.b)
+
+    def __mul__(self, other: Any) -> Jet:
+        x = self.value
+        if isinstance(other, Jet):
+            y = other.value
+            return Jet(x * y, _times(self.a, y) + _times(other.a, x), _times(self.b, y) + _times(other.b, x))
+        return Jet(x * other, _times(self.a, other), _times(self.b, other))
+
+    def __truediv__(self, other: Any) -> Jet:
+        other = Jet.of(other)
+        return self._over(other, _divide(self.value, other.value), other.value)
+
+    def __rtruediv__(self, other: Any) -> Jet:
+        return Jet.of(other) / self
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        raise TypeError("a Jet is arithmetic only")  # Python's default answer, identity, would be silently wrong
+
+    def __bool__(self) -> bool:
+        raise TypeError("a Jet is arithmetic only")
+
+    def _over(self, other: Jet, quotient: Any, denominator: Any) -> Jet:
+        a = _divide(_minus(self.a, _times(other.a, quotient)), denominator)
+        return Jet(quotient, a, _divide(_minus(self.b, _times(other.b, quotient)), denominator))
+
+    def ratio(self, other: Jet, empty: float) -> Jet:
+        """Return self / other, and ``empty`` with zero derivatives where other is zero."""
+        if isinstance(other.value, Tensor):
+            zero = other.value == 0
+            # x/∞ = 0 and its derivatives are 0: the whole special case in one masked fill.
+            denominator = other.value.masked_fill(zero, math.inf)
+            jet = self._over(other, self.value / denominator, denominator)
+            if empty:
+                jet.value = jet.value.masked_fill(zero, empty)
+            return jet
+        return self / other if other.value != 0 else Jet(empty)
+
+    def root(self) -> Jet:
+        """Return √self, and 0 with zero derivatives where self is not positive."""
+        if isinstance(self.value, Tensor):
+            zero = self.value <= 0
+            height = self.value.masked_fill(zero, math.inf).sqrt()  # so that 1/(2√x) is 0 there
+            return Jet(height.masked_fill(zero, 0.0), self.a / (2 * height), self.b / (2 * height))
+        if self.value <= 0:
+            return Jet(0.0)
+        root = math.sqrt(self.value)
+        return Jet(root, self.a / (2 * root), self.b / (2 * root))
+
+
+def _times(derivative: Any, factor: Any) -> Any:
+    """Multiply, but do nothing for the very common derivatives 0 and 1."""
+    if isinstance(derivative, float):
+        if derivative == 0.0:
+            return 0.0
+        if derivative == 1.0:
+            return factor
+    return derivative * factor
+
+
+def _minus(x: Any, y: Any) -> Any:
+    """Subtract, but do nothing for 0: each operation on a small tensor costs as much as the whole formula."""
+    if isinstance(x, float) and x == 0.0:
+        return -y
+    return x - y
+
+
+def _divide(x: Any, y: Any) -> Any:
+    """Divide as torch does, also plain numbers: x/0 is ±∞ or NaN, no exception."""
+    if isinstance(x, float) and x == 0.0 and isinstance(y, Tensor):
+        return 0.0  # a direction that does not move the quotient
+    if isinstance(y, Tensor) or isinstance(x, Tensor) or y != 0:
+        return x / y
+    return math.nan if x == 0 or math.isnan(x) else math.copysign(math.inf, x)
+
+
+def jets(counts: Counts) -> Counts:
+    """Return the cells as jets: the two directions' derivatives of TP, FP, FN, TN are (1,0), (0,1), (−1,0), (0,−1)."""
+    return Counts(
+        Jet(counts.tp, 1.0, 0.0),  # type: ignore[arg-type]
+        Jet(counts.fp, 0.0, 1.0),  # type: ignore[arg-type]
+        Jet(counts.fn, -1.0, 0.0),  # type: ignore[arg-type]
+        Jet(counts.tn, 0.0, -1.0),  # type: ignore[arg-type]
+    )
+
+
+def ratio(numerator: Any, denominator: Any, empty: float = 0.0) -> Tensor:
+    """Divide; where the denominator is zero the value is ``empty`` and the gradient zero, not NaN.
+
+    >>> ratio(torch.tensor([1.0, 0.0]), torch.tensor([2.0, 0.0]), empty=1.0)
+    tensor([0.5000, 1.0000])
+    """
+    if isinstance(numerator, Jet) or isinstance(denominator, Jet):
+        return Jet.of(numerator).ratio(Jet.of(denominator), empty)  # type: ignore[return-value]
+    if not isinstance(denominator, Tensor):
+        return numerator / denominator if denominator != 0 else empty  # type: ignore[return-value]
+    if not denominator.is_floating_point():
+        denominator = denominator.double()
+    zero = denominator == 0
+    quotient = numerator / denominator.masked_fill(zero, math.inf)
+    # where, not a sum: a numerator that is not zero (or NaN) must not leak into the empty case.
+    return torch.where(zero, empty, quotient) if empty else quotient
+
+
+def root(x: Any) -> Tensor:
+    """Square root; where ``x`` is not positive the value and the gradient are zero.
+
+    >>> root(torch.tensor([4.0, 0.0, -1e-9]))
+    tensor([2., 0., 0.])
+    """
+    if isinstance(x, Jet):
+        return x.root()  # type: ignore[return-value]
+    if not isinstance(x, Tensor):
+        return math.sqrt(x) if x > 0 else 0.0  # type: ignore[return-value]
+    zero = x <= 0
+    return x.masked_fill(zero, 1.0).sqrt().masked_fill(zero, 0.0)

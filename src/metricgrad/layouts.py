@@ -1,0 +1,139 @@
+"""Layouts: how memberships of rows × classes are summed into a statistic, and how its gradient spreads back.
+
+Every statistic is linear in the memberships, so a layout is a linear map and its transpose: ``reduce`` sums one chunk
+of rows, ``expand`` turns the gradient of the sums into the gradient of the memberships. For cells that is two numbers
+per class, ∂L/∂m = b + y·(a − b), with a and b the derivatives of ``jets``; for the matrix ∂L/∂M = Y·G. ``plain`` is
+the same sum in differentiable operations, for ``torch.compile``, ``torch.func`` and second derivatives.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from metricgrad.counts import Confusion, Counts, cells, count
+
+State = tuple[Any, ...]
+"""The sums of a statistic: (TP, predicted, positives, total), or the matrix alone."""
+
+
+class Columns:
+    """Cells per class from ``(N, K)`` targets: binary, multi-label, and multi-class with soft labels."""
+
+    additive: ClassVar[bool] = True
+
+    def reduce(self, m: Tensor, y: Tensor, scale: Tensor | None, w: Tensor | None, out: Tensor) -> State:
+        """Sum a chunk; ``out`` is a buffer of its shape, and may be ``m`` itself.
+
+        ``scale`` multiplies the memberships: the weights, divided by the row's sum where ``m`` is not yet normalised.
+        """
+        if scale is not None:
+            m = torch.mul(m, scale, out=out)
+        predicted = m.sum(0)
+        tp = torch.mul(m, y, out=out).sum(0)
+        if w is None:
+            return tp, predicted, y.sum(0), float(len(y))
+        return tp, predicted, (y * w).sum(0), w.expand(y.shape).sum(0)
+
+    def expand(self, gradient: State, y: Tensor, w: Tensor | None, out: Tensor) -> Tensor:
+        """Write the gradient by the memberships of a chunk into ``out``."""
+        a, b = gradient
+        if isinstance(a, Tensor) and a.numel() > 1:
+            torch.lerp(b, a, y, out=out)
+        else:  # one class: plain numbers are faster than broadcasting
+            torch.mul(y, a - b, out=out).add_(b)
+        return out if w is None else out.mul_(w)
+
+    def finish(self, state: State) -> Counts:
+        """Return the statistic."""
+        return cells(*state)
+
+    def plain(self, m: Tensor, y: Tensor, w: Tensor | None) -> Counts | Confusion:
+        """Return the statistic, differentiably, of memberships ``(..., N, K)``."""
+        return count(m, y, w)
+
+
+class Indices(Columns):
+    """Cells per class from ``(N,)`` class indices, without a one-hot copy."""
+
+    def reduce(self, m: Tensor, y: Tensor, scale: Tensor | None, w: Tensor | None, out: Tensor) -> State:
+        own = m.gather(1, y.unsqueeze(1))
+        ones = torch.ones_like(own) if w is None else w
+        hits = own if scale is None else own * scale
+        sums = m.new_zeros(2, m.shape[1]).index_add_(1, y, torch.cat((hits, ones), 1).t())
+        # A product of a row and a matrix is the weighted sum without a weighted copy.
+        predicted = m.sum(0) if scale is None else (scale.t() @ m).squeeze(0)
+        return sums[0], predicted, sums[1], ones.sum()
+
+    def expand(self, gradient: State, y: Tensor, w: Tensor | None, out: Tensor) -> Tensor:
+        a, b = gradient
+        out.copy_(b.expand(out.shape))
+        out.scatter_(1, y.unsqueeze(1), a.expand(out.shape[1])[y].unsqueeze(1))
+        return out if w is None else out.mul_(w)
+
+    def plain(self, m: Tensor, y: Tensor, w: Tensor | None) -> Counts | Confusion:
+        return count(m, _one_hot(y, m), w)
+
+
+class Rows(Columns):
+    """Cells per row, for the samples average: every row's labels are its own population."""
+
+    additive: ClassVar[bool] = False
+
+    def reduce(self, m: Tensor, y: Tensor, scale: Tensor | None, w: Tensor | None, out: Tensor) -> State:
+        if scale is not None:
+            m = torch.mul(m, scale, out=out)
+        predicted = m.sum(1)
+        tp = torch.mul(m, y, out=out).sum(1)
+        if w is None:
+            return tp, predicted, y.sum(1), y.new_full((len(y),), y.shape[1])
+        return tp, predicted, (y * w).sum(1), w.expand(y.shape).sum(1)
+
+    def expand(self, gradient: State, y: Tensor, w: Tensor | None, out: Tensor) -> Tensor:
+        a, b = gradient
+        torch.lerp(b.unsqueeze(1), a.unsqueeze(1), y, out=out)
+        return out if w is None else out.mul_(w)
+
+    def plain(self, m: Tensor, y: Tensor, w: Tensor | None) -> Counts | Confusion:
+        y = y.to(m.dtype)
+        w = torch.ones_like(y) if w is None else w.expand(y.shape)
+        return cells((m * y * w).sum(-1), (m * w).sum(-1), (y * w).sum(-1), w.sum(-1))
+
+
+class Matrix:
+    """The d×d matrix, rows true and columns predicted, from class indices or soft labels."""
+
+    additive: ClassVar[bool] = True
+
+    def reduce(self, m: Tensor, y: Tensor, scale: Tensor | None, w: Tensor | None, out: Tensor) -> State:
+        """Sum a chunk; ``out`` is a buffer of its shape, and may be ``m`` itself."""
+        if scale is not None:
+            m = torch.mul(m, scale, out=out)
+        if y.dim() == 1:
+            return (m.new_zeros(m.shape[1], m.shape[1]).index_add_(0, y, m),)
+        return (y.t() @ m,)
+
+    def expand(self, gradient: State, y: Tensor, w: Tensor | None, out: Tensor) -> Tensor:
+        """Write the gradient by the memberships of a chunk into ``out``."""
+        (g,) = gradient
+        torch.index_select(g, 0, y, out=out) if y.dim() == 1 else torch.matmul(y, g, out=out)
+        return out if w is None else out.mul_(w)
+
+    def finish(self, state: State) -> Confusion:
+        """Return the statistic."""
+        return Confusion(*state)
+
+    def plain(self, m: Tensor, y: Tensor, w: Tensor | None) -> Counts | Confusion:
+        """Return the statistic, differentiably, of memberships ``(N, d)``."""
+        hot = _one_hot(y, m) if y.dim() == 1 else y.to(m.dtype)
+        return Confusion((hot if w is None else hot * w).transpose(-2, -1) @ m)
+
+
+Layout = Columns | Matrix
+
+
+def _one_hot(y: Tensor, m: Tensor) -> Tensor:
+    # A comparison, since F.one_hot reads values back, which torch.func and torch.compile cannot.
+    return (y.unsqueeze(-1) == torch.arange(m.shape[-1], device=y.device)).to(m.dtype)

@@ -1,0 +1,404 @@
+"""``MetricLoss``: any confusion-matrix metric as a loss, composed of a task, a surrogate, a metric and an average."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial, wraps
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from metricgrad import distributed
+from metricgrad.averages import check_absent, check_average, class_weights, mean_of, mean_over_classes, pool, selected
+from metricgrad.counts import Confusion, Counts, Mean, cells, compute_dtype
+from metricgrad.fused import Loss, Plan, Sums
+from metricgrad.jets import jets, ratio
+from metricgrad.layouts import Columns, Indices, Matrix, Rows, State
+from metricgrad.metrics import Metric, get, of_counts, of_matrix, subset_accuracy
+from metricgrad.surrogates import Annealed, Learned, Linear, Surrogate, TopTwo
+from metricgrad.tasks import Batch, Task, check_task, encode
+
+Statistic = Counts | Confusion | Mean
+
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def without_autocast(method: Method) -> Method:
+    """Switch autocast off inside a method whose first argument is the logits: counts need float32."""
+
+    @wraps(method)
+    def wrapped(self: Any, logits: Tensor, *args: Any, **kwargs: Any) -> Any:
+        kind = logits.device.type if isinstance(logits, Tensor) else "cpu"
+        if not torch.is_autocast_enabled(kind):
+            return method(self, logits, *args, **kwargs)
+        with torch.autocast(kind, enabled=False):
+            return method(self, logits, *args, **kwargs)
+
+    return wrapped  # type: ignore[return-value]
+
+
+class MetricLoss(nn.Module):
+    """1 − a metric of soft counts: train on the metric you will be judged on.
+
+    ``metric``: a name ("f1", "f0.5", "mcc", "package.module:function") or a function of ``Counts`` (or
+    ``Confusion``). ``task``: "binary" takes logits of any shape with targets of that shape; "multilabel" ``(N, K)``
+    or ``(N, K, ...)`` with targets of that shape; "multiclass" the same with class indices ``(N,)``, ``(N, ...)`` or
+    soft labels. For "multiclass" the names accuracy, balanced_accuracy, g_mean, mcc, kappa and quadratic_kappa mean
+    the quantities of the d×d matrix, as in scikit-learn, and take no average. ``surrogate``: a soft step; by default
+    ``Linear()``, for "multiclass" ``TopTwo()``. ``average``: "micro", "macro", "weighted", "samples" (multi-label) or
+    None, which returns one loss per class. ``threshold``: where a step on probabilities stands; several give the mean
+    of their losses. ``labels``: the classes that count, to leave a negative class out. ``absent``: what a class
+    without positives does to the macro average; "count" (scikit-learn's convention, the same in training and in
+    judging) or "skip". ``ignore_index``: targets of this value do not count. ``process_group``: a
+    ``torch.distributed`` group or "world", to make value and gradient those of all processes' data together; every
+    process must call the loss and ``backward``.
+
+    Call it with logits, never probabilities. ``weight`` is per sample or per element, ``mask`` True for what counts.
+
+    >>> loss = MetricLoss("f1")
+    >>> loss(torch.tensor([2.0, -1.0, 0.0]), torch.tensor([1, 0, 1]))
+    tensor(0.1892)
+    """
+
+    def __init__(
+        self,
+        metric: str | Metric,
+        *,
+        task: str = "binary",
+        surrogate: Callable[..., Tensor] | None = None,
+        average: str | None = "macro",
+        threshold: float | Sequence[float] = 0.5,
+        labels: Iterable[int] | None = None,
+        absent: str = "count",
+        ignore_index: int | None = None,
+        process_group: Any = None,
+    ) -> None:
+        super().__init__()
+        self.task: Task = check_task(task)
+        self.metric = get(metric)
+        self.surrogate: Any = surrogate if surrogate is not None else TopTwo() if task == "multiclass" else Linear()
+        self.average = check_average(average)
+        self.absent = check_absent(absent)
+        self.labels = None if labels is None else tuple(int(label) for label in labels)
+        self.ignore_index = ignore_index
+        self.process_group = process_group
+        self.of_matrix = task == "multiclass" and of_matrix(self.metric)
+        self.thresholds = _thresholds(threshold)
+        self._check()
+        self._arithmetic = True  # whether the metric is; found out at the first call
+        self._plans: dict[bool, Plan] = {}
+
+    def _check(self) -> None:
+        """Refuse what does not fit together, before any data is seen."""
+        if self.task != "multiclass" and not of_counts(self.metric):
+            raise ValueError(
+                f"metric: {_name(self.metric)} is of the d×d matrix, for task='multiclass'; got {self.task!r}"
+            )
+        if self.average == "samples" and self.task != "multilabel":
+            raise ValueError(f"average: 'samples' is for task='multilabel', got task={self.task!r}")
+        if self.metric is subset_accuracy and self.average != "samples":
+            raise ValueError(f"metric: subset_accuracy is of rows; expected average='samples', got {self.average!r}")
+        if self.labels is not None and (not self.labels or min(self.labels) < 0):
+            raise ValueError(f"labels: expected class indices, got {self.labels!r}")
+        if self.of_matrix and self.labels is not None:
+            raise ValueError(f"labels: {_name(self.metric)} is of the whole d×d matrix and takes none")
+        if not callable(self.surrogate):
+            raise ValueError(f"surrogate: expected a callable of logits, got {self.surrogate!r}")
+        now = self._surrogate()
+        moved = self.thresholds != (0.5,) or self._leading
+        if moved and (self.task == "multiclass" or not getattr(now, "takes_threshold", False)):
+            reason = (
+                "task='multiclass' decides by argmax"
+                if self.task == "multiclass"
+                else f"{now!r} is not on probabilities"
+            )
+            raise ValueError(f"threshold: {reason} and takes no threshold, got {self.thresholds}")
+        if isinstance(now, TopTwo) and self.task != "multiclass":
+            raise ValueError(f"surrogate: TopTwo is for task='multiclass', got task={self.task!r}; use Linear")
+        if self.task == "multiclass" and isinstance(now, Surrogate):
+            now.rows(torch.zeros(1, 2))  # raises for a surrogate that is not for rows
+
+    @property
+    def _leading(self) -> bool:
+        """Whether several thresholds were given, so that statistics have a leading axis."""
+        return not isinstance(self.thresholds, _One)
+
+    def _surrogate(self) -> Any:
+        return self.surrogate.current() if isinstance(self.surrogate, Learned | Annealed) else self.surrogate
+
+    @without_autocast
+    def forward(
+        self, logits: Tensor, targets: Tensor, weight: Tensor | None = None, mask: Tensor | None = None
+    ) -> Tensor:
+        """Return the loss: a scalar, or one per class for ``average=None``."""
+        call = self._call(logits, targets, weight, mask)
+        if call.fusible and self.average != "per-class":
+            return Loss.apply(call, call.z, *call.learned)  # type: ignore[no-any-return, no-untyped-call]
+        return call.whole(call.z, *call.learned)
+
+    @without_autocast
+    def counts(self, logits: Tensor, targets: Tensor, weight: Tensor | None = None, mask: Tensor | None = None) -> Any:
+        """Return the additive statistic of this batch, on this process.
+
+        ``Counts`` of shape ``(K,)`` (with a leading axis for several thresholds); ``Confusion`` for a metric of the d×d
+        matrix; ``Mean`` for the samples average. Statistics of batches add with ``+``.
+        """
+        call = self._call(logits, targets, weight, mask)
+        if call.fusible:
+            state = Sums.apply(call, call.z, *call.learned)  # type: ignore[no-untyped-call]
+            return self._mean(call.plan.layout.finish(state), call.row_weight)
+        return call.statistic(call.z, *call.learned)
+
+    def value(self, statistic: Any) -> Tensor:
+        """Return the metric of a statistic, averaged: a scalar, or one per class; several thresholds are averaged."""
+        if isinstance(statistic, Mean):
+            value = mean_of(statistic)
+        elif isinstance(statistic, Confusion):
+            value = self.metric(statistic)
+        elif self.average == "micro":
+            value = self._values(pool(statistic, self.labels))
+        else:
+            value = self._values(statistic)
+            if self.average != "per-class":
+                value = mean_over_classes(value, self._class_weights(statistic.positives))
+            elif self.labels is not None:
+                value = value[..., list(self.labels)]
+        return value.mean(0) if self._leading else value
+
+    def _values(self, counts: Counts) -> Tensor:
+        """Apply the metric and check that it is elementwise."""
+        values = self.metric(counts)
+        if not isinstance(values, Tensor) or values.shape != counts.tp.shape:
+            got = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
+            raise ValueError(
+                f"metric: {_name(self.metric)} must be elementwise, {tuple(counts.tp.shape)} cells in and out "
+                f"(average={self.average!r}), got {got}"
+            )
+        return values
+
+    def _class_weights(self, positives: Tensor) -> Tensor:
+        return class_weights(self.average, positives, self.labels, self.absent)
+
+    def _call(self, logits: Tensor, targets: Tensor, weight: Tensor | None, mask: Tensor | None) -> _Call:
+        """Take one call apart."""
+        tracing = _tracing()
+        batch = encode(self.task, logits, targets, weight, mask, self.ignore_index, not tracing)
+        call = _Call()
+        call.loss = self
+        call.group = distributed.resolve(self.process_group)
+        call.z, call.y, call.w, call.mask, call.row_weight = batch.logits, batch.targets, batch.weight, batch.mask, None
+        call.plan = plan = self._plan(indices=batch.targets.dim() == 1)
+        if self.average == "samples":
+            call.row_weight = self._row_weight(batch)
+            call.w = self._cell_weight(batch, call.row_weight)
+        call.learned = tuple(plan.surrogate.tensors().values()) if plan.names else ()
+        moving = call.y.requires_grad or (call.w is not None and call.w.requires_grad)
+        call.fusible = not tracing and not moving and isinstance(plan.surrogate, Surrogate)
+        return call
+
+    def _plan(self, indices: bool) -> Plan:
+        surrogate = self._surrogate()
+        plan = self._plans.get(indices)
+        if plan is None or plan.surrogate is not surrogate:
+            layout: Columns | Matrix
+            if self.of_matrix:
+                layout = Matrix()
+            elif self.average == "samples":
+                layout = Rows()
+            else:
+                layout = Indices() if indices else Columns()
+            plan = Plan(surrogate, layout, self.thresholds, self._leading, rowwise=self.task == "multiclass")
+            self._plans[indices] = plan
+        return plan
+
+    def _row_weight(self, batch: Batch) -> Tensor:
+        """Return what each row counts in the samples average: the mean weight of its labels that count."""
+        dtype, (rows, classes) = compute_dtype(batch.logits), batch.logits.shape
+        keep = selected(self.labels, batch.logits.new_zeros(1, classes, dtype=dtype))
+        if batch.weight is None and keep is None:
+            return torch.ones(rows, dtype=dtype, device=batch.logits.device)
+        weight = torch.ones_like(batch.logits, dtype=dtype) if batch.weight is None else batch.weight
+        there = torch.ones_like(weight) if batch.mask is None else batch.mask.expand(weight.shape).to(dtype)
+        if keep is not None:
+            weight, there = weight * keep, there * keep
+        return ratio(weight.sum(1), there.sum(1))
+
+    def _cell_weight(self, batch: Batch, row_weight: Tensor) -> Tensor | None:
+        """Return the weights inside the cells of rows, relative to the row's own."""
+        w = batch.weight
+        if w is None and self.labels is None:
+            return None
+        keep = selected(self.labels, row_weight.new_zeros(1, batch.logits.shape[1]))
+        w = torch.ones_like(batch.logits, dtype=row_weight.dtype) if w is None else w
+        w = ratio(w, row_weight.unsqueeze(1))
+        return w if keep is None else w * keep
+
+    def _mean(self, statistic: Any, row_weight: Tensor | None) -> Any:
+        """Turn cells per row into the running mean of the samples average; leave anything else as it is."""
+        if row_weight is None:
+            return statistic
+        total = (self._values(statistic) * row_weight).sum(-1)
+        return Mean(total, row_weight.sum().expand_as(total))
+
+    def _head(self, state: State, row_weight: Tensor | None, group: Any) -> tuple[Tensor, State]:
+        """Return the loss of the sums and its gradient by them: a and b of ``jets``, or that of the matrix."""
+        tp = state[0]
+        if row_weight is not None:
+            return self._samples_head(cells(*state), row_weight, group)
+        if group is not None:
+            state = distributed.reduce_state(state, group)
+        if self.of_matrix:
+            with torch.enable_grad():
+                leaf = state[0].detach().requires_grad_()
+                loss = 1 - self.metric(Confusion(leaf))
+            return loss.detach(), torch.autograd.grad(loss, leaf)
+        if tp.numel() == 1 and tp.device.type == "cpu" and not self._leading:
+            return self._scalar_head([float(cell) for cell in state], tp)
+        counts = cells(*state)
+        share = 1.0 / len(self.thresholds)
+        if self.average == "micro":
+            values, a, b = self._partials(pool(counts, self.labels), -share)
+            keep = selected(self.labels, tp)
+            a, b = (_column(g, tp) if keep is None else _column(g, tp) * keep for g in (a, b))
+            return 1 - values.mean(), (a.expand(tp.shape), b.expand(tp.shape))
+        if self.average == "macro" and self.labels is None and self.absent == "count":
+            values, a, b = self._partials(counts, -1.0 / tp.numel())
+            return 1 - values.mean(), (a, b)
+        weights = self._class_weights(state[2])
+        values, a, b = self._partials(counts, (-share * weights).expand(tp.shape))
+        return 1 - mean_over_classes(values, weights).mean(), (a, b)
+
+    def _scalar_head(self, state: list[float], like: Tensor) -> tuple[Tensor, State]:
+        """Return loss and gradient of one class in plain numbers: a tensor of one costs more than the sum."""
+        if (self.average == "weighted" or (self.average == "macro" and self.absent == "skip")) and state[2] == 0:
+            return like.new_ones(()), (0.0, 0.0)
+        value, a, b = self._partials(cells(*state), -1.0, like)  # type: ignore[arg-type]
+        return like.new_full((), 1.0 - float(value)), (float(a), float(b))
+
+    def _samples_head(self, counts: Counts, row_weight: Tensor, group: Any) -> tuple[Tensor, State]:
+        total = row_weight.sum()
+        if group is not None:
+            total = distributed.all_reduce(total, group)
+        weights = ratio(row_weight, total) / len(self.thresholds)
+        values, a, b = self._partials(counts, -weights)
+        value = (values * weights).sum()
+        return 1 - (value if group is None else distributed.all_reduce(value, group)), (a, b)
+
+    def _partials(self, counts: Any, weights: Any, like: Tensor | None = None) -> tuple[Any, Any, Any]:
+        """Return the metric's values and the derivatives of their weighted sum along the two directions of ``jets``.
+
+        ``like``, if given, tells that the cells are plain numbers, and which tensors they came from.
+        """
+        if self._arithmetic:
+            try:
+                jet: Any = self.metric(jets(counts))
+                a, b = jet.a, jet.b
+                if like is None:
+                    if jet.value.shape != counts.tp.shape:
+                        raise TypeError
+                    # A direction in which the metric does not move has the plain number 0 for derivative.
+                    a, b = (g if isinstance(g, Tensor) else torch.full_like(counts.tp, g) for g in (a, b))
+                return jet.value, a * weights, b * weights
+            except (TypeError, AttributeError):
+                pass
+            self._arithmetic = False  # it uses more than arithmetic: from here on autograd differentiates it
+        if like is not None:
+            counts = counts.map(lambda cell: like.new_full((1,), cell))
+        with torch.enable_grad():
+            leaf = counts.map(lambda cell: cell.detach().requires_grad_())
+            values = self._values(leaf)
+            # The zero keeps a constant metric differentiable.
+            weighted = (values * weights).sum() + 0 * leaf.tp.sum()
+            grads = torch.autograd.grad(weighted, leaf.cells(), allow_unused=True)
+        tp, fp, fn, tn = (torch.zeros_like(leaf.tp) if g is None else g for g in grads)
+        return values.detach(), tp - fn, fp - tn
+
+    def extra_repr(self) -> str:
+        """Return what is not shown by the submodules."""
+        parts = [f"{_name(self.metric)}, task={self.task!r}"]
+        if not isinstance(self.surrogate, nn.Module):
+            parts.append(f"surrogate={self.surrogate!r}")
+        if not self.of_matrix:
+            parts.append(f"average={None if self.average == 'per-class' else self.average!r}")
+        if self._leading or self.thresholds != (0.5,):
+            parts.append(f"threshold={list(self.thresholds) if self._leading else self.thresholds[0]}")
+        for name, default in (("labels", None), ("absent", "count"), ("ignore_index", None)):
+            if getattr(self, name) != default:
+                parts.append(f"{name}={getattr(self, name)!r}")
+        return ", ".join(parts)
+
+
+class _Call:
+    """One call of a loss, taken apart; plain attributes, since this is made for every batch."""
+
+    __slots__ = ("fusible", "group", "learned", "loss", "mask", "plan", "row_weight", "w", "y", "z")
+
+    loss: MetricLoss
+    plan: Plan
+    group: Any
+    z: Tensor
+    y: Tensor
+    w: Tensor | None
+    """The weights inside the cells."""
+    mask: Tensor | None
+    row_weight: Tensor | None
+    """What each row counts, for the samples average."""
+    learned: tuple[Tensor, ...]
+    """The surrogate's tensors."""
+    fusible: bool
+    """Whether the kernel serves: nobody traces, a surrogate of this library, no gradient by the targets or weights."""
+
+    def head(self, state: State) -> tuple[Tensor, State]:
+        """Return the loss of the sums and its gradient by them."""
+        return self.loss._head(state, self.row_weight, self.group)
+
+    def reduce(self, gradient: Tensor, mean: bool = False) -> Tensor:
+        """Sum (or average) a gradient over the processes."""
+        return gradient if self.group is None else distributed.all_reduce(gradient, self.group, mean)
+
+    def statistic(self, z: Tensor, *learned: Tensor) -> Any:
+        """Return the statistic by differentiable operations alone."""
+        return self.loss._mean(self.plan.plain(z, self.y, self.w, self.mask, learned), self.row_weight)
+
+    def whole(self, z: Tensor, *learned: Tensor) -> Tensor:
+        """Return the loss by differentiable operations alone."""
+        group = self.group
+        if group is None:
+            return 1 - self.loss.value(self.statistic(z, *learned))
+        statistic = self.statistic(z, *(distributed.shared(tensor, group) for tensor in learned))
+        return 1 - self.loss.value(statistic.map(lambda cell: distributed.summed(cell, group)))
+
+
+class _One(tuple[float, ...]):
+    """A single threshold: statistics get no leading axis."""
+
+    __slots__ = ()
+
+
+def _thresholds(threshold: float | Sequence[float]) -> tuple[float, ...]:
+    single = isinstance(threshold, int | float)
+    values = [float(threshold)] if isinstance(threshold, int | float) else [float(t) for t in threshold]
+    if not values or not all(0 < t < 1 for t in values):
+        raise ValueError(f"threshold: expected numbers in (0, 1), got {threshold!r}")
+    return _One(values) if single else tuple(values)
+
+
+def _column(x: Tensor, like: Tensor) -> Tensor:
+    """Return one number per threshold as ``(..., 1)``, to stand for every class."""
+    return torch.as_tensor(x, dtype=like.dtype, device=like.device).unsqueeze(-1)
+
+
+def _name(metric: Metric) -> str:
+    if isinstance(metric, partial):
+        inner = ", ".join(f"{key}={value!r}" for key, value in metric.keywords.items())
+        return f"{_name(metric.func)}({inner})"
+    return getattr(metric, "__name__", repr(metric))
+
+
+def _tracing() -> bool:
+    """Tell whether torch.compile or torch.func is looking: both want plain operations and no look at values."""
+    # The switch autograd.Function itself asks; there is no public one, and the documented way, setup_context, makes
+    # every call of a Function 40 µs dearer.
+    return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()

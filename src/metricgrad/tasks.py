@@ -1,0 +1,176 @@
+"""Tasks: the only place that knows binary, multi-class and multi-label apart.
+
+A task checks and flattens what the user gave into rows and classes, so that everything after it sees one shape.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from metricgrad.counts import compute_dtype
+
+Task = Literal["binary", "multiclass", "multilabel"]
+
+
+@dataclass(slots=True, eq=False)
+class Batch:
+    """One batch as rows and classes; dense predictions ``(N, K, H, W)`` become N·H·W rows."""
+
+    logits: Tensor
+    """``(N, K)``, K = 1 for binary."""
+    targets: Tensor
+    """``(N, K)`` in [0, 1], or ``(N,)`` class indices (int64)."""
+    weight: Tensor | None
+    """``(N, 1)`` or ``(N, K)`` in the type to count in; zero where masked."""
+    mask: Tensor | None
+    """``(N, 1)`` or ``(N, K)``, True for what counts; masked logits and targets are already zero."""
+
+
+def check_task(task: str) -> Task:
+    """Return the task, or raise."""
+    if task not in get_args(Task):
+        raise ValueError(f"task: expected one of {', '.join(map(repr, get_args(Task)))}, got {task!r}")
+    return task  # type: ignore[return-value]
+
+
+def encode(
+    task: Task,
+    logits: Tensor,
+    targets: Tensor,
+    weight: Tensor | None = None,
+    mask: Tensor | None = None,
+    ignore_index: int | None = None,
+    check_values: bool = True,
+) -> Batch:
+    """Check shapes and values and flatten to rows × classes.
+
+    ``check_values=False`` skips what would read values back from the device, for ``torch.compile`` and ``torch.func``.
+    """
+    _check_tensor("logits", logits)
+    _check_tensor("targets", targets)
+    if (
+        task == "multilabel"
+        and logits.shape == targets.shape
+        and logits.dim() == 2
+        and logits.dtype is targets.dtype in (torch.float32, torch.float64)
+        and weight is None
+        and mask is None
+        and ignore_index is None
+        and logits.shape[1]
+    ):
+        # The usual case, quickly: nothing to flatten or to leave out.
+        if check_values:
+            _check_values(targets, None, 1, indices=False)
+        return Batch(logits, targets, None, None)
+    if not logits.is_floating_point():
+        raise ValueError(f"logits: expected floating point, got {logits.dtype}")
+    if targets.is_complex():
+        raise ValueError(f"targets: expected bool, integers or real numbers, got {targets.dtype}")
+    classes = _classes(task, logits, targets)
+    indices = task == "multiclass" and targets.dim() == logits.dim() - 1
+    if task == "binary":
+        outer = targets.shape if targets.dim() >= logits.dim() else logits.shape
+        rows = outer.numel()
+        z = logits.reshape(rows, 1)
+        y = targets.reshape(rows, 1)
+    else:
+        outer = torch.Size([logits.shape[0], *logits.shape[2:]])
+        rows = outer.numel()
+        z = _flat(logits, rows, classes)
+        y = targets.reshape(rows) if indices else _flat(targets, rows, classes)
+    if indices and (y.is_floating_point() or y.dtype == torch.bool):
+        raise ValueError(
+            f"targets: expected class indices of an integer type for shape {tuple(targets.shape)}, got {y.dtype}; "
+            f"soft labels have the shape of the logits, {tuple(logits.shape)}"
+        )
+    w = None if weight is None else _spread("weight", weight, outer, logits.shape, task, rows, classes)
+    keep = None if mask is None else _spread("mask", mask, outer, logits.shape, task, rows, classes)
+    if keep is not None and keep.dtype != torch.bool:
+        raise ValueError(f"mask: expected bool (True counts), got {keep.dtype}")
+    if ignore_index is not None:
+        known = (y != ignore_index).reshape(rows, -1)
+        keep = known if keep is None else keep & known
+        if task == "multiclass" and not indices:
+            raise ValueError("ignore_index: expected class indices as targets; for soft labels use mask=")
+    if task == "multiclass":
+        for name, given in (("weight", w), ("mask", keep)):
+            if given is not None and given.shape[1] != 1:
+                raise ValueError(f"{name}: expected one value per sample for task='multiclass', got {given.shape[1]}")
+    if keep is not None:
+        # where, not a product: what is masked may be NaN, or a label that is no label.
+        z = z.where(keep, 0)
+        y = y.where(keep.squeeze(1) if indices else keep, 0)
+    if indices:
+        y = y.long()
+    if check_values:
+        _check_values(y, w, classes, indices)
+    if w is not None:
+        w = w.to(compute_dtype(z))
+    if keep is not None:
+        w = keep.to(compute_dtype(z)) if w is None else w * keep
+    return Batch(z, y, w, keep)
+
+
+def _check_tensor(name: str, value: Tensor) -> None:
+    if not isinstance(value, Tensor):
+        raise ValueError(f"{name}: expected a torch.Tensor, got {type(value).__name__}")
+
+
+def _classes(task: Task, logits: Tensor, targets: Tensor) -> int:
+    """Check the two shapes against each other and return the number of classes."""
+    z, y = tuple(logits.shape), tuple(targets.shape)
+    if task == "binary":
+        if z == y or (z[:1] + z[2:] == y and z[1] == 1) or (y[:1] + y[2:] == z and y[1] == 1):
+            return 1
+        hint = "; for one class of several use task='multiclass' or 'multilabel'" if len(z) > 1 and z[1] > 1 else ""
+        raise ValueError(f"targets: expected the shape of the logits, {z}, for task='binary', got {y}{hint}")
+    if len(z) < 2:
+        raise ValueError(f"logits: expected (N, K) or (N, K, ...) for task={task!r}, got {z}")
+    if z[1] < 1:
+        raise ValueError(f"logits: expected at least one class in axis 1, got {z}")
+    if task == "multilabel" and z != y:
+        raise ValueError(f"targets: expected the shape of the logits, {z}, for task='multilabel', got {y}")
+    if task == "multiclass" and y not in (z, z[:1] + z[2:]):
+        raise ValueError(f"targets: expected class indices {z[:1] + z[2:]} or soft labels {z}, got {y}")
+    return z[1]
+
+
+def _flat(x: Tensor, rows: int, classes: int) -> Tensor:
+    return x if x.dim() == 2 else x.movedim(1, -1).reshape(rows, classes)
+
+
+def _spread(name: str, x: Tensor, outer: torch.Size, full: torch.Size, task: Task, rows: int, classes: int) -> Tensor:
+    """Return a weight or mask as ``(rows, 1)`` or ``(rows, K)``; per sample, per position or per element was given."""
+    _check_tensor(name, x)
+    if x.shape == full and task != "binary":
+        return _flat(x, rows, classes)
+    if x.shape == outer or (task == "binary" and _thin(x.shape) == _thin(full)):
+        return x.reshape(rows, 1)
+    samples = full[0] if full else 1
+    if x.shape == (samples,) or x.shape == (samples, 1):
+        return x.reshape(samples, 1).expand(samples, rows // max(samples, 1)).reshape(rows, 1)
+    if task == "multilabel" and x.shape == full[:2]:
+        between = rows // max(samples, 1)
+        return x.unsqueeze(1).expand(samples, between, classes).reshape(rows, classes)
+    wanted = f"({samples},), {tuple(outer)}" + (f" or {tuple(full)}" if task == "multilabel" else "")
+    raise ValueError(f"{name}: expected shape {wanted}, got {tuple(x.shape)}")
+
+
+def _thin(shape: torch.Size) -> list[int]:
+    return [size for size in shape if size != 1]
+
+
+def _check_values(y: Tensor, w: Tensor | None, classes: int, indices: bool) -> None:
+    if y.numel() and y.dtype != torch.bool:
+        least, most = torch.aminmax(y.detach() if y.requires_grad else y)
+        low, high = least.item(), most.item()
+        top = classes - 1 if indices else 1
+        if low < 0 or high > top:  # NaN passes: it stays visible as NaN in the loss
+            wanted = f"class indices 0 to {top}" if indices else "values in [0, 1]"
+            raise ValueError(f"targets: expected {wanted}, got {low:g} to {high:g}; use ignore_index= or mask= to skip")
+    if w is not None and w.numel() and w.detach().min().item() < 0:
+        raise ValueError(f"weight: expected no negative value, got {w.min().item():g}")

@@ -1,0 +1,97 @@
+"""The linear step at the sample's own threshold, in closed form: memberships of rows and their gradient.
+
+With p = softmax(z) and τ the mean of the two largest probabilities, every probability but the largest lies at or
+below τ, so the step is δ·p/t₁ below the lower knot t₁ = τ(1 − width/2) and a ramp above it; both are functions of
+p/τ, which makes ∂h/∂τ = −(p/τ)·∂h/∂p. Only the largest probability can pass the upper knot. So a row needs a handful
+of numbers, and the gradient a few passes over it, where autograd takes four times as long.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+GROUP = 32
+
+
+class Row(NamedTuple):
+    """What the steps of rows are made of; all ``(n, 1)``."""
+
+    first: Tensor
+    first_index: Tensor
+    second_index: Tensor
+    tau: Tensor
+    low: Tensor
+    high: Tensor
+    m1: Tensor
+    m2: Tensor
+    m3: Tensor
+
+
+def top_two(p: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return the largest value, its index, the second largest and its index, each ``(n, 1)``, of values above −1.
+
+    Torch's ``topk`` and ``max`` are slow over many classes; ``amax`` is not, so find the largest of every group first.
+    """
+    d = p.shape[1]
+    if d <= 2 * GROUP:
+        return _two_largest(p)
+    groups = d // GROUP
+    peaks = p[:, : groups * GROUP].unflatten(1, (groups, GROUP)).amax(2)
+    if groups * GROUP < d:
+        peaks = torch.cat([peaks, p[:, groups * GROUP :].amax(1, keepdim=True)], 1)
+    _, best, _, next_best = _two_largest(peaks)
+    # The two largest are among the members of the two best groups.
+    columns = torch.cat([best, next_best], 1).mul_(GROUP).unsqueeze(2) + torch.arange(GROUP, device=p.device)
+    columns = columns.flatten(1)
+    members = p.gather(1, columns.clamp_max(d - 1)).masked_fill_(columns >= d, -1.0)
+    first, here, second, there = _two_largest(members)
+    return first, columns.gather(1, here), second, columns.gather(1, there)
+
+
+def _two_largest(x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    first, here = x.max(1, keepdim=True)
+    second, there = x.scatter(1, here, -1.0).max(1, keepdim=True)
+    return first, here, second, there
+
+
+def analyse(p: Tensor, delta: float, width: float) -> Row:
+    """Return the thresholds, knots and slopes of every row of probabilities."""
+    first, first_index, second, second_index = top_two(p)
+    tau = (first + second) / 2
+    low, high = tau * (1 - width / 2), tau * (1 + width / 2)
+    m2 = (1 - 2 * delta) / width / tau
+    return Row(first, first_index, second_index, tau, low, high, delta / low, m2, delta / (1 - high))
+
+
+def heights(p: Tensor, row: Row, out: Tensor) -> Tensor:
+    """Write the step of every probability into ``out``, not yet normalised, and return the sum of each row."""
+    torch.sub(p, row.low, out=out).clamp_min_(0.0).mul_(row.m2 - row.m1).addcmul_(p, row.m1)
+    knee = row.m1 * row.low + row.m2 * (row.high - row.low)
+    beyond = knee + row.m3 * (row.first - row.high)
+    below = row.m1 * row.low + row.m2 * (row.first - row.low)
+    out.scatter_(1, row.first_index, torch.where(row.first > row.high, beyond, below))
+    return out.sum(1, keepdim=True)
+
+
+def pull(p: Tensor, g: Tensor, row: Row, delta: float, width: float, spare: Tensor) -> None:
+    """Turn probabilities into the gradient by the logits, in place, given that by the memberships (overwritten)."""
+    total = heights(p, row, spare)
+    mean = spare.mul_(g).sum(1, keepdim=True) / total
+    g.sub_(mean).div_(total)  # now the gradient by the heights: memberships are heights / total
+    top = g.gather(1, row.first_index)
+    torch.sub(p, row.low, out=spare)
+    torch.ops.aten.threshold_backward.grad_input(g, spare, 0.0, grad_input=spare)
+    g.mul_(row.m1).addcmul_(spare, row.m2 - row.m1)
+    passed = row.first > row.high
+    slope = top * torch.where(passed, row.m3, row.m2)
+    g.scatter_(1, row.first_index, slope)  # now by the probabilities, at a fixed τ
+    weighted = torch.mul(g, p, out=spare).sum(1, keepdim=True)
+    by_tau = -torch.where(passed, weighted - slope * row.first, weighted) / row.tau
+    # Beyond the upper knot h = 1 − δ(1 − p)/(1 − t₂), and t₂ moves with τ.
+    moved = -delta * (1 - row.first) / (1 - row.high) ** 2 * (1 + width / 2)
+    by_tau = by_tau + torch.where(passed, top * moved, 0.0)
+    g.scatter_add_(1, row.first_index, by_tau / 2).scatter_add_(1, row.second_index, by_tau / 2)
+    p.mul_(g.sub_(weighted + by_tau * row.tau))

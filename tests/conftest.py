@@ -1,0 +1,7 @@
+"""One thread: on the small tensors of tests a second one only waits, for milliseconds a call on a busy machine."""
+
+from __future__ import annotations
+
+import torch
+
+torch.set_num_threads(1)

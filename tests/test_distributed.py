@@ -1,0 +1,106 @@
+"""Two real processes (gloo): value, DDP gradient and learned surrogates' gradient are those of one process."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.multiprocessing.spawn import spawn
+from torch.nn.parallel import DistributedDataParallel
+
+import metricgrad as mg
+from metricgrad import surrogates as s
+
+ROWS, FEATURES, CLASSES = 23, 5, 4
+SHARDS = {"uneven": (slice(0, 5), slice(5, ROWS)), "one empty": (slice(0, 0), slice(0, ROWS))}
+
+
+def losses(**options: Any) -> dict[str, nn.Module]:
+    label = {"task": "multilabel", **options}
+    return {
+        "macro": mg.MetricLoss("f1", **label),
+        "micro with thresholds": mg.MetricLoss("mcc", average="micro", threshold=[0.3, 0.6], **label),
+        "samples": mg.MetricLoss("f1", average="samples", surrogate=s.LogitSigmoid(), **label),
+        "per class": mg.MetricLoss("f1", average=None, **label),
+        "custom surrogate": mg.MetricLoss("f1", surrogate=torch.sigmoid, **label),
+        "learned": mg.presets.mfom_f1(CLASSES, **options),
+        "learned, per class": mg.MetricLoss(
+            "f1", surrogate=s.Learned(s.LogitSigmoid(), CLASSES), average=None, **label
+        ),
+        "multiclass": mg.MetricLoss("f2", task="multiclass", **options),
+        "matrix": mg.MetricLoss("quadratic_kappa", task="multiclass", **options),
+        "hybrid": mg.HybridLoss("f1", **label),
+    }
+
+
+def data() -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    g = torch.Generator().manual_seed(0)
+    x = torch.randn(ROWS, FEATURES, generator=g)
+    labels = (torch.rand(ROWS, CLASSES, generator=g) < 0.4).float()
+    return x, labels, torch.randint(CLASSES, (ROWS,), generator=g), torch.rand(ROWS, generator=g)
+
+
+def outcome(name: str, loss: nn.Module, model: nn.Module, part: slice) -> list[Tensor]:
+    x, labels, classes, weight = data()
+    y = classes if name in ("multiclass", "matrix") else labels
+    value = loss(model(x[part]), y[part], weight[part])
+    value.sum().backward()
+    grads = [p.grad.clone() for p in (*model.parameters(), *loss.parameters()) if p.grad is not None]
+    return [value.detach(), *grads]
+
+
+def network() -> nn.Module:
+    torch.manual_seed(1)
+    return nn.Linear(FEATURES, CLASSES)
+
+
+def worker(rank: int, folder: str) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
+    results = {}
+    for shard, parts in SHARDS.items():
+        for name, loss in losses(process_group="world").items():
+            model = DistributedDataParallel(network())
+            results[shard, name] = outcome(name, loss, model, parts[rank])
+    alone = mg.MetricLoss("f1")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            alone(torch.zeros(2), torch.ones(2))
+    results["warnings", ""] = [str(w.message) for w in caught if "process_group" in str(w.message)]  # type: ignore[misc]
+    torch.save(results, Path(folder) / f"{rank}.pt")
+    dist.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> list[dict[tuple[str, str], Any]]:
+    folder = tmp_path_factory.mktemp("gloo")
+    spawn(worker, (str(folder),), nprocs=2)
+    return [torch.load(folder / f"{rank}.pt") for rank in range(2)]
+
+
+@pytest.mark.parametrize("shard", SHARDS)
+@pytest.mark.parametrize("name", losses())
+def test_two_processes_equal_one(results: list[dict[tuple[str, str], Any]], name: str, shard: str) -> None:
+    expected = outcome(name, losses()[name], network(), slice(0, ROWS))
+    assert len(expected) > 2
+    for rank in range(2):
+        got = results[rank][shard, name]
+        assert len(got) == len(expected)
+        for mine, its in zip(got, expected, strict=True):
+            torch.testing.assert_close(mine, its, rtol=1e-5, atol=1e-6)
+
+
+def test_warns_once_when_processes_are_not_joined(results: list[dict[tuple[str, str], Any]]) -> None:
+    for rank in range(2):
+        assert len(results[rank]["warnings", ""]) == 1
+
+
+def test_process_group_without_processes_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"process_group: torch\.distributed is not initialised"):
+        mg.MetricLoss("f1", process_group="world")(torch.zeros(2), torch.ones(2))

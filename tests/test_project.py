@@ -1,0 +1,123 @@
+"""The shape of the project: public names, import order, the README's commands."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+import metricgrad as mg
+from metricgrad.__main__ import main
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "metricgrad"
+# Each module may import those before it: dependencies point one way.
+ORDER = [
+    "counts",
+    "jets",
+    "metrics",
+    "averages",
+    "toptwo",
+    "steps",
+    "surrogates",
+    "layouts",
+    "fused",
+    "tasks",
+    "distributed",
+    "losses",
+    "hybrid",
+    "presets",
+    "app.demo",
+]
+
+
+def test_public_names() -> None:
+    assert sorted(mg.__all__) == [
+        "Confusion",
+        "Counts",
+        "HybridLoss",
+        "Mean",
+        "MetricLoss",
+        "count",
+        "metrics",
+        "presets",
+        "surrogates",
+    ]
+    for module in (mg, mg.metrics, mg.presets, mg.surrogates):
+        for name in module.__all__:
+            assert name == "Metric" or getattr(module, name).__doc__, name
+
+
+def imported(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("metricgrad"):
+            inner = node.module.removeprefix("metricgrad").lstrip(".")
+            found |= {inner} if inner else {alias.name for alias in node.names}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names if alias.name.startswith("metricgrad")}
+    return found
+
+
+@pytest.mark.parametrize("module", ORDER)
+def test_imports_point_one_way(module: str) -> None:
+    path = SOURCE / (module.replace(".", "/") + ".py")
+    assert imported(path) <= set(ORDER[: ORDER.index(module)])
+
+
+def test_every_module_is_in_the_order() -> None:
+    found = {".".join(p.relative_to(SOURCE).with_suffix("").parts) for p in SOURCE.rglob("*.py")}
+    assert {name for name in found if not name.split(".")[-1].startswith("__")} == set(ORDER)
+
+
+def test_core_needs_torch_alone() -> None:
+    for module in ORDER:
+        if module.startswith("app"):
+            continue
+        tree = ast.parse((SOURCE / f"{module}.py").read_text())
+        names = {n.module for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.module}
+        names |= {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
+        assert not {name.split(".")[0] for name in names} & {"numpy", "scipy", "sklearn", "pandas", "river"}
+
+
+def test_readme_opens_with_two_commands_and_ci_runs_the_second() -> None:
+    blocks = re.findall(r"```(?:sh|bash|shell|console)\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    commands = blocks[0].strip().splitlines()
+    assert len(commands) == 2
+    assert "metricgrad demo" in commands[0]
+    assert commands[1] in (ROOT / ".ci" / "run").read_text().replace("pip install -q", "pip install")
+
+
+def test_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["--version"])
+    assert stop.value.code == 0
+    assert capsys.readouterr().out == f"metricgrad {mg.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"), [([], "COMMAND"), (["demo", "--seeds", "0"], "expected a number of at least 1")]
+)
+def test_bad_command_lines_get_one_line(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(words)
+    assert stop.value.code == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert "Traceback" not in error
+
+
+def test_demo_runs_and_the_metric_loss_beats_cross_entropy_at_one_half(capsys: pytest.CaptureFixture[str]) -> None:
+    threads = torch.get_num_threads()
+    try:
+        assert main(["demo", "--seeds", "1", "--epochs", "15"]) == 0
+    finally:
+        torch.set_num_threads(threads)
+    lines = capsys.readouterr().out.splitlines()
+    scores = [float(line.split()[0]) for line in lines if re.match(r"  0\.\d{3}  ", line)]
+    assert len(scores) == 3
+    entropy, _, metric = scores
+    assert metric > entropy + 0.03
