@@ -27,6 +27,7 @@ ORDER = [
     "fused",
     "tasks",
     "distributed",
+    "objectives",
     "losses",
     "hybrid",
     "presets",

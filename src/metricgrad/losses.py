@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial, wraps
+from functools import wraps
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from metricgrad import distributed
-from metricgrad.averages import check_absent, check_average, class_weights, mean_of, mean_over_classes, pool, selected
-from metricgrad.counts import Confusion, Counts, Mean, cells, compute_dtype
+from metricgrad.averages import check_absent, check_average, selected
+from metricgrad.counts import compute_dtype
 from metricgrad.fused import Loss, Plan, Sums
-from metricgrad.jets import jets, ratio
+from metricgrad.jets import ratio
 from metricgrad.layouts import Columns, Indices, Matrix, Rows, State
-from metricgrad.metrics import Metric, get, of_counts, of_matrix, subset_accuracy
+from metricgrad.metrics import Metric, get, name_of, of_counts, of_matrix, subset_accuracy
+from metricgrad.objectives import Objective
 from metricgrad.surrogates import Annealed, Learned, Linear, Surrogate, TopTwo
 from metricgrad.tasks import Batch, Task, check_task, encode
-
-Statistic = Counts | Confusion | Mean
-
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -87,14 +85,14 @@ class MetricLoss(nn.Module):
         self.of_matrix = task == "multiclass" and of_matrix(self.metric)
         self.thresholds = _thresholds(threshold)
         self._check()
-        self._arithmetic = True  # whether the metric is; found out at the first call
+        self._objective = Objective(self.metric, self.average, self.labels, self.absent, self._leading)
         self._plans: dict[bool, Plan] = {}
 
     def _check(self) -> None:
         """Refuse what does not fit together, before any data is seen."""
         if self.task != "multiclass" and not of_counts(self.metric):
             raise ValueError(
-                f"metric: {_name(self.metric)} is of the d×d matrix, for task='multiclass'; got {self.task!r}"
+                f"metric: {name_of(self.metric)} is of the d×d matrix, for task='multiclass'; got {self.task!r}"
             )
         if self.average == "samples" and self.task != "multilabel":
             raise ValueError(f"average: 'samples' is for task='multilabel', got task={self.task!r}")
@@ -103,7 +101,7 @@ class MetricLoss(nn.Module):
         if self.labels is not None and (not self.labels or min(self.labels) < 0):
             raise ValueError(f"labels: expected class indices, got {self.labels!r}")
         if self.of_matrix and self.labels is not None:
-            raise ValueError(f"labels: {_name(self.metric)} is of the whole d×d matrix and takes none")
+            raise ValueError(f"labels: {name_of(self.metric)} is of the whole d×d matrix and takes none")
         if not callable(self.surrogate):
             raise ValueError(f"surrogate: expected a callable of logits, got {self.surrogate!r}")
         now = self._surrogate()
@@ -148,45 +146,19 @@ class MetricLoss(nn.Module):
         call = self._call(logits, targets, weight, mask)
         if call.fusible:
             state = Sums.apply(call, call.z, *call.learned)  # type: ignore[no-untyped-call]
-            return self._mean(call.plan.layout.finish(state), call.row_weight)
+            return self._objective.mean_of_rows(call.plan.layout.finish(state), call.row_weight)
         return call.statistic(call.z, *call.learned)
 
     def value(self, statistic: Any) -> Tensor:
         """Return the metric of a statistic, averaged: a scalar, or one per class; several thresholds are averaged."""
-        if isinstance(statistic, Mean):
-            value = mean_of(statistic)
-        elif isinstance(statistic, Confusion):
-            value = self.metric(statistic)
-        elif self.average == "micro":
-            value = self._values(pool(statistic, self.labels))
-        else:
-            value = self._values(statistic)
-            if self.average != "per-class":
-                value = mean_over_classes(value, self._class_weights(statistic.positives))
-            elif self.labels is not None:
-                value = value[..., list(self.labels)]
-        return value.mean(0) if self._leading else value
-
-    def _values(self, counts: Counts) -> Tensor:
-        """Apply the metric and check that it is elementwise."""
-        values = self.metric(counts)
-        if not isinstance(values, Tensor) or values.shape != counts.tp.shape:
-            got = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
-            raise ValueError(
-                f"metric: {_name(self.metric)} must be elementwise, {tuple(counts.tp.shape)} cells in and out "
-                f"(average={self.average!r}), got {got}"
-            )
-        return values
-
-    def _class_weights(self, positives: Tensor) -> Tensor:
-        return class_weights(self.average, positives, self.labels, self.absent)
+        return self._objective.value(statistic)
 
     def _call(self, logits: Tensor, targets: Tensor, weight: Tensor | None, mask: Tensor | None) -> _Call:
         """Take one call apart."""
         tracing = _tracing()
         batch = encode(self.task, logits, targets, weight, mask, self.ignore_index, not tracing)
         call = _Call()
-        call.loss = self
+        call.objective = self._objective
         call.group = distributed.resolve(self.process_group)
         call.z, call.y, call.w, call.mask, call.row_weight = batch.logits, batch.targets, batch.weight, batch.mask, None
         call.plan = plan = self._plan(indices=batch.targets.dim() == 1)
@@ -235,89 +207,9 @@ class MetricLoss(nn.Module):
         w = ratio(w, row_weight.unsqueeze(1))
         return w if keep is None else w * keep
 
-    def _mean(self, statistic: Any, row_weight: Tensor | None) -> Any:
-        """Turn cells per row into the running mean of the samples average; leave anything else as it is."""
-        if row_weight is None:
-            return statistic
-        total = (self._values(statistic) * row_weight).sum(-1)
-        return Mean(total, row_weight.sum().expand_as(total))
-
-    def _head(self, state: State, row_weight: Tensor | None, group: Any) -> tuple[Tensor, State]:
-        """Return the loss of the sums and its gradient by them: a and b of ``jets``, or that of the matrix."""
-        tp = state[0]
-        if row_weight is not None:
-            return self._samples_head(cells(*state), row_weight, group)
-        if group is not None:
-            state = distributed.reduce_state(state, group)
-        if self.of_matrix:
-            with torch.enable_grad():
-                leaf = state[0].detach().requires_grad_()
-                loss = 1 - self.metric(Confusion(leaf))
-            return loss.detach(), torch.autograd.grad(loss, leaf)
-        if tp.numel() == 1 and tp.device.type == "cpu" and not self._leading:
-            return self._scalar_head([float(cell) for cell in state], tp)
-        counts = cells(*state)
-        share = 1.0 / len(self.thresholds)
-        if self.average == "micro":
-            values, a, b = self._partials(pool(counts, self.labels), -share)
-            keep = selected(self.labels, tp)
-            a, b = (_column(g, tp) if keep is None else _column(g, tp) * keep for g in (a, b))
-            return 1 - values.mean(), (a.expand(tp.shape), b.expand(tp.shape))
-        if self.average == "macro" and self.labels is None and self.absent == "count":
-            values, a, b = self._partials(counts, -1.0 / tp.numel())
-            return 1 - values.mean(), (a, b)
-        weights = self._class_weights(state[2])
-        values, a, b = self._partials(counts, (-share * weights).expand(tp.shape))
-        return 1 - mean_over_classes(values, weights).mean(), (a, b)
-
-    def _scalar_head(self, state: list[float], like: Tensor) -> tuple[Tensor, State]:
-        """Return loss and gradient of one class in plain numbers: a tensor of one costs more than the sum."""
-        if (self.average == "weighted" or (self.average == "macro" and self.absent == "skip")) and state[2] == 0:
-            return like.new_ones(()), (0.0, 0.0)
-        value, a, b = self._partials(cells(*state), -1.0, like)  # type: ignore[arg-type]
-        return like.new_full((), 1.0 - float(value)), (float(a), float(b))
-
-    def _samples_head(self, counts: Counts, row_weight: Tensor, group: Any) -> tuple[Tensor, State]:
-        total = row_weight.sum()
-        if group is not None:
-            total = distributed.all_reduce(total, group)
-        weights = ratio(row_weight, total) / len(self.thresholds)
-        values, a, b = self._partials(counts, -weights)
-        value = (values * weights).sum()
-        return 1 - (value if group is None else distributed.all_reduce(value, group)), (a, b)
-
-    def _partials(self, counts: Any, weights: Any, like: Tensor | None = None) -> tuple[Any, Any, Any]:
-        """Return the metric's values and the derivatives of their weighted sum along the two directions of ``jets``.
-
-        ``like``, if given, tells that the cells are plain numbers, and which tensors they came from.
-        """
-        if self._arithmetic:
-            try:
-                jet: Any = self.metric(jets(counts))
-                a, b = jet.a, jet.b
-                if like is None:
-                    if jet.value.shape != counts.tp.shape:
-                        raise TypeError
-                    # A direction in which the metric does not move has the plain number 0 for derivative.
-                    a, b = (g if isinstance(g, Tensor) else torch.full_like(counts.tp, g) for g in (a, b))
-                return jet.value, a * weights, b * weights
-            except (TypeError, AttributeError):
-                pass
-            self._arithmetic = False  # it uses more than arithmetic: from here on autograd differentiates it
-        if like is not None:
-            counts = counts.map(lambda cell: like.new_full((1,), cell))
-        with torch.enable_grad():
-            leaf = counts.map(lambda cell: cell.detach().requires_grad_())
-            values = self._values(leaf)
-            # The zero keeps a constant metric differentiable.
-            weighted = (values * weights).sum() + 0 * leaf.tp.sum()
-            grads = torch.autograd.grad(weighted, leaf.cells(), allow_unused=True)
-        tp, fp, fn, tn = (torch.zeros_like(leaf.tp) if g is None else g for g in grads)
-        return values.detach(), tp - fn, fp - tn
-
     def extra_repr(self) -> str:
         """Return what is not shown by the submodules."""
-        parts = [f"{_name(self.metric)}, task={self.task!r}"]
+        parts = [f"{name_of(self.metric)}, task={self.task!r}"]
         if not isinstance(self.surrogate, nn.Module):
             parts.append(f"surrogate={self.surrogate!r}")
         if not self.of_matrix:
@@ -333,9 +225,9 @@ class MetricLoss(nn.Module):
 class _Call:
     """One call of a loss, taken apart; plain attributes, since this is made for every batch."""
 
-    __slots__ = ("fusible", "group", "learned", "loss", "mask", "plan", "row_weight", "w", "y", "z")
+    __slots__ = ("fusible", "group", "learned", "mask", "objective", "plan", "row_weight", "w", "y", "z")
 
-    loss: MetricLoss
+    objective: Objective
     plan: Plan
     group: Any
     z: Tensor
@@ -352,7 +244,7 @@ class _Call:
 
     def head(self, state: State) -> tuple[Tensor, State]:
         """Return the loss of the sums and its gradient by them."""
-        return self.loss._head(state, self.row_weight, self.group)
+        return self.objective.differentiate(state, self.row_weight, self.group)
 
     def reduce(self, gradient: Tensor, mean: bool = False) -> Tensor:
         """Sum (or average) a gradient over the processes."""
@@ -360,15 +252,16 @@ class _Call:
 
     def statistic(self, z: Tensor, *learned: Tensor) -> Any:
         """Return the statistic by differentiable operations alone."""
-        return self.loss._mean(self.plan.plain(z, self.y, self.w, self.mask, learned), self.row_weight)
+        statistic = self.plan.plain(z, self.y, self.w, self.mask, learned)
+        return self.objective.mean_of_rows(statistic, self.row_weight)
 
     def whole(self, z: Tensor, *learned: Tensor) -> Tensor:
         """Return the loss by differentiable operations alone."""
         group = self.group
         if group is None:
-            return 1 - self.loss.value(self.statistic(z, *learned))
+            return 1 - self.objective.value(self.statistic(z, *learned))
         statistic = self.statistic(z, *(distributed.shared(tensor, group) for tensor in learned))
-        return 1 - self.loss.value(statistic.map(lambda cell: distributed.summed(cell, group)))
+        return 1 - self.objective.value(statistic.map(lambda cell: distributed.summed(cell, group)))
 
 
 class _One(tuple[float, ...]):
@@ -383,18 +276,6 @@ def _thresholds(threshold: float | Sequence[float]) -> tuple[float, ...]:
     if not values or not all(0 < t < 1 for t in values):
         raise ValueError(f"threshold: expected numbers in (0, 1), got {threshold!r}")
     return _One(values) if single else tuple(values)
-
-
-def _column(x: Tensor, like: Tensor) -> Tensor:
-    """Return one number per threshold as ``(..., 1)``, to stand for every class."""
-    return torch.as_tensor(x, dtype=like.dtype, device=like.device).unsqueeze(-1)
-
-
-def _name(metric: Metric) -> str:
-    if isinstance(metric, partial):
-        inner = ", ".join(f"{key}={value!r}" for key, value in metric.keywords.items())
-        return f"{_name(metric.func)}({inner})"
-    return getattr(metric, "__name__", repr(metric))
 
 
 def _tracing() -> bool:

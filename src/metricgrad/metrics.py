@@ -313,6 +313,14 @@ def _imported(path: str) -> Metric:
     return found  # type: ignore[no-any-return]
 
 
+def name_of(metric: Metric) -> str:
+    """Return a metric's name, with its arguments if they are fixed, for messages."""
+    if isinstance(metric, partial):
+        inner = ", ".join(f"{key}={value!r}" for key, value in metric.keywords.items())
+        return f"{name_of(metric.func)}({inner})"
+    return getattr(metric, "__name__", repr(metric))
+
+
 def of_matrix(metric: Metric) -> bool:
     """Tell whether a metric takes the d×d matrix: whether its first argument is annotated ``Confusion``."""
     return "Confusion" in _annotation(metric)

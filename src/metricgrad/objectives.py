@@ -1,0 +1,136 @@
+"""The objective: a metric with its average, as a value of a statistic and as a loss with its gradient by the sums."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from metricgrad import distributed
+from metricgrad.averages import Absent, Average, class_weights, mean_of, mean_over_classes, pool, selected
+from metricgrad.counts import Confusion, Counts, Mean, cells
+from metricgrad.jets import jets, ratio
+from metricgrad.metrics import Metric, name_of
+
+if TYPE_CHECKING:
+    from metricgrad.layouts import State
+
+
+class Objective:
+    """What is maximised: ``metric`` averaged over classes or rows, and over thresholds if they are a leading axis."""
+
+    def __init__(
+        self, metric: Metric, average: Average, labels: tuple[int, ...] | None, absent: Absent, leading: bool
+    ) -> None:
+        self.metric, self.average, self.labels, self.absent, self.leading = metric, average, labels, absent, leading
+        self._arithmetic = True  # whether the metric is; found out at the first call
+
+    def value(self, statistic: Any) -> Tensor:
+        """Return the metric of a statistic: a scalar, or one per class."""
+        if isinstance(statistic, Mean):
+            value = mean_of(statistic)
+        elif isinstance(statistic, Confusion):
+            value = self.metric(statistic)
+        elif self.average == "micro":
+            value = self.values(pool(statistic, self.labels))
+        else:
+            value = self.values(statistic)
+            if self.average != "per-class":
+                value = mean_over_classes(value, self._class_weights(statistic.positives))
+            elif self.labels is not None:
+                value = value[..., list(self.labels)]
+        return value.mean(0) if self.leading else value
+
+    def values(self, counts: Counts) -> Tensor:
+        """Apply the metric and check that it is elementwise."""
+        values = self.metric(counts)
+        if not isinstance(values, Tensor) or values.shape != counts.tp.shape:
+            got = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
+            raise ValueError(
+                f"metric: {name_of(self.metric)} must be elementwise, {tuple(counts.tp.shape)} cells in and out "
+                f"(average={self.average!r}), got {got}"
+            )
+        return values
+
+    def mean_of_rows(self, statistic: Any, row_weight: Tensor | None) -> Any:
+        """Turn cells per row into the running mean of the samples average; leave anything else as it is."""
+        if row_weight is None:
+            return statistic
+        total = (self.values(statistic) * row_weight).sum(-1)
+        return Mean(total, row_weight.sum().expand_as(total))
+
+    def differentiate(self, state: State, row_weight: Tensor | None = None, group: Any = None) -> tuple[Tensor, State]:
+        """Return the loss of the sums over all processes and its gradient by them: ``jets``' a and b, or a matrix."""
+        if row_weight is not None:
+            return self._of_rows(cells(*state), row_weight, group)
+        if group is not None:
+            state = distributed.reduce_state(state, group)
+        tp = state[0]
+        if len(state) == 1:
+            with torch.enable_grad():
+                leaf = tp.detach().requires_grad_()
+                loss = 1 - self.metric(Confusion(leaf))
+            return loss.detach(), torch.autograd.grad(loss, leaf)
+        if tp.numel() == 1 and tp.device.type == "cpu" and self.labels is None and not self.leading:
+            return self._of_one_class([float(cell) for cell in state], tp)
+        counts = cells(*state)
+        share = 1.0 / (len(tp) if self.leading else 1)
+        if self.average == "micro":
+            values, a, b = self._partials(pool(counts, self.labels), -share)
+            keep = selected(self.labels, tp)
+            a, b = (g.unsqueeze(-1) if keep is None else g.unsqueeze(-1) * keep for g in (a, b))
+            return 1 - values.mean(), (a.expand(tp.shape), b.expand(tp.shape))
+        if self.average == "macro" and self.labels is None and self.absent == "count":
+            values, a, b = self._partials(counts, -1.0 / tp.numel())
+            return 1 - values.mean(), (a, b)
+        weights = self._class_weights(state[2])
+        values, a, b = self._partials(counts, (-share * weights).expand(tp.shape))
+        return 1 - mean_over_classes(values, weights).mean(), (a, b)
+
+    def _class_weights(self, positives: Tensor) -> Tensor:
+        return class_weights(self.average, positives, self.labels, self.absent)
+
+    def _of_one_class(self, state: list[float], like: Tensor) -> tuple[Tensor, State]:
+        """Differentiate one class in plain numbers: a tensor of one number costs more than all the arithmetic."""
+        if (self.average == "weighted" or (self.average == "macro" and self.absent == "skip")) and state[2] == 0:
+            return like.new_ones(()), (0.0, 0.0)
+        value, a, b = self._partials(cells(*state), -1.0, like)  # type: ignore[arg-type]
+        return like.new_full((), 1.0 - float(value)), (float(a), float(b))
+
+    def _of_rows(self, counts: Counts, row_weight: Tensor, group: Any) -> tuple[Tensor, State]:
+        total = row_weight.sum()
+        if group is not None:
+            total = distributed.all_reduce(total, group)
+        weights = ratio(row_weight, total) / (len(counts.tp) if self.leading else 1)
+        values, a, b = self._partials(counts, -weights)
+        value = (values * weights).sum()
+        return 1 - (value if group is None else distributed.all_reduce(value, group)), (a, b)
+
+    def _partials(self, counts: Any, weights: Any, like: Tensor | None = None) -> tuple[Any, Any, Any]:
+        """Return the metric's values and the derivatives of their weighted sum along the two directions of ``jets``.
+
+        ``like``, if given, tells that the cells are plain numbers, and which tensors they came from.
+        """
+        if self._arithmetic:
+            try:
+                jet: Any = self.metric(jets(counts))
+                a, b = jet.a, jet.b
+                if like is None:
+                    if jet.value.shape != counts.tp.shape:
+                        raise TypeError
+                    # A direction in which the metric does not move has the plain number 0 for derivative.
+                    a, b = (g if isinstance(g, Tensor) else torch.full_like(counts.tp, g) for g in (a, b))
+                return jet.value, a * weights, b * weights
+            except (TypeError, AttributeError):
+                self._arithmetic = False  # it uses more than arithmetic: from here on autograd differentiates it
+        if like is not None:
+            counts = counts.map(lambda cell: like.new_full((1,), cell))
+        with torch.enable_grad():
+            leaf = counts.map(lambda cell: cell.detach().requires_grad_())
+            values = self.values(leaf)
+            # The zero keeps a constant metric differentiable.
+            weighted = (values * weights).sum() + 0 * leaf.tp.sum()
+            grads = torch.autograd.grad(weighted, leaf.cells(), allow_unused=True)
+        tp, fp, fn, tn = (torch.zeros_like(leaf.tp) if g is None else g for g in grads)
+        return values.detach(), tp - fn, fp - tn
