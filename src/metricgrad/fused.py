@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -33,7 +34,7 @@ TINY = 1 << 15
 """Up to so many elements the gradient is computed with the loss: it costs less than coming back for it."""
 
 _WIDE = (torch.float32, torch.float64)
-_scratch = threading.local()
+_local = threading.local()
 
 Kept = tuple[Tensor, list[Any]] | None
 """What the forward pass leaves for the backward pass: one number per logit, and a note per chunk."""
@@ -87,10 +88,8 @@ def sums(
     """
     if keep and z.numel() <= TINY and plan.closed_form and not plan.leading and y.dtype is z.dtype in _WIDE:
         # The loop below, once, without its bookkeeping: here that is what costs.
-        surrogate, kept, buffer = plan.surrogate, torch.empty_like(z), torch.empty_like(z)
-        own, spare = (kept, buffer) if surrogate.keeps_member else (buffer, torch.empty_like(z))
-        affine = surrogate.fill(z, plan.thresholds[0], own, kept, spare)
-        return _moved(plan.layout.reduce(own, y, w, w, buffer), *affine), (kept, [])
+        kept, reduce = torch.empty_like(z), partial(_reduce, plan.layout, y, w)
+        return plan.surrogate.fill(z, plan.thresholds[0], kept, torch.empty_like(z), reduce), (kept, [])
     dtype = compute_dtype(z)
     # One derivative per logit pays only if it can become the gradient: one threshold, no change of type.
     closed = plan.closed_form or (plan.closed_rows and z.shape[1] > 1)
@@ -102,15 +101,11 @@ def sums(
     for zc, yc, wc, kc, slope in _chunks(z, y, w, mask, slopes):
         zc, yc = _as(zc, dtype), yc if yc.dim() == 1 else _as(yc, dtype)
         if plan.closed_form:
-            states = []
-            for threshold in plan.thresholds:
-                buffer, spare = _buffers(zc)
-                member = slope if slope is not None and surrogate.keeps_member else buffer
-                affine = surrogate.fill(zc, threshold, member, slope, spare)
-                states.append(_moved(plan.layout.reduce(member, yc, wc, wc, buffer), *affine))
+            reduce = partial(_reduce, plan.layout, yc, wc)
+            states = [surrogate.fill(zc, t, slope, _scratch(zc, 0), reduce) for t in plan.thresholds]
         elif closed:
-            member, spare = _buffers(zc)
-            rows, note = surrogate.fill_rows(zc, spare if slope is None else slope, member)
+            member = _scratch(zc, 0)
+            rows, note = surrogate.fill_rows(zc, _scratch(zc, 1) if slope is None else slope, member)
             notes.append(note)
             states = [plan.layout.reduce(member, yc, 1 / rows if wc is None else wc / rows, wc, member)]
         else:
@@ -121,8 +116,8 @@ def sums(
             parts.append(state)
         elif not total:
             total = state
-        else:  # a running sum of many chunks in float64: float32 stops at 2^24
-            total = tuple(_wide(a) + _wide(b) for a, b in zip(total, state, strict=True))
+        else:
+            total = plan.layout.merge(total, state)
     if parts:
         total = parts[0] if len(parts) == 1 else tuple(torch.cat(cell, -1) for cell in zip(*parts, strict=True))
     return tuple(_as(c, dtype) if isinstance(c, Tensor) else c for c in total), None if slopes is None else (
@@ -158,25 +153,24 @@ def pull(
         own = gradient if plan.layout.additive else tuple(g[..., first : first + len(zc)] for g in gradient)
         first += len(zc)
         if slopes is not None and plan.closed_form:
-            plan.surrogate.pull(out, plan.layout.expand(own, yc, wc, _buffers(out)[0]))
+            plan.surrogate.pull(out, plan.layout.expand(own, yc, wc, _scratch(out, 0)))
             continue
         if slopes is not None:
-            member, spare = _buffers(out)
-            plan.surrogate.pull_rows(out, plan.layout.expand(own, yc, wc, member), notes.pop(0), spare)
+            by_member = plan.layout.expand(own, yc, wc, _scratch(out, 0))
+            plan.surrogate.pull_rows(out, by_member, notes.pop(0), _scratch(out, 1))
             continue
         each = list(zip(*(g.unbind(0) for g in own), strict=True)) if plan.leading else [own]
         zc = _as(zc, dtype)
         if plan.closed_rows and z.shape[1] > 1:
-            member, spare = _buffers(zc)
             chunk = torch.empty_like(zc)
-            _, note = plan.surrogate.fill_rows(zc, chunk, member)
-            plan.surrogate.pull_rows(chunk, plan.layout.expand(own, yc, wc, member), note, spare)
+            _, note = plan.surrogate.fill_rows(zc, chunk, _scratch(zc, 0))
+            by_member = plan.layout.expand(own, yc, wc, _scratch(zc, 0))
+            plan.surrogate.pull_rows(chunk, by_member, note, _scratch(zc, 1))
         elif plan.closed_form:
-            member, spare = _buffers(zc)
             chunk, slope = torch.zeros_like(zc), torch.empty_like(zc)
             for threshold, g in zip(plan.thresholds, each, strict=True):
-                plan.surrogate.fill(zc, threshold, slope if plan.surrogate.keeps_member else member, slope, spare)
-                plan.surrogate.pull(slope, plan.layout.expand(g, yc, wc, member))
+                plan.surrogate.fill(zc, threshold, slope, _scratch(zc, 0), lambda *_: None)
+                plan.surrogate.pull(slope, plan.layout.expand(g, yc, wc, _scratch(zc, 0)))
                 chunk += slope
         else:
             with torch.enable_grad():
@@ -290,26 +284,27 @@ def _chunks(z: Tensor, *others: Tensor | None) -> Iterator[tuple[Any, ...]]:
         yield z[part], *(None if other is None else other[part] for other in others)
 
 
-def _buffers(like: Tensor) -> tuple[Tensor, Tensor]:
-    """Return two buffers of a chunk's shape, reused from call to call: fresh memory costs more than the arithmetic."""
+def _scratch(like: Tensor, which: int) -> Tensor:
+    """Return a buffer of a chunk's shape, reused from call to call: fresh memory costs more than the arithmetic."""
     size = like.numel()
     if size <= TINY or size > LARGE or like.device.type != "cpu":
-        return torch.empty_like(like), torch.empty_like(like)
-    kept: dict[torch.dtype, list[Tensor]] = _scratch.__dict__.setdefault("kept", {})
-    pair = kept.get(like.dtype)
-    if pair is None or pair[0].numel() < size:
-        pair = kept[like.dtype] = [torch.empty(size, dtype=like.dtype) for _ in range(2)]
-    if pair[0].numel() == size:
-        return pair[0].view(like.shape), pair[1].view(like.shape)
-    return pair[0][:size].view(like.shape), pair[1][:size].view(like.shape)
+        return torch.empty_like(like)
+    kept: dict[tuple[torch.dtype, int], Tensor] = _local.__dict__.setdefault("kept", {})
+    buffer = kept.get((like.dtype, which))
+    if buffer is None or buffer.numel() < size:
+        buffer = kept[like.dtype, which] = torch.empty(size, dtype=like.dtype)
+    return (buffer if buffer.numel() == size else buffer[:size]).view(like.shape)
 
 
 def _as(x: Tensor, dtype: torch.dtype) -> Tensor:
     return x if x.dtype is dtype else x.to(dtype)
 
 
-def _moved(state: State, scale: float, offset: float) -> State:
-    """Return the sums of scale·m + offset, given those of m."""
+def _reduce(
+    layout: Layout, y: Tensor, w: Tensor | None, member: Tensor, out: Tensor, scale: float, offset: float
+) -> State:
+    """Return the sums of scale·member + offset, where the labels and weights are y and w."""
+    state = layout.reduce(member, y, w, w, out)
     if scale == 1.0 and offset == 0.0:
         return state
     tp, predicted, positives, total = state
@@ -318,7 +313,3 @@ def _moved(state: State, scale: float, offset: float) -> State:
 
 def _stack(values: tuple[Any, ...]) -> Any:
     return torch.stack(values) if isinstance(values[0], Tensor) else values[0]
-
-
-def _wide(x: Any) -> Any:
-    return x.double() if isinstance(x, Tensor) and x.device.type != "mps" else x

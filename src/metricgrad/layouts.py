@@ -46,6 +46,10 @@ class Columns:
             torch.mul(y, a - b, out=out).add_(b)
         return out if w is None else out.mul_(w)
 
+    def merge(self, total: State, state: State) -> State:
+        """Add the sums of a chunk to those before it, in float64: float32 stops at 2^24."""
+        return tuple(_wide(a) + _wide(b) for a, b in zip(total, state, strict=True))
+
     def finish(self, state: State) -> Counts:
         """Return the statistic."""
         return cells(*state)
@@ -121,6 +125,10 @@ class Matrix:
         torch.index_select(g, 0, y, out=out) if y.dim() == 1 else torch.matmul(y, g, out=out)
         return out if w is None else out.mul_(w)
 
+    def merge(self, total: State, state: State) -> State:
+        """Add the sums of a chunk to those before it; in place, since d² numbers are many."""
+        return (total[0].add_(state[0]),)
+
     def finish(self, state: State) -> Confusion:
         """Return the statistic."""
         return Confusion(*state)
@@ -137,3 +145,7 @@ Layout = Columns | Matrix
 def _one_hot(y: Tensor, m: Tensor) -> Tensor:
     # A comparison, since F.one_hot reads values back, which torch.func and torch.compile cannot.
     return (y.unsqueeze(-1) == torch.arange(m.shape[-1], device=y.device)).to(m.dtype)
+
+
+def _wide(x: Any) -> Any:
+    return x.double() if isinstance(x, Tensor) and x.device.type != "mps" else x

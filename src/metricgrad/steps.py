@@ -6,6 +6,7 @@ The public module is ``surrogates``.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Any, ClassVar
@@ -15,6 +16,9 @@ from torch import Tensor
 
 from metricgrad import toptwo
 from metricgrad.jets import ratio
+
+Reduce = Callable[[Tensor, Tensor, float, float], Any]
+"""Sums scale·member + offset, given (member, out, scale, offset); ``out`` is a buffer and may be ``member``."""
 
 Number = float | Tensor
 """A fixed number, or a tensor with one number per class."""
@@ -48,8 +52,6 @@ class Surrogate:
     """Whether the labels are needed (training only)."""
     closed_form: ClassVar[bool] = False
     """Whether ``fill`` exists, which the fused kernel uses instead of autograd."""
-    keeps_member: ClassVar[bool] = False
-    """Whether what ``fill`` keeps for ``pull`` is the membership itself, so that one buffer serves as both."""
     closed_rows: ClassVar[bool] = False
     """Whether ``fill_rows`` and ``pull_rows`` exist, the same for multi-class problems."""
 
@@ -65,12 +67,10 @@ class Surrogate:
         """Return the 0/1 memberships of the rule that this surrogate softens."""
         raise ValueError(f"surrogate: {self!r} has no hard rule; use Linear, Sigmoid, LogitSigmoid, Identity or TopTwo")
 
-    def fill(
-        self, logits: Tensor, threshold: float, member: Tensor, kept: Tensor | None, spare: Tensor
-    ) -> tuple[float, float]:
-        """Write memberships into ``member`` and what ``pull`` needs into ``kept``; all are buffers of one shape.
+    def fill(self, logits: Tensor, threshold: float, kept: Tensor | None, scratch: Tensor, reduce: Reduce) -> Any:
+        """Hand the memberships to ``reduce``, return what it returns, and leave in ``kept`` what ``pull`` needs.
 
-        Returns (scale, offset): the memberships are scale·member + offset, which costs nothing to apply to their sums.
+        ``kept`` (unless None) and ``scratch`` are buffers of the logits' shape, and all the memory there is.
         """
         raise NotImplementedError
 
@@ -157,11 +157,10 @@ class Linear(ProbabilityStep):
         low, high = threshold - half, threshold + half
         return low, high, self.delta / low, (0.5 - self.delta) / half, self.delta / (1 - high)
 
-    def fill(
-        self, logits: Tensor, threshold: float, member: Tensor, kept: Tensor | None, spare: Tensor
-    ) -> tuple[float, float]:
+    def fill(self, logits: Tensor, threshold: float, kept: Tensor | None, scratch: Tensor, reduce: Reduce) -> Any:
         low, high, m1, m2, m3 = self._pieces(threshold)
-        p = torch.sigmoid(logits, out=spare)
+        p = torch.sigmoid(logits, out=scratch)
+        member = torch.empty_like(p) if kept is None else kept
         rise = m2 - m1
         # With a wide ramp m = rise·(clamp(p) + p·m1/rise) − rise·low, two passes instead of four, is accurate enough.
         folded = rise > 0.25 * m2 and self.width >= 0.25
@@ -171,16 +170,16 @@ class Linear(ProbabilityStep):
             torch.sub(p, low, out=member).clamp_(0.0, high - low).mul_(rise).add_(p, alpha=m1)
         if m3 != m1:
             member.add_(torch.clamp_min(p - high, 0.0), alpha=(m3 - m1) / rise if folded else m3 - m1)
+        result = reduce(member, member, rise, -rise * low) if folded else reduce(member, member, 1.0, 0.0)
         if kept is not None:
             # The derivative of a clamp is what hardtanh's backward computes, in one pass.
-            torch.ops.aten.hardtanh_backward.grad_input(
-                _constant(rise, p.dtype, p.device), p, low, high, grad_input=kept
-            )
+            steep = _constant(rise, p.dtype, p.device)
+            torch.ops.aten.hardtanh_backward.grad_input(steep, p, low, high, grad_input=kept)
             kept.add_(m1)
             if m3 != m1:
                 kept.add_(p > high, alpha=m3 - m1)
             _through_sigmoid(kept, p)
-        return (rise, -rise * low) if folded else (1.0, 0.0)
+        return result
 
     def fill_rows(self, logits: Tensor, probabilities: Tensor, member: Tensor) -> tuple[Tensor, Any]:
         p = torch.softmax(logits, 1, out=probabilities)
@@ -212,16 +211,14 @@ class Sigmoid(ProbabilityStep):
         height = self.step(p, threshold)
         return self.k * height * (1 - height)
 
-    def fill(
-        self, logits: Tensor, threshold: float, member: Tensor, kept: Tensor | None, spare: Tensor
-    ) -> tuple[float, float]:
-        p = torch.sigmoid(logits, out=spare)
-        torch.add(_constant(-self.k * threshold, p.dtype, p.device), p, alpha=self.k, out=member)
-        torch.sigmoid(member, out=member)
+    def fill(self, logits: Tensor, threshold: float, kept: Tensor | None, scratch: Tensor, reduce: Reduce) -> Any:
+        p = torch.sigmoid(logits, out=scratch if kept is None else kept)
+        torch.add(_constant(-self.k * threshold, p.dtype, p.device), p, alpha=self.k, out=scratch)
+        torch.sigmoid(scratch, out=scratch)
         if kept is not None:
-            torch.ops.aten.sigmoid_backward.grad_input(_constant(self.k, p.dtype, p.device), member, grad_input=kept)
-            _through_sigmoid(kept, p)
-        return 1.0, 0.0
+            _through_sigmoid(_constant(self.k, p.dtype, p.device), p, kept)
+            _through_sigmoid(kept, scratch)
+        return reduce(scratch, scratch, 1.0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -236,7 +233,6 @@ class LogitSigmoid(Surrogate):
 
     beta: Number = 1.0
     eta: Number = 0.0
-    keeps_member: ClassVar[bool] = True
 
     @property
     def closed_form(self) -> bool:  # type: ignore[override]
@@ -256,20 +252,19 @@ class LogitSigmoid(Surrogate):
     def hard(self, logits: Tensor, threshold: float = 0.5) -> Tensor:
         return _at_least(logits + self.eta, 0.0)
 
-    def fill(
-        self, logits: Tensor, threshold: float, member: Tensor, kept: Tensor | None, spare: Tensor
-    ) -> tuple[float, float]:
+    def fill(self, logits: Tensor, threshold: float, kept: Tensor | None, scratch: Tensor, reduce: Reduce) -> Any:
+        member = scratch if kept is None else kept  # the derivative follows from the membership, so it is what is kept
         if self.beta == 1.0 and self.eta == 0.0:
             torch.sigmoid(logits, out=member)
         else:
             torch.add(logits, self.eta, out=member).mul_(self.beta)
             torch.sigmoid(member, out=member)
-        return 1.0, 0.0
+        return reduce(member, scratch, 1.0, 0.0)
 
     def pull(self, kept: Tensor, gradient: Tensor) -> None:
         if self.beta != 1.0:
             gradient.mul_(self.beta)
-        torch.ops.aten.sigmoid_backward.grad_input(gradient, kept, grad_input=kept)
+        _through_sigmoid(gradient, kept, kept)
 
 
 @dataclass(frozen=True)
@@ -281,7 +276,6 @@ class Identity(Surrogate):
     """
 
     closed_form: ClassVar[bool] = True
-    keeps_member: ClassVar[bool] = True
 
     def __call__(self, logits: Tensor, threshold: float = 0.5) -> Tensor:
         return torch.sigmoid(logits)
@@ -292,10 +286,8 @@ class Identity(Surrogate):
     def hard(self, logits: Tensor, threshold: float = 0.5) -> Tensor:
         return _at_least(torch.sigmoid(logits), threshold)
 
-    def fill(
-        self, logits: Tensor, threshold: float, member: Tensor, kept: Tensor | None, spare: Tensor
-    ) -> tuple[float, float]:
-        return LogitSigmoid().fill(logits, threshold, member, kept, spare)
+    def fill(self, logits: Tensor, threshold: float, kept: Tensor | None, scratch: Tensor, reduce: Reduce) -> Any:
+        return LogitSigmoid().fill(logits, threshold, kept, scratch, reduce)
 
     def pull(self, kept: Tensor, gradient: Tensor) -> None:
         LogitSigmoid().pull(kept, gradient)
@@ -423,6 +415,6 @@ def one_hot(logits: Tensor) -> Tensor:
     return hot.masked_fill(logits.isnan().any(-1, keepdim=True), math.nan)
 
 
-def _through_sigmoid(slope: Tensor, p: Tensor) -> None:
-    """Multiply a derivative by p, in place, by dp/dz = p(1 − p)."""
-    torch.ops.aten.sigmoid_backward.grad_input(slope, p, grad_input=slope)
+def _through_sigmoid(gradient: Tensor, p: Tensor, out: Tensor | None = None) -> None:
+    """Write gradient·p(1 − p), the chain rule through p = sigmoid(z), into ``out``, by default over the gradient."""
+    torch.ops.aten.sigmoid_backward.grad_input(gradient, p, grad_input=gradient if out is None else out)
