@@ -110,10 +110,9 @@ def compute_dtype(tensor: Tensor) -> torch.dtype:
     return torch.promote_types(tensor.dtype, torch.float32)
 
 
-def cells(tp: Tensor, predicted: Tensor, positives: Tensor, total: Tensor | float) -> Counts:
+def cells(tp: Tensor, fp: Tensor, positives: Tensor, negatives: Tensor) -> Counts:
     """Complete the four cells; TP + FN = P and FP + TN = N hold by construction."""
-    fp = predicted - tp
-    return Counts(tp, fp, positives - tp, total - positives - fp)
+    return Counts(tp, fp, positives - tp, negatives - fp)
 
 
 def count(memberships: Tensor, targets: Tensor, weight: Tensor | None = None, mask: Tensor | None = None) -> Counts:
@@ -134,8 +133,7 @@ def count(memberships: Tensor, targets: Tensor, weight: Tensor | None = None, ma
         # where, not a product: what is masked may be NaN.
         m, y = m.where(keep, 0), y.where(keep, 0)
         weight = keep.to(dtype) if weight is None else weight * keep
-    if weight is None:
-        total: Tensor | float = float(y.shape[0])
-        return cells((m * y).sum(-2), m.sum(-2), y.sum(-2), total)
-    wy = weight * y
-    return cells((m * wy).sum(-2), (m * weight).sum(-2), wy.sum(-2), weight.expand(y.shape).sum(-2))
+    weight = torch.ones_like(y) if weight is None else weight
+    # Each cell and its margin are summed alike, so that what should be zero is exactly zero.
+    wy, wn = weight * y, weight * (1 - y)
+    return cells((m * wy).sum(-2), (m * wn).sum(-2), wy.sum(-2), wn.sum(-2))

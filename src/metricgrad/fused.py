@@ -212,8 +212,7 @@ class Sums(torch.autograd.Function):
         state, ctx.kept = sums(plan, z, y, w, mask, tensors, keep=ctx.needs_input_grad[1])
         ctx.plan = plan
         ctx.save_for_backward(z, y, w, mask, *tensors)
-        state = tuple(torch.as_tensor(cell, dtype=compute_dtype(z), device=z.device) for cell in state)
-        ctx.mark_non_differentiable(*state[2:])  # positives and total: the prediction does not move them
+        ctx.mark_non_differentiable(*state[2:])  # P and N: the prediction does not move them
         return state
 
     @staticmethod
@@ -222,10 +221,8 @@ class Sums(torch.autograd.Function):
         z, y, w, mask, *tensors = ctx.saved_tensors
         if torch.is_grad_enabled():  # create_graph=True: second derivatives need differentiable operations
             cells = ctx.plan.plain(z, y, w, mask, tuple(tensors)).cells()
-            outputs = [cells[0], cells[0] + cells[1]] if len(grads) > 1 else [cells[0]]
-            return _again(ctx, outputs, grads[: len(outputs)], z, *tensors)
-        # a moves TP and the predicted together, b the predicted alone.
-        gradient = (grads[0] + grads[1], grads[1]) if len(grads) > 1 else grads
+            return _again(ctx, cells[:2], grads[:2], z, *tensors)
+        gradient = grads[:2]
         kept, ctx.kept = ctx.kept, None
         by_z, by_tensor = pull(ctx.plan, z, y, w, mask, tuple(tensors), gradient, kept)
         return None, by_z, *by_tensor
@@ -265,7 +262,7 @@ class Loss(torch.autograd.Function):
         return None, by_z, *(call.reduce(g, mean=True) for g in by_tensor)
 
 
-def _again(ctx: Any, outputs: list[Tensor], grads: Sequence[Tensor], *inputs: Tensor) -> tuple[Tensor | None, ...]:
+def _again(ctx: Any, outputs: Sequence[Tensor], grads: Sequence[Tensor], *inputs: Tensor) -> tuple[Tensor | None, ...]:
     """Return the gradients that ``backward`` owes, with a graph of their own."""
     wanted = [x for x, needed in zip(inputs, ctx.needs_input_grad[1:], strict=True) if needed]
     found = iter(torch.autograd.grad(outputs, wanted, grads, create_graph=True))
@@ -301,14 +298,16 @@ def _as(x: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _reduce(
-    layout: Layout, y: Tensor, w: Tensor | None, member: Tensor, out: Tensor, scale: float, offset: float
+    layout: Layout, y: Tensor, w: Tensor | None, member: Tensor, out: Tensor, scale: float, offset: float | None
 ) -> State:
-    """Return the sums of scale·member + offset, where the labels and weights are y and w."""
+    """Return the sums of scale·member + offset (None: of the member itself), with labels y and weights w."""
     state = layout.reduce(member, y, w, w, out)
-    if scale == 1.0 and offset == 0.0:
+    if offset is None:
         return state
-    tp, predicted, positives, total = state
-    return tp * scale + offset * positives, predicted * scale + offset * total, positives, total
+    tp, fp, positives, negatives = state
+    # A ramp reaches 1 up to rounding; the cells it leaves over must not become negative.
+    tp = torch.clamp(tp * scale + offset * positives, min=0.0).minimum(positives)
+    return tp, torch.clamp(fp * scale + offset * negatives, min=0.0).minimum(negatives), positives, negatives
 
 
 def _stack(values: tuple[Any, ...]) -> Any:

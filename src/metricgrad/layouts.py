@@ -16,7 +16,7 @@ from torch import Tensor
 from metricgrad.counts import Confusion, Counts, cells, count
 
 State = tuple[Any, ...]
-"""The sums of a statistic: (TP, predicted, positives, total), or the matrix alone."""
+"""The sums of a statistic: (TP, FP, positives, negatives), or the matrix alone."""
 
 
 class Columns:
@@ -29,13 +29,7 @@ class Columns:
 
         ``scale`` multiplies the memberships: the weights, divided by the row's sum where ``m`` is not yet normalised.
         """
-        if scale is not None:
-            m = torch.mul(m, scale, out=out)
-        predicted = m.sum(0)
-        tp = torch.mul(m, y, out=out).sum(0)
-        if w is None:
-            return tp, predicted, y.sum(0), float(len(y))
-        return tp, predicted, (y * w).sum(0), w.expand(y.shape).sum(0)
+        return _margins(m, y, scale, w, out, axis=0)
 
     def expand(self, gradient: State, y: Tensor, w: Tensor | None, out: Tensor) -> Tensor:
         """Write the gradient by the memberships of a chunk into ``out``."""
@@ -63,16 +57,24 @@ class Indices(Columns):
     """Cells per class from ``(N,)`` class indices, without a one-hot copy."""
 
     def reduce(self, m: Tensor, y: Tensor, scale: Tensor | None, w: Tensor | None, out: Tensor) -> State:
-        own = m.gather(1, y.unsqueeze(1))
+        index = y.unsqueeze(1)
+        own = m.gather(1, index)
         ones = torch.ones_like(own) if w is None else w
         hits = own if scale is None else own * scale
-        sums = m.new_zeros(2, m.shape[1]).index_add_(1, y, torch.cat((hits, ones), 1).t())
+        tp, positives = m.new_zeros(2, m.shape[1]).index_add_(1, y, torch.cat((hits, ones), 1).t()).unbind(0)
+        negatives = positives.sum() - positives
+        others = out.copy_(m).scatter_(1, index, 0.0)
         # A product of a row and a matrix is the weighted sum without a weighted copy.
-        predicted = m.sum(0) if scale is None else (scale.t() @ m).squeeze(0)
-        return sums[0], predicted, sums[1], ones.sum()
+        fp = others.sum(0) if scale is None else (scale.t() @ others).squeeze(0)
+        if w is not None:
+            # Sums of weights in different orders: what differs from N by rounding alone is N.
+            fp = torch.where((negatives - fp).abs() <= 16 * torch.finfo(m.dtype).eps * negatives, negatives, fp)
+        return tp, fp, positives, negatives
 
     def expand(self, gradient: State, y: Tensor, w: Tensor | None, out: Tensor) -> Tensor:
         a, b = gradient
+        if not isinstance(a, Tensor):  # plain numbers: there is one class, and every sample is in it
+            return out.fill_(a) if w is None else out.fill_(a).mul_(w)
         out.copy_(b.expand(out.shape))
         out.scatter_(1, y.unsqueeze(1), a.expand(out.shape[1])[y].unsqueeze(1))
         return out if w is None else out.mul_(w)
@@ -87,13 +89,7 @@ class Rows(Columns):
     additive: ClassVar[bool] = False
 
     def reduce(self, m: Tensor, y: Tensor, scale: Tensor | None, w: Tensor | None, out: Tensor) -> State:
-        if scale is not None:
-            m = torch.mul(m, scale, out=out)
-        predicted = m.sum(1)
-        tp = torch.mul(m, y, out=out).sum(1)
-        if w is None:
-            return tp, predicted, y.sum(1), y.new_full((len(y),), y.shape[1])
-        return tp, predicted, (y * w).sum(1), w.expand(y.shape).sum(1)
+        return _margins(m, y, scale, w, out, axis=1)
 
     def expand(self, gradient: State, y: Tensor, w: Tensor | None, out: Tensor) -> Tensor:
         a, b = gradient
@@ -102,8 +98,9 @@ class Rows(Columns):
 
     def plain(self, m: Tensor, y: Tensor, w: Tensor | None) -> Counts | Confusion:
         y = y.to(m.dtype)
-        w = torch.ones_like(y) if w is None else w.expand(y.shape)
-        return cells((m * y * w).sum(-1), (m * w).sum(-1), (y * w).sum(-1), w.sum(-1))
+        w = torch.ones_like(y) if w is None else w
+        wy, wn = w * y, w * (1 - y)
+        return cells((m * wy).sum(-1), (m * wn).sum(-1), wy.sum(-1), wn.sum(-1))
 
 
 class Matrix:
@@ -140,6 +137,19 @@ class Matrix:
 
 
 Layout = Columns | Matrix
+
+
+def _margins(m: Tensor, y: Tensor, scale: Tensor | None, w: Tensor | None, out: Tensor, axis: int) -> State:
+    """Sum the cells and their margins over rows or classes, each cell as its margin: what should be 0 is exactly 0."""
+    if scale is None or w is None:
+        if scale is not None:
+            m = torch.mul(m, scale, out=out)
+        predicted, positives = m.sum(axis), y.sum(axis)
+        tp = torch.mul(m, y, out=out).sum(axis)
+        return tp, predicted - tp, positives, y.shape[axis] - positives
+    m = m * scale
+    tp = torch.mul(m, y, out=out).sum(axis)
+    return tp, m.sub_(out).sum(axis), (y * w).sum(axis), ((1 - y) * w).sum(axis)
 
 
 def _one_hot(y: Tensor, m: Tensor) -> Tensor:

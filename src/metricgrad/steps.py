@@ -17,8 +17,11 @@ from torch import Tensor
 from metricgrad import toptwo
 from metricgrad.jets import ratio
 
-Reduce = Callable[[Tensor, Tensor, float, float], Any]
-"""Sums scale·member + offset, given (member, out, scale, offset); ``out`` is a buffer and may be ``member``."""
+Reduce = Callable[[Tensor, Tensor, float, float | None], Any]
+"""Sums scale·member + offset, given (member, out, scale, offset); offset None: memberships are in [0, 1] as they are.
+
+``out`` is a buffer and may be ``member``.
+"""
 
 Number = float | Tensor
 """A fixed number, or a tensor with one number per class."""
@@ -142,7 +145,7 @@ class Linear(ProbabilityStep):
         ramp = torch.clamp_min(p - low, 0.0)
         ramp = torch.minimum(ramp, high - low) if isinstance(low, Tensor) else ramp.clamp_max(high - low)
         height: Tensor = m1 * p + (m2 - m1) * ramp + (m3 - m1) * torch.clamp_min(p - high, 0.0)
-        return height
+        return height.clamp(0.0, 1.0)  # up to rounding it is there already
 
     def slope(self, p: Tensor, threshold: float) -> Tensor:
         low, high, m1, m2, m3 = self._pieces(threshold)
@@ -218,7 +221,7 @@ class Sigmoid(ProbabilityStep):
         if kept is not None:
             _through_sigmoid(_constant(self.k, p.dtype, p.device), p, kept)
             _through_sigmoid(kept, scratch)
-        return reduce(scratch, scratch, 1.0, 0.0)
+        return reduce(scratch, scratch, 1.0, None)
 
 
 @dataclass(frozen=True)
@@ -259,7 +262,7 @@ class LogitSigmoid(Surrogate):
         else:
             torch.add(logits, self.eta, out=member).mul_(self.beta)
             torch.sigmoid(member, out=member)
-        return reduce(member, scratch, 1.0, 0.0)
+        return reduce(member, scratch, 1.0, None)
 
     def pull(self, kept: Tensor, gradient: Tensor) -> None:
         if self.beta != 1.0:
