@@ -90,6 +90,18 @@ def test_bad_batches_are_refused(task: str, args: tuple[Any, ...], options: dict
     assert "\n" not in str(caught.value)
 
 
+def test_large_batches_are_checked_too() -> None:
+    z, y = torch.zeros(300_000, 2), torch.zeros(300_000, 2)
+    y[-1, -1] = 3
+    for surrogate in (s.Linear(), s.UnitsVsZeros(), torch.sigmoid):
+        loss = mg.MetricLoss("f1", task="multilabel", surrogate=surrogate)
+        for call in (loss, loss.counts):
+            with pytest.raises(ValueError, match=r"targets: expected values in \[0, 1\], got 0 to 3"):
+                call(z, y)
+    with pytest.raises(ValueError, match="targets: expected class indices 0 to 1, got 0 to 2"):
+        mg.MetricLoss("f1", task="multiclass")(z, torch.arange(300_000) % 3)
+
+
 def test_labels_beyond_the_classes_are_refused() -> None:
     with pytest.raises(ValueError, match="labels: expected class indices below 3, got 5"):
         mg.MetricLoss("f1", task="multilabel", labels=[5])(Z, Y)

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from metricgrad.counts import compute_dtype
 from metricgrad.steps import Surrogate
+from metricgrad.tasks import check_targets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,7 +32,7 @@ cost of waking torch's threads, some 10 µs a call, does not count.
 """
 
 TINY = 1 << 15
-"""Up to so many elements the gradient is computed with the loss: it costs less than coming back for it."""
+"""Up to so many elements a closed-form gradient is computed with the loss: less than coming back for it costs."""
 
 _WIDE = (torch.float32, torch.float64)
 _local = threading.local()
@@ -80,16 +81,20 @@ class Plan:
 
 
 def sums(
-    plan: Plan, z: Tensor, y: Tensor, w: Tensor | None, mask: Tensor | None, tensors: tuple[Tensor, ...], keep: bool
+    plan: Plan,
+    z: Tensor,
+    y: Tensor,
+    w: Tensor | None,
+    mask: Tensor | None,
+    tensors: tuple[Tensor, ...],
+    keep: bool,
+    check: bool,
 ) -> tuple[State, Kept]:
     """Return the sums of the statistic and, if ``keep`` and there is a closed form, what ``pull`` needs.
 
-    That is one number per logit: its membership's derivative, or its softmax for memberships of rows.
+    That is one number per logit: its membership's derivative, or its softmax for memberships of rows. ``check``:
+    whether the targets are still to be checked, which is cheapest here, where they are in the cache.
     """
-    if keep and z.numel() <= TINY and plan.closed_form and not plan.leading and y.dtype is z.dtype in _WIDE:
-        # The loop below, once, without its bookkeeping: here that is what costs.
-        kept, reduce = torch.empty_like(z), partial(_reduce, plan.layout, y, w)
-        return plan.surrogate.fill(z, plan.thresholds[0], kept, torch.empty_like(z), reduce), (kept, [])
     dtype = compute_dtype(z)
     # One derivative per logit pays only if it can become the gradient: one threshold, no change of type.
     closed = plan.closed_form or (plan.closed_rows and z.shape[1] > 1)
@@ -100,6 +105,8 @@ def sums(
     parts = []
     for zc, yc, wc, kc, slope in _chunks(z, y, w, mask, slopes):
         zc, yc = _as(zc, dtype), yc if yc.dim() == 1 else _as(yc, dtype)
+        if check:
+            check_targets(yc, z.shape[1])
         if plan.closed_form:
             reduce = partial(_reduce, plan.layout, yc, wc)
             states = [surrogate.fill(zc, t, slope, _scratch(zc, 0), reduce) for t in plan.thresholds]
@@ -141,9 +148,6 @@ def pull(
     ``kept``, if given, is consumed: the gradient is written over it.
     """
     slopes, notes = kept or (None, [])
-    if slopes is not None and z.numel() <= TINY and plan.closed_form and y.dtype is z.dtype:
-        plan.surrogate.pull(slopes, plan.layout.expand(gradient, y, w, torch.empty_like(z)))
-        return slopes, []
     dtype = compute_dtype(z)
     result = torch.empty_like(z) if slopes is None else slopes
     by_tensor = [torch.zeros_like(tensor) for tensor in tensors]
@@ -191,9 +195,17 @@ class Call(Protocol):
     y: Tensor
     w: Tensor | None
     mask: Tensor | None
+    check: bool
 
     def head(self, state: State) -> tuple[Tensor, State]:
         """Return the loss of the sums and its gradient by them."""
+
+    @property
+    def one_class(self) -> bool:
+        """Whether the sums are those of one class, here alone, and on the CPU: plain numbers."""
+
+    def head_of_numbers(self, state: list[float]) -> tuple[Tensor, State]:
+        """Do as ``head`` for the sums of one class as plain numbers."""
 
     def whole(self, z: Tensor, *tensors: Tensor) -> Tensor:
         """Return the loss by differentiable operations alone."""
@@ -209,7 +221,7 @@ class Sums(torch.autograd.Function):
     def forward(ctx: Any, call: Call, z: Tensor, *tensors: Tensor) -> State:
         """Sum."""
         plan, y, w, mask = call.plan, call.y, call.w, call.mask
-        state, ctx.kept = sums(plan, z, y, w, mask, tensors, keep=ctx.needs_input_grad[1])
+        state, ctx.kept = sums(plan, z, y, w, mask, tensors, ctx.needs_input_grad[1], call.check)
         ctx.plan = plan
         ctx.save_for_backward(z, y, w, mask, *tensors)
         ctx.mark_non_differentiable(*state[2:])  # P and N: the prediction does not move them
@@ -235,14 +247,21 @@ class Loss(torch.autograd.Function):
     def forward(ctx: Any, call: Call, z: Tensor, *tensors: Tensor) -> Tensor:
         """Return the loss."""
         plan, y, w, mask = call.plan, call.y, call.w, call.mask
-        keep = ctx.needs_input_grad[1]
-        state, kept = sums(plan, z, y, w, mask, tensors, keep)
-        loss, gradient = call.head(state)
-        ctx.ready = None
-        if kept is not None and z.numel() <= TINY:
-            ctx.ready = pull(plan, z, y, w, mask, tensors, gradient, kept)[0]
-        ctx.call, ctx.kept, ctx.gradient = call, kept, gradient
+        ctx.call, ctx.ready = call, None
         ctx.save_for_backward(z, y, w, mask, *tensors)
+        keep = ctx.needs_input_grad[1]
+        if keep and z.numel() <= TINY and plan.closed_form and not plan.leading and y.dtype is z.dtype in _WIDE:
+            # What sums and pull would do, without their bookkeeping: here that is what costs.
+            scratch, ready = torch.empty_like(z), torch.empty_like(z)
+            numbers = call.one_class and w is None
+            reduce = partial(_sum_numbers, y) if numbers else partial(_reduce, plan.layout, y, w)
+            state = plan.surrogate.fill(z, plan.thresholds[0], ready, scratch, reduce)
+            loss, gradient = call.head_of_numbers(state) if numbers else call.head(state)
+            plan.surrogate.pull(ready, plan.layout.expand(gradient, y, w, scratch))
+            ctx.ready = ready
+            return loss
+        state, ctx.kept = sums(plan, z, y, w, mask, tensors, keep, call.check)
+        loss, ctx.gradient = call.head(state)
         return loss
 
     @staticmethod
@@ -306,8 +325,21 @@ def _reduce(
         return state
     tp, fp, positives, negatives = state
     # A ramp reaches 1 up to rounding; the cells it leaves over must not become negative.
-    tp = torch.clamp(tp * scale + offset * positives, min=0.0).minimum(positives)
-    return tp, torch.clamp(fp * scale + offset * negatives, min=0.0).minimum(negatives), positives, negatives
+    tp = tp.mul_(scale).add_(positives, alpha=offset).clamp_min_(0.0).clamp_max_(positives)
+    fp = fp.mul_(scale).add_(negatives, alpha=offset).clamp_min_(0.0).clamp_max_(negatives)
+    return tp, fp, positives, negatives
+
+
+def _sum_numbers(y: Tensor, member: Tensor, out: Tensor, scale: float, offset: float | None) -> list[float]:
+    """Sum one class without weights into plain numbers."""
+    predicted, positives = member.sum().item(), y.sum().item()
+    tp = torch.mul(member, y, out=out).sum().item()
+    fp, negatives = predicted - tp, y.numel() - positives
+    if offset is not None:
+        # The order of max and min's arguments lets NaN through.
+        tp = min(max(tp * scale + offset * positives, 0.0), positives)
+        fp = min(max(fp * scale + offset * negatives, 0.0), negatives)
+    return [tp, fp, positives, negatives]
 
 
 def _stack(values: tuple[Any, ...]) -> Any:

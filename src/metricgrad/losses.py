@@ -12,13 +12,13 @@ from torch import Tensor, nn
 from metricgrad import distributed
 from metricgrad.averages import check_absent, check_average, selected
 from metricgrad.counts import compute_dtype
-from metricgrad.fused import Loss, Plan, Sums
+from metricgrad.fused import WHOLE, Loss, Plan, Sums
 from metricgrad.jets import ratio
 from metricgrad.layouts import Columns, Indices, Matrix, Rows, State
 from metricgrad.metrics import Metric, get, name_of, of_counts, of_matrix, subset_accuracy
 from metricgrad.objectives import Objective
 from metricgrad.surrogates import Annealed, Learned, Linear, Surrogate, TopTwo
-from metricgrad.tasks import Batch, Task, check_task, encode
+from metricgrad.tasks import Batch, Task, check_targets, check_task, encode
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -156,7 +156,9 @@ class MetricLoss(nn.Module):
     def _call(self, logits: Tensor, targets: Tensor, weight: Tensor | None, mask: Tensor | None) -> _Call:
         """Take one call apart."""
         tracing = _tracing()
-        batch = encode(self.task, logits, targets, weight, mask, self.ignore_index, not tracing)
+        # Large targets are checked chunk by chunk, when the kernel has them in the cache.
+        large = not tracing and weight is None and isinstance(logits, Tensor) and logits.numel() > WHOLE
+        batch = encode(self.task, logits, targets, weight, mask, self.ignore_index, not tracing and not large)
         call = _Call()
         call.objective = self._objective
         call.group = distributed.resolve(self.process_group)
@@ -168,6 +170,9 @@ class MetricLoss(nn.Module):
         call.learned = tuple(plan.surrogate.tensors().values()) if plan.names else ()
         moving = call.y.requires_grad or (call.w is not None and call.w.requires_grad)
         call.fusible = not tracing and not moving and isinstance(plan.surrogate, Surrogate)
+        call.check = large and call.fusible
+        if large and not call.fusible:
+            check_targets(call.y, call.z.shape[1])
         return call
 
     def _plan(self, indices: bool) -> Plan:
@@ -225,7 +230,7 @@ class MetricLoss(nn.Module):
 class _Call:
     """One call of a loss, taken apart; plain attributes, since this is made for every batch."""
 
-    __slots__ = ("fusible", "group", "learned", "mask", "objective", "plan", "row_weight", "w", "y", "z")
+    __slots__ = ("check", "fusible", "group", "learned", "mask", "objective", "plan", "row_weight", "w", "y", "z")
 
     objective: Objective
     plan: Plan
@@ -239,12 +244,26 @@ class _Call:
     """What each row counts, for the samples average."""
     learned: tuple[Tensor, ...]
     """The surrogate's tensors."""
+    check: bool
+    """Whether the kernel is to check the targets."""
     fusible: bool
     """Whether the kernel serves: nobody traces, a surrogate of this library, no gradient by the targets or weights."""
 
     def head(self, state: State) -> tuple[Tensor, State]:
         """Return the loss of the sums and its gradient by them."""
         return self.objective.differentiate(state, self.row_weight, self.group)
+
+    @property
+    def one_class(self) -> bool:
+        """Whether the sums are those of one class, here alone, and on the CPU: plain numbers."""
+        z = self.z
+        alone = self.group is None and self.row_weight is None and self.objective.labels is None
+        return alone and z.shape[1] == 1 and z.device.type == "cpu"
+
+    def head_of_numbers(self, state: list[float]) -> tuple[Tensor, State]:
+        """Do as ``head`` for the sums of one class as plain numbers."""
+        value, a, b = self.objective.differentiate_numbers(state, self.z)
+        return self.z.new_full((), value), (a, b)
 
     def reduce(self, gradient: Tensor, mean: bool = False) -> Tensor:
         """Sum (or average) a gradient over the processes."""

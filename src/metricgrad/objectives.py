@@ -73,30 +73,31 @@ class Objective:
                 loss = 1 - self.metric(Confusion(leaf))
             return loss.detach(), torch.autograd.grad(loss, leaf)
         if tp.numel() == 1 and tp.device.type == "cpu" and self.labels is None and not self.leading:
-            return self._of_one_class([float(cell) for cell in state], tp)
+            value, *gradient = self.differentiate_numbers([float(cell) for cell in state], tp)
+            return tp.new_full((), value), tuple(gradient)
         counts = cells(*state)
         share = 1.0 / (len(tp) if self.leading else 1)
         if self.average == "micro":
             values, a, b = self._partials(pool(counts, self.labels), -share)
             keep = selected(self.labels, tp)
             a, b = (g.unsqueeze(-1) if keep is None else g.unsqueeze(-1) * keep for g in (a, b))
-            return 1 - values.mean(), (a.expand(tp.shape), b.expand(tp.shape))
+            return _one_minus(values.mean()), (a.expand(tp.shape), b.expand(tp.shape))
         if self.average == "macro" and self.labels is None and self.absent == "count":
             values, a, b = self._partials(counts, -1.0 / tp.numel())
-            return 1 - values.mean(), (a, b)
+            return _one_minus(values.mean()), (a, b)
         weights = self._class_weights(state[2])
         values, a, b = self._partials(counts, (-share * weights).expand(tp.shape))
-        return 1 - mean_over_classes(values, weights).mean(), (a, b)
+        return _one_minus(mean_over_classes(values, weights).mean()), (a, b)
 
     def _class_weights(self, positives: Tensor) -> Tensor:
         return class_weights(self.average, positives, self.labels, self.absent)
 
-    def _of_one_class(self, state: list[float], like: Tensor) -> tuple[Tensor, State]:
-        """Differentiate one class in plain numbers: a tensor of one number costs more than all the arithmetic."""
+    def differentiate_numbers(self, state: list[float], like: Tensor) -> tuple[float, float, float]:
+        """Return loss, a and b of one class in plain numbers: tensors of one number cost more than the arithmetic."""
         if (self.average == "weighted" or (self.average == "macro" and self.absent == "skip")) and state[2] == 0:
-            return like.new_ones(()), (0.0, 0.0)
+            return 1.0, 0.0, 0.0
         value, a, b = self._partials(cells(*state), -1.0, like)  # type: ignore[arg-type]
-        return like.new_full((), 1.0 - float(value)), (float(a), float(b))
+        return 1.0 - float(value), float(a), float(b)
 
     def _of_rows(self, counts: Counts, row_weight: Tensor, group: Any) -> tuple[Tensor, State]:
         total = row_weight.sum()
@@ -134,3 +135,8 @@ class Objective:
             grads = torch.autograd.grad(weighted, leaf.cells(), allow_unused=True)
         tp, fp, fn, tn = (torch.zeros_like(leaf.tp) if g is None else g for g in grads)
         return values.detach(), tp - fn, fp - tn
+
+
+def _one_minus(x: Tensor) -> Tensor:
+    """1 − x, faster: x is consumed."""
+    return x.neg_().add_(1.0)

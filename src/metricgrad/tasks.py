@@ -64,7 +64,7 @@ def encode(
     ):
         # The usual case, quickly: nothing to flatten or to leave out.
         if check_values:
-            _check_values(targets, None, 1, indices=False)
+            check_targets(targets, logits.shape[1])
         return Batch(logits, targets, None, None)
     if not logits.is_floating_point():
         raise ValueError(f"logits: expected floating point, got {logits.dtype}")
@@ -107,7 +107,9 @@ def encode(
     if indices:
         y = y.long()
     if check_values:
-        _check_values(y, w, classes, indices)
+        check_targets(y, classes)
+        if w is not None and w.numel() and w.detach().min().item() < 0:
+            raise ValueError(f"weight: expected no negative value, got {w.min().item():g}")
     if w is not None:
         w = w.to(compute_dtype(z))
     if keep is not None:
@@ -164,13 +166,14 @@ def _thin(shape: torch.Size) -> list[int]:
     return [size for size in shape if size != 1]
 
 
-def _check_values(y: Tensor, w: Tensor | None, classes: int, indices: bool) -> None:
-    if y.numel() and y.dtype != torch.bool:
-        least, most = torch.aminmax(y.detach() if y.requires_grad else y)
-        low, high = least.item(), most.item()
-        top = classes - 1 if indices else 1
-        if low < 0 or high > top:  # NaN passes: it stays visible as NaN in the loss
-            wanted = f"class indices 0 to {top}" if indices else "values in [0, 1]"
-            raise ValueError(f"targets: expected {wanted}, got {low:g} to {high:g}; use ignore_index= or mask= to skip")
-    if w is not None and w.numel() and w.detach().min().item() < 0:
-        raise ValueError(f"weight: expected no negative value, got {w.min().item():g}")
+def check_targets(y: Tensor, classes: int) -> None:
+    """Refuse encoded targets outside their range, ``(N, K)`` in [0, 1] or ``(N,)`` class indices."""
+    if not y.numel() or y.dtype == torch.bool:
+        return
+    least, most = torch.aminmax(y.detach() if y.requires_grad else y)
+    low, high = least.item(), most.item()
+    indices = y.dim() == 1
+    top = classes - 1 if indices else 1
+    if low < 0 or high > top:  # NaN passes: it stays visible as NaN in the loss
+        wanted = f"class indices 0 to {top}" if indices else "values in [0, 1]"
+        raise ValueError(f"targets: expected {wanted}, got {low:g} to {high:g}; use ignore_index= or mask= to skip")
