@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
     from metricgrad.layouts import Layout, State
 
-WHOLE, SMALL, LARGE = 1 << 19, 1 << 18, 1 << 20
-"""Elements worked on at a time: all of a batch up to WHOLE; of a larger one a quarter, between SMALL and LARGE.
+WHOLE, LARGE = 1 << 19, 1 << 21
+"""Elements worked on at a time: all of a batch up to WHOLE; half of a larger one, up to LARGE.
 
-Small enough that buffers of that size stay in the cache and are little beside the logits, large enough that the fixed
-cost of waking torch's threads, some 10 µs a call, does not count.
+Small enough that a buffer of that size is little beside the logits and mostly in the cache, large enough that the fixed
+cost of waking torch's threads, 10 µs and more a call, does not count.
 """
 
 TINY = 1 << 15
@@ -294,7 +294,7 @@ def _chunks(z: Tensor, *others: Tensor | None) -> Iterator[tuple[Any, ...]]:
     if size <= WHOLE:
         yield z, *others
         return
-    rows = max(1, min(LARGE, max(SMALL, size // 4)) // z.shape[1])
+    rows = max(1, min(LARGE, (size + 1) // 2) // z.shape[1])
     for start in range(0, len(z), rows):
         part = slice(start, start + rows)
         yield z[part], *(None if other is None else other[part] for other in others)
