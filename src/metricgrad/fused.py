@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from metricgrad.layouts import Layout, State
 
 WHOLE, LARGE = 1 << 19, 1 << 21
-"""Elements worked on at a time: all of a batch up to WHOLE; half of a larger one, up to LARGE.
+"""Elements worked on at a time: all of a batch up to WHOLE; half (a quarter) of a larger one, up to LARGE.
 
 Small enough that a buffer of that size is little beside the logits and mostly in the cache, large enough that the fixed
 cost of waking torch's threads, 10 µs and more a call, does not count.
@@ -103,7 +103,7 @@ def sums(
     notes: list[Any] = []
     total: State = ()
     parts = []
-    for zc, yc, wc, kc, slope in _chunks(z, y, w, mask, slopes):
+    for zc, yc, wc, kc, slope in _chunks(plan, z, y, w, mask, slopes):
         zc, yc = _as(zc, dtype), yc if yc.dim() == 1 else _as(yc, dtype)
         if check:
             check_targets(yc, z.shape[1])
@@ -152,7 +152,7 @@ def pull(
     result = torch.empty_like(z) if slopes is None else slopes
     by_tensor = [torch.zeros_like(tensor) for tensor in tensors]
     first = 0
-    for zc, yc, wc, kc, out in _chunks(z, y, w, mask, result):
+    for zc, yc, wc, kc, out in _chunks(plan, z, y, w, mask, result):
         yc = yc if yc.dim() == 1 else _as(yc, dtype)
         own = gradient if plan.layout.additive else tuple(g[..., first : first + len(zc)] for g in gradient)
         first += len(zc)
@@ -288,13 +288,14 @@ def _again(ctx: Any, outputs: Sequence[Tensor], grads: Sequence[Tensor], *inputs
     return tuple(next(found) if needed else None for needed in ctx.needs_input_grad)
 
 
-def _chunks(z: Tensor, *others: Tensor | None) -> Iterator[tuple[Any, ...]]:
+def _chunks(plan: Plan, z: Tensor, *others: Tensor | None) -> Iterator[tuple[Any, ...]]:
     """Yield the logits and what goes with them in chunks of rows."""
     size = z.numel()
     if size <= WHOLE:
         yield z, *others
         return
-    rows = max(1, min(LARGE, (size + 1) // 2) // z.shape[1])
+    parts = 4 if plan.rowwise else 2  # memberships of rows need two buffers, elementwise ones one
+    rows = max(1, min(LARGE, size // parts + 1) // z.shape[1])
     for start in range(0, len(z), rows):
         part = slice(start, start + rows)
         yield z[part], *(None if other is None else other[part] for other in others)
