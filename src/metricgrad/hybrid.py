@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from metricgrad import distributed
 from metricgrad.jets import ratio
-from metricgrad.losses import MetricLoss, without_autocast
+from metricgrad.losses import MetricLoss, tracing, without_autocast
 from metricgrad.tasks import encode
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class HybridLoss(nn.Module):
     ) -> Tensor:
         """Return the mean cross-entropy of what counts; 0 if nothing does."""
         loss = self.metric_loss
-        batch = encode(loss.task, logits, targets, weight, mask, loss.ignore_index, check_values=False)
+        batch = encode(loss.task, logits, targets, weight, mask, loss.ignore_index, check_values=not tracing())
         z, y, w = batch.logits.to(torch.promote_types(logits.dtype, torch.float32)), batch.targets, batch.weight
         if loss.task == "multiclass":
             each = F.cross_entropy(z, y if y.dim() == 1 else y.to(z.dtype), reduction="none").unsqueeze(1)

@@ -155,10 +155,10 @@ class MetricLoss(nn.Module):
 
     def _call(self, logits: Tensor, targets: Tensor, weight: Tensor | None, mask: Tensor | None) -> _Call:
         """Take one call apart."""
-        tracing = _tracing()
+        traced = tracing()
         # Large targets are checked chunk by chunk, when the kernel has them in the cache.
-        large = not tracing and weight is None and isinstance(logits, Tensor) and logits.numel() > WHOLE
-        batch = encode(self.task, logits, targets, weight, mask, self.ignore_index, not tracing and not large)
+        large = not traced and weight is None and isinstance(logits, Tensor) and logits.numel() > WHOLE
+        batch = encode(self.task, logits, targets, weight, mask, self.ignore_index, not traced and not large)
         call = _Call()
         call.objective = self._objective
         call.group = distributed.resolve(self.process_group)
@@ -169,7 +169,7 @@ class MetricLoss(nn.Module):
             call.w = self._cell_weight(batch, call.row_weight)
         call.learned = tuple(plan.surrogate.tensors().values()) if plan.names else ()
         moving = call.y.requires_grad or (call.w is not None and call.w.requires_grad)
-        call.fusible = not tracing and not moving and isinstance(plan.surrogate, Surrogate)
+        call.fusible = not traced and not moving and isinstance(plan.surrogate, Surrogate)
         call.check = large and call.fusible
         if large and not call.fusible:
             check_targets(call.y, call.z.shape[1])
@@ -297,7 +297,7 @@ def _thresholds(threshold: float | Sequence[float]) -> tuple[float, ...]:
     return _One(values) if single else tuple(values)
 
 
-def _tracing() -> bool:
+def tracing() -> bool:
     """Tell whether torch.compile or torch.func is looking: both want plain operations and no look at values."""
     # The switch autograd.Function itself asks; there is no public one, and the documented way, setup_context, makes
     # every call of a Function 40 µs dearer.

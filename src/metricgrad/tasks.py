@@ -113,7 +113,7 @@ def encode(
     if w is not None:
         w = w.to(compute_dtype(z))
     if keep is not None:
-        w = keep.to(compute_dtype(z)) if w is None else w * keep
+        w = keep.to(compute_dtype(z)) if w is None else w.where(keep, 0)
     return Batch(z, y, w, keep)
 
 
