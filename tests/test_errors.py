@@ -25,6 +25,8 @@ CONSTRUCTION: list[tuple[dict[str, Any], str]] = [
     ({"absent": "drop"}, "absent: expected 'count' or 'skip', got 'drop'"),
     ({"threshold": 0.0}, r"threshold: expected numbers in \(0, 1\), got 0.0"),
     ({"threshold": []}, r"threshold: expected numbers in \(0, 1\), got \[\]"),
+    ({"threshold": "half"}, r"threshold: expected numbers in \(0, 1\), got 'half'"),
+    ({"threshold": float("nan")}, r"threshold: expected numbers in \(0, 1\), got nan"),
     ({"threshold": [0.2, 1.5]}, r"threshold: expected numbers in \(0, 1\)"),
     ({"threshold": 0.3, "surrogate": s.LogitSigmoid()}, "is not on probabilities and takes no threshold"),
     ({"threshold": [0.5], "surrogate": s.Identity()}, "takes no threshold"),

@@ -159,6 +159,16 @@ def test_learned_numbers_train() -> None:
     assert (loss.surrogate.eta > 0.5).all()
 
 
+def test_thresholds_may_be_numbers_sequences_or_tensors() -> None:
+    z, y = torch.randn(9, generator=torch.Generator().manual_seed(0)), torch.arange(9) % 2
+    one = mg.MetricLoss("f1", threshold=0.3)(z, y)
+    torch.testing.assert_close(mg.MetricLoss("f1", threshold=torch.tensor(0.3))(z, y), one)
+    several = [mg.MetricLoss("f1", threshold=t) for t in ([0.3, 0.6], (0.3, 0.6), torch.tensor([0.3, 0.6]))]
+    for loss in several:
+        assert loss.counts(z, y).tp.shape == (2, 1)
+        torch.testing.assert_close(loss(z, y), (one + mg.MetricLoss("f1", threshold=0.6)(z, y)) / 2)
+
+
 def test_users_own_surrogate() -> None:
     class Mine(nn.Module):
         def __init__(self) -> None:

@@ -74,28 +74,13 @@ class Plan:
             return [surrogate(z, y, mask)]  # type: ignore[arg-type, call-arg]
         return [surrogate(z, threshold) for threshold in self.thresholds]
 
-    def plain(self, z: Tensor, y: Tensor, w: Tensor | None, mask: Tensor | None, tensors: tuple[Tensor, ...]) -> Any:
-        """Return the statistic by differentiable operations alone."""
-        members = self.members(self.with_tensors(tensors), _as(z, compute_dtype(z)), y, mask)
-        return self.layout.plain(torch.stack(members) if self.leading else members[0], y, w)
 
-
-def sums(
-    plan: Plan,
-    z: Tensor,
-    y: Tensor,
-    w: Tensor | None,
-    mask: Tensor | None,
-    tensors: tuple[Tensor, ...],
-    keep: bool,
-    check: bool,
-) -> tuple[State, Kept]:
+def sums(call: Call, z: Tensor, tensors: tuple[Tensor, ...], keep: bool) -> tuple[State, Kept]:
     """Return the sums of the statistic and, if ``keep`` and there is a closed form, what ``pull`` needs.
 
-    That is one number per logit: its membership's derivative, or its softmax for memberships of rows. ``check``:
-    whether the targets are still to be checked, which is cheapest here, where they are in the cache.
+    That is one number per logit: its membership's derivative, or its softmax for memberships of rows.
     """
-    dtype = compute_dtype(z)
+    plan, dtype = call.plan, compute_dtype(z)
     # One derivative per logit pays only if it can become the gradient: one threshold, no change of type.
     closed = plan.closed_form or (plan.closed_rows and z.shape[1] > 1)
     slopes = torch.empty_like(z) if keep and closed and not plan.leading and z.dtype is dtype else None
@@ -103,10 +88,10 @@ def sums(
     notes: list[Any] = []
     total: State = ()
     parts = []
-    for zc, yc, wc, kc, slope in _chunks(plan, z, y, w, mask, slopes):
+    for zc, yc, wc, kc, slope in _chunks(call, z, slopes):
         zc, yc = _as(zc, dtype), yc if yc.dim() == 1 else _as(yc, dtype)
-        if check:
-            check_targets(yc, z.shape[1])
+        if call.check:
+            check_targets(yc, z.shape[1])  # cheapest here, where they are in the cache
         if plan.closed_form:
             reduce = partial(_reduce, plan.layout, yc, wc)
             states = [surrogate.fill(zc, t, slope, _scratch(zc, 0), reduce) for t in plan.thresholds]
@@ -127,32 +112,23 @@ def sums(
             total = plan.layout.merge(total, state)
     if parts:
         total = parts[0] if len(parts) == 1 else tuple(torch.cat(cell, -1) for cell in zip(*parts, strict=True))
-    return tuple(_as(c, dtype) if isinstance(c, Tensor) else c for c in total), None if slopes is None else (
-        slopes,
-        notes,
-    )
+    kept = None if slopes is None else (slopes, notes)
+    return tuple(_as(cell, dtype) for cell in total), kept
 
 
 def pull(
-    plan: Plan,
-    z: Tensor,
-    y: Tensor,
-    w: Tensor | None,
-    mask: Tensor | None,
-    tensors: tuple[Tensor, ...],
-    gradient: State,
-    kept: Kept,
+    call: Call, z: Tensor, tensors: tuple[Tensor, ...], gradient: State, kept: Kept
 ) -> tuple[Tensor, list[Tensor]]:
     """Return the gradient by the logits and by the surrogate's tensors, given that by the sums (a, b or the matrix).
 
     ``kept``, if given, is consumed: the gradient is written over it.
     """
     slopes, notes = kept or (None, [])
-    dtype = compute_dtype(z)
+    plan, dtype = call.plan, compute_dtype(z)
     result = torch.empty_like(z) if slopes is None else slopes
     by_tensor = [torch.zeros_like(tensor) for tensor in tensors]
     first = 0
-    for zc, yc, wc, kc, out in _chunks(plan, z, y, w, mask, result):
+    for zc, yc, wc, kc, out in _chunks(call, z, result):
         yc = yc if yc.dim() == 1 else _as(yc, dtype)
         own = gradient if plan.layout.additive else tuple(g[..., first : first + len(zc)] for g in gradient)
         first += len(zc)
@@ -197,6 +173,9 @@ class Call(Protocol):
     mask: Tensor | None
     check: bool
 
+    def cells(self, z: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """Return the cells of the statistic by differentiable operations alone."""
+
     def head(self, state: State) -> tuple[Tensor, State]:
         """Return the loss of the sums and its gradient by them."""
 
@@ -220,23 +199,20 @@ class Sums(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, call: Call, z: Tensor, *tensors: Tensor) -> State:
         """Sum."""
-        plan, y, w, mask = call.plan, call.y, call.w, call.mask
-        state, ctx.kept = sums(plan, z, y, w, mask, tensors, ctx.needs_input_grad[1], call.check)
-        ctx.plan = plan
-        ctx.save_for_backward(z, y, w, mask, *tensors)
+        ctx.call = call
+        ctx.save_for_backward(z, call.y, call.w, call.mask, *tensors)
+        state, ctx.kept = sums(call, z, tensors, keep=ctx.needs_input_grad[1])
         ctx.mark_non_differentiable(*state[2:])  # P and N: the prediction does not move them
         return state
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         """Spread the gradient of the sums over the logits."""
-        z, y, w, mask, *tensors = ctx.saved_tensors
+        z, tensors = _saved(ctx)
         if torch.is_grad_enabled():  # create_graph=True: second derivatives need differentiable operations
-            cells = ctx.plan.plain(z, y, w, mask, tuple(tensors)).cells()
-            return _again(ctx, cells[:2], grads[:2], z, *tensors)
-        gradient = grads[:2]
+            return _again(ctx, ctx.call.cells(z, *tensors)[:2], grads[:2], z, *tensors)
         kept, ctx.kept = ctx.kept, None
-        by_z, by_tensor = pull(ctx.plan, z, y, w, mask, tuple(tensors), gradient, kept)
+        by_z, by_tensor = pull(ctx.call, z, tensors, grads[:2], kept)
         return None, by_z, *by_tensor
 
 
@@ -246,9 +222,9 @@ class Loss(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, call: Call, z: Tensor, *tensors: Tensor) -> Tensor:
         """Return the loss."""
-        plan, y, w, mask = call.plan, call.y, call.w, call.mask
+        plan, y, w = call.plan, call.y, call.w
         ctx.call, ctx.ready = call, None
-        ctx.save_for_backward(z, y, w, mask, *tensors)
+        ctx.save_for_backward(z, y, w, call.mask, *tensors)
         keep = ctx.needs_input_grad[1]
         if keep and z.numel() <= TINY and plan.closed_form and not plan.leading and y.dtype is z.dtype in _WIDE:
             # What sums and pull would do, without their bookkeeping: here that is what costs.
@@ -260,15 +236,14 @@ class Loss(torch.autograd.Function):
             plan.surrogate.pull(ready, plan.layout.expand(gradient, y, w, scratch))
             ctx.ready = ready
             return loss
-        state, ctx.kept = sums(plan, z, y, w, mask, tensors, keep, call.check)
+        state, ctx.kept = sums(call, z, tensors, keep)
         loss, ctx.gradient = call.head(state)
         return loss
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         """Spread the loss's gradient over the logits."""
-        call = ctx.call
-        z, y, w, mask, *tensors = ctx.saved_tensors  # also where unused: it tells if they were changed since
+        call, (z, tensors) = ctx.call, _saved(ctx)
         if torch.is_grad_enabled():
             return _again(ctx, [call.whole(z, *tensors)], [grad], z, *tensors)
         grad = call.reduce(grad)
@@ -276,9 +251,14 @@ class Loss(torch.autograd.Function):
             return None, ctx.ready * grad
         scale = grad if isinstance(ctx.gradient[0], Tensor) else grad.item()
         kept, ctx.kept = ctx.kept, None
-        gradient = tuple(g * scale for g in ctx.gradient)
-        by_z, by_tensor = pull(call.plan, z, y, w, mask, tuple(tensors), gradient, kept)
+        by_z, by_tensor = pull(call, z, tensors, tuple(g * scale for g in ctx.gradient), kept)
         return None, by_z, *(call.reduce(g, mean=True) for g in by_tensor)
+
+
+def _saved(ctx: Any) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """Return the logits and the surrogate's tensors; raises if these, the targets or weights were changed since."""
+    z, _, _, _, *tensors = ctx.saved_tensors
+    return z, tuple(tensors)
 
 
 def _again(ctx: Any, outputs: Sequence[Tensor], grads: Sequence[Tensor], *inputs: Tensor) -> tuple[Tensor | None, ...]:
@@ -288,13 +268,13 @@ def _again(ctx: Any, outputs: Sequence[Tensor], grads: Sequence[Tensor], *inputs
     return tuple(next(found) if needed else None for needed in ctx.needs_input_grad)
 
 
-def _chunks(plan: Plan, z: Tensor, *others: Tensor | None) -> Iterator[tuple[Any, ...]]:
-    """Yield the logits and what goes with them in chunks of rows."""
-    size = z.numel()
+def _chunks(call: Call, z: Tensor, buffer: Tensor | None) -> Iterator[tuple[Any, ...]]:
+    """Yield logits, targets, weights, mask and a buffer in chunks of rows."""
+    others, size = (call.y, call.w, call.mask, buffer), z.numel()
     if size <= WHOLE:
         yield z, *others
         return
-    parts = 4 if plan.rowwise else 2  # memberships of rows need two buffers, elementwise ones one
+    parts = 4 if call.plan.rowwise else 2  # memberships of rows need two buffers, elementwise ones one
     rows = max(1, min(LARGE, size // parts + 1) // z.shape[1])
     for start in range(0, len(z), rows):
         part = slice(start, start + rows)

@@ -67,7 +67,7 @@ class MetricLoss(nn.Module):
         task: str = "binary",
         surrogate: Callable[..., Tensor] | None = None,
         average: str | None = "macro",
-        threshold: float | Sequence[float] = 0.5,
+        threshold: float | Sequence[float] | Tensor = 0.5,
         labels: Iterable[int] | None = None,
         absent: str = "count",
         ignore_index: int | None = None,
@@ -269,10 +269,18 @@ class _Call:
         """Sum (or average) a gradient over the processes."""
         return gradient if self.group is None else distributed.all_reduce(gradient, self.group, mean)
 
+    def cells(self, z: Tensor, *learned: Tensor) -> tuple[Tensor, ...]:
+        """Return the cells of the statistic by differentiable operations alone."""
+        return self._plain(z, learned).cells()  # type: ignore[no-any-return]
+
     def statistic(self, z: Tensor, *learned: Tensor) -> Any:
         """Return the statistic by differentiable operations alone."""
-        statistic = self.plan.plain(z, self.y, self.w, self.mask, learned)
-        return self.objective.mean_of_rows(statistic, self.row_weight)
+        return self.objective.mean_of_rows(self._plain(z, learned), self.row_weight)
+
+    def _plain(self, z: Tensor, learned: tuple[Tensor, ...]) -> Any:
+        plan = self.plan
+        members = plan.members(plan.with_tensors(learned), z.to(compute_dtype(z)), self.y, self.mask)
+        return plan.layout.plain(torch.stack(members) if plan.leading else members[0], self.y, self.w)
 
     def whole(self, z: Tensor, *learned: Tensor) -> Tensor:
         """Return the loss by differentiable operations alone."""
@@ -289,12 +297,16 @@ class _One(tuple[float, ...]):
     __slots__ = ()
 
 
-def _thresholds(threshold: float | Sequence[float]) -> tuple[float, ...]:
-    single = isinstance(threshold, int | float)
-    values = [float(threshold)] if isinstance(threshold, int | float) else [float(t) for t in threshold]
-    if not values or not all(0 < t < 1 for t in values):
+def _thresholds(threshold: Any) -> tuple[float, ...]:
+    """Return one threshold as ``_One``, several as a tuple; numbers, sequences and tensors of them are taken."""
+    try:
+        given = torch.as_tensor(threshold, dtype=torch.float64)
+        fine = given.dim() < 2 and given.numel() > 0 and bool(((given > 0) & (given < 1)).all())
+    except (TypeError, ValueError, RuntimeError):
+        fine = False
+    if not fine:
         raise ValueError(f"threshold: expected numbers in (0, 1), got {threshold!r}")
-    return _One(values) if single else tuple(values)
+    return _One([given.item()]) if given.dim() == 0 else tuple(given.tolist())
 
 
 def tracing() -> bool:

@@ -8,7 +8,7 @@ named.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -16,6 +16,9 @@ from torch import Tensor
 from metricgrad.losses import MetricLoss
 from metricgrad.metrics import Metric, f1, f_beta
 from metricgrad.surrogates import Identity, Learned, Linear, LogitSigmoid, TopTwo, Unbounded, UnitsVsZeros
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 __all__ = ["mfom_f1", "multiclass_f_beta", "sigmoid_f1", "soft_dice", "soft_set", "unbounded_f1"]
 
@@ -64,12 +67,12 @@ def mfom_f1(classes: int | None = None, alpha: float = 1.0, beta: float = 0.0, *
     return MetricLoss(f1, **{"task": "multilabel", "surrogate": surrogate, "average": "micro", **options})
 
 
-def multiclass_f_beta(beta: float | list[float] | Tensor = 1.0, **options: Any) -> MetricLoss:
+def multiclass_f_beta(beta: float | Sequence[float] | Tensor = 1.0, **options: Any) -> MetricLoss:
     """Macro F-beta of the d×d soft-set matrix, δ = 0.2 [tsoi2024, eq. 3–6]; ``beta`` a number or one per class.
 
     β > 1 prefers recall, by the paper's own eq. 6; its text says the opposite in one place.
     """
-    per_class = torch.as_tensor(beta) if isinstance(beta, list | tuple) else beta
+    per_class = beta if isinstance(beta, int | float) else torch.as_tensor(beta)
     return MetricLoss(partial(f_beta, beta=per_class), **{"task": "multiclass", "surrogate": TopTwo(), **options})
 
 
