@@ -31,6 +31,7 @@ ORDER = [
     "losses",
     "hybrid",
     "presets",
+    "curves",
     "app.demo",
 ]
 
@@ -43,11 +44,12 @@ def test_public_names() -> None:
         "Mean",
         "MetricLoss",
         "count",
+        "curves",
         "metrics",
         "presets",
         "surrogates",
     ]
-    for module in (mg, mg.metrics, mg.presets, mg.surrogates):
+    for module in (mg, mg.curves, mg.metrics, mg.presets, mg.surrogates):
         for name in module.__all__:
             assert name == "Metric" or getattr(module, name).__doc__, name
 

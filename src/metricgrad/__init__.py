@@ -1,6 +1,6 @@
 """metricgrad: train on the metric you will be judged on."""
 
-from metricgrad import metrics, presets, surrogates
+from metricgrad import curves, metrics, presets, surrogates
 from metricgrad.counts import Confusion, Counts, Mean, count
 from metricgrad.hybrid import HybridLoss
 from metricgrad.losses import MetricLoss
@@ -14,6 +14,7 @@ __all__ = [
     "Mean",
     "MetricLoss",
     "count",
+    "curves",
     "metrics",
     "presets",
     "surrogates",

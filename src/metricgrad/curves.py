@@ -1,0 +1,140 @@
+"""Curves: exact hard counts at every distinct threshold, from one sort and a cumulative sum.
+
+Any metric applies to them unchanged: ``metrics.f1(curve(scores, targets).counts)`` is F1 at every cut there is.
+Scores may be on any scale and come as torch tensors, numpy arrays or pandas columns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from metricgrad.counts import Counts
+from metricgrad.jets import ratio
+
+__all__ = [
+    "Curve",
+    "auroc",
+    "average_precision",
+    "curve",
+    "curves",
+    "interpolated_average_precision",
+    "precision_recall",
+    "roc",
+]
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """The cells of one class when everything that scores at least a threshold is predicted to be in it.
+
+    ``thresholds``: ``(M,)``, the distinct scores from the highest to the lowest, after ∞, at which nothing is
+    predicted. ``counts``: cells of shape ``(M,)`` in float64.
+    """
+
+    thresholds: Tensor
+    counts: Counts
+
+
+def curve(scores: Any, targets: Any, weight: Any = None, mask: Any = None) -> Curve:
+    """Return the counts at every distinct threshold of ``(N,)`` scores, 0/1 (or soft) targets, weights and mask.
+
+    >>> c = curve(torch.tensor([0.9, 0.4, 0.4, 0.1]), torch.tensor([1, 0, 1, 0]))
+    >>> c.thresholds
+    tensor([   inf, 0.9000, 0.4000, 0.1000], dtype=torch.float64)
+    >>> c.counts.tp
+    tensor([0., 1., 2., 2.], dtype=torch.float64)
+    """
+    s, y = _floats("scores", scores), _floats("targets", targets)
+    if s.dim() != 1 or y.shape != s.shape:
+        raise ValueError(f"scores and targets: expected (N,) both, got {tuple(s.shape)} and {tuple(y.shape)}")
+    w = None if weight is None else _floats("weight", weight)
+    if w is not None and w.shape != s.shape:
+        raise ValueError(f"weight: expected shape {tuple(s.shape)}, got {tuple(w.shape)}")
+    if mask is not None:
+        keep = _tensor("mask", mask)
+        if keep.dtype != torch.bool or keep.shape != s.shape:
+            raise ValueError(f"mask: expected bool of shape {tuple(s.shape)}, got {keep.dtype} {tuple(keep.shape)}")
+        s, y, w = s[keep], y[keep], None if w is None else w[keep]
+    _check_values(s, y, w)
+    order = s.argsort(descending=True)
+    s, y = s[order], y[order]
+    w = torch.ones_like(y) if w is None else w[order]
+    # Only the last of equal scores is a cut: a threshold takes all of them or none.
+    last = torch.ones(len(s), dtype=torch.bool, device=s.device)
+    last[:-1] = s[1:] != s[:-1]
+    zero = s.new_zeros(1)
+    tp, fp = (torch.cat((zero, cells.cumsum(0)[last])) for cells in (w * y, w * (1 - y)))
+    thresholds = torch.cat((s.new_full((1,), torch.inf), s[last]))
+    return Curve(thresholds, Counts(tp, fp, tp[-1] - tp, fp[-1] - fp))
+
+
+def curves(scores: Any, targets: Any, weight: Any = None, mask: Any = None) -> list[Curve]:
+    """Return the curve of every class of ``(N, K)`` scores; weight and mask are ``(N,)`` or ``(N, K)``."""
+    s, y = _tensor("scores", scores), _tensor("targets", targets)
+    if s.dim() != 2 or y.shape != s.shape:
+        raise ValueError(f"scores and targets: expected (N, K) both, got {tuple(s.shape)} and {tuple(y.shape)}")
+    w, m = (None if x is None else _tensor(name, x) for name, x in (("weight", weight), ("mask", mask)))
+    return [curve(s[:, k], y[:, k], _column(w, k), _column(m, k)) for k in range(s.shape[1])]
+
+
+def roc(c: Curve) -> tuple[Tensor, Tensor]:
+    """Return false and true positive rates, from (0, 0) to (1, 1); NaN where there are no negatives or positives."""
+    counts = c.counts
+    return ratio(counts.fp, counts.negatives, torch.nan), ratio(counts.tp, counts.positives, torch.nan)
+
+
+def precision_recall(c: Curve) -> tuple[Tensor, Tensor]:
+    """Return precision and recall from the highest threshold on; precision is 1 while nothing is predicted."""
+    counts = c.counts
+    return ratio(counts.tp, counts.predicted, 1.0), ratio(counts.tp, counts.positives)
+
+
+def auroc(c: Curve) -> Tensor:
+    """Return the area under the ROC curve: the chance that a positive outscores a negative, ties counting half.
+
+    >>> auroc(curve(torch.tensor([0.9, 0.4, 0.4, 0.1]), torch.tensor([1, 0, 1, 0])))
+    tensor(0.8750, dtype=torch.float64)
+    """
+    return torch.trapezoid(*roc(c)[::-1])
+
+
+def average_precision(c: Curve) -> Tensor:
+    r"""Return $\sum_i (R_i - R_{i-1}) P_i$, scikit-learn's average precision; 0 without positives."""
+    precision, recall = precision_recall(c)
+    return (recall.diff() * precision[1:]).sum()
+
+
+def interpolated_average_precision(c: Curve) -> Tensor:
+    """Return average precision with each precision raised to the best at any higher recall [benedict2022, eq. 13]."""
+    precision, recall = precision_recall(c)
+    best = precision[1:].flip(0).cummax(0).values.flip(0)
+    return (recall.diff() * best).sum()
+
+
+def _column(x: Tensor | None, k: int) -> Tensor | None:
+    return x if x is None or x.dim() == 1 else x[:, k]
+
+
+def _tensor(name: str, x: Any) -> Tensor:
+    """Return torch, numpy, pandas or plain lists as a tensor."""
+    try:
+        return torch.as_tensor(x.to_numpy() if hasattr(x, "to_numpy") else x).detach()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(f"{name}: expected numbers (torch, numpy, pandas), got {type(x).__name__}") from error
+
+
+def _floats(name: str, x: Any) -> Tensor:
+    return _tensor(name, x).to(torch.float64)
+
+
+def _check_values(s: Tensor, y: Tensor, w: Tensor | None) -> None:
+    if s.isnan().any():
+        raise ValueError(f"scores: expected numbers, got {int(s.isnan().sum())} NaN; use mask= to leave them out")
+    if y.numel() and not (y.min() >= 0 and y.max() <= 1):
+        raise ValueError(f"targets: expected values in [0, 1], got {y.min().item():g} to {y.max().item():g}")
+    if w is not None and w.numel() and not w.min() >= 0:
+        raise ValueError(f"weight: expected no negative value, got {w.min().item():g}")
