@@ -15,7 +15,7 @@ from torch import Tensor
 from metricgrad.jets import ratio
 
 if TYPE_CHECKING:
-    from metricgrad.counts import Counts, Mean
+    from metricgrad.counts import Mean
 
 Average = Literal["micro", "macro", "weighted", "samples", "per-class"]
 Absent = Literal["count", "skip"]
@@ -49,12 +49,10 @@ def selected(labels: tuple[int, ...] | None, like: Tensor) -> Tensor | None:
     return keep
 
 
-def pool(counts: Counts, labels: tuple[int, ...] | None = None) -> Counts:
-    """Add up the cells of all classes, ``(..., K) -> (...)``: the micro average's one class."""
-    if labels is None:
-        return counts.map(lambda cell: cell.sum(-1))
-    keep = selected(labels, counts.tp)
-    return counts.map(lambda cell: (cell * keep).sum(-1))
+def pool(cell: Tensor, labels: tuple[int, ...] | None = None) -> Tensor:
+    """Add up a cell over all classes, ``(..., K) -> (...)``: the micro average's one class."""
+    keep = selected(labels, cell)
+    return cell.sum(-1) if keep is None else (cell * keep).sum(-1)
 
 
 def class_weights(

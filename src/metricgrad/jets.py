@@ -10,12 +10,13 @@ loss itself; a metric that uses anything beyond ``+ - * /``, ``ratio`` and ``roo
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from metricgrad.counts import Counts
+if TYPE_CHECKING:
+    from metricgrad.counts import Counts
 
 
 class Jet:
@@ -123,14 +124,41 @@ def _divide(x: Any, y: Any) -> Any:
     return math.nan if x == 0 or math.isnan(x) else math.copysign(math.inf, x)
 
 
-def jets(counts: Counts) -> Counts:
-    """Return the cells as jets: the two directions' derivatives of TP, FP, FN, TN are (1,0), (0,1), (−1,0), (0,−1)."""
-    return Counts(
-        Jet(counts.tp, 1.0, 0.0),  # type: ignore[arg-type]
-        Jet(counts.fp, 0.0, 1.0),  # type: ignore[arg-type]
-        Jet(counts.fn, -1.0, 0.0),  # type: ignore[arg-type]
-        Jet(counts.tn, 0.0, -1.0),  # type: ignore[arg-type]
-    )
+class Moving:
+    """Counts as a metric sees them, with TP, FP and what follows from them as jets; P and N do not move.
+
+    FN and TN are computed when asked for: each operation on a small tensor counts.
+    """
+
+    __slots__ = ("fp", "negatives", "positives", "tp")
+
+    def __init__(self, tp: Any, fp: Any, positives: Any, negatives: Any) -> None:
+        self.tp, self.fp, self.positives, self.negatives = Jet(tp, 1.0, 0.0), Jet(fp, 0.0, 1.0), positives, negatives
+
+    @property
+    def fn(self) -> Jet:
+        """P − TP."""
+        return Jet(self.positives - self.tp.value, -1.0, 0.0)
+
+    @property
+    def tn(self) -> Jet:
+        """N − FP."""
+        return Jet(self.negatives - self.fp.value, 0.0, -1.0)
+
+    @property
+    def predicted(self) -> Jet:
+        """TP + FP."""
+        return self.tp + self.fp
+
+    @property
+    def total(self) -> Any:
+        """P + N."""
+        return self.positives + self.negatives
+
+
+def jets(counts: Counts) -> Moving:
+    """Return counts with jets for cells."""
+    return Moving(counts.tp, counts.fp, counts.positives, counts.negatives)
 
 
 def ratio(numerator: Any, denominator: Any, empty: float = 0.0) -> Tensor:

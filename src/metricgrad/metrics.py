@@ -99,8 +99,7 @@ def f_beta(c: Counts, beta: float | Tensor = 1.0, empty: float = 0.0) -> Tensor:
 
 def f1(c: Counts, empty: float = 0.0) -> Tensor:
     """2TP / (2TP + FN + FP), the harmonic mean of precision and recall; the Dice coefficient."""
-    hits = 2 * c.tp
-    return ratio(hits, hits + c.fn + c.fp, empty)
+    return ratio(2 * c.tp, c.predicted + c.positives, empty)
 
 
 def jaccard(c: Counts, empty: float = 0.0) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 from metricgrad import distributed
 from metricgrad.averages import Absent, Average, class_weights, mean_of, mean_over_classes, pool, selected
 from metricgrad.counts import Confusion, Counts, Mean, cells
-from metricgrad.jets import jets, ratio
+from metricgrad.jets import Moving, ratio
 from metricgrad.metrics import Metric, name_of
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Objective:
         elif isinstance(statistic, Confusion):
             value = self.metric(statistic)
         elif self.average == "micro":
-            value = self.values(pool(statistic, self.labels))
+            value = self.values(statistic.map(lambda cell: pool(cell, self.labels)))
         else:
             value = self.values(statistic)
             if self.average != "per-class":
@@ -63,7 +63,7 @@ class Objective:
     def differentiate(self, state: State, row_weight: Tensor | None = None, group: Any = None) -> tuple[Tensor, State]:
         """Return the loss of the sums over all processes and its gradient by them: ``jets``' a and b, or a matrix."""
         if row_weight is not None:
-            return self._of_rows(cells(*state), row_weight, group)
+            return self._of_rows(state, row_weight, group)
         if group is not None:
             state = distributed.reduce_state(state, group)
         tp = state[0]
@@ -75,18 +75,17 @@ class Objective:
         if tp.numel() == 1 and tp.device.type == "cpu" and self.labels is None and not self.leading:
             value, *gradient = self.differentiate_numbers([float(cell) for cell in state], tp)
             return tp.new_full((), value), tuple(gradient)
-        counts = cells(*state)
         share = 1.0 / (len(tp) if self.leading else 1)
         if self.average == "micro":
-            values, a, b = self._partials(pool(counts, self.labels), -share)
+            values, a, b = self._partials(tuple(pool(cell, self.labels) for cell in state), -share)
             keep = selected(self.labels, tp)
             a, b = (g.unsqueeze(-1) if keep is None else g.unsqueeze(-1) * keep for g in (a, b))
             return _one_minus(values.mean()), (a.expand(tp.shape), b.expand(tp.shape))
         if self.average == "macro" and self.labels is None and self.absent == "count":
-            values, a, b = self._partials(counts, -1.0 / tp.numel())
+            values, a, b = self._partials(state, -1.0 / tp.numel())
             return _one_minus(values.mean()), (a, b)
         weights = self._class_weights(state[2])
-        values, a, b = self._partials(counts, (-share * weights).expand(tp.shape))
+        values, a, b = self._partials(state, (-share * weights).expand(tp.shape))
         return _one_minus(mean_over_classes(values, weights).mean()), (a, b)
 
     def _class_weights(self, positives: Tensor) -> Tensor:
@@ -96,39 +95,39 @@ class Objective:
         """Return loss, a and b of one class in plain numbers: tensors of one number cost more than the arithmetic."""
         if (self.average == "weighted" or (self.average == "macro" and self.absent == "skip")) and state[2] == 0:
             return 1.0, 0.0, 0.0
-        value, a, b = self._partials(cells(*state), -1.0, like)  # type: ignore[arg-type]
+        value, a, b = self._partials(tuple(state), -1.0, like)
         return 1.0 - float(value), float(a), float(b)
 
-    def _of_rows(self, counts: Counts, row_weight: Tensor, group: Any) -> tuple[Tensor, State]:
+    def _of_rows(self, state: State, row_weight: Tensor, group: Any) -> tuple[Tensor, State]:
         total = row_weight.sum()
         if group is not None:
             total = distributed.all_reduce(total, group)
-        weights = ratio(row_weight, total) / (len(counts.tp) if self.leading else 1)
-        values, a, b = self._partials(counts, -weights)
+        weights = ratio(row_weight, total) / (len(state[0]) if self.leading else 1)
+        values, a, b = self._partials(state, -weights)
         value = (values * weights).sum()
         return 1 - (value if group is None else distributed.all_reduce(value, group)), (a, b)
 
-    def _partials(self, counts: Any, weights: Any, like: Tensor | None = None) -> tuple[Any, Any, Any]:
+    def _partials(self, state: State, weights: Any, like: Tensor | None = None) -> tuple[Any, Any, Any]:
         """Return the metric's values and the derivatives of their weighted sum along the two directions of ``jets``.
 
-        ``like``, if given, tells that the cells are plain numbers, and which tensors they came from.
+        ``like``, if given, tells that the sums are plain numbers, and which tensors they came from.
         """
         if self._arithmetic:
             try:
-                jet: Any = self.metric(jets(counts))
+                jet: Any = self.metric(Moving(*state))
                 a, b = jet.a, jet.b
                 if like is None:
-                    if jet.value.shape != counts.tp.shape:
+                    if jet.value.shape != state[0].shape:
                         raise TypeError
                     # A direction in which the metric does not move has the plain number 0 for derivative.
-                    a, b = (g if isinstance(g, Tensor) else torch.full_like(counts.tp, g) for g in (a, b))
+                    a, b = (g if isinstance(g, Tensor) else torch.full_like(state[0], g) for g in (a, b))
                 return jet.value, a * weights, b * weights
             except (TypeError, AttributeError):
                 self._arithmetic = False  # it uses more than arithmetic: from here on autograd differentiates it
         if like is not None:
-            counts = counts.map(lambda cell: like.new_full((1,), cell))
+            state = tuple(like.new_full((1,), cell) for cell in state)
         with torch.enable_grad():
-            leaf = counts.map(lambda cell: cell.detach().requires_grad_())
+            leaf = cells(*state).map(lambda cell: cell.detach().requires_grad_())
             values = self.values(leaf)
             # The zero keeps a constant metric differentiable.
             weighted = (values * weights).sum() + 0 * leaf.tp.sum()
