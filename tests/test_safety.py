@@ -111,6 +111,21 @@ def test_nothing_to_find_gives_a_finite_loss_and_no_gradient(absent: str) -> Non
         assert (gradient == 0).all()
 
 
+@pytest.mark.parametrize("classes", [1, 2])
+def test_a_users_division_by_zero_is_that_of_tensors(classes: int) -> None:
+    """One class is summed in plain numbers, which raise where tensors answer; both must answer alike."""
+
+    def odds(c: mg.Counts) -> Tensor:
+        return mg.metrics.recall(c) + c.positives / c.negatives
+
+    loss = mg.MetricLoss(odds, task="multilabel")
+    z = torch.zeros(4, classes)
+    assert backward(loss, z, torch.ones(4, classes))[0].item() == -torch.inf
+    value, gradient = backward(loss, z, torch.eye(4, classes))
+    assert value.isfinite()
+    assert (gradient != 0).any()
+
+
 def test_everything_masked_gives_a_finite_loss_and_no_gradient() -> None:
     for average in ("micro", "macro", "weighted", "samples"):
         loss = mg.MetricLoss("f1", task="multilabel", average=average)

@@ -46,12 +46,10 @@ def all_reduce(tensor: Tensor, group: Any, mean: bool = False) -> Tensor:
     return total / dist.get_world_size(group) if mean else total
 
 
-def reduce_state(state: tuple[Any, ...], group: Any) -> tuple[Tensor, ...]:
+def reduce_state(state: tuple[Tensor, ...], group: Any) -> tuple[Tensor, ...]:
     """Return the cells of a statistic summed over the processes, in one call."""
-    like = next(cell for cell in state if isinstance(cell, Tensor))
-    parts = [torch.as_tensor(cell, dtype=like.dtype, device=like.device) for cell in state]
-    whole = all_reduce(torch.cat([part.reshape(-1) for part in parts]), group)
-    return tuple(w.view(p.shape) for w, p in zip(whole.split([p.numel() for p in parts]), parts, strict=True))
+    whole = all_reduce(torch.cat([cell.reshape(-1) for cell in state]), group)
+    return tuple(w.view(c.shape) for w, c in zip(whole.split([c.numel() for c in state]), state, strict=True))
 
 
 class _Summed(torch.autograd.Function):

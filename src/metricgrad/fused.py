@@ -103,7 +103,7 @@ def sums(call: Call, z: Tensor, tensors: tuple[Tensor, ...], keep: bool) -> tupl
         else:
             members = plan.members(surrogate, zc, yc, kc)
             states = [plan.layout.reduce(m, yc, wc, wc, torch.empty_like(m)) for m in members]
-        state = tuple(_stack(cell) for cell in zip(*states, strict=True)) if plan.leading else states[0]
+        state = tuple(torch.stack(cell) for cell in zip(*states, strict=True)) if plan.leading else states[0]
         if not plan.layout.additive:
             parts.append(state)
         elif not total:
@@ -321,7 +321,3 @@ def _sum_numbers(y: Tensor, member: Tensor, out: Tensor, scale: float, offset: f
         tp = min(max(tp * scale + offset * positives, 0.0), positives)
         fp = min(max(fp * scale + offset * negatives, 0.0), negatives)
     return [tp, fp, positives, negatives]
-
-
-def _stack(values: tuple[Any, ...]) -> Any:
-    return torch.stack(values) if isinstance(values[0], Tensor) else values[0]

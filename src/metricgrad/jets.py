@@ -10,13 +10,10 @@ loss itself; a metric that uses anything beyond ``+ - * /``, ``ratio`` and ``roo
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
-
-if TYPE_CHECKING:
-    from metricgrad.counts import Counts
 
 
 class Jet:
@@ -154,11 +151,6 @@ class Moving:
     def total(self) -> Any:
         """P + N."""
         return self.positives + self.negatives
-
-
-def jets(counts: Counts) -> Moving:
-    """Return counts with jets for cells."""
-    return Moving(counts.tp, counts.fp, counts.positives, counts.negatives)
 
 
 def ratio(numerator: Any, denominator: Any, empty: float = 0.0) -> Tensor:

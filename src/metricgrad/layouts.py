@@ -2,7 +2,7 @@
 
 Every statistic is linear in the memberships, so a layout is a linear map and its transpose: ``reduce`` sums one chunk
 of rows, ``expand`` turns the gradient of the sums into the gradient of the memberships. For cells that is two numbers
-per class, ∂L/∂m = b + y·(a − b), with a and b the derivatives of ``jets``; for the matrix ∂L/∂M = Y·G. ``plain`` is
+per class, ∂L/∂m = b + y·(a − b), with a and b the derivatives of a ``Jet``; for the matrix ∂L/∂M = Y·G. ``plain`` is
 the same sum in differentiable operations, for ``torch.compile``, ``torch.func`` and second derivatives.
 """
 
@@ -158,5 +158,5 @@ def _one_hot(y: Tensor, m: Tensor) -> Tensor:
     return (y.unsqueeze(-1) == torch.arange(m.shape[-1], device=y.device)).to(m.dtype)
 
 
-def _wide(x: Any) -> Any:
-    return x.double() if isinstance(x, Tensor) and x.device.type != "mps" else x
+def _wide(x: Tensor) -> Tensor:
+    return x if x.device.type == "mps" else x.double()  # which has no float64

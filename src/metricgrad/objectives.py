@@ -61,7 +61,7 @@ class Objective:
         return Mean(total, row_weight.sum().expand_as(total))
 
     def differentiate(self, state: State, row_weight: Tensor | None = None, group: Any = None) -> tuple[Tensor, State]:
-        """Return the loss of the sums over all processes and its gradient by them: ``jets``' a and b, or a matrix."""
+        """Return the loss of the sums over all processes and its gradient by them: a ``Jet``'s a and b, or a matrix."""
         if row_weight is not None:
             return self._of_rows(state, row_weight, group)
         if group is not None:
@@ -108,7 +108,7 @@ class Objective:
         return 1 - (value if group is None else distributed.all_reduce(value, group)), (a, b)
 
     def _partials(self, state: State, weights: Any, like: Tensor | None = None) -> tuple[Any, Any, Any]:
-        """Return the metric's values and the derivatives of their weighted sum along the two directions of ``jets``.
+        """Return the metric's values and the derivatives of their weighted sum along the two directions of a ``Jet``.
 
         ``like``, if given, tells that the sums are plain numbers, and which tensors they came from.
         """
@@ -122,6 +122,8 @@ class Objective:
                     # A direction in which the metric does not move has the plain number 0 for derivative.
                     a, b = (g if isinstance(g, Tensor) else torch.full_like(state[0], g) for g in (a, b))
                 return jet.value, a * weights, b * weights
+            except ZeroDivisionError:
+                pass  # plain numbers refuse what tensors answer with ∞ or NaN: let tensors answer
             except (TypeError, AttributeError):
                 self._arithmetic = False  # it uses more than arithmetic: from here on autograd differentiates it
         if like is not None:
