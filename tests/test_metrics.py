@@ -425,13 +425,13 @@ def test_names_are_complete() -> None:
 
 def test_annotation_tells_cells_from_matrix() -> None:
     for name in set(M.names()) - {"subset_accuracy"}:
-        assert mg.MetricLoss(name, task="multiclass").of_matrix == (name in OF_MATRIX)
+        assert mg.MetricLoss(name, task="multiclass").objective.of_matrix == (name in OF_MATRIX)
 
     def of_matrix_alone(c: Confusion) -> Tensor:
         return M.accuracy(c)
 
-    assert mg.MetricLoss(of_matrix_alone, task="multiclass").of_matrix
-    assert mg.MetricLoss(partial(of_matrix_alone), task="multiclass").of_matrix
+    assert mg.MetricLoss(of_matrix_alone, task="multiclass").objective.of_matrix
+    assert mg.MetricLoss(partial(of_matrix_alone), task="multiclass").objective.of_matrix
     for metric in ("quadratic_kappa", of_matrix_alone):
         for task in ("binary", "multilabel"):
             with pytest.raises(ValueError, match=r"metric: .* is of the d×d matrix"):

@@ -31,25 +31,52 @@ ORDER = [
     "losses",
     "hybrid",
     "presets",
+    "inputs",
     "curves",
+    "rules",
+    "expected",
+    "tally",
+    "resampling",
+    "constraints",
+    "search",
+    "offsets",
+    "problems",
+    "tuning",
+    "decisions",
+    "tables",
+    "evaluation",
+    "intervals",
+    "checks",
+    "plots",
     "app.demo",
 ]
 
 
 def test_public_names() -> None:
     assert sorted(mg.__all__) == [
+        "Comparison",
         "Confusion",
         "Counts",
+        "Evaluator",
         "HybridLoss",
+        "Interval",
         "Mean",
         "MetricLoss",
+        "bootstrap",
+        "compare_paired",
         "count",
         "curves",
+        "decisions",
+        "evaluate",
         "metrics",
+        "plots",
         "presets",
+        "reliability",
+        "soft_hard_gap",
         "surrogates",
+        "tune_threshold",
     ]
-    for module in (mg, mg.curves, mg.metrics, mg.presets, mg.surrogates):
+    for module in (mg, mg.curves, mg.decisions, mg.metrics, mg.plots, mg.presets, mg.surrogates):
         for name in module.__all__:
             assert name == "Metric" or getattr(module, name).__doc__, name
 

@@ -1,21 +1,36 @@
 """metricgrad: train on the metric you will be judged on."""
 
-from metricgrad import curves, metrics, presets, surrogates
+from metricgrad import curves, decisions, metrics, plots, presets, surrogates
+from metricgrad.checks import reliability, soft_hard_gap
 from metricgrad.counts import Confusion, Counts, Mean, count
+from metricgrad.evaluation import Evaluator, evaluate
 from metricgrad.hybrid import HybridLoss
+from metricgrad.intervals import Comparison, Interval, bootstrap, compare_paired
 from metricgrad.losses import MetricLoss
+from metricgrad.tuning import tune_threshold
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Comparison",
     "Confusion",
     "Counts",
+    "Evaluator",
     "HybridLoss",
+    "Interval",
     "Mean",
     "MetricLoss",
+    "bootstrap",
+    "compare_paired",
     "count",
     "curves",
+    "decisions",
+    "evaluate",
     "metrics",
+    "plots",
     "presets",
+    "reliability",
+    "soft_hard_gap",
     "surrogates",
+    "tune_threshold",
 ]

@@ -7,15 +7,13 @@ micro "macro" and macro "micro" (its eq. 9 and 10); the names here are everyone 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
+from metricgrad.counts import Mean, compute_dtype
 from metricgrad.jets import ratio
-
-if TYPE_CHECKING:
-    from metricgrad.counts import Mean
 
 Average = Literal["micro", "macro", "weighted", "samples", "per-class"]
 Absent = Literal["count", "skip"]
@@ -79,3 +77,22 @@ def mean_over_classes(values: Tensor, weights: Tensor) -> Tensor:
 def mean_of(state: Mean) -> Tensor:
     """Return the value of a running mean; 0 when nothing was counted."""
     return ratio(state.total, state.weight)
+
+
+def row_weights(
+    scores: Tensor, weight: Tensor | None, mask: Tensor | None, labels: tuple[int, ...] | None = None
+) -> tuple[Tensor, Tensor | None]:
+    """Return what each row counts in the samples average, and the weights inside its cells, relative to that.
+
+    A row counts by the mean weight of its labels that count.
+    """
+    dtype, rows = compute_dtype(scores), len(scores)
+    keep = selected(labels, scores.new_zeros(1, scores.shape[1], dtype=dtype))
+    if weight is None and keep is None:
+        return torch.ones(rows, dtype=dtype, device=scores.device), None
+    weight = torch.ones_like(scores, dtype=dtype) if weight is None else weight
+    there = torch.ones_like(weight) if mask is None else mask.expand(weight.shape).to(dtype)
+    if keep is not None:
+        weight, there = weight * keep, there * keep
+    row = ratio(weight.sum(1), there.sum(1))
+    return row, ratio(weight, row.unsqueeze(1))

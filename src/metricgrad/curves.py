@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from metricgrad.counts import Counts
+from metricgrad.inputs import as_tensor
 from metricgrad.jets import ratio
 
 __all__ = [
@@ -48,36 +49,44 @@ def curve(scores: Any, targets: Any, weight: Any = None, mask: Any = None) -> Cu
     >>> c.counts.tp
     tensor([0., 1., 2., 2.], dtype=torch.float64)
     """
-    s, y = _floats("scores", scores), _floats("targets", targets)
+    s, y = (as_tensor(name, x).double() for name, x in (("scores", scores), ("targets", targets)))
     if s.dim() != 1 or y.shape != s.shape:
         raise ValueError(f"scores and targets: expected (N,) both, got {tuple(s.shape)} and {tuple(y.shape)}")
-    w = None if weight is None else _floats("weight", weight)
+    w = None if weight is None else as_tensor("weight", weight).double()
     if w is not None and w.shape != s.shape:
         raise ValueError(f"weight: expected shape {tuple(s.shape)}, got {tuple(w.shape)}")
     if mask is not None:
-        keep = _tensor("mask", mask)
+        keep = as_tensor("mask", mask)
         if keep.dtype != torch.bool or keep.shape != s.shape:
             raise ValueError(f"mask: expected bool of shape {tuple(s.shape)}, got {keep.dtype} {tuple(keep.shape)}")
         s, y, w = s[keep], y[keep], None if w is None else w[keep]
     _check_values(s, y, w)
-    order = s.argsort(descending=True)
-    s, y = s[order], y[order]
-    w = torch.ones_like(y) if w is None else w[order]
+    return cumulate(s, y) if w is None else cumulate(s, w * y, w * (1 - y))
+
+
+def cumulate(scores: Tensor, positives: Tensor, negatives: Tensor | None = None) -> Curve:
+    """Return the curve of ``(N,)`` scores that bring these weights of positives and negatives (by default 1 in all)."""
+    s, order = scores.sort(descending=True)
     # Only the last of equal scores is a cut: a threshold takes all of them or none.
     last = torch.ones(len(s), dtype=torch.bool, device=s.device)
-    last[:-1] = s[1:] != s[:-1]
-    zero = s.new_zeros(1)
-    tp, fp = (torch.cat((zero, cells.cumsum(0)[last])) for cells in (w * y, w * (1 - y)))
-    thresholds = torch.cat((s.new_full((1,), torch.inf), s[last]))
-    return Curve(thresholds, Counts(tp, fp, tp[-1] - tp, fp[-1] - fp))
+    torch.ne(s[1:], s[:-1], out=last[:-1])
+    cuts = last.nonzero().squeeze(1)
+    tp = _after_none(positives[order].cumsum(0)[cuts])
+    fp = _after_none(negatives[order].cumsum(0)[cuts] if negatives is not None else cuts + 1 - tp[1:])
+    return Curve(_after_none(s[cuts], torch.inf), Counts(tp, fp, tp[-1] - tp, fp[-1] - fp))
+
+
+def _after_none(x: Tensor, first: float = 0.0) -> Tensor:
+    """Put the cut that predicts nothing before the others."""
+    return torch.cat((x.new_full((1,), first), x))
 
 
 def curves(scores: Any, targets: Any, weight: Any = None, mask: Any = None) -> list[Curve]:
     """Return the curve of every class of ``(N, K)`` scores; weight and mask are ``(N,)`` or ``(N, K)``."""
-    s, y = _tensor("scores", scores), _tensor("targets", targets)
+    s, y = as_tensor("scores", scores), as_tensor("targets", targets)
     if s.dim() != 2 or y.shape != s.shape:
         raise ValueError(f"scores and targets: expected (N, K) both, got {tuple(s.shape)} and {tuple(y.shape)}")
-    w, m = (None if x is None else _tensor(name, x) for name, x in (("weight", weight), ("mask", mask)))
+    w, m = (None if x is None else as_tensor(name, x) for name, x in (("weight", weight), ("mask", mask)))
     return [curve(s[:, k], y[:, k], _column(w, k), _column(m, k)) for k in range(s.shape[1])]
 
 
@@ -117,18 +126,6 @@ def interpolated_average_precision(c: Curve) -> Tensor:
 
 def _column(x: Tensor | None, k: int) -> Tensor | None:
     return x if x is None or x.dim() == 1 else x[:, k]
-
-
-def _tensor(name: str, x: Any) -> Tensor:
-    """Return torch, numpy, pandas or plain lists as a tensor."""
-    try:
-        return torch.as_tensor(x.to_numpy() if hasattr(x, "to_numpy") else x).detach()
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise ValueError(f"{name}: expected numbers (torch, numpy, pandas), got {type(x).__name__}") from error
-
-
-def _floats(name: str, x: Any) -> Tensor:
-    return _tensor(name, x).to(torch.float64)
 
 
 def _check_values(s: Tensor, y: Tensor, w: Tensor | None) -> None:

@@ -10,15 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from metricgrad import distributed
-from metricgrad.averages import check_absent, check_average, selected
+from metricgrad.averages import row_weights
 from metricgrad.counts import compute_dtype
 from metricgrad.fused import WHOLE, Loss, Plan, Sums
-from metricgrad.jets import ratio
 from metricgrad.layouts import Columns, Indices, Matrix, Rows, State
-from metricgrad.metrics import Metric, get, name_of, of_counts, of_matrix, subset_accuracy
+from metricgrad.metrics import Metric, name_of
 from metricgrad.objectives import Objective
 from metricgrad.surrogates import Annealed, Learned, Linear, Surrogate, TopTwo
-from metricgrad.tasks import Batch, Task, check_targets, check_task, encode
+from metricgrad.tasks import Task, check_targets, check_task, encode
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -75,33 +74,26 @@ class MetricLoss(nn.Module):
     ) -> None:
         super().__init__()
         self.task: Task = check_task(task)
-        self.metric = get(metric)
         self.surrogate: Any = surrogate if surrogate is not None else TopTwo() if task == "multiclass" else Linear()
-        self.average = check_average(average)
-        self.absent = check_absent(absent)
-        self.labels = None if labels is None else tuple(int(label) for label in labels)
         self.ignore_index = ignore_index
         self.process_group = process_group
-        self.of_matrix = task == "multiclass" and of_matrix(self.metric)
         self.thresholds = _thresholds(threshold)
+        self.objective = Objective(self.task, metric, average, labels, absent, self._leading)
         self._check()
-        self._objective = Objective(self.metric, self.average, self.labels, self.absent, self._leading)
         self._plans: dict[bool, Plan] = {}
+
+    @property
+    def metric(self) -> Metric:
+        """The metric, a function of ``Counts`` or ``Confusion``."""
+        return self.objective.metric
+
+    @property
+    def average(self) -> str:
+        """The average; "per-class" for None."""
+        return self.objective.average
 
     def _check(self) -> None:
         """Refuse what does not fit together, before any data is seen."""
-        if self.task != "multiclass" and not of_counts(self.metric):
-            raise ValueError(
-                f"metric: {name_of(self.metric)} is of the d×d matrix, for task='multiclass'; got {self.task!r}"
-            )
-        if self.average == "samples" and self.task != "multilabel":
-            raise ValueError(f"average: 'samples' is for task='multilabel', got task={self.task!r}")
-        if self.metric is subset_accuracy and self.average != "samples":
-            raise ValueError(f"metric: subset_accuracy is of rows; expected average='samples', got {self.average!r}")
-        if self.labels is not None and (not self.labels or min(self.labels) < 0):
-            raise ValueError(f"labels: expected class indices, got {self.labels!r}")
-        if self.of_matrix and self.labels is not None:
-            raise ValueError(f"labels: {name_of(self.metric)} is of the whole d×d matrix and takes none")
         if not callable(self.surrogate):
             raise ValueError(f"surrogate: expected a callable of logits, got {self.surrogate!r}")
         now = self._surrogate()
@@ -146,12 +138,12 @@ class MetricLoss(nn.Module):
         call = self._call(logits, targets, weight, mask)
         if call.fusible:
             state = Sums.apply(call, call.z, *call.learned)  # type: ignore[no-untyped-call]
-            return self._objective.mean_of_rows(call.plan.layout.finish(state), call.row_weight)
+            return self.objective.mean_of_rows(call.plan.layout.finish(state), call.row_weight)
         return call.statistic(call.z, *call.learned)
 
     def value(self, statistic: Any) -> Tensor:
         """Return the metric of a statistic, averaged: a scalar, or one per class; several thresholds are averaged."""
-        return self._objective.value(statistic)
+        return self.objective.value(statistic)
 
     def _call(self, logits: Tensor, targets: Tensor, weight: Tensor | None, mask: Tensor | None) -> _Call:
         """Take one call apart."""
@@ -160,13 +152,12 @@ class MetricLoss(nn.Module):
         large = not traced and weight is None and isinstance(logits, Tensor) and logits.numel() > WHOLE
         batch = encode(self.task, logits, targets, weight, mask, self.ignore_index, not traced and not large)
         call = _Call()
-        call.objective = self._objective
+        call.objective = self.objective
         call.group = distributed.resolve(self.process_group)
         call.z, call.y, call.w, call.mask, call.row_weight = batch.logits, batch.targets, batch.weight, batch.mask, None
         call.plan = plan = self._plan(indices=batch.targets.dim() == 1)
         if self.average == "samples":
-            call.row_weight = self._row_weight(batch)
-            call.w = self._cell_weight(batch, call.row_weight)
+            call.row_weight, call.w = row_weights(batch.logits, batch.weight, batch.mask, self.objective.labels)
         call.learned = tuple(plan.surrogate.tensors().values()) if plan.names else ()
         moving = call.y.requires_grad or (call.w is not None and call.w.requires_grad)
         call.fusible = not traced and not moving and isinstance(plan.surrogate, Surrogate)
@@ -180,7 +171,7 @@ class MetricLoss(nn.Module):
         plan = self._plans.get(indices)
         if plan is None or plan.surrogate is not surrogate:
             layout: Columns | Matrix
-            if self.of_matrix:
+            if self.objective.of_matrix:
                 layout = Matrix()
             elif self.average == "samples":
                 layout = Rows()
@@ -190,40 +181,19 @@ class MetricLoss(nn.Module):
             self._plans[indices] = plan
         return plan
 
-    def _row_weight(self, batch: Batch) -> Tensor:
-        """Return what each row counts in the samples average: the mean weight of its labels that count."""
-        dtype, (rows, classes) = compute_dtype(batch.logits), batch.logits.shape
-        keep = selected(self.labels, batch.logits.new_zeros(1, classes, dtype=dtype))
-        if batch.weight is None and keep is None:
-            return torch.ones(rows, dtype=dtype, device=batch.logits.device)
-        weight = torch.ones_like(batch.logits, dtype=dtype) if batch.weight is None else batch.weight
-        there = torch.ones_like(weight) if batch.mask is None else batch.mask.expand(weight.shape).to(dtype)
-        if keep is not None:
-            weight, there = weight * keep, there * keep
-        return ratio(weight.sum(1), there.sum(1))
-
-    def _cell_weight(self, batch: Batch, row_weight: Tensor) -> Tensor | None:
-        """Return the weights inside the cells of rows, relative to the row's own."""
-        w = batch.weight
-        if w is None and self.labels is None:
-            return None
-        keep = selected(self.labels, row_weight.new_zeros(1, batch.logits.shape[1]))
-        w = torch.ones_like(batch.logits, dtype=row_weight.dtype) if w is None else w
-        w = ratio(w, row_weight.unsqueeze(1))
-        return w if keep is None else w * keep
-
     def extra_repr(self) -> str:
         """Return what is not shown by the submodules."""
         parts = [f"{name_of(self.metric)}, task={self.task!r}"]
         if not isinstance(self.surrogate, nn.Module):
             parts.append(f"surrogate={self.surrogate!r}")
-        if not self.of_matrix:
+        if not self.objective.of_matrix:
             parts.append(f"average={None if self.average == 'per-class' else self.average!r}")
         if self._leading or self.thresholds != (0.5,):
             parts.append(f"threshold={list(self.thresholds) if self._leading else self.thresholds[0]}")
         for name, default in (("labels", None), ("absent", "count"), ("ignore_index", None)):
-            if getattr(self, name) != default:
-                parts.append(f"{name}={getattr(self, name)!r}")
+            held = self if name == "ignore_index" else self.objective
+            if getattr(held, name) != default:
+                parts.append(f"{name}={getattr(held, name)!r}")
         return ", ".join(parts)
 
 

@@ -8,23 +8,71 @@ import torch
 from torch import Tensor
 
 from metricgrad import distributed
-from metricgrad.averages import Absent, Average, class_weights, mean_of, mean_over_classes, pool, selected
+from metricgrad.averages import (
+    Absent,
+    Average,
+    check_absent,
+    check_average,
+    class_weights,
+    mean_of,
+    mean_over_classes,
+    pool,
+    selected,
+)
 from metricgrad.counts import Confusion, Counts, Mean, cells
 from metricgrad.jets import Moving, ratio
-from metricgrad.metrics import Metric, name_of
+from metricgrad.metrics import Metric, get, name_of, of_counts, of_matrix, subset_accuracy
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from metricgrad.layouts import State
+    from metricgrad.tasks import Task
 
 
 class Objective:
-    """What is maximised: ``metric`` averaged over classes or rows, and over thresholds if they are a leading axis."""
+    """What is maximised: ``metric`` averaged over classes or rows, and over thresholds if they are a leading axis.
+
+    ``of_matrix``: whether it is of the d×d matrix, and takes no average.
+    """
 
     def __init__(
-        self, metric: Metric, average: Average, labels: tuple[int, ...] | None, absent: Absent, leading: bool
+        self,
+        task: Task,
+        metric: str | Metric,
+        average: str | None = "macro",
+        labels: Iterable[int] | None = None,
+        absent: str = "count",
+        leading: bool = False,
     ) -> None:
-        self.metric, self.average, self.labels, self.absent, self.leading = metric, average, labels, absent, leading
+        self.task, self.metric, self.leading = task, get(metric), leading
+        self.average: Average = check_average(average)
+        self.absent: Absent = check_absent(absent)
+        self.labels = None if labels is None else tuple(int(label) for label in labels)
+        self.of_matrix = task == "multiclass" and of_matrix(self.metric)
         self._arithmetic = True  # whether the metric is; found out at the first call
+        self._check()
+
+    @property
+    def name(self) -> str:
+        """The metric with its average, for messages."""
+        plain = self.task == "binary" or self.of_matrix or self.average == "per-class"
+        return name_of(self.metric) if plain else f"{self.average} {name_of(self.metric)}"
+
+    def _check(self) -> None:
+        """Refuse what does not fit together, before any data is seen."""
+        if self.task != "multiclass" and not of_counts(self.metric):
+            raise ValueError(
+                f"metric: {name_of(self.metric)} is of the d×d matrix, for task='multiclass'; got {self.task!r}"
+            )
+        if self.average == "samples" and self.task != "multilabel":
+            raise ValueError(f"average: 'samples' is for task='multilabel', got task={self.task!r}")
+        if self.metric is subset_accuracy and self.average != "samples":
+            raise ValueError(f"metric: subset_accuracy is of rows; expected average='samples', got {self.average!r}")
+        if self.labels is not None and (not self.labels or min(self.labels) < 0):
+            raise ValueError(f"labels: expected class indices, got {self.labels!r}")
+        if self.of_matrix and self.labels is not None:
+            raise ValueError(f"labels: {name_of(self.metric)} is of the whole d×d matrix and takes none")
 
     def value(self, statistic: Any) -> Tensor:
         """Return the metric of a statistic: a scalar, or one per class."""

@@ -1,0 +1,294 @@
+"""Judging: one or many metrics of scores under a decision rule, at once or streamed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Self
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor
+
+from metricgrad import curves, distributed, tally
+from metricgrad.averages import class_weights, mean_over_classes
+from metricgrad.inputs import check_scale, judged, named
+from metricgrad.metrics import Metric, get, name_of, subset_accuracy
+from metricgrad.objectives import Objective
+from metricgrad.rules import Argmax, Rule, Threshold
+from metricgrad.tables import ScoreTable
+from metricgrad.tasks import Batch, Task, check_task
+
+RANKING: dict[str, Callable[[curves.Curve], Tensor]] = {
+    "auroc": curves.auroc,
+    "average_precision": curves.average_precision,
+    "interpolated_average_precision": curves.interpolated_average_precision,
+}
+"""Metrics of the scores' order alone, by name: they need the curve instead of one rule's counts."""
+
+Metrics = str | Metric | Sequence[str | Metric] | Mapping[str, str | Metric]
+
+
+class Evaluator:
+    """Judges a stream of batches: ``update`` with each, ``compute`` at any time; evaluators of shards add with ``+``.
+
+    ``metrics``: one or many, names or functions, or {name: metric}; also "auroc", "average_precision" and
+    "interpolated_average_precision", which alone make it keep scores (see ``score_bits``). ``task``, ``average``,
+    ``labels``, ``absent`` and ``ignore_index`` are those of ``MetricLoss``; ``subset_accuracy`` is always over rows.
+    ``threshold``: on the scores' own scale, one or one per class. ``rule``: any decision rule instead; by default the
+    argmax for "multiclass". ``class_names``: with ``average=None`` values come as {class: value} instead of a list.
+    ``score_bits``: keep so many significant bits of each score, for curves in bounded memory; ``curve_error`` then
+    bounds the error.
+
+    Counts are kept in float64, exact up to 2^53.
+
+    >>> evaluator = Evaluator(["f1", "recall"])
+    >>> for scores, targets in [([0.9, 0.2], [1, 0]), ([0.6, 0.4], [0, 1])]:
+    ...     evaluator = evaluator.update(scores, targets)
+    >>> evaluator.compute()
+    {'f1': 0.5, 'recall': 0.5}
+    """
+
+    def __init__(
+        self,
+        metrics: Metrics,
+        *,
+        task: str = "binary",
+        threshold: float | Sequence[float] = 0.5,
+        rule: Rule | None = None,
+        average: str | None = "macro",
+        labels: Iterable[int] | None = None,
+        absent: str = "count",
+        ignore_index: int | None = None,
+        class_names: Sequence[str] | None = None,
+        score_bits: int | None = None,
+    ) -> None:
+        self.task: Task = check_task(task)
+        self.ignore_index = ignore_index
+        self.class_names = None if class_names is None else [str(name) for name in class_names]
+        self.score_bits = _check_bits(score_bits)
+        labels = None if labels is None else tuple(labels)
+        self._default_cut = rule is None and self.task != "multiclass" and _is_half(threshold)
+        self.rule = _rule(self.task, threshold, rule)
+        self._objectives: dict[str, Objective] = {}
+        self._ranking: dict[str, Callable[[curves.Curve], Tensor]] = {}
+        for name, metric in named(metrics).items():
+            ranking = _ranking(metric)
+            if ranking is not None:
+                self._ranking[name] = ranking
+                continue
+            by_rows = get(metric) is subset_accuracy and self.task == "multilabel"
+            self._objectives[name] = Objective(self.task, metric, "samples" if by_rows else average, labels, absent)
+        # What curves are averaged with: any metric would do.
+        self._over_classes = Objective(self.task, "f1", average, labels, absent)
+        if self._ranking and self._over_classes.average == "samples":
+            raise ValueError(f"average: 'samples' is not for {', '.join(self._ranking)}; use 'macro' or 'micro'")
+        self._statistics: dict[str, Any] = {}
+
+    def update(self, scores: Any, targets: Any, weight: Any = None, mask: Any = None) -> Self:
+        """Take in a batch; scores and targets as for ``MetricLoss``, scores on any scale. Returns itself."""
+        self._add(self.statistics(self.prepare(scores, targets, weight, mask)))
+        return self
+
+    def statistics(self, batch: Batch) -> dict[str, Any]:
+        """Return the additive statistics that the metrics need, by name."""
+        found: dict[str, Any] = {}
+        rows = self.row_objectives
+        labels = self._over_classes.labels
+        if rows:
+            means = tally.means(batch, self.rule, [o.metric for o in rows.values()], labels)
+            found |= dict(zip(rows, means, strict=True))
+        if self.has_cells:
+            found["cells"] = (tally.matrix if self.task == "multiclass" else tally.counts)(batch, self.rule)
+        if self._ranking:
+            found["scores"] = ScoreTables.of(batch, self.score_bits)
+        return found
+
+    def _add(self, statistics: dict[str, Any]) -> None:
+        for name, statistic in statistics.items():
+            self._statistics[name] = self._statistics[name] + statistic if name in self._statistics else statistic
+
+    def compute(self) -> dict[str, Any]:
+        """Return {name: value}: a number, or one per class for ``average=None``."""
+        if not self._statistics:
+            raise ValueError("compute: expected at least one update before, got none")
+        return {name: self._shown(value) for name, value in self.values(self._statistics).items()}
+
+    def values(self, statistics: dict[str, Any]) -> dict[str, Tensor]:
+        """Return the values of statistics, which may have leading axes (replicates)."""
+        found = {}
+        for name, objective in self._objectives.items():
+            if objective.average == "samples":
+                value = objective.value(statistics[name])
+            else:
+                cells = statistics["cells"]
+                if self.task == "multiclass" and not objective.of_matrix:
+                    cells = cells.counts()
+                value = objective.value(cells)
+            found[name] = value.squeeze(-1) if self.task == "binary" and objective.average == "per-class" else value
+        return found | (self.ranking_values(statistics["scores"]) if "scores" in statistics else {})
+
+    def ranking_values(self, scores: ScoreTables) -> dict[str, Tensor]:
+        """Return the values of the metrics that need a curve."""
+        return {name: scores.value(ranking, self._over_classes) for name, ranking in self._ranking.items()}
+
+    def judge(self, batch: Batch) -> dict[str, Tensor]:
+        """Return the values of one batch alone."""
+        return self.values(self.statistics(batch))
+
+    def under(self, rule: Rule) -> Evaluator:
+        """Return an empty evaluator that differs by its rule alone."""
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__, rule=rule, _statistics={}, _default_cut=False)
+        return other
+
+    def prepare(self, scores: Any, targets: Any, weight: Any, mask: Any) -> Batch:
+        """Return what ``update`` takes in, checked."""
+        batch = judged(self.task, scores, targets, weight, mask, self.ignore_index)
+        if self._default_cut and self._objectives:
+            check_scale(batch.logits)
+        return batch
+
+    @property
+    def row_objectives(self) -> dict[str, Objective]:
+        """The metrics that are averaged over rows."""
+        return {name: o for name, o in self._objectives.items() if o.average == "samples"}
+
+    @property
+    def has_cells(self) -> bool:
+        """Whether any metric needs the cells of all rows together."""
+        return len(self.row_objectives) < len(self._objectives)
+
+    @property
+    def ranking_names(self) -> list[str]:
+        """The metrics that need a curve."""
+        return list(self._ranking)
+
+    def _shown(self, value: Tensor) -> Any:
+        if value.dim() == 0:
+            return value.item()
+        values = value.tolist()
+        if self.class_names is None:
+            return values
+        labels = self._over_classes.labels
+        names = self.class_names if labels is None else [self.class_names[k] for k in labels]
+        if len(names) != len(values):
+            raise ValueError(f"class_names: expected {len(values)}, one per class, got {len(names)}")
+        return dict(zip(names, values, strict=True))
+
+    def curve_error(self) -> dict[str, float]:
+        """Return by how much the ranking metrics may be off because of ``score_bits``; 0 without."""
+        tables = self._statistics["scores"].tables if "scores" in self._statistics else []
+        errors = {"auroc": ScoreTable.auroc_error, "average_precision": ScoreTable.average_precision_error}
+        return {name: max((error(table) for table in tables), default=0.0) for name, error in errors.items()}
+
+    def __add__(self, other: Evaluator) -> Evaluator:
+        """Return an evaluator of both streams."""
+        if not isinstance(other, Evaluator):
+            return NotImplemented
+        if self._signature() != other._signature():
+            raise ValueError("+: expected evaluators made alike, got different metrics, task, average or rule")
+        both = self.under(self.rule)
+        both._default_cut = self._default_cut
+        both._add(self._statistics)
+        both._add(other._statistics)
+        return both
+
+    def _signature(self) -> tuple[Any, ...]:
+        over = self._over_classes
+        metrics = [(name, name_of(o.metric)) for name, o in self._objectives.items()]
+        return (self.task, repr(self.rule), over.average, over.labels, over.absent, metrics, list(self._ranking))
+
+    def merged(self, process_group: Any = "world") -> Evaluator:
+        """Return the evaluator of all processes' streams; every process must call it."""
+        group = distributed.resolve(process_group)
+        parts: list[Any] = [None] * dist.get_world_size(group)
+        dist.all_gather_object(parts, self, group=group)
+        total = parts[0]
+        for part in parts[1:]:
+            total = total + part
+        return total  # type: ignore[no-any-return]
+
+    def __repr__(self) -> str:
+        names = ", ".join([*self._objectives, *self._ranking])
+        return f"Evaluator({names}, task={self.task!r}, rule={self.rule!r}, average={self._over_classes.average!r})"
+
+
+def evaluate(
+    scores: Any, targets: Any, metrics: Metrics, *, weight: Any = None, mask: Any = None, **options: Any
+) -> dict[str, Any]:
+    """Judge scores: {name: value} of one or many metrics; further keywords as for ``Evaluator``.
+
+    >>> evaluate([0.9, 0.8, 0.4, 0.3], [1, 0, 1, 0], ["f1", "mcc", "auroc"])
+    {'f1': 0.5, 'mcc': 0.0, 'auroc': 0.75}
+    """
+    return Evaluator(metrics, **options).update(scores, targets, weight, mask).compute()
+
+
+class ScoreTables:
+    """The score tables of all classes."""
+
+    def __init__(self, tables: list[ScoreTable]) -> None:
+        self.tables = tables
+
+    @classmethod
+    def of(cls, batch: Batch, bits: int | None) -> ScoreTables:
+        s, y = batch.logits, batch.targets
+        y = (F.one_hot(y, s.shape[1]) if y.dim() == 1 else y).double()
+        w = torch.ones_like(y) if batch.weight is None else batch.weight.double().expand_as(y)
+        tables = []
+        for k in range(s.shape[1]):
+            there = w[:, k] > 0
+            sk, yk, wk = s[there, k], y[there, k], w[there, k]
+            tables.append(ScoreTable.of(sk, wk * yk, wk * (1 - yk), bits))
+        return cls(tables)
+
+    def __add__(self, other: ScoreTables) -> ScoreTables:
+        return ScoreTables([mine + its for mine, its in zip(self.tables, other.tables, strict=True)])
+
+    def value(self, ranking: Callable[[curves.Curve], Tensor], over: Objective) -> Tensor:
+        """Return a ranking metric, averaged."""
+        mine = list(range(len(self.tables)) if over.labels is None else over.labels)
+        if over.average == "micro":
+            total = self.tables[mine[0]]
+            for k in mine[1:]:
+                total = total + self.tables[k]
+            return ranking(total.curve())
+        found = [table.curve() for table in self.tables]
+        values = torch.stack([ranking(curve) for curve in found])
+        if over.task == "binary":
+            return values[0]
+        if over.average == "per-class":
+            return values[mine]
+        positives = torch.stack([curve.counts.tp[-1] for curve in found])
+        return mean_over_classes(values, class_weights(over.average, positives, over.labels, over.absent))
+
+
+def _ranking(metric: str | Metric) -> Callable[[curves.Curve], Tensor] | None:
+    if isinstance(metric, str):
+        return RANKING.get(metric)
+    return metric if metric in RANKING.values() else None
+
+
+def _rule(task: Task, threshold: Any, rule: Rule | None) -> Rule:
+    if rule is not None:
+        if not _is_half(threshold):
+            raise ValueError("threshold: expected none beside rule=, which decides")
+        if not isinstance(rule, Rule):
+            raise ValueError(f"rule: expected a decision rule of mg.decisions, got {rule!r}")
+        return rule
+    if task == "multiclass":
+        if not _is_half(threshold):
+            raise ValueError("threshold: task='multiclass' decides by argmax; use rule=mg.decisions.Offsets(...)")
+        return Argmax()
+    return Threshold(threshold)
+
+
+def _is_half(threshold: Any) -> bool:
+    return isinstance(threshold, float | int) and threshold == 0.5
+
+
+def _check_bits(bits: int | None) -> int | None:
+    if bits is not None and not (isinstance(bits, int) and 2 <= bits <= 52):
+        raise ValueError(f"score_bits: expected 2 to 52 or None, got {bits!r}")
+    return bits

@@ -1,0 +1,118 @@
+"""Plots of judgements, with matplotlib (the extra "plots"). Each draws on ``ax``, or on new axes, and returns them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from metricgrad import curves, tally
+from metricgrad.checks import reliability as _reliability
+from metricgrad.inputs import judged
+from metricgrad.metrics import get, name_of
+from metricgrad.rules import Argmax, Rule, Threshold
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from matplotlib.axes import Axes
+
+    from metricgrad.metrics import Metric
+    from metricgrad.tuning import Tuning
+
+__all__ = ["confusion_matrix", "metric_by_threshold", "precision_recall", "reliability"]
+
+
+def precision_recall(
+    scores: Any, targets: Any, *, tuning: Tuning | None = None, weight: Any = None, ax: Axes | None = None
+) -> Axes:
+    """Plot precision against recall at every threshold of a binary problem, with the tuned cut if given."""
+    ax = _axes(ax)
+    curve = curves.curve(scores, targets, weight)
+    precision, recall = curves.precision_recall(curve)
+    ax.step(recall, precision, where="post", label=f"AP = {curves.average_precision(curve).item():.3f}")
+    if tuning is not None:
+        cut = max(0, int((curve.thresholds >= tuning.threshold).sum()) - 1)
+        ax.plot(recall[cut], precision[cut], "o", color="black", label=f"tuned: score ≥ {tuning.threshold:.3g}")
+    ax.set(xlabel="recall", ylabel="precision", xlim=(0, 1), ylim=(0, 1.02))
+    ax.legend()
+    return ax
+
+
+def metric_by_threshold(
+    metric: str | Metric,
+    scores: Any,
+    targets: Any,
+    *,
+    tuning: Tuning | None = None,
+    weight: Any = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Plot a metric of a binary problem against the threshold, with the tuned one and its plateau if given."""
+    ax = _axes(ax)
+    curve = curves.curve(scores, targets, weight)
+    cuts, values = curve.thresholds[1:], get(metric)(curve.counts)[1:]
+    ax.step(cuts, values, where="pre")
+    if tuning is not None:
+        low, high = (min(max(end, cuts[-1].item()), cuts[0].item()) for end in tuning.plateau)
+        ax.axvspan(low, high, alpha=0.2, color="grey", label="plateau")
+        ax.axvline(tuning.threshold, color="black", label=f"tuned: {tuning.threshold:.3g}, {tuning.value:.3f}")
+        ax.legend()
+    ax.set(xlabel="threshold", ylabel=name_of(get(metric)))
+    return ax
+
+
+def confusion_matrix(
+    scores: Any,
+    targets: Any,
+    *,
+    task: str = "multiclass",
+    rule: Rule | None = None,
+    class_names: Sequence[str] | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Plot the confusion matrix, rows true and columns predicted; colours are shares of the true class."""
+    ax = _axes(ax)
+    if task == "binary":
+        counts = tally.counts(judged("binary", scores, targets), rule or Threshold(0.5))
+        cells = torch.stack((counts.tn, counts.fp, counts.fn, counts.tp)).view(2, 2)
+    elif task == "multiclass":
+        cells = tally.matrix(judged("multiclass", scores, targets), rule or Argmax()).matrix
+    else:
+        raise ValueError(f"task: expected 'binary' or 'multiclass', got {task!r}")
+    names = [str(k) for k in range(len(cells))] if class_names is None else list(class_names)
+    if len(names) != len(cells):
+        raise ValueError(f"class_names: expected {len(cells)}, one per class, got {len(names)}")
+    shares = cells / cells.sum(1, keepdim=True).clamp(min=1)
+    ax.imshow(shares, vmin=0, vmax=1, cmap="Blues")
+    for i, row in enumerate(cells.tolist()):
+        for j, cell in enumerate(row):
+            ax.text(j, i, f"{cell:g}", ha="center", va="center", color="white" if shares[i, j] > 0.5 else "black")
+    ticks = range(len(names))
+    ax.set(xlabel="predicted", ylabel="true", xticks=ticks, yticks=ticks, xticklabels=names, yticklabels=names)
+    return ax
+
+
+def reliability(
+    probabilities: Any, targets: Any, *, task: str = "binary", bins: int = 10, ax: Axes | None = None
+) -> Axes:
+    """Plot the share of positives against the probability, in bins."""
+    ax = _axes(ax)
+    found = _reliability(probabilities, targets, task=task, bins=bins)
+    there = found.weight > 0
+    ax.plot([0, 1], [0, 1], ":", color="grey")
+    ax.plot(found.probability[there], found.frequency[there], "o-", label=f"error {found.error:.3f}")
+    ax.set(xlabel="probability", ylabel="share of positives", xlim=(0, 1), ylim=(0, 1))
+    ax.legend()
+    return ax
+
+
+def _axes(ax: Axes | None) -> Axes:
+    if ax is not None:
+        return ax
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError("plots need matplotlib: pip install 'metricgrad[plots]'") from error
+    # A figure of its own, outside pyplot: nothing to close, and no window opens.
+    return Figure(layout="constrained").subplots()

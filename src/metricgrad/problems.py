@@ -1,0 +1,265 @@
+"""Problems: an objective over a family of decision rules, solved on given data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from metricgrad import search, tally
+from metricgrad.averages import class_weights, row_weights
+from metricgrad.constraints import Constraint, lower_bound
+from metricgrad.offsets import tune_offsets
+from metricgrad.resampling import group_index, of_units
+from metricgrad.rules import Offsets, Rule, Threshold
+from metricgrad.tasks import Batch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from metricgrad.counts import Confusion
+    from metricgrad.curves import Curve
+    from metricgrad.metrics import Metric
+    from metricgrad.objectives import Objective
+
+FEW = 20
+"""With fewer positives or negatives than this a tuned threshold is mostly noise."""
+
+
+class InfeasibleError(ValueError):
+    """No rule meets the constraints."""
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """``objective`` over one threshold per class, one for all classes (``shared``), or offsets ("multiclass").
+
+    ``confidence``: constraints must be met by their lower bound at this level. ``epsilon``: how much worse than the
+    best a plateau may be.
+    """
+
+    objective: Objective
+    shared: bool
+    constraints: tuple[Constraint, ...]
+    confidence: float | None
+    epsilon: float = 0.01
+
+    def __post_init__(self) -> None:
+        task, average = self.objective.task, self.objective.average
+        if self.shared and task != "multilabel":
+            raise ValueError(f"shared: one threshold for all classes is for task='multilabel', got {task!r}")
+        if average == "per-class" and (self.shared or task == "multiclass"):
+            raise ValueError("average: None has a best threshold for each class alone; expected an average")
+        if self.constraints and task == "multiclass":
+            raise ValueError("subject_to: expected task='binary' or 'multilabel', got 'multiclass'")
+        if self.constraints and task == "multilabel" and not self.shared and average in ("micro", "samples"):
+            raise ValueError(f"subject_to: with average={average!r} pass shared=True, or use average='macro'")
+        if self.confidence is None:
+            return
+        if not self.constraints or self.shared:
+            wanted = "shared=False" if self.constraints else "a constraint to hold with it, subject_to="
+            raise ValueError(f"confidence: expected {wanted}, got confidence={self.confidence!r} without")
+        if not 0.5 <= self.confidence < 1:
+            raise ValueError(f"confidence: expected a number in [0.5, 1), got {self.confidence!r}")
+
+    def solve(self, batch: Batch) -> tuple[Rule, bool, Any]:
+        """Return the best rule, whether it is exact, and its plateau."""
+        if self.objective.task == "multiclass":
+            return self._offsets(batch), False, None
+        if self.shared:
+            rule, plateau = self._shared(batch)
+            return rule, True, plateau
+        return self._per_class(batch)
+
+    def value(self, batch: Batch, rule: Rule) -> Tensor:
+        """Return the value of a rule: a scalar, or one per class."""
+        objective = self.objective
+        if objective.task == "multiclass":
+            matrix = tally.matrix(batch, rule)
+            return objective.value(matrix if objective.of_matrix else matrix.counts())
+        if objective.average == "samples":
+            return objective.value(tally.means(batch, rule, [objective.metric], objective.labels)[0])
+        value = objective.value(tally.counts(batch, rule))
+        return value.squeeze(-1) if objective.task == "binary" else value
+
+    def resampled(self, batch: Batch, replicates: int, seed: int, groups: Any) -> Iterator[tuple[Rule, Tensor]]:
+        """Yield rules tuned on resamples of the rows, each with how often every row was drawn."""
+        index, units = group_index(groups, len(batch.logits))
+        for drawn in of_units(units, replicates, torch.Generator().manual_seed(seed)):
+            for row in drawn:
+                times = row[index]
+                yield self.tuned_on(batch, times), times
+
+    def tuned_on(self, batch: Batch, times: Tensor) -> Rule:
+        """Return the rule tuned on every row taken so many times; one that predicts nothing if none is allowed."""
+        w = times.unsqueeze(1) if batch.weight is None else batch.weight * times.unsqueeze(1)
+        try:
+            return self.solve(Batch(batch.logits, batch.targets, w, batch.mask))[0]
+        except InfeasibleError:
+            single = self.shared or self.objective.task == "binary"
+            return Threshold(torch.inf if single else (torch.inf,) * batch.logits.shape[1])
+
+    def caution(self, batch: Batch) -> str | None:
+        """Tell if there are too few samples on one side of the decision to trust it."""
+        y, classes = batch.targets, batch.logits.shape[1]
+        y = (F.one_hot(y, classes) if y.dim() == 1 else y).double()
+        there = torch.ones_like(y) if batch.weight is None else (batch.weight > 0).expand_as(y).double()
+        positives = (y * there).sum(0)
+        few = torch.minimum(positives, there.sum(0) - positives)
+        if self.objective.labels is not None:
+            few = few[list(self.objective.labels)]
+        if self.shared:
+            few = few.sum(0, keepdim=True)
+        scarce = int((few < FEW).sum())
+        if not scarce:
+            return None
+        where = f" in {scarce} of {len(few)} classes" if len(few) > 1 else ""
+        return f"only {few.min().item():g} positives or negatives{where}: the threshold is not to be trusted"
+
+    # One threshold per class
+
+    def _per_class(self, batch: Batch) -> tuple[Rule, bool, Any]:
+        binary, average = self.objective.task == "binary", self.objective.average
+        scale = _observations(batch)
+        coupled = not binary and average in ("micro", "samples")
+        curves: list[Curve] = []
+        cuts: list[int] = []
+        thresholds: list[float] = []
+        plateaus: list[Any] = []
+        for k in range(batch.logits.shape[1]):
+            curve = search.class_curve(batch, k)
+            spare = [self._spare(c, curve, scale) for c in self.constraints]
+            cut, plateau = self._best(
+                curve.thresholds, self.objective.values(curve.counts), spare, "" if binary else f" in class {k}"
+            )
+            if coupled:
+                curves.append(curve)
+                cuts.append(cut)
+            else:
+                thresholds.append(search.between(curve.thresholds, cut))
+                plateaus.append(plateau)
+        if not coupled:
+            return Threshold(thresholds[0] if binary else tuple(thresholds)), True, plateaus[0] if binary else plateaus
+        exact = self._couple(batch, curves, cuts)
+        rule = Threshold(tuple(search.between(c.thresholds, cut) for c, cut in zip(curves, cuts, strict=True)))
+        return rule, exact, None
+
+    def _couple(self, batch: Batch, curves: list[Curve], cuts: list[int]) -> bool:
+        """Move the cuts from each class's own best to the best of all together; tell whether that is exact."""
+        objective = self.objective
+        if objective.average == "samples":
+            search.ascend(cuts, partial(self._choose_in_rows, batch, curves))
+            return False
+        mine = list(range(len(curves)) if objective.labels is None else objective.labels)
+        kept = [curves[k] for k in mine]
+        corner = search.best_corner(kept, objective.values)
+        positives, negatives = (float(sum(cell[-1] for cell in side)) for side in _sides(kept))
+        exact = search.quasi_convex(objective.metric, positives, negatives)
+        if not exact:
+            search.ascend(corner, partial(search.choose_pooled, kept, objective.values))
+        for k, cut in zip(mine, corner, strict=True):
+            cuts[k] = cut
+        return exact
+
+    def _choose_in_rows(self, batch: Batch, curves: list[Curve], k: int, cuts: list[int]) -> int:
+        """Return the best cut of class k for the samples average, given the cuts of the others.
+
+        Lowering it past a score turns one row's label on: the changes of the rows' values, cumulated, are the curve.
+        """
+        now = torch.stack([c.thresholds[cut] for c, cut in zip(curves, cuts, strict=True)])
+        off = batch.logits >= now
+        on = off.clone()
+        off[:, k], on[:, k] = False, True
+        metric, labels = self.objective.metric, self.objective.labels
+        without, row_weight = tally.row_counts(batch, off, labels)
+        having, _ = tally.row_counts(batch, on, labels)
+        change = (metric(having) - metric(without)) * row_weight
+        s, order = batch.logits[:, k].sort(descending=True)
+        total = torch.cat((change.new_zeros(1), change[order].cumsum(0)))
+        reached = torch.searchsorted(-s, -curves[k].thresholds, right=True)
+        return search.better(total[reached] / row_weight.sum(), cuts[k])
+
+    # One threshold for all
+
+    def _shared(self, batch: Batch) -> tuple[Rule, Any]:
+        y = batch.targets.double()
+        w = torch.ones_like(y) if batch.weight is None else batch.weight.double()
+        wy, wn = w * y, w * (1 - y)
+        thresholds, values = self._everywhere(self.objective.metric, batch, wy, wn)
+        spare = [self._everywhere(c.metric, batch, wy, wn)[1] - c.bound for c in self.constraints]
+        cut, plateau = self._best(thresholds, values, spare, "")
+        return Threshold(search.between(thresholds, cut)), plateau
+
+    def _everywhere(self, metric: Metric, batch: Batch, wy: Tensor, wn: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the averaged metric at every threshold."""
+        average, labels, s = self.objective.average, self.objective.labels, batch.logits
+        if average == "micro":
+            s, wy, wn = (x if labels is None else x[:, list(labels)] for x in (s, wy, wn))
+            there = (wy > 0) | (wn > 0)
+            s, wy, wn = (x[there].unsqueeze(1) for x in (s, wy, wn))
+            return search.events(s, wy, wn, 0, metric, wy.new_ones(1))
+        if average == "samples":
+            row_weight, inner = row_weights(s.double(), batch.weight, batch.mask, labels)
+            if inner is not None:
+                wy, wn = inner * batch.targets, inner * (1 - batch.targets.double())
+            return search.events(s, wy, wn, 1, metric, row_weight / row_weight.sum())
+        weights = class_weights(average, wy.sum(0), labels, self.objective.absent)
+        return search.events(s, wy, wn, 0, metric, weights)
+
+    # Constraints
+
+    def _spare(self, constraint: Constraint, curve: Curve, scale: float) -> Tensor:
+        """Return by how much every cut meets a constraint."""
+        if self.confidence is None:
+            return constraint.metric(curve.counts) - constraint.bound
+        return lower_bound(constraint.metric, curve.counts, self.confidence, scale) - constraint.bound
+
+    def _best(self, thresholds: Tensor, values: Tensor, spare: list[Tensor], which: str) -> tuple[int, Any]:
+        """Return the best cut that meets all constraints, and the plateau around it."""
+        fine = ~values.isnan()
+        sure = f" with {self.confidence:g} confidence" if self.confidence is not None else ""
+        for constraint, by in zip(self.constraints, spare, strict=True):
+            if not (by >= 0).any():
+                best = int(by.argmax())
+                raise InfeasibleError(
+                    f"subject_to: no threshold reaches {constraint}{sure}{which}; the best is "
+                    f"{by[best].item() + constraint.bound:.4g}, at {thresholds[best].item():.6g}"
+                )
+            fine &= by >= 0
+        if not fine.any():
+            wanted = " and ".join(map(str, self.constraints)) or "a defined value"
+            raise InfeasibleError(f"subject_to: no threshold reaches {wanted} together{sure}{which}")
+        values = torch.where(fine, values, -torch.inf)
+        cut = int(values.argmax())
+        first, last = search.run_around(values >= values[cut] - self.epsilon, cut)
+        return cut, (thresholds[last].item(), thresholds[first].item())
+
+    # Offsets
+
+    def _offsets(self, batch: Batch) -> Rule:
+        s, y = batch.logits.double(), batch.targets
+        # Rows that are distributions are added to as log-probabilities, others (logits, say) as they are.
+        log = bool((s >= 0).all()) and bool(((s.sum(1) - 1).abs() <= 1e-3).all())
+        y = (F.one_hot(y, s.shape[1]) if y.dim() == 1 else y).double()
+        w = s.new_ones(len(s)) if batch.weight is None else batch.weight.double().squeeze(1)
+        offsets = tune_offsets(s.log() if log else s, y, w, self._of_matrix)
+        return Offsets(tuple(offsets.tolist()), log)
+
+    def _of_matrix(self, matrix: Confusion) -> Tensor:
+        return self.objective.value(matrix if self.objective.of_matrix else matrix.counts())
+
+
+def _sides(curves: list[Curve]) -> tuple[list[Tensor], list[Tensor]]:
+    return [c.counts.tp for c in curves], [c.counts.fp for c in curves]
+
+
+def _observations(batch: Batch) -> float:
+    """Return the number of equal observations that a unit of weight stands for [kish1965]."""
+    if batch.weight is None:
+        return 1.0
+    w = batch.weight.double()
+    return (w.sum() / (w**2).sum().clamp(min=1e-300)).item()

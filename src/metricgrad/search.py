@@ -1,0 +1,175 @@
+"""Search: the best cut of one class or of all together, from hard counts at every distinct threshold.
+
+Counts at every cut come from one sort and a cumulative sum, so the exact optimum of any metric costs O(n log n).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from metricgrad.counts import Counts, cells
+from metricgrad.curves import Curve, cumulate
+from metricgrad.metrics import Metric, fowlkes_mallows, mcc
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from metricgrad.tasks import Batch
+
+QUASI_CONVEX = (mcc, fowlkes_mallows)
+"""Metrics whose best pooled value lies at a corner although they are not ratios of linear functions."""
+
+
+def between(thresholds: Tensor, cut: int) -> float:
+    """Return the threshold midway between a cut's score and the next lower one: the same decisions, most room."""
+    score = thresholds[cut]
+    if cut + 1 == len(thresholds) or not score.isfinite() or not thresholds[cut + 1].isfinite():
+        return score.item()
+    # In the scores' own type: a number between two neighbours of float32 is no float32.
+    middle = score / 2 + thresholds[cut + 1] / 2
+    return (middle if thresholds[cut + 1] < middle <= score else score).item()
+
+
+def run_around(good: Tensor, cut: int) -> tuple[int, int]:
+    """Return the first and last index of the run of True that holds ``cut``."""
+    bad = (~good).nonzero().flatten()
+    place = int(torch.searchsorted(bad, cut))
+    first = int(bad[place - 1]) + 1 if place else 0
+    return first, int(bad[place]) - 1 if place < len(bad) else len(good) - 1
+
+
+# One threshold for all classes
+
+
+def events(
+    scores: Tensor, wy: Tensor, wn: Tensor, axis: int, value: Callable[[Counts], Tensor], weights: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return every distinct score, from ∞ down, and Σ weights·value of the populations when cut there.
+
+    A population is a column (``axis=0``, classes) or a row (``axis=1``). Lowering the threshold past one score changes
+    one population's value: sorting these changes by score and cumulating them gives the whole curve.
+    """
+    s, order = scores.sort(dim=axis, descending=True)
+    wy, wn = wy.gather(axis, order), wn.gather(axis, order)
+    del order
+    margins = wy.sum(axis, keepdim=True), wn.sum(axis, keepdim=True)
+    values = value(cells(wy.cumsum(axis), wn.cumsum(axis), *margins)) * weights.unsqueeze(axis)
+    start = value(cells(torch.zeros_like(margins[0]), torch.zeros_like(margins[1]), *margins)) * weights.unsqueeze(axis)
+    # Equal scores within a population need no care: their changes end up under one threshold and telescope.
+    changes = values.diff(dim=axis, prepend=start).flatten()
+    s, order = s.flatten().sort(descending=True)
+    total = changes[order].cumsum(0)
+    last = torch.ones(len(s), dtype=torch.bool, device=s.device)
+    last[:-1] = s[1:] != s[:-1]
+    base = start.sum().unsqueeze(0)
+    return torch.cat((s.new_full((1,), torch.inf), s[last])), torch.cat((base, base + total[last]))
+
+
+# One threshold per class, pooled
+
+
+def quasi_convex(metric: Metric, positives: float, negatives: float) -> bool:
+    """Tell whether a metric of pooled counts is at its best at a corner of what can be reached.
+
+    So are ratios of linear functions of (TP, FP), found by fitting one to the metric itself, and ``QUASI_CONVEX``.
+    """
+    if getattr(metric, "func", metric) in QUASI_CONVEX:
+        return True
+    g = torch.Generator().manual_seed(0)
+    x, y = torch.rand(2, 32, generator=g, dtype=torch.float64) * 0.98 + 0.01
+    v = metric(cells(x * positives, y * negatives, torch.full_like(x, positives), torch.full_like(x, negatives)))
+    one = torch.ones_like(x)
+    table = torch.stack((x, y, one, -v * x, -v * y, -v), 1)
+    if not table.isfinite().all():
+        return False
+    _, size, basis = torch.linalg.svd(table, full_matrices=False)
+    if size[-1] > 1e-10 * size[0]:
+        return False
+    a, b, c = basis[-1, 3:]  # the denominator a·TP/P + b·FP/N + c must not change its sign
+    corners = torch.stack((c, a + c, b + c, a + b + c)) / basis[-1, 3:].abs().max()
+    return bool((corners >= -1e-8).all() or (corners <= 1e-8).all())
+
+
+def best_corner(curves: list[Curve], value: Callable[[Counts], Tensor]) -> list[int]:
+    """Return each class's cut at the best corner of all pooled counts that can be reached.
+
+    What can be reached is a sum of one point per class; the corners of such a sum follow the classes' convex hulls,
+    merged by the slope of their edges.
+    """
+    best, chosen = -torch.inf, [0] * len(curves)
+    total = [sum(c.counts.tp[-1] for c in curves), sum(c.counts.fp[-1] for c in curves)]
+    for sign in (1, -1):  # the upper hull, and the lower one for metrics that reward errors
+        corners = [_hull(c.counts.fp, c.counts.tp, sign) for c in curves]
+        edges = [(c.counts.fp[k].diff(), c.counts.tp[k].diff()) for c, k in zip(curves, corners, strict=True)]
+        fp, tp = (torch.cat(part) for part in zip(*edges, strict=True))
+        owner = torch.repeat_interleave(torch.tensor([len(k) - 1 for k in corners]))
+        order = torch.atan2(sign * tp, fp).argsort(descending=True, stable=True)
+        zero = fp.new_zeros(1)
+        tps, fps = (torch.cat((zero, cell[order].cumsum(0))) for cell in (tp, fp))
+        values = value(cells(tps, fps, *(torch.full_like(tps, float(t)) for t in total)))
+        place = int(values.argmax())
+        if values[place] > best:
+            best = values[place].item()
+            taken = torch.bincount(owner[order[:place]], minlength=len(curves))
+            chosen = [int(k[n]) for k, n in zip(corners, taken.tolist(), strict=True)]
+    return chosen
+
+
+def _hull(x: Tensor, y: Tensor, sign: int) -> Tensor:
+    """Return the indices of the upper (``sign=1``) or lower hull's corners of points ordered along a curve."""
+    keep = torch.arange(len(x), device=x.device)
+    while len(keep) > 2:
+        px, py = x[keep], sign * y[keep]
+        dx, dy = px.diff(), py.diff()
+        # A point on or below the line between its neighbours is no corner, whatever else goes in the same pass.
+        corner = dy[:-1] * dx[1:] > dy[1:] * dx[:-1]
+        if corner.all():
+            break
+        ends = corner.new_ones(1)
+        keep = keep[torch.cat((ends, corner, ends))]
+    return keep
+
+
+def ascend(cuts: list[int], choose: Callable[[int, list[int]], int], sweeps: int = 100) -> list[int]:
+    """Move one class's cut at a time to its best, until none moves: a local optimum."""
+    for _ in range(sweeps):
+        before = list(cuts)
+        for k in range(len(cuts)):
+            cuts[k] = choose(k, cuts)
+        if cuts == before:
+            break
+    return cuts
+
+
+def choose_pooled(curves: list[Curve], value: Callable[[Counts], Tensor], k: int, cuts: list[int]) -> int:
+    """Return the best cut of class k in the pooled counts, given the cuts of the others; the present one if as good."""
+    rest = [c.counts.map(partial(_at, i)) for j, (c, i) in enumerate(zip(curves, cuts, strict=True)) if j != k]
+    counts = curves[k].counts
+    for other in rest:
+        counts = counts + other
+    return better(value(counts), cuts[k])
+
+
+def better(values: Tensor, present: int) -> int:
+    """Return the best index, unless it improves the present one by rounding alone."""
+    best = int(values.argmax())
+    return best if values[best] > values[present] + 1e-12 else present
+
+
+def _at(i: int, cell: Tensor) -> Tensor:
+    return cell[i]
+
+
+def class_curve(batch: Batch, k: int) -> Curve:
+    """Return the curve of class k of what counts."""
+    s, y = batch.logits[:, k].contiguous(), batch.targets[:, k].double()
+    if batch.weight is None:
+        return cumulate(s, y)
+    w = batch.weight[:, k if batch.weight.shape[1] > 1 else 0].double()
+    there = w > 0
+    s, y, w = s[there], y[there], w[there]
+    return cumulate(s, w * y, w * (1 - y))
