@@ -66,14 +66,33 @@ def curve(scores: Any, targets: Any, weight: Any = None, mask: Any = None) -> Cu
 
 def cumulate(scores: Tensor, positives: Tensor, negatives: Tensor | None = None) -> Curve:
     """Return the curve of ``(N,)`` scores that bring these weights of positives and negatives (by default 1 in all)."""
-    s, order = scores.sort(descending=True)
-    # Only the last of equal scores is a cut: a threshold takes all of them or none.
-    last = torch.ones(len(s), dtype=torch.bool, device=s.device)
-    torch.ne(s[1:], s[:-1], out=last[:-1])
-    cuts = last.nonzero().squeeze(1)
-    tp = _after_none(positives[order].cumsum(0)[cuts])
+    s, order = descending(scores)
+    cuts = last_of_equals(s).nonzero().squeeze(1)
+    tp = _after_none(positives[order].cumsum(0, dtype=torch.float64)[cuts])
     fp = _after_none(negatives[order].cumsum(0)[cuts] if negatives is not None else cuts + 1 - tp[1:])
     return Curve(_after_none(s[cuts], torch.inf), Counts(tp, fp, tp[-1] - tp, fp[-1] - fp))
+
+
+def last_of_equals(s: Tensor) -> Tensor:
+    """Mark the last of equal sorted scores: the only cut among them, since a threshold takes all of them or none."""
+    last = torch.ones(len(s), dtype=torch.bool, device=s.device)
+    torch.ne(s[1:], s[:-1], out=last[:-1])
+    return last
+
+
+def descending(scores: Tensor) -> tuple[Tensor, Tensor]:
+    """Sort ``(N,)`` scores from the highest down and return them with their order.
+
+    Through integers that are ordered as the scores are: torch sorts those by radix, three times as fast as floats.
+    """
+    kinds = {torch.float32: torch.int32, torch.float64: torch.int64}
+    if scores.dtype not in kinds or scores.device.type != "cpu":
+        return scores.sort(descending=True)
+    bits = scores.contiguous().view(kinds[scores.dtype])
+    # The bits of a negative number grow as it falls: turn them round. Then all of it, to go down.
+    flipped, order = torch.where(bits < 0, bits ^ torch.iinfo(bits.dtype).max, bits).bitwise_not_().sort()
+    bits = flipped.bitwise_not_()
+    return torch.where(bits < 0, bits ^ torch.iinfo(bits.dtype).max, bits).view(scores.dtype), order
 
 
 def _after_none(x: Tensor, first: float = 0.0) -> Tensor:

@@ -43,7 +43,8 @@ def judged(
         batch = encode(task, s if s.is_floating_point() else s.double(), y, w, keep, ignore_index)
     except ValueError as error:
         raise ValueError(str(error).replace("logits", "scores")) from error
-    if batch.logits.isnan().any():
+    # The least of numbers with NaN is NaN: one look, and no copy.
+    if batch.logits.numel() and batch.logits.amin().isnan():
         bad = int(batch.logits.isnan().sum())
         raise ValueError(f"scores: expected numbers, got {bad} NaN; use mask= to leave them out")
     if batch.targets.is_floating_point() and batch.targets.isnan().any():

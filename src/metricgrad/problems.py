@@ -186,29 +186,27 @@ class Problem:
     # One threshold for all
 
     def _shared(self, batch: Batch) -> tuple[Rule, Any]:
-        y = batch.targets.double()
-        w = torch.ones_like(y) if batch.weight is None else batch.weight.double()
-        wy, wn = w * y, w * (1 - y)
-        thresholds, values = self._everywhere(self.objective.metric, batch, wy, wn)
-        spare = [self._everywhere(c.metric, batch, wy, wn)[1] - c.bound for c in self.constraints]
+        thresholds, values = self._everywhere(self.objective.metric, batch)
+        spare = [self._everywhere(c.metric, batch)[1] - c.bound for c in self.constraints]
         cut, plateau = self._best(thresholds, values, spare, "")
         return Threshold(search.between(thresholds, cut)), plateau
 
-    def _everywhere(self, metric: Metric, batch: Batch, wy: Tensor, wn: Tensor) -> tuple[Tensor, Tensor]:
+    def _everywhere(self, metric: Metric, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the averaged metric at every threshold."""
-        average, labels, s = self.objective.average, self.objective.labels, batch.logits
-        if average == "micro":
-            s, wy, wn = (x if labels is None else x[:, list(labels)] for x in (s, wy, wn))
-            there = (wy > 0) | (wn > 0)
-            s, wy, wn = (x[there].unsqueeze(1) for x in (s, wy, wn))
-            return search.events(s, wy, wn, 0, metric, wy.new_ones(1))
+        average, labels, s, y = self.objective.average, self.objective.labels, batch.logits, batch.targets.double()
         if average == "samples":
-            row_weight, inner = row_weights(s.double(), batch.weight, batch.mask, labels)
-            if inner is not None:
-                wy, wn = inner * batch.targets, inner * (1 - batch.targets.double())
-            return search.events(s, wy, wn, 1, metric, row_weight / row_weight.sum())
-        weights = class_weights(average, wy.sum(0), labels, self.objective.absent)
-        return search.events(s, wy, wn, 0, metric, weights)
+            weights, w = row_weights(s.double(), batch.weight, batch.mask, labels)
+            weights = weights / weights.sum()
+        else:
+            s, y, w = s.t(), y.t(), None if batch.weight is None else batch.weight.double().t()
+            if average == "micro":
+                s, y = (_flat(x, labels) for x in (s, y))
+                w = None if w is None else _flat(w.expand(batch.logits.t().shape), labels)
+                weights = y.new_ones(1)
+        wy, wn = (y, 1 - y) if w is None else (w * y, w * (1 - y))
+        if average in ("macro", "weighted"):
+            weights = class_weights(average, wy.sum(1), labels, self.objective.absent)
+        return search.events(s.contiguous(), wy.contiguous(), wn.contiguous(), metric, weights)
 
     # Constraints
 
@@ -251,6 +249,10 @@ class Problem:
 
     def _of_matrix(self, matrix: Confusion) -> Tensor:
         return self.objective.value(matrix if self.objective.of_matrix else matrix.counts())
+
+
+def _flat(x: Tensor, labels: tuple[int, ...] | None) -> Tensor:
+    return (x if labels is None else x[list(labels)]).reshape(1, -1)
 
 
 def _sides(curves: list[Curve]) -> tuple[list[Tensor], list[Tensor]]:

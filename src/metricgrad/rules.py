@@ -21,7 +21,7 @@ class Rule:
         """Return the labels: bools of the scores' shape, or class indices for a rule of classes."""
         s = as_tensor("scores", scores)
         s = s if s.is_floating_point() else s.double()
-        if s.isnan().any():
+        if s.numel() and s.amin().isnan():
             raise ValueError(f"scores: expected numbers, got {int(s.isnan().sum())} NaN")
         return like(scores, self.decide(s))
 

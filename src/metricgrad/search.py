@@ -12,13 +12,15 @@ import torch
 from torch import Tensor
 
 from metricgrad.counts import Counts, cells
-from metricgrad.curves import Curve, cumulate
+from metricgrad.curves import Curve, cumulate, descending, last_of_equals
 from metricgrad.metrics import Metric, fowlkes_mallows, mcc
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from metricgrad.tasks import Batch
+
+_CHUNK = 1 << 20  # scores looked at together
 
 QUASI_CONVEX = (mcc, fowlkes_mallows)
 """Metrics whose best pooled value lies at a corner although they are not ratios of linear functions."""
@@ -46,27 +48,35 @@ def run_around(good: Tensor, cut: int) -> tuple[int, int]:
 
 
 def events(
-    scores: Tensor, wy: Tensor, wn: Tensor, axis: int, value: Callable[[Counts], Tensor], weights: Tensor
+    scores: Tensor, wy: Tensor, wn: Tensor, value: Callable[[Counts], Tensor], weights: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Return every distinct score, from ∞ down, and Σ weights·value of the populations when cut there.
 
-    A population is a column (``axis=0``, classes) or a row (``axis=1``). Lowering the threshold past one score changes
-    one population's value: sorting these changes by score and cumulating them gives the whole curve.
+    Every row is a population: a class or, for the samples average, a sample. Lowering the threshold past one score
+    changes one population's value: sorting these changes by score and cumulating them gives the whole curve.
     """
-    s, order = scores.sort(dim=axis, descending=True)
-    wy, wn = wy.gather(axis, order), wn.gather(axis, order)
-    del order
-    margins = wy.sum(axis, keepdim=True), wn.sum(axis, keepdim=True)
-    values = value(cells(wy.cumsum(axis), wn.cumsum(axis), *margins)) * weights.unsqueeze(axis)
-    start = value(cells(torch.zeros_like(margins[0]), torch.zeros_like(margins[1]), *margins)) * weights.unsqueeze(axis)
-    # Equal scores within a population need no care: their changes end up under one threshold and telescope.
-    changes = values.diff(dim=axis, prepend=start).flatten()
-    s, order = s.flatten().sort(descending=True)
-    total = changes[order].cumsum(0)
-    last = torch.ones(len(s), dtype=torch.bool, device=s.device)
-    last[:-1] = s[1:] != s[:-1]
-    base = start.sum().unsqueeze(0)
-    return torch.cat((s.new_full((1,), torch.inf), s[last])), torch.cat((base, base + total[last]))
+    changes = torch.empty_like(wy)
+    base = wy.new_zeros(1)
+    for some in range(0, len(scores), step := max(1, _CHUNK // max(1, scores.shape[1]))):
+        part = slice(some, some + step)
+        order = _order(scores[part])
+        cuts = (x[part].gather(1, order) for x in (wy, wn))
+        tp, fp = (torch.cat((x.new_zeros(len(x), 1), x.cumsum(1)), 1) for x in cuts)
+        values = value(cells(tp, fp, tp[:, -1:], fp[:, -1:])) * weights[part].unsqueeze(1)
+        # Equal scores within a population need no care: their changes end up under one threshold and telescope.
+        changes[part].scatter_(1, order, values.diff(dim=1))
+        base += values[:, 0].sum()
+    s, order = descending(scores.flatten())
+    last = last_of_equals(s)
+    total = changes.flatten()[order].cumsum(0)[last]
+    return torch.cat((s.new_full((1,), torch.inf), s[last])), torch.cat((base, base + total))
+
+
+def _order(scores: Tensor) -> Tensor:
+    """Return the order of every row from its highest score down."""
+    if scores.shape[1] < 1 << 14:
+        return scores.argsort(dim=1, descending=True)
+    return torch.stack([descending(row)[1] for row in scores])
 
 
 # One threshold per class, pooled
@@ -166,10 +176,11 @@ def _at(i: int, cell: Tensor) -> Tensor:
 
 def class_curve(batch: Batch, k: int) -> Curve:
     """Return the curve of class k of what counts."""
-    s, y = batch.logits[:, k].contiguous(), batch.targets[:, k].double()
+    s, y = batch.logits[:, k].contiguous(), batch.targets[:, k]
     if batch.weight is None:
-        return cumulate(s, y)
-    w = batch.weight[:, k if batch.weight.shape[1] > 1 else 0].double()
+        # Small integers are gathered faster than floats, and add up exactly.
+        return cumulate(s, y.double() if y.is_floating_point() else y.to(torch.int8))
+    y, w = y.double(), batch.weight[:, k if batch.weight.shape[1] > 1 else 0].double()
     there = w > 0
     s, y, w = s[there], y[there], w[there]
     return cumulate(s, w * y, w * (1 - y))
