@@ -188,7 +188,7 @@ def show_targets(rows: list[Row]) -> None:
     """Print what ``marked`` returned."""
     print("\ntargets")
     for row in rows:
-        print(f"{row['what']:64}{row['measured']:8.2g}  at most {row['at_most']:.2g}  {row['mark']}")
+        print(f"{row['what']:64}{row['measured']:8.3g}  at most {row['at_most']:.3g}  {row['mark']}")
 
 
 def write(found: dict[str, Any], path: Path | None) -> None:

@@ -456,6 +456,11 @@ def detection_cost(
     return 1.0 - (miss * prior * fnr + false_alarm * (1.0 - prior) * fpr) / worst
 
 
+def worst_recall(tp: float, fp: float, fn: float, tn: float) -> float:
+    """The smaller of recall and specificity; a rate that does not exist has no errors."""
+    return 1.0 - max(_ratio(fn, tp + fn, 0.0), _ratio(fp, fp + tn, 0.0))
+
+
 # ------------------------------------------------------------------------------- metrics of the matrix
 
 
@@ -627,3 +632,54 @@ def numeric_gradient(f: Callable[[Matrix], float], x: Matrix, eps: float = 1e-6)
         below[index] -= eps
         gradient[index] = (f(above) - f(below)) / (2.0 * eps)
     return gradient
+
+
+# ------------------------------------------------------------------------------------------- ranking
+
+
+def _soft_curve(
+    p: Row, y: Row, k: int, step: Callable[[float, float], float], w: Row
+) -> tuple[list[float], list[float], float, float]:
+    """TP and FP at tau = 1/k ... (k-1)/k, and P and N."""
+    tp, fp = [], []
+    for i in range(1, k):
+        tp.append(sum(w[j] * y[j] * step(p[j], i / k) for j in range(len(p))))
+        fp.append(sum(w[j] * (1.0 - y[j]) * step(p[j], i / k) for j in range(len(p))))
+    positives = sum(w[j] * y[j] for j in range(len(p)))
+    return tp, fp, positives, sum(w) - positives
+
+
+def soft_auroc(z: Row, y: Row, k: int, step: Callable[[float, float], float], w: Row | None = None) -> float:
+    """Trapezoids between tau = 0, where both rates are 1, and tau = 1, where both are 0 [btg, S eq. 18]."""
+    weights = [1.0] * len(z) if w is None else w
+    tp, fp, positives, negatives = _soft_curve([sigmoid(u) for u in z], y, k, step, weights)
+    tpr = [1.0, *(t / positives for t in tp), 0.0]
+    fpr = [1.0, *(f / negatives for f in fp), 0.0]
+    return 0.5 * sum((fpr[i - 1] - fpr[i]) * (tpr[i] + tpr[i - 1]) for i in range(1, k + 1))
+
+
+def soft_average_precision(
+    z: Row, y: Row, k: int, step: Callable[[float, float], float], w: Row | None = None
+) -> float:
+    """Each loss of recall from tau to the next one at the precision of the first; everything is predicted at 0."""
+    weights = [1.0] * len(z) if w is None else w
+    tp, fp, positives, negatives = _soft_curve([sigmoid(u) for u in z], y, k, step, weights)
+    recalls = [1.0, *(t / positives for t in tp), 0.0]
+    precisions = [
+        positives / (positives + negatives),
+        *(_ratio(t, t + f, 0.0) for t, f in zip(tp, fp, strict=True)),
+    ]
+    return sum((recalls[i] - recalls[i + 1]) * precisions[i] for i in range(k))
+
+
+def wmw(x: Row, y: Row, gamma: float, power: int, w: Row | None = None) -> float:
+    """(-(x_i - y_j - gamma))^p where x_i - y_j < gamma, averaged over pairs [Yan et al. 2003]."""
+    weights = [1.0] * len(x) if w is None else w
+    total = pairs = 0.0
+    for i in range(len(x)):
+        for j in range(len(x)):
+            pair = weights[i] * y[i] * weights[j] * (1.0 - y[j])
+            pairs += pair
+            if x[i] - x[j] < gamma:
+                total += pair * (-(x[i] - x[j] - gamma)) ** power
+    return total / pairs

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,17 @@ def multiclass(betas: list[float]) -> Callable[[Matrix], float]:
     return loss
 
 
+def mfom(metric: Callable[..., float], pooled: bool) -> Callable[[Matrix], float]:
+    """One minus a metric of MFoM's memberships, pooled or averaged over classes."""
+
+    def loss(z: Matrix) -> float:
+        members = np.array([ref.units_vs_zeros_row(row, labels, 2.0, 0.3) for row, labels in zip(z, Y, strict=True)])
+        cells = ref.counts(members, Y)
+        return 1 - (ref.micro(cells, metric) if pooled else float(np.mean(list(map(metric, *cells.values())))))
+
+    return loss
+
+
 def over_thresholds(z: Matrix) -> float:
     losses = [macro_f1(lambda u, t=t: ref.linear_step(ref.sigmoid(u), t), Y[:, :1])(z) for t in (0.2, 0.5, 0.9)]  # type: ignore[misc]
     return float(np.mean(losses))
@@ -91,6 +103,13 @@ CASES = {
     "unboundedF1": Case(presets.unbounded_f1, macro_f1(lambda u: u, Y), Z + 3, Y),
     "soft Dice": Case(lambda: presets.soft_dice(task="multilabel"), macro_f1(ref.sigmoid, Y), Z, Y),
     "MFoM": Case(lambda: presets.mfom_f1(alpha=2.0, beta=0.3), lambda z: ref.mfom_micro_f1(z, Y, 2.0, 0.3), Z, Y),
+    "MFoM, EER": Case(lambda: presets.mfom_eer(alpha=2.0, beta=0.3), mfom(ref.worst_recall, pooled=False), Z, Y),
+    "MFoM, detection cost": Case(
+        lambda: presets.mfom_detection_cost(alpha=2.0, beta=0.3, miss=10.0, prior=0.01),
+        mfom(partial(ref.detection_cost, miss=10.0, prior=0.01), pooled=True),
+        Z,
+        Y,
+    ),
     "multi-class F-beta": Case(lambda: presets.multiclass_f_beta(2.0), multiclass([2.0] * 4), Z, INDEX),
     "multi-class F-beta per class": Case(lambda: presets.multiclass_f_beta(BETAS), multiclass(BETAS), Z, INDEX),
 }

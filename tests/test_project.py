@@ -48,20 +48,29 @@ ORDER = [
     "intervals",
     "checks",
     "plots",
+    "ranking",
+    "operating",
     "app.demo",
 ]
 
 
 def test_public_names() -> None:
     assert sorted(mg.__all__) == [
+        "AUROCLoss",
         "Comparison",
         "Confusion",
         "Counts",
+        "EERLoss",
         "Evaluator",
         "HybridLoss",
         "Interval",
         "Mean",
         "MetricLoss",
+        "PRBEPLoss",
+        "PrecisionAtKLoss",
+        "RecallAtFPRLoss",
+        "RecallAtPrecisionLoss",
+        "WMWLoss",
         "bootstrap",
         "compare_paired",
         "count",

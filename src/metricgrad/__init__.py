@@ -7,19 +7,28 @@ from metricgrad.evaluation import Evaluator, evaluate
 from metricgrad.hybrid import HybridLoss
 from metricgrad.intervals import Comparison, Interval, bootstrap, compare_paired
 from metricgrad.losses import MetricLoss
+from metricgrad.operating import EERLoss, PRBEPLoss, PrecisionAtKLoss, RecallAtFPRLoss, RecallAtPrecisionLoss
+from metricgrad.ranking import AUROCLoss, WMWLoss
 from metricgrad.tuning import tune_threshold
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "AUROCLoss",
     "Comparison",
     "Confusion",
     "Counts",
+    "EERLoss",
     "Evaluator",
     "HybridLoss",
     "Interval",
     "Mean",
     "MetricLoss",
+    "PRBEPLoss",
+    "PrecisionAtKLoss",
+    "RecallAtFPRLoss",
+    "RecallAtPrecisionLoss",
+    "WMWLoss",
     "bootstrap",
     "compare_paired",
     "count",

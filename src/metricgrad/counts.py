@@ -110,6 +110,11 @@ def compute_dtype(tensor: Tensor) -> torch.dtype:
     return torch.promote_types(tensor.dtype, torch.float32)
 
 
+def wide(x: Tensor) -> Tensor:
+    """Return ``x`` in float64, where many numbers are to be added: float32 stops at 2^24."""
+    return x if x.device.type == "mps" else x.double()  # which has no float64
+
+
 def cells(tp: Tensor, fp: Tensor, positives: Tensor, negatives: Tensor) -> Counts:
     """Complete the four cells; TP + FN = P and FP + TN = N hold by construction."""
     return Counts(tp, fp, positives - tp, negatives - fp)

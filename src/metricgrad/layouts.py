@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from metricgrad.counts import Confusion, Counts, cells, count
+from metricgrad.counts import Confusion, Counts, cells, count, wide
 
 State = tuple[Any, ...]
 """The sums of a statistic: (TP, FP, positives, negatives), or the matrix alone."""
@@ -41,8 +41,8 @@ class Columns:
         return out if w is None else out.mul_(w)
 
     def merge(self, total: State, state: State) -> State:
-        """Add the sums of a chunk to those before it, in float64: float32 stops at 2^24."""
-        return tuple(_wide(a) + _wide(b) for a, b in zip(total, state, strict=True))
+        """Add the sums of a chunk to those before it, in float64."""
+        return tuple(wide(a) + wide(b) for a, b in zip(total, state, strict=True))
 
     def finish(self, state: State) -> Counts:
         """Return the statistic."""
@@ -156,7 +156,3 @@ def _margins(m: Tensor, y: Tensor, scale: Tensor | None, w: Tensor | None, out: 
 def _one_hot(y: Tensor, m: Tensor) -> Tensor:
     # A comparison, since F.one_hot reads values back, which torch.func and torch.compile cannot.
     return (y.unsqueeze(-1) == torch.arange(m.shape[-1], device=y.device)).to(m.dtype)
-
-
-def _wide(x: Tensor) -> Tensor:
-    return x if x.device.type == "mps" else x.double()  # which has no float64

@@ -16,7 +16,7 @@ from metricgrad.fused import WHOLE, Loss, Plan, Sums
 from metricgrad.layouts import Columns, Indices, Matrix, Rows, State
 from metricgrad.metrics import Metric, name_of
 from metricgrad.objectives import Objective
-from metricgrad.surrogates import Annealed, Learned, Linear, Surrogate, TopTwo
+from metricgrad.surrogates import Linear, Surrogate, TopTwo, current
 from metricgrad.tasks import Task, check_targets, check_task, encode
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -96,7 +96,7 @@ class MetricLoss(nn.Module):
         """Refuse what does not fit together, before any data is seen."""
         if not callable(self.surrogate):
             raise ValueError(f"surrogate: expected a callable of logits, got {self.surrogate!r}")
-        now = self._surrogate()
+        now = current(self.surrogate)
         moved = self.thresholds != (0.5,) or self._leading
         if moved and (self.task == "multiclass" or not getattr(now, "takes_threshold", False)):
             reason = (
@@ -114,9 +114,6 @@ class MetricLoss(nn.Module):
     def _leading(self) -> bool:
         """Whether several thresholds were given, so that statistics have a leading axis."""
         return not isinstance(self.thresholds, _One)
-
-    def _surrogate(self) -> Any:
-        return self.surrogate.current() if isinstance(self.surrogate, Learned | Annealed) else self.surrogate
 
     @without_autocast
     def forward(
@@ -167,7 +164,7 @@ class MetricLoss(nn.Module):
         return call
 
     def _plan(self, indices: bool) -> Plan:
-        surrogate = self._surrogate()
+        surrogate = current(self.surrogate)
         plan = self._plans.get(indices)
         if plan is None or plan.surrogate is not surrogate:
             layout: Columns | Matrix

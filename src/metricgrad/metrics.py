@@ -50,6 +50,7 @@ __all__ = [
     "specificity",
     "subset_accuracy",
     "tversky",
+    "worst_recall",
 ]
 
 
@@ -139,6 +140,19 @@ def g_mean(c: Counts | Confusion, empty: float = 0.0) -> Tensor:
         mean = torch.exp(ratio(logs.sum(-1), present.to(support.dtype).sum(-1)))
         return mean.masked_fill(dead & ~mean.isnan(), 0.0).masked_fill(~present.any(-1), empty)
     return root(recall(c, empty) * specificity(c, empty))
+
+
+def worst_recall(c: Counts) -> Tensor:
+    """Return the smaller of recall and specificity, 1 − max(FNR, FPR); a side without samples has no errors.
+
+    Where the two are equal, which is where its maximum tends to lie, it is 1 − the equal error rate.
+
+    >>> worst_recall(Counts(*map(torch.tensor, (3.0, 1.0, 1.0, 5.0))))
+    tensor(0.7500)
+    """
+    missed, alarm = ratio(c.fn, c.positives), ratio(c.fp, c.negatives)
+    apart = missed - alarm
+    return 1 - (missed + alarm + root(apart * apart)) / 2  # arithmetic for max, see jets
 
 
 def mcc(c: Counts | Confusion) -> Tensor:
@@ -270,6 +284,7 @@ _BY_NAME: dict[str, Metric] = {
         specificity,
         subset_accuracy,
         tversky,
+        worst_recall,
     )
 }
 

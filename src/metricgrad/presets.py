@@ -14,13 +14,22 @@ import torch
 from torch import Tensor
 
 from metricgrad.losses import MetricLoss
-from metricgrad.metrics import Metric, f1, f_beta
+from metricgrad.metrics import Metric, detection_cost, f1, f_beta, worst_recall
 from metricgrad.surrogates import Identity, Learned, Linear, LogitSigmoid, TopTwo, Unbounded, UnitsVsZeros
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["mfom_f1", "multiclass_f_beta", "sigmoid_f1", "soft_dice", "soft_set", "unbounded_f1"]
+__all__ = [
+    "mfom_detection_cost",
+    "mfom_eer",
+    "mfom_f1",
+    "multiclass_f_beta",
+    "sigmoid_f1",
+    "soft_dice",
+    "soft_set",
+    "unbounded_f1",
+]
 
 
 def soft_set(metric: str | Metric = "f1", **options: Any) -> MetricLoss:
@@ -62,9 +71,48 @@ def mfom_f1(classes: int | None = None, alpha: float = 1.0, beta: float = 0.0, *
     It uses the labels inside the surrogate, so it is for training only. The authors train with cross-entropy first.
     Rows whose labels are all on or all off, 0/0 in the paper and NaN in the authors' code, use ψ = ½ − g.
     """
+    return _mfom(f1, classes, alpha, beta, {"average": "micro", **options})
+
+
+def mfom_eer(classes: int | None = None, alpha: float = 1.0, beta: float = 0.0, **options: Any) -> MetricLoss:
+    """Maximal figure of merit, equal error rate: the larger of FNR and FPR, of smooth errors [kukanov2020, eq. 27, 28].
+
+    Arguments and warnings as for ``mfom_f1``; the mean over classes. The paper names this objective without a formula.
+    The authors' code has FPR + ½|FNR − FPR|, with 1 added to every count: while FNR is the smaller one this rewards
+    misses. The larger of the two agrees with it, and with EER, where they are equal.
+
+    >>> mfom_eer()(torch.tensor([[1.0, -1.0], [-2.0, 2.0]]), torch.tensor([[1, 0], [0, 1]]))
+    tensor(0.3865)
+    """
+    return _mfom(worst_recall, classes, alpha, beta, options)
+
+
+def mfom_detection_cost(
+    classes: int | None = None,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    *,
+    miss: float = 1.0,
+    false_alarm: float = 1.0,
+    prior: float = 0.5,
+    **options: Any,
+) -> MetricLoss:
+    """Maximal figure of merit, detection cost: miss·prior·FNR + false_alarm·(1 − prior)·FPR, as a share of its worst.
+
+    Smooth errors as in [kukanov2020, eq. 27, 28], all classes pooled as in the authors' code, whose ``prior`` is 0.01;
+    ½ is that of language recognition. Arguments and warnings as for ``mfom_f1``.
+
+    >>> mfom_detection_cost()(torch.tensor([[1.0, -1.0], [-2.0, 2.0]]), torch.tensor([[1, 0], [0, 1]]))
+    tensor(0.3524)
+    """
+    metric = partial(detection_cost, miss=miss, false_alarm=false_alarm, prior=prior)
+    return _mfom(metric, classes, alpha, beta, {"average": "micro", **options})
+
+
+def _mfom(metric: Metric, classes: int | None, alpha: float, beta: float, options: dict[str, Any]) -> MetricLoss:
     start = UnitsVsZeros(alpha, beta)
     surrogate = start if classes is None else Learned(start, classes)
-    return MetricLoss(f1, **{"task": "multilabel", "surrogate": surrogate, "average": "micro", **options})
+    return MetricLoss(metric, **{"task": "multilabel", "surrogate": surrogate, **options})
 
 
 def multiclass_f_beta(beta: float | Sequence[float] | Tensor = 1.0, **options: Any) -> MetricLoss:

@@ -105,7 +105,7 @@ class ProbabilityStep(Surrogate):
         """Return the soft version of ``p >= threshold``."""
         raise NotImplementedError
 
-    def slope(self, p: Tensor, threshold: float) -> Tensor:
+    def slope(self, p: Tensor, threshold: float | Tensor) -> Tensor:
         """Return the derivative of ``step`` by the probability."""
         raise NotImplementedError
 
@@ -140,19 +140,20 @@ class Linear(ProbabilityStep):
         _check_ramp(self.delta, self.width)
 
     def step(self, p: Tensor, threshold: float | Tensor) -> Tensor:
-        low, high, m1, m2, m3 = self._pieces(threshold)
+        low, high, m1, m2, m3 = self.pieces(threshold)
         # Subtract before multiplying: a narrow ramp has a huge slope, and offsets would cancel badly.
         ramp = torch.clamp_min(p - low, 0.0)
         ramp = torch.minimum(ramp, high - low) if isinstance(low, Tensor) else ramp.clamp_max(high - low)
         height: Tensor = m1 * p + (m2 - m1) * ramp + (m3 - m1) * torch.clamp_min(p - high, 0.0)
         return height.clamp(0.0, 1.0)  # up to rounding it is there already
 
-    def slope(self, p: Tensor, threshold: float) -> Tensor:
-        low, high, m1, m2, m3 = self._pieces(threshold)
+    def slope(self, p: Tensor, threshold: float | Tensor) -> Tensor:
+        low, high, m1, m2, m3 = self.pieces(threshold)
         slope: Tensor = m1 + (m2 - m1) * (p >= low).to(p.dtype) + (m3 - m2) * (p > high).to(p.dtype)
         return slope
 
-    def _pieces(self, threshold: Any) -> tuple[Any, Any, Any, Any, Any]:
+    def pieces(self, threshold: Any) -> tuple[Any, Any, Any, Any, Any]:
+        """Return the two knots and the slopes below, between and above them; ``threshold`` a number or a tensor."""
         if isinstance(threshold, Tensor):
             half = self.width / 2 * torch.minimum(threshold, 1 - threshold)
         else:
@@ -161,7 +162,7 @@ class Linear(ProbabilityStep):
         return low, high, self.delta / low, (0.5 - self.delta) / half, self.delta / (1 - high)
 
     def fill(self, logits: Tensor, threshold: float, kept: Tensor | None, scratch: Tensor, reduce: Reduce) -> Any:
-        low, high, m1, m2, m3 = self._pieces(threshold)
+        low, high, m1, m2, m3 = self.pieces(threshold)
         p = torch.sigmoid(logits, out=scratch)
         member = torch.empty_like(p) if kept is None else kept
         rise = m2 - m1
@@ -210,7 +211,7 @@ class Sigmoid(ProbabilityStep):
     def step(self, p: Tensor, threshold: float | Tensor) -> Tensor:
         return torch.sigmoid(self.k * (p - threshold))
 
-    def slope(self, p: Tensor, threshold: float) -> Tensor:
+    def slope(self, p: Tensor, threshold: float | Tensor) -> Tensor:
         height = self.step(p, threshold)
         return self.k * height * (1 - height)
 

@@ -221,3 +221,8 @@ class Annealed(nn.Module):
 
     def __repr__(self) -> str:
         return f"Annealed({self.start!r}, {self.end!r}, steps={self.steps}, shape={self.shape!r})"
+
+
+def current(surrogate: Any) -> Any:
+    """Return a surrogate as it is now: of ``Learned`` and ``Annealed`` the present one, anything else as it is."""
+    return surrogate.current() if isinstance(surrogate, Learned | Annealed) else surrogate
