@@ -35,6 +35,8 @@ def losses(**options: Any) -> dict[str, nn.Module]:
         "multiclass": mg.MetricLoss("f2", task="multiclass", **options),
         "matrix": mg.MetricLoss("quadratic_kappa", task="multiclass", **options),
         "hybrid": mg.HybridLoss("f1", **label),
+        "focal": mg.baselines.focal(**label),
+        "constrained": mg.ConstrainedLoss("f1", ["precision>=0.5", "recall[each]>=0.5"], **label),
     }
 
 

@@ -29,6 +29,8 @@ ORDER = [
     "distributed",
     "objectives",
     "losses",
+    "elementwise",
+    "baselines",
     "hybrid",
     "presets",
     "inputs",
@@ -50,6 +52,8 @@ ORDER = [
     "plots",
     "ranking",
     "operating",
+    "constrained",
+    "samplers",
     "app.demo",
 ]
 
@@ -59,6 +63,7 @@ def test_public_names() -> None:
         "AUROCLoss",
         "Comparison",
         "Confusion",
+        "ConstrainedLoss",
         "Counts",
         "EERLoss",
         "Evaluator",
@@ -71,6 +76,7 @@ def test_public_names() -> None:
         "RecallAtFPRLoss",
         "RecallAtPrecisionLoss",
         "WMWLoss",
+        "baselines",
         "bootstrap",
         "compare_paired",
         "count",
@@ -81,11 +87,13 @@ def test_public_names() -> None:
         "plots",
         "presets",
         "reliability",
+        "samplers",
         "soft_hard_gap",
         "surrogates",
         "tune_threshold",
     ]
-    for module in (mg, mg.curves, mg.decisions, mg.metrics, mg.plots, mg.presets, mg.surrogates):
+    modules = (mg.baselines, mg.curves, mg.decisions, mg.metrics, mg.plots, mg.presets, mg.samplers, mg.surrogates)
+    for module in (mg, *modules):
         for name in module.__all__:
             assert name == "Metric" or getattr(module, name).__doc__, name
 

@@ -1,7 +1,8 @@
 """metricgrad: train on the metric you will be judged on."""
 
-from metricgrad import curves, decisions, metrics, plots, presets, surrogates
+from metricgrad import baselines, curves, decisions, metrics, plots, presets, samplers, surrogates
 from metricgrad.checks import reliability, soft_hard_gap
+from metricgrad.constrained import ConstrainedLoss
 from metricgrad.counts import Confusion, Counts, Mean, count
 from metricgrad.evaluation import Evaluator, evaluate
 from metricgrad.hybrid import HybridLoss
@@ -17,6 +18,7 @@ __all__ = [
     "AUROCLoss",
     "Comparison",
     "Confusion",
+    "ConstrainedLoss",
     "Counts",
     "EERLoss",
     "Evaluator",
@@ -29,6 +31,7 @@ __all__ = [
     "RecallAtFPRLoss",
     "RecallAtPrecisionLoss",
     "WMWLoss",
+    "baselines",
     "bootstrap",
     "compare_paired",
     "count",
@@ -39,6 +42,7 @@ __all__ = [
     "plots",
     "presets",
     "reliability",
+    "samplers",
     "soft_hard_gap",
     "surrogates",
     "tune_threshold",

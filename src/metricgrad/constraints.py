@@ -1,7 +1,8 @@
-"""Constraints: a metric and the least it must reach, as in "precision >= 0.9"."""
+"""Constraints: a metric and the bound it must keep, as in "precision >= 0.9"."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from metricgrad.metrics import Metric, get, name_of
+from metricgrad.metrics import Metric, name_of
 
 if TYPE_CHECKING:
     from metricgrad.counts import Counts
@@ -19,46 +20,72 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Constraint:
-    """``metric`` (higher is better) must reach ``bound``."""
+    """A bound on a metric: of its average, of ``over="each"`` class, or of one class, its number.
 
-    metric: Metric
+    >>> Constraint("recall", 0.8, over="each")
+    Constraint(metric='recall', bound=0.8, sense='>=', over='each')
+    """
+
+    metric: str | Metric
     bound: float
+    sense: str = ">="
+    over: str | int | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.bound, int | float) or not math.isfinite(self.bound):
+            raise ValueError(f"bound: expected a number, got {self.bound!r}")
+        if self.sense not in (">=", "<="):
+            raise ValueError(f"sense: expected '>=' or '<=', got {self.sense!r}")
+        if not (self.over in (None, "each") or (isinstance(self.over, int) and self.over >= 0)):
+            raise ValueError(f"over: expected 'each', a class number or None, got {self.over!r}")
 
     def __str__(self) -> str:
-        return f"{name_of(self.metric)} >= {self.bound:g}"
+        return self.text(self.over)
+
+    def text(self, over: str | int | None) -> str:
+        """Return it as text, of another choice of classes."""
+        name = self.metric if isinstance(self.metric, str) else name_of(self.metric)
+        return f"{name}{'' if over is None else f'[{over}]'} {self.sense} {self.bound}"
+
+    def violation(self, value: Tensor) -> Tensor:
+        """Return by how much a value fails the bound; negative is slack."""
+        return self.bound - value if self.sense == ">=" else value - self.bound
 
 
 def parse(subject_to: Any) -> tuple[Constraint, ...]:
-    """Read constraints: "precision >= 0.9", several of them (a comma, or a list), or {metric: bound}.
+    """Read constraints: text, {metric: least value}, a ``Constraint``, or a list of these; None is none.
 
-    >>> [str(c) for c in parse("precision>=0.9, recall >= .5")]
-    ['precision >= 0.9', 'recall >= 0.5']
+    Text is "precision>=0.9", "recall[each]>=0.8" (of every class) or "recall[2]>=0.8" (of class 2), with ">=" or "<=",
+    and commas between several.
+
+    >>> [str(c) for c in parse("precision>=0.9, recall[each] >= .5")]
+    ['precision >= 0.9', 'recall[each] >= 0.5']
     """
     if subject_to is None:
         return ()
     if isinstance(subject_to, Constraint):
         return (subject_to,)
-    if isinstance(subject_to, Mapping):
-        return tuple(_checked(metric, bound) for metric, bound in subject_to.items())
     if isinstance(subject_to, str):
         return tuple(_read(part) for part in subject_to.split(","))
+    if isinstance(subject_to, Mapping):
+        pairs = subject_to.items()
+        return tuple(_read(f"{m}>={b}") if isinstance(m, str) else Constraint(m, b) for m, b in pairs)
     if isinstance(subject_to, Iterable):
         return tuple(constraint for part in subject_to for constraint in parse(part))
-    raise ValueError(f"subject_to: expected 'metric >= number' or {{metric: number}}, got {subject_to!r}")
+    raise ValueError(f"subject_to: expected 'metric>=number' or {{metric: number}}, got {subject_to!r}")
 
 
 def _read(text: str) -> Constraint:
-    match = re.fullmatch(r"\s*(\S+?)\s*(?:>=|≥)\s*([-+.\deE]+)\s*", text)
+    match = re.fullmatch(r"\s*([\w.:]+)\s*(?:\[\s*(each|\d+)\s*\])?\s*([<>]=)\s*([-+.\de]+)\s*", text)
     try:
-        return _checked(match[1], float(match[2]))  # type: ignore[index]
-    except TypeError:
-        raise ValueError(f"subject_to: expected 'metric >= number', got {text!r}") from None
-
-
-def _checked(metric: str | Metric, bound: Any) -> Constraint:
-    if isinstance(bound, bool) or not isinstance(bound, int | float) or bound != bound:
-        raise ValueError(f"subject_to: expected a number for {metric!r} to reach, got {bound!r}")
-    return Constraint(get(metric), float(bound))
+        if match:
+            name, over, sense, bound = match.groups()
+            return Constraint(name, float(bound), sense, int(over) if over and over != "each" else over)
+    except ValueError:
+        pass
+    raise ValueError(
+        f"subject_to: expected 'metric>=number', 'metric[each]>=number' or 'metric[class]>=number', got {text!r}"
+    )
 
 
 def lower_bound(metric: Metric, counts: Counts, confidence: float, scale: float = 1.0) -> Tensor:

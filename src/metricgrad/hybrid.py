@@ -9,13 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from metricgrad import distributed
-from metricgrad.jets import ratio
-from metricgrad.losses import MetricLoss, tracing, without_autocast
-from metricgrad.tasks import encode
+from metricgrad import baselines
+from metricgrad.losses import MetricLoss
 
 if TYPE_CHECKING:
     from metricgrad.metrics import Metric
@@ -47,6 +44,9 @@ class HybridLoss(nn.Module):
         if isinstance(metric, MetricLoss) and options:
             raise ValueError(f"options: a MetricLoss is complete, got also {', '.join(options)}")
         self.metric_loss = metric if isinstance(metric, MetricLoss) else MetricLoss(metric, **options)
+        alike = {name: getattr(self.metric_loss, name) for name in ("task", "ignore_index", "process_group")}
+        entropy = baselines.cross_entropy if self.metric_loss.task == "multiclass" else baselines.bce
+        self.cross_entropy = entropy(**alike)
         self.share, self.warmup = share, warmup
         self.register_buffer("position", torch.tensor(0))
 
@@ -63,28 +63,9 @@ class HybridLoss(nn.Module):
         self, logits: Tensor, targets: Tensor, weight: Tensor | None = None, mask: Tensor | None = None
     ) -> Tensor:
         """Return the mix, a scalar; arguments as for ``MetricLoss``."""
-        entropy = self.cross_entropy(logits, targets, weight, mask)
+        entropy: Tensor = self.cross_entropy(logits, targets, weight, mask)
         share = self.current_share
         return entropy if share == 0 else entropy + share * self.metric_loss(logits, targets, weight, mask)
-
-    @without_autocast
-    def cross_entropy(
-        self, logits: Tensor, targets: Tensor, weight: Tensor | None = None, mask: Tensor | None = None
-    ) -> Tensor:
-        """Return the mean cross-entropy of what counts; 0 if nothing does."""
-        loss = self.metric_loss
-        batch = encode(loss.task, logits, targets, weight, mask, loss.ignore_index, check_values=not tracing())
-        z, y, w = batch.logits.to(torch.promote_types(logits.dtype, torch.float32)), batch.targets, batch.weight
-        if loss.task == "multiclass":
-            each = F.cross_entropy(z, y if y.dim() == 1 else y.to(z.dtype), reduction="none").unsqueeze(1)
-        else:
-            each = F.binary_cross_entropy_with_logits(z, y.to(z.dtype), reduction="none")
-        w = torch.ones_like(each[:, :1]) if w is None else w
-        total, count = (each * w).sum(), w.expand(each.shape).sum()
-        group = distributed.resolve(loss.process_group)
-        if group is not None:
-            total, count = distributed.summed(total, group), distributed.all_reduce(count, group)
-        return ratio(total, count)
 
     def extra_repr(self) -> str:
         """Return the share and warm-up."""

@@ -13,6 +13,7 @@ from torch import Tensor
 from metricgrad import search, tally
 from metricgrad.averages import class_weights, row_weights
 from metricgrad.constraints import Constraint, lower_bound
+from metricgrad.metrics import get
 from metricgrad.offsets import tune_offsets
 from metricgrad.resampling import group_index, of_units
 from metricgrad.rules import Offsets, Rule, Threshold
@@ -21,7 +22,7 @@ from metricgrad.tasks import Batch
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from metricgrad.counts import Confusion
+    from metricgrad.counts import Confusion, Counts
     from metricgrad.curves import Curve
     from metricgrad.metrics import Metric
     from metricgrad.objectives import Objective
@@ -58,6 +59,10 @@ class Problem:
             raise ValueError("subject_to: expected task='binary' or 'multilabel', got 'multiclass'")
         if self.constraints and task == "multilabel" and not self.shared and average in ("micro", "samples"):
             raise ValueError(f"subject_to: with average={average!r} pass shared=True, or use average='macro'")
+        for constraint in self.constraints:
+            each = constraint.over == "each" and task == "multilabel" and not self.shared
+            if constraint.over is not None and not each:
+                raise ValueError(f"subject_to: expected a bound without brackets here, got '{constraint}'")
         if self.confidence is None:
             return
         if not self.constraints or self.shared:
@@ -187,7 +192,7 @@ class Problem:
 
     def _shared(self, batch: Batch) -> tuple[Rule, Any]:
         thresholds, values = self._everywhere(self.objective.metric, batch)
-        spare = [self._everywhere(c.metric, batch)[1] - c.bound for c in self.constraints]
+        spare = [-c.violation(self._everywhere(get(c.metric), batch)[1]) for c in self.constraints]
         cut, plateau = self._best(thresholds, values, spare, "")
         return Threshold(search.between(thresholds, cut)), plateau
 
@@ -212,9 +217,14 @@ class Problem:
 
     def _spare(self, constraint: Constraint, curve: Curve, scale: float) -> Tensor:
         """Return by how much every cut meets a constraint."""
+        metric = get(constraint.metric)
         if self.confidence is None:
-            return constraint.metric(curve.counts) - constraint.bound
-        return lower_bound(constraint.metric, curve.counts, self.confidence, scale) - constraint.bound
+            return -constraint.violation(metric(curve.counts))
+
+        def merit(c: Counts) -> Tensor:
+            return -constraint.violation(metric(c))
+
+        return lower_bound(merit, curve.counts, self.confidence, scale)
 
     def _best(self, thresholds: Tensor, values: Tensor, spare: list[Tensor], which: str) -> tuple[int, Any]:
         """Return the best cut that meets all constraints, and the plateau around it."""
@@ -224,8 +234,8 @@ class Problem:
             if not (by >= 0).any():
                 best = int(by.argmax())
                 raise InfeasibleError(
-                    f"subject_to: no threshold reaches {constraint}{sure}{which}; the best is "
-                    f"{by[best].item() + constraint.bound:.4g}, at {thresholds[best].item():.6g}"
+                    f"subject_to: no threshold reaches {constraint}{sure}{which}; the nearest, "
+                    f"{thresholds[best].item():.6g}, misses it by {-by[best].item():.4g}"
                 )
             fine &= by >= 0
         if not fine.any():

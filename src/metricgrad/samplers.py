@@ -1,0 +1,317 @@
+"""Samplers: which samples make a batch, for rare classes and metrics that need positives in every batch.
+
+A metric of a batch without positives teaches nothing, and at 0.2 % positives most small batches have none. All samplers
+here take the targets as torch, numpy, pandas or lists: 0/1 or class indices ``(N,)``, or 0/1 labels ``(N, K)`` where
+said; and the keywords ``seed``, ``rank`` and ``world_size`` (those of ``torch.distributed``, if it runs). The order of
+an epoch follows from the seed and the epoch alone, and an epoch that ran to its end moves on to the next.
+``batch_size`` is that of the batch over all processes: each process gets its disjoint part of every batch, so that the
+batches are the same on one process and on eight.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from operator import index
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from torch import Generator, Tensor
+from torch.utils.data import Sampler
+
+from metricgrad.inputs import as_tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = [
+    "ClassBalancedBatchSampler",
+    "MinimumPositivesBatchSampler",
+    "OversamplingSampler",
+    "StratifiedBatchSampler",
+]
+
+
+class _Epochs(Sampler[Any]):
+    """What all share: the seed, the epoch, this process's part, and where in an epoch iteration stands."""
+
+    def __init__(self, seed: int = 0, rank: int | None = None, world_size: int | None = None) -> None:
+        super().__init__()
+        if (rank is None) != (world_size is None):
+            raise ValueError(f"rank and world_size: expected both or none, got {rank!r} and {world_size!r}")
+        if rank is None or world_size is None:
+            there = dist.is_available() and dist.is_initialized()
+            rank, world_size = (dist.get_rank(), dist.get_world_size()) if there else (0, 1)
+        if not 0 <= rank < world_size:
+            raise ValueError(f"rank: expected 0 to world_size - 1 = {world_size - 1}, got {rank!r}")
+        self.seed, self.rank, self.world_size = _whole("seed", seed, 0), rank, world_size
+        self.epoch, self.position = 0, 0
+        self._start = 0
+
+    def _plan(self, generator: Generator) -> Iterator[Any]:
+        """Yield this process's part of one epoch."""
+        raise NotImplementedError
+
+    def __iter__(self) -> Iterator[Any]:
+        epoch, self.position, self._start = self.epoch, self._start, 0
+        # One number of the seed's own sequence per epoch: seed + epoch would give seed 1 the epochs of seed 0.
+        own = torch.randint(2**31, (epoch + 1,), generator=Generator().manual_seed(self.seed))[-1]
+        for part in islice(self._plan(Generator().manual_seed(int(own))), self.position, None):
+            self.position += 1
+            yield part
+        if self.epoch == epoch:
+            self.epoch, self.position = epoch + 1, 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch that the next iteration gives; if it is the present one, its position is kept."""
+        if epoch != self.epoch:
+            self.epoch, self.position, self._start = _whole("epoch", epoch, 0), 0, 0
+
+    def state_dict(self) -> dict[str, int]:
+        """Return the seed, the epoch and how much of it was given out (a DataLoader's workers fetch ahead of use)."""
+        return {"seed": self.seed, "epoch": self.epoch, "position": self.position}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Let the next iteration go on from where the state was taken."""
+        self.seed, self.epoch, self.position = (int(state[name]) for name in ("seed", "epoch", "position"))
+        self._start = self.position
+
+
+class _Batches(_Epochs):
+    """A sampler of batches, for ``DataLoader(batch_sampler=...)``."""
+
+    def __init__(self, samples: int, batch_size: int, batches: int, **options: Any) -> None:
+        super().__init__(**options)
+        self.batch_size, self.batches = batch_size, batches
+        if samples // batches < self.world_size:
+            raise ValueError(
+                f"batch_size: expected batches with a sample for each of {self.world_size} processes, got batches of "
+                f"{samples // batches} ({samples} samples, batch_size={batch_size}); use a larger one"
+            )
+
+    def __len__(self) -> int:
+        return self.batches
+
+    def _grouped(self, generator: Generator) -> tuple[Tensor, Tensor]:
+        """Return the sample indices of an epoch, those of one batch together and in order of class, and the sizes."""
+        raise NotImplementedError
+
+    def _plan(self, generator: Generator) -> Iterator[list[int]]:
+        indices, sizes = self._grouped(generator)
+        for batch in indices.split(sizes.tolist()):
+            # Every W-th of a batch in order of class: a part has the proportions of the whole.
+            yield batch[self.rank :: self.world_size].tolist()
+
+
+class StratifiedBatchSampler(_Batches):
+    """Batches with the class proportions of the data, up to rounding; every sample once an epoch.
+
+    The samples are ordered by class, at random within, and dealt to the batches like cards. Batches differ in size by
+    one sample at most, none is larger than ``batch_size``; with ``drop_last`` all have exactly that size and what is
+    left over, of every class alike, is dropped. For ``(N, K)`` labels each combination of labels is a class, and
+    combinations are ordered by their rarest labels first, so that rare labels spread evenly too.
+
+    >>> sampler = StratifiedBatchSampler([0, 0, 0, 0, 1, 1], batch_size=3)
+    >>> [sorted(i // 4 for i in batch) for batch in sampler]
+    [[0, 0, 1], [0, 0, 1]]
+    """
+
+    def __init__(self, targets: Any, batch_size: int, *, drop_last: bool = False, **options: Any) -> None:
+        self.classes = _classes(_checked(targets))
+        samples, size = len(self.classes), _whole("batch_size", batch_size, 1)
+        if drop_last and samples < size:
+            raise ValueError(f"batch_size: expected at most the {samples} samples with drop_last=True, got {size}")
+        self.drop_last = drop_last
+        super().__init__(samples, size, samples // size if drop_last else -(-samples // size), **options)
+
+    def _grouped(self, generator: Generator) -> tuple[Tensor, Tensor]:
+        order = _by_class(self.classes, generator)
+        if self.drop_last:
+            kept = self.batches * self.batch_size
+            order = order[torch.arange(kept) * len(order) // kept]
+        batch = torch.randperm(self.batches, generator=generator)[torch.arange(len(order)) % self.batches]
+        return order[batch.argsort(stable=True)], torch.bincount(batch, minlength=self.batches)
+
+
+class ClassBalancedBatchSampler(_Batches):
+    """Batches with the same number of samples of every class, up to rounding, all of exactly ``batch_size``.
+
+    An epoch has as many samples as the data (``batches`` × ``batch_size`` if given): of a rare class each comes
+    several times, of a frequent one only some. Nothing is repeated before the rest of its class had its turn.
+
+    >>> sampler = ClassBalancedBatchSampler([0, 0, 0, 0, 0, 0, 0, 1], batch_size=4)
+    >>> [[i // 7 for i in batch] for batch in sampler]
+    [[0, 0, 1, 1], [0, 0, 1, 1]]
+    """
+
+    def __init__(self, targets: Any, batch_size: int, *, batches: int | None = None, **options: Any) -> None:
+        self.classes = _classes(_checked(targets, axes=(1,)))
+        size = _whole("batch_size", batch_size, 1)
+        number = -(-len(self.classes) // size) if batches is None else _whole("batches", batches, 1)
+        super().__init__(number * size, size, number, **options)
+
+    def _grouped(self, generator: Generator) -> tuple[Tensor, Tensor]:
+        groups = _members(self.classes)
+        slots = torch.arange(self.batches * self.batch_size)
+        indices = torch.empty_like(slots)
+        for k, members in enumerate(groups):
+            own = slots[k :: len(groups)]
+            indices[own] = _cycled(members, len(own), generator)
+        sizes = torch.full((self.batches,), self.batch_size)
+        by_class = (slots % len(groups)).view(self.batches, self.batch_size).argsort(dim=1, stable=True)
+        return indices.view_as(by_class).gather(1, by_class).view(-1), sizes
+
+
+class MinimumPositivesBatchSampler(_Batches):
+    """Batches with at least ``minimum`` positives; every sample at least once an epoch, only positives repeated.
+
+    0/1 targets: positives are the ones. Class indices: at least ``minimum`` of every class. ``(N, K)`` labels: at
+    least ``minimum`` positives of every label that has any. The samples are dealt as by ``StratifiedBatchSampler``;
+    then, the rarest label first, each batch that lacks positives of it gets further ones, in turn from all there are,
+    which count for their other labels too. There are as many batches as it takes for none to exceed ``batch_size``,
+    the same number in every epoch.
+
+    >>> sampler = MinimumPositivesBatchSampler([1] + [0] * 9, batch_size=4, minimum=1)
+    >>> [0 in batch for batch in sampler]
+    [True, True, True]
+    """
+
+    def __init__(self, targets: Any, batch_size: int, minimum: int = 1, **options: Any) -> None:
+        given = _checked(targets)
+        self.classes, self.minimum = _classes(given), _whole("minimum", minimum, 1)
+        if given.dim() == 1 and given.max() <= 1:
+            given = given.unsqueeze(1)  # one label: the ones
+        self._labels = given[:, given.sum(0) > 0] if given.dim() == 2 else None
+        columns = None if self._labels is None else self._labels.unbind(1)
+        self._members = _members(self.classes) if columns is None else [c.nonzero().squeeze(1) for c in columns]
+        if not self._members:
+            raise ValueError("targets: expected positives, got none")
+        samples, size = len(given), _whole("batch_size", batch_size, 1)
+        super().__init__(samples, size, self._number(samples, size), **options)
+
+    def _number(self, samples: int, size: int) -> int:
+        """Return how many batches it takes, within a per cent, for what is dealt and added to fit into each batch."""
+        order, batches = self.classes.argsort(stable=True), -(-samples // size)
+        while batches <= samples:
+            place = torch.arange(samples) % batches
+            added = self._lacking(self._count(order, place, batches)).sum(1)
+            if int((torch.bincount(place) + added).max()) <= size:
+                return batches
+            # More batches lack more, so fewer than hold all this cannot do; a per cent at a time where it is uneven.
+            batches = max(-(-(samples + int(added.sum())) // size), batches + 1 + batches // 100)
+        raise ValueError(
+            f"batch_size: expected room for {self.minimum} positives of each of {len(self._members)} labels and one "
+            f"more sample, got {size}"
+        )
+
+    def _count(self, order: Tensor, place: Tensor, batches: int) -> Tensor:
+        """Return the positives of each label in each batch, ``(batches, K)``, of samples dealt to places."""
+        batch = torch.empty_like(order)
+        batch[order] = place
+        return torch.stack([torch.bincount(batch[own], minlength=batches) for own in self._members], 1)
+
+    def _lacking(self, there: Tensor) -> Tensor:
+        return (self.minimum - there).clamp(min=0)
+
+    def _grouped(self, generator: Generator) -> tuple[Tensor, Tensor]:
+        order = _by_class(self.classes, generator)
+        place = torch.arange(len(order)) % self.batches
+        there = self._count(order, place, self.batches)
+        samples, places = [order], [place]
+        for k in sorted(range(len(self._members)), key=lambda k: len(self._members[k])):
+            lacking = self._lacking(there[:, k])
+            drawn = _cycled(self._members[k], int(lacking.sum()), generator)
+            place = torch.arange(self.batches).repeat_interleave(lacking)
+            if self._labels is not None:
+                there.index_add_(0, place, self._labels[drawn].long())
+            samples.append(drawn)
+            places.append(place)
+        indices, place = torch.cat(samples), torch.randperm(self.batches, generator=generator)[torch.cat(places)]
+        by_class = self.classes[indices].argsort(stable=True)
+        return indices[by_class[place[by_class].argsort(stable=True)]], torch.bincount(place)
+
+
+class OversamplingSampler(_Epochs):
+    """Samples of rare classes repeated until each class has ``ratio`` × the size of the largest [tsoi2022, table 10].
+
+    For ``DataLoader(sampler=..., batch_size=...)``. Every sample comes at least once, and the repetitions of two
+    samples of a class differ by one at most; the paper's code draws with replacement instead, and only as many as there
+    are, so that an epoch lacks most of the majority. Several processes share the epoch evenly, a few samples being
+    repeated to make it even.
+
+    >>> sampler = OversamplingSampler([0, 0, 0, 0, 1, 1])
+    >>> sorted(sampler)
+    [0, 1, 2, 3, 4, 4, 5, 5]
+    """
+
+    def __init__(self, targets: Any, ratio: float = 1.0, **options: Any) -> None:
+        super().__init__(**options)
+        if not 0 < ratio <= 1:
+            raise ValueError(f"ratio: expected a number in (0, 1], got {ratio!r}")
+        self._members = _members(_classes(_checked(targets, axes=(1,))))
+        largest = max(len(own) for own in self._members)
+        self._sizes = [max(len(own), round(ratio * largest)) for own in self._members]
+
+    def __len__(self) -> int:
+        return -(-sum(self._sizes) // self.world_size)
+
+    def _plan(self, generator: Generator) -> Iterator[int]:
+        drawn = [_cycled(own, size, generator) for own, size in zip(self._members, self._sizes, strict=True)]
+        whole = torch.cat(drawn)[torch.randperm(sum(self._sizes), generator=generator)]
+        even = whole[torch.arange(len(self) * self.world_size) % len(whole)]
+        yield from even[self.rank :: self.world_size].tolist()
+
+
+def _whole(name: str, value: Any, least: int) -> int:
+    """Return a whole number, or raise."""
+    try:
+        number = index(value)
+    except TypeError:
+        number = least - 1
+    if number < least:
+        raise ValueError(f"{name}: expected a whole number of at least {least}, got {value!r}")
+    return number
+
+
+def _checked(targets: Any, axes: tuple[int, ...] = (1, 2)) -> Tensor:
+    """Return targets as whole numbers on the CPU, or raise."""
+    y = as_tensor("targets", targets).cpu()
+    if y.dim() not in axes or not y.numel():
+        wanted = " or ".join({1: "(N,) classes", 2: "(N, K) labels"}[n] for n in axes)
+        raise ValueError(f"targets: expected {wanted}, at least one sample, got shape {tuple(y.shape)}")
+    whole = y.long() if y.dim() == 1 else (y != 0).to(torch.uint8)
+    if (whole != y).any() or whole.min() < 0:
+        raise ValueError(f"targets: expected {'class indices' if y.dim() == 1 else '0 or 1'}, got other numbers")
+    return whole
+
+
+def _classes(y: Tensor) -> Tensor:
+    """Return one class number per sample, 0, 1, …; of labels ``(N, K)`` one per combination, ordered by rare labels."""
+    if y.dim() == 2:
+        code = torch.zeros(len(y), dtype=torch.long)
+        for digit, k in enumerate(y.sum(0).argsort(stable=True).tolist()):
+            if digit % 32 == 31:  # keep clear of the 63 bits of an integer
+                code = code.unique(return_inverse=True)[1]
+            code = 2 * code + y[:, k]
+        y = code
+    classes: Tensor = y.unique(return_inverse=True)[1]
+    return classes
+
+
+def _members(classes: Tensor) -> list[Tensor]:
+    """Return the samples of each class."""
+    return list(classes.argsort(stable=True).split(torch.bincount(classes).tolist()))
+
+
+def _by_class(classes: Tensor, generator: Generator) -> Tensor:
+    """Return all samples in order of class, at random within."""
+    shuffled = torch.randperm(len(classes), generator=generator)
+    return shuffled[classes[shuffled].argsort(stable=True)]
+
+
+def _cycled(members: Tensor, number: int, generator: Generator) -> Tensor:
+    """Draw so many: all in random order, again and again."""
+    if not number:
+        return members[:0]
+    rounds = -(-number // len(members))
+    return members[torch.rand(rounds, len(members), generator=generator).argsort(1).view(-1)[:number]]
