@@ -1,5 +1,8 @@
 """metricgrad: train on the metric you will be judged on."""
 
+import importlib
+from typing import Any
+
 from metricgrad import baselines, curves, decisions, metrics, plots, presets, samplers, surrogates
 from metricgrad.checks import reliability, soft_hard_gap
 from metricgrad.constrained import ConstrainedLoss
@@ -13,6 +16,19 @@ from metricgrad.ranking import AUROCLoss, WMWLoss
 from metricgrad.tuning import tune_threshold
 
 __version__ = "0.1.0"
+
+_ESTIMATORS = {"MetricClassifier": "estimators", "ThresholdedClassifier": "thresholded"}
+
+
+def __getattr__(name: str) -> Any:
+    """Import the estimators when asked for: they need scikit-learn, the library does not."""
+    if name not in _ESTIMATORS:
+        raise AttributeError(f"module 'metricgrad' has no attribute {name!r}")
+    try:
+        return getattr(importlib.import_module(f"metricgrad.{_ESTIMATORS[name]}"), name)
+    except ModuleNotFoundError as error:
+        raise ImportError(f"{name} needs {error.name}: pip install 'metricgrad[sklearn]'") from error
+
 
 __all__ = [
     "AUROCLoss",

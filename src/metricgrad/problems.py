@@ -108,22 +108,16 @@ class Problem:
             single = self.shared or self.objective.task == "binary"
             return Threshold(torch.inf if single else (torch.inf,) * batch.logits.shape[1])
 
-    def caution(self, batch: Batch) -> str | None:
-        """Tell if there are too few samples on one side of the decision to trust it."""
+    def fewest(self, batch: Batch) -> Tensor:
+        """Return how many samples there are on the smaller side of each decision."""
         y, classes = batch.targets, batch.logits.shape[1]
         y = (F.one_hot(y, classes) if y.dim() == 1 else y).double()
         there = torch.ones_like(y) if batch.weight is None else (batch.weight > 0).expand_as(y).double()
         positives = (y * there).sum(0)
         few = torch.minimum(positives, there.sum(0) - positives)
-        if self.objective.labels is not None:
-            few = few[list(self.objective.labels)]
         if self.shared:
-            few = few.sum(0, keepdim=True)
-        scarce = int((few < FEW).sum())
-        if not scarce:
-            return None
-        where = f" in {scarce} of {len(few)} classes" if len(few) > 1 else ""
-        return f"only {few.min().item():g} positives or negatives{where}: the threshold is not to be trusted"
+            few = (few if self.objective.labels is None else few[list(self.objective.labels)]).sum(0, keepdim=True)
+        return few
 
     # One threshold per class
 

@@ -15,7 +15,7 @@ from metricgrad.counts import Counts
 from metricgrad.inputs import judged
 from metricgrad.metrics import Metric, f1, get
 from metricgrad.objectives import Objective
-from metricgrad.problems import Problem
+from metricgrad.problems import FEW, Problem
 from metricgrad.resampling import check_replicates
 from metricgrad.rules import Offsets, Rule, Threshold
 from metricgrad.tasks import Batch, check_task
@@ -62,15 +62,15 @@ class Tuning:
 
     ``exact``: no rule of its kind does better on these data; otherwise a local optimum. ``plateau``: the stretch of
     thresholds around the best that come within ``epsilon`` of its value (one per class for a threshold per class).
-    ``caution``: why not to trust it, or None. ``interval`` and ``out_of_bag`` resample the rows and tune again, when
-    first asked.
+    ``fewest``: how many samples each decision had on its smaller side. ``interval`` and ``out_of_bag`` resample the
+    rows and tune again, when first asked.
     """
 
     rule: Rule
     value: Any
     exact: bool
     plateau: Any
-    caution: str | None
+    fewest: list[float]
     _problem: Problem = field(repr=False)
     _batch: Batch = field(repr=False)
     _resampling: Resampling = field(repr=False)
@@ -79,6 +79,23 @@ class Tuning:
     def threshold(self) -> Any:
         """The threshold: a number, or one per class; for a multi-class problem the offsets."""
         return _numbers(self.rule)
+
+    @property
+    def scarce(self) -> list[bool]:
+        """Whether each decision was tuned on too few positives or negatives to be trusted."""
+        return [few < FEW for few in self.fewest]
+
+    @property
+    def caution(self) -> str | None:
+        """Why not to trust it, or None."""
+        scarce, labels = self.scarce, self._problem.objective.labels
+        classes = range(len(scarce)) if labels is None or len(scarce) == 1 else labels
+        count = sum(scarce[k] for k in classes)
+        if not count:
+            return None
+        where = f" in {count} of {len(classes)} classes" if len(classes) > 1 else ""
+        few = min(self.fewest[k] for k in classes)
+        return f"only {few:g} positives or negatives{where}: the threshold is not to be trusted"
 
     @property
     def interval(self) -> Any:
@@ -158,7 +175,14 @@ def tune_threshold(
     rule, exact, plateau = problem.solve(batch)
     value = _plain(problem.value(batch, rule))
     return Tuning(
-        rule, value, exact, plateau, problem.caution(batch), problem, batch, Resampling(replicates, seed, groups)
+        rule,
+        value,
+        exact,
+        plateau,
+        problem.fewest(batch).tolist(),
+        problem,
+        batch,
+        Resampling(replicates, seed, groups),
     )
 
 

@@ -1,0 +1,163 @@
+"""Does training on the metric help? Every contender on every data set and split, under one protocol.
+
+    python benchmarks/quality.py --data FOLDER [--sets NAMES] [--splits 5] [--models mlp,mlp-large] [--only NAMES]
+    python benchmarks/quality.py --summary
+
+Needs the extras ``sklearn``, ``boosting`` and ``bench``; ``datasets.py`` says what the folder holds. Outer splits are
+random, stratified, 75 % to train and tune, 25 % to judge. Everything else happens inside the 75 %: contenders stop
+early and tune their rule on rows that they do not train on. Every result is appended to a CSV file as it is made, and
+what is there is not made again: stop and start as you like.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+from sklearn.compose import make_column_selector, make_column_transformer
+from sklearn.impute import SimpleImputer
+from sklearn.metrics import average_precision_score, f1_score
+from sklearn.model_selection import ShuffleSplit, StratifiedShuffleSplit
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
+
+import metricgrad as mg
+from datasets import MULTILABEL, load
+
+RESULTS = Path(__file__).parent / "results" / "quality.csv"
+COLUMNS = ["set", "model", "split", "contender", "f1", "average_precision", "seconds"]
+BINARY = ("mammography", "adult", "annthyroid", "campaign", "wine_quality", "churn")
+SETS = (*BINARY, "yeast", "scene", "cancerHallmarks")
+
+Make = Callable[[str, int], Any]
+
+
+def network(**options: Any) -> Make:
+    """Return a maker of a network of ours with these options."""
+    return lambda model, seed: mg.MetricClassifier(model=model, random_state=seed, **options)
+
+
+CONTENDERS: dict[str, Make] = {
+    "cross-entropy, 0.5": network(loss="cross-entropy", rule="fixed"),
+    "cross-entropy, tuned": network(loss="cross-entropy"),
+    "weighted cross-entropy, tuned": network(loss="cross-entropy", class_weight="balanced"),
+    "metric, 0.5": network(loss="metric", rule="fixed"),
+    "hybrid 0.3, tuned": network(share=0.3),
+    "hybrid 1, 0.5": network(share=1.0, rule="fixed"),
+    "hybrid 1, tuned": network(share=1.0),
+    "cross-entropy, 5 folds, tuned": network(loss="cross-entropy", cv=5),
+    "hybrid 0.3, 5 folds, tuned": network(share=0.3, cv=5),
+    "hybrid 1, 5 folds, tuned": network(share=1.0, cv=5),
+}
+
+
+def prepared(estimator: Any, features: Any) -> Any:
+    """Put scikit-learn's own encoders before an estimator."""
+    if not isinstance(features, pd.DataFrame):
+        return make_pipeline(SimpleImputer(), estimator)
+    words = make_column_selector(dtype_exclude="number")
+    numbers = make_column_selector(dtype_include="number")
+    encoder = OneHotEncoder(handle_unknown="ignore", min_frequency=20, sparse_output=False)
+    return make_pipeline(make_column_transformer((encoder, words), (SimpleImputer(), numbers)), estimator)
+
+
+def splits(name: str, y: Any, number: int) -> list[tuple[Any, Any]]:
+    """Return the outer splits: the same rows whoever contends."""
+    kind = ShuffleSplit if name in MULTILABEL else StratifiedShuffleSplit
+    return list(kind(number, test_size=0.25, random_state=0).split(np.zeros(len(y)), y))
+
+
+def judged(name: str, fitted: Any, features: Any, y: Any) -> dict[str, float]:
+    """Return what counts: F1 (macro over labels), and average precision for the ranking."""
+    average = "macro" if name in MULTILABEL else "binary"
+    scores = fitted.predict_proba(features)
+    scores = scores if name in MULTILABEL else scores[:, 1]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a label without positives among the test rows
+        return {
+            "f1": f1_score(y, fitted.predict(features), average=average, zero_division=0),
+            "average_precision": average_precision_score(y, scores, average="macro"),
+        }
+
+
+def run(options: argparse.Namespace) -> None:
+    """Make every result that is not there yet."""
+    done = set()
+    if options.results.exists():
+        table = pd.read_csv(options.results)
+        done = set(zip(table["set"], table.model, table.split, table.contender, strict=True))
+    else:
+        options.results.write_text(",".join(COLUMNS) + "\n")
+    for name in options.sets:
+        features, y = load(name, options.data)
+        for split, (rows, held) in enumerate(splits(name, y, options.splits)):
+            for model in options.models:
+                for contender in options.only or CONTENDERS:
+                    if (name, model, split, contender) in done:
+                        continue
+                    weighted = "weighted" in contender and name in MULTILABEL
+                    if weighted:  # class weights are for one label at a time
+                        continue
+                    took = time.perf_counter()
+                    take = features.iloc if isinstance(features, pd.DataFrame) else features
+                    fitted = prepared(CONTENDERS[contender](model, split), features).fit(take[rows], y[rows])
+                    result = judged(name, fitted, take[held], y[held])
+                    took = time.perf_counter() - took
+                    with options.results.open("a", newline="") as file:
+                        row = [name, model, split, contender, *(f"{v:.6f}" for v in result.values()), f"{took:.1f}"]
+                        csv.writer(file, lineterminator="\n").writerow(row)
+                    print(*row, flush=True)
+
+
+def summary(path: Path) -> None:
+    """Print means, ranks, and paired intervals against the references."""
+    table = pd.read_csv(path)
+    wide = table.pivot_table(index=["set", "model", "split"], columns="contender", values="f1")
+    wide = wide[[name for name in CONTENDERS if name in wide]]
+    means = wide.groupby(level=["set", "model"]).mean()
+    print(means.T.round(3).to_string())
+    ranks = means.rank(axis=1, ascending=False).mean().sort_values()
+    print("\nmean rank over sets and models\n" + ranks.round(2).to_string())
+    for reference in ("cross-entropy, 0.5", "cross-entropy, tuned", "cross-entropy, 5 folds, tuned"):
+        print(f"\ndifference to '{reference}': mean over sets, 95 % interval (t, over sets), sets won, Wilcoxon p")
+        for name in means:
+            gap = (means[name] - means[reference]).dropna()
+            if name == reference or len(gap) < 3:
+                continue
+            half = stats.t.ppf(0.975, len(gap) - 1) * gap.std() / np.sqrt(len(gap))
+            p = stats.wilcoxon(gap).pvalue
+            print(
+                f"{name:34}{gap.mean():+.4f} ({gap.mean() - half:+.4f} to {gap.mean() + half:+.4f})"
+                f"  {int((gap > 0).sum())} of {len(gap)}  p = {p:.3f}"
+            )
+
+
+def main() -> None:
+    """Run the study, or sum it up."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    names = lambda text: text.split(",")  # noqa: E731
+    parser.add_argument("--data", type=Path, help="the folder of data sets")
+    parser.add_argument("--sets", type=names, default=list(SETS))
+    parser.add_argument("--models", type=names, default=["mlp", "mlp-large"])
+    parser.add_argument("--only", type=lambda text: text.split(";"), help="contenders, separated by semicolons")
+    parser.add_argument("--splits", type=int, default=5)
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--summary", action="store_true")
+    options = parser.parse_args()
+    if not options.summary:
+        if options.data is None:
+            parser.error("--data: expected the folder of data sets")
+        run(options)
+    summary(options.results)
+
+
+if __name__ == "__main__":
+    main()

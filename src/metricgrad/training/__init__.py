@@ -1,0 +1,1 @@
+"""Training in memory: small networks, a loop without per-sample Python, early stopping, averaged weights."""

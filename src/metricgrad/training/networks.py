@@ -1,0 +1,49 @@
+"""Networks for tables: linear, and the papers' multi-layer perceptrons."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch import nn
+
+SIZES: dict[str, tuple[int, ...]] = {"linear": (), "mlp": (32, 16), "mlp-large": (512, 256, 128)}
+"""Hidden layers by name: none, and the two networks of the binary paper [tsoi2022]."""
+
+Model = str | Sequence[int] | nn.Module | Callable[[int, int], nn.Module]
+
+
+def mlp(inputs: int, outputs: int, hidden: Sequence[int] = SIZES["mlp"], dropout: float = 0.0) -> nn.Sequential:
+    """Return a network of ReLU layers with dropout between them [npfl129]; no hidden layer is a linear model.
+
+    >>> mlp(4, 1, hidden=(8,))
+    Sequential(
+      (0): Linear(in_features=4, out_features=8, bias=True)
+      (1): ReLU()
+      (2): Linear(in_features=8, out_features=1, bias=True)
+    )
+    """
+    layers: list[nn.Module] = []
+    for size in hidden:
+        layers += [nn.Linear(inputs, size), nn.ReLU()] + ([nn.Dropout(dropout)] if dropout else [])
+        inputs = size
+    return nn.Sequential(*layers, nn.Linear(inputs, outputs))
+
+
+def build(model: Model, inputs: int, outputs: int, dropout: float) -> nn.Module:
+    """Return the network that ``model`` names: a name, hidden sizes, a function of (inputs, outputs), or a module."""
+    if isinstance(model, nn.Module):
+        return model
+    if isinstance(model, str):
+        if model not in SIZES:
+            raise ValueError(f"model: expected one of {', '.join(map(repr, SIZES))}, sizes or a module, got {model!r}")
+        return mlp(inputs, outputs, SIZES[model], dropout)
+    if callable(model):
+        made: Any = model(inputs, outputs)
+        if not isinstance(made, nn.Module):
+            raise ValueError(f"model: expected the function to return an nn.Module, got {type(made).__name__}")
+        return made
+    sizes = list(model)
+    if not all(isinstance(size, int) and size > 0 for size in sizes):
+        raise ValueError(f"model: expected hidden sizes as positive numbers, got {model!r}")
+    return mlp(inputs, outputs, sizes, dropout)
