@@ -1,4 +1,4 @@
-"""Two real processes (gloo): value, DDP gradient and learned surrogates' gradient are those of one process."""
+"""Two real processes (gloo): value, DDP gradient, learned surrogates' gradient and judgements are those of one."""
 
 from __future__ import annotations
 
@@ -40,6 +40,28 @@ def losses(**options: Any) -> dict[str, nn.Module]:
     }
 
 
+def evaluators() -> dict[str, mg.Evaluator]:
+    def mine(c: mg.Counts) -> Tensor:  # does not pickle
+        return c.tp / c.total
+
+    label: dict[str, Any] = {"task": "multilabel", "threshold": 0.0}
+    return {
+        "macro": mg.Evaluator(["f1", "subset_accuracy", "auroc", mine], **label),
+        "micro": mg.Evaluator(["mcc", "average_precision"], average="micro", score_bits=4, **label),
+        "samples": mg.Evaluator("f1", average="samples", labels=[0, 2], **label),
+        "per class": mg.Evaluator(["f1", "auroc"], average=None, class_names=list("abcd"), **label),
+        "multiclass": mg.Evaluator(["f1", "quadratic_kappa", "auroc"], task="multiclass"),
+    }
+
+
+def judged(name: str, evaluator: mg.Evaluator, part: slice) -> mg.Evaluator:
+    x, labels, classes, weight = data()
+    scores = x[part, :CLASSES]
+    if not len(scores):
+        return evaluator  # a process without data need not even update
+    return evaluator.update(scores, (classes if name == "multiclass" else labels)[part], weight[part])
+
+
 def data() -> tuple[Tensor, Tensor, Tensor, Tensor]:
     g = torch.Generator().manual_seed(0)
     x = torch.randn(ROWS, FEATURES, generator=g)
@@ -64,17 +86,23 @@ def network() -> nn.Module:
 def worker(rank: int, folder: str) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
-    results = {}
+    results: dict[tuple[str, str], Any] = {}
     for shard, parts in SHARDS.items():
         for name, loss in losses(process_group="world").items():
             model = DistributedDataParallel(network())
             results[shard, name] = outcome(name, loss, model, parts[rank])
+        for name, evaluator in evaluators().items():
+            results["judged " + shard, name] = judged(name, evaluator, parts[rank]).merged().compute()
+    try:
+        mg.Evaluator("f1" if rank else "f2").merged()
+    except ValueError as error:
+        results["different", ""] = str(error)
     alone = mg.MetricLoss("f1")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for _ in range(2):
             alone(torch.zeros(2), torch.ones(2))
-    results["warnings", ""] = [str(w.message) for w in caught if "process_group" in str(w.message)]  # type: ignore[misc]
+    results["warnings", ""] = [str(w.message) for w in caught if "process_group" in str(w.message)]
     torch.save(results, Path(folder) / f"{rank}.pt")
     dist.destroy_process_group()
 
@@ -96,6 +124,20 @@ def test_two_processes_equal_one(results: list[dict[tuple[str, str], Any]], name
         assert len(got) == len(expected)
         for mine, its in zip(got, expected, strict=True):
             torch.testing.assert_close(mine, its, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("shard", SHARDS)
+@pytest.mark.parametrize("name", evaluators())
+def test_judgements_of_two_processes_equal_one(
+    results: list[dict[tuple[str, str], Any]], name: str, shard: str
+) -> None:
+    expected = judged(name, evaluators()[name], slice(0, ROWS)).compute()
+    for rank in range(2):
+        got = results[rank]["judged " + shard, name]
+        assert list(got) == list(expected)
+        for metric, value in expected.items():
+            assert got[metric] == pytest.approx(value, abs=1e-12)
+        assert "expected evaluators made alike" in results[rank]["different", ""]
 
 
 def test_warns_once_when_processes_are_not_joined(results: list[dict[tuple[str, str], Any]]) -> None:

@@ -99,7 +99,8 @@ def lower_bound(metric: Metric, counts: Counts, confidence: float, scale: float 
     with torch.enable_grad():
         leaf = counts.map(lambda cell: (cell * scale + z**2 / 2).detach().requires_grad_())
         values = metric(leaf)
-        grads = torch.autograd.grad(values.sum(), leaf.cells(), allow_unused=True)
+        # The zero keeps a metric without slope, a step, differentiable.
+        grads = torch.autograd.grad(values.sum() + 0 * leaf.tp.sum(), leaf.cells(), allow_unused=True)
     slopes = [torch.zeros_like(values) if g is None else g for g in grads]
     total = sum(cell.detach() for cell in leaf.cells())
     mean = sum(g * cell.detach() for g, cell in zip(slopes, leaf.cells(), strict=True)) / total

@@ -16,7 +16,7 @@ from metricgrad.inputs import check_scale, judged, named
 from metricgrad.metrics import Metric, get, name_of, subset_accuracy
 from metricgrad.objectives import Objective
 from metricgrad.rules import Argmax, Rule, Threshold
-from metricgrad.tables import ScoreTable
+from metricgrad.tables import ERRORS, ScoreTable
 from metricgrad.tasks import Batch, Task, check_task
 
 RANKING: dict[str, Callable[[curves.Curve], Tensor]] = {
@@ -170,29 +170,34 @@ class Evaluator:
         values = value.tolist()
         if self.class_names is None:
             return values
-        labels = self._over_classes.labels
-        names = self.class_names if labels is None else [self.class_names[k] for k in labels]
-        if len(names) != len(values):
-            raise ValueError(f"class_names: expected {len(values)}, one per class, got {len(names)}")
-        return dict(zip(names, values, strict=True))
+        labels, names = self._over_classes.labels, self.class_names
+        classes = len(values) if labels is None else max(labels) + 1
+        if len(names) < classes or (labels is None and len(names) > classes):
+            raise ValueError(f"class_names: expected {classes}, one per class, got {len(names)}")
+        return dict(zip(names if labels is None else [names[k] for k in labels], values, strict=True))
 
-    def curve_error(self) -> dict[str, float]:
+    def curve_error(self) -> dict[str, Any]:
         """Return by how much the ranking metrics may be off because of ``score_bits``; 0 without."""
-        tables = self._statistics["scores"].tables if "scores" in self._statistics else []
-        errors = {"auroc": ScoreTable.auroc_error, "average_precision": ScoreTable.average_precision_error}
-        return {name: max((error(table) for table in tables), default=0.0) for name, error in errors.items()}
+        if self.score_bits is None or "scores" not in self._statistics:
+            return dict.fromkeys(self._ranking, 0.0)
+        scores: ScoreTables = self._statistics["scores"]
+        errors = {name: scores.value(ERRORS[ranking], self._over_classes) for name, ranking in self._ranking.items()}
+        return {name: self._shown(error) for name, error in errors.items()}
 
     def __add__(self, other: Evaluator) -> Evaluator:
         """Return an evaluator of both streams."""
         if not isinstance(other, Evaluator):
             return NotImplemented
-        if self._signature() != other._signature():
-            raise ValueError("+: expected evaluators made alike, got different metrics, task, average or rule")
+        self._check_alike(other._signature())
         both = self.under(self.rule)
         both._default_cut = self._default_cut
         both._add(self._statistics)
         both._add(other._statistics)
         return both
+
+    def _check_alike(self, signature: tuple[Any, ...]) -> None:
+        if self._signature() != signature:
+            raise ValueError("+: expected evaluators made alike, got different metrics, task, average or rule")
 
     def _signature(self) -> tuple[Any, ...]:
         over = self._over_classes
@@ -203,11 +208,14 @@ class Evaluator:
         """Return the evaluator of all processes' streams; every process must call it."""
         group = distributed.resolve(process_group)
         parts: list[Any] = [None] * dist.get_world_size(group)
-        dist.all_gather_object(parts, self, group=group)
-        total = parts[0]
-        for part in parts[1:]:
-            total = total + part
-        return total  # type: ignore[no-any-return]
+        # Not the evaluator itself: a metric of the user's own need not pickle.
+        dist.all_gather_object(parts, (self._signature(), self._statistics), group=group)
+        total = self.under(self.rule)
+        total._default_cut = self._default_cut
+        for signature, statistics in parts:
+            self._check_alike(signature)
+            total._add(statistics)
+        return total
 
     def __repr__(self) -> str:
         names = ", ".join([*self._objectives, *self._ranking])

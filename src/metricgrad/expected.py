@@ -74,7 +74,8 @@ class GFM(_ExpectedF):
 
     def decide(self, scores: Tensor) -> Tensor:
         _check_probabilities("scores", scores, 3)
-        step = max(1, _CHUNK // max(1, scores[0].numel())) if len(scores) else 1
+        labels, sizes = scores.shape[1:]
+        step = max(1, _CHUNK // (labels * max(labels, sizes)))
         parts = [self._best(part[:, :, 1:], part[:, :, 0].mean(1)) for part in scores.double().split(step)]
         return torch.cat(parts) if len(scores) else scores[:, :, 0] > 0
 
@@ -166,5 +167,7 @@ def _check_probabilities(name: str, p: Tensor, axes: int) -> None:
     if p.dim() != axes:
         shape = "(N, K)" if axes == 2 else "(N, K, S + 1)"
         raise ValueError(f"{name}: expected {shape}, got {tuple(p.shape)}")
+    if not p.shape[1]:
+        raise ValueError(f"{name}: expected at least one label, got {tuple(p.shape)}")
     if p.numel() and not (p.min() >= 0 and p.max() <= 1):
         raise ValueError(f"{name}: expected probabilities, got {p.min().item():g} to {p.max().item():g}")

@@ -15,11 +15,17 @@ from metricgrad.tasks import Batch, Task, encode
 def as_tensor(name: str, x: Any) -> Tensor:
     """Return torch, numpy, pandas or plain lists as a tensor."""
     try:
-        found = torch.as_tensor(x.to_numpy() if hasattr(x, "to_numpy") else x).detach()
+        found = torch.as_tensor(_fit_for_torch(x.to_numpy() if hasattr(x, "to_numpy") else x)).detach()
         # Python's own numbers are float64, which torch would round to its default type.
         return torch.as_tensor(x, dtype=torch.float64) if found.is_floating_point() and _plain(x) else found
     except (TypeError, ValueError, RuntimeError) as error:
         raise ValueError(f"{name}: expected numbers (torch, numpy, pandas), got {type(x).__name__}") from error
+
+
+def _fit_for_torch(x: Any) -> Any:
+    """Copy what torch cannot share without complaint: read-only arrays, as pandas gives, and reversed ones."""
+    strange = hasattr(x, "strides") and (not x.flags.writeable or min(x.strides, default=0) < 0)
+    return x.copy() if strange else x
 
 
 def _plain(x: Any) -> bool:
@@ -39,8 +45,11 @@ def judged(
     if task == "binary" and s.dim() == 2 and s.shape[1] == 2 and y.dim() == 1:
         raise ValueError("scores: expected one per sample for task='binary', got two columns; pass scores[:, 1]")
     w, keep = (None if x is None else as_tensor(name, x) for name, x in (("weight", weight), ("mask", mask)))
+    s = s if s.is_floating_point() else s.double()
     try:
-        batch = encode(task, s if s.is_floating_point() else s.double(), y, w, keep, ignore_index)
+        # Weights are counted in float64, whatever the scores' type.
+        batch = encode(task, s if w is None else s.double(), y, w, keep, ignore_index)
+        batch.logits = batch.logits.to(s.dtype)
     except ValueError as error:
         raise ValueError(str(error).replace("logits", "scores")) from error
     # The least of numbers with NaN is NaN: one look, and no copy.
@@ -49,6 +58,8 @@ def judged(
         raise ValueError(f"scores: expected numbers, got {bad} NaN; use mask= to leave them out")
     if batch.targets.is_floating_point() and batch.targets.isnan().any():
         raise ValueError("targets: expected numbers, got NaN; use mask= to leave them out")
+    if batch.weight is not None and batch.weight.isnan().any():
+        raise ValueError("weight: expected numbers, got NaN; use mask= to leave them out")
     return batch
 
 

@@ -164,7 +164,8 @@ class _Cells:
         for parts in zip(*(tally.chunks(batch) for _, batch in models), strict=True):
             code = parts[0].targets.reshape(-1).long()
             for evaluator, part in zip(self.evaluators, parts, strict=True):
-                code = code * classes + evaluator.rule.decide(part.logits).reshape(-1).long()
+                decided = tally.decide(part, evaluator.rule, evaluator.task == "multiclass")
+                code = code * classes + decided.reshape(-1).long()
             total += torch.bincount(code, minlength=len(total))
         self.multiplicity = total
 
@@ -219,7 +220,7 @@ class _Rows:
 def _additions(evaluator: Evaluator, batch: Batch) -> dict[str, Any]:
     """Return, for each statistic, the function from how often rows count, ``(R, N)``, to ``R`` statistics."""
     found: dict[str, Any] = {}
-    decided = evaluator.rule.decide(batch.logits)
+    decided = tally.decide(batch, evaluator.rule, evaluator.task == "multiclass")
     rows = evaluator.row_objectives
     if rows:
         cells, row_weight = tally.row_counts(batch, decided, next(iter(rows.values())).labels)
@@ -232,13 +233,18 @@ def _additions(evaluator: Evaluator, batch: Batch) -> dict[str, Any]:
         found["cells"] = _matrices(batch, decided)
     else:
         # Zeros and ones add up exactly in float32 to 2^24, and twice as fast.
-        dtype = torch.float32 if batch.weight is None and len(decided) < 1 << 20 else torch.float64
+        whole = batch.weight is None and len(decided) < 1 << 20 and not _soft(batch.targets)
+        dtype = torch.float32 if whole else torch.float64
         y = batch.targets.to(dtype)
         w = torch.ones_like(y) if batch.weight is None else batch.weight.to(dtype)
         p = decided.to(dtype)
         columns = torch.cat((w * y * p, w * (1 - y) * p, w * y * (1 - p), w * (1 - y) * (1 - p)), 1)
         found["cells"] = lambda times: Counts(*(times.to(dtype) @ columns).double().chunk(4, 1))
     return found
+
+
+def _soft(targets: Tensor) -> bool:
+    return targets.is_floating_point() and bool((targets % 1).any())
 
 
 def _matrices(batch: Batch, decided: Tensor) -> Any:
@@ -306,12 +312,15 @@ def _tuned_replicates(drawing: _Rows, model: int, tuned: Tuned, replicates: int,
         for row in drawing.rows(times):
             evaluator = at_best.under(problem.tuned_on(batch, row))
             everywhere.append(evaluator.judge(batch))
-            left_out.append(evaluator.judge(tally.take(batch, row == 0)))
+            rest = tally.take(batch, row == 0)
+            if tally.has_weight(rest):
+                left_out.append(evaluator.judge(rest))
     values, drawn = {}, {}
     for name in apparent:
         noise = torch.cat([part[name] for part in sampled]) - apparent[name]
         moves = torch.stack([one[name] for one in everywhere])
-        values[name] = torch.stack([one[name] for one in left_out]).nanmean(0)
+        nothing = torch.full_like(moves[0], torch.nan)  # if no replicate leaves anything out
+        values[name] = torch.stack([nothing, *(one[name] for one in left_out)]).nanmean(0)
         drawn[name] = values[name] + noise + moves - moves.mean(0)
     return values, drawn
 
@@ -354,7 +363,10 @@ def _comparison(a: Tensor, b: Tensor, drawn: Tensor, chance: Tensor | None, conf
         return [_comparison(*part, confidence) for part in parts]
     difference = a - b
     low, high = _ends(drawn, confidence)
-    if chance is None:
+    if difference.isnan():
+        p = torch.nan
+    elif chance is None:
+        drawn = drawn[~drawn.isnan()]  # a replicate without positives, say, has no AUROC
         below, above = ((drawn <= 0).sum(), (drawn >= 0).sum())
         p = min(1.0, 2 * (1 + int(torch.minimum(below, above))) / (1 + len(drawn)))
     else:

@@ -21,20 +21,27 @@ def tune_offsets(levels: Tensor, y: Tensor, w: Tensor, value: Callable[[Confusio
     ``levels``: ``(N, d)`` log-probabilities or logits; ``y``: ``(N, d)`` one-hot or soft labels; ``w``: ``(N,)``.
     Starts from no offsets and from those that undo the classes' shares, and keeps the better end.
     """
-    share = (y * w.unsqueeze(1)).sum(0)
+    wy = y * w.unsqueeze(1)
+    share = wy.sum(0)
     undone = torch.where(share > 0, -(share / share.sum()).log(), 0.0)
-    starts = (torch.zeros_like(undone), undone - undone.mean())
-    ends = [_climb(levels, y, w, value, start) for start in starts]
-    offsets, _ = max(ends, key=lambda end: end[1])
-    return offsets - offsets[0]  # adding one number to all changes nothing
+    none = torch.zeros_like(undone)
+    ends = [none]
+    for start in (none, undone - undone.mean()):
+        end = _climb(levels, wy, value, start)
+        ends.append(end - end[0])  # adding one number to all changes nothing, but for rounding: judge the ends again
+    return max(ends, key=lambda end: _value_at(levels, wy, value, end))
+
+
+def _value_at(levels: Tensor, wy: Tensor, value: Callable[[Confusion], Tensor], offsets: Tensor) -> float:
+    found = value(_matrix(wy, (levels + offsets).argmax(1), len(offsets)))
+    return found.nan_to_num(-torch.inf).item()
 
 
 def _climb(
-    levels: Tensor, y: Tensor, w: Tensor, value: Callable[[Confusion], Tensor], offsets: Tensor, sweeps: int = 20
-) -> tuple[Tensor, float]:
+    levels: Tensor, wy: Tensor, value: Callable[[Confusion], Tensor], offsets: Tensor, sweeps: int = 20
+) -> Tensor:
     offsets = offsets.clone()
-    wy = y * w.unsqueeze(1)
-    best = value(_matrix(wy, (levels + offsets).argmax(1), offsets.numel())).item()
+    best = _value_at(levels, wy, value, offsets)
     for _ in range(sweeps):
         before = best
         for k in range(len(offsets)):
@@ -43,7 +50,7 @@ def _climb(
                 best, offsets[k] = found, moved
         if best == before:
             break
-    return offsets, best
+    return offsets
 
 
 def _best_offset(
@@ -61,8 +68,12 @@ def _best_offset(
     margin, order = (rival - levels[:, k]).sort()
     # A class that is certain, or ruled out, has an infinite margin: no offset turns it.
     finite = margin.isfinite()
-    fixed = _matrix(wy[order[~finite]], torch.where(margin[~finite] < 0, k, now[order[~finite]]), d).matrix
+    rest, stuck = order[~finite], margin[~finite]
+    mine = (stuck < 0) | (stuck.isnan() & (k < now[rest]))  # ∞ against ∞: the first of equals
+    fixed = _matrix(wy[rest], torch.where(mine, k, now[rest]), d).matrix
     margin, order = margin[finite], order[finite]
+    if not len(margin):
+        return value(Confusion(fixed)).item(), offsets[k].item()
     wy, now = wy[order], now[order]
     n, steps = len(margin), max(16, _CELLS // d**2)
     low, high = 0, n  # how many have turned, at least and at most
@@ -71,9 +82,10 @@ def _best_offset(
         marks = torch.linspace(low, high, min(steps, high - low + 1), dtype=torch.float64).round().long()
         matrices = fixed + _turned(wy, now, marks, k, d)
         values = value(Confusion(matrices))
-        # Equal margins turn together: only the last of them is a place to stop.
-        stop = (marks == n) | (marks == 0) | (margin[marks.clamp(1, n) - 1] < margin[marks.clamp(max=max(n - 1, 0))])
-        values = torch.where(stop, values, -torch.inf)
+        # Equal margins, also those that rounding alone tells apart, turn together: the last is a place to stop.
+        before, after = margin[marks.clamp(min=1) - 1], margin[marks.clamp(max=n - 1)]
+        stop = (marks == n) | (marks == 0) | (after - before > 1e-12 * (1 + after.abs()))
+        values = torch.where(stop & ~values.isnan(), values, -torch.inf)
         i = int(values.argmax())
         if values[i] > best:
             best, place = values[i].item(), int(marks[i])
@@ -81,8 +93,6 @@ def _best_offset(
             break
         i = int(torch.searchsorted(marks, place))
         low, high = int(marks[max(i - 1, 0)]), int(marks[min(i + 1, len(marks) - 1)])
-    if not n:
-        return best, offsets[k].item()
     if place == 0:
         return best, margin[0].item() - 1
     if place == n:

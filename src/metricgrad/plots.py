@@ -8,7 +8,7 @@ import torch
 
 from metricgrad import curves, tally
 from metricgrad.checks import reliability as _reliability
-from metricgrad.inputs import judged
+from metricgrad.inputs import check_scale, judged
 from metricgrad.metrics import get, name_of
 from metricgrad.rules import Argmax, Rule, Threshold
 
@@ -29,8 +29,9 @@ def precision_recall(
     """Plot precision against recall at every threshold of a binary problem, with the tuned cut if given."""
     ax = _axes(ax)
     curve = curves.curve(scores, targets, weight)
-    precision, recall = curves.precision_recall(curve)
-    ax.step(recall, precision, where="post", label=f"AP = {curves.average_precision(curve).item():.3f}")
+    precision, recall = (x.numpy() for x in curves.precision_recall(curve))
+    # From the left, as average precision sums it up: its value is the area drawn.
+    ax.step(recall, precision, where="pre", label=f"AP = {curves.average_precision(curve).item():.3f}")
     if tuning is not None:
         cut = max(0, int((curve.thresholds >= tuning.threshold).sum()) - 1)
         ax.plot(recall[cut], precision[cut], "o", color="black", label=f"tuned: score ≥ {tuning.threshold:.3g}")
@@ -51,8 +52,8 @@ def metric_by_threshold(
     """Plot a metric of a binary problem against the threshold, with the tuned one and its plateau if given."""
     ax = _axes(ax)
     curve = curves.curve(scores, targets, weight)
-    cuts, values = curve.thresholds[1:], get(metric)(curve.counts)[1:]
-    ax.step(cuts, values, where="pre")
+    cuts, values = curve.thresholds[1:].numpy(), get(metric)(curve.counts)[1:].numpy()
+    ax.step(cuts, values, where="post")  # the cuts fall: what a score decides holds down to the next lower one
     if tuning is not None:
         low, high = (min(max(end, cuts[-1].item()), cuts[0].item()) for end in tuning.plateau)
         ax.axvspan(low, high, alpha=0.2, color="grey", label="plateau")
@@ -74,7 +75,10 @@ def confusion_matrix(
     """Plot the confusion matrix, rows true and columns predicted; colours are shares of the true class."""
     ax = _axes(ax)
     if task == "binary":
-        counts = tally.counts(judged("binary", scores, targets), rule or Threshold(0.5))
+        batch = judged("binary", scores, targets)
+        if rule is None:
+            check_scale(batch.logits)
+        counts = tally.counts(batch, rule or Threshold(0.5))
         cells = torch.stack((counts.tn, counts.fp, counts.fn, counts.tp)).view(2, 2)
     elif task == "multiclass":
         cells = tally.matrix(judged("multiclass", scores, targets), rule or Argmax()).matrix
@@ -84,7 +88,7 @@ def confusion_matrix(
     if len(names) != len(cells):
         raise ValueError(f"class_names: expected {len(cells)}, one per class, got {len(names)}")
     shares = cells / cells.sum(1, keepdim=True).clamp(min=1)
-    ax.imshow(shares, vmin=0, vmax=1, cmap="Blues")
+    ax.imshow(shares.numpy(), vmin=0, vmax=1, cmap="Blues")
     for i, row in enumerate(cells.tolist()):
         for j, cell in enumerate(row):
             ax.text(j, i, f"{cell:g}", ha="center", va="center", color="white" if shares[i, j] > 0.5 else "black")
@@ -101,7 +105,7 @@ def reliability(
     found = _reliability(probabilities, targets, task=task, bins=bins)
     there = found.weight > 0
     ax.plot([0, 1], [0, 1], ":", color="grey")
-    ax.plot(found.probability[there], found.frequency[there], "o-", label=f"error {found.error:.3f}")
+    ax.plot(found.probability[there].numpy(), found.frequency[there].numpy(), "o-", label=f"error {found.error:.3f}")
     ax.set(xlabel="probability", ylabel="share of positives", xlim=(0, 1), ylim=(0, 1))
     ax.legend()
     return ax

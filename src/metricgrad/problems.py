@@ -13,6 +13,7 @@ from torch import Tensor
 from metricgrad import search, tally
 from metricgrad.averages import class_weights, row_weights
 from metricgrad.constraints import Constraint, lower_bound
+from metricgrad.jets import ratio
 from metricgrad.metrics import get
 from metricgrad.offsets import tune_offsets
 from metricgrad.resampling import group_index, of_units
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
 
 FEW = 20
 """With fewer positives or negatives than this a tuned threshold is mostly noise."""
+
+
+ROUNDING = 1e-10
+"""What the running sums behind one threshold for all may be off by: a recall of 1 must meet "recall >= 1"."""
 
 
 class InfeasibleError(ValueError):
@@ -131,16 +136,16 @@ class Problem:
         plateaus: list[Any] = []
         for k in range(batch.logits.shape[1]):
             curve = search.class_curve(batch, k)
-            spare = [self._spare(c, curve, scale) for c in self.constraints]
-            cut, plateau = self._best(
-                curve.thresholds, self.objective.values(curve.counts), spare, "" if binary else f" in class {k}"
-            )
+            values = self.objective.values(curve.counts)
             if coupled:
                 curves.append(curve)
-                cuts.append(cut)
-            else:
-                thresholds.append(search.between(curve.thresholds, cut))
-                plateaus.append(plateau)
+                cuts.append(search.better(values, 0))
+                continue
+            counts = self.objective.labels is None or k in self.objective.labels
+            spare = [self._spare(c, curve, scale) for c in self.constraints if counts]
+            cut, plateau = self._best(curve.thresholds, values, spare, "" if binary else f" in class {k}")
+            thresholds.append(search.between(curve.thresholds, cut))
+            plateaus.append(plateau)
         if not coupled:
             return Threshold(thresholds[0] if binary else tuple(thresholds)), True, plateaus[0] if binary else plateaus
         exact = self._couple(batch, curves, cuts)
@@ -156,7 +161,7 @@ class Problem:
         mine = list(range(len(curves)) if objective.labels is None else objective.labels)
         kept = [curves[k] for k in mine]
         corner = search.best_corner(kept, objective.values)
-        positives, negatives = (float(sum(cell[-1] for cell in side)) for side in _sides(kept))
+        positives, negatives = (float(sum(cell[-1] for cell in side)) for side in search.sides(kept))
         exact = search.quasi_convex(objective.metric, positives, negatives)
         if not exact:
             search.ascend(corner, partial(search.choose_pooled, kept, objective.values))
@@ -186,7 +191,7 @@ class Problem:
 
     def _shared(self, batch: Batch) -> tuple[Rule, Any]:
         thresholds, values = self._everywhere(self.objective.metric, batch)
-        spare = [-c.violation(self._everywhere(get(c.metric), batch)[1]) for c in self.constraints]
+        spare = [ROUNDING - c.violation(self._everywhere(get(c.metric), batch)[1]) for c in self.constraints]
         cut, plateau = self._best(thresholds, values, spare, "")
         return Threshold(search.between(thresholds, cut)), plateau
 
@@ -195,7 +200,7 @@ class Problem:
         average, labels, s, y = self.objective.average, self.objective.labels, batch.logits, batch.targets.double()
         if average == "samples":
             weights, w = row_weights(s.double(), batch.weight, batch.mask, labels)
-            weights = weights / weights.sum()
+            weights = ratio(weights, weights.sum())
         else:
             s, y, w = s.t(), y.t(), None if batch.weight is None else batch.weight.double().t()
             if average == "micro":
@@ -224,25 +229,29 @@ class Problem:
         """Return the best cut that meets all constraints, and the plateau around it."""
         fine = ~values.isnan()
         sure = f" with {self.confidence:g} confidence" if self.confidence is not None else ""
-        for constraint, by in zip(self.constraints, spare, strict=True):
+        for constraint, by in zip(self.constraints, spare, strict=False):  # none for a class that does not count
             if not (by >= 0).any():
-                best = int(by.argmax())
+                best = int(by.nan_to_num(-torch.inf).argmax())
                 raise InfeasibleError(
                     f"subject_to: no threshold reaches {constraint}{sure}{which}; the nearest, "
                     f"{thresholds[best].item():.6g}, misses it by {-by[best].item():.4g}"
                 )
             fine &= by >= 0
+        if not spare and not fine.any():
+            raise InfeasibleError(f"metric: expected a defined value at some threshold, got NaN at each{which}")
         if not fine.any():
-            wanted = " and ".join(map(str, self.constraints)) or "a defined value"
+            wanted = " and ".join(map(str, self.constraints))
             raise InfeasibleError(f"subject_to: no threshold reaches {wanted} together{sure}{which}")
         values = torch.where(fine, values, -torch.inf)
         cut = int(values.argmax())
         first, last = search.run_around(values >= values[cut] - self.epsilon, cut)
-        return cut, (thresholds[last].item(), thresholds[first].item())
+        return cut, (search.between(thresholds, last), thresholds[first].item())
 
     # Offsets
 
     def _offsets(self, batch: Batch) -> Rule:
+        if batch.weight is not None:  # what is masked is no distribution
+            batch = tally.take(batch, (batch.weight > 0).squeeze(1))
         s, y = batch.logits.double(), batch.targets
         # Rows that are distributions are added to as log-probabilities, others (logits, say) as they are.
         log = bool((s >= 0).all()) and bool(((s.sum(1) - 1).abs() <= 1e-3).all())
@@ -257,10 +266,6 @@ class Problem:
 
 def _flat(x: Tensor, labels: tuple[int, ...] | None) -> Tensor:
     return (x if labels is None else x[list(labels)]).reshape(1, -1)
-
-
-def _sides(curves: list[Curve]) -> tuple[list[Tensor], list[Tensor]]:
-    return [c.counts.tp for c in curves], [c.counts.fp for c in curves]
 
 
 def _observations(batch: Batch) -> float:

@@ -79,11 +79,20 @@ class Offsets(Rule):
     offsets: tuple[float, ...]
     log: bool
 
+    def __post_init__(self) -> None:
+        given = as_tensor("offsets", self.offsets).double()
+        if given.dim() != 1 or not given.numel() or given.isnan().any():
+            raise ValueError(f"offsets: expected one number per class, got {self.offsets!r}")
+        object.__setattr__(self, "offsets", tuple(given.tolist()))
+
     def decide(self, scores: Tensor) -> Tensor:
         _check_classes(scores)
         if scores.shape[1] != len(self.offsets):
             raise ValueError(f"scores: expected {len(self.offsets)} classes, one offset each; got {scores.shape[1]}")
-        return (self.levels(scores) + torch.tensor(self.offsets, dtype=scores.dtype, device=scores.device)).argmax(1)
+        # In float64, as tuned: logarithms in a smaller type make equal what was not, and the first of equals wins.
+        return (
+            self.levels(scores.double()) + torch.tensor(self.offsets, dtype=torch.float64).to(scores.device)
+        ).argmax(1)
 
     def levels(self, scores: Tensor) -> Tensor:
         """Return what the offsets are added to."""

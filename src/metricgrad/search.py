@@ -55,21 +55,43 @@ def events(
     Every row is a population: a class or, for the samples average, a sample. Lowering the threshold past one score
     changes one population's value: sorting these changes by score and cumulating them gives the whole curve.
     """
-    changes = torch.empty_like(wy)
-    base = wy.new_zeros(1)
+    changes, base = torch.empty_like(wy), wy.new_zeros(1)
+    undefined, at_start = None, wy.new_zeros(1)  # how many populations' values are, made only if some is
     for some in range(0, len(scores), step := max(1, _CHUNK // max(1, scores.shape[1]))):
         part = slice(some, some + step)
         order = _order(scores[part])
         cuts = (x[part].gather(1, order) for x in (wy, wn))
         tp, fp = (torch.cat((x.new_zeros(len(x), 1), x.cumsum(1)), 1) for x in cuts)
-        values = value(cells(tp, fp, tp[:, -1:], fp[:, -1:])) * weights[part].unsqueeze(1)
+        w = weights[part].unsqueeze(1)
+        # No weight, no part, whatever the value.
+        values = torch.where(w > 0, value(cells(tp, fp, tp[:, -1:], fp[:, -1:])) * w, 0.0)
+        if not values.isfinite().all():
+            bad = (~values.isfinite()).double()
+            values = values.nan_to_num(0, 0, 0)
+            undefined = torch.zeros_like(wy) if undefined is None else undefined
+            undefined[part].scatter_(1, order, bad.diff(dim=1))
+            at_start += bad[:, 0].sum()
         # Equal scores within a population need no care: their changes end up under one threshold and telescope.
         changes[part].scatter_(1, order, values.diff(dim=1))
         base += values[:, 0].sum()
-    s, order = descending(scores.flatten())
+    # What does not count is no place to cut.
+    there = ((wy > 0) | (wn > 0)) & (weights > 0).unsqueeze(1)
+    s, order = descending(scores[there])
     last = last_of_equals(s)
-    total = changes.flatten()[order].cumsum(0)[last]
-    return torch.cat((s.new_full((1,), torch.inf), s[last])), torch.cat((base, base + total))
+
+    def total(changes: Tensor, start: Tensor) -> Tensor:
+        return torch.cat((start, start + changes[there][order].cumsum(0)[last]))
+
+    thresholds, found = torch.cat((s.new_full((1,), torch.inf), s[last])), total(changes, base)
+    if undefined is not None:
+        found[total(undefined, at_start) > 0.5] = torch.nan
+    first = _first(thresholds)
+    return thresholds[first:], found[first:]
+
+
+def _first(thresholds: Tensor) -> int:
+    """Return the first cut that a threshold reaches: none predicts nothing where a score is ∞."""
+    return int(len(thresholds) > 1 and thresholds[1] == torch.inf)
 
 
 def _order(scores: Tensor) -> Tensor:
@@ -90,14 +112,16 @@ def quasi_convex(metric: Metric, positives: float, negatives: float) -> bool:
     if getattr(metric, "func", metric) in QUASI_CONVEX:
         return True
     g = torch.Generator().manual_seed(0)
-    x, y = torch.rand(2, 32, generator=g, dtype=torch.float64) * 0.98 + 0.01
+    x, y = torch.rand(2, 64, generator=g, dtype=torch.float64) * 0.98 + 0.01
+    x[::2], y[::2] = x[::2] ** 6, y[::2] ** 6  # near the edges too, where a metric with a case distinction changes
     v = metric(cells(x * positives, y * negatives, torch.full_like(x, positives), torch.full_like(x, negatives)))
     one = torch.ones_like(x)
     table = torch.stack((x, y, one, -v * x, -v * y, -v), 1)
     if not table.isfinite().all():
         return False
     _, size, basis = torch.linalg.svd(table, full_matrices=False)
-    if size[-1] > 1e-10 * size[0]:
+    # One such ratio: a metric that is constant here, so that any denominator would do, may change elsewhere.
+    if size[-1] > 1e-10 * size[0] or size[-2] <= 1e-10 * size[0]:
         return False
     a, b, c = basis[-1, 3:]  # the denominator a·TP/P + b·FP/N + c must not change its sign
     corners = torch.stack((c, a + c, b + c, a + b + c)) / basis[-1, 3:].abs().max()
@@ -111,16 +135,17 @@ def best_corner(curves: list[Curve], value: Callable[[Counts], Tensor]) -> list[
     merged by the slope of their edges.
     """
     best, chosen = -torch.inf, [0] * len(curves)
-    total = [sum(c.counts.tp[-1] for c in curves), sum(c.counts.fp[-1] for c in curves)]
+    start, total = (
+        [torch.stack([cell[i] for cell in side]).sum(0, keepdim=True) for side in sides(curves)] for i in (0, -1)
+    )
     for sign in (1, -1):  # the upper hull, and the lower one for metrics that reward errors
         corners = [_hull(c.counts.fp, c.counts.tp, sign) for c in curves]
         edges = [(c.counts.fp[k].diff(), c.counts.tp[k].diff()) for c, k in zip(curves, corners, strict=True)]
         fp, tp = (torch.cat(part) for part in zip(*edges, strict=True))
         owner = torch.repeat_interleave(torch.tensor([len(k) - 1 for k in corners]))
         order = torch.atan2(sign * tp, fp).argsort(descending=True, stable=True)
-        zero = fp.new_zeros(1)
-        tps, fps = (torch.cat((zero, cell[order].cumsum(0))) for cell in (tp, fp))
-        values = value(cells(tps, fps, *(torch.full_like(tps, float(t)) for t in total)))
+        tps, fps = (torch.cat((s, s + cell[order].cumsum(0))) for s, cell in zip(start, (tp, fp), strict=True))
+        values = _defined(value(cells(tps, fps, *(torch.full_like(tps, float(t)) for t in total))))
         place = int(values.argmax())
         if values[place] > best:
             best = values[place].item()
@@ -166,8 +191,19 @@ def choose_pooled(curves: list[Curve], value: Callable[[Counts], Tensor], k: int
 
 def better(values: Tensor, present: int) -> int:
     """Return the best index, unless it improves the present one by rounding alone."""
+    values = _defined(values)
     best = int(values.argmax())
     return best if values[best] > values[present] + 1e-12 else present
+
+
+def _defined(values: Tensor) -> Tensor:
+    """Make what is undefined worse than anything."""
+    return values.masked_fill(values.isnan(), -torch.inf)
+
+
+def sides(curves: list[Curve]) -> tuple[list[Tensor], list[Tensor]]:
+    """Return the true and the false positives of all curves."""
+    return [c.counts.tp for c in curves], [c.counts.fp for c in curves]
 
 
 def _at(i: int, cell: Tensor) -> Tensor:
@@ -175,12 +211,15 @@ def _at(i: int, cell: Tensor) -> Tensor:
 
 
 def class_curve(batch: Batch, k: int) -> Curve:
-    """Return the curve of class k of what counts."""
+    """Return the curve of class k of what counts, at the cuts that a threshold reaches."""
     s, y = batch.logits[:, k].contiguous(), batch.targets[:, k]
     if batch.weight is None:
         # Small integers are gathered faster than floats, and add up exactly.
-        return cumulate(s, y.double() if y.is_floating_point() else y.to(torch.int8))
-    y, w = y.double(), batch.weight[:, k if batch.weight.shape[1] > 1 else 0].double()
-    there = w > 0
-    s, y, w = s[there], y[there], w[there]
-    return cumulate(s, w * y, w * (1 - y))
+        curve = cumulate(s, y.double() if y.is_floating_point() else y.to(torch.int8))
+    else:
+        y, w = y.double(), batch.weight[:, k if batch.weight.shape[1] > 1 else 0].double()
+        there = w > 0
+        s, y, w = s[there], y[there], w[there]
+        curve = cumulate(s, w * y, w * (1 - y))
+    first = _first(curve.thresholds)
+    return Curve(curve.thresholds[first:], curve.counts.map(lambda cell: cell[first:])) if first else curve

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from metricgrad import curves
 from metricgrad.curves import Curve, cumulate
+from metricgrad.jets import ratio
 
-_PENDING = 1 << 20  # rows that may wait before they are merged
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,7 +23,7 @@ class ScoreTable:
     ``bits``: how many significant bits of a score are kept. None keeps float64 and is exact, at the memory of the
     distinct scores; 11 tells scores apart that differ by 0.05 % and never holds more than the few ten thousand numbers
     that can be written so. Rounding moves scores down and never past each other, so that a curve of rounded scores
-    passes through points of the exact one; ``auroc_error`` and ``average_precision_error`` bound what lies between.
+    passes through points of the exact one; ``ERRORS`` bound what lies between.
     """
 
     parts: tuple[tuple[Tensor, Tensor, Tensor], ...]
@@ -38,33 +42,51 @@ class ScoreTable:
     def __add__(self, other: ScoreTable) -> ScoreTable:
         if self.bits != other.bits:
             raise ValueError(f"score_bits: expected equal ones to add up, got {self.bits} and {other.bits}")
-        parts = self.parts + other.parts
-        waiting = sum(len(part[0]) for part in parts[1:])
-        if waiting > max(_PENDING, len(parts[0][0])):  # so that merging costs O(log n) a row, however it comes in
-            parts = (_merged(*(torch.cat(column) for column in zip(*parts, strict=True))),)
-        return ScoreTable(parts, self.bits)
+        parts = [*self.parts, *other.parts]
+        # Parts of like size are merged: a row is merged O(log n) times, however it comes in, and few parts wait.
+        while len(parts) > 1 and len(parts[-2][0]) <= 2 * len(parts[-1][0]):
+            parts[-2:] = [_merged(*(torch.cat(column) for column in zip(*parts[-2:], strict=True)))]
+        return ScoreTable(tuple(parts), self.bits)
 
     def curve(self) -> Curve:
         """Return the counts at every score kept."""
         return cumulate(*(torch.cat(column) for column in zip(*self.parts, strict=True)))
 
-    def auroc_error(self) -> float:
-        """Return the most by which the AUROC may be off: half of the pairs that rounding made equal."""
-        if self.bits is None:
-            return 0.0
-        counts = self.curve().counts
-        pairs = (counts.tp.diff() * counts.fp.diff()).sum()
-        return float(pairs / (2 * counts.tp[-1] * counts.fp[-1]))
 
-    def average_precision_error(self) -> float:
-        """Return the most by which the average precision may be off: the precision's range within each score."""
-        if self.bits is None:
-            return 0.0
-        counts = self.curve().counts
-        tp, fp, p, n = counts.tp[:-1], counts.fp[:-1], counts.tp.diff(), counts.fp.diff()
-        least = tp / (tp + fp + n).clamp(min=1e-300)
-        most = (tp + p) / (tp + fp + p).clamp(min=1e-300)
-        return float((p / counts.tp[-1] * (most - least)).sum())
+def auroc_error(curve: Curve) -> Tensor:
+    """Return the most by which the AUROC of rounded scores may be off: half of the pairs that rounding made equal."""
+    counts = curve.counts
+    pairs = (counts.tp.diff() * counts.fp.diff()).sum()
+    return ratio(pairs, 2 * counts.tp[-1] * counts.fp[-1], torch.nan)
+
+
+def average_precision_error(curve: Curve) -> Tensor:
+    """Return the same for the average precision: the precision's range within each score."""
+    share, least, most = _within(curve)
+    return (share * (most - least)).sum()
+
+
+def interpolated_average_precision_error(curve: Curve) -> Tensor:
+    """Return the same for the interpolated average precision: how far the best precision within a score is above."""
+    share, _, most = _within(curve)
+    end = ratio(curve.counts.tp, curve.counts.predicted)[1:]
+    best, drawn = (x.flip(0).cummax(0).values.flip(0) for x in (torch.maximum(most, end), end))
+    return (share * (best - drawn)).sum()
+
+
+def _within(curve: Curve) -> tuple[Tensor, Tensor, Tensor]:
+    """Return each score's share of the positives, and the least and most precision that its samples may have."""
+    counts = curve.counts
+    tp, fp, p, n = counts.tp[:-1], counts.fp[:-1], counts.tp.diff(), counts.fp.diff()
+    return ratio(p, counts.tp[-1]), ratio(tp, tp + fp + n, 1.0), ratio(tp + p, tp + fp + p)
+
+
+ERRORS: dict[Callable[[Curve], Tensor], Callable[[Curve], Tensor]] = {
+    curves.auroc: auroc_error,
+    curves.average_precision: average_precision_error,
+    curves.interpolated_average_precision: interpolated_average_precision_error,
+}
+"""By how much each metric of a curve may be off when scores are rounded."""
 
 
 def _merged(scores: Tensor, positives: Tensor, negatives: Tensor) -> tuple[Tensor, Tensor, Tensor]:

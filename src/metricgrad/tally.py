@@ -23,9 +23,18 @@ if TYPE_CHECKING:
 _CHUNK = 1 << 19  # elements at a time: float32 adds up 0s and 1s exactly to far beyond
 
 
+def decide(batch: Batch, rule: Rule, classes: bool = False) -> Tensor:
+    """Return what a rule decides, label by label or a class for each row; refuse a rule of the other kind."""
+    decided = rule.decide(batch.logits)
+    if decided.shape != (batch.logits.shape[:1] if classes else batch.logits.shape):
+        wanted = "a class for each row" if classes else "label by label"
+        raise ValueError(f"rule: expected one that decides {wanted} for this task, got {rule!r}")
+    return decided
+
+
 def counts(batch: Batch, rule: Rule) -> Counts:
     """Return the cells of each class, ``(K,)``."""
-    parts = [_counts(part, rule.decide(part.logits)) for part in chunks(batch)]
+    parts = [_counts(part, decide(part, rule)) for part in chunks(batch)]
     return cells(*(torch.stack(cell).sum(0) for cell in zip(*parts, strict=True)))
 
 
@@ -47,7 +56,7 @@ def matrix(batch: Batch, rule: Rule) -> Confusion:
     d = batch.logits.shape[1]
     total = torch.zeros(d, d, dtype=torch.float64, device=batch.logits.device)
     for part in chunks(batch):
-        decided = rule.decide(part.logits)
+        decided = decide(part, rule, classes=True)
         w = None if part.weight is None else part.weight.squeeze(1).double()
         if part.targets.dim() == 1:
             total += torch.bincount(part.targets * d + decided, w, minlength=d * d).view(d, d)
@@ -62,7 +71,7 @@ def means(batch: Batch, rule: Rule, metrics: Sequence[Metric], labels: tuple[int
     totals = torch.zeros(len(metrics), dtype=torch.float64, device=batch.logits.device)
     weight = totals.new_zeros(())
     for part in chunks(batch):
-        rows, row_weight = row_counts(part, rule.decide(part.logits), labels)
+        rows, row_weight = row_counts(part, decide(part, rule), labels)
         totals += torch.stack([(metric(rows) * row_weight).sum() for metric in metrics])
         weight = weight + row_weight.sum()
     return [Mean(total, weight) for total in totals]
@@ -84,6 +93,11 @@ def chunks(batch: Batch) -> Iterator[Batch]:
     for start in range(0, max(rows, 1), step):
         part = slice(start, start + step)
         yield take(batch, part)
+
+
+def has_weight(batch: Batch) -> bool:
+    """Tell whether anything in the batch counts."""
+    return len(batch.logits) > 0 and (batch.weight is None or bool((batch.weight > 0).any()))
 
 
 def take(batch: Batch, rows: slice | Tensor) -> Batch:

@@ -115,7 +115,9 @@ class Tuning:
         how, thresholds, values = self._resampling, [], []
         for rule, times in self._problem.resampled(self._batch, how.replicates, how.seed, how.groups):
             thresholds.append(torch.tensor(_numbers(rule), dtype=torch.float64))
-            values.append(self._problem.value(tally.take(self._batch, times == 0), rule))
+            rest = tally.take(self._batch, times == 0)
+            value = self._problem.value(rest, rule)
+            values.append(value if tally.has_weight(rest) else torch.full_like(value, torch.nan))
         return torch.stack(thresholds), torch.stack(values)
 
     def __str__(self) -> str:

@@ -1,0 +1,442 @@
+"""Intervals and comparisons: replicates against scikit-learn, draws against their distribution, and coverage."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from functools import partial
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from sklearn import metrics as sk
+from torch import Tensor
+
+import metricgrad as mg
+from metricgrad.decisions import Argmax, Offsets, Threshold, Tuned
+from metricgrad.resampling import group_index, of_cells, of_units
+
+Array = npt.NDArray[Any]
+LABELS: dict[str, Any] = {"task": "multilabel"}
+CLASSES: dict[str, Any] = {"task": "multiclass"}
+
+
+def binary(n: int, seed: int = 0) -> tuple[Array, Array]:
+    rng = np.random.default_rng(seed)
+    y = (rng.random(n) < 0.4).astype(int)
+    return (rng.normal(size=n) + y).clip(-1, 2) / 3 + 1 / 3, y
+
+
+def many(n: int, k: int, seed: int = 0) -> tuple[Array, Array]:
+    rng = np.random.default_rng(seed)
+    y = (rng.random((n, k)) < 0.4).astype(int)
+    return (rng.normal(size=(n, k)) + y).clip(-1, 2) / 3 + 1 / 3, y
+
+
+# Draws
+
+
+@pytest.mark.parametrize("counts", [[30.0, 0.0, 5.0, 65.0, 100.0], [7.0], [0.0, 3.0], [1.0] * 9])
+def test_cells_are_drawn_as_rows_would_be(counts: list[float]) -> None:
+    x = torch.tensor(counts, dtype=torch.float64)
+    drawn = of_cells(x, 10_000, torch.Generator().manual_seed(0))
+    n, p = x.sum(), x / x.sum()
+    assert drawn.shape == (10_000, len(x))
+    assert (drawn.sum(1) == n).all()
+    assert (drawn == drawn.round()).all()
+    assert (drawn >= 0).all()
+    covariance = n * (torch.diag(p) - torch.outer(p, p))  # multinomial
+    error = (covariance.diag() / 10_000).sqrt()
+    assert ((drawn.mean(0) - n * p).abs() <= 5 * error + 1e-12).all()
+    if len(x) > 1:
+        torch.testing.assert_close(drawn.T.cov(), covariance, rtol=0, atol=0.06 * float(covariance.max()))
+
+
+def test_units_are_drawn_as_often_as_there_are_units(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("metricgrad.resampling._DRAWS", 1000)  # several parts
+    drawn = torch.cat(list(of_units(12, 5000, torch.Generator().manual_seed(1))))
+    assert drawn.shape == (5000, 12)
+    assert (drawn.sum(1) == 12).all()
+    torch.testing.assert_close(drawn.mean(0), torch.ones(12, dtype=torch.float64), rtol=0, atol=0.08)
+    expected = torch.eye(12, dtype=torch.float64) - 1 / 12
+    torch.testing.assert_close(drawn.T.cov(), expected, rtol=0, atol=0.08)
+
+
+@pytest.mark.parametrize(
+    "groups", [[5, 9, 5, 7], ["b", "a", "b", "c"], np.array([0.5, 9.0, 0.5, 7.0]), torch.tensor([1, 0, 1, 2])]
+)
+def test_groups_may_be_numbers_or_names(groups: Any) -> None:
+    index, units = group_index(groups, 4)
+    assert units == 3
+    assert index[0] == index[2]
+    assert len(set(index.tolist())) == 3
+
+
+# Replicates: with known draws they are scikit-learn's values of the drawn rows
+
+RNG = np.random.default_rng(8)
+TIMES = np.stack([np.bincount(RNG.integers(0, 40, 40), minlength=40) for _ in range(6)])
+
+
+def known_draws(units: int, replicates: int, generator: torch.Generator) -> Any:
+    yield torch.tensor(TIMES[:, :units], dtype=torch.float64)
+
+
+METRICS: dict[str, tuple[dict[str, Any], Any]] = {
+    **{
+        average: ({**LABELS, "average": average}, partial(sk.f1_score, average=average, zero_division=0))
+        for average in ("macro", "micro", "weighted", "samples")
+    },
+    "each": ({**LABELS, "average": None}, partial(sk.f1_score, average=None, zero_division=0)),
+    "labels": ({**LABELS, "labels": [0, 2]}, partial(sk.f1_score, average="macro", labels=[0, 2], zero_division=0)),
+    "classes": ({**CLASSES}, partial(sk.f1_score, average="macro", labels=[0, 1, 2], zero_division=0)),
+}
+
+
+@pytest.mark.parametrize("name", METRICS)
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("grouped", [False, True])
+def test_replicates_are_the_values_of_the_rows_drawn(
+    name: str, weighted: bool, grouped: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("metricgrad.intervals.of_units", known_draws)
+    options, theirs = METRICS[name]
+    s, y = many(40, 3, 1)
+    if name == "classes":
+        y = np.random.default_rng(2).integers(0, 3, 40)
+    decided = s.argmax(1) if name == "classes" else (s >= 0.5).astype(int)
+    w = np.random.default_rng(3).random(40) if weighted else np.ones(40)  # ones keep rows from falling into cells
+    groups = np.arange(40) % 8 if grouped else None
+    got = mg.bootstrap(s, y, "f1", weight=w, groups=groups, **options)["f1"]
+    expected = []
+    for times in TIMES:
+        rows = times[:8][np.arange(40) % 8] if grouped else times
+        expected.append(theirs(y, decided, sample_weight=w * rows))
+    intervals = got if name == "each" else [got]
+    replicates = np.stack([interval.replicates for interval in intervals], -1)
+    np.testing.assert_allclose(replicates, np.reshape(expected, replicates.shape), atol=1e-12)
+    whole = np.ravel(theirs(y, decided, sample_weight=w))
+    np.testing.assert_allclose([interval.value for interval in intervals], whole, atol=1e-12)
+    for k, interval in enumerate(intervals):
+        ends = np.quantile(replicates[:, k], [0.025, 0.975])
+        np.testing.assert_allclose([interval.low, interval.high], ends, atol=1e-12)
+
+
+@pytest.mark.parametrize("average", ["micro", "macro", "weighted"])
+def test_ranking_metrics_and_others_are_drawn_together(average: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("metricgrad.intervals.of_units", known_draws)
+    s, y = many(40, 3, 4)
+    got = mg.bootstrap(s, y, ["auroc", "average_precision", "f1"], average=average, **LABELS)
+    for i, times in enumerate(TIMES):
+        rows = np.repeat(np.arange(40), times)
+        how = {"average": average}
+        assert got["auroc"].replicates[i] == pytest.approx(sk.roc_auc_score(y[rows], s[rows], **how))
+        expected = sk.average_precision_score(y[rows], s[rows], **how)
+        assert got["average_precision"].replicates[i] == pytest.approx(expected)
+        assert got["f1"].replicates[i] == pytest.approx(sk.f1_score(y[rows], s[rows] >= 0.5, **how))
+
+
+def distance(one: Tensor, two: Tensor) -> float:
+    """Kolmogorov and Smirnov's: the largest gap between two distributions."""
+    every = torch.cat((one, two)).sort().values
+    shares = [torch.searchsorted(x.sort().values, every, right=True) / len(x) for x in (one, two)]
+    return float((shares[0] - shares[1]).abs().max())
+
+
+@pytest.mark.parametrize("task", ["binary", "multiclass"])
+@pytest.mark.parametrize("metric", ["f1", "mcc"])
+def test_drawing_cells_is_drawing_rows(task: str, metric: str) -> None:
+    s, y = binary(80) if task == "binary" else (many(80, 4)[0], np.random.default_rng(0).integers(0, 4, 80))
+    cells = mg.bootstrap(s, y, metric, task=task, replicates=4000)[metric]
+    rows = mg.bootstrap(s, y, metric, task=task, replicates=4000, weight=np.ones(80), seed=1)[metric]
+    assert cells.value == pytest.approx(rows.value, abs=1e-12)
+    assert distance(cells.replicates, rows.replicates) < 0.045  # 1.95·√(2/4000) at a chance of 1 in 1000
+    for q in (0.05, 0.25, 0.5, 0.75, 0.95):
+        assert float(cells.replicates.quantile(q)) == pytest.approx(float(rows.replicates.quantile(q)), abs=0.012)
+    # The distribution is able to tell: a third less data is seen at once.
+    fewer = mg.bootstrap(s[:50], y[:50], metric, task=task, replicates=4000)[metric].replicates
+    assert distance(fewer - fewer.mean(), rows.replicates - rows.replicates.mean()) > 0.045
+
+
+def test_soft_targets_and_halves_of_weight_are_counted_exactly() -> None:
+    s, y = many(30, 2)
+    soft = 0.8 * y + 0.1
+    for weight in (None, np.full(30, 0.3)):
+        value = mg.bootstrap(s, soft, "f1", weight=weight, replicates=3, **LABELS)["f1"].value
+        assert value == pytest.approx(mg.evaluate(s, soft, "f1", weight=weight, **LABELS)["f1"], abs=1e-14)
+    probabilities = np.full((30, 3), 0.2) + 0.4 * np.eye(3)[np.arange(30) % 3]
+    value = mg.bootstrap(s.repeat(2, 1)[:, :3], probabilities, "kappa", replicates=3, **CLASSES)["kappa"].value
+    assert value == pytest.approx(mg.evaluate(s.repeat(2, 1)[:, :3], probabilities, "kappa", **CLASSES)["kappa"])
+
+
+def test_seeds_confidence_and_groups() -> None:
+    s, y = binary(100)
+    first, again, other = (mg.bootstrap(s, y, "f1", seed=seed)["f1"] for seed in (3, 3, 4))
+    assert first == again
+    assert torch.equal(first.replicates, again.replicates)
+    assert first != other
+    narrow = mg.bootstrap(s, y, "f1", seed=3, confidence=0.5)["f1"]
+    assert first.low < narrow.low < narrow.high < first.high
+    # Ten copies of each row are no more data: whole groups must be drawn.
+    rows, ten = np.repeat(np.arange(100), 10), np.repeat([f"case {i}" for i in range(100)], 10)
+    grouped = mg.bootstrap(s[rows], y[rows], "f1", groups=ten, replicates=2000)["f1"]
+    fooled = mg.bootstrap(s[rows], y[rows], "f1", replicates=2000)["f1"]
+    assert float(grouped.replicates.std()) == pytest.approx(float(first.replicates.std()), rel=0.12)
+    assert float(fooled.replicates.std()) == pytest.approx(float(first.replicates.std()) / math.sqrt(10), rel=0.12)
+
+
+def test_degenerate_data_have_intervals_too() -> None:
+    one = mg.bootstrap([0.9], [1], ["f1", "accuracy", "auroc"], replicates=20)
+    assert (one["f1"].low, one["f1"].high) == (1.0, 1.0)
+    assert math.isnan(one["auroc"].value)
+    rare = mg.bootstrap([0.9, 0.1, 0.2, 0.3, 0.4], [1, 0, 0, 0, 0], "auroc", replicates=200)["auroc"]
+    assert rare.replicates.isnan().any()  # the positive is not always drawn
+    assert (rare.value, rare.low, rare.high) == (1.0, 1.0, 1.0)
+    masked = mg.bootstrap([0.9, math.nan], [1, 0], "f1", mask=[True, False], replicates=20)["f1"]
+    assert masked.value == 1
+    assert str(mg.bootstrap(*binary(50), "f1")["f1"]).count(" to ") == 1
+
+
+@pytest.mark.parametrize(
+    ("args", "options", "message"),
+    [
+        (([0.1], [0], "f1"), {"replicates": 0}, "replicates: expected a number of at least 1, got 0"),
+        (([0.1], [0], "f1"), {"replicates": 10.5}, "replicates: expected a number of at least 1"),
+        (([0.1], [0], "f1"), {"confidence": 1.0}, r"confidence: expected a number in \(0, 1\), got 1.0"),
+        (([], [], "f1"), {}, "scores: expected at least one sample, got none"),
+        (([0.1, 2.0], [0, 1], "f1"), {}, r"threshold: 0.5 is for scores in \[0, 1\]"),
+        (([0.1, 0.2], [0, 1], "f1"), {"groups": [1, 2, 3]}, r"groups: expected one per row, \(2,\), got \(3,\)"),
+        (([0.1, 0.2], [0, 1], "f1"), {"rule": Argmax()}, "rule: expected one that decides label by label"),
+        (([[0.1, 0.2]], [1], "f1"), {**CLASSES, "rule": Threshold(0.5)}, "rule: expected one that decides a class"),
+        (([0.1, 0.2], [0, 1], "f1"), {"rule": Tuned("f1"), "threshold": 0.3}, "threshold: expected none beside a rule"),
+        (([0.1, 0.2], [0, 1], "f1"), {"rule": Tuned("f1", **LABELS)}, "rule: expected one tuned for task='binary'"),
+    ],
+)
+def test_bad_input_is_refused(args: tuple[Any, ...], options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        mg.bootstrap(*args, **options)
+    with pytest.raises(ValueError, match=message):
+        mg.compare_paired(args[0], *args, **options)
+
+
+# Tuned rules
+
+
+@pytest.mark.parametrize("task", ["binary", "multilabel", "multiclass"])
+def test_a_tuned_rule_is_valued_where_it_was_not_tuned(task: str) -> None:
+    rng = np.random.default_rng(5)
+    noise = rng.random(90) if task == "binary" else rng.random((90, 3))
+    y = rng.integers(0, 3, 90) if task == "multiclass" else rng.integers(0, 2, noise.shape)
+    apparent = mg.tune_threshold("f1", noise, y, task=task)
+    found = mg.bootstrap(noise, y, ["f1", "accuracy"], rule=Tuned("f1", task=task), task=task, replicates=25)
+    left_out = mg.tune_threshold("f1", noise, y, task=task, replicates=25).out_of_bag
+    assert found["f1"].value == pytest.approx(left_out, abs=1e-12)  # the same seed draws the same rows
+    assert found["f1"].value < apparent.value
+    assert found["f1"].low < found["f1"].value < found["f1"].high
+    again = mg.bootstrap(noise, y, "f1", rule=Tuned("f1", task=task), task=task, replicates=25)
+    assert again["f1"] == found["f1"]
+
+
+def test_a_tuned_rule_by_hand() -> None:
+    """What varies: the tuned rule on every resample, and every re-tuned rule on all rows."""
+    s, y = binary(40, 3)
+    groups = np.arange(40) // 2
+
+    def f1_of(t: float, times: Array) -> float:
+        tp, wrong = (times * (y * (s >= t))).sum(), (times * (y != (s >= t))).sum()
+        return float(2 * tp / (2 * tp + wrong)) if tp else 0.0
+
+    def best(times: Array) -> float:
+        there = np.unique(s[times > 0])[::-1]
+        values = [f1_of(t, times) for t in there]
+        cut = int(np.argmax(values))
+        return float(there[cut] + there[cut + 1]) / 2 if cut + 1 < len(there) else float(there[cut])
+
+    draws = np.stack([np.bincount(np.random.default_rng(i).integers(0, 20, 20), minlength=20) for i in range(8)])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("metricgrad.intervals.of_units", lambda *_: iter([torch.tensor(draws, dtype=torch.float64)]))
+        got = mg.bootstrap(s, y, "f1", rule=Tuned("f1"), groups=groups)["f1"]
+    times = draws[:, groups]
+    rules = [best(t) for t in times]
+    value = np.mean([f1_of(rule, t == 0) for rule, t in zip(rules, times, strict=True)])
+    noise = np.array([f1_of(best(np.ones(40)), t) for t in times]) - f1_of(best(np.ones(40)), np.ones(40))
+    moves = np.array([f1_of(rule, np.ones(40)) for rule in rules])
+    assert got.value == pytest.approx(value, abs=1e-12)
+    np.testing.assert_allclose(got.replicates, value + noise + moves - moves.mean(), atol=1e-12)
+
+
+def test_logits_need_no_scale_for_a_tuned_rule_and_nothing_may_be_left_out() -> None:
+    s, y = binary(30)
+    found = mg.bootstrap(20 * s - 10, y, "f1", rule=Tuned("f1"), replicates=10)["f1"]
+    assert 0 < found.value < 1
+    assert math.isnan(mg.bootstrap(s, y, "f1", rule=Tuned("f1"), replicates=10, groups=[1] * 30)["f1"].value)
+    # Two groups: whenever both are drawn nothing is left to judge on, which is no value of 0.
+    easy, labels = [0.9, 0.8, 0.1, 0.2] * 10, [1, 1, 0, 0] * 10
+    apart = mg.bootstrap(easy, labels, "f1", rule=Tuned("f1"), groups=[0, 1] * 20, replicates=20)
+    assert apart["f1"].value == 1
+
+
+# Comparisons
+
+
+def two_models(n: int, seed: int, lift: float = 0.0) -> tuple[Array, Array, Array]:
+    """Two models of equal worth, correlated; the first better by ``lift``."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, 2, n)
+    common = rng.normal(size=n)
+    a, b = (0.25 * (common + rng.normal(size=n)) + 0.5 + up * (y - 0.5) for up in (0.3 + lift, 0.3))
+    return a.clip(0, 1), b.clip(0, 1), y
+
+
+KINDS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "cells": ("f1", {}),
+    "rows": ("f1", {"weight": np.ones(70)}),
+    "groups": ("accuracy", {"groups": np.arange(70) // 3}),
+    "ranking": ("auroc", {}),
+    "tuned": ("f1", {"rule": Tuned("f1")}),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_comparisons_are_antisymmetric_and_equal_models_are_equal(name: str) -> None:
+    metric, options = KINDS[name]
+    a, b, y = two_models(70, 1, 0.2)
+    replicates = 3000 if name == "cells" else 60
+    one, two = (
+        mg.compare_paired(*pair, y, metric, replicates=replicates, **options)[metric] for pair in ((a, b), (b, a))
+    )
+    tolerance = 0.02 if name == "cells" else 1e-12  # cells of the other order are drawn otherwise
+    assert one.difference == pytest.approx(-two.difference, abs=1e-12)
+    assert (one.a, one.b) == pytest.approx((two.b, two.a), abs=1e-12)
+    assert one.difference == pytest.approx(one.a - one.b, abs=1e-12)
+    assert (one.low, one.high) == pytest.approx((-two.high, -two.low), abs=tolerance)
+    assert one.p_value == pytest.approx(two.p_value, abs=tolerance)
+    same = mg.compare_paired(a, a.copy(), y, metric, replicates=60, **options)[metric]
+    assert (same.difference, same.low, same.high, same.p_value) == (0, 0, 0, 1)
+
+
+@pytest.mark.parametrize("name", ["cells", "rows", "ranking", "tuned"])
+def test_a_clearly_better_model_is_told(name: str) -> None:
+    metric, options = KINDS[name]
+    a, b, y = two_models(70, 2, 0.5)
+    found = mg.compare_paired(a, b, y, metric, replicates=200, **options)[metric]
+    assert found.low > 0
+    assert found.p_value < 0.02
+    assert str(found).startswith(f"{found.difference:+.4f} (")
+
+
+def test_values_and_intervals_of_a_comparison_are_those_of_the_models() -> None:
+    a, b, y = two_models(70, 3)
+    found = mg.compare_paired(a, b, y, ["f1", "auroc"], weight=np.ones(70), replicates=300, seed=5)
+    for name, model in (("a", a), ("b", b)):
+        alone = mg.evaluate(model, y, ["f1", "auroc"])
+        assert getattr(found["f1"], name) == pytest.approx(alone["f1"])
+        assert getattr(found["auroc"], name) == pytest.approx(alone["auroc"])
+    drawn = [mg.bootstrap(m, y, "f1", weight=np.ones(70), replicates=300, seed=5)["f1"].replicates for m in (a, b)]
+    ends = (drawn[0] - drawn[1]).quantile(torch.tensor([0.025, 0.975], dtype=torch.float64))
+    assert (found["f1"].low, found["f1"].high) == pytest.approx(tuple(ends.tolist()), abs=1e-12)
+    each = mg.compare_paired(*many(30, 2, 1), many(30, 2, 1)[1], "f1", average=None, replicates=20, **LABELS)["f1"]
+    assert len(each) == 2
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_the_p_value_is_that_of_all_exchanges(grouped: bool) -> None:
+    a, b, y = two_models(16, 4, 0.3)
+    groups = np.arange(16) // 2 if grouped else np.arange(16)
+    units = int(groups.max()) + 1
+    da, db = a >= 0.5, b >= 0.5
+
+    def difference(swap: Array) -> float:
+        one, two = np.where(swap, db, da), np.where(swap, da, db)
+        hits = [((y == 1) & d).sum() / max(1, (y == 1).sum() + d.sum()) for d in (one, two)]
+        return float(2 * (hits[0] - hits[1]))
+
+    observed = abs(difference(np.zeros(16, bool)))
+    assert observed > 0
+    every = itertools.product((False, True), repeat=units)
+    rng = np.random.default_rng(0)
+    swaps = every if grouped else (rng.random(units) < 0.5 for _ in range(20_000))
+    exact = np.mean([abs(difference(np.array(swap)[groups])) >= observed - 1e-12 for swap in swaps])
+    for options in ({}, {"weight": np.ones(16)}) if not grouped else ({"groups": groups},):
+        got = mg.compare_paired(a, b, y, "f1", replicates=20_000, **options)["f1"].p_value  # type: ignore[arg-type]
+        assert got == pytest.approx(exact, abs=0.015)
+
+
+@pytest.mark.parametrize("name", ["cells", "rows", "multilabel"])
+def test_under_the_null_p_values_are_uniform(name: str) -> None:
+    small = []
+    for seed in range(200):
+        if name == "multilabel":
+            (a, b, y), (c, d, z) = two_models(70, 1000 + seed), two_models(70, 5000 + seed)
+            a, b, y = np.stack([a, c], 1), np.stack([b, d], 1), np.stack([y, z], 1)
+            metric, options = "f1", LABELS
+        else:
+            a, b, y = two_models(70, 1000 + seed)
+            metric, options = KINDS[name]
+        found = mg.compare_paired(a, b, y, metric, replicates=99, seed=seed, **options)[metric]
+        small.append(found.p_value <= 0.1)
+    assert 0.04 <= np.mean(small) <= 0.17
+
+
+def test_what_has_no_value_has_no_p_value() -> None:
+    nothing = mg.compare_paired([0.1, 0.2, 0.3], [0.3, 0.2, 0.1], [1, 1, 1], "auroc", replicates=50)["auroc"]
+    assert math.isnan(nothing.difference)
+    assert math.isnan(nothing.p_value)
+    # A replicate that drew no positive says nothing, neither for nor against.
+    s, y = [0.9, *np.linspace(0, 1, 9)], [1] + [0] * 9
+    rare = mg.compare_paired(s, s, y, "auroc", replicates=200)["auroc"]
+    assert (rare.difference, rare.p_value) == (0, 1)
+
+
+def test_each_model_may_have_its_own_rule_and_scale() -> None:
+    a, b, y = two_models(70, 6)
+    logits = np.log(b.clip(0.01, 0.99) / (1 - b.clip(0.01, 0.99)))
+    own = mg.compare_paired(a, logits, y, "f1", rule=(Threshold(0.5), Threshold(0.0)), replicates=50)["f1"]
+    assert own == mg.compare_paired(a, b, y, "f1", replicates=50)["f1"]
+    mixed = mg.compare_paired(a, logits, y, "f1", rule=(Threshold(0.5), Tuned("f1")), replicates=50)["f1"]
+    assert 0 < mixed.p_value <= 1
+    with pytest.raises(ValueError, match="rule: expected one, or a pair of them, got 3"):
+        mg.compare_paired(a, b, y, "f1", rule=[None] * 3)
+    classes = np.random.default_rng(0).integers(0, 3, 70)
+    s = np.random.default_rng(1).random((70, 3))
+    rules = (Argmax(), Offsets((5.0, 0.0, 0.0), log=False))
+    moved = mg.compare_paired(s, s, classes, "accuracy", rule=rules, replicates=50, **CLASSES)["accuracy"]
+    assert moved.b == pytest.approx((classes == 0).mean())
+
+
+# Coverage: how often the interval holds the truth. benchmarks/coverage.py does the same at length.
+
+CDF = NormalDist().cdf
+
+
+def population_f1(share: float, t: float) -> float:
+    """Positives score N(1.5, 1), negatives N(0, 1)."""
+    hit, alarm = 1 - CDF(t - 1.5), 1 - CDF(t)
+    return 2 * share * hit / (share * hit + (1 - share) * alarm + share)
+
+
+@pytest.mark.parametrize(("kind", "sets", "replicates"), [("binary", 200, 200), ("macro", 200, 200), ("tuned", 80, 40)])
+def test_intervals_hold_the_truth_as_often_as_they_say(kind: str, sets: int, replicates: int) -> None:
+    shares = [0.2, 0.3, 0.5] if kind == "macro" else [0.3]
+    held = naive = 0
+    for seed in range(sets):
+        rng = np.random.default_rng(seed)
+        y = (rng.random((200, len(shares))) < shares).astype(int)
+        s = rng.normal(size=y.shape) + 1.5 * y
+        how: dict[str, Any] = {"replicates": replicates, "seed": seed, **(LABELS if kind == "macro" else {})}
+        rule: Any = Threshold(0.75)
+        if kind == "tuned":
+            best = mg.tune_threshold("f1", s, y)
+            rule, truth = Tuned("f1"), population_f1(shares[0], best.threshold)
+            taken = mg.bootstrap(s, y, "f1", rule=best.rule, **how)["f1"]
+            naive += taken.low <= truth <= taken.high
+        else:
+            truth = float(np.mean([population_f1(share, 0.75) for share in shares]))
+        found = mg.bootstrap(s, y, "f1", rule=rule, **how)["f1"]
+        held += found.low <= truth <= found.high
+    assert 0.90 <= held / sets <= 0.99
+    if kind == "tuned":
+        assert held > naive  # an interval that takes the tuned rule as given flatters
