@@ -522,12 +522,16 @@ def test_constraints_hold_and_the_best_that_is_allowed_is_found(wanted: dict[str
 
 def test_what_cannot_be_met_is_told() -> None:
     s, y = [0.9, 0.8, 0.7, 0.1], [0, 1, 0, 1]
-    with pytest.raises(ValueError, match=r"no threshold reaches precision >= 0\.9; the nearest, 0\.8, misses it by 0\.4"):
+    with pytest.raises(
+        ValueError, match=r"no threshold reaches precision >= 0\.9; the nearest, 0\.8, misses it by 0\.4"
+    ):
         mg.tune_threshold("recall", s, y, subject_to="precision >= 0.9")
     with pytest.raises(ValueError, match=r"no threshold reaches precision >= 0\.4 and specificity >= 0\.9 together"):
         mg.tune_threshold("recall", s, y, subject_to="precision>=0.4, specificity>=0.9")
     two, none = [[0.9, 0.8], [0.4, 0.3]], [[1, 0], [1, 0]]
-    with pytest.raises(ValueError, match=r"no threshold reaches precision >= 0\.9 in class 1; the nearest, inf, misses it by 0.9"):
+    with pytest.raises(
+        ValueError, match=r"no threshold reaches precision >= 0\.9 in class 1; the nearest, inf, misses it by 0.9"
+    ):
         mg.tune_threshold("recall", two, none, task="multilabel", subject_to="precision >= 0.9")
     # A class that does not count need not meet it.
     assert mg.tune_threshold("recall", two, none, task="multilabel", subject_to="precision>=.9", labels=[0]).value == 1

@@ -21,7 +21,7 @@ class ScoreTable:
     """The distinct scores of one class and the weight of positives and negatives at each; tables add with ``+``.
 
     ``bits``: how many significant bits of a score are kept. None keeps float64 and is exact, at the memory of the
-    distinct scores; 11 tells scores apart that differ by 0.05 % and never holds more than the few ten thousand numbers
+    distinct scores; 11 tells scores apart that differ by 0.1 % and never holds more than the few ten thousand numbers
     that can be written so. Rounding moves scores down and never past each other, so that a curve of rounded scores
     passes through points of the exact one; ``ERRORS`` bound what lies between.
     """
