@@ -4,6 +4,7 @@ import importlib
 from typing import Any
 
 from metricgrad import baselines, curves, decisions, metrics, plots, presets, samplers, surrogates
+from metricgrad.adversarial import AdversarialLoss
 from metricgrad.checks import reliability, soft_hard_gap
 from metricgrad.constrained import ConstrainedLoss
 from metricgrad.counts import Confusion, Counts, Mean, count
@@ -13,6 +14,8 @@ from metricgrad.intervals import Comparison, Interval, bootstrap, compare_paired
 from metricgrad.losses import MetricLoss
 from metricgrad.operating import EERLoss, PRBEPLoss, PrecisionAtKLoss, RecallAtFPRLoss, RecallAtPrecisionLoss
 from metricgrad.ranking import AUROCLoss, WMWLoss
+from metricgrad.structured import StructuredHingeLoss
+from metricgrad.svmperf import LinearSVMPerf
 from metricgrad.tuning import tune_threshold
 
 __version__ = "0.1.0"
@@ -32,6 +35,7 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "AUROCLoss",
+    "AdversarialLoss",
     "Comparison",
     "Confusion",
     "ConstrainedLoss",
@@ -40,12 +44,14 @@ __all__ = [
     "Evaluator",
     "HybridLoss",
     "Interval",
+    "LinearSVMPerf",
     "Mean",
     "MetricLoss",
     "PRBEPLoss",
     "PrecisionAtKLoss",
     "RecallAtFPRLoss",
     "RecallAtPrecisionLoss",
+    "StructuredHingeLoss",
     "WMWLoss",
     "baselines",
     "bootstrap",

@@ -16,8 +16,34 @@ import torch
 from torch import Tensor
 
 
-class Jet:
-    """A value (a tensor or a float) and its derivatives ``a`` (TP↑ FN↓) and ``b`` (FP↑ TN↓)."""
+class Number:
+    """What a metric's arithmetic runs on besides tensors and floats: derivatives here, limits in ``boxes``."""
+
+    __slots__ = ()
+    __hash__ = None  # type: ignore[assignment]
+
+    @classmethod
+    def of(cls, x: Any) -> Any:
+        """Return ``x`` as such a number; anything else is a constant."""
+        raise NotImplementedError
+
+    def ratio(self, other: Any, empty: float) -> Any:
+        """Return self / other, and ``empty`` where other is zero."""
+        raise NotImplementedError
+
+    def root(self) -> Any:
+        """Return √self, and 0 where self is not positive."""
+        raise NotImplementedError
+
+    def __eq__(self, other: object) -> bool:
+        raise TypeError("arithmetic only")  # Python's default answer, identity, would be silently wrong
+
+    def __bool__(self) -> bool:
+        raise TypeError("arithmetic only")
+
+
+class Jet(Number):
+    """A value (a tensor, a float, a ``Box``) and its derivatives ``a`` (TP↑ FN↓) and ``b`` (FP↑ TN↓)."""
 
     __slots__ = ("a", "b", "value")
 
@@ -59,13 +85,6 @@ class Jet:
 
     __radd__ = __add__
     __rmul__ = __mul__
-    __hash__ = None  # type: ignore[assignment]
-
-    def __eq__(self, other: object) -> bool:
-        raise TypeError("a Jet is arithmetic only")  # Python's default answer, identity, would be silently wrong
-
-    def __bool__(self) -> bool:
-        raise TypeError("a Jet is arithmetic only")
 
     def _over(self, other: Jet, quotient: Any, denominator: Any) -> Jet:
         a = _divide(_minus(self.a, _times(other.a, quotient)), denominator)
@@ -81,6 +100,8 @@ class Jet:
             if empty:
                 jet.value = jet.value.masked_fill(zero, empty)
             return jet
+        if isinstance(other.value, Number):
+            return self._over(other, ratio(self.value, other.value, empty), other.value)
         return self / other if other.value != 0 else Jet(empty)
 
     def root(self) -> Jet:
@@ -89,6 +110,9 @@ class Jet:
             zero = self.value <= 0
             height = self.value.masked_fill(zero, math.inf).sqrt()  # so that 1/(2√x) is 0 there
             return Jet(height.masked_fill(zero, 0.0), self.a / (2 * height), self.b / (2 * height))
+        if isinstance(self.value, Number):
+            height = self.value.root()
+            return Jet(height, _divide(self.a, 2 * height), _divide(self.b, 2 * height))
         if self.value <= 0:
             return Jet(0.0)
         root = math.sqrt(self.value)
@@ -114,9 +138,9 @@ def _minus(x: Any, y: Any) -> Any:
 
 def _divide(x: Any, y: Any) -> Any:
     """Divide as torch does, also plain numbers: x/0 is ±∞ or NaN, no exception."""
-    if isinstance(x, float) and x == 0.0 and isinstance(y, Tensor):
+    if isinstance(x, float) and x == 0.0 and isinstance(y, Tensor | Number):
         return 0.0  # a direction that does not move the quotient
-    if isinstance(y, Tensor) or isinstance(x, Tensor) or y != 0:
+    if isinstance(y, Tensor | Number) or isinstance(x, Tensor | Number) or y != 0:
         return x / y
     return math.nan if x == 0 or math.isnan(x) else math.copysign(math.inf, x)
 
@@ -159,8 +183,9 @@ def ratio(numerator: Any, denominator: Any, empty: float = 0.0) -> Tensor:
     >>> ratio(torch.tensor([1.0, 0.0]), torch.tensor([2.0, 0.0]), empty=1.0)
     tensor([0.5000, 1.0000])
     """
-    if isinstance(numerator, Jet) or isinstance(denominator, Jet):
-        return Jet.of(numerator).ratio(Jet.of(denominator), empty)  # type: ignore[return-value]
+    if isinstance(numerator, Number) or isinstance(denominator, Number):
+        kind = type(numerator if isinstance(numerator, Number) else denominator)
+        return kind.of(numerator).ratio(kind.of(denominator), empty)  # type: ignore[no-any-return]
     if not isinstance(denominator, Tensor):
         return numerator / denominator if denominator != 0 else empty  # type: ignore[return-value]
     if not denominator.is_floating_point():
@@ -177,8 +202,8 @@ def root(x: Any) -> Tensor:
     >>> root(torch.tensor([4.0, 0.0, -1e-9]))
     tensor([2., 0., 0.])
     """
-    if isinstance(x, Jet):
-        return x.root()  # type: ignore[return-value]
+    if isinstance(x, Number):
+        return x.root()  # type: ignore[no-any-return]
     if not isinstance(x, Tensor):
         return math.sqrt(x) if x > 0 else 0.0  # type: ignore[return-value]
     zero = x <= 0
