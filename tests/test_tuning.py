@@ -290,6 +290,15 @@ def test_micro_with_labels_and_element_weights() -> None:
     assert tuning.value == pytest.approx(best_of_all(ref.f_beta, s, y, False, **how))
 
 
+def test_a_metric_that_rewards_errors_is_at_its_best_below_the_curve() -> None:
+    for seed in range(5):
+        s, y = labels_data("ties", seed, 6, 2)
+        tuning = mg.tune_threshold(lambda c: 1 - mg.metrics.accuracy(c), s, y, task="multilabel", average="micro")
+        assert tuning.exact
+        worst = best_of_all(lambda *four: 1 - ref.accuracy(*four), s, y, False, average="micro")
+        assert tuning.value == pytest.approx(worst, abs=1e-12)
+
+
 @pytest.mark.parametrize("positives", [1e-3, 1.0, 3e5])
 def test_every_ratio_of_linear_functions_is_recognised_at_any_imbalance(positives: float) -> None:
     from metricgrad.search import quasi_convex
@@ -320,6 +329,16 @@ def test_samples_per_class_is_a_local_optimum() -> None:
                     other = list(tuning.threshold)
                     other[k] = t
                     assert value_of(CELL[name], s >= np.array(other), y, **how) <= tuning.value + 1e-9
+
+
+def test_maps_are_many_rows() -> None:
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, (3, 2, 4, 5))
+    s = rng.normal(size=y.shape) + y
+    maps = mg.tune_threshold("f1", s, y, task="multilabel")
+    rows = mg.tune_threshold("f1", *(np.moveaxis(x, 1, -1).reshape(-1, 2) for x in (s, y)), task="multilabel")
+    assert (maps.threshold, maps.value) == (rows.threshold, rows.value)
+    assert maps.rule(s).shape == y.shape
 
 
 def test_subset_accuracy_of_rows() -> None:
@@ -430,6 +449,32 @@ def test_offsets_are_never_worse_than_the_argmax(kind: str, weighted: bool) -> N
             assert tuning.value == pytest.approx(metric(matrix_of(tuning.rule(s), y, d, w)), abs=1e-12)
             gains.append(tuning.value - plain)
     assert np.mean(gains) > 0.02
+
+
+def test_margins_that_rounding_alone_tells_apart_do_not_spoil_the_offsets() -> None:
+    raw = [
+        [5, 1, 5, 1],
+        [5, 5, 2, 5],
+        [1, 1, 1, 1],
+        [5, 1, 4, 3],
+        [4, 4, 4, 5],
+        [4, 5, 4, 2],
+        [5, 5, 1, 1],
+        [3, 4, 2, 5],
+    ]
+    p, y = np.array(raw) / np.sum(raw, 1, keepdims=True), np.array([0, 0, 2, 3, 1, 1, 3, 3])
+    assert mg.tune_threshold("mcc", p, y, task="multiclass").value >= ref.matrix_mcc(matrix_of(p.argmax(1), y, 4))
+
+
+def test_with_more_samples_than_matrices_fit_the_best_stretch_is_looked_into(monkeypatch: pytest.MonkeyPatch) -> None:
+    s, y = class_data(5, 400, 3, "probabilities")
+    fine = mg.tune_threshold("kappa", s, y, task="multiclass").value
+    monkeypatch.setattr("metricgrad.offsets._CELLS", 1)  # 16 places at a time
+    coarse = mg.tune_threshold("kappa", s, y, task="multiclass")
+    plain = ref.matrix_kappa(matrix_of(s.argmax(1), y, 3))
+    assert plain < coarse.value <= fine + 0.01
+    assert coarse.value > plain + 0.5 * (fine - plain)
+    assert coarse.value == pytest.approx(ref.matrix_kappa(matrix_of(coarse.rule(s), y, 3)))
 
 
 @pytest.mark.parametrize("kind", ["logits", "few"])
