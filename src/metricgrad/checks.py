@@ -94,6 +94,7 @@ def soft_hard_gap(
     if soft.average == "per-class":
         raise ValueError("loss: expected one with an average, got average=None")
     hard = copy.copy(soft)
+    # A surrogate may be a module, among the submodules that a plain copy would share.
     hard._modules = {name: part for name, part in soft._modules.items() if name != "surrogate"}
     hard.surrogate, hard._plans = Hard(), {}
     with torch.no_grad():

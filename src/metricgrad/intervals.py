@@ -363,13 +363,15 @@ def _comparison(a: Tensor, b: Tensor, drawn: Tensor, chance: Tensor | None, conf
         return [_comparison(*part, confidence) for part in parts]
     difference = a - b
     low, high = _ends(drawn, confidence)
+    # A replicate without a value, as AUROC has none without positives, tells neither for nor against.
     if difference.isnan():
         p = torch.nan
     elif chance is None:
-        drawn = drawn[~drawn.isnan()]  # a replicate without positives, say, has no AUROC
+        drawn = drawn[~drawn.isnan()]
         below, above = ((drawn <= 0).sum(), (drawn >= 0).sum())
         p = min(1.0, 2 * (1 + int(torch.minimum(below, above))) / (1 + len(drawn)))
     else:
+        chance = chance[~chance.isnan()]
         p = (1 + int((chance.abs() >= difference.abs() - 1e-12).sum())) / (1 + len(chance))
     return Comparison(a.item(), b.item(), difference.item(), low, high, p)
 
