@@ -90,6 +90,7 @@ class ConstrainedLoss(nn.Module):
     """
 
     multipliers: Tensor
+    step_each_epoch = True
 
     def __init__(
         self,

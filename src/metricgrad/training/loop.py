@@ -112,7 +112,7 @@ def train(
 
     ``judge``: how good the model is, higher is better, asked after every epoch, the first number before the next; the
     weights of the best epoch are restored at the end. A loss with a schedule (``step()``) is moved on after every
-    optimiser step. The random state outside is left alone.
+    batch, multipliers of constraints after every epoch. The random state outside is left alone.
     """
     parameters = [*model.parameters(), *loss.parameters()]
     optimiser = _optimiser(parameters, settings)
@@ -138,6 +138,7 @@ def train(
                 if averaged is not None:
                     # A short memory at the start, so that the first weights are soon forgotten.
                     _average(averaged, model, min(settings.average, (1 + len(history)) / (10 + len(history))))
+            _advance(loss, epoch=True)
             row = {"epoch": float(epoch), "loss": total.item() / max(1, len(data))}
             if judge is not None:
                 now = judge(judged)
@@ -196,10 +197,11 @@ def _shaped(logits: Tensor, targets: Tensor) -> Tensor:
     return logits.squeeze(1) if logits.dim() == 2 and logits.shape[1] == 1 and targets.dim() == 1 else logits
 
 
-def _advance(loss: nn.Module) -> None:
+def _advance(loss: nn.Module, epoch: bool = False) -> None:
+    """Move schedules on: those of every batch, or those (multipliers) of every epoch."""
     for module in loss.modules():
         step = getattr(module, "step", None)
-        if callable(step) and getattr(module, "steps_itself", True):
+        if callable(step) and getattr(module, "step_each_epoch", False) == epoch:
             step()
 
 
