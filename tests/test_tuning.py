@@ -311,10 +311,14 @@ def test_micro_of_a_metric_with_a_case_distinction_is_not_called_exact() -> None
     def recall_if_precise(c: mg.Counts) -> torch.Tensor:
         return mg.metrics.recall(c) * (mg.metrics.precision(c) >= 0.95)
 
+    def recall_without_alarms(c: mg.Counts) -> torch.Tensor:
+        return mg.metrics.recall(c) * (c.fp == 0)
+
     rng = np.random.default_rng(0)
     y = (rng.random((200, 3)) < 0.02).astype(int)
     s = rng.random((200, 3)) + 0.2 * y
-    assert not mg.tune_threshold(recall_if_precise, s, y, task="multilabel", average="micro").exact
+    for metric in (recall_if_precise, recall_without_alarms):
+        assert not mg.tune_threshold(metric, s, y, task="multilabel", average="micro").exact
 
 
 def test_samples_per_class_is_a_local_optimum() -> None:

@@ -68,9 +68,7 @@ def _best_offset(
     margin, order = (rival - levels[:, k]).sort()
     # A class that is certain, or ruled out, has an infinite margin: no offset turns it.
     finite = margin.isfinite()
-    rest, stuck = order[~finite], margin[~finite]
-    mine = (stuck < 0) | (stuck.isnan() & (k < now[rest]))  # ∞ against ∞: the first of equals
-    fixed = _matrix(wy[rest], torch.where(mine, k, now[rest]), d).matrix
+    fixed = _matrix(wy[order[~finite]], torch.where(margin[~finite] < 0, k, now[order[~finite]]), d).matrix
     margin, order = margin[finite], order[finite]
     if not len(margin):
         return value(Confusion(fixed)).item(), offsets[k].item()
