@@ -23,9 +23,6 @@ from torch.nn.functional import pad
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-JOIN = 0.03
-"""The chance that sizes get when they join: far from the boundary, and little disturbance to the others."""
-
 
 class Solution(NamedTuple):
     """The adversary's marginals ``(n,)``, the value that they guarantee, and how much more the game's can be."""
@@ -253,13 +250,15 @@ def _grown(point: Point, weights: list[Tensor], values: list[Tensor]) -> Point:
 
 def _joined(player: Player, new: Tensor, weights: Tensor, point: Point) -> Player:
     """Give new sizes a small chance, and the samples in them what is central for the present mean product of a pair."""
-    share, product = JOIN / len(new), point.product
+    # A chance of ε disturbs the others by about ε, and puts the new sizes' own pairs off by gap / (columns·ε).
+    chance = min((point.gap / point.columns) ** 0.5, 0.1)
+    share, product = chance / len(new), point.product
     x, omega = _central(weights, new, point.game.copies, product / share)
     inside = share * x
     return Player(
         torch.cat((player.inner, new)),
-        torch.cat(((1 - JOIN) * player.c, omega.new_full((len(new),), share))),
-        torch.cat(((1 - JOIN) * player.x, inside), 1),
+        torch.cat(((1 - chance) * player.c, omega.new_full((len(new),), share))),
+        torch.cat(((1 - chance) * player.x, inside), 1),
         torch.cat((player.up, product / (share - inside)), 1),
         torch.cat((player.low, product / inside), 1),
         torch.cat((player.omega, omega)),
