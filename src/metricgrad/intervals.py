@@ -7,6 +7,7 @@ rows fall into few cells (2×2, d×d, and true × A × B for two models) drawing
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -286,11 +287,12 @@ def _replicates(
 ) -> tuple[Values, Values]:
     """Return a model's values and their replicates."""
     if tuned is None:
-        values = drawing.values(model, drawing.multiplicity.unsqueeze(0))
-        parts = [drawing.values(model, times) for times in drawing.draws(replicates, seed)]
-        return {name: v[0] for name, v in values.items()}, {
-            name: torch.cat([p[name] for p in parts]) for name in values
-        }
+        draws = drawing.draws(replicates, seed)
+        # The data themselves go first, in one call with the first replicates.
+        first = torch.cat((drawing.multiplicity.unsqueeze(0), next(draws)))
+        parts = [drawing.values(model, times) for times in chain((first,), draws)]
+        values = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+        return {name: v[0] for name, v in values.items()}, {name: v[1:] for name, v in values.items()}
     return _tuned_replicates(drawing, model, tuned, replicates, seed)  # type: ignore[arg-type]
 
 

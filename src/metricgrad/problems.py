@@ -116,10 +116,13 @@ class Problem:
     def fewest(self, batch: Batch) -> Tensor:
         """Return how many samples there are on the smaller side of each decision."""
         y, classes = batch.targets, batch.logits.shape[1]
-        y = (F.one_hot(y, classes) if y.dim() == 1 else y).double()
-        there = torch.ones_like(y) if batch.weight is None else (batch.weight > 0).expand_as(y).double()
-        positives = (y * there).sum(0)
-        few = torch.minimum(positives, there.sum(0) - positives)
+        y = F.one_hot(y, classes) if y.dim() == 1 else y
+        if batch.weight is None:
+            positives, total = y.sum(0).double(), torch.full((classes,), float(len(y)), dtype=torch.float64)
+        else:
+            there = (batch.weight > 0).expand_as(y)
+            positives, total = (y.double() * there).sum(0), there.sum(0).double()
+        few = torch.minimum(positives, total - positives)
         if self.shared:
             few = (few if self.objective.labels is None else few[list(self.objective.labels)]).sum(0, keepdim=True)
         return few
@@ -136,7 +139,7 @@ class Problem:
         plateaus: list[Any] = []
         for k in range(batch.logits.shape[1]):
             curve = search.class_curve(batch, k)
-            values = self.objective.values(curve.counts)
+            values = search.by_parts(self.objective.values, curve.counts)
             if coupled:
                 curves.append(curve)
                 cuts.append(search.better(values, 0))

@@ -36,6 +36,12 @@ def between(thresholds: Tensor, cut: int) -> float:
     return (middle if thresholds[cut + 1] < middle <= score else score).item()
 
 
+def by_parts(value: Callable[[Counts], Tensor], counts: Counts) -> Tensor:
+    """Return ``value(counts)`` of ``(M,)`` cells a part at a time: large temporaries cost more than arithmetic."""
+    parts = zip(*(cell.split(_CHUNK) for cell in counts.cells()), strict=True)
+    return torch.cat([value(Counts(*part)) for part in parts])
+
+
 def run_around(good: Tensor, cut: int) -> tuple[int, int]:
     """Return the first and last index of the run of True that holds ``cut``."""
     bad = (~good).nonzero().flatten()
