@@ -90,7 +90,12 @@ def bootstrap(
         raise ValueError("scores: expected at least one sample, got none")
     drawing = _drawing([(evaluator, batch)], groups, exact=tuned is None)
     values, drawn = _replicates(drawing, 0, tuned, replicates, seed)
-    return {name: _interval(values[name], drawn[name], confidence) for name in values}
+    ends = _ends(
+        torch.cat([part.flatten(1) if part.dim() > 1 else part.unsqueeze(1) for part in drawn.values()], 1), confidence
+    )
+    sizes = [value.numel() for value in values.values()]
+    limits = zip(*(end.split(sizes) for end in ends), strict=True)  # one look at all metrics together
+    return {name: _interval(values[name], drawn[name], *pair) for name, pair in zip(values, limits, strict=True)}
 
 
 def compare_paired(
@@ -351,11 +356,10 @@ def _added(one: dict[str, Any], two: dict[str, Any]) -> dict[str, Any]:
     return {name: one[name] + two[name] for name in one}
 
 
-def _interval(value: Tensor, drawn: Tensor, confidence: float) -> Any:
+def _interval(value: Tensor, drawn: Tensor, low: Tensor, high: Tensor) -> Any:
     if value.dim():
-        return [_interval(v, d, confidence) for v, d in zip(value, drawn.unbind(1), strict=True)]
-    low, high = _ends(drawn, confidence)
-    return Interval(value.item(), low, high, drawn)
+        return [_interval(*each) for each in zip(value, drawn.unbind(1), low, high, strict=True)]
+    return Interval(value.item(), low.item(), high.item(), drawn)
 
 
 def _comparison(a: Tensor, b: Tensor, drawn: Tensor, chance: Tensor | None, confidence: float) -> Any:
@@ -364,7 +368,7 @@ def _comparison(a: Tensor, b: Tensor, drawn: Tensor, chance: Tensor | None, conf
         parts = zip(a, b, drawn.unbind(1), chances, strict=True)
         return [_comparison(*part, confidence) for part in parts]
     difference = a - b
-    low, high = _ends(drawn, confidence)
+    low, high = (end.item() for end in _ends(drawn, confidence))
     # A replicate without a value, as AUROC has none without positives, tells neither for nor against.
     if difference.isnan():
         p = torch.nan
@@ -378,7 +382,8 @@ def _comparison(a: Tensor, b: Tensor, drawn: Tensor, chance: Tensor | None, conf
     return Comparison(a.item(), b.item(), difference.item(), low, high, p)
 
 
-def _ends(drawn: Tensor, confidence: float) -> tuple[float, float]:
+def _ends(drawn: Tensor, confidence: float) -> tuple[Tensor, Tensor]:
+    """Return the percentiles of replicates, which are the first axis."""
     tail = (1 - confidence) / 2
-    low, high = torch.nanquantile(drawn, drawn.new_tensor([tail, 1 - tail])).tolist()
+    low, high = torch.nanquantile(drawn, drawn.new_tensor([tail, 1 - tail]), dim=0).unbind(0)
     return low, high
