@@ -64,9 +64,14 @@ ORDER = [
     "training.loop",
     "estimators",
     "thresholded",
+    "plain",
+    "folders",
+    "persistence",
+    "onnx_export",
     "app.demo",
 ]
-ESTIMATORS = ("labels", "estimators", "thresholded")  # these need scikit-learn, and nothing imports them unasked
+# These need scikit-learn or more, and nothing imports them unasked.
+ESTIMATORS = ("labels", "estimators", "thresholded", "plain", "persistence", "onnx_export")
 
 
 def test_public_names() -> None:

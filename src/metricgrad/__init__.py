@@ -20,17 +20,25 @@ from metricgrad.tuning import tune_threshold
 
 __version__ = "0.1.0"
 
-_ESTIMATORS = {"MetricClassifier": "estimators", "ThresholdedClassifier": "thresholded"}
+# Name: the module that has it, and the extra that brings what it needs.
+_LAZY = {
+    "MetricClassifier": ("estimators", "sklearn"),
+    "ThresholdedClassifier": ("thresholded", "sklearn"),
+    "load": ("persistence", "persistence"),
+    "save": ("persistence", "persistence"),
+    "to_onnx": ("onnx_export", "onnx"),
+}
 
 
 def __getattr__(name: str) -> Any:
-    """Import the estimators when asked for: they need scikit-learn, the library does not."""
-    if name not in _ESTIMATORS:
+    """Import when asked for what needs more than torch."""
+    if name not in _LAZY:
         raise AttributeError(f"module 'metricgrad' has no attribute {name!r}")
+    module, extra = _LAZY[name]
     try:
-        return getattr(importlib.import_module(f"metricgrad.{_ESTIMATORS[name]}"), name)
+        return getattr(importlib.import_module(f"metricgrad.{module}"), name)
     except ModuleNotFoundError as error:
-        raise ImportError(f"{name} needs {error.name}: pip install 'metricgrad[sklearn]'") from error
+        raise ImportError(f"{name} needs {error.name}: pip install 'metricgrad[{extra}]'") from error
 
 
 __all__ = [

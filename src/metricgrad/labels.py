@@ -11,9 +11,9 @@ from sklearn.utils.validation import column_or_1d
 from torch import Tensor
 
 from metricgrad.rules import Argmax, Offsets, Rule, Threshold
+from metricgrad.tasks import Task, check_task
 
 if TYPE_CHECKING:
-    from metricgrad.tasks import Task
     from metricgrad.tuning import Tuning
 
 _TASKS: dict[str, Task] = {
@@ -37,6 +37,13 @@ class Labels:
         else:
             self.classes = np.unique(y) if classes is None else np.unique(classes)
             self.task = "multiclass" if len(self.classes) > 2 else "binary"
+
+    @classmethod
+    def of(cls, task: str, classes: Any) -> Labels:
+        """Return the labels of a task whose classes are known."""
+        labels = cls.__new__(cls)
+        labels.task, labels.classes = check_task(task), classes
+        return labels
 
     @property
     def outputs(self) -> int:

@@ -1,0 +1,320 @@
+"""Estimators on disk without pickle: weights as safetensors, scikit-learn's parts by skops, the rest as JSON.
+
+Loading runs no code from the folder: names in it are looked up in fixed tables. Needs the extra "persistence".
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import platform
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from inspect import signature
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import safetensors.torch
+import skops.io
+import torch
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.validation import check_is_fitted
+from skops.io.exceptions import UntrustedTypesFoundException
+from torch import nn
+
+from metricgrad import folders
+from metricgrad.constraints import parse
+from metricgrad.estimators import MetricClassifier
+from metricgrad.labels import Labels
+from metricgrad.plain import NotPlainError, decode, encode
+from metricgrad.rules import Offsets, Rule
+from metricgrad.thresholded import ThresholdedClassifier
+from metricgrad.training.loop import scores
+from metricgrad.training.networks import build
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_KINDS: dict[str, Any] = {kind.__name__: kind for kind in (MetricClassifier, ThresholdedClassifier)}
+_LIBRARIES = ("metricgrad", "torch", "numpy", "scikit-learn", "skops", "safetensors")
+_WEIGHTS, _SCALER, _HISTORY, _WRAPPED = "weights.safetensors", "scaler.skops", "history.json", "estimator.skops"
+
+
+def save(estimator: Any, folder: str | Path, *, overwrite: bool = False) -> Path:
+    """Write a fitted ``MetricClassifier`` or ``ThresholdedClassifier`` into a new folder, and return its path.
+
+    All of it or nothing: the folder is written beside its place and then renamed. ``overwrite`` replaces a folder
+    that holds nothing but what an earlier ``save`` wrote. Parameters that plain data cannot hold (a function, a module,
+    a splitter) are named in the manifest and must be given to ``load``.
+
+    >>> import tempfile
+    >>> model = MetricClassifier(epochs=1, random_state=0).fit([[0.0], [1.0], [2.0], [3.0]], ["no", "no", "yes", "yes"])
+    >>> with tempfile.TemporaryDirectory() as place:
+    ...     again = load(save(model, f"{place}/model"))
+    >>> again.classes_
+    array(['no', 'yes'], dtype='<U3')
+    """
+    kind = type(estimator)
+    if kind not in _KINDS.values():
+        raise ValueError(f"estimator: expected a {' or '.join(_KINDS)}, got {kind.__name__}")
+    check_is_fitted(estimator, "rule_")
+    place = Path(folder).resolve()
+    contents, files = _common(estimator), {}
+    if kind is ThresholdedClassifier:
+        files[_WRAPPED] = _packed({"estimator": estimator.estimator, "estimator_": estimator.estimator_})
+    else:
+        contents["networks"] = _about_networks(estimator)
+        files[_WEIGHTS] = _weights(estimator.networks_)
+        files[_HISTORY] = folders.as_json(
+            encode({"history": estimator._histories, "steps": getattr(estimator, "_steps", 0)})
+        )
+        if estimator.scaler_ is not None:
+            files[_SCALER] = _packed(estimator.scaler_)
+    folders.write(place, contents, files, overwrite)
+    return place
+
+
+def load(
+    folder: str | Path, model: Any = None, *, trusted: Sequence[str] = (), **parameters: Any
+) -> MetricClassifier | ThresholdedClassifier:
+    """Return the estimator that ``save`` wrote; it predicts the same, bit for bit on the same machine.
+
+    ``model``: the module, or function of (inputs, outputs), if the networks were of your own making; the weights come
+    from the folder. ``parameters``: the others that the folder does not hold (``metric=``, ``loss=``, …); None will do
+    for one that only fitting needs. ``trusted``: names of types, besides those that skops trusts, in a wrapped
+    classifier. Changed or missing files and newer formats are refused with a ``ValueError``. The hashes find damage,
+    not a forger: a stranger's folder may predict anything, but runs no code unless you trust its types.
+    """
+    manifest, files = folders.read(Path(folder))
+    try:
+        kind, fitted = _KINDS[manifest["estimator"]], _fitted(manifest)
+        written = {key: _parameter(key, data) for key, data in manifest["parameters"].items()}
+        if unknown := written.keys() - signature(kind).parameters.keys():
+            raise ValueError(f"the parameters {sorted(unknown)}")
+        if kind is MetricClassifier:
+            past = decode(json.loads(files[_HISTORY]))
+            fitted |= {"_histories": past["history"], "_steps": past["steps"]}
+            count, logits = int(manifest["networks"]["count"]), decode(manifest["networks"]["logits_for_ones"])
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"folder: expected contents as mg.save writes them, got {error!r}") from error
+    held = _completed(written, parameters if model is None else parameters | {"model": model})
+    estimator: Any
+    if kind is ThresholdedClassifier:
+        parts = _unpacked(files, _WRAPPED, trusted)
+        estimator, fitted["estimator_"] = kind(parts["estimator"], **held), parts["estimator_"]
+    else:
+        estimator, fitted["scaler_"] = kind(**held), _unpacked(files, _SCALER) if _SCALER in files else None
+        if not isinstance(fitted["scaler_"], StandardScaler | None):
+            raise ValueError(f"folder: expected a StandardScaler in {_SCALER}, got {fitted['scaler_']!r}")
+    vars(estimator).update(fitted)
+    if kind is MetricClassifier:
+        estimator.networks_ = _networks(estimator, files, count, logits)
+    return estimator  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class TuningSummary:
+    """What a folder keeps of a ``Tuning``: not the rows it was tuned on, so no ``interval`` and no ``out_of_bag``."""
+
+    rule: Rule
+    value: Any
+    exact: bool
+    plateau: Any
+    fewest: list[float]
+    caution: str | None
+    text: str = field(repr=False)
+
+    @property
+    def threshold(self) -> Any:
+        """The threshold: a number, or one per class; for a multi-class problem the offsets."""
+        return self.rule.offsets if isinstance(self.rule, Offsets) else self.rule.threshold  # type: ignore[attr-defined]
+
+    def __str__(self) -> str:
+        return self.text
+
+
+# What both estimators have
+
+
+def _common(estimator: Any) -> dict[str, Any]:
+    tuning, names = estimator.tuning_, getattr(estimator, "feature_names_in_", None)
+    keys = ("rule", "value", "exact", "plateau", "fewest", "caution")
+    parameters = estimator.get_params(deep=False)
+    try:
+        return {
+            "estimator": type(estimator).__name__,
+            "task": estimator.labels_.task,
+            "classes": encode(estimator.classes_),
+            "features": {
+                "count": getattr(estimator, "n_features_in_", None),
+                "names": None if names is None else encode(list(names)),
+            },
+            "rule": encode(estimator.rule_),
+            "tuning": tuning and {key: encode(getattr(tuning, key)) for key in keys} | {"text": str(tuning)},
+            "parameters": {key: _written(key, value) for key, value in parameters.items() if key != "estimator"},
+            "versions": {"python": platform.python_version()} | {library: version(library) for library in _LIBRARIES},
+        }
+    except NotPlainError as error:
+        raise ValueError(f"estimator: its classes and rule must be plain data: {error}") from error
+
+
+def _fitted(manifest: dict[str, Any]) -> dict[str, Any]:
+    """Return the attributes that ``_common`` wrote."""
+    labels = Labels.of(manifest["task"], decode(manifest["classes"]))
+    tuning, features = decode(manifest["tuning"]), manifest["features"]
+    fitted = {
+        "labels_": labels,
+        "classes_": labels.classes,
+        "rule_": decode(manifest["rule"]),
+        "tuning_": tuning and TuningSummary(**tuning),
+    }
+    if not isinstance(fitted["rule_"], Rule):
+        raise ValueError(f"{fitted['rule_']!r} for a rule")
+    if features["count"] is not None:
+        fitted["n_features_in_"] = int(features["count"])
+    if features["names"] is not None:
+        fitted["feature_names_in_"] = np.array(features["names"], dtype=object)
+    return fitted
+
+
+# Parameters
+
+
+@dataclass(frozen=True)
+class _Absent:
+    """The place of a parameter that could not be written."""
+
+    was: str
+
+
+def _written(key: str, value: Any) -> Any:
+    try:
+        if not _names_code(key, value):
+            return encode(value)
+    except NotPlainError:
+        pass
+    return {"type": "not written", "was": " ".join(repr(value).split())[:200]}
+
+
+def _parameter(key: str, data: Any) -> Any:
+    if isinstance(data, dict) and data.get("type") == "not written":
+        return _Absent(str(data["was"]))
+    value = decode(data)
+    if _names_code(key, value):
+        raise ValueError(f"{key}={value!r}, which is to be imported")
+    return value
+
+
+def _names_code(key: str, value: Any) -> bool:
+    """Tell whether a parameter holds a "package.module:function", which fitting would import."""
+    found = [value] if key == "metric" else [c.metric for c in parse(value)] if key == "subject_to" else []
+    return any(isinstance(metric, str) and ":" in metric for metric in found)
+
+
+def _completed(written: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    """Return the parameters with the given ones in the place of those that could not be written."""
+    absent = {key: value.was for key, value in written.items() if isinstance(value, _Absent)}
+    for key in given.keys() - absent.keys():
+        raise ValueError(f"{key}: expected only what the folder does not hold ({sorted(absent)}), got {given[key]!r}")
+    if missing := [key for key in absent if key not in given]:
+        them, what = (", ".join(parts) for parts in (missing, (absent[key] for key in missing)))
+        hint = "" if missing == ["model"] else "; None will do where only fitting needs it"
+        raise ValueError(f"{them}: the folder cannot hold {what}; pass {them} to mg.load{hint}")
+    return written | given
+
+
+# Networks
+
+
+def _about_networks(estimator: MetricClassifier) -> dict[str, Any]:
+    networks, own = estimator.networks_, callable(estimator.model)
+    if not own and any(_shapes(network) != _shapes(_blank(estimator)) for network in networks):
+        raise ValueError(f"model: expected what the networks were fitted with, got {estimator.model!r}, set since")
+    return {
+        "count": len(networks),
+        "architecture": str(networks[0]).splitlines(),
+        "logits_for_ones": encode(_logits_for_ones(networks, estimator.n_features_in_)) if own else None,
+    }
+
+
+def _weights(networks: list[nn.Module]) -> bytes:
+    states = {f"{i}.{key}": value for i, net in enumerate(networks) for key, value in net.state_dict().items()}
+    for key, value in states.items():
+        if not isinstance(value, torch.Tensor):
+            raise ValueError(f"networks_: expected a state of tensors, got {type(value).__name__} in {key!r}")
+    # Copies: safetensors takes no two that share memory, as tied weights do.
+    return safetensors.torch.save(
+        {key: value.clone(memory_format=torch.contiguous_format) for key, value in states.items()}
+    )
+
+
+def _networks(estimator: MetricClassifier, files: dict[str, bytes], count: int, logits: Any) -> list[nn.Module]:
+    try:
+        tensors = safetensors.torch.load(files[_WEIGHTS])
+    except (KeyError, safetensors.SafetensorError) as error:
+        raise ValueError(f"folder: {_WEIGHTS} cannot be read: {_line(error)}") from error
+    own = callable(estimator.model)
+    networks = []
+    for i in range(count):
+        state = {key.removeprefix(f"{i}."): value for key, value in tensors.items() if key.startswith(f"{i}.")}
+        network = _blank(estimator)
+        wanted, got = {key: tuple(value.shape) for key, value in state.items()}, _shapes(network)
+        if differ := sorted(key for key in wanted | got if wanted.get(key) != got.get(key)):
+            key = differ[0]
+            raise ValueError(f"model: expected {key!r} of shape {wanted.get(key)} as saved, got {got.get(key)}")
+        network = network if own else network.to_empty(device="cpu")
+        network.load_state_dict(state)
+        networks.append(network.eval())
+    if own and not np.allclose(
+        logits, _logits_for_ones(networks, estimator.n_features_in_), 1e-3, 1e-4, equal_nan=True
+    ):
+        raise ValueError("model: the weights fit but the outputs differ; pass the architecture that was saved")
+    return networks
+
+
+def _blank(estimator: MetricClassifier) -> nn.Module:
+    """Return a network to put weights into: ours without memory, so that sizes in a file are checked before use."""
+    model, inputs, outputs = estimator.model, estimator.n_features_in_, estimator.labels_.outputs
+    if not callable(model):
+        with torch.device("meta"):
+            return build(model, inputs, outputs, estimator.dropout)
+    with torch.random.fork_rng(devices=[]):
+        return copy.deepcopy(build(model, inputs, outputs, estimator.dropout))
+
+
+def _shapes(network: nn.Module) -> dict[str, tuple[int, ...]]:
+    return {key: tuple(value.shape) for key, value in network.state_dict().items()}
+
+
+def _logits_for_ones(networks: list[nn.Module], features: int) -> list[Any]:
+    """Return the logits of a row of ones: the same weights in another architecture (tanh for ReLU) give others."""
+    return [scores(network, torch.ones(1, features)).flatten().tolist() for network in networks]
+
+
+# scikit-learn's parts
+
+
+def _packed(part: Any) -> bytes:
+    try:
+        data: bytes = skops.io.dumps(part)
+        skops.io.loads(data, trusted=skops.io.get_untrusted_types(data=data))  # some of what it writes it cannot read
+        return data
+    except Exception as error:  # skops has its own, and so has whatever lies in the part
+        raise ValueError(f"estimator: skops cannot write it: {_line(error)}") from error
+
+
+def _unpacked(files: dict[str, bytes], name: str, trusted: Sequence[str] = ()) -> Any:
+    try:
+        return skops.io.loads(files[name], trusted=list(trusted))
+    except UntrustedTypesFoundException as error:
+        types = skops.io.get_untrusted_types(data=files[name])
+        raise ValueError(
+            f"trusted: expected {types}, if you trust whoever wrote {name}; got {list(trusted)}"
+        ) from error
+    except Exception as error:
+        raise ValueError(f"folder: {name} cannot be read: {_line(error)}") from error
+
+
+def _line(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0]
