@@ -422,7 +422,9 @@ def population_f1(share: float, t: float) -> float:
     return 2 * share * hit / (share * hit + (1 - share) * alarm + share)
 
 
-@pytest.mark.parametrize(("kind", "sets", "replicates"), [("binary", 200, 200), ("macro", 200, 200), ("tuned", 80, 40)])
+@pytest.mark.parametrize(
+    ("kind", "sets", "replicates"), [("binary", 200, 200), ("macro", 200, 200), ("tuned", 50, 100)]
+)
 def test_intervals_hold_the_truth_as_often_as_they_say(kind: str, sets: int, replicates: int) -> None:
     shares = [0.2, 0.3, 0.5] if kind == "macro" else [0.3]
     held = naive = 0
@@ -441,6 +443,8 @@ def test_intervals_hold_the_truth_as_often_as_they_say(kind: str, sets: int, rep
             truth = float(np.mean([population_f1(share, 0.75) for share in shares]))
         found = mg.bootstrap(s, y, "f1", rule=rule, **how)["f1"]
         held += found.low <= truth <= found.high
-    assert 0.90 <= held / sets <= 0.99
-    if kind == "tuned":
-        assert held > naive  # an interval that takes the tuned rule as given flatters
+    if kind == "tuned":  # fewer data sets, and wider limits by as much
+        assert 0.88 <= held / sets <= 1.0
+        assert naive < held  # an interval that takes the tuned rule as given flatters
+    else:
+        assert 0.90 <= held / sets <= 0.99

@@ -229,7 +229,7 @@ def plain_sizes(p: Array) -> tuple[Array, Array]:
     def added(parts: Array) -> Array:
         found = np.ones(1)
         for q in parts:
-            found = np.concatenate((found * (1 - q), [0.0])) + np.concatenate(([0.0], found * q))
+            found = np.convolve(found, (1 - q, q))
         return found
 
     return added(p), np.array([added(np.delete(p, i)) for i in range(len(p))])
@@ -292,7 +292,7 @@ def dependent(n: int, seed: int) -> tuple[Tensor, Tensor]:
 def head() -> SizeHead:
     torch.manual_seed(0)
     head = SizeHead(2, 5)
-    x, y = dependent(2000, 0)
+    x, y = dependent(1500, 0)
     optimiser = torch.optim.Adam(head.parameters(), lr=0.1)
     for _ in range(100):
         optimiser.zero_grad()

@@ -696,35 +696,28 @@ def test_the_plateau_is_what_comes_within_epsilon(shared: bool | None) -> None:
         assert not above or min(above) not in good
 
 
-def resample_by_hand(s: Array, y: Array, replicates: int, groups: Array) -> tuple[Array, float]:
-    rng = np.random.default_rng(77)
-    names = np.unique(groups)
-    thresholds, left = [], []
-    for _ in range(replicates):
-        drawn = rng.choice(names, len(names))
-        rows = np.concatenate([np.flatnonzero(groups == g) for g in drawn])
-        _, best = max((value_of(ref.f_beta, (s[rows] >= t)[:, None], y[rows][:, None]), t) for t in cuts(s[rows]))
-        lower = [c for c in cuts(s[rows]) if c < best]
-        thresholds.append((best + lower[0]) / 2 if lower and best < inf else best)
-        out = ~np.isin(groups, drawn)
-        if out.any():
-            left.append(value_of(ref.f_beta, (s[out] >= thresholds[-1])[:, None], y[out][:, None]))
-    return np.array(thresholds), float(np.mean(left))
-
-
 @pytest.mark.parametrize("grouped", [False, True])
-def test_interval_and_out_of_bag_are_those_of_a_plain_bootstrap(grouped: bool) -> None:
+def test_interval_and_out_of_bag_are_those_of_a_plain_bootstrap(grouped: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(1)
     y = rng.integers(0, 2, 60)
     s = rng.normal(size=60) + y
     groups = np.arange(60) // 6 if grouped else np.arange(60)
-    tuning = mg.tune_threshold("f1", s, y, replicates=400, groups=groups if grouped else None)
-    thresholds, left = resample_by_hand(s, y, 150, groups)
-    assert tuning.out_of_bag == pytest.approx(left, abs=0.025)
+    units = int(groups.max()) + 1
+    draws = [rng.integers(0, units, units) for _ in range(41)]
+    times = torch.tensor(np.stack([np.bincount(drawn, minlength=units) for drawn in draws]), dtype=torch.float64)
+    monkeypatch.setattr("metricgrad.problems.of_units", lambda *_: iter(times.split(20)))
+    tuning = mg.tune_threshold("f1", s, y, groups=groups if grouped else None)
+    thresholds, left = [], []
+    for drawn in draws:
+        rows = np.concatenate([np.flatnonzero(groups == g) for g in drawn])
+        _, best = max((value_of(ref.f_beta, (s[rows] >= t)[:, None], y[rows][:, None]), t) for t in cuts(s[rows]))
+        lower = [t for t in cuts(s[rows]) if t < best]
+        thresholds.append((best + lower[0]) / 2 if lower and best < inf else best)
+        out = ~np.isin(groups, drawn)
+        left.append(value_of(ref.f_beta, (s[out] >= thresholds[-1])[:, None], y[out][:, None]))
+    assert tuning.out_of_bag == pytest.approx(np.mean(left), abs=1e-12)
     assert tuning.out_of_bag < tuning.value  # judged where it was tuned it flatters
-    low, high = tuning.interval
-    assert np.mean((thresholds >= low) & (thresholds <= high)) == pytest.approx(0.95, abs=0.05)
-    assert low <= tuning.threshold <= high
+    assert tuning.interval == pytest.approx((sorted(thresholds)[1], sorted(thresholds)[39]), abs=1e-12)
 
 
 def test_resampling_is_reproducible_and_seeded() -> None:

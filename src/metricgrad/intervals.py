@@ -306,7 +306,7 @@ def _tuned_replicates(drawing: _Rows, model: int, tuned: Tuned, replicates: int,
 
     Its place is the mean out-of-bag value of rules tuned on resamples. It varies with the data that judge (the tuned
     rule on every resample) and with the data that tune (every re-tuned rule on all data). The plain percentiles of a
-    rule that is judged where it was tuned cover far too seldom: docs/methods.md has the simulation.
+    rule that is judged where it was tuned cover far too seldom: benchmarks/coverage.py simulates it.
     """
     problem, batch = tuned.problem(), drawing.batches[model]
     at_best = drawing.evaluators[model].under(problem.solve(batch)[0])

@@ -12,7 +12,7 @@ from metricgrad.counts import Confusion
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_CELLS = 1 << 22  # numbers in the matrices looked at together
+_CELLS = 1 << 18  # numbers in the matrices looked at together
 
 
 def tune_offsets(levels: Tensor, y: Tensor, w: Tensor, value: Callable[[Confusion], Tensor]) -> Tensor:
