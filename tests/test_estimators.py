@@ -181,6 +181,12 @@ def test_weights_and_class_weights_count() -> None:
     assert same > plain + 0.1
 
 
+def test_class_weights_do_not_change_what_early_stopping_judges() -> None:
+    X, y = imbalanced(600)
+    weighted = mg.MetricClassifier(class_weight={0: 1.0, 1: 50.0}, loss="cross-entropy", **QUICK).fit(X, y)
+    assert weighted.history_["value"].max() == pytest.approx(weighted.tuning_.value)
+
+
 def test_own_modules_and_losses() -> None:
     X, y = imbalanced(400)
 

@@ -51,8 +51,8 @@ class MetricClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     validation_fraction : the share of rows of that split.
     monitor : what early stopping looks at: "metric" (the hard metric under the rule) or "loss".
     epochs, batch_size, optimiser, learning_rate, weight_decay, batches, weight_average, patience : see ``Settings``.
-    class_weight : None, "balanced" or {class: weight}; multiplies the sample weights, in training and early
-        stopping but not in the tuning of the rule.
+    class_weight : None, "balanced" or {class: weight}; multiplies the sample weights in the loss, but not in the
+        metric, which early stopping and the tuning of the rule look at.
     scale : whether to standardise features (scikit-learn's ``StandardScaler``).
     warm_start : whether ``fit`` goes on from the weights of the last one.
     n_jobs : how many networks to train at once.
@@ -151,7 +151,7 @@ class MetricClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 else None
             )
         self.labels_, self.classes_ = labels, labels.classes
-        data = self._data(X, y, sample_weight)
+        data, weight = self._data(X, y, sample_weight), _checked(sample_weight, X)
         seeds = check_random_state(self.random_state).randint(np.iinfo(np.int32).max, size=2)
         splits = list(self._splits(data, int(seeds[0])))
         jobs = [
@@ -160,7 +160,7 @@ class MetricClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 self._loss(labels.task, len(data)),
                 data.take(rows),
                 None if held is None else data.take(held),
-                _Judge(objective, self.monitor, self.rule, labels),
+                _Judge(objective, self.monitor, self.rule, labels, _rows(weight, held)),
                 settings,
                 int(seeds[1]) + i,
                 f"network {i + 1} of {len(splits)}" if self.verbose else None,
@@ -170,7 +170,7 @@ class MetricClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         found = Parallel(n_jobs=self.n_jobs)(jobs)
         self.networks_ = [network for network, _ in found]
         self._histories = [history for _, history in found]
-        self._set_rule(data, splits, objective, sample_weight)
+        self._set_rule(data, splits, objective, weight)
         return self
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
@@ -225,17 +225,15 @@ class MetricClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return tuned
 
     def _data(self, X: Any, y: Any, sample_weight: Any) -> Data:
-        weight = None if sample_weight is None else _check_sample_weight(sample_weight, X, ensure_non_negative=True)
+        weight = _checked(sample_weight, X)
         targets = self.labels_.encode(y)
         if self.class_weight is not None:
             if self.labels_.task == "multilabel":
                 raise ValueError("class_weight: expected None for multi-label targets; use sample_weight")
             each = compute_class_weight(self.class_weight, classes=self.classes_, y=y)
-            balance = each[targets.long().numpy()]
+            balance = torch.as_tensor(each, dtype=torch.float32)[targets.long()]
             weight = balance if weight is None else weight * balance
-        return Data(
-            self._features(X), targets, None if weight is None else torch.as_tensor(weight, dtype=torch.float32)
-        )
+        return Data(self._features(X), targets, weight)
 
     def _features(self, X: Any) -> Any:
         scaled = X if self.scaler_ is None else self.scaler_.transform(X)
@@ -294,7 +292,7 @@ class MetricClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         kind = KFold if rarest is None else StratifiedKFold
         return kind(folds, shuffle=True, random_state=seed).split(y, y) if folds > 1 else None
 
-    def _set_rule(self, data: Data, splits: list[Any], tuned: Tuned, sample_weight: Any) -> None:
+    def _set_rule(self, data: Data, splits: list[Any], tuned: Tuned, weight: Tensor | None) -> None:
         self.tuning_ = None
         self.rule_ = self.rule if isinstance(self.rule, Rule) else fixed(self.labels_.task)
         if self.rule != "tuned" or splits[0][1] is None:
@@ -305,11 +303,8 @@ class MetricClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 for network, (_, held) in zip(self.networks_, splits, strict=True)
             ]
         rows = torch.cat([held for _, held in splits])
-        weight = None if sample_weight is None else np.asarray(sample_weight, dtype=float)[rows.numpy()]
-        y = data.targets[rows]
-        self.tuning_ = tune_threshold(
-            tuned.metric, torch.cat(parts), y, task=tuned.task, average=tuned.average, weight=weight
-        )
+        how: dict[str, Any] = {"task": tuned.task, "average": tuned.average, "weight": _rows(weight, rows)}
+        self.tuning_ = tune_threshold(tuned.metric, torch.cat(parts), data.targets[rows], **how)
         self.rule_ = trusted(self.tuning_, self.rule_)
 
     # Predicting
@@ -354,10 +349,14 @@ class MetricClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 
 class _Judge:
-    """How good a network is on held-out rows: the hard metric under the rule, or minus the loss."""
+    """How good a network is on held-out rows: the hard metric under the rule, or minus the loss.
 
-    def __init__(self, tuned: Tuned, monitor: str, rule: Any, labels: Labels) -> None:
+    ``weight``: of the held-out rows in the metric, without class weights: those say how to train, not how to judge.
+    """
+
+    def __init__(self, tuned: Tuned, monitor: str, rule: Any, labels: Labels, weight: Tensor | None) -> None:
         self.tuned, self.monitor, self.rule, self.labels = tuned, monitor, rule, labels
+        self.weight = None if weight is None else weight.unsqueeze(1)
 
     def values(self, network: nn.Module, held: Data, loss: nn.Module) -> tuple[float, ...]:
         """Return the judgement, and minus the loss to tell epochs of an equal hard metric apart."""
@@ -368,13 +367,22 @@ class _Judge:
             return (merit,)
         p = self.labels.probabilities(z)
         y = held.targets.unsqueeze(1) if self.labels.task == "binary" else held.targets
-        weight = None if held.weight is None else held.weight.unsqueeze(1)
-        batch = Batch(p.unsqueeze(1) if p.dim() == 1 else p, y, weight, None)
+        batch = Batch(p.unsqueeze(1) if p.dim() == 1 else p, y, self.weight, None)
         problem = self.tuned.problem()
         rule = self.rule if isinstance(self.rule, Rule) else fixed(self.labels.task)
         if self.rule == "tuned" and self.labels.task != "multiclass":
             rule = problem.solve(batch)[0]
         return float(problem.value(batch, rule).mean()), merit
+
+
+def _checked(sample_weight: Any, X: Any) -> Tensor | None:
+    if sample_weight is None:
+        return None
+    return torch.as_tensor(_check_sample_weight(sample_weight, X, ensure_non_negative=True), dtype=torch.float32)
+
+
+def _rows(weight: Tensor | None, rows: Tensor | None) -> Tensor | None:
+    return None if weight is None or rows is None else weight[rows]
 
 
 def _train_one(

@@ -166,14 +166,24 @@ class _Cells:
     def __init__(self, models: list[tuple[Evaluator, Batch]], classes: int) -> None:
         self.evaluators = [evaluator for evaluator, _ in models]
         self.shape = (classes,) * (1 + len(models))
+        self.multiplicity = self._one(*models[0]) if len(models) == 1 else self._several([b for _, b in models])
+
+    def _one(self, evaluator: Evaluator, batch: Batch) -> Tensor:
+        if evaluator.task == "multiclass":
+            return tally.matrix(batch, evaluator.rule).matrix.flatten()
+        c = tally.counts(batch, evaluator.rule)
+        return torch.cat((c.tn, c.fp, c.fn, c.tp))
+
+    def _several(self, batches: list[Batch]) -> Tensor:
+        classes = self.shape[0]
         total = torch.zeros(classes ** len(self.shape), dtype=torch.float64)
-        for parts in zip(*(tally.chunks(batch) for _, batch in models), strict=True):
+        for parts in zip(*map(tally.chunks, batches), strict=True):
             code = parts[0].targets.reshape(-1).long()
             for evaluator, part in zip(self.evaluators, parts, strict=True):
                 decided = tally.decide(part, evaluator.rule, evaluator.task == "multiclass")
                 code = code * classes + decided.reshape(-1).long()
             total += torch.bincount(code, minlength=len(total))
-        self.multiplicity = total
+        return total
 
     def draws(self, replicates: int, seed: int) -> Iterator[Tensor]:
         yield of_cells(self.multiplicity, replicates, torch.Generator().manual_seed(seed))

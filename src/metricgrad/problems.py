@@ -245,7 +245,7 @@ class Problem:
         if not fine.any():
             wanted = " and ".join(map(str, self.constraints))
             raise InfeasibleError(f"subject_to: no threshold reaches {wanted} together{sure}{which}")
-        values = torch.where(fine, values, -torch.inf)
+        values = values if fine.all() else torch.where(fine, values, -torch.inf)
         cut = int(values.argmax())
         first, last = search.run_around(values >= values[cut] - self.epsilon, cut)
         return cut, (search.between(thresholds, last), thresholds[first].item())

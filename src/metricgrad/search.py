@@ -44,10 +44,10 @@ def by_parts(value: Callable[[Counts], Tensor], counts: Counts) -> Tensor:
 
 def run_around(good: Tensor, cut: int) -> tuple[int, int]:
     """Return the first and last index of the run of True that holds ``cut``."""
-    bad = (~good).nonzero().flatten()
-    place = int(torch.searchsorted(bad, cut))
-    first = int(bad[place - 1]) + 1 if place else 0
-    return first, int(bad[place]) - 1 if place < len(bad) else len(good) - 1
+    # The place of the first largest byte: a pass without the list of indices that nonzero() makes.
+    bad = torch.cat((good.new_ones(1), ~good, good.new_ones(1))).view(torch.uint8)
+    before, after = bad[: cut + 1].flip(0).argmax(), bad[cut + 2 :].argmax()
+    return cut - int(before), cut + int(after)
 
 
 # One threshold for all classes
