@@ -78,6 +78,17 @@ def outcome(name: str, loss: nn.Module, model: nn.Module, part: slice) -> list[T
     return [value.detach(), *grads]
 
 
+BOOSTED = ("macro", "samples", "multiclass", "matrix", "hybrid", "focal")
+
+
+def boosted(name: str, loss: nn.Module, part: slice) -> Tensor:
+    """Return gradient and curvature of an objective of boosting."""
+    x, labels, classes, weight = data()
+    y = classes if name in ("multiclass", "matrix") else labels
+    objective = mg.boosting.xgboost_objective(loss)
+    return torch.stack([torch.from_numpy(g) for g in objective(y[part], x[part, :CLASSES], weight[part])])
+
+
 def network() -> nn.Module:
     torch.manual_seed(1)
     return nn.Linear(FEATURES, CLASSES)
@@ -91,6 +102,8 @@ def worker(rank: int, folder: str) -> None:
         for name, loss in losses(process_group="world").items():
             model = DistributedDataParallel(network())
             results[shard, name] = outcome(name, loss, model, parts[rank])
+            if name in BOOSTED:
+                results["boosted " + shard, name] = boosted(name, loss, parts[rank])
         for name, evaluator in evaluators().items():
             results["judged " + shard, name] = judged(name, evaluator, parts[rank]).merged().compute()
     try:
@@ -138,6 +151,16 @@ def test_judgements_of_two_processes_equal_one(
         for metric, value in expected.items():
             assert got[metric] == pytest.approx(value, abs=1e-12)
         assert "expected evaluators made alike" in results[rank]["different", ""]
+
+
+@pytest.mark.parametrize("shard", SHARDS)
+@pytest.mark.parametrize("name", BOOSTED)
+def test_workers_boost_with_the_gradient_of_all_data(
+    results: list[dict[tuple[str, str], Any]], name: str, shard: str
+) -> None:
+    expected = boosted(name, losses()[name], slice(0, ROWS))
+    got = torch.cat([results[rank]["boosted " + shard, name] for rank in range(2)], 1)
+    torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-6)
 
 
 def test_warns_once_when_processes_are_not_joined(results: list[dict[tuple[str, str], Any]]) -> None:

@@ -47,6 +47,7 @@ ORDER = [
     "decisions",
     "tables",
     "evaluation",
+    "boosting",
     "intervals",
     "checks",
     "plots",
@@ -60,10 +61,13 @@ ORDER = [
     "adversarial",
     "svmperf",
     "labels",
+    "fitting",
     "training.networks",
     "training.loop",
     "estimators",
     "thresholded",
+    "boosters",
+    "boosted",
     "plain",
     "folders",
     "persistence",
@@ -71,7 +75,17 @@ ORDER = [
     "app.demo",
 ]
 # These need scikit-learn or more, and nothing imports them unasked.
-ESTIMATORS = ("labels", "estimators", "thresholded", "plain", "persistence", "onnx_export")
+ESTIMATORS = (
+    "labels",
+    "fitting",
+    "estimators",
+    "thresholded",
+    "boosters",
+    "boosted",
+    "plain",
+    "persistence",
+    "onnx_export",
+)
 
 
 def test_public_names() -> None:
@@ -96,6 +110,7 @@ def test_public_names() -> None:
         "StructuredHingeLoss",
         "WMWLoss",
         "baselines",
+        "boosting",
         "bootstrap",
         "compare_paired",
         "count",
@@ -111,8 +126,8 @@ def test_public_names() -> None:
         "surrogates",
         "tune_threshold",
     ]
-    modules = (mg.baselines, mg.curves, mg.decisions, mg.metrics, mg.plots, mg.presets, mg.samplers, mg.surrogates)
-    for module in (mg, *modules):
+    modules = (mg.baselines, mg.boosting, mg.curves, mg.decisions, mg.metrics, mg.plots, mg.presets, mg.samplers)
+    for module in (mg, *modules, mg.surrogates):
         for name in module.__all__:
             assert name == "Metric" or getattr(module, name).__doc__, name
 

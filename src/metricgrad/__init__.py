@@ -3,7 +3,7 @@
 import importlib
 from typing import Any
 
-from metricgrad import baselines, curves, decisions, metrics, plots, presets, samplers, surrogates
+from metricgrad import baselines, boosting, curves, decisions, metrics, plots, presets, samplers, surrogates
 from metricgrad.adversarial import AdversarialLoss
 from metricgrad.checks import reliability, soft_hard_gap
 from metricgrad.constrained import ConstrainedLoss
@@ -22,6 +22,7 @@ __version__ = "0.1.0"
 
 # Name: the module that has it, and the extra that brings what it needs.
 _LAZY = {
+    "MetricBoostingClassifier": ("boosted", "boosting"),
     "MetricClassifier": ("estimators", "sklearn"),
     "ThresholdedClassifier": ("thresholded", "sklearn"),
     "load": ("persistence", "persistence"),
@@ -62,6 +63,7 @@ __all__ = [
     "StructuredHingeLoss",
     "WMWLoss",
     "baselines",
+    "boosting",
     "bootstrap",
     "compare_paired",
     "count",

@@ -3,32 +3,27 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
 from joblib import Parallel, delayed
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.model_selection import KFold, ShuffleSplit, StratifiedKFold, StratifiedShuffleSplit, check_cv
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils import check_random_state, compute_class_weight
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
-from metricgrad.hybrid import HybridLoss
-from metricgrad.labels import Labels, centred, fixed, flat, trusted
-from metricgrad.losses import MetricLoss
-from metricgrad.rules import Rule
+from metricgrad.fitting import labels_to_learn, loss_for, splits, training_weight
+from metricgrad.labels import DecidesMixin, Labels, flat, trusted
+from metricgrad.rules import Rule, chosen, fixed
 from metricgrad.tasks import Batch, Task
 from metricgrad.training.loop import Data, Settings, one_thread, scores, train
 from metricgrad.training.networks import Model, build
 from metricgrad.tuning import Tuned, Tuning, tune_threshold
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
-
-class MetricClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A network trained on the metric it will be judged on, with a decision rule tuned for it.
 
     Takes binary, multi-class and multi-label (indicator) targets of any labels; dense or sparse features, frames too.
@@ -66,7 +61,6 @@ class MetricClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     """
 
-    rule_: Rule
     tuning_: Tuning | None
     networks_: list[nn.Module]
 
@@ -139,9 +133,7 @@ class MetricClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Train the network(s) and tune the rule."""
         X, y = validate_data(self, X, y, accept_sparse="csr", multi_output=True, dtype=np.float64, ensure_min_samples=2)
         y = flat(y)
-        labels = Labels(y)
-        if len(labels.classes) < 2 and labels.task != "multilabel":
-            raise ValueError(f"y: expected at least two classes, got one class, {labels.classes[0]!r}")
+        labels = labels_to_learn(y)
         settings, objective = self._settings(), self._tuned(labels.task)
         before = getattr(self, "networks_", None) if self.warm_start else None
         if before is None or not hasattr(self, "scaler_"):
@@ -151,9 +143,10 @@ class MetricClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 else None
             )
         self.labels_, self.classes_ = labels, labels.classes
-        data, weight = self._data(X, y, sample_weight), _checked(sample_weight, X)
+        data = self._data(X, y, sample_weight)
+        weight = _tensor(training_weight(labels, X, y, sample_weight, None))
         seeds = check_random_state(self.random_state).randint(np.iinfo(np.int32).max, size=2)
-        splits = list(self._splits(data, int(seeds[0])))
+        parts = list(splits(labels, data.targets, self.cv, self.validation_fraction, int(seeds[0])))
         jobs = [
             delayed(_train_one)(
                 self._network(data.features.shape[1], int(seeds[1]) + i, before, i),
@@ -163,14 +156,14 @@ class MetricClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 _Judge(objective, self.monitor, self.rule, labels, _rows(weight, held)),
                 settings,
                 int(seeds[1]) + i,
-                f"network {i + 1} of {len(splits)}" if self.verbose else None,
+                f"network {i + 1} of {len(parts)}" if self.verbose else None,
             )
-            for i, (rows, held) in enumerate(splits)
+            for i, (rows, held) in enumerate(parts)
         ]
         found = Parallel(n_jobs=self.n_jobs)(jobs)
         self.networks_ = [network for network, _ in found]
         self._histories = [history for _, history in found]
-        self._set_rule(data, splits, objective, weight)
+        self._set_rule(data, parts, objective, weight)
         return self
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
@@ -218,22 +211,14 @@ class MetricClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _tuned(self, task: Task) -> Tuned:
         if self.monitor not in ("metric", "loss"):
             raise ValueError(f"monitor: expected 'metric' or 'loss', got {self.monitor!r}")
-        if not (self.rule in ("tuned", "fixed") or isinstance(self.rule, Rule)):
-            raise ValueError(f"rule: expected 'tuned', 'fixed' or a rule of mg.decisions, got {self.rule!r}")
+        chosen(self.rule, task)
         tuned = Tuned(self.metric, task, self.average)
         tuned.problem()
         return tuned
 
     def _data(self, X: Any, y: Any, sample_weight: Any) -> Data:
-        weight = _checked(sample_weight, X)
-        targets = self.labels_.encode(y)
-        if self.class_weight is not None:
-            if self.labels_.task == "multilabel":
-                raise ValueError("class_weight: expected None for multi-label targets; use sample_weight")
-            each = compute_class_weight(self.class_weight, classes=self.classes_, y=y)
-            balance = torch.as_tensor(each, dtype=torch.float32)[targets.long()]
-            weight = balance if weight is None else weight * balance
-        return Data(self._features(X), targets, weight)
+        weight = training_weight(self.labels_, X, y, sample_weight, self.class_weight)
+        return Data(self._features(X), self.labels_.encode(y), _tensor(weight))
 
     def _features(self, X: Any) -> Any:
         scaled = X if self.scaler_ is None else self.scaler_.transform(X)
@@ -249,62 +234,23 @@ class MetricClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return copy.deepcopy(build(self.model, inputs, self.labels_.outputs, self.dropout))
 
     def _loss(self, task: Task, rows: int) -> nn.Module:
-        if isinstance(self.loss, nn.Module):
-            return copy.deepcopy(self.loss)
-        options = {"task": task, "average": self.average, "surrogate": self.surrogate}
         steps = self.warmup * max(1, -(-rows // self.batch_size))
-        if self.loss == "hybrid":
-            return HybridLoss(self.metric, share=self.share, warmup=steps, **options)
-        if self.loss == "metric":
-            return MetricLoss(self.metric, **options)
-        if self.loss == "cross-entropy":
-            return HybridLoss(self.metric, share=0.0, **options)
-        raise ValueError(f"loss: expected 'hybrid', 'metric', 'cross-entropy' or a module, got {self.loss!r}")
+        options = {"task": task, "average": self.average, "surrogate": self.surrogate}
+        return loss_for(self.loss, self.metric, share=self.share, warmup=steps, **options)
 
-    def _splits(self, data: Data, seed: int) -> Iterator[tuple[Tensor, Tensor | None]]:
-        """Yield rows to train on and rows to judge and tune on; all and none where classes are too small to split."""
-        y = data.targets.numpy()
-        single = self.labels_.task != "multilabel"
-        rarest = int(np.bincount(y.astype(int)).min()) if single else len(y)
-        blank = np.zeros(len(y))
-        if self.cv is not None:
-            splits = self._folds(y, rarest if single else None, seed)
-        else:
-            share = self.validation_fraction
-            if not 0 < share < 1:
-                raise ValueError(f"validation_fraction: expected a number in (0, 1), got {share!r}")
-            held = max(round(share * len(y)), len(self.classes_) if single else 1)
-            split = StratifiedShuffleSplit if single else ShuffleSplit
-            enough = rarest > 1 and held <= len(y) - (len(self.classes_) if single else 1)
-            splits = split(1, test_size=held, random_state=seed).split(blank, y) if enough else None
-        if splits is None:
-            yield torch.arange(len(y)), None
-            return
-        for rows, held_out in splits:
-            yield torch.from_numpy(rows), torch.from_numpy(held_out)
-
-    def _folds(self, y: Any, rarest: int | None, seed: int) -> Any:
-        if not isinstance(self.cv, int):
-            return check_cv(self.cv, y, classifier=True).split(np.zeros(len(y)), y)
-        if isinstance(self.cv, bool) or self.cv < 2:
-            raise ValueError(f"cv: expected a number of at least 2, a splitter or None, got {self.cv!r}")
-        folds = min(self.cv, len(y) if rarest is None else rarest)
-        kind = KFold if rarest is None else StratifiedKFold
-        return kind(folds, shuffle=True, random_state=seed).split(y, y) if folds > 1 else None
-
-    def _set_rule(self, data: Data, splits: list[Any], tuned: Tuned, weight: Tensor | None) -> None:
+    def _set_rule(self, data: Data, parts: list[Any], tuned: Tuned, weight: Tensor | None) -> None:
         self.tuning_ = None
         self.rule_ = self.rule if isinstance(self.rule, Rule) else fixed(self.labels_.task)
-        if self.rule != "tuned" or splits[0][1] is None:
+        if self.rule != "tuned" or parts[0][1] is None:
             return
         with one_thread():
-            parts = [
+            p = [
                 self.labels_.probabilities(scores(network, data.take(held).features))
-                for network, (_, held) in zip(self.networks_, splits, strict=True)
+                for network, (_, held) in zip(self.networks_, parts, strict=True)
             ]
-        rows = torch.cat([held for _, held in splits])
+        rows = torch.cat([held for _, held in parts])
         how: dict[str, Any] = {"task": tuned.task, "average": tuned.average, "weight": _rows(weight, rows)}
-        self.tuning_ = tune_threshold(tuned.metric, torch.cat(parts), data.targets[rows], **how)
+        self.tuning_ = tune_threshold(tuned.metric, torch.cat(p), data.targets[rows], **how)
         self.rule_ = trusted(self.tuning_, self.rule_)
 
     # Predicting
@@ -316,28 +262,6 @@ class MetricClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         with one_thread():
             each = [self.labels_.probabilities(scores(network, features)) for network in self.networks_]
         return torch.stack(each).mean(0)
-
-    def predict_scores(self, X: Any) -> Any:
-        """Return the mean probabilities of the networks, which the rule decides on: ``(n,)``, ``(n, d)`` or ``(n, K)``.
-
-        A metric loss does not make them calibrated: see ``mg.reliability``.
-        """
-        return self._scores(X).numpy()
-
-    def predict_proba(self, X: Any) -> Any:
-        """Return the scores moved so that 0.5, or the argmax, is where the rule decides.
-
-        ``(n, 2)``, ``(n, d)``, or ``(n, K)`` for multi-label. As scikit-learn's tools expect of a classifier. The order
-        of the scores stays as it is.
-        """
-        p = self._scores(X)
-        moved = centred(self.rule_, p).numpy()
-        return np.column_stack((1 - moved, moved)) if self.labels_.task == "binary" else moved
-
-    def predict(self, X: Any) -> Any:
-        """Return the labels that the rule decides on."""
-        p = self._scores(X)
-        return self.labels_.decode(self.rule_.decide(p))
 
     @property
     def history_(self) -> Any:
@@ -375,10 +299,8 @@ class _Judge:
         return float(problem.value(batch, rule).mean()), merit
 
 
-def _checked(sample_weight: Any, X: Any) -> Tensor | None:
-    if sample_weight is None:
-        return None
-    return torch.as_tensor(_check_sample_weight(sample_weight, X, ensure_non_negative=True), dtype=torch.float32)
+def _tensor(weight: Any) -> Tensor | None:
+    return None if weight is None else torch.as_tensor(weight, dtype=torch.float32)
 
 
 def _rows(weight: Tensor | None, rows: Tensor | None) -> Tensor | None:

@@ -10,7 +10,7 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from sklearn.utils.validation import column_or_1d
 from torch import Tensor
 
-from metricgrad.rules import Argmax, Offsets, Rule, Threshold
+from metricgrad.rules import Offsets, Rule, Threshold
 from metricgrad.tasks import Task, check_task
 
 if TYPE_CHECKING:
@@ -70,6 +70,39 @@ class Labels:
         return z.squeeze(1).sigmoid() if self.task == "binary" else z.sigmoid()
 
 
+class DecidesMixin:
+    """What a fitted estimator does with ``_scores(X)``, its ``labels_`` and its ``rule_``."""
+
+    labels_: Labels
+    rule_: Rule
+
+    def _scores(self, X: Any) -> Tensor:
+        """Return the probabilities of ``Labels.probabilities``."""
+        raise NotImplementedError
+
+    def predict_scores(self, X: Any) -> Any:
+        """Return the probabilities that the rule decides on: ``(n,)``, ``(n, d)`` or ``(n, K)``.
+
+        A metric loss does not make them calibrated: see ``mg.reliability``.
+        """
+        return self._scores(X).numpy()
+
+    def predict_proba(self, X: Any) -> Any:
+        """Return the scores moved so that 0.5, or the argmax, is where the rule decides.
+
+        ``(n, 2)``, ``(n, d)``, or ``(n, K)`` for multi-label. As scikit-learn's tools expect of a classifier. The order
+        of the scores stays as it is.
+        """
+        scores = self._scores(X)
+        moved = centred(self.rule_, scores).numpy()
+        return np.column_stack((1 - moved, moved)) if self.labels_.task == "binary" else moved
+
+    def predict(self, X: Any) -> Any:
+        """Return the labels that the rule decides on."""
+        scores = self._scores(X)
+        return self.labels_.decode(self.rule_.decide(scores))
+
+
 def centred(rule: Rule, p: Tensor) -> Tensor:
     """Move probabilities so that 0.5, or the argmax, decides as the rule does; other rules leave them as they are."""
     if isinstance(rule, Offsets):
@@ -90,11 +123,6 @@ def trusted(tuning: Tuning, fixed: Rule) -> Rule:
         return fixed
     pairs = zip(tuning.rule.threshold, tuning.scarce, strict=True)
     return Threshold(tuple(0.5 if scarce else cut for cut, scarce in pairs))
-
-
-def fixed(task: Task) -> Rule:
-    """Return the rule of nobody who tunes: 0.5, or the argmax."""
-    return Argmax() if task == "multiclass" else Threshold(0.5)
 
 
 def flat(y: Any) -> Any:

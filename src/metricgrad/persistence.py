@@ -1,4 +1,6 @@
-"""Estimators on disk without pickle: weights as safetensors, scikit-learn's parts by skops, the rest as JSON.
+"""Estimators on disk without pickle: weights as safetensors, trees as their library writes them, the rest as JSON.
+
+scikit-learn's own parts are written by skops.
 
 Loading runs no code from the folder: names in it are looked up in fixed tables. Needs the extra "persistence".
 """
@@ -24,6 +26,9 @@ from skops.io.exceptions import UntrustedTypesFoundException
 from torch import nn
 
 from metricgrad import folders
+from metricgrad.boosted import MetricBoostingClassifier
+from metricgrad.boosters import LIBRARIES, imported
+from metricgrad.boosting import check_backend
 from metricgrad.constraints import parse
 from metricgrad.estimators import MetricClassifier
 from metricgrad.labels import Labels
@@ -36,13 +41,17 @@ from metricgrad.training.networks import build
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_KINDS: dict[str, Any] = {kind.__name__: kind for kind in (MetricClassifier, ThresholdedClassifier)}
+    from metricgrad.boosting import Backend
+
+_KINDS: dict[str, Any] = {
+    kind.__name__: kind for kind in (MetricClassifier, MetricBoostingClassifier, ThresholdedClassifier)
+}
 _LIBRARIES = ("metricgrad", "torch", "numpy", "scikit-learn", "skops", "safetensors")
 _WEIGHTS, _SCALER, _HISTORY, _WRAPPED = "weights.safetensors", "scaler.skops", "history.json", "estimator.skops"
 
 
 def save(estimator: Any, folder: str | Path, *, overwrite: bool = False) -> Path:
-    """Write a fitted ``MetricClassifier`` or ``ThresholdedClassifier`` into a new folder, and return its path.
+    """Write a fitted estimator of this library into a new folder, and return its path.
 
     All of it or nothing: the folder is written beside its place and then renamed. ``overwrite`` replaces a folder
     that holds nothing but what an earlier ``save`` wrote. Parameters that plain data cannot hold (a function, a module,
@@ -63,6 +72,11 @@ def save(estimator: Any, folder: str | Path, *, overwrite: bool = False) -> Path
     contents, files = _common(estimator), {}
     if kind is ThresholdedClassifier:
         files[_WRAPPED] = _packed({"estimator": estimator.estimator, "estimator_": estimator.estimator_})
+    elif kind is MetricBoostingClassifier:
+        contents["booster"] = _about_booster(estimator)
+        contents["versions"][estimator.backend_] = imported(estimator.backend_).__version__
+        files[_booster_file(estimator.backend_)] = LIBRARIES[estimator.backend_].dump(estimator.booster_)
+        files[_HISTORY] = folders.as_json(encode({"history": estimator._histories}))
     else:
         contents["networks"] = _about_networks(estimator)
         files[_WEIGHTS] = _weights(estimator.networks_)
@@ -77,7 +91,7 @@ def save(estimator: Any, folder: str | Path, *, overwrite: bool = False) -> Path
 
 def load(
     folder: str | Path, model: Any = None, *, trusted: Sequence[str] = (), **parameters: Any
-) -> MetricClassifier | ThresholdedClassifier:
+) -> MetricClassifier | MetricBoostingClassifier | ThresholdedClassifier:
     """Return the estimator that ``save`` wrote; it predicts the same, bit for bit on the same machine.
 
     ``model``: the module, or function of (inputs, outputs), if the networks were of your own making; the weights come
@@ -92,6 +106,8 @@ def load(
         written = {key: _parameter(key, data) for key, data in manifest["parameters"].items()}
         if unknown := written.keys() - signature(kind).parameters.keys():
             raise ValueError(f"the parameters {sorted(unknown)}")
+        if kind is MetricBoostingClassifier:
+            fitted |= _around_booster(manifest["booster"], files)
         if kind is MetricClassifier:
             past = decode(json.loads(files[_HISTORY]))
             fitted |= {"_histories": past["history"], "_steps": past["steps"]}
@@ -103,6 +119,8 @@ def load(
     if kind is ThresholdedClassifier:
         parts = _unpacked(files, _WRAPPED, trusted)
         estimator, fitted["estimator_"] = kind(parts["estimator"], **held), parts["estimator_"]
+    elif kind is MetricBoostingClassifier:
+        estimator, fitted["booster_"] = kind(**held), _booster(fitted["backend_"], files)
     else:
         estimator, fitted["scaler_"] = kind(**held), _unpacked(files, _SCALER) if _SCALER in files else None
         if not isinstance(fitted["scaler_"], StandardScaler | None):
@@ -134,7 +152,7 @@ class TuningSummary:
         return self.text
 
 
-# What both estimators have
+# What all estimators have
 
 
 def _common(estimator: Any) -> dict[str, Any]:
@@ -290,6 +308,46 @@ def _shapes(network: nn.Module) -> dict[str, tuple[int, ...]]:
 def _logits_for_ones(networks: list[nn.Module], features: int) -> list[Any]:
     """Return the logits of a row of ones: the same weights in another architecture (tanh for ReLU) give others."""
     return [scores(network, torch.ones(1, features)).flatten().tolist() for network in networks]
+
+
+# Boosted trees
+
+
+def _about_booster(estimator: MetricBoostingClassifier) -> dict[str, Any]:
+    try:
+        return {
+            "backend": estimator.backend_,
+            "rounds": int(estimator.n_estimators_),
+            "base_score": encode(estimator.base_score_),
+            "categories": encode(estimator.categories_),
+        }
+    except NotPlainError as error:
+        raise ValueError(f"estimator: its categories must be plain data: {error}") from error
+
+
+def _around_booster(about: dict[str, Any], files: dict[str, bytes]) -> dict[str, Any]:
+    """Return the attributes of fitted trees, but for the trees."""
+    return {
+        "backend_": check_backend(about["backend"]),
+        "n_estimators_": int(about["rounds"]),
+        "base_score_": decode(about["base_score"]),
+        "categories_": decode(about["categories"]),
+        "_histories": decode(json.loads(files[_HISTORY]))["history"],
+    }
+
+
+def _booster(backend: Backend, files: dict[str, bytes]) -> Any:
+    name = _booster_file(backend)
+    try:
+        return LIBRARIES[backend].load(files[name])
+    except ImportError:
+        raise
+    except Exception as error:  # each library has its own
+        raise ValueError(f"folder: {name} cannot be read: {_line(error)}") from error
+
+
+def _booster_file(backend: Backend) -> str:
+    return f"booster.{LIBRARIES[backend].suffix}"
 
 
 # scikit-learn's parts

@@ -6,12 +6,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from metricgrad.inputs import as_tensor, like
+
+if TYPE_CHECKING:
+    from metricgrad.tasks import Task
 
 
 class Rule:
@@ -125,6 +128,22 @@ class TopK(Rule):
             raise ValueError(f"k: expected at most the {scores.shape[1]} labels there are, got {self.k}")
         best = scores.argsort(dim=1, descending=True, stable=True)[:, : self.k]
         return torch.zeros_like(scores, dtype=torch.bool).scatter_(1, best, True)
+
+
+def fixed(task: Task) -> Rule:
+    """Return the rule of nobody who tunes, on probabilities: 0.5, or the argmax."""
+    return Argmax() if task == "multiclass" else Threshold(0.5)
+
+
+def chosen(rule: Any, task: Task) -> Rule | None:
+    """Return a rule as it is or what "fixed" means, None for "tuned"; or raise."""
+    if rule == "tuned":
+        return None
+    if rule == "fixed":
+        return fixed(task)
+    if not isinstance(rule, Rule):
+        raise ValueError(f"rule: expected 'tuned', 'fixed' or a rule of mg.decisions, got {rule!r}")
+    return rule
 
 
 def _check_classes(scores: Tensor) -> None:

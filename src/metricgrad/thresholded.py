@@ -13,8 +13,8 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, indexable
 from torch import Tensor
 
-from metricgrad.labels import Labels, centred, fixed, flat, trusted
-from metricgrad.rules import Threshold
+from metricgrad.labels import Labels, centred, flat, trusted
+from metricgrad.rules import Threshold, fixed
 from metricgrad.tuning import tune_threshold
 
 
