@@ -244,6 +244,20 @@ def test_processes_share_each_batch(name: str, world: int) -> None:
                 assert max(counts) - min(counts) <= 1
 
 
+@pytest.mark.parametrize("targets", [BINARY, CLASSES])
+def test_every_process_sees_every_class_in_every_batch_of_every_epoch(targets: torch.Tensor) -> None:
+    samplers = [MinimumPositivesBatchSampler(targets, 40, 4, rank=rank, world_size=4) for rank in range(4)]
+    seen: Counter[int] = Counter()
+    for epoch in (0, 3):
+        for sampler in samplers:
+            sampler.set_epoch(epoch)
+        for parts in zip(*samplers, strict=True):  # as many batches everywhere
+            assert len(set(map(len, parts))) <= 2
+            assert all({*targets[part].tolist()} == {*targets.tolist()} for part in parts)
+            seen.update(set(itertools.chain(*parts)))
+    assert len(seen) == len(targets)
+
+
 def test_processes_share_an_oversampled_epoch_evenly() -> None:
     whole = list(OversamplingSampler(CLASSES))
     parts = [list(OversamplingSampler(CLASSES, rank=rank, world_size=3)) for rank in range(3)]

@@ -4,6 +4,7 @@ import importlib
 from typing import Any
 
 from metricgrad import baselines, boosting, curves, decisions, metrics, plots, presets, samplers, surrogates
+from metricgrad.accumulation import RunningLoss, exact_backward
 from metricgrad.adversarial import AdversarialLoss
 from metricgrad.checks import reliability, soft_hard_gap
 from metricgrad.constrained import ConstrainedLoss
@@ -60,6 +61,7 @@ __all__ = [
     "PrecisionAtKLoss",
     "RecallAtFPRLoss",
     "RecallAtPrecisionLoss",
+    "RunningLoss",
     "StructuredHingeLoss",
     "WMWLoss",
     "baselines",
@@ -70,6 +72,7 @@ __all__ = [
     "curves",
     "decisions",
     "evaluate",
+    "exact_backward",
     "metrics",
     "plots",
     "presets",

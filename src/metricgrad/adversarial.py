@@ -32,17 +32,15 @@ class AdversarialLoss(LabellingLoss):
     precision, recall, MCC, kappa or informedness; that is read off its values, and others (Jaccard, G-mean) are
     refused. As in the paper, predicting nothing (everything) where nothing (everything) is positive scores 1. ``tol``:
     how far the value may be below the true one, which is proven for each batch; ``loss.gap`` is the largest gap of the
-    last call. ``task``, ``weight`` and masks are as in ``StructuredHingeLoss``.
+    last call. ``task``, ``weight``, masks and ``process_group`` are as in ``StructuredHingeLoss``.
 
     >>> loss = AdversarialLoss("f1", tol=1e-6)
     >>> loss(torch.tensor([2.0, -1.0, 0.5, -3.0]), torch.tensor([1, 0, 1, 0]))
     tensor(0.2273)
     """
 
-    def __init__(
-        self, metric: str | Metric, *, task: str = "binary", tol: float = 0.01, ignore_index: int | None = None
-    ) -> None:
-        super().__init__(metric, task=task, ignore_index=ignore_index)
+    def __init__(self, metric: str | Metric, *, tol: float = 0.01, **options: Any) -> None:
+        super().__init__(metric, **options)
         if not tol > 0:
             raise ValueError(f"tol: expected a number above 0, got {tol!r}")
         self.tol, self.gap = tol, 0.0

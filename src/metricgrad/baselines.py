@@ -234,7 +234,7 @@ def lovasz_hinge(per_image: bool = False, **options: Any) -> WeightedMean:
 
     Where every margin ±z is 1 (right) or 0 (wrong) it is 1 − Jaccard. ``per_image``: each sample is a set of its own,
     else the batch is; for "multilabel" each class too. Weights weigh the elements of the Jaccard index. Labels are 0
-    or 1. Several processes each see the set of their own shard.
+    or 1. With ``process_group`` and the batch as the set, the processes gather their elements, not sums.
 
     >>> lovasz_hinge()(torch.tensor([2.0, -0.5, -3.0]), torch.tensor([1, 1, 0]))
     tensor(0.7500)

@@ -185,10 +185,7 @@ class ConstrainedLoss(nn.Module):
 
     def _joined(self, statistic: Any) -> Any:
         """Return a statistic of all processes, differentiably."""
-        group = distributed.resolve(self.process_group)
-        if group is None:
-            return statistic
-        return type(statistic)(*distributed.summed(torch.stack(statistic.cells()), group).unbind(0))
+        return distributed.total(statistic, distributed.resolve(self.process_group))
 
     def _violations(self, parts: list[MetricLoss], statistic: Any) -> Tensor:
         """Return the violations that training sees, margin included; one per class where a constraint is of each."""

@@ -60,6 +60,9 @@ class WeightedMean(nn.Module):
     ) -> Tensor:
         """Return the loss, a scalar; arguments as for ``MetricLoss``."""
         batch = encode(self.task, logits, targets, weight, mask, self.ignore_index, check_values=not tracing())
+        group = distributed.resolve(self.process_group)
+        if group is not None and self.sets == "batch":
+            batch, group = distributed.joined(batch, group), None  # the set is that of all processes
         z, y, w = batch.logits.to(compute_dtype(batch.logits)), batch.targets, batch.weight
         y = y if y.dim() == 1 else y.to(z.dtype)
         w = torch.ones_like(z[:, :1]) if w is None else w
@@ -68,9 +71,8 @@ class WeightedMean(nn.Module):
             z, y, w = (_fold(x, samples) for x in (z, y, w))
         each, w = self.terms(z, y, w, self.task, **self.numbers, **self._tensors(z))
         total, count = (each * w).sum(), w.expand(each.shape).sum()
-        group = distributed.resolve(self.process_group)
         if group is not None:
-            total, count = distributed.summed(total, group), distributed.all_reduce(count, group)
+            total, count = distributed.summed((total, count), group)
         return ratio(total, count)
 
     def _tensors(self, z: Tensor) -> dict[str, Tensor]:

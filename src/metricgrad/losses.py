@@ -133,10 +133,11 @@ class MetricLoss(nn.Module):
         matrix; ``Mean`` for the samples average. Statistics of batches add with ``+``.
         """
         call = self._call(logits, targets, weight, mask)
+        learned = call.shared(call.learned)
         if call.fusible:
-            state = Sums.apply(call, call.z, *call.learned)  # type: ignore[no-untyped-call]
+            state = Sums.apply(call, call.z, *learned)  # type: ignore[no-untyped-call]
             return self.objective.mean_of_rows(call.plan.layout.finish(state), call.row_weight)
-        return call.statistic(call.z, *call.learned)
+        return call.statistic(call.z, *learned)
 
     def value(self, statistic: Any) -> Tensor:
         """Return the metric of a statistic, averaged: a scalar, or one per class; several thresholds are averaged."""
@@ -251,11 +252,13 @@ class _Call:
 
     def whole(self, z: Tensor, *learned: Tensor) -> Tensor:
         """Return the loss by differentiable operations alone."""
+        statistic = self.statistic(z, *self.shared(learned))
+        return 1 - self.objective.value(distributed.total(statistic, self.group))
+
+    def shared(self, learned: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Return the surrogate's tensors, their gradients to be averaged over the processes."""
         group = self.group
-        if group is None:
-            return 1 - self.objective.value(self.statistic(z, *learned))
-        statistic = self.statistic(z, *(distributed.shared(tensor, group) for tensor in learned))
-        return 1 - self.objective.value(statistic.map(lambda cell: distributed.summed(cell, group)))
+        return learned if group is None else tuple(distributed.shared(tensor, group) for tensor in learned)
 
 
 class _One(tuple[float, ...]):

@@ -113,7 +113,7 @@ class Objective:
         if row_weight is not None:
             return self._of_rows(state, row_weight, group)
         if group is not None:
-            state = distributed.reduce_state(state, group)
+            state = distributed.summed(state, group)
         tp = state[0]
         if len(state) == 1:
             with torch.enable_grad():

@@ -58,8 +58,9 @@ class OperatingPointLoss(PerClassLoss):
         task: str = "binary",
         average: str | None = "macro",
         ignore_index: int | None = None,
+        process_group: Any = None,
     ) -> None:
-        super().__init__(task, average, ignore_index)
+        super().__init__(task, average, ignore_index, process_group)
         self.surrogate: Any = LogitSigmoid() if surrogate is None else surrogate
         step = current(self.surrogate)
         if not isinstance(step, LogitSigmoid) or step.tensors() or step.eta != 0:

@@ -5,7 +5,8 @@ here take the targets as torch, numpy, pandas or lists: 0/1 or class indices ``(
 said; and the keywords ``seed``, ``rank`` and ``world_size`` (those of ``torch.distributed``, if it runs). The order of
 an epoch follows from the seed and the epoch alone, and an epoch that ran to its end moves on to the next.
 ``batch_size`` is that of the batch over all processes: each process gets its disjoint part of every batch, so that the
-batches are the same on one process and on eight.
+batches are the same on one process and on eight. A part has the classes of its batch up to one sample each, so that a
+batch with at least as many samples of a class as there are processes gives every process one.
 """
 
 from __future__ import annotations

@@ -9,13 +9,13 @@ dropped. A metric that ``boxes`` cannot bound is searched whole, however large.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from metricgrad import boxes
+from metricgrad import boxes, distributed
 from metricgrad.counts import Counts, compute_dtype
 from metricgrad.losses import without_autocast
 from metricgrad.metrics import Metric, get, name_of, of_counts
@@ -154,15 +154,28 @@ def _parts(box: Tensor) -> Tensor:
 
 
 class LabellingLoss(nn.Module):
-    """A loss that looks at whole labellings of each class: the mean over the classes of ``worst``'s values."""
+    """A loss that looks at whole labellings of each class: the mean over the classes of ``worst``'s values.
 
-    def __init__(self, metric: str | Metric, *, task: str = "binary", ignore_index: int | None = None) -> None:
+    ``process_group``: a ``torch.distributed`` group or "world", to label the batches of all processes as one.
+    Labellings are not sums, so the processes gather their rows: with N rows of K classes on all of them together each
+    receives N·K logits, as many targets, and weights if given, 5 to 16 bytes an element, and each does the work for
+    all; the way back adds N·K numbers.
+    """
+
+    def __init__(
+        self,
+        metric: str | Metric,
+        *,
+        task: str = "binary",
+        ignore_index: int | None = None,
+        process_group: Any = None,
+    ) -> None:
         super().__init__()
         self.task = check_task(task)
         if task == "multiclass":
             raise ValueError("task: expected 'binary' or 'multilabel' (a labelling is of one class), got 'multiclass'")
         self.metric = of_labellings(metric)
-        self.ignore_index = ignore_index
+        self.ignore_index, self.process_group = ignore_index, process_group
 
     def worst(self, scores: Tensor, labels: Tensor, column: int) -> Worst:
         """Return the labelling, or the mean of several, that the loss of one class is the value of."""
@@ -175,6 +188,9 @@ class LabellingLoss(nn.Module):
     ) -> Tensor:
         """Return the loss, a scalar."""
         batch = encode(self.task, logits, targets, weight, mask, self.ignore_index)
+        group = distributed.resolve(self.process_group)
+        if group is not None:
+            batch = distributed.joined(batch, group)
         z = batch.logits.to(compute_dtype(batch.logits))
         scores, labels, copies = z.detach(), _labels(batch), _copies(batch)
         slope = torch.zeros_like(scores)
@@ -205,7 +221,8 @@ class StructuredHingeLoss(LabellingLoss):
     $(\hat y_i - y_i)/n$. Any metric of ``Counts`` will do. ``task``: "binary" takes logits of any shape with targets of
     that shape, "multilabel" ``(N, K)`` or ``(N, K, ...)``, of which each class has a loss of its own and the mean is
     returned. Targets are 0 or 1, n is the number of samples that count. ``weight`` must be whole numbers, and a sample
-    of weight 2 occurs twice: other weights would make the maximum a knapsack problem.
+    of weight 2 occurs twice: other weights would make the maximum a knapsack problem. ``process_group`` as in
+    ``LabellingLoss``.
 
     >>> loss = StructuredHingeLoss("f1")
     >>> loss(torch.tensor([2.0, -1.0, 0.5, -3.0]), torch.tensor([1, 0, 1, 0]))

@@ -1,0 +1,247 @@
+"""Large batches in the memory of small ones: the exact gradient in two passes, or nearly that in one.
+
+A metric is not a mean over samples, so the mean of the micro-batches' gradients is not the gradient of the batch. But
+the gradient passes through few numbers: the statistic of the whole batch, or its logits. Once these are known,
+∂L/∂(these) is too, and each micro-batch can be backpropagated alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import get_device_states, set_device_states
+
+from metricgrad import distributed
+from metricgrad.counts import compute_dtype, wide
+from metricgrad.losses import MetricLoss, without_autocast
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+__all__ = ["RunningLoss", "exact_backward"]
+
+
+def exact_backward(
+    loss: Callable[..., Tensor], model: nn.Module, batches: Iterable[Any], *, scaler: Any = None
+) -> Tensor:
+    """Backpropagate the loss of all micro-batches as of one batch, in the memory of one; return the loss, detached.
+
+    ``batches``: a list, a ``DataLoader`` or the like, read twice, of ``(inputs, targets)``, ``(inputs, targets,
+    weight)`` or ``(inputs, targets, weight, mask)``. The first pass runs ``model(inputs)`` without gradients, the
+    second backpropagates each micro-batch; gradients are added to ``.grad``, as by ``backward()``. ``loss`` is any
+    loss of this library, or any callable of (logits, targets, …) that returns one number. Of a ``MetricLoss`` the
+    statistic is kept between the passes, a few numbers per class; of all other losses the logits and targets, of which
+    the loss is then taken at once, in whatever memory that takes.
+
+    The random state and the model's buffers are set back in between: dropout is the same in both passes, and running
+    statistics move once. Batch-norm in training mode normalises each micro-batch by itself, so the gradient is then
+    that of the loss of the concatenated outputs. Call it inside ``torch.autocast`` if the model runs in that, and
+    give ``scaler`` (a ``GradScaler``) to scale the gradient. A model in ``DistributedDataParallel`` synchronises in
+    its last micro-batch alone; with the loss's ``process_group`` the batch is that of all processes, each of which
+    needs at least one micro-batch, be it empty.
+
+    >>> model, loss = nn.Linear(2, 1), MetricLoss("f1")
+    >>> batches = [(torch.randn(8, 2), torch.randint(2, (8,))) for _ in range(4)]
+    >>> value = exact_backward(loss, model, batches)
+    >>> x, y = map(torch.cat, zip(*batches))
+    >>> torch.allclose(value, loss(model(x), y))
+    True
+    """
+    if isinstance(batches, Iterator):
+        raise ValueError("batches: expected what can be read twice, a list or a DataLoader, got an iterator; list() it")
+    start = _Start(model)
+    inner = model.module if isinstance(model, DistributedDataParallel) else model  # nothing to synchronise yet
+    # What a surrogate learns needs the logits too, and all at once where processes average its gradient.
+    by_counts = type(loss) is MetricLoss and next(loss.parameters(), None) is None
+    route = _Counts(loss) if by_counts else _Logits(loss)
+    first: list[Tensor] = []
+    with torch.no_grad():
+        for inputs, *rest in batches:
+            logits = inner(inputs)
+            first.append(_fingerprint(logits))
+            route.see(logits, *rest)
+    if not first:
+        raise ValueError("batches: expected at least one micro-batch (an empty one will do), got none")
+    torch.clear_autocast_cache()  # weights that were cast without gradients would be used again, and get none
+    value = route.differentiate(logits, scaler)
+    start.restore()
+    second: list[Tensor] = []
+    for inputs, *rest in batches:
+        waits = len(second) < len(first) - 1 and hasattr(model, "no_sync")
+        with model.no_sync() if waits else nullcontext():  # type: ignore[operator]
+            logits = model(inputs)
+            second.append(_fingerprint(logits.detach()))
+            route.pull(logits, *rest)
+    _check_alike(first, second)
+    return value
+
+
+class _Start:
+    """The random state and the model's buffers before the first pass."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+        self.buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+        parameters = list(model.parameters())
+        self.random, self.on_devices = torch.get_rng_state(), get_device_states(*parameters)
+        self.kind = next((p.device.type for p in parameters if p.device.type != "cpu"), None)
+
+    @torch.no_grad()
+    def restore(self) -> None:
+        for name, buffer in self.model.named_buffers():
+            buffer.copy_(self.buffers[name])
+        torch.set_rng_state(self.random)
+        if self.kind is not None:
+            set_device_states(*self.on_devices, device_type=self.kind)
+
+
+class _Counts:
+    """The route through the statistic of a ``MetricLoss``."""
+
+    def __init__(self, loss: Any) -> None:
+        self.loss: MetricLoss = loss
+        self.statistic: Any = None
+        self.gradient: tuple[Tensor, ...] = ()
+
+    def see(self, logits: Tensor, *rest: Any) -> None:
+        """Take in a micro-batch of the first pass."""
+        counts = self.loss.counts(logits, *rest).map(wide)
+        self.statistic = counts if self.statistic is None else self.statistic + counts
+
+    @without_autocast
+    def differentiate(self, like: Tensor, scaler: Any) -> Tensor:
+        """Return the loss, having found its gradient by what was seen."""
+        leaf = self.statistic.map(lambda cell: cell.requires_grad_())
+        group = distributed.resolve(self.loss.process_group)
+        value = 1 - self.loss.value(distributed.total(leaf, group))
+        self.gradient = torch.autograd.grad(_scaled(value, scaler), leaf.cells(), materialize_grads=True)
+        return value.detach().to(compute_dtype(like))
+
+    @without_autocast
+    def pull(self, logits: Tensor, *rest: Any) -> None:
+        """Backpropagate a micro-batch of the second pass."""
+        cells = zip(self.loss.counts(logits, *rest).cells(), self.gradient, strict=True)
+        moving = [(cell, gradient.to(cell)) for cell, gradient in cells if cell.requires_grad]
+        torch.autograd.backward([cell for cell, _ in moving], [gradient for _, gradient in moving])
+
+
+class _Logits:
+    """The route through the logits, for any loss: N·K numbers and their gradient, where activations are many more."""
+
+    def __init__(self, loss: Callable[..., Tensor]) -> None:
+        self.loss = loss
+        self.seen: list[tuple[Any, ...]] = []
+        self.gradients: Iterator[Tensor] = iter(())
+
+    def see(self, logits: Tensor, *rest: Any) -> None:
+        self.seen.append((logits, *rest))
+
+    @without_autocast
+    def differentiate(self, like: Tensor, scaler: Any) -> Tensor:
+        parts, *rest = zip(*self.seen, strict=True)
+        leaf = torch.cat(parts).requires_grad_()
+        self.seen.clear()
+        value = self.loss(leaf, *(None if column[0] is None else torch.cat(column) for column in rest))
+        _scaled(value, scaler).backward()
+        found = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
+        self.gradients = iter(found.split([len(part) for part in parts]))
+        return value.detach()
+
+    @without_autocast
+    def pull(self, logits: Tensor, *rest: Any) -> None:
+        gradient = next(self.gradients, None)
+        if gradient is not None and gradient.shape == logits.shape:  # otherwise the check at the end tells
+            logits.backward(gradient)
+
+
+def _scaled(value: Tensor, scaler: Any) -> Tensor:
+    if value.dim():
+        raise ValueError(f"loss: expected one number, got shape {tuple(value.shape)}; use another average than None")
+    return value if scaler is None else scaler.scale(value)
+
+
+def _fingerprint(logits: Tensor) -> Tensor:
+    """Return the number, the sum and the sum of magnitudes of logits."""
+    dtype = compute_dtype(logits)
+    number = torch.tensor(logits.numel(), dtype=dtype, device=logits.device)
+    return torch.stack((number, logits.sum(dtype=dtype), torch.linalg.vector_norm(logits, 1, dtype=dtype)))
+
+
+def _check_alike(first: list[Tensor], second: list[Tensor]) -> None:
+    """Refuse a second pass that was not the first one: its gradient is of other outputs."""
+    alike = len(first) == len(second)
+    if alike:
+        a, b = torch.stack(first), torch.stack(second)
+        allowed = 1e-4 * a[:, 2:] * torch.tensor([0.0, 1.0, 1.0]).to(a)
+        alike = not ((a - b).abs() > allowed).any().item()
+    if not alike:
+        raise ValueError(
+            "batches: the second reading gave other outputs than the first, and the gradient is wrong; expected the "
+            "same batches in the same order, and a model that repeats itself given torch's random state"
+        )
+
+
+class RunningLoss(nn.Module):
+    r"""A ``MetricLoss`` at counts averaged over the steps: nearly the gradient of a large batch, in one pass.
+
+    $\bar c_t = d\,\bar c_{t-1} + (1 - d)\,c_t$, divided by $1 - d^t$ so that the start does not count as zeros. The
+    value is the loss at $\bar c_t$, the gradient $\partial L / \partial c$ there times that of the present counts. It
+    is exact where the counts of a step are those of the average, and lags behind a model that moves fast. ``decay``: d
+    in [0, 1), memory of about 1 / (1 − d) steps; with 0 it is the loss itself. In evaluation mode it is the loss of
+    the batch alone. Where two passes can be afforded, ``exact_backward`` is exact.
+
+    >>> loss = RunningLoss(MetricLoss("f1"), decay=0.9)
+    >>> for _ in range(3):
+    ...     value = loss(torch.tensor([2.0, -1.0, 0.0]), torch.tensor([1, 0, 1]))
+    >>> value
+    tensor(0.1892)
+    """
+
+    average: Tensor
+    weight: Tensor
+
+    def __init__(self, loss: MetricLoss, decay: float = 0.9) -> None:
+        super().__init__()
+        if not isinstance(loss, MetricLoss):
+            raise ValueError(f"loss: expected a MetricLoss, whose statistic adds, got {type(loss).__name__}")
+        if not 0 <= decay < 1:
+            raise ValueError(f"decay: expected a number in [0, 1), got {decay!r}")
+        self.loss, self.decay = loss, decay
+        self.register_buffer("average", torch.empty(0))
+        self.register_buffer("weight", torch.zeros(()))
+
+    @without_autocast
+    def forward(
+        self, logits: Tensor, targets: Tensor, weight: Tensor | None = None, mask: Tensor | None = None
+    ) -> Tensor:
+        """Return the loss; arguments as for ``MetricLoss``."""
+        if not self.training:
+            return self.loss(logits, targets, weight, mask)  # type: ignore[no-any-return]
+        group = distributed.resolve(self.loss.process_group)
+        statistic = distributed.total(self.loss.counts(logits, targets, weight, mask), group)
+        cells = torch.stack(statistic.cells())
+        now = wide(cells.detach())
+        if not self.average.numel():
+            self.average = torch.zeros_like(now)
+        elif self.average.shape != now.shape:
+            raise ValueError(f"logits: expected the classes of before, {self.average.shape[-1]}, got {now.shape[-1]}")
+        self.average = self.decay * self.average.to(now) + (1 - self.decay) * now
+        self.weight = self.decay * self.weight + (1 - self.decay)
+        # The value is that of the average, the derivative by the present counts that by the average.
+        moving = (self.average / self.weight).to(cells) + (cells - cells.detach())
+        return 1 - self.loss.value(type(statistic)(*moving.unbind(0)))
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
+        saved = state_dict.get(f"{prefix}average")
+        if saved is not None:
+            self.average = torch.empty_like(saved, device=self.average.device)
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+    def extra_repr(self) -> str:
+        """Return the decay."""
+        return f"decay={self.decay}"
