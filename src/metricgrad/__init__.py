@@ -17,6 +17,7 @@ from metricgrad.operating import EERLoss, PRBEPLoss, PrecisionAtKLoss, RecallAtF
 from metricgrad.ranking import AUROCLoss, WMWLoss
 from metricgrad.structured import StructuredHingeLoss
 from metricgrad.svmperf import LinearSVMPerf
+from metricgrad.training.checkpoints import Checkpoint
 from metricgrad.tuning import tune_threshold
 
 __version__ = "0.1.0"
@@ -24,7 +25,9 @@ __version__ = "0.1.0"
 # Name: the module that has it, and the extra that brings what it needs.
 _LAZY = {
     "MetricBoostingClassifier": ("boosted", "boosting"),
+    "ArrayBatches": ("streaming", "streaming"),
     "MetricClassifier": ("estimators", "sklearn"),
+    "ParquetBatches": ("parquet", "streaming"),
     "ThresholdedClassifier": ("thresholded", "sklearn"),
     "load": ("persistence", "persistence"),
     "save": ("persistence", "persistence"),
@@ -46,6 +49,7 @@ def __getattr__(name: str) -> Any:
 __all__ = [
     "AUROCLoss",
     "AdversarialLoss",
+    "Checkpoint",
     "Comparison",
     "Confusion",
     "ConstrainedLoss",

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from metricgrad import distributed
 from metricgrad.constraints import Constraint, parse
-from metricgrad.counts import Confusion
+from metricgrad.counts import Confusion, Counts
 from metricgrad.losses import MetricLoss, tracing, without_autocast
 from metricgrad.metrics import Metric, get, name_of
 from metricgrad.surrogates import Hard
@@ -207,6 +207,15 @@ class ConstrainedLoss(nn.Module):
         if saved is not None:
             self.multipliers = self.multipliers.new_ones(len(saved))
         super()._load_from_state_dict(state_dict, prefix, *args)
+
+    def get_extra_state(self) -> list[Tensor]:
+        """Return what was seen since the last step, so that a run that goes on in mid-epoch steps as it would have."""
+        return [] if self._seen is None else list(self._seen.cells())
+
+    def set_extra_state(self, state: list[Tensor]) -> None:
+        """Put that back."""
+        cells = [cell.to(self.multipliers.device) for cell in state]
+        self._seen = (Confusion(*cells) if len(cells) == 1 else Counts(*cells)) if cells else None
 
     def extra_repr(self) -> str:
         """Return what is maximised, and subject to what."""

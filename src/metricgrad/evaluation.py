@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
 
-import torch
 import torch.distributed as dist
-import torch.nn.functional as F
 from torch import Tensor
 
 from metricgrad import curves, distributed, tally
-from metricgrad.averages import class_weights, mean_over_classes
 from metricgrad.inputs import check_scale, judged, named
 from metricgrad.metrics import Metric, get, name_of, subset_accuracy
 from metricgrad.objectives import Objective
 from metricgrad.rules import Argmax, Rule, Threshold
-from metricgrad.tables import ERRORS, ScoreTable
+from metricgrad.shards import tune_tables
+from metricgrad.tables import ERRORS, ScoreTables
 from metricgrad.tasks import Batch, Task, check_task
+from metricgrad.tuning import Tuned, Tuning
 
 RANKING: dict[str, Callable[[curves.Curve], Tensor]] = {
     "auroc": curves.auroc,
@@ -33,12 +32,13 @@ class Evaluator:
     """Judges a stream of batches: ``update`` with each, ``compute`` at any time; evaluators of shards add with ``+``.
 
     ``metrics``: one or many, names or functions, or {name: metric}; also "auroc", "average_precision" and
-    "interpolated_average_precision", which alone make it keep scores (see ``score_bits``). ``task``, ``average``,
-    ``labels``, ``absent`` and ``ignore_index`` are those of ``MetricLoss``; ``subset_accuracy`` is always over rows.
+    "interpolated_average_precision", which need the scores. ``task``, ``average``, ``labels``, ``absent`` and
+    ``ignore_index`` are those of ``MetricLoss``; ``subset_accuracy`` is always over rows.
     ``threshold``: on the scores' own scale, one or one per class. ``rule``: any decision rule instead; by default the
     argmax for "multiclass". ``class_names``: with ``average=None`` values come as {class: value} instead of a list.
-    ``score_bits``: keep so many significant bits of each score, for curves in bounded memory; ``curve_error`` then
-    bounds the error.
+    ``keep_scores``: keep the distinct scores with their counts, so that ``tune`` can find the best rule afterwards;
+    metrics that need them keep them anyway. ``score_bits``: keep so many significant bits of each score, for curves
+    and tuning in bounded memory; ``curve_error`` and the tuning's ``error`` then bound the error.
 
     Counts are kept in float64, exact up to 2^53.
 
@@ -61,6 +61,7 @@ class Evaluator:
         absent: str = "count",
         ignore_index: int | None = None,
         class_names: Sequence[str] | None = None,
+        keep_scores: bool = False,
         score_bits: int | None = None,
     ) -> None:
         self.task: Task = check_task(task)
@@ -83,6 +84,7 @@ class Evaluator:
         self._over_classes = Objective(self.task, "f1", average, labels, absent)
         if self._ranking and self._over_classes.average == "samples":
             raise ValueError(f"average: 'samples' is not for {', '.join(self._ranking)}; use 'macro' or 'micro'")
+        self._keep_scores = keep_scores or bool(self._ranking)
         self._statistics: dict[str, Any] = {}
 
     def update(self, scores: Any, targets: Any, weight: Any = None, mask: Any = None) -> Self:
@@ -100,7 +102,7 @@ class Evaluator:
             found |= dict(zip(rows, means, strict=True))
         if self.has_cells:
             found["cells"] = (tally.matrix if self.task == "multiclass" else tally.counts)(batch, self.rule)
-        if self._ranking:
+        if self._keep_scores:
             found["scores"] = ScoreTables.of(batch, self.score_bits)
         return found
 
@@ -184,6 +186,35 @@ class Evaluator:
         errors = {name: scores.value(ERRORS[ranking], self._over_classes) for name, ranking in self._ranking.items()}
         return {name: self._shown(error) for name, error in errors.items()}
 
+    def tune(
+        self,
+        metric: str | Metric,
+        *,
+        shared: bool = False,
+        subject_to: Any = None,
+        confidence: float | None = None,
+        epsilon: float = 0.01,
+    ) -> Tuning:
+        """Find the best rule for a metric on all that was taken in: what ``tune_threshold`` finds on the whole.
+
+        For "binary" and "multilabel", with this evaluator's task, average, labels and absent; other options as for
+        ``tune_threshold``. Scores must have been kept (``keep_scores=True``). The rows are not, so that the result has
+        no ``interval`` and ``out_of_bag``, and ``average="samples"`` cannot be tuned. With ``score_bits`` its value is
+        still exact, and ``error`` bounds by how much a threshold between rounded scores might be better.
+
+        >>> shards = [([0.9, 0.3], [1, 1]), ([0.8, 0.4, 0.1], [0, 1, 0])]
+        >>> one, two = (Evaluator("f1", keep_scores=True).update(*shard) for shard in shards)
+        >>> (one + two).tune("f1").threshold
+        0.2
+        """
+        if "scores" not in self._statistics:
+            wanted = "at least one update before" if self._keep_scores else "an Evaluator with keep_scores=True"
+            raise ValueError(f"tune: expected {wanted}, got none")
+        over = self._over_classes
+        average = None if over.average == "per-class" else over.average
+        tuned = Tuned(metric, self.task, average, shared, over.labels, over.absent, subject_to, confidence)
+        return tune_tables(tuned.problem(epsilon), self._statistics["scores"])
+
     def __add__(self, other: Evaluator) -> Evaluator:
         """Return an evaluator of both streams."""
         if not isinstance(other, Evaluator):
@@ -202,7 +233,8 @@ class Evaluator:
     def _signature(self) -> tuple[Any, ...]:
         over = self._over_classes
         metrics = [(name, name_of(o.metric)) for name, o in self._objectives.items()]
-        return (self.task, repr(self.rule), over.average, over.labels, over.absent, metrics, list(self._ranking))
+        ranking = [*self._ranking, self._keep_scores]
+        return (self.task, repr(self.rule), over.average, over.labels, over.absent, metrics, ranking)
 
     def merged(self, process_group: Any = "world") -> Evaluator:
         """Return the evaluator of all processes' streams; every process must call it."""
@@ -231,45 +263,6 @@ def evaluate(
     {'f1': 0.5, 'mcc': 0.0, 'auroc': 0.75}
     """
     return Evaluator(metrics, **options).update(scores, targets, weight, mask).compute()
-
-
-class ScoreTables:
-    """The score tables of all classes."""
-
-    def __init__(self, tables: list[ScoreTable]) -> None:
-        self.tables = tables
-
-    @classmethod
-    def of(cls, batch: Batch, bits: int | None) -> ScoreTables:
-        s, y = batch.logits, batch.targets
-        y = (F.one_hot(y, s.shape[1]) if y.dim() == 1 else y).double()
-        w = torch.ones_like(y) if batch.weight is None else batch.weight.double().expand_as(y)
-        tables = []
-        for k in range(s.shape[1]):
-            there = w[:, k] > 0
-            sk, yk, wk = s[there, k], y[there, k], w[there, k]
-            tables.append(ScoreTable.of(sk, wk * yk, wk * (1 - yk), bits))
-        return cls(tables)
-
-    def __add__(self, other: ScoreTables) -> ScoreTables:
-        return ScoreTables([mine + its for mine, its in zip(self.tables, other.tables, strict=True)])
-
-    def value(self, ranking: Callable[[curves.Curve], Tensor], over: Objective) -> Tensor:
-        """Return a ranking metric, averaged."""
-        mine = list(range(len(self.tables)) if over.labels is None else over.labels)
-        if over.average == "micro":
-            total = self.tables[mine[0]]
-            for k in mine[1:]:
-                total = total + self.tables[k]
-            return ranking(total.curve())
-        found = [table.curve() for table in self.tables]
-        values = torch.stack([ranking(curve) for curve in found])
-        if over.task == "binary":
-            return values[0]
-        if over.average == "per-class":
-            return values[mine]
-        positives = torch.stack([curve.counts.tp[-1] for curve in found])
-        return mean_over_classes(values, class_weights(over.average, positives, over.labels, over.absent))
 
 
 def _ranking(metric: str | Metric) -> Callable[[curves.Curve], Tensor] | None:

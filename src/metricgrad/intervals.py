@@ -15,8 +15,9 @@ from torch import Tensor
 
 from metricgrad import tally
 from metricgrad.counts import Confusion, Counts, Mean
-from metricgrad.evaluation import Evaluator, Metrics, ScoreTables
+from metricgrad.evaluation import Evaluator, Metrics
 from metricgrad.resampling import check_replicates, group_index, of_cells, of_units
+from metricgrad.tables import ScoreTables
 from metricgrad.tasks import Batch
 from metricgrad.tuning import Tuned
 

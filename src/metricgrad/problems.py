@@ -76,14 +76,17 @@ class Problem:
         if not 0.5 <= self.confidence < 1:
             raise ValueError(f"confidence: expected a number in [0.5, 1), got {self.confidence!r}")
 
-    def solve(self, batch: Batch) -> tuple[Rule, bool, Any]:
-        """Return the best rule, whether it is exact, and its plateau."""
+    def solve(self, batch: Batch, scale: float | None = None) -> tuple[Rule, bool, Any]:
+        """Return the best rule, whether it is exact, and its plateau.
+
+        ``scale``: how many observations a unit of weight stands for, by default found from the weights.
+        """
         if self.objective.task == "multiclass":
             return self._offsets(batch), False, None
         if self.shared:
             rule, plateau = self._shared(batch)
             return rule, True, plateau
-        return self._per_class(batch)
+        return self._per_class(batch, _observations(batch) if scale is None else scale)
 
     def value(self, batch: Batch, rule: Rule) -> Tensor:
         """Return the value of a rule: a scalar, or one per class."""
@@ -122,6 +125,10 @@ class Problem:
         else:
             there = (batch.weight > 0).expand_as(y)
             positives, total = (y.double() * there).sum(0), there.sum(0).double()
+        return self.smaller_side(positives, total)
+
+    def smaller_side(self, positives: Tensor, total: Tensor) -> Tensor:
+        """Return the same of the positives and the total of each class."""
         few = torch.minimum(positives, total - positives)
         if self.shared:
             few = (few if self.objective.labels is None else few[list(self.objective.labels)]).sum(0, keepdim=True)
@@ -129,9 +136,8 @@ class Problem:
 
     # One threshold per class
 
-    def _per_class(self, batch: Batch) -> tuple[Rule, bool, Any]:
+    def _per_class(self, batch: Batch, scale: float) -> tuple[Rule, bool, Any]:
         binary, average = self.objective.task == "binary", self.objective.average
-        scale = _observations(batch)
         coupled = not binary and average in ("micro", "samples")
         curves: list[Curve] = []
         cuts: list[int] = []

@@ -6,14 +6,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from metricgrad import curves
+from metricgrad.averages import class_weights, mean_over_classes
 from metricgrad.curves import Curve, cumulate
 from metricgrad.jets import ratio
+from metricgrad.tasks import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from metricgrad.objectives import Objective
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +55,79 @@ class ScoreTable:
 
     def curve(self) -> Curve:
         """Return the counts at every score kept."""
-        return cumulate(*(torch.cat(column) for column in zip(*self.parts, strict=True)))
+        return cumulate(*self.whole())
+
+    def whole(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Return scores and the weight of positives and negatives at each; a score may come more than once."""
+        return tuple(torch.cat(column) for column in zip(*self.parts, strict=True))  # type: ignore[return-value]
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreTables:
+    """The score tables of all classes; they add with ``+``.
+
+    ``dtype``: of the scores; a wider one only if shards differ. ``totals``: ``(4, K)``, by class the positives and the
+    number of samples that count, and the sums of their weights and of the squares.
+    """
+
+    tables: list[ScoreTable]
+    dtype: torch.dtype
+    totals: Tensor
+
+    @classmethod
+    def of(cls, batch: Batch, bits: int | None) -> ScoreTables:
+        """Take in a batch."""
+        s, y = batch.logits, batch.targets
+        y = (F.one_hot(y, s.shape[1]) if y.dim() == 1 else y).double()
+        w = torch.ones_like(y) if batch.weight is None else batch.weight.double().expand_as(y)
+        tables = []
+        for k in range(s.shape[1]):
+            there = w[:, k] > 0
+            sk, yk, wk = s[there, k], y[there, k], w[there, k]
+            tables.append(ScoreTable.of(sk, wk * yk, wk * (1 - yk), bits))
+        counts = w > 0
+        totals = torch.stack([x.sum(0) for x in (counts * y, counts.double(), w, w**2)])
+        return cls(tables, s.dtype, totals)
+
+    def __add__(self, other: ScoreTables) -> ScoreTables:
+        tables = [mine + its for mine, its in zip(self.tables, other.tables, strict=True)]
+        return ScoreTables(tables, torch.promote_types(self.dtype, other.dtype), self.totals + other.totals)
+
+    @property
+    def bits(self) -> int | None:
+        """How many significant bits of a score are kept; None if all."""
+        return self.tables[0].bits
+
+    def batch(self) -> Batch:
+        """Return rows that have the curves of all that was taken in: each score with its positives and its negatives.
+
+        Classes with fewer scores than others are filled up with what has no weight.
+        """
+        columns = []
+        for table in self.tables:
+            s, positives, negatives = table.whole()
+            sides = (torch.cat((s, s)), torch.cat((torch.ones_like(s), torch.zeros_like(s))))
+            columns.append(torch.stack((*sides, torch.cat((positives, negatives)))))
+        length = max(column.shape[1] for column in columns)
+        s, y, w = torch.stack([F.pad(column, (0, length - column.shape[1])) for column in columns], 2).unbind(0)
+        return Batch(s.to(self.dtype), y, w, None)
+
+    def value(self, ranking: Callable[[Curve], Tensor], over: Objective) -> Tensor:
+        """Return a ranking metric, averaged."""
+        mine = list(range(len(self.tables)) if over.labels is None else over.labels)
+        if over.average == "micro":
+            total = self.tables[mine[0]]
+            for k in mine[1:]:
+                total = total + self.tables[k]
+            return ranking(total.curve())
+        found = [table.curve() for table in self.tables]
+        values = torch.stack([ranking(curve) for curve in found])
+        if over.task == "binary":
+            return values[0]
+        if over.average == "per-class":
+            return values[mine]
+        positives = torch.stack([curve.counts.tp[-1] for curve in found])
+        return mean_over_classes(values, class_weights(over.average, positives, over.labels, over.absent))
 
 
 def auroc_error(curve: Curve) -> Tensor:

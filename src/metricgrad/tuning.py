@@ -62,8 +62,9 @@ class Tuning:
 
     ``exact``: no rule of its kind does better on these data; otherwise a local optimum. ``plateau``: the stretch of
     thresholds around the best that come within ``epsilon`` of its value (one per class for a threshold per class).
-    ``fewest``: how many samples each decision had on its smaller side. ``interval`` and ``out_of_bag`` resample the
-    rows and tune again, when first asked.
+    ``fewest``: how many samples each decision had on its smaller side. ``error``: by how much a rule on the scores as
+    they were might be better, where only rounded ones were kept (``Evaluator.tune``); None if that is not known.
+    ``interval`` and ``out_of_bag`` resample the rows and tune again, when first asked.
     """
 
     rule: Rule
@@ -73,7 +74,8 @@ class Tuning:
     fewest: list[float]
     _problem: Problem = field(repr=False)
     _batch: Batch = field(repr=False)
-    _resampling: Resampling = field(repr=False)
+    _resampling: Resampling | None = field(repr=False)
+    error: Any = 0.0
 
     @property
     def threshold(self) -> Any:
@@ -113,6 +115,8 @@ class Tuning:
     @cached_property
     def _resampled(self) -> tuple[Tensor, Tensor]:
         how, thresholds, values = self._resampling, [], []
+        if how is None:
+            raise ValueError("interval and out_of_bag: expected the rows to resample, got counts; use tune_threshold")
         for rule, times in self._problem.resampled(self._batch, how.replicates, how.seed, how.groups):
             thresholds.append(torch.tensor(_numbers(rule), dtype=torch.float64))
             rest = tally.take(self._batch, times == 0)
@@ -125,6 +129,9 @@ class Tuning:
         lines = [f"{self.rule!r}", f"{self._problem.objective.name} {_show(self.value)} where tuned ({kind} optimum)"]
         if isinstance(self.plateau, tuple):
             lines.append(f"within {self._problem.epsilon:g} of it from {self.plateau[0]:.6g} to {self.plateau[1]:.6g}")
+        if self.error != 0.0:
+            bound = "an unknown amount" if self.error is None else _show(self.error)
+            lines.append(f"scores were rounded: a finer threshold is better by {bound} at most")
         return "\n".join(lines if self.caution is None else [*lines, f"caution: {self.caution}"])
 
 
