@@ -190,7 +190,7 @@ def test_a_disk_that_takes_no_more_keeps_the_previous(tmp_path: Path) -> None:
 def run(*words: str) -> subprocess.CompletedProcess[str]:
     # Without this the processes of a restart may find the addresses of those before in torchrun's store.
     env = {**os.environ, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-    done = subprocess.run([sys.executable, *words], env=env, capture_output=True, text=True, check=False)  # noqa: S603
+    done = subprocess.run([sys.executable, *words], env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done
 

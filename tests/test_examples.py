@@ -53,7 +53,7 @@ def test_recipes_learn(recipe: Any, name: str, capsys: pytest.CaptureFixture[str
 def test_ddp_learns(tmp_path: Path) -> None:
     path = os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH"))))
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    done = subprocess.run(  # noqa: S603
+    done = subprocess.run(
         [*command, str(EXAMPLES / "ddp.py"), str(tmp_path)],
         env={**os.environ, "PYTHONPATH": path},
         capture_output=True,

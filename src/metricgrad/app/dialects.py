@@ -1,0 +1,190 @@
+"""CSV of any common dialect: encoding, separator, quotes, decimal commas and column names are found, rows are read."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import gzip
+import io
+import logging
+import re
+from collections import Counter
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+
+from metricgrad.app.errors import UserError, one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+log = logging.getLogger("metricgrad")
+
+MISSING = ("", "?", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NULL", "null")
+"""Cells of a CSV file that stand for nothing."""
+
+_HEAD = 1 << 18
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
+_POINT = re.compile(r"[-+]?\d*\.\d+")
+_COMMA = re.compile(r"[-+]?\d*,\d+")
+_THOUSANDS = re.compile(r"[-+]?\d{1,3},\d{3}")
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How to read a CSV file. ``header_lines``: how many lines the column names take up."""
+
+    names: tuple[str, ...]
+    header_lines: int
+    separator: str
+    quote: str
+    decimal_comma: bool
+    encoding: str
+    gzipped: bool
+
+
+def sniff(path: Path, gzipped: bool) -> Dialect:
+    """Find out how to read a file, or raise a ``UserError`` that says why it cannot be."""
+    encoding = _encoding(path, gzipped)
+    with _opened(path, gzipped) as raw:
+        head = codecs.getincrementaldecoder(encoding)().decode(raw.read(_HEAD)).lstrip("\ufeff")
+    if not head.strip():
+        raise UserError(f"{path}: expected column names and rows, got an empty file")
+    if "\0" in head:
+        raise UserError(f"{path}: expected CSV, Parquet or Feather, got a file of another kind; save it as CSV")
+    quote = _quote(head)
+    separator = max(",;\t|", key=lambda one: _fits(head, one, quote))
+    rows, header_lines = _records(head, separator, quote)
+    # A cell of 1,5 is a number where commas separate nothing and no cell has a decimal point; 1,500 could be 1500.
+    cells = [cell.strip() for row in rows[1:] for cell in row]
+    decimal_comma = (
+        separator != ","
+        and not any(_POINT.fullmatch(cell) for cell in cells)
+        and any(_COMMA.fullmatch(cell) and not _THOUSANDS.fullmatch(cell) for cell in cells)
+    )
+    return Dialect(_names(path, rows[0]), header_lines, separator, quote, decimal_comma, encoding, gzipped)
+
+
+def tables(path: Path, dialect: Dialect, columns: list[str]) -> Iterator[pa.Table]:
+    """Yield the rows of a CSV file in pieces, all cells as texts, or null where nothing is meant."""
+    wrong: list[Any] = []
+
+    def ragged(row: Any) -> str:
+        wrong.append(row)
+        return "error"
+
+    try:
+        with pa.input_stream(str(path), compression="gzip" if dialect.gzipped else None) as raw:
+            reader = pa.csv.open_csv(
+                raw,
+                pa.csv.ReadOptions(
+                    column_names=list(dialect.names),
+                    skip_rows=dialect.header_lines,
+                    encoding=dialect.encoding,
+                    block_size=1 << 23,
+                ),
+                pa.csv.ParseOptions(
+                    delimiter=dialect.separator,
+                    quote_char=dialect.quote,
+                    newlines_in_values=True,
+                    invalid_row_handler=ragged,
+                ),
+                pa.csv.ConvertOptions(
+                    column_types=dict.fromkeys(dialect.names, pa.large_string()), include_columns=columns
+                ),
+            )
+            for batch in reader:
+                yield pa.table([_cleaned(column, dialect) for column in batch.columns], names=columns)
+    except (pa.ArrowException, UnicodeDecodeError, OSError, EOFError) as error:
+        if wrong:
+            row = wrong[0]
+            where = "" if row.number is None else f"row {row.number + dialect.header_lines - 1}: "
+            raise UserError(
+                f"{path}: {where}expected {row.expected_columns} cells as in the line of column names, got "
+                f"{row.actual_columns} ({one_line(row.text, 60)}); put cells that hold {dialect.separator!r} in "
+                "quotes, or mend the row"
+            ) from error
+        if "Empty CSV" in str(error) or "Could not skip initial" in str(error):  # the line of names is all there is
+            return
+        raise UserError(f"{path}: cannot be read as CSV ({one_line(error, 200)}); save it again") from error
+
+
+def _cleaned(column: Any, dialect: Dialect) -> Any:
+    """Return the cells of a CSV column without spaces around, nulls where nothing is meant."""
+    column = pc.ascii_trim_whitespace(column)
+    column = pc.if_else(pc.is_in(column, pa.array(MISSING, column.type)), pa.scalar(None, column.type), column)
+    if dialect.decimal_comma:
+        european = pc.match_substring_regex(column, r"^[-+]?\d*,\d+([eE][-+]?\d+)?$")
+        column = pc.if_else(european, pc.replace_substring(column, ",", "."), column)
+    return column
+
+
+def _opened(path: Path, gzipped: bool) -> IO[bytes]:
+    return gzip.open(path) if gzipped else path.open("rb")  # type: ignore[return-value]
+
+
+def _encoding(path: Path, gzipped: bool) -> str:
+    """Return the encoding; all of the file is looked at, so that no reader stumbles half way."""
+    try:
+        with _opened(path, gzipped) as raw:
+            block = raw.read(_HEAD)
+            if block.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+                return "utf-16"
+            for encoding, zeros in (("utf-16-le", block[1::2]), ("utf-16-be", block[::2])):
+                if len(block) >= 4 and zeros.count(0) > 0.9 * len(zeros):
+                    return encoding
+            decoder = codecs.getincrementaldecoder("utf-8")()
+            while block:
+                decoder.decode(block)
+                block = raw.read(_HEAD)
+            decoder.decode(b"", final=True)
+    except UnicodeDecodeError:
+        log.warning("%s is not UTF-8 and was read as Latin-1; save it as UTF-8 if letters look wrong", path)
+        return "latin-1"
+    except (EOFError, gzip.BadGzipFile) as error:
+        raise UserError(f"{path}: its gzip stream is damaged ({error}); compress or copy it again") from error
+    return "utf-8"
+
+
+def _quote(head: str) -> str:
+    single = len(re.findall(r"(?:^|[,;\t|])\s*'[^'\n]*'\s*(?=[,;\t|\r\n])", head, re.MULTILINE))
+    return "'" if single > 1 and '"' not in head else '"'
+
+
+def _records(head: str, separator: str, quote: str, most: int = 200) -> tuple[list[list[str]], int]:
+    """Return the first records that are not blank, and the number of lines up to the end of the first."""
+    reader = csv.reader(io.StringIO(head, newline=""), delimiter=separator, quotechar=quote)
+    rows: list[list[str]] = []
+    header_lines = 1
+    try:
+        for row in reader:
+            if row:
+                header_lines = header_lines if rows else reader.line_num
+                rows.append(row)
+            if len(rows) > most:
+                break
+    except csv.Error:  # a giant cell: what came before it will do
+        pass
+    # The last record may be cut.
+    return (rows[:-1] if 2 < len(rows) <= most and len(head) >= _HEAD // 4 else rows) or [[head]], header_lines
+
+
+def _fits(head: str, separator: str, quote: str) -> tuple[bool, bool, float, int]:
+    """Tell how well a separator explains the lines: names as many as cells, lines alike, many columns."""
+    rows, _ = _records(head, separator, quote)
+    widths = Counter(len(row) for row in rows[1:] or rows)
+    width, count = widths.most_common(1)[0]
+    return len(rows[0]) > 1, len(rows[0]) == width, count / max(1, len(rows[1:])), len(rows[0])
+
+
+def _names(path: Path, header: list[str]) -> tuple[str, ...]:
+    names = [cell.strip() for cell in header]
+    if all(_NUMBER.fullmatch(name) for name in names):
+        shown = one_line(", ".join(names), 60)
+        raise UserError(f"{path}: expected column names in the first line, got numbers ({shown}); add a line of names")
+    # Spreadsheets and pandas leave the name of row numbers empty.
+    return tuple(name or f"column {place}" for place, name in enumerate(names, 1))

@@ -1,0 +1,142 @@
+"""``metricgrad evaluate``: a run's model on new labelled data, with intervals, and drift since training."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from metricgrad.app import files, runs
+from metricgrad.app.drift import drift, psi
+from metricgrad.app.errors import WRONG_CALL, UserError, one_line
+from metricgrad.app.protocol import described
+from metricgrad.constraints import parse
+from metricgrad.evaluation import RANKING, Evaluator, evaluate
+from metricgrad.intervals import bootstrap
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from metricgrad.app.runs import Model
+
+_USUAL = {
+    "binary": ("f1", "precision", "recall", "mcc", "average_precision"),
+    "multiclass": ("f1", "accuracy", "balanced_accuracy", "mcc"),
+    "multilabel": ("f1", "precision", "recall", "subset_accuracy"),
+}
+_SORTINGS = 20_000_000  # scores to sort in the replicates of metrics of their order: some seconds
+
+
+def judge(
+    run: str | Path,
+    data: str | Path,
+    metrics: Sequence[str] = (),
+    *,
+    rows: int | None = None,
+    replicates: int = 1000,
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Return the metrics of a run's model on labelled data with bootstrap intervals, and what drifted since training.
+
+    ``metrics``: names; by default the one of the run and the usual ones of the task. ``rows``: judge so many at random.
+    """
+    model = runs.load(run).model
+    schema, goal = model.schema, model.goal
+    names = list(dict.fromkeys(metrics or (harmless(goal.metric), *_USUAL[schema.task])))
+    options: dict[str, Any] = {"task": schema.task, "average": goal.average, "rule": model.rule}
+    try:
+        Evaluator(names, **options)
+    except ValueError as error:
+        raise UserError(f"--{error}", WRONG_CALL) from error
+    frame = schema.labelled(read_for(model, data, rows))
+    scores, targets = model.scores(frame), schema.targets(frame)
+    found: dict[str, Any] = {}
+    for group in ([name for name in names if name not in RANKING], [name for name in names if name in RANKING]):
+        if group:
+            sortings = max(50, _SORTINGS // scores.size) if group[0] in RANKING else replicates
+            found |= bootstrap(
+                scores,
+                targets,
+                group,
+                replicates=min(replicates, sortings),
+                confidence=confidence,
+                seed=seed,
+                **options,
+            )
+    moved = drift(frame, schema)
+    return {
+        "run": str(run),
+        "data": str(data),
+        "rows": len(frame),
+        "task": schema.task,
+        "average": None if schema.task == "binary" else goal.average,
+        "rule": described(model.rule),
+        "confidence": confidence,
+        "metrics": {name: {"value": one.value, "low": one.low, "high": one.high} for name, one in found.items()},
+        "constraints": _constraints(model, scores, targets),
+        "classes": _classes(model, scores, targets),
+        "drift": [one.to_json() for one in moved],
+        "warnings": [*(str(one) for one in moved if one.suspicious), *_balance(model, targets)],
+    }
+
+
+def harmless(text: str) -> str:
+    """Return a metric or constraint that a run folder names, unless it is code: a stranger's folder must run none."""
+    if ":" in text:
+        raise UserError(
+            f"metric: the run is for {one_line(text, 80)}, code to import; if you trust it, name it with --metric",
+            WRONG_CALL,
+        )
+    return text
+
+
+def read_for(model: Model, data: str | Path, rows: int | None) -> Any:
+    """Read labelled data for a model, its columns alone."""
+    source = files.Source(data)
+    names = [*model.schema.target.columns, *model.schema.inputs]
+    model.schema.check(source.names)
+    return files.read(source, rows, columns=[name for name in names if name in source.names])
+
+
+def _constraints(model: Model, scores: Any, targets: Any) -> list[dict[str, Any]]:
+    """Return whether the constraints that the rule was tuned under still hold."""
+    found = []
+    for constraint in parse(harmless(model.goal.subject_to) if model.goal.subject_to else None):
+        value = evaluate(
+            scores, targets, {"value": constraint.metric}, task=model.schema.task, average=None, rule=model.rule
+        )["value"]
+        each = np.atleast_1d(value)
+        # What must hold of every class, or of the average, must hold of the worst that counts.
+        worst = each.min() if constraint.sense == ">=" else each.max()
+        now = float(each[constraint.over] if isinstance(constraint.over, int) else worst)
+        met = now >= constraint.bound if constraint.sense == ">=" else now <= constraint.bound
+        found.append({"constraint": str(constraint), "value": now, "met": bool(met)})
+    return found
+
+
+def _classes(model: Model, scores: Any, targets: Any) -> list[dict[str, Any]]:
+    """Return precision, recall and F1 of every class."""
+    task, names = model.schema.task, model.schema.classes
+    decided = model.decide(scores)
+    if task != "multilabel":
+        decided, targets = (np.eye(len(names), dtype=int)[one] for one in (decided, targets))
+    each = evaluate(decided.astype(float), targets, ["precision", "recall", "f1"], task="multilabel", average=None)
+    return [
+        {"name": name, "rows": int(targets[:, k].sum())} | {metric: values[k] for metric, values in each.items()}
+        for k, name in enumerate(names)
+    ]
+
+
+def _balance(model: Model, targets: Any) -> list[str]:
+    """Say if classes are more or less frequent than in training."""
+    schema = model.schema
+    then = np.array(schema.target.counts) / schema.rows
+    now = targets.mean(0) if targets.ndim == 2 else np.bincount(targets, minlength=len(then)) / len(targets)
+    found = []
+    for name, before, after in zip(schema.classes, then, now, strict=True):
+        value, sure = psi([before, 1 - before], [after, 1 - after], schema.rows, len(targets))
+        if value >= 0.1 and sure:
+            found.append(f"class {one_line(name, 40)!r} is {after:.1%} of the rows, and was {before:.1%} in training")
+    return found

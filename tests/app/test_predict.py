@@ -1,0 +1,258 @@
+"""Runs in use: predict, evaluate, tune and drift, on trained runs of all three tasks."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tables import binary, multiclass, multilabel, written
+
+import metricgrad as mg
+from metricgrad.app import files, runs
+from metricgrad.app.cli import main
+from metricgrad.app.drift import drift, psi
+from metricgrad.app.errors import UserError
+from metricgrad.app.judge import judge
+from metricgrad.app.predict import predict
+from metricgrad.app.retune import tune
+from metricgrad.app.schema import Schema
+
+TABLES = {
+    "binary": (binary, "ripe"),
+    "multiclass": (multiclass, "kind"),
+    "multilabel": (multilabel, "label 0,label 1,label 2"),
+}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("runs")
+    for task, (make, target) in TABLES.items():
+        data = written(make(), folder, f"{task}.csv")
+        out = str(folder / task)
+        words = ["train", data, "--target", target, "--contender", "logistic regression", "--quick", "--out", out]
+        assert main(words) == 0
+    return {task: folder / task for task in TABLES}
+
+
+def later(task: str, rows: int = 500) -> pd.DataFrame:
+    return TABLES[task][0](rows, seed=1)
+
+
+@pytest.mark.parametrize("task", TABLES)
+@pytest.mark.parametrize("suffix", ["csv", "parquet", "feather", "csv.gz"])
+def test_predictions_are_those_of_the_model_on_all_rows_at_once(
+    trained: dict[str, Path], tmp_path: Path, task: str, suffix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frame = later(task).assign(id=np.arange(500) + 10**12)
+    with files.write(tmp_path / f"data.{suffix}") as file:
+        file.add(frame)
+    monkeypatch.setattr(files, "ROWS", 64)  # many pieces
+    out = tmp_path / f"out.{suffix}"
+    found = predict(trained[task], tmp_path / f"data.{suffix}", out, keep=["id"], jobs=3)
+    model = runs.load(trained[task]).model
+    scores = model.scores(frame)
+    decided = model.decide(scores)
+    got = files.read(out)
+    assert got["id"].tolist() == frame["id"].tolist()
+    classes = model.schema.classes
+    if task == "multilabel":
+        np.testing.assert_array_equal(got[[f"prediction {name}" for name in classes]], decided)
+    else:
+        assert got["prediction"].tolist() == [classes[k] for k in decided]
+    names = ["score"] if task == "binary" else [f"score {name}" for name in classes]
+    np.testing.assert_allclose(got[names].to_numpy().squeeze(), scores, rtol=1e-6, atol=1e-9)
+    counts = decided.sum(0) if task == "multilabel" else np.bincount(decided, minlength=len(classes))
+    assert found["predicted"] == dict(zip(classes, counts.tolist(), strict=True))
+    assert found["rows"] == 500
+
+
+def test_no_more_pieces_are_in_memory_than_jobs_and_two(
+    trained: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = written(later("binary", 2000), tmp_path)
+    read, done, most = 0, 0, 0
+    pieces, add = files.Source.pieces, files.Writer.add
+
+    def counted(self: files.Source, *given: Any) -> Iterator[Any]:
+        nonlocal read
+        for piece in pieces(self, *given):
+            read += 1
+            yield piece
+
+    def added(self: files.Writer, table: Any) -> None:
+        nonlocal done, most
+        most = max(most, read - done)
+        done += 1
+        add(self, table)
+
+    monkeypatch.setattr(files, "ROWS", 50)
+    monkeypatch.setattr(files.Source, "pieces", counted)
+    monkeypatch.setattr(files.Writer, "add", added)
+    assert predict(trained["binary"], data, tmp_path / "out.csv", jobs=2)["rows"] == 2000
+    assert read == done == 40
+    assert most <= 4
+
+
+def test_separated_labels(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(300, 2))
+    texts = [";".join(name for name, on in zip("ab", row > 0, strict=True) if on) for row in x]
+    data = written(pd.DataFrame({"x": x[:, 0], "z": x[:, 1], "tags": texts}), tmp_path)
+    words = ["--contender", "logistic regression", "--quick", "--out", str(tmp_path / "run")]
+    assert main(["train", data, "--target", "tags", *words]) == 0
+    predict(tmp_path / "run", data, tmp_path / "out.csv")
+    got = files.read(tmp_path / "out.csv")
+    assert got.columns.tolist() == ["prediction a", "prediction b", "score a", "score b"]
+    assert (got[["prediction a", "prediction b"]].to_numpy() == (x > 0)).mean() > 0.9
+    assert judge(tmp_path / "run", data, ["accuracy"], replicates=20)["metrics"]["accuracy"]["value"] > 0.9
+
+
+def test_what_and_types_of_kept_columns(trained: dict[str, Path], tmp_path: Path) -> None:
+    frame = later("binary")
+    table = pa.Table.from_pandas(frame).append_column("id", pa.array([None, *range(499)], pa.int64()))
+    pq.write_table(table, tmp_path / "data.parquet")
+    predict(trained["binary"], tmp_path / "data.parquet", tmp_path / "a.parquet", what="labels", keep=["id"])
+    assert pq.read_schema(tmp_path / "a.parquet").names == ["id", "prediction"]
+    assert pq.read_schema(tmp_path / "a.parquet").field("id").type == pa.int64()
+    predict(trained["binary"], tmp_path / "data.parquet", tmp_path / "b.parquet", what="scores")
+    assert pq.read_schema(tmp_path / "b.parquet").names == ["score"]
+    with pytest.raises(UserError, match="what: expected one of both, labels, scores"):
+        predict(trained["binary"], tmp_path / "data.parquet", tmp_path / "c.parquet", what="all")
+
+
+def test_unknown_categories_and_extra_columns(trained: dict[str, Path], tmp_path: Path) -> None:
+    frame = later("binary")
+    frame.loc[:9, "shape"] = "square"
+    frame["weight"] = frame["weight"].astype(str).where(frame.index > 2, "heavy")
+    data = written(frame.assign(extra=1)[["extra", *frame.columns[::-1]]], tmp_path)
+    found = predict(trained["binary"], data, tmp_path / "a.csv")
+    assert found["unknown"] == {"weight": 3, "shape": 10}
+    assert "'shape': 10 cells (2.0%) mean nothing to the model" in found["warnings"][1]
+
+
+def test_cells_are_written_as_they_are(trained: dict[str, Path], tmp_path: Path) -> None:
+    data = written(later("binary", 30).assign(id='=cmd|"/C calc"!A0'), tmp_path)
+    predict(trained["binary"], data, tmp_path / "a.csv", keep=["id"])
+    assert files.read(tmp_path / "a.csv")["id"].unique().tolist() == ['=cmd|"/C calc"!A0']
+
+
+# evaluate
+
+
+@pytest.mark.parametrize("task", TABLES)
+def test_evaluate_gives_the_bootstrap_of_the_models_scores(trained: dict[str, Path], tmp_path: Path, task: str) -> None:
+    frame = later(task)
+    found = judge(trained[task], written(frame, tmp_path), replicates=100)
+    model = runs.load(trained[task]).model
+    scores, y = model.scores(frame), model.schema.targets(frame)
+    expected = mg.bootstrap(scores, y, "f1", task=task, rule=model.rule, replicates=100)["f1"]
+    assert found["metrics"]["f1"] == {"value": expected.value, "low": expected.low, "high": expected.high}
+    assert [one["name"] for one in found["classes"]] == list(model.schema.classes)
+    rows = y.sum(0) if task == "multilabel" else np.bincount(y)
+    assert [one["rows"] for one in found["classes"]] == rows.tolist()
+    assert found["warnings"] == []
+
+
+def test_evaluate_warns_of_drift_in_one_line_per_column(trained: dict[str, Path], tmp_path: Path) -> None:
+    frame = later("binary")
+    frame["size"] += 3
+    frame["weight"] = frame["weight"].where(np.arange(500) % 3 > 0)
+    frame["shape"] = np.where(np.arange(500) % 2, "square", frame["shape"])
+    frame["ripe"] = np.where(np.arange(500) % 4, "yes", frame["ripe"])
+    found = judge(trained["binary"], written(frame, tmp_path), replicates=20)
+    text = "\n".join(found["warnings"])
+    assert "column 'size' drifted: mean moved by +" in text
+    assert "column 'weight' drifted: missing 0.0% then, 33.4% now" in text
+    assert "column 'shape' drifted: 50.0% unknown categories" in text
+    assert "class 'yes' is" in text
+    assert text.count("column 'size'") == 1
+    assert "farm" not in text
+
+
+def test_no_drift_is_seen_where_there_is_none() -> None:
+    said = 0
+    for seed in range(30):
+        schema = Schema.of(binary(300, seed=2 * seed), "ripe")
+        said += sum(bool(one.suspicious) for one in drift(binary(60, seed=2 * seed + 1), schema))
+    assert said <= 2  # of 120 columns
+
+
+def test_psi_by_hand() -> None:
+    value, sure = psi([0.5, 0.5], [0.6, 0.4], 1000, 1000)
+    assert value == pytest.approx(0.1 * np.log(1.2) - 0.1 * np.log(0.8))
+    assert sure
+    assert not psi([0.5, 0.5], [0.6, 0.4], 20, 20)[1]
+    assert np.isfinite(psi([1.0, 0.0], [0.0, 1.0], 10, 10)[0])
+
+
+def test_a_run_folder_cannot_name_code_to_import(trained: dict[str, Path], tmp_path: Path) -> None:
+    run = trained["multiclass"]
+    path, data = run / "model" / "rule.json", written(later("multiclass"), tmp_path)
+    before = path.read_text()
+    path.write_text(json.dumps(json.loads(before) | {"metric": "antigravity:fly"}))
+    for command in (judge, tune):
+        with pytest.raises(UserError, match="name it with --metric"):
+            command(run, data)
+    assert "antigravity" not in sys.modules
+    assert judge(run, data, ["f1"], replicates=20)["rows"] == 500
+    path.write_text(before)
+
+
+# tune
+
+
+def test_tune_writes_the_rule_and_keeps_the_old_one(trained: dict[str, Path], tmp_path: Path) -> None:
+    run, frame = trained["binary"], later("binary")
+    data = written(frame, tmp_path)
+    path = run / "model" / "rule.json"
+    before = json.loads(path.read_text())
+    told = tune(run, data, "recall", subject_to="precision>=0.6", dry_run=True)
+    assert not told["written"]
+    assert json.loads(path.read_text()) == before
+    found = tune(run, data, "recall", subject_to="precision>=0.6")
+    assert {**told, "written": True} == found
+    model = runs.load(run).model
+    y = model.schema.targets(frame)
+    expected = mg.tune_threshold("recall", model.scores(frame), y, subject_to="precision>=0.6")
+    assert model.rule == expected.rule
+    assert found["new"]["value"] == expected.value
+    after = json.loads(path.read_text())
+    assert (after["metric"], after["subject_to"]) == ("recall", "precision>=0.6")
+    assert after["previous"] == [before]
+    judged = judge(run, data, replicates=20)
+    assert judged["constraints"][0]["met"]
+    tune(run, data, "f2")
+    previous = json.loads(path.read_text())["previous"]
+    assert [one["metric"] for one in previous] == ["f1", "recall"]
+    path.write_text(json.dumps(before))
+
+
+@pytest.mark.parametrize("task", ["multiclass", "multilabel"])
+def test_tune_of_other_tasks(trained: dict[str, Path], tmp_path: Path, task: str) -> None:
+    found = tune(trained[task], written(later(task), tmp_path), "f1", average="weighted", dry_run=True)
+    assert found["new"]["value"] >= found["old"]["value"] - 1e-12
+    assert found["average"] == "weighted"
+
+
+def test_json_of_every_command(trained: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run, data = str(trained["binary"]), written(later("binary"), tmp_path)
+    calls: dict[str, list[str]] = {
+        "predict": ["-o", str(tmp_path / "p.csv")],
+        "evaluate": ["--replicates", "20"],
+        "tune": ["--dry-run"],
+    }
+    for command, more in calls.items():
+        assert main([command, run, data, *more, "--json"]) == 0
+        document: dict[str, Any] = json.loads(capsys.readouterr().out)
+        assert document["rows"] == 500
+        assert main([command, run, data, *more, *(["--force"] if command == "predict" else [])]) == 0
+        assert "500" in capsys.readouterr().out

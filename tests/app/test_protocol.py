@@ -1,0 +1,183 @@
+"""The protocol: one fit, two rules, tuned on rows that neither train nor judge; every contender on every task."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.metrics import f1_score, fbeta_score, precision_score
+
+from metricgrad.app import protocol
+from metricgrad.app.contenders import CONTENDERS, chosen
+from metricgrad.app.errors import UserError
+from metricgrad.app.protocol import Outcome
+from metricgrad.app.scorers import Effort, Goal, batch_size, loaded
+from metricgrad.app.splits import Split, splits
+from metricgrad.problems import InfeasibleError
+from metricgrad.rules import Argmax, Threshold
+from metricgrad.tuning import tune_threshold
+
+TINY = Effort(epochs=3, patience=3, rounds=5)
+
+
+def data(task: str, rows: int = 500) -> tuple[Any, Any]:
+    rng = np.random.default_rng(0)
+    if task == "multilabel":
+        y = (rng.random((rows, 3)) < [0.5, 0.3, 0.2]).astype(np.int64)
+        x = rng.normal(size=(rows, 3)) + y
+    else:
+        y = (
+            rng.choice(3, rows, p=[0.5, 0.3, 0.2])
+            if task == "multiclass"
+            else (rng.random(rows) < 0.3).astype(np.int64)
+        )
+        x = rng.normal(size=(rows, 3)) + y[:, None]
+    return x.astype(np.float32), y
+
+
+@pytest.mark.parametrize("task", ["binary", "multiclass", "multilabel"])
+def test_every_contender_is_judged_saved_and_loaded(task: Any, tmp_path: Path) -> None:
+    x, y = data(task)
+    goal = Goal(task, 2 if task == "binary" else 3, "f1", subject_to=None if task == "multiclass" else "recall>=0.05")
+    split = splits(y, task, 2, 0)[0]
+    names, _ = chosen(goal)
+    assert {"majority", "cross-entropy", "hybrid", "xgboost"} <= set(names)
+    for name in names:
+        scorer, rules = protocol.fitted(name, goal, TINY, x, y, split, seed=0)
+        scores = scorer.scores(x)
+        assert scores.dtype == np.float64
+        assert scores.shape == ((len(y),) if task == "binary" else (len(y), 3))
+        assert ((scores >= 0) & (scores <= 1)).all()
+        assert rules["fixed"].rule == (Argmax() if task == "multiclass" else Threshold(0.5))
+        scorer.save(tmp_path / name)
+        again = loaded(type(scorer).__name__, tmp_path / name)
+        np.testing.assert_array_equal(again.scores(x), scores)
+
+
+def test_both_rules_come_from_one_fit_and_are_judged_as_scikit_learn_would() -> None:
+    x, y = data("binary", 1000)
+    goal, split = Goal("binary", 2, "f2"), splits(y, "binary", 2, 0)[1]
+    outcome, scores = protocol.run("cross-entropy", goal, ["precision", "auroc"], TINY, x, y, split, 0, 1)
+    truth = y[split.test]
+    assert outcome.fixed.value == pytest.approx(fbeta_score(truth, scores >= 0.5, beta=2))
+    cut = outcome.tuned.rule.threshold  # type: ignore[attr-defined]
+    assert cut != 0.5
+    assert outcome.tuned.value == pytest.approx(fbeta_score(truth, scores >= cut, beta=2))
+    assert outcome.tuned.others["precision"] == pytest.approx(precision_score(truth, scores >= cut))
+    assert outcome.tuned.others["auroc"] == outcome.fixed.others["auroc"]
+    assert (outcome.train_rows, outcome.test_rows) == (len(split.train), len(split.test))
+
+
+def test_the_rule_is_that_of_the_held_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = data("binary", 1000)
+    goal, split = Goal("binary", 2, "f1"), splits(y, "binary", 2, 0)[0]
+    scorer, rules = protocol.fitted("logistic regression", goal, TINY, x, y, split, seed=0)
+    expected = tune_threshold("f1", scorer.scores(x[split.held]), y[split.held])
+    assert rules["tuned"].rule == expected.rule
+
+
+def test_test_rows_change_nothing_in_training() -> None:
+    x, y = data("binary", 600)
+    goal, split = Goal("binary", 2, "f1"), splits(y, "binary", 2, 0)[0]
+    other, turned = x.copy(), y.copy()
+    other[split.test], turned[split.test] = 0, 1 - y[split.test]
+    for name in ("majority", "hybrid", "xgboost"):
+        one, one_rules = protocol.fitted(name, goal, TINY, x, y, split, seed=0)
+        two, two_rules = protocol.fitted(name, goal, TINY, other, turned, split, seed=0)
+        np.testing.assert_array_equal(one.scores(x), two.scores(x))
+        assert one_rules == two_rules
+
+
+def test_few_held_positives_leave_the_rule_alone() -> None:
+    x, y = data("binary", 200)
+    split = splits(y, "binary", 2, 0)[0]
+    assert y[split.held].sum() < 20
+    _, rules = protocol.fitted("cross-entropy", Goal("binary", 2, "f1"), TINY, x, y, split, 0)
+    assert rules["tuned"].rule == Threshold(0.5)
+
+
+def test_a_constraint_is_kept_where_tuned_and_reported_where_judged() -> None:
+    x, y = data("binary", 2000)
+    goal, split = Goal("binary", 2, "recall", subject_to="precision>=0.6"), splits(y, "binary", 2, 0)[0]
+    scorer, rules = protocol.fitted("logistic regression", goal, Effort(20, 5, 5), x, y, split, 0)
+    held = scorer.scores(x[split.held])
+    assert rules["tuned"].feasible
+    assert precision_score(y[split.held], rules["tuned"].rule(held)) >= 0.6
+    outcome, scores = protocol.run("logistic regression", goal, [], Effort(20, 5, 5), x, y, split, 0, 0)
+    assert outcome.tuned.held == (precision_score(y[split.test], outcome.tuned.rule(scores)) >= 0.6)
+
+
+def test_what_cannot_be_met_is_marked_and_decides_for_nothing() -> None:
+    scores, y = np.array([0.9, 0.8, 0.7, 0.1] * 10), np.array([0, 0, 1, 0] * 10)
+    goal = Goal("binary", 2, "recall", subject_to="precision>=0.9")
+    with pytest.raises(InfeasibleError):
+        protocol.tune(goal, scores, y)
+    found = protocol.rules(goal, scores, y)
+    assert not found["fixed"].feasible
+    assert not found["tuned"].feasible
+    assert not found["tuned"].rule(scores).any()
+
+
+def test_outcomes_survive_json() -> None:
+    x, y = data("multilabel")
+    split = splits(y, "multilabel", 2, 0)[0]
+    outcome, _ = protocol.run("hybrid", Goal("multilabel", 3, "f1"), ["auroc"], TINY, x, y, split, 0, 0)
+    assert Outcome.from_json(outcome.to_json()) == outcome
+    assert outcome.history
+
+
+@pytest.mark.parametrize(
+    ("goal", "also", "message"),
+    [
+        (Goal("binary", 2, "auroc"), [], "--metric: auroc judges an order, no decision"),
+        (Goal("binary", 2, "f_one"), [], "--metric: unknown name 'f_one'"),
+        (Goal("binary", 2, "f1"), ["mmc"], "--metric: unknown name 'mmc'; did you mean 'mcc'?"),
+        (Goal("binary", 2, "f1", "mean"), [], "average: expected one of"),
+        (Goal("binary", 2, "f1", subject_to="precision"), [], "--subject-to: expected 'metric>=number'"),
+        (Goal("multiclass", 3, "f1", subject_to="precision>=0.9"), [], "--subject-to: expected task='binary'"),
+    ],
+)
+def test_goals_that_make_no_sense_are_refused(goal: Goal, also: list[str], message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        protocol.check(goal, also)
+    assert str(caught.value).startswith(message)
+    assert caught.value.code == 2
+
+
+def test_who_takes_part() -> None:
+    plain = Goal("binary", 2, "f1")
+    names, _ = chosen(plain)
+    assert "constrained metric" not in names
+    assert "maximal figure of merit" not in names
+    assert "constrained metric" in chosen(Goal("binary", 2, "recall", subject_to="precision>=0.9"))[0]
+    assert chosen(plain, ["hybrid"]) == (["cross-entropy", "hybrid"], [])
+    asked = chosen(plain, ["maximal figure of merit"])
+    assert asked == (["cross-entropy"], [("maximal figure of merit", "not for binary targets")])
+
+
+def test_what_is_not_installed_is_left_out_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert CONTENDERS["xgboost"].obstacle(Goal("binary", 2, "f1")) == "needs xgboost, which is not installed"
+
+
+def test_batches_grow_with_the_rows_and_hold_rare_classes() -> None:
+    assert batch_size(np.repeat([0, 1], [150, 150])) == 32
+    assert batch_size(np.repeat([0, 1], [20_000, 10_000])) == 256
+    assert batch_size(np.repeat([0, 1], [29_800, 200])) == 512
+    assert batch_size(np.repeat([0, 1], [900_000, 100_000])) == 4096
+
+
+def test_effort_is_bounded() -> None:
+    assert Effort.of(300).epochs == 200
+    assert Effort.of(30_000).epochs == 60
+    assert Effort.of(10_000_000).epochs == 8
+    assert Effort.of(300, quick=True).epochs < Effort.of(300).epochs
+
+
+def test_f1_of_multiclass_is_the_macro_average() -> None:
+    x, y = data("multiclass", 600)
+    split: Split = splits(y, "multiclass", 2, 0)[0]
+    outcome, scores = protocol.run("logistic regression", Goal("multiclass", 3, "f1"), [], TINY, x, y, split, 0, 0)
+    assert outcome.fixed.value == pytest.approx(f1_score(y[split.test], scores.argmax(1), average="macro"))

@@ -1,0 +1,223 @@
+"""The report's file: what it holds, how large it is, and that nothing in the data becomes markup."""
+
+from __future__ import annotations
+
+import base64
+import copy
+import hashlib
+import json
+import os
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from metricgrad.app.payload import Payload
+from metricgrad.app.report import render, write
+from metricgrad.app.slimming import CLASSES, slim
+from report_example import Example, simulate
+
+HOSTILE = [
+    "</script><img src=x onerror=alert(1)>",
+    '"><b onmouseover=alert(2)>',
+    "<!--<script>",
+    "=cmd()",
+    "a\x00b\x1b[31m",
+    "\u202eright to left\u2066",
+    "half \ud800",
+    "line\u2028end",
+    "$policy ${json} $$",
+    "&lt;i&gt; &amp;",
+    "x" * 10_000,
+]
+
+
+@pytest.fixture(scope="module")
+def example() -> Example:
+    return simulate(rows=1500)
+
+
+class Reader(HTMLParser):
+    """Collects tags, attributes and text, as a browser without JavaScript would find them."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.texts).split())
+
+
+def embedded(page: str) -> Payload:
+    inner = re.search(r'<script type="application/json" id="payload">(.*?)</script>', page, re.DOTALL)
+    assert inner
+    return json.loads(inner[1])  # type: ignore[no-any-return]
+
+
+def hostile(payload: Payload, text: str) -> Payload:
+    """Put a text wherever the data may bring one."""
+    bad: Any = copy.deepcopy(payload)
+    bad["data"].update(file=text, target=[text], classes=[text, text + "2"], profile=[(text, text)], warnings=[text])
+    bad["verdict"].update(headline=text, text=text)
+    bad["command"] = bad["reproduce"]["command"] = text
+    for details in bad["details"].values():
+        for curve in details["classes"]:
+            curve["name"] = text
+        for row in details["per_class"]:
+            row["name"] = text
+        for error in details["errors"]:
+            error.update(truth=text, decided=text, cells=[(text, text)])
+    return cast("Payload", bad)
+
+
+def test_the_page_says_it_without_javascript(example: Example) -> None:
+    payload = example.payload
+    reader = Reader(render(payload))
+    text = reader.text
+    assert payload["verdict"]["headline"] in text
+    assert payload["protocol"][0] in text
+    assert payload["reproduce"]["command"] in text
+    best = payload["leaderboard"][0]
+    assert text.count(best["contender"]) > 2
+    assert f"{best['value'] or 0:.3f}" in text
+    rows = sum(tag == "tr" for tag, _ in reader.tags)
+    assert rows > len(payload["leaderboard"])
+    assert "Worst mistakes" in text
+
+
+def test_the_page_stands_alone(example: Example) -> None:
+    page = render(example.payload)
+    reader = Reader(page)
+    for tag, attributes in reader.tags:
+        for name in ("src", "href", "action", "data", "poster"):
+            address = attributes.get(name)
+            assert address is None or address in ("data:,",) or address.startswith("#"), (tag, attributes)
+    assert not re.findall(r"@import|url\(", page)
+    assert set(re.findall(r"https?://[^\s\"'<]+", page)) == {"http://www.w3.org/2000/svg"}
+
+
+def test_the_policy_lets_in_its_own_script_and_style_alone(example: Example) -> None:
+    page = render(example.payload)
+    policy = next(a["content"] for t, a in Reader(page).tags if a.get("http-equiv") == "Content-Security-Policy")
+    assert policy
+    assert policy.startswith("default-src 'none'; ")
+    assert "unsafe" not in policy
+    for tag in ("script", "style"):
+        inner = re.search(f"<{tag}>(.*?)</{tag}>", page, re.DOTALL)
+        assert inner
+        digest = base64.b64encode(hashlib.sha256(inner[1].encode()).digest()).decode()
+        assert f"{tag}-src 'sha256-{digest}'" in policy
+    assert not [a for _, a in Reader(page).tags if any(name == "style" or name.startswith("on") for name in a)]
+
+
+def test_scripts_never_write_markup() -> None:
+    from metricgrad.app import report
+
+    for name in report._SCRIPTS:
+        text = report._asset(name)
+        forbidden = r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function|\.srcdoc"
+        assert not re.findall(forbidden, text), name
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_data_never_becomes_markup(example: Example, text: str) -> None:
+    page = render(hostile(example.payload, text))
+    clean = render(hostile(example.payload, "harmless"))
+    wanted, found = Reader(clean), Reader(page)
+    assert [tag for tag, _ in found.tags] == [tag for tag, _ in wanted.tags]
+    assert [sorted(a) for _, a in found.tags] == [sorted(a) for _, a in wanted.tags]
+    assert page.encode()
+    assert not re.search("[\x00-\x08\x0b-\x1f\u2028-\u202e\u2066-\u2069]", page)
+    inner = re.search(r'<script type="application/json" id="payload">(.*?)</script>', page, re.DOTALL)
+    assert inner
+    assert not set("<>&") & set(inner[1])
+    kept = embedded(page)["data"]["file"]
+    assert len(kept) <= 300
+    if text.isprintable() and len(text) < 300:
+        assert kept == text
+        assert text in found.text
+
+
+def test_numbers_that_are_none_are_dashes(example: Example) -> None:
+    payload: Any = copy.deepcopy(example.payload)
+    for row in payload["leaderboard"]:
+        row.update(low=None, high=None, seconds=None, folds=[], others={"precision": float("nan")})
+        for gain in row["against"].values():
+            gain.update(low=None, high=None, p=None)
+    payload["leaderboard"][-1]["value"] = float("nan")
+    payload["left_out"], payload["data"]["warnings"], payload["details"] = [], [], {}
+    page = render(payload)
+    assert embedded(page)["leaderboard"][0]["others"] == {"precision": None}
+    assert "nan" not in Reader(page).text.lower().split()
+
+
+def test_constraints_are_marked(example: Example) -> None:
+    payload = copy.deepcopy(example.payload)
+    payload["metric"]["subject_to"] = "precision >= 0.9"
+    payload["leaderboard"][0]["feasible"] = False
+    page = render(payload)
+    assert "Subject to precision &gt;= 0.9" in page
+    assert page.count('class="broken"') == 1
+
+
+def test_many_classes_are_cut_down_and_said(example: Example) -> None:
+    names = [f"label {k}" for k in range(60)]
+    payload = simulate(rows=300, contenders=4, classes=names).payload
+    first = next(iter(payload["details"].values()))
+    first["confusion"] = [[i * 60 + j for j in range(60)] for i in range(60)]
+    small, notes = slim(payload)
+    assert "Of 60 classes the 30 most frequent are drawn" in notes[0]
+    kept = small["details"][next(iter(payload["details"]))]
+    assert len(kept["classes"]) == len(kept["per_class"]) == CLASSES
+    assert len(kept["confusion"]) == len(small["data"]["classes"]) == CLASSES + 1
+    assert sum(map(sum, kept["confusion"])) == sum(map(sum, first["confusion"]))
+    assert sum(small["data"]["balance"]) == pytest.approx(sum(payload["data"]["balance"]), abs=1e-3)
+    assert len(payload["data"]["classes"]) == 60  # the payload itself is left alone
+    assert "Of 60 classes" in render(payload)
+
+
+def test_a_page_of_everything_stays_small() -> None:
+    payload = simulate(rows=400, contenders=8, classes=[f"label {k}" for k in range(30)]).payload
+    rich = next(iter(payload["details"].values()))
+    for error in rich["errors"]:
+        error["cells"] = [(f"column {i}", "text " * 50) for i in range(30)]
+    for i in range(42):
+        payload["details"][f"copy {i}"] = rich
+        row = copy.deepcopy(payload["leaderboard"][0])
+        payload["leaderboard"].append({**row, "contender": f"copy {i}"})
+    page = render(payload)
+    small = embedded(page)
+    assert len(page.encode()) < 3_000_000
+    assert "Curves are drawn from" in page
+    assert small["verdict"]["ship"] in small["details"]
+    for details in small["details"].values():
+        for curve in details["classes"]:
+            assert {0.5, curve["threshold"]} <= set(curve["cuts"])
+            assert len(curve["cuts"]) == len(curve["tp"]) == len(curve["fp"])
+
+
+def test_writing_is_whole_or_nothing(example: Example, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(example.payload, tmp_path / "report.html")
+    before = path.read_bytes()
+    assert before.startswith(b"<!doctype html>")
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        write(example.payload, path)
+    assert path.read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["report.html"]

@@ -1,0 +1,324 @@
+"""The report in a real browser. Skipped where there is no Chromium, unless METRICGRAD_CHROMIUM demands it."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from metricgrad import metrics
+from metricgrad.app.payload import Payload
+from metricgrad.app.report import write
+from metricgrad.counts import Counts
+from report_example import Example, simulate
+from test_report import HOSTILE, hostile
+
+# A path to a browser, or "1": one must be found.
+WISH = os.environ.get("METRICGRAD_CHROMIUM", "")
+FOUND = [name for name in (WISH, "chromium", "chromium-browser", "google-chrome") if name and shutil.which(name)]
+if not WISH:
+    if not FOUND:
+        pytest.skip("no Chromium here", allow_module_level=True)
+    pytest.importorskip("playwright")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    assert FOUND, f"METRICGRAD_CHROMIUM={WISH}: expected a Chromium, found none"
+    with sync_playwright() as driver:
+        chromium = driver.chromium.launch(executable_path=shutil.which(FOUND[0]), args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(scope="module")
+def binary() -> Example:
+    return simulate(rows=1500)
+
+
+@pytest.fixture(scope="module")
+def labels() -> Example:
+    return simulate(rows=600, contenders=5, classes=["energy", "transport", "growth", "repair"])
+
+
+@pytest.fixture
+def opened(browser: Any, tmp_path: Path) -> Iterator[Any]:
+    """Open a payload's page; whatever the page complains of fails the test."""
+    contexts: list[Any] = []
+    complaints: list[str] = []
+    asked: list[str] = []
+    places = itertools.count()
+
+    def open_(payload: Payload, width: int = 1100, **options: Any) -> Any:
+        context = browser.new_context(viewport={"width": width, "height": 900}, **options)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("dialog", lambda dialog: complaints.append(f"dialog {dialog.message}"))
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(write(payload, tmp_path / f"{next(places)}.html").as_uri())
+        return page
+
+    yield open_
+    for context in contexts:
+        context.close()
+    assert complaints == []
+    assert [address for address in asked if not address.startswith(("file:", "data:"))] == []
+
+
+def overflow(page: Any) -> int:
+    return int(page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth"))
+
+
+def readout(page: Any) -> tuple[list[int], list[str]]:
+    """Return tp, fn, fp, tn and the values beside them."""
+    cells = [int(text.replace(",", "")) for text in page.locator("#matrix td strong").all_inner_texts()]
+    return cells, page.locator("#values dd").all_inner_texts()
+
+
+def counted(scores: torch.Tensor, targets: torch.Tensor, cut: float) -> list[int]:
+    taken, true = scores >= cut, targets == 1
+    return [int(x.sum()) for x in (taken & true, ~taken & true, taken & ~true, ~taken & ~true)]
+
+
+def test_the_slider_tells_the_counts_of_the_raw_scores(opened: Any, binary: Example) -> None:
+    page = opened(binary.payload)
+    ship = binary.payload["verdict"]["ship"]
+    curve = binary.payload["details"][ship]["classes"][0]
+    chosen = curve["threshold"]
+    assert chosen
+    scores, targets = binary.scores[ship][:, 0], binary.targets[:, 0]
+    slider = page.locator("#threshold")
+    assert float(slider.input_value()) == curve["cuts"].index(chosen)
+    slider.focus()
+    seen = set()
+    for key in (None, "Home", "ArrowRight", "End", "ArrowLeft", "PageDown", "PageDown"):
+        if key:
+            slider.press(key)
+        cut = curve["cuts"][int(slider.input_value())]
+        cells, values = readout(page)
+        assert cells == counted(scores, targets, cut)
+        tp, fn, fp, tn = (torch.tensor(float(x)) for x in cells)
+        four = Counts(tp, fp, fn, tn)
+        wanted = [metrics.get(name)(four).item() for name in ("f2", "precision", "recall")]
+        assert values == [f"{value:.3f}" for value in wanted]
+        assert f"recall {wanted[2]:.3f}" in (slider.get_attribute("aria-valuetext") or "")
+        seen.add(cut)
+    assert len(seen) == 7
+    page.click("#go-half")
+    assert readout(page)[0] == counted(scores, targets, 0.5)
+    page.click("#go-best")
+    best = float(readout(page)[1][0])
+    page.click("#go-chosen")
+    assert readout(page)[0] == counted(scores, targets, chosen)
+    assert best >= float(readout(page)[1][0])
+
+
+def test_dragging_in_the_chart_moves_the_cut(opened: Any, binary: Example) -> None:
+    page = opened(binary.payload)
+    page.locator("#cut-chart").scroll_into_view_if_needed()
+    box = page.locator("#cut-chart .grab").bounding_box()
+    before = page.locator("#threshold").input_value()
+    page.mouse.move(box["x"] + 0.9 * box["width"], box["y"] + 50)
+    assert page.locator("#tip").is_visible()
+    assert page.locator("#threshold").input_value() == before
+    page.mouse.down()
+    high = int(page.locator("#threshold").input_value())
+    page.mouse.move(box["x"] + 0.1 * box["width"], box["y"] + 50)
+    page.mouse.up()
+    assert int(page.locator("#threshold").input_value()) < high
+
+
+def test_switches_hide_and_show_curves(opened: Any, binary: Example) -> None:
+    page = opened(binary.payload)
+    curve = page.locator('#curve-chart path[data-contender="cross-entropy"]')
+    chip = page.locator("#chips button", has_text="cross-entropy").and_(page.locator("[title=cross-entropy]"))
+    assert curve.count() == 1
+    assert chip.get_attribute("aria-pressed") == "true"
+    chip.click()
+    assert curve.count() == 0
+    assert chip.get_attribute("aria-pressed") == "false"
+    chip.click()
+    assert curve.count() == 1
+
+
+def test_other_contenders_and_classes_are_told(opened: Any, labels: Example) -> None:
+    page = opened(labels.payload)
+    page.select_option("#contender", label="cross-entropy")
+    page.select_option("#class", label="growth")
+    curve = labels.payload["details"]["cross-entropy"]["classes"][2]
+    cells, _ = readout(page)
+    assert cells == counted(labels.scores["cross-entropy"][:, 2], labels.targets[:, 2], curve["threshold"] or 0.5)
+    assert page.locator("#class-chart rect.fill").count() == 4
+    assert page.locator("#confusion").is_hidden()
+
+
+def test_multi_class_shows_the_whole_matrix(opened: Any, labels: Example) -> None:
+    payload = copy.deepcopy(labels.payload)
+    payload["data"]["task"] = "multiclass"
+    for details in payload["details"].values():
+        details["confusion"] = [[40, 3, 2, 1], [5, 30, 0, 2], [1, 1, 20, 9], [0, 0, 4, 12]]
+    page = opened(payload)
+    assert page.locator("#confusion-table td.right").all_inner_texts() == ["40", "30", "20", "12"]
+    assert "One class against the rest" in page.inner_text("#cut-note")
+
+
+def test_the_leaderboard_sorts_filters_and_unfolds(opened: Any) -> None:
+    payload = simulate(rows=300, contenders=50).payload
+    page = opened(payload)
+    rows = page.locator(".leaderboard tbody tr:visible")
+    assert rows.count() == 10
+    assert page.locator("#chips button").count() < 12
+    page.click("#all-rows")
+    assert rows.count() == 100
+    page.click("[data-filter=tuned]")
+    assert rows.count() == 50
+    page.locator("th[data-key=name] button").click()
+    names = [name.split("\n")[0] for name in page.locator(".leaderboard tbody tr:visible th").all_inner_texts()]
+    assert names == sorted(names, key=str.lower)
+    assert page.locator("th[data-key=name]").get_attribute("aria-sort") == "ascending"
+    page.locator("th[data-key=value] button").click()
+    values = [float(text) for text in page.locator(".leaderboard tbody tr:visible .value .number").all_inner_texts()]
+    assert values == sorted(values, reverse=True)
+    page.locator("th[data-key=gain1] button").click()  # cross-entropy tuned has none against itself: it comes last
+    assert page.locator(".leaderboard tbody tr:visible th").last.inner_text().startswith("cross-entropy")
+    page.locator("#more-chips summary").click()
+    page.locator("#more-chips button").last.click()
+    assert page.locator("#curve-chart path[data-contender]").count() == 6
+
+
+@pytest.mark.parametrize("width", [360, 768, 1100])
+def test_nothing_is_wider_than_the_screen(opened: Any, width: int) -> None:
+    payload = simulate(rows=300, contenders=12, classes=[f"a rather long label {k}" for k in range(9)]).payload
+    payload["data"]["task"] = "multiclass"
+    for details in payload["details"].values():
+        details["confusion"] = [[1234] * 9 for _ in range(9)]
+    page = opened(payload, width=width)
+    assert overflow(page) == 0
+    page.set_viewport_size({"width": 320, "height": 700})
+    page.wait_for_timeout(100)
+    assert overflow(page) == 0
+    assert page.locator("#cut-chart svg").bounding_box()["width"] <= 320
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_has_contrast_in_both_schemes(opened: Any, binary: Example, scheme: str) -> None:
+    page = opened(binary.payload, color_scheme=scheme)
+    for theme in (scheme, {"light": "dark", "dark": "light"}[scheme]):
+        assert page.evaluate("getComputedStyle(document.documentElement).colorScheme") in ("light dark", theme)
+        assert page.evaluate(CONTRAST) == []
+        page.click("#theme")
+
+
+# Every text and its background, by the formula of the Web Content Accessibility Guidelines 2.2.
+CONTRAST = """() => {
+  const canvas = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
+  const pixel = (colour, under) => {
+    canvas.clearRect(0, 0, 1, 1);
+    for (const c of [under, colour]) { if (c) { canvas.fillStyle = c; canvas.fillRect(0, 0, 1, 1); } }
+    return [...canvas.getImageData(0, 0, 1, 1).data];
+  };
+  const linear = (v) => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
+  const light = ([r, g, b]) => 0.2126 * linear(r / 255) + 0.7152 * linear(g / 255) + 0.0722 * linear(b / 255);
+  const css = (p) => `rgb(${p[0]} ${p[1]} ${p[2]})`;
+  const ground = (e) => {
+    const above = [];
+    for (; e; e = e.parentElement) above.unshift(getComputedStyle(e).backgroundColor);
+    return above.reduce((under, colour) => css(pixel(colour, under)), "white");
+  };
+  const poor = [];
+  for (const e of document.querySelectorAll("body *:not(script):not(noscript)")) {
+    const words = [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim());
+    if (!words || !e.checkVisibility()) continue;
+    const style = getComputedStyle(e), under = ground(e);
+    const ink = pixel(e.closest("svg") ? style.fill : style.color, under);
+    const [a, b] = [light(ink), light(pixel(under))].sort((x, y) => y - x);
+    const contrast = (a + 0.05) / (b + 0.05);
+    if (contrast < 4.5) poor.push(`${e.textContent.slice(0, 30)}: ${contrast.toFixed(2)}`);
+  }
+  return poor;
+}"""
+
+
+@pytest.mark.parametrize("first", [HOSTILE[0], HOSTILE[1], HOSTILE[-1]], ids=["script", "tag", "long"])
+def test_hostile_data_is_shown_as_text(opened: Any, binary: Example, first: str) -> None:
+    payload = hostile(binary.payload, first)
+    errors = payload["details"][payload["verdict"]["ship"]]["errors"]
+    for error, text in zip(errors, HOSTILE, strict=False):
+        error["cells"] = [(text, text)]
+    page = opened(payload, width=360)
+    assert overflow(page) == 0
+    assert page.locator("img, b, i, iframe").count() == 0
+    page.click("#mistake-table summary")
+    for text, shown in zip(HOSTILE, page.locator("#mistake-table dd").all_inner_texts(), strict=False):
+        assert shown == text if text.isprintable() and len(text) < 100 else len(shown) < 200
+    if len(first) < 100:
+        assert page.locator("h1").inner_text() == first
+
+
+def test_metrics_are_those_of_the_library(opened: Any, binary: Example) -> None:
+    page = opened(binary.payload)
+    names = sorted({*metrics.names(), "f0.5", "f_3", "f2."} - {"quadratic_kappa", "subset_accuracy"})
+    four = [(3, 1, 1, 5), (0, 0, 4, 6), (5, 0, 0, 0), (0, 4, 0, 3), (0, 0, 0, 0), (70, 20, 10, 4000), (0, 0, 0, 9)]
+    values = (
+        "([names, all]) => names.map((name) => all.map(([tp, fp, fn, tn]) => metricNamed(name).of({tp, fp, fn, tn})))"
+    )
+    counts = Counts(*torch.tensor(four, dtype=torch.float64).T)
+    for name, got in zip(names, page.evaluate(values, [names, four]), strict=True):
+        assert got == pytest.approx(metrics.get(name)(counts).tolist(), abs=1e-12), name
+    priced = page.evaluate("metricNamed('cost(fp=1.0, fn=10.0)').of({tp: 3, fp: 1, fn: 1, tn: 5})")
+    assert priced == pytest.approx(35 / 46)
+    assert page.evaluate("metricNamed('quadratic_kappa')") is None
+    assert page.evaluate("metricNamed('constructor')") is None
+
+
+def test_without_javascript_the_tables_are_there(opened: Any, binary: Example) -> None:
+    page = opened(binary.payload, width=360, java_script_enabled=False)
+    assert page.locator("h1").inner_text() == binary.payload["verdict"]["headline"]
+    assert page.locator(".leaderboard tbody tr:visible").count() == 16
+    assert page.locator("noscript table:visible").count() == 3
+    assert page.locator("#threshold").is_hidden()
+
+
+def test_charts_have_names_and_tables(opened: Any, labels: Example) -> None:
+    page = opened(labels.payload)
+    assert page.evaluate(
+        "[...document.querySelectorAll('.chart svg, .multiples svg')].every((e) => e.getAttribute('aria-label'))"
+    )
+    assert page.evaluate("[...document.querySelectorAll('select, input')].every((e) => e.labels.length > 0)")
+    levels = page.evaluate("[...document.querySelectorAll('h1,h2,h3')].map((e) => Number(e.tagName[1]))")
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(b - a <= 1 for a, b in itertools.pairwise(levels))
+    for details in page.locator("details.data").all():
+        details.locator("summary").click()
+        assert details.locator("tbody tr").count() > 0
+
+
+def test_a_report_without_details_is_still_one(opened: Any, binary: Example) -> None:
+    payload = copy.deepcopy(binary.payload)
+    payload["details"] = {}
+    page = opened(payload)
+    assert page.locator(".focus").is_hidden()
+    assert page.locator(".leaderboard tbody tr:visible").count() == 10
+
+
+def test_it_prints_in_light_without_controls(opened: Any, binary: Example) -> None:
+    page = opened(binary.payload, color_scheme="dark")
+    page.emulate_media(media="print")
+    assert page.locator(".tools").first.is_hidden()
+    assert page.locator(".leaderboard tbody tr:visible").count() == 16
+    assert page.evaluate("getComputedStyle(document.querySelector('h1')).color") == "rgb(31, 30, 27)"
+    page.set_viewport_size({"width": 718, "height": 1000})  # A4 without its margins
+    page.wait_for_timeout(100)
+    assert overflow(page) == 0
