@@ -68,6 +68,7 @@ def main(folder: Path, kill: str = "") -> None:
     if not together or dist.get_rank() == 0:
         torch.save(plain.state_dict(), folder / "weights.pt")
     if together:
+        dist.barrier()  # gloo may wait for ever for a process that left while another was still writing
         dist.destroy_process_group()
 
 

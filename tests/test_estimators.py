@@ -33,11 +33,11 @@ EXPECTED = {
     "check_sample_weight_equivalence_on_dense_data": SPLIT_INSIDE,
     "check_sample_weight_equivalence_on_sparse_data": SPLIT_INSIDE,
 }
-QUICK: dict[str, Any] = {"epochs": 15, "random_state": 0}
+QUICK: dict[str, Any] = {"epochs": 15, "random_state": 0, "cv": None, "monitor": "metric"}
 
 
 @parametrize_with_checks(
-    [mg.MetricClassifier(epochs=40, random_state=0), mg.ThresholdedClassifier(LogisticRegression())],
+    [mg.MetricClassifier(epochs=40, cv=2, random_state=0), mg.ThresholdedClassifier(LogisticRegression())],
     expected_failed_checks=lambda e: EXPECTED if isinstance(e, mg.MetricClassifier) else {},
 )  # type: ignore[untyped-decorator]
 def test_scikit_learn_checks(estimator: Any, check: Any) -> None:
@@ -65,7 +65,7 @@ def test_binary_with_names_for_labels() -> None:
 def test_metric_training_beats_cross_entropy_at_one_half() -> None:
     X, y = make_classification(4000, 10, weights=[0.93], class_sep=0.6, flip_y=0.02, random_state=1)
     a, b, y_a, y_b = train_test_split(X, y, random_state=0)
-    options: dict[str, Any] = {"rule": "fixed", "model": "linear", "monitor": "loss", "learning_rate": 0.03, **QUICK}
+    options: dict[str, Any] = {"rule": "fixed", "model": "linear", "learning_rate": 0.03, **QUICK, "monitor": "loss"}
     plain, metric = (mg.MetricClassifier(loss=loss, **options).fit(a, y_a) for loss in ("cross-entropy", "metric"))
     assert f1_score(y_b, metric.predict(b)) > f1_score(y_b, plain.predict(b)) + 0.02
 
@@ -73,7 +73,7 @@ def test_metric_training_beats_cross_entropy_at_one_half() -> None:
 @pytest.mark.parametrize("cv", [None, 3])
 def test_the_rule_is_tuned_on_rows_left_out(cv: int | None) -> None:
     X, y = imbalanced()
-    model = mg.MetricClassifier("f1", loss="cross-entropy", cv=cv, **QUICK).fit(X, y)
+    model = mg.MetricClassifier("f1", loss="cross-entropy", **QUICK | {"cv": cv}).fit(X, y)
     assert model.tuning_ is not None
     assert len(model.networks_) == (cv or 1)
     assert len(model.tuning_._batch.logits) == (len(X) if cv else round(0.2 * len(X)))
@@ -170,9 +170,9 @@ def test_weights_and_class_weights_count() -> None:
         "loss": "cross-entropy",
         "rule": "fixed",
         "model": "linear",
-        "monitor": "loss",
         "learning_rate": 0.05,
         **QUICK,
+        "monitor": "loss",
     }
     plain = mg.MetricClassifier(**options).fit(X, y).predict_scores(X).mean()
     heavy = mg.MetricClassifier(class_weight="balanced", **options).fit(X, y).predict_scores(X).mean()
@@ -307,7 +307,7 @@ def test_thresholded_constraint_is_met_on_the_scores_it_was_tuned_on() -> None:
         ({"monitor": "auc"}, "monitor: expected 'metric' or 'loss', got 'auc'"),
         ({"epochs": 0}, "epochs: expected a number of at least 1, got 0"),
         ({"optimiser": "lion"}, "optimiser: expected one of 'adamw', 'adam', 'sgd', got 'lion'"),
-        ({"validation_fraction": 1.5}, r"validation_fraction: expected a number in \(0, 1\), got 1.5"),
+        ({"cv": None, "validation_fraction": 1.5}, r"validation_fraction: expected a number in \(0, 1\), got 1.5"),
         ({"cv": 1}, "cv: expected a number of at least 2, a splitter or None, got 1"),
     ],
 )

@@ -32,7 +32,7 @@ from metricgrad.constraints import Constraint
 from metricgrad.decisions import Argmax, ExpectedFBeta, Offsets, Rule, Threshold, TopK
 from metricgrad.plain import NotPlainError, decode, encode
 
-QUICK: dict[str, Any] = {"epochs": 2, "random_state": 0, "batch_size": 64}
+QUICK: dict[str, Any] = {"epochs": 2, "random_state": 0, "batch_size": 64, "cv": None}
 
 
 def data(task: str = "binary") -> Any:
@@ -220,7 +220,7 @@ class Tied(nn.Module):
 
 def test_networks_of_the_users_take_their_weights_from_the_folder(tmp_path: Path) -> None:
     X, y = data()
-    model = mg.MetricClassifier(model=wide, cv=2, **QUICK).fit(X, y)
+    model = mg.MetricClassifier(model=wide, **QUICK | {"cv": 2}).fit(X, y)
     folder = mg.save(model, tmp_path / "model")
     for given in (wide, wide(6, 1)):
         state = torch.random.get_rng_state()
@@ -247,7 +247,7 @@ def test_what_the_folder_cannot_hold_is_asked_for(tmp_path: Path) -> None:
         return mg.metrics.f1(c)
 
     loss, cv = mg.baselines.focal(), StratifiedKFold(2)
-    model = mg.MetricClassifier(mine, loss=loss, cv=cv, **QUICK).fit(X, y)
+    model = mg.MetricClassifier(mine, loss=loss, **QUICK | {"cv": cv}).fit(X, y)
     folder = mg.save(model, tmp_path / "model")
     with pytest.raises(
         ValueError, match=r"^cv, loss, metric: the folder cannot hold StratifiedKFold\(.*, .*, <function"

@@ -45,7 +45,8 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
         mean of the networks. None: one network, one validation split.
     validation_fraction : the share of rows of that split.
     monitor : what early stopping looks at: "metric" (the hard metric under the rule) or "loss".
-    epochs, batch_size, optimiser, learning_rate, weight_decay, batches, weight_average, patience : see ``Settings``.
+    batch_size : None for 256, and for few rows an eighth of them, though not below 32.
+    epochs, optimiser, learning_rate, weight_decay, batches, weight_average, patience : see ``Settings``.
     class_weight : None, "balanced" or {class: weight}; multiplies the sample weights in the loss, but not in the
         metric, which early stopping and the tuning of the rule look at.
     scale : whether to standardise features (scikit-learn's ``StandardScaler``).
@@ -72,20 +73,20 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
         model: Model = "mlp",
         dropout: float = 0.0,
         loss: Any = "hybrid",
-        share: float = 1.0,
+        share: float = 0.3,
         surrogate: Any = None,
         warmup: int = 0,
         rule: Any = "tuned",
-        cv: int | None = None,
+        cv: int | None = 5,
         validation_fraction: float = 0.2,
-        monitor: str = "metric",
+        monitor: str = "loss",
         epochs: int = 100,
-        batch_size: int = 256,
+        batch_size: int | None = None,
         optimiser: str = "adamw",
         learning_rate: float = 3e-3,
         weight_decay: float = 1e-4,
         batches: str = "stratified",
-        weight_average: float = 0.0,
+        weight_average: float = 0.98,
         patience: int = 15,
         class_weight: Any = None,
         scale: bool = True,
@@ -134,7 +135,7 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
         X, y = validate_data(self, X, y, accept_sparse="csr", multi_output=True, dtype=np.float64, ensure_min_samples=2)
         y = flat(y)
         labels = labels_to_learn(y)
-        settings, objective = self._settings(), self._tuned(labels.task)
+        settings, objective = self._settings(len(y)), self._tuned(labels.task)
         before = getattr(self, "networks_", None) if self.warm_start else None
         if before is None or not hasattr(self, "scaler_"):
             self.scaler_ = (
@@ -189,17 +190,17 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
         if self.scaler_ is not None:
             self.scaler_.partial_fit(X, sample_weight=sample_weight)
         data = self._data(X, y, sample_weight)
-        settings = self._settings(epochs=1)
+        settings = self._settings(len(data), epochs=1)
         self._steps = getattr(self, "_steps", 0) + 1
         loss = self._loss(self.labels_.task, len(data))
         with one_thread():
             self._histories[0] += train(self.networks_[0], loss, data, settings, seed=self._steps)
         return self
 
-    def _settings(self, epochs: int | None = None) -> Settings:
+    def _settings(self, rows: int, epochs: int | None = None) -> Settings:
         return Settings(
             self.epochs if epochs is None else epochs,
-            self.batch_size,
+            self._batch_size(rows),
             self.optimiser,  # type: ignore[arg-type]
             self.learning_rate,
             self.weight_decay,
@@ -207,6 +208,9 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
             self.weight_average,
             self.patience,
         )
+
+    def _batch_size(self, rows: int) -> int:
+        return min(256, max(32, rows // 8)) if self.batch_size is None else self.batch_size
 
     def _tuned(self, task: Task) -> Tuned:
         if self.monitor not in ("metric", "loss"):
@@ -234,7 +238,7 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
             return copy.deepcopy(build(self.model, inputs, self.labels_.outputs, self.dropout))
 
     def _loss(self, task: Task, rows: int) -> nn.Module:
-        steps = self.warmup * max(1, -(-rows // self.batch_size))
+        steps = self.warmup * max(1, -(-rows // self._batch_size(rows)))
         options = {"task": task, "average": self.average, "surrogate": self.surrogate}
         return loss_for(self.loss, self.metric, share=self.share, warmup=steps, **options)
 

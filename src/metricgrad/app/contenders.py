@@ -120,6 +120,13 @@ _TABLE = (
         constrained=True,
     ),
     Contender("hybrid", "network", "cross-entropy plus the metric loss", network(loss="hybrid"), on_metric=True),
+    Contender(
+        "recipe",
+        "network",
+        "five hybrid networks, averaged: the default of MetricClassifier",
+        network(folds=5, loss="hybrid"),
+        on_metric=True,
+    ),
     Contender("xgboost", "trees", "boosted trees, logarithmic loss", trees(on_metric=False), needs=("xgboost",)),
     Contender(
         "metric boosting",

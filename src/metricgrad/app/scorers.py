@@ -125,15 +125,18 @@ class Network:
         persistence.save(self.model, folder)
 
 
-def network(**options: Any) -> Callable[[Goal, Effort, Rows, int], Network]:
-    """Return how a ``MetricClassifier`` with these options is fitted; functions among them get goal and rows."""
+def network(folds: int | None = None, **options: Any) -> Callable[[Goal, Effort, Rows, int], Network]:
+    """Return how a ``MetricClassifier`` with these options is fitted; functions among them get goal and rows.
+
+    ``folds``: so many networks instead of one, each stopped on a fold of the rows to fit.
+    """
 
     def fit(goal: Goal, effort: Effort, rows: Rows, seed: int) -> Network:
         made = {key: value(goal, rows) if callable(value) else value for key, value in options.items()}
         model = MetricClassifier(
             goal.metric,
             average=goal.average,
-            cv=[(rows.fit, rows.held)],  # type: ignore[arg-type]
+            cv=folds or [(rows.fit, rows.held)],  # type: ignore[arg-type]
             # The metric alone does not tell a good epoch where a constraint counts as well.
             monitor="metric" if goal.subject_to is None else "loss",
             epochs=effort.epochs,
@@ -142,7 +145,8 @@ def network(**options: Any) -> Callable[[Goal, Effort, Rows, int], Network]:
             random_state=seed,
             **made,
         )
-        model.fit(rows.features, rows.targets)
+        seen = rows.fit if folds else slice(None)
+        model.fit(rows.features[seen], rows.targets[seen])
         return Network(model.set_params(cv=None))  # the rows are not the model's business any more
 
     return fit
