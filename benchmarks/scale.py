@@ -4,8 +4,9 @@
 
 Two processes (gloo, one thread each) train a small network under DDP, with the metric of each shard and with that of
 all data, taking turns. Then one process: peak memory and time of ``exact_backward`` as the effective batch grows
-64-fold at one micro-batch's size, against plain accumulation, which is not exact. Last, how far the gradients of plain
-accumulation and of ``RunningLoss`` are from the exact one. Each section is a function in ``SECTIONS``.
+64-fold at one micro-batch's size, against plain accumulation, which is not exact. Then how far the gradients of plain
+accumulation and of ``RunningLoss`` are from the exact one. Last, training from files (``streaming.py``). Each section
+is a function in ``SECTIONS``.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import timing
 from metricgrad import MetricLoss, RunningLoss, WMWLoss, exact_backward
+from streaming import parquet_streaming
 from timing import Row
 
 WORLD, BATCH, CLASSES = 2, 1024, 1000
@@ -222,18 +224,26 @@ def flat(model: nn.Module) -> Tensor:
     return torch.cat([p.grad.reshape(-1) for p in model.parameters() if p.grad is not None])
 
 
-SECTIONS: dict[str, Callable[[bool], Row]] = {"processes": processes, "accumulation": accumulation, "bias": bias}
+SECTIONS: dict[str, Callable[[bool], Row]] = {
+    "processes": processes,
+    "accumulation": accumulation,
+    "bias": bias,
+    "streaming": parquet_streaming,
+}
 
 
 def targets(found: dict[str, Any]) -> list[Row]:
     """Return what was aimed at beside what was measured."""
     counted, across = found["accumulation"]["MetricLoss, 100 classes"], found["processes"]
+    memory, parquet = (found["streaming"][name] for name in ("in memory", "Parquet"))
+    noisy = memory["disturbed"] or parquet["disturbed"]
     # The statistic there and one number back: on a busy machine steps differ by more than that.
     reduces = sum(across["all_reduce"][str(size)] for size in (4 * CLASSES, MESSAGES[0])) / 1e3
     wanted = [
         ("the two all-reduces of MetricLoss / DDP step", reduces / across["steps"]["MetricLoss"]["shard"], 0.05, False),
         (f"peak memory of {LARGEST} micro-batches / one", counted["peak"][str(LARGEST)], 1.1, False),
         ("time of exact_backward / plain accumulation", counted["time"], 1.6, counted["disturbed"]),
+        ("time of an epoch from Parquet / from memory", 1 / parquet["ratio"], 1 / 0.8, noisy),
     ]
     return timing.marked(wanted)
 

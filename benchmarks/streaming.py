@@ -1,11 +1,9 @@
 """Rows per second of training from Parquet and from .npy files against the same data in memory.
 
-    python benchmarks/streaming.py [--quick] [--json FILE]
-
-Needs the extra ``streaming``. An epoch of a small network on the metric loss; the rows are shuffled everywhere, torch
-has one thread, and the streams' reader has another. Files are in the page cache, as on the second epoch of what fits
-into it; a slower disk shows as soon as it reads less than the network eats. Read the ratios: rows per second are one
-machine's.
+A section of ``scale.py``; needs the extra ``streaming``. An epoch of a small network on the metric loss; the rows are
+shuffled everywhere, torch has one thread, and the streams' reader has another. Files are in the page cache, as on the
+second epoch of what fits into it; a slower disk shows as soon as it reads less than the network eats. Read the
+ratios: rows per second are one machine's.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ from torch import Tensor
 import metricgrad as mg
 from metricgrad.training.loop import one_thread
 from metricgrad.training.networks import mlp
-from timing import Row, Run, arguments, machine, marked, race, show, show_targets, write
+from timing import Row, Run, race, show
 
 FEATURES, BATCH, GROUP = 50, 1024, 1 << 14
 
@@ -72,24 +70,9 @@ def parquet_streaming(quick: bool = False) -> dict[str, Row]:
     for row in found.values():
         row["rows_per_second"] = 1e3 * rows / row["ms"]
         row["ratio"] = found["in memory"]["ms"] / row["ms"]
-    return found
-
-
-def main() -> None:
-    """Measure, print and write."""
-    options = arguments(__doc__)
-    found: dict[str, Any] = {"machine": machine("pyarrow"), "quick": options.quick}
-    found["rows"] = rows = parquet_streaming(options.quick)
     show(
         "rows per second (ratio to memory)",
-        {f"{FEATURES} features": rows},
+        {f"{FEATURES} features": found},
         lambda r: f"{'~' if r['disturbed'] else ''}{r['rows_per_second']:.3g} ({r['ratio']:.2f}×)",
     )
-    noisy = rows["in memory"]["disturbed"] or rows["Parquet"]["disturbed"]
-    found["targets"] = marked([("an epoch from Parquet / from memory", 1 / rows["Parquet"]["ratio"], 1 / 0.8, noisy)])
-    show_targets(found["targets"])
-    write(found, options.json)
-
-
-if __name__ == "__main__":
-    main()
+    return found
