@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import secrets
 import shutil
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,19 @@ _MANIFEST = "manifest.json"
 def as_json(data: Any) -> bytes:
     """Return data as JSON for people to read."""
     return json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False).encode()
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Write a file whole or not at all, even if the machine stops: beside its place, to the disk, then renamed."""
+    fresh = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        with fresh.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(path)
+    finally:
+        fresh.unlink(missing_ok=True)
 
 
 def write(folder: Path, contents: dict[str, Any], files: dict[str, bytes], overwrite: bool = False) -> None:

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
-import secrets
 from html import escape
 from importlib.resources import files
 from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING
 
+from metricgrad import folders
 from metricgrad.app.slimming import as_text, slim
 from metricgrad.app.tabulated import items, judge, parts
 
@@ -56,16 +55,7 @@ def render(payload: Payload) -> str:
 def write(payload: Payload, path: str | Path) -> Path:
     """Write the page, whole or not at all, and return where."""
     path = Path(path)
-    page = render(payload).encode()
-    fresh = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    try:
-        with fresh.open("xb") as file:
-            file.write(page)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(path)
-    finally:
-        fresh.unlink(missing_ok=True)
+    folders.write_file(path, render(payload).encode())
     return path
 
 

@@ -9,7 +9,6 @@ import hashlib
 import json
 import os
 import platform
-import secrets
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -46,17 +45,9 @@ _UNTRUSTED = ["numpy.dtype"]
 
 
 def write(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all, even if the machine stops: beside its place, to the disk, then renamed."""
-    fresh = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    """Write a file whole or not at all, or raise a ``UserError``."""
     with writing(path):
-        try:
-            with fresh.open("xb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            fresh.replace(path)
-        finally:
-            fresh.unlink(missing_ok=True)
+        folders.write_file(path, data)
 
 
 @contextmanager
