@@ -387,4 +387,5 @@ def test_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = summary(tmp_path / "demo")
     assert found["data"]["rows"] == 2417
     assert found["data"]["task"] == "multilabel"
+    assert found["command"] == "metricgrad demo --repeats 2 --quick"
     assert "Ship " in capsys.readouterr().out

@@ -265,7 +265,7 @@ def _payload(plan: Plan, space: Workspace, outcomes: Sequence[Outcome], rows: An
     return {
         "version": __version__,
         "created": runs.now(),
-        "command": options.command("compare"),
+        "command": options.command(),
         "verdict": found,
         "data": {
             "file": Path(options.data).name,
@@ -289,7 +289,7 @@ def _payload(plan: Plan, space: Workspace, outcomes: Sequence[Outcome], rows: An
         "left_out": plan.left_out,
         "details": about,
         "reproduce": {
-            "command": options.command("compare"),
+            "command": options.command(),
             "seed": options.seed,
             "versions": environment["versions"],
             "machine": environment["machine"],

@@ -12,7 +12,7 @@ from pathlib import Path
 from metricgrad.app.request import Options
 
 GROUPS = 14
-ONLY = "majority,weighted cross-entropy,soft-set metric,sigmoid metric,hybrid,xgboost,metric boosting"
+ONLY = "majority,weighted cross-entropy,soft-set metric,sigmoid metric,hybrid,recipe,xgboost,metric boosting"
 """Beside cross-entropy; all of them would take longer than a first look should."""
 
 
@@ -21,4 +21,5 @@ def options(repeats: int = 5, quick: bool = False) -> Options:
     data = Path(str(importlib.resources.files("river") / "datasets" / "yeast.csv.gz"))
     target = ",".join(f"Class{k}" for k in range(1, GROUPS + 1))
     only = None if quick else ONLY
-    return Options(str(data), target, metric="f1,average_precision", repeats=repeats, only=only, quick=quick)
+    metric = "f1,average_precision"
+    return Options(str(data), target, metric=metric, repeats=repeats, only=only, quick=quick, demo=True)

@@ -44,17 +44,18 @@ class Options:
     seed: int = 0
     only: str | None = None
     quick: bool = False
+    demo: bool = False
 
     def several(self, name: str) -> list[str]:
         """Return the parts of an option that takes names with commas between them."""
         return [part.strip() for part in (getattr(self, name) or "").split(",") if part.strip()]
 
-    def command(self, verb: str) -> str:
-        """Return the call in words."""
-        words = ["metricgrad", verb, self.data]
+    def command(self) -> str:
+        """Return the call in words; that of the demo does not name the file, which lies where pip put it."""
+        words = ["metricgrad", "demo"] if self.demo else ["metricgrad", "compare", self.data]
         for field in fields(self)[1:]:
             value = getattr(self, field.name)
-            if value != field.default:
+            if value != field.default and field.name in (("repeats", "quick") if self.demo else vars(self)):
                 flag = "--" + field.name.replace("_", "-")
                 words += [flag] if value is True else [flag, str(value)]
         return shlex.join(words)
