@@ -236,8 +236,10 @@ def test_weights_count_in_the_trees_and_in_the_rule(backend: str) -> None:
     assert weighted > plain + 0.1
     assert model.tuning_ is not None
     assert sorted(set(model.tuning_._batch.weight.flatten().tolist())) == [1.0, 10.0]  # type: ignore[union-attr]
-    balanced = clone(model).set_params(class_weight={0: 1.0, 1: 10.0}).fit(X, y)
-    assert balanced.predict_scores(X).mean() == pytest.approx(weighted, abs=1e-6)
+    named = clone(model).set_params(class_weight={0: 1.0, 1: 10.0}).fit(X, y)
+    assert named.predict_scores(X).mean() == pytest.approx(weighted, abs=1e-6)
+    assert (named.rule_, named.tuning_) == (Threshold(0.5), None)
+    balanced = clone(model).set_params(class_weight="balanced").fit(X, y)
     assert balanced.tuning_._batch.weight is None
 
 

@@ -181,10 +181,14 @@ def test_weights_and_class_weights_count() -> None:
     assert same > plain + 0.1
 
 
-def test_class_weights_do_not_change_what_early_stopping_judges() -> None:
+def test_balance_trains_but_does_not_judge_and_named_weights_decide() -> None:
     X, y = imbalanced(600)
-    weighted = mg.MetricClassifier(class_weight={0: 1.0, 1: 50.0}, loss="cross-entropy", **QUICK).fit(X, y)
-    assert weighted.history_["value"].max() == pytest.approx(weighted.tuning_.value)
+    options: dict[str, Any] = {"loss": "cross-entropy", **QUICK}
+    balanced = mg.MetricClassifier(class_weight="balanced", **options).fit(X, y)
+    assert balanced.history_["value"].max() == pytest.approx(balanced.tuning_.value)
+    named = mg.MetricClassifier(class_weight={0: 1.0, 1: 50.0}, **options).fit(X, y)
+    assert (named.rule_, named.tuning_) == (Threshold(0.5), None)
+    assert named.predict(X).mean() > 2 * balanced.predict(X).mean()
 
 
 def test_own_modules_and_losses() -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from metricgrad.boosters import LIBRARIES, History, Library, Plan, Rows
 from metricgrad.boosting import Backend, Evaluation, base_score, check_backend, matured
-from metricgrad.fitting import labels_to_learn, loss_for, splits, training_weight
+from metricgrad.fitting import labels_to_learn, loss_for, splits, training_weight, wanted_rule
 from metricgrad.labels import DecidesMixin, flat, trusted
 from metricgrad.rules import chosen, fixed
 from metricgrad.tuning import Tuning, tune_threshold
@@ -45,7 +45,8 @@ class MetricBoostingClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
     learning_rate, max_depth : as in the libraries; None for no limit of depth.
     patience : stop after so many rounds without improvement; None never stops early.
     class_weight : None, "balanced" or {class: weight}; multiplies the sample weights, in training and early
-        stopping but not in the tuning of the rule.
+        stopping but not in the tuning of the rule. Weights that you name say what to decide, and tuning would undo it:
+        the rule then stays at 0.5 or argmax.
     device : where the library grows its trees: "cpu", "cuda", … (the loss itself is computed on the CPU).
     n_jobs : threads of the library; all by default.
     random_state : seeds everything; results are the same on the same machine with the same ``n_jobs``.
@@ -126,7 +127,8 @@ class MetricBoostingClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
         y = flat(y)
         self.labels_ = labels = labels_to_learn(y)
         self.classes_, targets = labels.classes, labels.encode(y)
-        rule, weight = chosen(self.rule, labels.task), training_weight(labels, X, y, sample_weight, self.class_weight)
+        rule = chosen(wanted_rule(self.rule, self.class_weight), labels.task)
+        weight = training_weight(labels, X, y, sample_weight, self.class_weight)
         self.base_score_ = base_score(targets, task=labels.task, classes=len(labels.classes), weight=weight)
         shape = len(targets) if labels.task == "binary" else (len(targets), labels.outputs)
         rows = Rows(X, targets.numpy(), weight, np.full(shape, self.base_score_))

@@ -14,7 +14,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
-from metricgrad.fitting import labels_to_learn, loss_for, splits, training_weight
+from metricgrad.fitting import labels_to_learn, loss_for, splits, training_weight, wanted_rule
 from metricgrad.labels import DecidesMixin, Labels, flat, trusted
 from metricgrad.rules import Rule, chosen, fixed
 from metricgrad.tasks import Batch, Task
@@ -47,8 +47,8 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
     monitor : what early stopping looks at: "metric" (the hard metric under the rule) or "loss".
     batch_size : None for 256, and for few rows an eighth of them, though not below 32.
     epochs, optimiser, learning_rate, weight_decay, batches, weight_average, patience : see ``Settings``.
-    class_weight : None, "balanced" or {class: weight}; multiplies the sample weights in the loss, but not in the
-        metric, which early stopping and the tuning of the rule look at.
+    class_weight : None, "balanced" or {class: weight}; multiplies the sample weights in the loss, not in the metric.
+        Weights that you name say what to decide, and tuning would undo it: the rule then stays at 0.5 or argmax.
     scale : whether to standardise features (scikit-learn's ``StandardScaler``).
     warm_start : whether ``fit`` goes on from the weights of the last one.
     n_jobs : how many networks to train at once.
@@ -146,6 +146,7 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
         self.labels_, self.classes_ = labels, labels.classes
         data = self._data(X, y, sample_weight)
         weight = _tensor(training_weight(labels, X, y, sample_weight, None))
+        rule = wanted_rule(self.rule, self.class_weight)
         seeds = check_random_state(self.random_state).randint(np.iinfo(np.int32).max, size=2)
         parts = list(splits(labels, data.targets, self.cv, self.validation_fraction, int(seeds[0])))
         jobs = [
@@ -154,7 +155,7 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
                 self._loss(labels.task, len(data)),
                 data.take(rows),
                 None if held is None else data.take(held),
-                _Judge(objective, self.monitor, self.rule, labels, _rows(weight, held)),
+                _Judge(objective, self.monitor, rule, labels, _rows(weight, held)),
                 settings,
                 int(seeds[1]) + i,
                 f"network {i + 1} of {len(parts)}" if self.verbose else None,
@@ -164,7 +165,7 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
         found = Parallel(n_jobs=self.n_jobs)(jobs)
         self.networks_ = [network for network, _ in found]
         self._histories = [history for _, history in found]
-        self._set_rule(data, parts, objective, weight)
+        self._set_rule(data, parts, objective, rule, weight)
         return self
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
@@ -242,10 +243,10 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
         options = {"task": task, "average": self.average, "surrogate": self.surrogate}
         return loss_for(self.loss, self.metric, share=self.share, warmup=steps, **options)
 
-    def _set_rule(self, data: Data, parts: list[Any], tuned: Tuned, weight: Tensor | None) -> None:
+    def _set_rule(self, data: Data, parts: list[Any], tuned: Tuned, rule: Any, weight: Tensor | None) -> None:
         self.tuning_ = None
-        self.rule_ = self.rule if isinstance(self.rule, Rule) else fixed(self.labels_.task)
-        if self.rule != "tuned" or parts[0][1] is None:
+        self.rule_ = rule if isinstance(rule, Rule) else fixed(self.labels_.task)
+        if rule != "tuned" or parts[0][1] is None:
             return
         with one_thread():
             p = [

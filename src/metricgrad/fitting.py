@@ -53,6 +53,15 @@ def training_weight(labels: Labels, X: Any, y: Any, sample_weight: Any, class_we
     return balance if weight is None else weight * balance
 
 
+def wanted_rule(rule: Any, class_weight: Any) -> Any:
+    """Return the rule that is asked for: weights named for classes say what to decide, and tuning would undo it.
+
+    "balanced" says nothing of the kind: it helps training.
+    """
+    named = class_weight is not None and not isinstance(class_weight, str)
+    return "fixed" if named and isinstance(rule, str) and rule == "tuned" else rule
+
+
 def splits(
     labels: Labels, targets: Tensor, cv: Any, validation_fraction: float, seed: int
 ) -> Iterator[tuple[Tensor, Tensor | None]]:

@@ -69,7 +69,7 @@ def sniff(path: Path, gzipped: bool) -> Dialect:
     return Dialect(_names(path, rows[0]), header_lines, separator, quote, decimal_comma, encoding, gzipped)
 
 
-def tables(path: Path, dialect: Dialect, columns: list[str]) -> Iterator[pa.Table]:
+def tables(path: Path, dialect: Dialect, columns: list[str], threads: bool = True) -> Iterator[pa.Table]:
     """Yield the rows of a CSV file in pieces, all cells as texts, or null where nothing is meant."""
     wrong: list[Any] = []
 
@@ -86,6 +86,7 @@ def tables(path: Path, dialect: Dialect, columns: list[str]) -> Iterator[pa.Tabl
                     skip_rows=dialect.header_lines,
                     encoding=dialect.encoding,
                     block_size=1 << 23,
+                    use_threads=threads,
                 ),
                 pa.csv.ParseOptions(
                     delimiter=dialect.separator,
@@ -100,6 +101,9 @@ def tables(path: Path, dialect: Dialect, columns: list[str]) -> Iterator[pa.Tabl
             for batch in reader:
                 yield pa.table([_cleaned(column, dialect) for column in batch.columns], names=columns)
     except (pa.ArrowException, UnicodeDecodeError, OSError, EOFError) as error:
+        if wrong and wrong[0].number is None and threads:  # several threads do not know which row it was: one does
+            for _ in tables(path, dialect, columns, threads=False):
+                pass
         if wrong:
             row = wrong[0]
             where = "" if row.number is None else f"row {row.number + dialect.header_lines - 1}: "
