@@ -231,7 +231,7 @@ class _Call:
     def head_of_numbers(self, state: list[float]) -> tuple[Tensor, State]:
         """Do as ``head`` for the sums of one class as plain numbers."""
         value, a, b = self.objective.differentiate_numbers(state, self.z)
-        return self.z.new_full((), value), (a, b)
+        return torch.scalar_tensor(value, dtype=self.z.dtype), (a, b)
 
     def reduce(self, gradient: Tensor, mean: bool = False) -> Tensor:
         """Sum (or average) a gradient over the processes."""

@@ -53,9 +53,9 @@ def encode(
     _check_tensor("logits", logits)
     _check_tensor("targets", targets)
     if (
-        task == "multilabel"
-        and logits.shape == targets.shape
+        logits.shape == targets.shape
         and logits.dim() == 2
+        and (task == "multilabel" or (task == "binary" and logits.shape[1] == 1))
         and logits.dtype is targets.dtype in (torch.float32, torch.float64)
         and weight is None
         and mask is None
