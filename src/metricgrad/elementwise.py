@@ -69,7 +69,10 @@ class WeightedMean(nn.Module):
         if self.sets != "element":
             samples = logits.shape[0] if self.sets == "sample" and logits.dim() else 1
             z, y, w = (_fold(x, samples) for x in (z, y, w))
-        each, w = self.terms(z, y, w, self.task, **self.numbers, **self._tensors(z))
+        each, weights = self.terms(z, y, w, self.task, **self.numbers, **self._tensors(z))
+        if batch.weight is None and weights is w and group is None and each.numel():
+            return each.mean()  # the usual case, quickly
+        w = weights
         total, count = (each * w).sum(), w.expand(each.shape).sum()
         if group is not None:
             total, count = distributed.summed((total, count), group)
@@ -117,7 +120,8 @@ def bce(
     odds = positive_weight / negative_weight  # torch weighs the positives only
     if not isinstance(odds, Tensor):
         odds = None if odds == 1 else z.new_tensor(odds)
-    return negative_weight * F.binary_cross_entropy_with_logits(z, y, pos_weight=odds, reduction="none"), w
+    each = F.binary_cross_entropy_with_logits(z, y, pos_weight=odds, reduction="none")
+    return each if isinstance(negative_weight, float) and negative_weight == 1 else negative_weight * each, w
 
 
 def cross_entropy(

@@ -69,7 +69,9 @@ class Data:
 
     def take(self, rows: Tensor) -> Data:
         """Return some rows."""
-        features = self.features[rows] if isinstance(self.features, Tensor) else self.features[rows.numpy()]
+        # index_select copies whole rows, faster than indexing does.
+        whole = isinstance(self.features, Tensor)
+        features = self.features.index_select(0, rows) if whole else self.features[rows.numpy()]
         return Data(features, self.targets[rows], None if self.weight is None else self.weight[rows])
 
     def slices(self, size: int) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
@@ -116,6 +118,7 @@ def train(
     """
     parameters = [*model.parameters(), *loss.parameters()]
     optimiser = _optimiser(parameters, settings)
+    moving = [module for module in loss.modules() if callable(getattr(module, "step", None))]
     averaged = copy.deepcopy(model).eval() if settings.average else None
     judged = model if averaged is None else averaged
     generator = torch.Generator().manual_seed(seed)
@@ -133,12 +136,12 @@ def train(
                 value = loss(_shaped(model(x), y), y, w)
                 value.backward()
                 optimiser.step()
-                _advance(loss)
+                _advance(moving)
                 total += value.detach() * len(y)
                 if averaged is not None:
                     # A short memory at the start, so that the first weights are soon forgotten.
                     _average(averaged, model, min(settings.average, (1 + len(history)) / (10 + len(history))))
-            _advance(loss, epoch=True)
+            _advance(moving, epoch=True)
             row = {"epoch": float(epoch), "loss": total.item() / max(1, len(data))}
             if judge is not None:
                 now = judge(judged)
@@ -189,7 +192,9 @@ def _order(targets: Tensor, batches: str, generator: torch.Generator) -> Tensor:
     first = sizes.cumsum(0) - sizes
     # The j-th of the m samples of a kind stands at a random place in the j-th of m equal stretches.
     place = torch.arange(rows) - first[kind[by_kind]] + torch.rand(rows, generator=generator)
-    return shuffled[by_kind[(place / sizes[kind[by_kind]]).argsort()]]
+    where = (place / sizes[kind[by_kind]]).float()
+    # Floats of one sign are in the order of their bits, and integers are sorted by radix: a third of the time.
+    return shuffled[by_kind[where.view(torch.int32).argsort()]]
 
 
 def _shaped(logits: Tensor, targets: Tensor) -> Tensor:
@@ -197,12 +202,11 @@ def _shaped(logits: Tensor, targets: Tensor) -> Tensor:
     return logits.squeeze(1) if logits.dim() == 2 and logits.shape[1] == 1 and targets.dim() == 1 else logits
 
 
-def _advance(loss: nn.Module, epoch: bool = False) -> None:
+def _advance(moving: list[Any], epoch: bool = False) -> None:
     """Move schedules on: those of every batch, or those (multipliers) of every epoch."""
-    for module in loss.modules():
-        step = getattr(module, "step", None)
-        if callable(step) and getattr(module, "step_each_epoch", False) == epoch:
-            step()
+    for module in moving:
+        if getattr(module, "step_each_epoch", False) == epoch:
+            module.step()
 
 
 @torch.no_grad()
