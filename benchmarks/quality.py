@@ -161,12 +161,14 @@ def summary(path: Path) -> None:
     wide = wide[[name for name in CONTENDERS if name in wide]]
     means = wide.groupby(level=["set", "model"]).mean()
     print(means.T.round(3).to_string())
-    ranks = means.rank(axis=1, ascending=False).mean().sort_values()
-    print("\nmean rank over sets and models\n" + ranks.round(2).to_string())
+    whole = means.dropna(thresh=len(means.columns) - 1)  # class weights are not for several labels
+    ranks = whole.rank(axis=1, ascending=False).mean().sort_values()
+    print(f"\nmean rank over {len(whole)} sets and models\n" + ranks.round(2).to_string())
     for reference in [name for name in REFERENCES if name in means]:
         print(f"\ndifference to '{reference}': mean over sets, 95 % interval (t, over sets), sets won, Wilcoxon p")
         for name in means:
-            gap = (means[name] - means[reference]).dropna()
+            # Of the splits that have both: a study that is still running must not compare different rows.
+            gap = (wide[name] - wide[reference]).groupby(level=["set", "model"]).mean().dropna()
             if name == reference or len(gap) < 3:
                 continue
             half = stats.t.ppf(0.975, len(gap) - 1) * gap.std() / np.sqrt(len(gap))
