@@ -71,6 +71,8 @@ def boosting(model: str, seed: int, several: bool) -> Any:
 RECIPE: dict[str, Any] = {"cv": 5, "weight_average": 0.98, "monitor": "loss"}
 SINGLE: dict[str, Any] = {"cv": None, "weight_average": 0.0, "monitor": "loss"}
 
+DEFAULT = "hybrid, recipe (default)"
+
 CONTENDERS: dict[str, Make] = {
     "cross-entropy, 0.5": network(loss="cross-entropy", rule="fixed", **SINGLE),
     "cross-entropy, tuned": network(loss="cross-entropy", **SINGLE),
@@ -78,16 +80,27 @@ CONTENDERS: dict[str, Make] = {
     "metric, 0.5": network(loss="metric", rule="fixed", **SINGLE),
     "hybrid, tuned": network(loss="hybrid", share=0.3, **SINGLE),
     "cross-entropy, recipe": network(loss="cross-entropy", **RECIPE),
-    "hybrid, recipe (default)": network(loss="hybrid", share=0.3, **RECIPE),
+    DEFAULT: network(loss="hybrid", share=0.3, **RECIPE),
     "xgboost, tuned": xgboost,
     "metric boosting, tuned": boosting,
 }
 """The recipe: five networks, each trained without one fold, averaged weights, the rule tuned on the folds left out."""
 
-REFERENCES = ("cross-entropy, 0.5", "cross-entropy, tuned", "weighted cross-entropy, tuned", "xgboost, tuned")
+PAIRS = (
+    (DEFAULT, "cross-entropy, 0.5"),
+    (DEFAULT, "cross-entropy, tuned"),
+    (DEFAULT, "weighted cross-entropy, tuned"),
+    (DEFAULT, "xgboost, tuned"),
+    (DEFAULT, "cross-entropy, recipe"),
+    ("hybrid, tuned", "cross-entropy, tuned"),
+    ("metric, 0.5", "cross-entropy, 0.5"),
+    ("metric, 0.5", "cross-entropy, tuned"),
+    ("metric boosting, tuned", "xgboost, tuned"),
+)
+"""What is compared with what."""
 
 TREES = ("xgboost, tuned", "metric boosting, tuned")
-"""These are the same whatever the network: fitted once, and noted beside each."""
+"""These are the same whatever the network: fitted once, and noted beside each size."""
 
 
 def prepared(estimator: Any, features: Any) -> Any:
@@ -122,15 +135,17 @@ def judged(name: str, fitted: Any, features: Any, y: Any) -> dict[str, float]:
 def run(options: argparse.Namespace) -> None:
     """Make every result that is not there yet."""
     done = set()
+    trees: dict[Any, Any] = {}
     if options.results.exists():
-        table = pd.read_csv(options.results)
-        done = set(zip(table["set"], table.model, table.split, table.contender, strict=True))
+        for *key, f1, precision, seconds in pd.read_csv(options.results)[COLUMNS].itertuples(index=False):
+            done.add(tuple(key))
+            name, _, split, contender = key
+            trees[name, split, contender] = {"f1": f1, "average_precision": precision}, seconds
     else:
         options.results.write_text(",".join(COLUMNS) + "\n")
     for name in options.sets:
         features, y = load(name, options.data)
         for split, (rows, held) in enumerate(splits(name, y, options.splits)):
-            trees: dict[str, Any] = {}
             for model in options.models:
                 for contender in options.only or CONTENDERS:
                     if (name, model, split, contender) in done:
@@ -138,8 +153,8 @@ def run(options: argparse.Namespace) -> None:
                     weighted = "weighted" in contender and name in MULTILABEL
                     if weighted:  # class weights are for one label at a time
                         continue
-                    if contender in trees:
-                        result, took = trees[contender]
+                    if contender in TREES and (name, split, contender) in trees:
+                        result, took = trees[name, split, contender]
                     else:
                         took = time.perf_counter()
                         take = features.iloc if isinstance(features, pd.DataFrame) else features
@@ -147,7 +162,7 @@ def run(options: argparse.Namespace) -> None:
                         fitted = prepared(estimator, features).fit(take[rows], y[rows])
                         result = judged(name, fitted, take[held], y[held])
                         took = time.perf_counter() - took
-                        trees |= {contender: (result, took)} if contender in TREES else {}
+                        trees[name, split, contender] = result, took
                     with options.results.open("a", newline="") as file:
                         row = [name, model, split, contender, *(f"{v:.6f}" for v in result.values()), f"{took:.1f}"]
                         csv.writer(file, lineterminator="\n").writerow(row)
@@ -155,28 +170,44 @@ def run(options: argparse.Namespace) -> None:
 
 
 def summary(path: Path) -> None:
-    """Print means, ranks, and paired intervals against the references."""
+    """Print, ready for the page: means of each set, mean ranks, and paired differences with intervals."""
     table = pd.read_csv(path)
-    wide = table.pivot_table(index=["set", "model", "split"], columns="contender", values="f1")
+    wide = table.pivot_table(index=["model", "set", "split"], columns="contender", values="f1")
     wide = wide[[name for name in CONTENDERS if name in wide]]
-    means = wide.groupby(level=["set", "model"]).mean()
-    print(means.T.round(3).to_string())
-    whole = means.dropna(thresh=len(means.columns) - 1)  # class weights are not for several labels
-    ranks = whole.rank(axis=1, ascending=False).mean().sort_values()
-    print(f"\nmean rank over {len(whole)} sets and models\n" + ranks.round(2).to_string())
-    for reference in [name for name in REFERENCES if name in means]:
-        print(f"\ndifference to '{reference}': mean over sets, 95 % interval (t, over sets), sets won, Wilcoxon p")
-        for name in means:
-            # Of the splits that have both: a study that is still running must not compare different rows.
-            gap = (wide[name] - wide[reference]).groupby(level=["set", "model"]).mean().dropna()
-            if name == reference or len(gap) < 3:
-                continue
-            half = stats.t.ppf(0.975, len(gap) - 1) * gap.std() / np.sqrt(len(gap))
-            p = stats.wilcoxon(gap).pvalue
-            print(
-                f"{name:34}{gap.mean():+.4f} ({gap.mean() - half:+.4f} to {gap.mean() + half:+.4f})"
-                f"  {int((gap > 0).sum())} of {len(gap)}  p = {p:.3f}"
-            )
+    for model in table.model.unique():
+        part = wide.loc[[model]]
+        counts = part.groupby(level="set").count()
+        sets = [name for name in (*SETS, *sorted(set(counts.index) - set(SETS))) if name in counts.index]
+        # A mean over fewer splits than the others of its set have is of other rows: a dash, until the study is done.
+        means = part.groupby(level="set").mean().where(counts.eq(counts.max(axis=1), axis=0)).loc[sets]
+        columns = {name: name if n == 5 else f"{name} ({n} of 5)" for name, n in counts.max(axis=1).items()}
+        shown = means.rename(index=columns).T.map(lambda value: "–" if np.isnan(value) else f"{value:.3f}")
+        _print_table(model, shown)
+        whole = means.dropna(thresh=len(means.columns) - 1)  # class weights are not for several labels
+        if len(whole):
+            ranks = whole.rank(axis=1, ascending=False).mean().sort_values()
+            _print_table(f"mean rank, {len(whole)} sets", ranks.map("{:.2f}".format).to_frame(model))
+    rows = {f"{name} − {reference}": _difference(wide[name] - wide[reference]) for name, reference in PAIRS}
+    heads = ["mean (95 % interval)", "positive", "p"]
+    _print_table("difference", pd.DataFrame.from_dict(rows, orient="index", columns=heads))
+
+
+def _difference(gaps: Any) -> list[str]:
+    """Return the mean over sets and models, its t-interval, how many are positive, and Wilcoxon's p."""
+    gap = gaps.groupby(level=["model", "set"]).mean().dropna()  # of the splits that have both
+    if len(gap) < 3:
+        return ["–"] * 3
+    half = stats.t.ppf(0.975, len(gap) - 1) * gap.std() / np.sqrt(len(gap))
+    mean, p = gap.mean(), stats.wilcoxon(gap).pvalue
+    interval = f"{mean:+.3f} ({mean - half:+.3f} to {mean + half:+.3f})".replace("-", "−")
+    return [interval, f"{int((gap > 0).sum())} of {len(gap)}", "< 0.001" if p < 0.001 else f"{p:.3f}"]
+
+
+def _print_table(title: str, table: Any) -> None:
+    """Print a frame as Markdown."""
+    print(f"\n| {title} | {' | '.join(map(str, table.columns))} |\n" + "|---" * (len(table.columns) + 1) + "|")
+    for name, values in zip(table.index, table.to_numpy(), strict=True):
+        print(f"| {name} | {' | '.join(values)} |")
 
 
 def main() -> None:
