@@ -108,6 +108,10 @@ ORDER = [
     "app.judge",
     "app.retune",
     "app.display",
+    "app.arguments",
+    "app.telling",
+    "app.making",
+    "app.using",
     "app.cli",
 ]
 # These need scikit-learn, numpy or more, and nothing imports them unasked.
