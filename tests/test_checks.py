@@ -94,8 +94,8 @@ def test_probabilities_are_reliable_and_others_are_not() -> None:
     [
         (([1.5, 0.2], [0, 1]), {}, r"probabilities: expected values in \[0, 1\], got 0.2 to 1.5"),
         (([0.5, math.nan], [0, 1]), {}, "scores: expected numbers, got 1 NaN"),
-        (([0.5, 0.2], [0, 1]), {"bins": 0}, "bins: expected a number of at least 1, got 0"),
-        (([0.5, 0.2], [0, 1]), {"bins": 2.5}, "bins: expected a number of at least 1"),
+        (([0.5, 0.2], [0, 1]), {"bins": 0}, "bins: expected a whole number of at least 1, got 0"),
+        (([0.5, 0.2], [0, 1]), {"bins": 2.5}, "bins: expected a whole number of at least 1"),
         (([0.5, 0.2], [0, 1]), {"task": "regression"}, "task: expected one of"),
     ],
 )

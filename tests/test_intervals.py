@@ -203,8 +203,8 @@ def test_degenerate_data_have_intervals_too() -> None:
 @pytest.mark.parametrize(
     ("args", "options", "message"),
     [
-        (([0.1], [0], "f1"), {"replicates": 0}, "replicates: expected a number of at least 1, got 0"),
-        (([0.1], [0], "f1"), {"replicates": 10.5}, "replicates: expected a number of at least 1"),
+        (([0.1], [0], "f1"), {"replicates": 0}, "replicates: expected a whole number of at least 1, got 0"),
+        (([0.1], [0], "f1"), {"replicates": 10.5}, "replicates: expected a whole number of at least 1"),
         (([0.1], [0], "f1"), {"confidence": 1.0}, r"confidence: expected a number in \(0, 1\), got 1.0"),
         (([], [], "f1"), {}, "scores: expected at least one sample, got none"),
         (([0.1, 2.0], [0, 1], "f1"), {}, r"threshold: 0.5 is for scores in \[0, 1\]"),

@@ -804,7 +804,7 @@ LABELS = {"task": "multilabel"}
         (S2, [0, 1], {}, r"scores: expected one per sample .* got two columns; pass scores\[:, 1\]"),
         (S, Y, {"epsilon": -0.1}, "epsilon: expected a number of at least 0, got -0.1"),
         (S, Y, {"epsilon": math.nan}, "epsilon: expected a number of at least 0"),
-        (S, Y, {"replicates": 0}, "replicates: expected a number of at least 1, got 0"),
+        (S, Y, {"replicates": 0}, "replicates: expected a whole number of at least 1, got 0"),
         (S, Y, {"task": "both"}, "task: expected one of"),
         (S, Y, {"shared": True}, "shared: one threshold for all classes is for task='multilabel', got 'binary'"),
         (S2, Y2, {**LABELS, "shared": True, "average": None}, "average: None has a best threshold for each class"),

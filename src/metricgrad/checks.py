@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from metricgrad.inputs import judged
+from metricgrad.inputs import judged, whole_number
 from metricgrad.losses import MetricLoss
 from metricgrad.surrogates import Hard
 from metricgrad.tasks import check_task
@@ -44,8 +44,7 @@ def reliability(
     >>> found.probability.tolist(), found.frequency.tolist(), round(found.error, 4)
     ([0.1, 0.9], [0.0, 0.5], 0.25)
     """
-    if not isinstance(bins, int) or bins < 1:
-        raise ValueError(f"bins: expected a number of at least 1, got {bins!r}")
+    bins = whole_number("bins", bins, 1)
     batch = judged(check_task(task), probabilities, targets, weight, mask)
     p, y = batch.logits.double(), batch.targets
     if p.numel() and not (p.min() >= 0 and p.max() <= 1):

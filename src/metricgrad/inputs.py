@@ -1,8 +1,9 @@
-"""Inputs of judging: scores on any scale and targets, as torch tensors, numpy arrays, pandas objects or lists."""
+"""Inputs: scores on any scale and targets, as torch tensors, numpy arrays, pandas objects or lists; whole numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import index
 from typing import Any
 
 import torch
@@ -20,6 +21,17 @@ def as_tensor(name: str, x: Any) -> Tensor:
         return torch.as_tensor(x, dtype=torch.float64) if found.is_floating_point() and _plain(x) else found
     except (TypeError, ValueError, RuntimeError) as error:
         raise ValueError(f"{name}: expected numbers (torch, numpy, pandas), got {type(x).__name__}") from error
+
+
+def whole_number(name: str, value: Any, least: int) -> int:
+    """Return a whole number of any type, numpy's too, as Python's own; raise if it is none, or less than ``least``."""
+    try:
+        number = index(value)
+    except TypeError:
+        number = least - 1
+    if number < least:
+        raise ValueError(f"{name}: expected a whole number of at least {least}, got {value!r}")
+    return number
 
 
 def _fit_for_torch(x: Any) -> Any:

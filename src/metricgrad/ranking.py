@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from metricgrad import distributed
 from metricgrad.averages import check_average, class_weights, mean_over_classes
 from metricgrad.counts import compute_dtype, wide
+from metricgrad.inputs import whole_number
 from metricgrad.jets import ratio
 from metricgrad.losses import tracing, without_autocast
 from metricgrad.steps import Linear, ProbabilityStep
@@ -144,11 +145,9 @@ class AUROCLoss(PerClassLoss):
         self.surrogate: Any = Linear() if surrogate is None else surrogate
         if not isinstance(current(self.surrogate), ProbabilityStep):
             raise ValueError(f"surrogate: expected a step on probabilities, Linear or Sigmoid, got {surrogate!r}")
-        if not isinstance(thresholds, int) or thresholds < 2:
-            raise ValueError(f"thresholds: expected a whole number of at least 2, got {thresholds!r}")
         if curve not in get_args(CurveKind):
             raise ValueError(f"curve: expected 'roc' or 'pr', got {curve!r}")
-        self.thresholds, self.curve = thresholds, curve
+        self.thresholds, self.curve = whole_number("thresholds", thresholds, 2), curve
 
     def losses(self, z: Tensor, wy: Tensor, wn: Tensor) -> Tensor:
         step, p = current(self.surrogate), torch.sigmoid(z)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from metricgrad.inputs import as_tensor
+from metricgrad.inputs import as_tensor, whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,7 +62,6 @@ def group_index(groups: Any, rows: int) -> tuple[Tensor, int]:
 
 def check_replicates(replicates: int, confidence: float = 0.95) -> None:
     """Refuse numbers that make no interval."""
-    if not isinstance(replicates, int) or replicates < 1:
-        raise ValueError(f"replicates: expected a number of at least 1, got {replicates!r}")
+    whole_number("replicates", replicates, 1)
     if not 0 < confidence < 1:
         raise ValueError(f"confidence: expected a number in (0, 1), got {confidence!r}")

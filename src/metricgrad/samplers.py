@@ -12,7 +12,6 @@ batch with at least as many samples of a class as there are processes gives ever
 from __future__ import annotations
 
 from itertools import islice
-from operator import index
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,7 +19,7 @@ import torch.distributed as dist
 from torch import Generator, Tensor
 from torch.utils.data import Sampler
 
-from metricgrad.inputs import as_tensor
+from metricgrad.inputs import as_tensor, whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +32,7 @@ __all__ = [
 ]
 
 
-class _Epochs(Sampler[Any]):
+class Epochs(Sampler[Any]):
     """What all share: the seed, the epoch, this process's part, and where in an epoch iteration stands."""
 
     def __init__(self, seed: int = 0, rank: int | None = None, world_size: int | None = None) -> None:
@@ -45,7 +44,7 @@ class _Epochs(Sampler[Any]):
             rank, world_size = (dist.get_rank(), dist.get_world_size()) if there else (0, 1)
         if not 0 <= rank < world_size:
             raise ValueError(f"rank: expected 0 to world_size - 1 = {world_size - 1}, got {rank!r}")
-        self.seed, self.rank, self.world_size = _whole("seed", seed, 0), rank, world_size
+        self.seed, self.rank, self.world_size = whole_number("seed", seed, 0), rank, world_size
         self.epoch, self.position = 0, 0
         self._start = 0
 
@@ -66,7 +65,7 @@ class _Epochs(Sampler[Any]):
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch that the next iteration gives; if it is the present one, its position is kept."""
         if epoch != self.epoch:
-            self.epoch, self.position, self._start = _whole("epoch", epoch, 0), 0, 0
+            self.epoch, self.position, self._start = whole_number("epoch", epoch, 0), 0, 0
 
     def state_dict(self) -> dict[str, int]:
         """Return the seed, the epoch and how much of it was given out (a DataLoader's workers fetch ahead of use)."""
@@ -78,7 +77,7 @@ class _Epochs(Sampler[Any]):
         self._start = self.position
 
 
-class _Batches(_Epochs):
+class _Batches(Epochs):
     """A sampler of batches, for ``DataLoader(batch_sampler=...)``."""
 
     def __init__(self, samples: int, batch_size: int, batches: int, **options: Any) -> None:
@@ -119,7 +118,7 @@ class StratifiedBatchSampler(_Batches):
 
     def __init__(self, targets: Any, batch_size: int, *, drop_last: bool = False, **options: Any) -> None:
         self.classes = _classes(_checked(targets))
-        samples, size = len(self.classes), _whole("batch_size", batch_size, 1)
+        samples, size = len(self.classes), whole_number("batch_size", batch_size, 1)
         if drop_last and samples < size:
             raise ValueError(f"batch_size: expected at most the {samples} samples with drop_last=True, got {size}")
         self.drop_last = drop_last
@@ -147,8 +146,8 @@ class ClassBalancedBatchSampler(_Batches):
 
     def __init__(self, targets: Any, batch_size: int, *, batches: int | None = None, **options: Any) -> None:
         self.classes = _classes(_checked(targets, axes=(1,)))
-        size = _whole("batch_size", batch_size, 1)
-        number = -(-len(self.classes) // size) if batches is None else _whole("batches", batches, 1)
+        size = whole_number("batch_size", batch_size, 1)
+        number = -(-len(self.classes) // size) if batches is None else whole_number("batches", batches, 1)
         super().__init__(number * size, size, number, **options)
 
     def _grouped(self, generator: Generator) -> tuple[Tensor, Tensor]:
@@ -179,7 +178,7 @@ class MinimumPositivesBatchSampler(_Batches):
 
     def __init__(self, targets: Any, batch_size: int, minimum: int = 1, **options: Any) -> None:
         given = _checked(targets)
-        self.classes, self.minimum = _classes(given), _whole("minimum", minimum, 1)
+        self.classes, self.minimum = _classes(given), whole_number("minimum", minimum, 1)
         if given.dim() == 1 and given.max() <= 1:
             given = given.unsqueeze(1)  # one label: the ones
         self._labels = given[:, given.sum(0) > 0] if given.dim() == 2 else None
@@ -187,7 +186,7 @@ class MinimumPositivesBatchSampler(_Batches):
         self._members = _members(self.classes) if columns is None else [c.nonzero().squeeze(1) for c in columns]
         if not self._members:
             raise ValueError("targets: expected positives, got none")
-        samples, size = len(given), _whole("batch_size", batch_size, 1)
+        samples, size = len(given), whole_number("batch_size", batch_size, 1)
         super().__init__(samples, size, self._number(samples, size), **options)
 
     def _number(self, samples: int, size: int) -> int:
@@ -232,7 +231,7 @@ class MinimumPositivesBatchSampler(_Batches):
         return indices[by_class[place[by_class].argsort(stable=True)]], torch.bincount(place)
 
 
-class OversamplingSampler(_Epochs):
+class OversamplingSampler(Epochs):
     """Samples of rare classes repeated until each class has ``ratio`` × the size of the largest [tsoi2022, table 10].
 
     For ``DataLoader(sampler=..., batch_size=...)``. Every sample comes at least once, and the repetitions of two
@@ -261,17 +260,6 @@ class OversamplingSampler(_Epochs):
         whole = torch.cat(drawn)[torch.randperm(sum(self._sizes), generator=generator)]
         even = whole[torch.arange(len(self) * self.world_size) % len(whole)]
         yield from even[self.rank :: self.world_size].tolist()
-
-
-def _whole(name: str, value: Any, least: int) -> int:
-    """Return a whole number, or raise."""
-    try:
-        number = index(value)
-    except TypeError:
-        number = least - 1
-    if number < least:
-        raise ValueError(f"{name}: expected a whole number of at least {least}, got {value!r}")
-    return number
 
 
 def _checked(targets: Any, axes: tuple[int, ...] = (1, 2)) -> Tensor:

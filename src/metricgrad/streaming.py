@@ -21,8 +21,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from metricgrad.inputs import as_tensor
-from metricgrad.samplers import _Epochs, _whole
+from metricgrad.inputs import as_tensor, whole_number
+from metricgrad.samplers import Epochs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,7 +31,7 @@ Rows = tuple[Tensor, ...]
 """Features, targets and, if there are any, weights of the same rows."""
 
 
-class Stream(_Epochs, IterableDataset[Rows]):
+class Stream(Epochs, IterableDataset[Rows]):
     """What all share: the order, the shares, and where in an epoch iteration stands.
 
     ``batch_size`` is that of the batch over all processes, as for ``samplers``. ``buffer``: how many rows are shuffled
@@ -45,8 +45,8 @@ class Stream(_Epochs, IterableDataset[Rows]):
     ) -> None:
         super().__init__(**options)
         self._sizes = list(sizes)
-        self.rows, self.batch_size = sum(self._sizes), _whole("batch_size", batch_size, 1)
-        self.shuffle, self.buffer = shuffle, _whole("buffer", buffer, 1)
+        self.rows, self.batch_size = sum(self._sizes), whole_number("batch_size", batch_size, 1)
+        self.shuffle, self.buffer = shuffle, whole_number("buffer", buffer, 1)
         self.workers = 0
         self._batches = -(-self.rows // self.batch_size)
         if self.rows // self.world_size < self._batches:
