@@ -29,6 +29,7 @@ ORDER = [
     "fused",
     "distributed",
     "objectives",
+    "small",
     "losses",
     "accumulation",
     "elementwise",

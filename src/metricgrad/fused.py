@@ -32,9 +32,8 @@ cost of waking torch's threads, 10 µs and more a call, does not count.
 """
 
 TINY = 1 << 15
-"""Up to so many elements a closed-form gradient is computed with the loss: less than coming back for it costs."""
+"""Up to so many elements a batch is small (see ``small``), and fresh buffers are as quick as kept ones."""
 
-_WIDE = (torch.float32, torch.float64)
 _local = threading.local()
 
 Kept = tuple[Tensor, list[Any]] | None
@@ -93,7 +92,7 @@ def sums(call: Call, z: Tensor, tensors: tuple[Tensor, ...], keep: bool) -> tupl
         if call.check:
             check_targets(yc, z.shape[1])  # cheapest here, where they are in the cache
         if plan.closed_form:
-            reduce = partial(_reduce, plan.layout, yc, wc)
+            reduce = partial(reduced, plan.layout, yc, wc)
             states = [surrogate.fill(zc, t, slope, _scratch(zc, 0), reduce) for t in plan.thresholds]
         elif closed:
             member = _scratch(zc, 0)
@@ -179,13 +178,6 @@ class Call(Protocol):
     def head(self, state: State) -> tuple[Tensor, State]:
         """Return the loss of the sums and its gradient by them."""
 
-    @property
-    def one_class(self) -> bool:
-        """Whether the sums are those of one class, here alone, and on the CPU: plain numbers."""
-
-    def head_of_numbers(self, state: list[float]) -> tuple[Tensor, State]:
-        """Do as ``head`` for the sums of one class as plain numbers."""
-
     def whole(self, z: Tensor, *tensors: Tensor) -> Tensor:
         """Return the loss by differentiable operations alone."""
 
@@ -217,26 +209,14 @@ class Sums(torch.autograd.Function):
 
 
 class Loss(torch.autograd.Function):
-    """A whole scalar loss as one node: in small batches the fixed cost of a longer graph exceeds the arithmetic."""
+    """A whole scalar loss as one node; ``small`` has another for small batches."""
 
     @staticmethod
     def forward(ctx: Any, call: Call, z: Tensor, *tensors: Tensor) -> Tensor:
         """Return the loss."""
-        plan, y, w = call.plan, call.y, call.w
-        ctx.call, ctx.ready = call, None
-        ctx.save_for_backward(z, y, w, call.mask, *tensors)
-        keep = ctx.needs_input_grad[1]
-        if keep and z.numel() <= TINY and plan.closed_form and not plan.leading and y.dtype is z.dtype in _WIDE:
-            # What sums and pull would do, without their bookkeeping: here that is what costs.
-            scratch, ready = torch.empty_like(z), torch.empty_like(z)
-            numbers = call.one_class and w is None
-            reduce = partial(_sum_numbers, y) if numbers else partial(_reduce, plan.layout, y, w)
-            state = plan.surrogate.fill(z, plan.thresholds[0], ready, scratch, reduce)
-            loss, gradient = call.head_of_numbers(state) if numbers else call.head(state)
-            plan.surrogate.pull(ready, plan.layout.expand(gradient, y, w, scratch))
-            ctx.ready = ready
-            return loss
-        state, ctx.kept = sums(call, z, tensors, keep)
+        ctx.call = call
+        ctx.save_for_backward(z, call.y, call.w, call.mask, *tensors)
+        state, ctx.kept = sums(call, z, tensors, keep=ctx.needs_input_grad[1])
         loss, ctx.gradient = call.head(state)
         return loss
 
@@ -247,8 +227,6 @@ class Loss(torch.autograd.Function):
         if torch.is_grad_enabled():
             return _again(ctx, [call.whole(z, *tensors)], [grad], z, *tensors)
         grad = call.reduce(grad)
-        if ctx.ready is not None:
-            return None, ctx.ready * grad
         scale = grad if isinstance(ctx.gradient[0], Tensor) else grad.item()
         kept, ctx.kept = ctx.kept, None
         by_z, by_tensor = pull(call, z, tensors, tuple(g * scale for g in ctx.gradient), kept)
@@ -297,7 +275,7 @@ def _as(x: Tensor, dtype: torch.dtype) -> Tensor:
     return x if x.dtype is dtype else x.to(dtype)
 
 
-def _reduce(
+def reduced(
     layout: Layout, y: Tensor, w: Tensor | None, member: Tensor, out: Tensor, scale: float, offset: float | None
 ) -> State:
     """Return the sums of scale·member + offset (None: of the member itself), with labels y and weights w."""
@@ -309,15 +287,3 @@ def _reduce(
     tp = tp.mul_(scale).add_(positives, alpha=offset).clamp_min_(0.0).clamp_max_(positives)
     fp = fp.mul_(scale).add_(negatives, alpha=offset).clamp_min_(0.0).clamp_max_(negatives)
     return tp, fp, positives, negatives
-
-
-def _sum_numbers(y: Tensor, member: Tensor, out: Tensor, scale: float, offset: float | None) -> list[float]:
-    """Sum one class without weights into plain numbers."""
-    predicted, positives = member.sum().item(), y.sum().item()
-    tp = torch.mul(member, y, out=out).sum().item()
-    fp, negatives = predicted - tp, y.numel() - positives
-    if offset is not None:
-        # The order of max and min's arguments lets NaN through.
-        tp = min(max(tp * scale + offset * positives, 0.0), positives)
-        fp = min(max(fp * scale + offset * negatives, 0.0), negatives)
-    return [tp, fp, positives, negatives]

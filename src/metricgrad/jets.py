@@ -102,7 +102,11 @@ class Jet(Number):
             return jet
         if isinstance(other.value, Number):
             return self._over(other, ratio(self.value, other.value, empty), other.value)
-        return self / other if other.value != 0 else Jet(empty)
+        x, y = self.value, other.value
+        if y == 0:
+            return Jet(empty)
+        quotient = x / y
+        return Jet(quotient, (self.a - other.a * quotient) / y, (self.b - other.b * quotient) / y)
 
     def root(self) -> Jet:
         """Return √self, and 0 with zero derivatives where self is not positive."""
@@ -117,6 +121,9 @@ class Jet(Number):
             return Jet(0.0)
         root = math.sqrt(self.value)
         return Jet(root, self.a / (2 * root), self.b / (2 * root))
+
+
+_MANY = (Tensor, Number)
 
 
 def _times(derivative: Any, factor: Any) -> Any:
@@ -138,9 +145,9 @@ def _minus(x: Any, y: Any) -> Any:
 
 def _divide(x: Any, y: Any) -> Any:
     """Divide as torch does, also plain numbers: x/0 is ±∞ or NaN, no exception."""
-    if isinstance(x, float) and x == 0.0 and isinstance(y, Tensor | Number):
+    if isinstance(x, float) and x == 0.0 and isinstance(y, _MANY):
         return 0.0  # a direction that does not move the quotient
-    if isinstance(y, Tensor | Number) or isinstance(x, Tensor | Number) or y != 0:
+    if isinstance(y, _MANY) or isinstance(x, _MANY) or y != 0:
         return x / y
     return math.nan if x == 0 or math.isnan(x) else math.copysign(math.inf, x)
 

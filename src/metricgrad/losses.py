@@ -16,6 +16,7 @@ from metricgrad.fused import WHOLE, Loss, Plan, Sums
 from metricgrad.layouts import Columns, Indices, Matrix, Rows, State
 from metricgrad.metrics import Metric, name_of
 from metricgrad.objectives import Objective
+from metricgrad.small import SmallLoss, is_small
 from metricgrad.surrogates import Linear, Surrogate, TopTwo, current
 from metricgrad.tasks import Task, check_targets, check_task, encode
 
@@ -120,6 +121,13 @@ class MetricLoss(nn.Module):
         self, logits: Tensor, targets: Tensor, weight: Tensor | None = None, mask: Tensor | None = None
     ) -> Tensor:
         """Return the loss: a scalar, or one per class for ``average=None``."""
+        objective = self.objective
+        plain = weight is None and mask is None and self.ignore_index is None and self.process_group is None
+        if plain and objective.pools_rows and is_small(logits, targets, objective) and not tracing():
+            plan = self._plan(indices=False)
+            if plan.closed_form and not plan.leading:
+                distributed.resolve(None)
+                return SmallLoss.apply(plan, objective, self._again, logits, targets)  # type: ignore[no-any-return, no-untyped-call]
         call = self._call(logits, targets, weight, mask)
         if call.fusible and self.average != "per-class":
             return Loss.apply(call, call.z, *call.learned)  # type: ignore[no-any-return, no-untyped-call]
@@ -163,6 +171,11 @@ class MetricLoss(nn.Module):
         if large and not call.fusible:
             check_targets(call.y, call.z.shape[1])
         return call
+
+    def _again(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Return the loss by differentiable operations alone."""
+        call = self._call(logits, targets, None, None)
+        return call.whole(call.z, *call.learned)
 
     def _plan(self, indices: bool) -> Plan:
         surrogate = current(self.surrogate)
@@ -220,18 +233,6 @@ class _Call:
     def head(self, state: State) -> tuple[Tensor, State]:
         """Return the loss of the sums and its gradient by them."""
         return self.objective.differentiate(state, self.row_weight, self.group)
-
-    @property
-    def one_class(self) -> bool:
-        """Whether the sums are those of one class, here alone, and on the CPU: plain numbers."""
-        z = self.z
-        alone = self.group is None and self.row_weight is None and self.objective.labels is None
-        return alone and z.shape[1] == 1 and z.device.type == "cpu"
-
-    def head_of_numbers(self, state: list[float]) -> tuple[Tensor, State]:
-        """Do as ``head`` for the sums of one class as plain numbers."""
-        value, a, b = self.objective.differentiate_numbers(state, self.z)
-        return torch.scalar_tensor(value, dtype=self.z.dtype), (a, b)
 
     def reduce(self, gradient: Tensor, mean: bool = False) -> Tensor:
         """Sum (or average) a gradient over the processes."""

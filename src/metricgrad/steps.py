@@ -179,7 +179,7 @@ class Linear(ProbabilityStep):
             # The derivative of a clamp is what hardtanh's backward computes, in one pass.
             steep = _constant(rise, p.dtype, p.device)
             torch.ops.aten.hardtanh_backward.grad_input(steep, p, low, high, grad_input=kept)
-            kept.add_(m1)
+            kept.add_(_constant(m1, p.dtype, p.device))  # a plain number takes torch longer
             if m3 != m1:
                 kept.add_(p > high, alpha=m3 - m1)
             _through_sigmoid(kept, p)

@@ -223,6 +223,9 @@ class Annealed(nn.Module):
         return f"Annealed({self.start!r}, {self.end!r}, steps={self.steps}, shape={self.shape!r})"
 
 
+_MOVING = (Learned, Annealed)
+
+
 def current(surrogate: Any) -> Any:
     """Return a surrogate as it is now: of ``Learned`` and ``Annealed`` the present one, anything else as it is."""
-    return surrogate.current() if isinstance(surrogate, Learned | Annealed) else surrogate
+    return surrogate.current() if isinstance(surrogate, _MOVING) else surrogate

@@ -166,13 +166,13 @@ def _thin(shape: torch.Size) -> list[int]:
     return [size for size in shape if size != 1]
 
 
-def check_targets(y: Tensor, classes: int) -> None:
-    """Refuse encoded targets outside their range, ``(N, K)`` in [0, 1] or ``(N,)`` class indices."""
+def check_targets(y: Tensor, classes: int = 1) -> None:
+    """Refuse targets outside their range: [0, 1], or ``(N,)`` class indices of an integer type."""
     if not y.numel() or y.dtype == torch.bool:
         return
     least, most = torch.aminmax(y.detach() if y.requires_grad else y)
     low, high = least.item(), most.item()
-    indices = y.dim() == 1
+    indices = y.dim() == 1 and not y.is_floating_point()
     top = classes - 1 if indices else 1
     if low < 0 or high > top:  # NaN passes: it stays visible as NaN in the loss
         wanted = f"class indices 0 to {top}" if indices else "values in [0, 1]"

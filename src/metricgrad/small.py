@@ -1,0 +1,100 @@
+"""Small batches: value and gradient in one go, by the straightest way.
+
+Below some ten thousand logits the arithmetic is nothing beside the fixed costs: of each call into torch, of each node
+of the graph, of Python itself. So the usual small batch (labels of the logits' shape and type, no weights, no mask, a
+surrogate in closed form) is neither taken apart nor chunked, one class is summed into plain numbers, and the gradient
+is computed with the loss: less than coming back for it costs.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from metricgrad import fused
+from metricgrad.tasks import check_targets
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from metricgrad.objectives import Objective
+    from metricgrad.steps import Reduce
+
+_WIDE = (torch.float32, torch.float64)
+
+
+def is_small(z: Any, y: Any, objective: Objective) -> bool:
+    """Tell whether logits and targets are a small batch, and a gradient by the logits alone is wanted."""
+    return (
+        isinstance(z, Tensor)
+        and isinstance(y, Tensor)
+        and z.requires_grad
+        and not y.requires_grad
+        and z.shape == y.shape
+        and z.dtype is y.dtype in _WIDE
+        and 0 < z.numel() <= fused.TINY
+        and (z.dim() == 2 or _one_class(z, objective))
+    )
+
+
+def _one_class(z: Tensor, objective: Objective) -> bool:
+    """Tell whether all logits are of one class, and on the CPU: then plain numbers serve, and axes do not matter."""
+    one = objective.task == "binary" or z.shape[1] == 1
+    return one and z.is_cpu and objective.labels is None
+
+
+class SmallLoss(torch.autograd.Function):
+    """The loss of a small batch as one node.
+
+    ``again``: computes it by differentiable operations alone, for second derivatives.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        plan: fused.Plan,
+        objective: Objective,
+        again: Callable[[Tensor, Tensor], Tensor],
+        z: Tensor,
+        y: Tensor,
+    ) -> Tensor:
+        """Return the loss, and keep its gradient."""
+        ctx.again = again
+        ctx.save_for_backward(z, y)
+        check_targets(y)
+        scratch, ctx.gradient = torch.empty_like(z), torch.empty_like(z)
+        one = _one_class(z, objective)
+        sums: Reduce = partial(_sum_numbers, y) if one else partial(fused.reduced, plan.layout, y, None)
+        state = plan.surrogate.fill(z, plan.thresholds[0], ctx.gradient, scratch, sums)
+        if one:
+            value, a, b = objective.differentiate_numbers(state, z)
+            loss = torch.scalar_tensor(value, dtype=z.dtype)
+        else:
+            loss, (a, b) = objective.differentiate(state)
+        plan.surrogate.pull(ctx.gradient, plan.layout.expand((a, b), y, None, scratch))
+        return loss
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """Scale the gradient, or find it again with a graph of its own."""
+        z, y = ctx.saved_tensors  # raises if they were changed since
+        if torch.is_grad_enabled():  # create_graph=True
+            (by_z,) = torch.autograd.grad(ctx.again(z, y), z, grad, create_graph=True)
+        else:
+            by_z = ctx.gradient * grad
+        return None, None, None, by_z, None
+
+
+def _sum_numbers(y: Tensor, member: Tensor, out: Tensor, scale: float, offset: float | None) -> list[float]:
+    """Sum one class without weights into plain numbers; see ``steps.Reduce``."""
+    predicted, positives = member.sum().item(), y.sum().item()
+    tp = torch.mul(member, y, out=out).sum().item()
+    fp, negatives = predicted - tp, y.numel() - positives
+    if offset is not None:
+        # The order of max and min's arguments lets NaN through.
+        tp = min(max(tp * scale + offset * positives, 0.0), positives)
+        fp = min(max(fp * scale + offset * negatives, 0.0), negatives)
+    return [tp, fp, positives, negatives]
