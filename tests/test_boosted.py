@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import pickle
 import sys
@@ -387,6 +388,30 @@ def test_what_is_no_model_is_refused(backend: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"^folder: booster.* cannot be read: ") as error:
         mg.load(folder)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("backend", "name", "method", "key"),
+    [("xgboost", "DMatrix", "__init__", "nthread"), ("lightgbm", "Booster", "predict", "num_threads")],
+)
+def test_predicting_takes_as_many_threads_as_fitting(
+    backend: str, name: str, method: str, key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model: Any = MetricBoostingClassifier(backend=backend, **FAST).fit(*BINARY)
+    again: Any = mg.load(mg.save(model, tmp_path / "model"))
+    kind = getattr(importlib.import_module(backend), name)
+    true, asked = getattr(kind, method), list[int]()
+
+    def watched(*args: Any, **more: Any) -> Any:
+        asked.append(more[key])
+        return true(*args, **more)
+
+    monkeypatch.setattr(kind, method, watched)
+    for fitted in (model, again):
+        fitted.predict_scores(BINARY[0])
+        if backend == "xgboost":  # what walks the trees is the model's own number
+            asked.append(int(json.loads(fitted.booster_.save_config())["learner"]["generic_param"]["nthread"]))
+    assert set(asked) == {1}
 
 
 # What is refused

@@ -48,7 +48,7 @@ class MetricBoostingClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
         stopping but not in the tuning of the rule. Weights that you name say what to decide, and tuning would undo it:
         the rule then stays at 0.5 or argmax.
     device : where the library grows its trees: "cpu", "cuda", … (the loss itself is computed on the CPU).
-    n_jobs : threads of the library; all by default.
+    n_jobs : threads of the library, in fitting and predicting; all by default.
     random_state : seeds everything; results are the same on the same machine with the same ``n_jobs``.
     backend_params : further parameters of the library, such as {"subsample": 0.8}; they win over those made here.
 
@@ -156,7 +156,7 @@ class MetricBoostingClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
             other = rows.take(held)
             plan = self._plan(seed)
             self.booster_, count, history = self._library.train(plan, self.n_estimators, rows.take(part), other)
-            logits.append(other.start + self._library.logits(self.booster_, other.x, plan.categorical))
+            logits.append(other.start + self._library.logits(self.booster_, other.x, plan.categorical, self.n_jobs))
             rounds.append(count)
             self._histories.append(history)
         self.n_estimators_ = round(np.mean(rounds)) if rounds else self.n_estimators
@@ -222,7 +222,8 @@ class MetricBoostingClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
     def _scores(self, X: Any) -> Tensor:
         check_is_fitted(self, "booster_")
         X = validate_data(self, self._coded(X), reset=False, **_ALLOWED)
-        return self._probabilities(self._library.logits(self.booster_, X, list(self.categories_)) + self.base_score_)
+        logits = self._library.logits(self.booster_, X, list(self.categories_), self.n_jobs)
+        return self._probabilities(logits + self.base_score_)
 
     @property
     def history_(self) -> Any:

@@ -94,13 +94,13 @@ class Library(Protocol):
     def train(self, plan: Plan, rounds: int, rows: Rows, held_out: Rows | None = None) -> tuple[Any, int, History]:
         """Return the model, cut at its best round, the rounds it has, and its course on the held-out rows."""
 
-    def logits(self, model: Any, x: Any, categorical: list[int]) -> Any:
+    def logits(self, model: Any, x: Any, categorical: list[int], n_jobs: int | None) -> Any:
         """Return what the model adds to the logits it started at: ``(n,)`` or ``(n, K)``."""
 
     def dump(self, model: Any) -> bytes:
         """Return the model in the library's own format."""
 
-    def load(self, data: bytes) -> Any:
+    def load(self, data: bytes, n_jobs: int | None) -> Any:
         """Return the model that ``dump`` was given."""
 
 
@@ -113,7 +113,7 @@ class XGBoost:
         library = imported("xgboost")
         parameters = plan.common | {
             "max_depth": plan.max_depth or 0,
-            "nthread": max(plan.n_jobs or 0, 0),
+            "nthread": _threads(plan.n_jobs),
             "base_score": 0.0,
             "disable_default_eval_metric": True,
         }
@@ -121,7 +121,7 @@ class XGBoost:
             parameters["num_class"] = rows.start.shape[1]
         progress, more = Progress(plan), {}
         if held_out is not None:
-            watched = self._matrix(held_out.x, plan.categorical, held_out)
+            watched = self._matrix(held_out.x, plan.categorical, plan.n_jobs, held_out)
             more = {"evals": [(watched, "held_out")], "custom_metric": progress}
             if plan.patience is not None:
                 which = {"metric_name": plan.monitor, "maximize": plan.monitor == "metric"}
@@ -129,7 +129,7 @@ class XGBoost:
                 more["callbacks"] = [stop]
         model = library.train(
             parameters | plan.parameters,
-            self._matrix(rows.x, plan.categorical, rows),
+            self._matrix(rows.x, plan.categorical, plan.n_jobs, rows),
             rounds,
             obj=xgboost_objective(plan.loss),
             verbose_eval=False,
@@ -137,22 +137,24 @@ class XGBoost:
         )
         return model, model.num_boosted_rounds(), progress.history
 
-    def logits(self, model: Any, x: Any, categorical: list[int]) -> Any:
-        return model.predict(self._matrix(x, categorical), output_margin=True)
+    def logits(self, model: Any, x: Any, categorical: list[int], n_jobs: int | None) -> Any:
+        return model.predict(self._matrix(x, categorical, n_jobs), output_margin=True)
 
     def dump(self, model: Any) -> bytes:
         return bytes(model.save_raw("ubj"))
 
-    def load(self, data: bytes) -> Any:
-        model = imported("xgboost").Booster()
+    def load(self, data: bytes, n_jobs: int | None) -> Any:
+        model = imported("xgboost").Booster({"nthread": _threads(n_jobs)})
         model.load_model(bytearray(data))
         return model
 
     @staticmethod
-    def _matrix(x: Any, categorical: list[int], rows: Rows | None = None) -> Any:
+    def _matrix(x: Any, categorical: list[int], n_jobs: int | None, rows: Rows | None = None) -> Any:
         kinds = ["c" if j in categorical else "q" for j in range(x.shape[1])] if categorical else None
         more = {} if rows is None else {"label": rows.y, "weight": rows.weight, "base_margin": rows.start}
-        return imported("xgboost").DMatrix(x, feature_types=kinds, enable_categorical=bool(categorical), **more)
+        return imported("xgboost").DMatrix(
+            x, feature_types=kinds, enable_categorical=bool(categorical), nthread=_threads(n_jobs), **more
+        )
 
 
 class LightGBM:
@@ -170,7 +172,7 @@ class LightGBM:
             "max_depth": plan.max_depth or -1,
             "deterministic": True,
             "feature_pre_filter": False,  # with few rows it leaves no feature, which is an error
-            "num_threads": max(plan.n_jobs or 0, 0),
+            "num_threads": _threads(plan.n_jobs),
             "verbosity": -1,
         }
 
@@ -189,13 +191,13 @@ class LightGBM:
         model = library.train(parameters | plan.parameters, own, rounds, **more)
         return model, model.best_iteration or model.current_iteration(), progress.history
 
-    def logits(self, model: Any, x: Any, categorical: list[int]) -> Any:
-        return model.predict(_plain(x), raw_score=True)
+    def logits(self, model: Any, x: Any, categorical: list[int], n_jobs: int | None) -> Any:
+        return model.predict(_plain(x), raw_score=True, num_threads=_threads(n_jobs))
 
     def dump(self, model: Any) -> bytes:
         return model.model_to_string().encode()  # type: ignore[no-any-return]
 
-    def load(self, data: bytes) -> Any:
+    def load(self, data: bytes, n_jobs: int | None) -> Any:
         return imported("lightgbm").Booster(model_str=data.decode())
 
 
@@ -208,6 +210,11 @@ def imported(name: Backend) -> Any:
         return importlib.import_module(name)
     except ImportError as error:
         raise ImportError(f"backend={name!r} needs {name}: pip install 'metricgrad[boosting]'") from error
+
+
+def _threads(n_jobs: int | None) -> int:
+    """Return it as both libraries mean it: 0 for all."""
+    return max(n_jobs or 0, 0)
 
 
 def _plain(x: Any) -> Any:

@@ -120,7 +120,7 @@ def load(
         parts = _unpacked(files, _WRAPPED, trusted)
         estimator, fitted["estimator_"] = kind(parts["estimator"], **held), parts["estimator_"]
     elif kind is MetricBoostingClassifier:
-        estimator, fitted["booster_"] = kind(**held), _booster(fitted["backend_"], files)
+        estimator, fitted["booster_"] = kind(**held), _booster(fitted["backend_"], held["n_jobs"], files)
     else:
         estimator, fitted["scaler_"] = kind(**held), _unpacked(files, _SCALER) if _SCALER in files else None
         if not isinstance(fitted["scaler_"], StandardScaler | None):
@@ -336,10 +336,10 @@ def _around_booster(about: dict[str, Any], files: dict[str, bytes]) -> dict[str,
     }
 
 
-def _booster(backend: Backend, files: dict[str, bytes]) -> Any:
+def _booster(backend: Backend, n_jobs: int | None, files: dict[str, bytes]) -> Any:
     name = _booster_file(backend)
     try:
-        return LIBRARIES[backend].load(files[name])
+        return LIBRARIES[backend].load(files[name], n_jobs)
     except ImportError:
         raise
     except Exception as error:  # each library has its own

@@ -129,9 +129,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def of_other_version(run: Path) -> None:
+def of_version(run: Path, number: int) -> None:
     about = json.loads((run / "run.json").read_text())
-    (run / "run.json").write_text(json.dumps(about | {"format": 99}))
+    (run / "run.json").write_text(json.dumps(about | {"format": number}))
 
 
 def damaged(run: Path) -> None:
@@ -150,7 +150,8 @@ def evil_rule(run: Path) -> None:
 BROKEN: dict[str, tuple[Callable[[Path], Any], str]] = {
     "not there": (shutil.rmtree, "expected a run folder, got nothing there"),
     "no run folder": (lambda run: (run / "run.json").unlink(), "expected a run folder with a run.json"),
-    "of another version": (of_other_version, "upgrade metricgrad"),
+    "of a later version": (lambda run: of_version(run, 99), "upgrade metricgrad"),
+    "of an earlier version": (lambda run: of_version(run, 1), "expected a run of format 2, got 1; run again"),
     "damaged": (damaged, "was changed since it was written"),
     "without a model": (lambda run: shutil.rmtree(run / "model"), "its model cannot be used"),
     "not finished": (unfinished, "the run is not finished"),

@@ -78,7 +78,7 @@ def test_the_model_that_is_shipped_predicts_as_it_was_fitted(data: str, tmp_path
     assert set(model.decide(scores)) <= {0, 1}
 
 
-@pytest.mark.parametrize("contender", ["majority", "xgboost", "weighted cross-entropy"])
+@pytest.mark.parametrize("contender", ["majority", "xgboost", "metric boosting", "weighted cross-entropy"])
 def test_every_kind_of_model_comes_back(contender: str, tmp_path: Path) -> None:
     data, out = written(multilabel(), tmp_path), tmp_path / "run"
     target = "label 0,label 1,label 2"
@@ -342,7 +342,7 @@ def test_damaged_and_foreign_run_folders(data: str, tmp_path: Path, capsys: pyte
         _ = runs.load(out).model
     manifest = json.loads((out / "run.json").read_bytes())
     (out / "run.json").write_text(json.dumps(manifest | {"format": 99}))
-    with pytest.raises(UserError, match="expected a run of format 1, got 99; upgrade metricgrad"):
+    with pytest.raises(UserError, match="expected a run of format 2, got 99; upgrade metricgrad"):
         runs.load(out)
     (out / "run.json").write_text("{")
     with pytest.raises(UserError, match="cannot be read"):

@@ -56,6 +56,28 @@ def test_every_contender_is_judged_saved_and_loaded(task: Any, tmp_path: Path) -
         np.testing.assert_array_equal(again.scores(x), scores)
 
 
+@pytest.mark.parametrize("rows", [600, 20_000])
+def test_trees_of_both_losses_grow_alike(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    xgboost = pytest.importorskip("xgboost")
+    x, y = data("binary", rows)
+    goal, split, train, seen = Goal("binary", 2, "f1"), splits(y, "binary", 2, 0)[0], xgboost.train, []
+
+    def watched(parameters: Any, matrix: Any, rounds: int, **more: Any) -> Any:
+        keys = ("learning_rate", "max_depth", "max_bin", "nthread")
+        seen.append(({key: parameters.get(key) for key in keys}, matrix.num_row(), rounds))
+        return train(parameters, matrix, rounds, **more)
+
+    monkeypatch.setattr(xgboost, "train", watched)
+    for name in ("xgboost", "metric boosting"):
+        outcome, _ = protocol.run(name, goal, [], TINY, x, y, split, 0, 0)
+        assert [row["epoch"] for row in outcome.history] == [0, 1, 2, 3, 4]
+        losses = [row["loss"] for row in outcome.history]
+        assert losses == sorted(losses, reverse=True)
+    assert seen[0] == seen[1]
+    assert seen[0][0]["max_bin"] == (64 if rows == 600 else None)
+    assert seen[0][1:] == (len(split.fit), 5)
+
+
 def test_both_rules_come_from_one_fit_and_are_judged_as_scikit_learn_would() -> None:
     x, y = data("binary", 1000)
     goal, split = Goal("binary", 2, "f2"), splits(y, "binary", 2, 0)[1]

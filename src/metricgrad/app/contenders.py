@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from metricgrad import baselines
-from metricgrad.app.scorers import network, prior, trees
+from metricgrad.app.scorers import boosting, network, prior, trees
 from metricgrad.constrained import ConstrainedLoss
 from metricgrad.surrogates import LogitSigmoid, UnitsVsZeros
 
@@ -127,13 +127,13 @@ _TABLE = (
         network(folds=5, loss="hybrid"),
         on_metric=True,
     ),
-    Contender("xgboost", "trees", "boosted trees, logarithmic loss", trees(on_metric=False), needs=("xgboost",)),
+    Contender("xgboost", "trees", "boosted trees, logarithmic loss", trees, needs=("xgboost",)),
     Contender(
         "metric boosting",
         "trees",
         "boosted trees, cross-entropy plus the metric loss",
-        trees(on_metric=True),
-        needs=("xgboost", "metricgrad.boosting"),
+        boosting,
+        needs=("xgboost",),
         on_metric=True,
     ),
 )

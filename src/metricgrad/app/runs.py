@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-FORMAT = 1
-"""Grows when an older version of this library could not read what is written."""
+FORMAT = 2
+"""Grows when versions of this library cannot read what the other wrote."""
 
 _LIBRARIES = ("metricgrad", "torch", "numpy", "scikit-learn", "pandas", "pyarrow", "scipy", "xgboost", "xgboost-cpu")
 _UNTRUSTED = ["numpy.dtype"]

@@ -5,19 +5,16 @@ All get the same rows: some to fit, others to stop early on. Rules are tuned els
 
 from __future__ import annotations
 
-import importlib
 import json
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-import torch
 
 from metricgrad import persistence
+from metricgrad.boosted import MetricBoostingClassifier
 from metricgrad.estimators import MetricClassifier
-from metricgrad.hybrid import HybridLoss
-from metricgrad.labels import Labels
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,6 +27,9 @@ STEPS, SMALLEST, LARGEST = 128, 32, 4096
 
 FEW_ROWS = 10_000
 """Below it trees get coarser bins."""
+
+GROWTH: dict[str, Any] = {"learning_rate": 0.1, "max_depth": 6}
+"""How trees grow, whatever their loss."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,11 @@ class Effort:
     epochs: int
     patience: int
     rounds: int
+
+    @property
+    def idle_rounds(self) -> int:
+        """After so many rounds without gain trees stop."""
+        return max(self.rounds // 10, 5)
 
     @classmethod
     def of(cls, rows: int, quick: bool = False) -> Effort:
@@ -108,15 +113,15 @@ def prior(goal: Goal, effort: Effort, rows: Rows, seed: int) -> Prior:
     return Prior(np.bincount(y, minlength=goal.classes) / len(y) if goal.task == "multiclass" else y.mean(0))
 
 
-# Networks
+# Estimators of this library
 
 
-class Network:
-    """A ``MetricClassifier``."""
+class Estimator:
+    """A ``MetricClassifier`` or a ``MetricBoostingClassifier``."""
 
-    def __init__(self, model: MetricClassifier) -> None:
+    def __init__(self, model: MetricClassifier | MetricBoostingClassifier) -> None:
         self.model = model
-        self.history: list[dict[str, float]] = getattr(model, "_histories", [[]])[0]
+        self.history = [{"epoch": float(i), **row} for i, row in enumerate(model._histories[0])]
 
     def scores(self, features: Any) -> Any:
         return self.model.predict_scores(features)
@@ -125,13 +130,13 @@ class Network:
         persistence.save(self.model, folder)
 
 
-def network(folds: int | None = None, **options: Any) -> Callable[[Goal, Effort, Rows, int], Network]:
+def network(folds: int | None = None, **options: Any) -> Callable[[Goal, Effort, Rows, int], Estimator]:
     """Return how a ``MetricClassifier`` with these options is fitted; functions among them get goal and rows.
 
     ``folds``: so many networks instead of one, each stopped on a fold of the rows to fit.
     """
 
-    def fit(goal: Goal, effort: Effort, rows: Rows, seed: int) -> Network:
+    def fit(goal: Goal, effort: Effort, rows: Rows, seed: int) -> Estimator:
         made = {key: value(goal, rows) if callable(value) else value for key, value in options.items()}
         model = MetricClassifier(
             goal.metric,
@@ -147,7 +152,7 @@ def network(folds: int | None = None, **options: Any) -> Callable[[Goal, Effort,
         )
         seen = rows.fit if folds else slice(None)
         model.fit(rows.features[seen], rows.targets[seen])
-        return Network(model.set_params(cv=None))  # the rows are not the model's business any more
+        return Estimator(model.set_params(cv=None))  # the rows are not the model's business any more
 
     return fit
 
@@ -160,91 +165,74 @@ def batch_size(targets: Any) -> int:
     return int(2 ** round(math.log2(min(max(wanted, SMALLEST), LARGEST))))
 
 
-# Trees
+def boosting(goal: Goal, effort: Effort, rows: Rows, seed: int) -> Estimator:
+    """Fit trees on cross-entropy plus the metric loss."""
+    model = MetricBoostingClassifier(
+        goal.metric,
+        average=goal.average,
+        loss="hybrid",
+        share=1.0,
+        rule="fixed",
+        cv=[(rows.fit, rows.held)],
+        n_estimators=effort.rounds,
+        patience=effort.idle_rounds,
+        n_jobs=1,
+        random_state=seed,
+        backend_params=_bins(rows),
+        **GROWTH,
+    )
+    model.fit(rows.features, rows.targets)
+    return Estimator(model.set_params(cv=None))
+
+
+# Trees of XGBoost
 
 
 class Trees:
-    """XGBoost's trees; ``start``: the logits that they are added to, if the loss was not one of XGBoost's own."""
+    """XGBoost's trees on its own logarithmic loss."""
 
-    def __init__(self, booster: Any, task: Task, start: Any = None, history: Any = ()) -> None:
-        self.booster, self.task, self.start = booster, task, start
+    def __init__(self, booster: Any, history: Any = ()) -> None:
+        self.booster = booster
         self.history: list[dict[str, float]] = list(history)
 
     def scores(self, features: Any) -> Any:
         import xgboost
 
         data = xgboost.DMatrix(np.asarray(features, dtype=np.float32), nthread=1)
-        if self.start is None:
-            return self.booster.predict(data).astype(float)
-        data.set_base_margin(_repeated(self.start, len(features)))
-        logits = torch.from_numpy(self.booster.predict(data, output_margin=True)).reshape(len(features), -1)
-        return Labels.of(self.task, None).probabilities(logits).numpy()
+        return self.booster.predict(data).astype(float)
 
     def save(self, folder: Path) -> None:
         folder.mkdir()
         self.booster.save_model(folder / "trees.ubj")
-        start = None if self.start is None else np.asarray(self.start).tolist()
-        (folder / "trees.json").write_text(json.dumps({"task": self.task, "start": start}))
 
 
-def trees(on_metric: bool) -> Callable[[Goal, Effort, Rows, int], Trees]:
-    """Return how trees are fitted: on XGBoost's own logarithmic loss, or on this library's hybrid of it."""
+def trees(goal: Goal, effort: Effort, rows: Rows, seed: int) -> Trees:
+    """Fit trees on the logarithmic loss."""
+    import xgboost
 
-    def fit(goal: Goal, effort: Effort, rows: Rows, seed: int) -> Trees:
-        import xgboost
-
-        own = {"multiclass": "multi:softprob"}.get(goal.task, "binary:logistic")
-        parameters: dict[str, Any] = {"tree_method": "hist", "eta": 0.1, "max_depth": 6, "nthread": 1, "seed": seed}
-        parameters |= {"num_class": goal.classes} if goal.task == "multiclass" else {}
-        if len(rows.fit) < FEW_ROWS:
-            parameters["max_bin"] = 64  # finer bins hold hardly a row each, and take most of the time
-        fitted, held = (
-            xgboost.DMatrix(rows.features[which], rows.targets[which], nthread=1) for which in (rows.fit, rows.held)
-        )
-        start, options = None, {}
-        if on_metric:
-            boosting = importlib.import_module("metricgrad.boosting")
-            start = boosting.base_score(rows.targets[rows.fit], task=goal.task, classes=goal.classes)
-            for data in (fitted, held):
-                data.set_base_margin(_repeated(start, data.num_row()))
-            loss = HybridLoss(goal.metric, share=1.0, task=goal.task, average=goal.average)
-            options = {"obj": boosting.xgboost_objective(loss), "custom_metric": _Watch(loss, rows.targets[rows.held])}
-            parameters |= {"disable_default_eval_metric": 1, "base_score": 0.0}
-            parameters |= {"num_target": goal.classes} if goal.task == "multilabel" else {}
-        else:
-            parameters |= {"objective": own}
-        course: dict[str, Any] = {}
-        booster = xgboost.train(
-            parameters,
-            fitted,
-            effort.rounds,
-            evals=[(held, "held")],
-            evals_result=course,
-            early_stopping_rounds=max(effort.rounds // 10, 5),
-            verbose_eval=False,
-            **options,
-        )
-        losses = next(iter(course["held"].values()))
-        history = [{"epoch": float(i), "loss": float(loss)} for i, loss in enumerate(losses)]
-        return Trees(booster[: booster.best_iteration + 1], goal.task, start, history)
-
-    return fit
+    several = {"objective": "multi:softprob", "num_class": goal.classes}
+    own = several if goal.task == "multiclass" else {"objective": "binary:logistic"}
+    fitted, held = (
+        xgboost.DMatrix(rows.features[which], rows.targets[which], nthread=1) for which in (rows.fit, rows.held)
+    )
+    course: dict[str, Any] = {}
+    booster = xgboost.train(
+        {**GROWTH, **_bins(rows), **own, "nthread": 1, "seed": seed},
+        fitted,
+        effort.rounds,
+        evals=[(held, "held")],
+        evals_result=course,
+        early_stopping_rounds=effort.idle_rounds,
+        verbose_eval=False,
+    )
+    losses = next(iter(course["held"].values()))
+    history = [{"epoch": float(i), "loss": float(loss)} for i, loss in enumerate(losses)]
+    return Trees(booster[: booster.best_iteration + 1], history)
 
 
-class _Watch:
-    """The loss of held-out rows, as XGBoost asks for it."""
-
-    def __init__(self, loss: Any, targets: Any) -> None:
-        self.loss, self.targets = loss, torch.from_numpy(np.asarray(targets))
-
-    def __call__(self, scores: Any, data: Any) -> tuple[str, float]:
-        z = torch.from_numpy(np.asarray(scores, dtype=np.float32))
-        with torch.no_grad():
-            return "loss", float(self.loss(z.reshape(len(self.targets), -1).squeeze(1), self.targets))
-
-
-def _repeated(start: Any, rows: int) -> Any:
-    return np.broadcast_to(np.asarray(start, dtype=np.float32), (rows, *np.shape(start))).copy()
+def _bins(rows: Rows) -> dict[str, Any]:
+    """Return how coarse trees see: finer bins of few rows hold hardly a row each, and take most of the time."""
+    return {"max_bin": 64} if len(rows.fit) < FEW_ROWS else {}
 
 
 # Loading
@@ -257,14 +245,13 @@ def loaded(kind: str, folder: Path) -> Scorer:
     if kind == "Trees":
         import xgboost
 
-        about = json.loads((folder / "trees.json").read_text())
-        return Trees(xgboost.Booster(model_file=folder / "trees.ubj"), about["task"], about["start"])
+        return Trees(xgboost.Booster({"nthread": 1}, model_file=folder / "trees.ubj"))
     absent = json.loads((folder / "manifest.json").read_text())["parameters"]
     # A function or a module cannot be written; only fitting needs it.
     gone = {
         key: None for key, value in absent.items() if isinstance(value, dict) and value.get("type") == "not written"
     }
     model = persistence.load(folder, None, **gone)  # type: ignore[arg-type]
-    if not isinstance(model, MetricClassifier):
-        raise ValueError(f"folder: expected a MetricClassifier, got {type(model).__name__}")
-    return Network(model)
+    if not isinstance(model, MetricClassifier | MetricBoostingClassifier):
+        raise ValueError(f"folder: expected a network or boosted trees, got a {type(model).__name__}")
+    return Estimator(model)
