@@ -148,7 +148,7 @@ def _difference(gain: float) -> Difference:
 
 
 def _details(curves: list[ClassCurve], name: str, skill: float, targets: Tensor, scores: Tensor) -> Details:
-    per_class = []
+    trees, per_class = "trees" in name, []
     for curve in curves:
         i = curve["cuts"].index(curve["threshold"])  # type: ignore[arg-type]
         tp, fp, positives = curve["tp"][i], curve["fp"][i], curve["positives"]
@@ -169,12 +169,12 @@ def _details(curves: list[ClassCurve], name: str, skill: float, targets: Tensor,
             {
                 "epoch": e,
                 "loss": 1 - _learnt(e, skill),
-                "soft": _learnt(e, skill) if "entropy" not in name else None,
-                "hard": _learnt(e, skill) - 0.05 * math.exp(-e / 8) + 0.012 * math.sin(e * 1.7),
+                "soft": _learnt(e, skill) if "entropy" not in name and not trees else None,
+                "hard": None if trees else _learnt(e, skill) - 0.05 * math.exp(-e / 8) + 0.012 * math.sin(e * 1.7),
             }
             for e in range(1, 31)
         ]
-        if skill and "trees" not in name
+        if skill
         else [],
         "errors": [
             {

@@ -305,6 +305,26 @@ def test_charts_have_names_and_tables(opened: Any, labels: Example) -> None:
         assert details.locator("tbody tr").count() > 0
 
 
+@pytest.mark.parametrize(
+    ("name", "drawn", "told"),
+    [
+        ("cross-entropy", "hard", ["hard", "loss"]),
+        ("hybrid loss", "soft, hard", ["hard", "soft", "loss"]),
+        ("metric-boosted trees", "loss", ["loss"]),
+    ],
+)
+def test_learning_curves_are_of_what_is_known(
+    opened: Any, binary: Example, name: str, drawn: str, told: list[str]
+) -> None:
+    page = opened(binary.payload)
+    chart = page.locator("#learning-charts figure").filter(has=page.get_by_text(name, exact=True)).locator("svg")
+    assert chart.get_attribute("aria-label") == f"By epoch: {drawn}; table below"
+    assert "NaN" not in chart.inner_html()
+    chart.hover()
+    _, *lines = page.locator("#tip").inner_text().splitlines()
+    assert [line.split()[0] for line in lines] == told
+
+
 def test_a_report_without_details_is_still_one(opened: Any, binary: Example) -> None:
     payload = copy.deepcopy(binary.payload)
     payload["details"] = {}

@@ -6,15 +6,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.metrics import f1_score, fbeta_score, precision_score
 
 from metricgrad.app import protocol
 from metricgrad.app.contenders import CONTENDERS, chosen
+from metricgrad.app.details import Table, details
 from metricgrad.app.errors import UserError
 from metricgrad.app.protocol import Outcome
 from metricgrad.app.scorers import Effort, Goal, batch_size, loaded
 from metricgrad.app.splits import Split, splits
+from metricgrad.estimators import MetricClassifier
 from metricgrad.problems import InfeasibleError
 from metricgrad.rules import Argmax, Threshold
 from metricgrad.tuning import tune_threshold
@@ -148,6 +151,42 @@ def test_outcomes_survive_json() -> None:
     outcome, _ = protocol.run("hybrid", Goal("multilabel", 3, "f1"), ["auroc"], TINY, x, y, split, 0, 0)
     assert Outcome.from_json(outcome.to_json()) == outcome
     assert outcome.history
+
+
+@pytest.mark.parametrize(
+    ("name", "subject_to", "watched"),
+    [
+        ("hybrid", None, True),
+        ("soft-set metric", None, True),
+        ("soft-set metric", "recall>=0.05", False),
+        ("recipe", None, False),
+        ("xgboost", None, False),
+        ("metric boosting", None, False),
+    ],
+)
+def test_learning_curves_show_the_metric_where_training_watched_it(
+    name: str, subject_to: str | None, watched: bool
+) -> None:
+    x, y = data("binary")
+    goal, split = Goal("binary", 2, "f1", subject_to=subject_to), splits(y, "binary", 2, 0)[0]
+    outcome, scores = protocol.run(name, goal, [], TINY, x, y, split, 0, 0)
+    history = details(goal, Table(pd.DataFrame(x), y, ("no", "yes")), [outcome], [scores], [split.test])["history"]
+    assert [row["epoch"] for row in history] == list(range(1, len(history) + 1))
+    assert all(row["loss"] > 0 for row in history)
+    assert all((row["soft"] is None) == (name != "soft-set metric") for row in history)
+    assert [row["hard"] is not None for row in history] == [watched] * len(history) != []
+    assert all(0 < row["hard"] <= 1 for row in history if row["hard"] is not None)
+
+
+def test_the_recipe_is_the_default_but_for_its_budget() -> None:
+    x, y = data("binary")
+    scorer: Any = protocol.fitted("recipe", Goal("binary", 2, "f1"), TINY, x, y, splits(y, "binary", 2, 0)[0], seed=0)[
+        0
+    ]
+    default = MetricClassifier("f1")
+    assert len(scorer.model.networks_) == default.cv
+    budget = dict.fromkeys(("cv", "epochs", "patience", "batch_size", "random_state"))
+    assert scorer.model.get_params() | budget == default.get_params() | budget
 
 
 @pytest.mark.parametrize(

@@ -124,7 +124,7 @@ _TABLE = (
         "recipe",
         "network",
         "five hybrid networks, averaged: the default of MetricClassifier",
-        network(folds=5, loss="hybrid"),
+        network(folds=5, loss="hybrid", monitor="loss"),
         on_metric=True,
     ),
     Contender("xgboost", "trees", "boosted trees, logarithmic loss", trees, needs=("xgboost",)),

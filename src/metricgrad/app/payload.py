@@ -112,7 +112,7 @@ class PerClass(TypedDict):
 
 
 class Epoch(TypedDict):
-    """One point of a learning curve: the soft value that was trained and the hard one that is judged."""
+    """One point of a learning curve: the soft value that was trained and the hard one that is judged, where known."""
 
     epoch: int
     loss: float

@@ -82,6 +82,7 @@ class Scorer(Protocol):
     """A fitted contender."""
 
     history: list[dict[str, float]]
+    """Of every "epoch" or round, from 0, the "loss", and the metric's "value" on held rows if that was watched."""
 
     def scores(self, features: Any) -> Any:
         """Return probabilities in float64: ``(n,)``, ``(n, classes)``, or ``(n, K)`` of each label."""
@@ -121,7 +122,10 @@ class Estimator:
 
     def __init__(self, model: MetricClassifier | MetricBoostingClassifier) -> None:
         self.model = model
-        self.history = [{"epoch": float(i), **row} for i, row in enumerate(model._histories[0])]
+        # Stopped on the loss, its "value" is minus that of the held rows, and no value of the metric.
+        keys = ("loss", "value") if model.monitor == "metric" else ("loss",)
+        rows = enumerate(model._histories[0])
+        self.history = [{"epoch": float(i)} | {key: row[key] for key in keys if key in row} for i, row in rows]
 
     def scores(self, features: Any) -> Any:
         return self.model.predict_scores(features)
@@ -137,13 +141,13 @@ def network(folds: int | None = None, **options: Any) -> Callable[[Goal, Effort,
     """
 
     def fit(goal: Goal, effort: Effort, rows: Rows, seed: int) -> Estimator:
-        made = {key: value(goal, rows) if callable(value) else value for key, value in options.items()}
+        # The metric alone does not tell a good epoch where a constraint counts as well.
+        made: dict[str, Any] = {"monitor": "metric" if goal.subject_to is None else "loss"}
+        made |= {key: value(goal, rows) if callable(value) else value for key, value in options.items()}
         model = MetricClassifier(
             goal.metric,
             average=goal.average,
             cv=folds or [(rows.fit, rows.held)],  # type: ignore[arg-type]
-            # The metric alone does not tell a good epoch where a constraint counts as well.
-            monitor="metric" if goal.subject_to is None else "loss",
             epochs=effort.epochs,
             patience=effort.patience,
             batch_size=batch_size(rows.targets[rows.fit]),

@@ -222,25 +222,27 @@ function heatFigure(matrix, names) {
     html("tbody", {}, body));
 }
 
-// The soft value (thin) and the hard one (thick) by epoch.
+// The soft value (thin) and the hard one (thick) by epoch; the loss where there is neither.
 function learningFigure(width, history, slot) {
   const of = (key) => history.filter((h) => h[key] !== null).map((h) => [h.epoch, h[key]]);
-  const lines = [
+  const known = [
     { name: "soft", points: of("soft"), line: "dim dash-1" },
     { name: "hard", points: of("hard"), line: `thick stroke s${slot}`, kind: "strong" },
   ].filter(({ points }) => points.length);
+  const lines = known.length ? known : [{ name: "loss", points: of("loss"), line: `stroke s${slot}` }];
   const values = lines.flatMap(({ points }) => points.map(([, v]) => v));
   const low = Math.min(...values), high = Math.max(...values), pad = (high - low) * 0.08 || 0.05;
   const chart = frame({
     width, height: 180, xs: [history[0].epoch, history.at(-1).epoch], ys: [low - pad, high + pad], xTitle: "epoch",
-    room: { right: 40 }, label: "Soft and hard value by epoch; table below",
+    room: { right: 40 }, label: `By epoch: ${lines.map(({ name }) => name).join(", ")}; table below`,
   });
   lines.forEach(({ points, line }) => chart.plot.append(polyline(chart, points, line)));
   endLabels(chart, lines.map(({ name, kind, points }) => ({ name, kind, y: chart.y(points.at(-1)[1]) })));
   hover(chart.root, (event) => {
     const [px] = pointerIn(chart.root, event);
     const h = history[nearest(history.map((e) => chart.x(e.epoch)), px)];
-    return [`epoch ${h.epoch}`, `hard ${decimals(h.hard)}`, `soft ${decimals(h.soft)}`, `loss ${decimals(h.loss)}`];
+    const told = ["hard", "soft", "loss"].filter((key) => h[key] !== null).map((key) => `${key} ${decimals(h[key])}`);
+    return [`epoch ${h.epoch}`, ...told];
   });
   return chart.root;
 }

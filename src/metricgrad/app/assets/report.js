@@ -208,7 +208,7 @@ function drawClasses() {
 }
 
 function drawLearning() {
-  const names = shown().filter((name) => payload.details[name].history.some((h) => h.hard !== null || h.soft !== null));
+  const names = shown().filter((name) => payload.details[name].history.some((h) => (h.hard ?? h.soft ?? h.loss) !== null));
   if (!section("learning", names.length)) {
     return;
   }
