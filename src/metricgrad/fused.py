@@ -98,17 +98,16 @@ def sums(call: Call, z: Tensor, tensors: tuple[Tensor, ...], keep: bool) -> tupl
             member = _scratch(zc, 0)
             rows, note = surrogate.fill_rows(zc, _scratch(zc, 1) if slope is None else slope, member)
             notes.append(note)
-            states = [plan.layout.reduce(member, yc, 1 / rows if wc is None else wc / rows, wc, member)]
+            total = plan.layout.add(total, member, yc, 1 / rows if wc is None else wc / rows, wc, member)
+            continue
         else:
             members = plan.members(surrogate, zc, yc, kc)
             states = [plan.layout.reduce(m, yc, wc, wc, torch.empty_like(m)) for m in members]
         state = tuple(torch.stack(cell) for cell in zip(*states, strict=True)) if plan.leading else states[0]
-        if not plan.layout.additive:
-            parts.append(state)
-        elif not total:
-            total = state
-        else:
+        if plan.layout.additive:
             total = plan.layout.merge(total, state)
+        else:
+            parts.append(state)
     if parts:
         total = parts[0] if len(parts) == 1 else tuple(torch.cat(cell, -1) for cell in zip(*parts, strict=True))
     kept = None if slopes is None else (slopes, notes)

@@ -10,10 +10,22 @@ loss itself; a metric that uses anything beyond ``+ - * /``, ``ratio`` and ``roo
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
+
+
+@lru_cache(maxsize=256)
+def constant(value: float, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return a number as a tensor, kept: wrapping a plain number takes torch longer than the arithmetic."""
+    return torch.tensor(value, dtype=dtype, device=device)
+
+
+def as_constant(x: Any, like: Tensor) -> Any:
+    """Return a plain number as a tensor for arithmetic with another; anything else as it is."""
+    return constant(float(x), like.dtype, like.device) if isinstance(x, float | int) else x
 
 
 class Number:
@@ -74,7 +86,7 @@ class Jet(Number):
         if isinstance(other, Jet):
             y = other.value
             return Jet(x * y, _times(self.a, y) + _times(other.a, x), _times(self.b, y) + _times(other.b, x))
-        return Jet(x * other, _times(self.a, other), _times(self.b, other))
+        return Jet(_times(x, other), _times(self.a, other), _times(self.b, other))
 
     def __truediv__(self, other: Any) -> Jet:
         other = Jet.of(other)
@@ -93,7 +105,7 @@ class Jet(Number):
     def ratio(self, other: Jet, empty: float) -> Jet:
         """Return self / other, and ``empty`` with zero derivatives where other is zero."""
         if isinstance(other.value, Tensor):
-            zero = other.value == 0
+            zero = other.value == constant(0.0, other.value.dtype, other.value.device)
             # x/∞ = 0 and its derivatives are 0: the whole special case in one masked fill.
             denominator = other.value.masked_fill(zero, math.inf)
             jet = self._over(other, self.value / denominator, denominator)
@@ -133,13 +145,13 @@ def _times(derivative: Any, factor: Any) -> Any:
             return 0.0
         if derivative == 1.0:
             return factor
-    return derivative * factor
+    return derivative * (as_constant(factor, derivative) if isinstance(derivative, Tensor) else factor)
 
 
 def _minus(x: Any, y: Any) -> Any:
-    """Subtract; a number minus a tensor as (−y) + x, which torch does in a fraction of the time."""
+    """Subtract, also a tensor from a number."""
     if isinstance(x, float) and isinstance(y, Tensor):
-        return -y if x == 0.0 else (-y).add_(x)
+        return -y if x == 0.0 else as_constant(x, y) - y
     return x - y
 
 

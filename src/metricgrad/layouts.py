@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from metricgrad.counts import Confusion, Counts, cells, count, wide
+from metricgrad.jets import as_constant
 
 State = tuple[Any, ...]
 """The sums of a statistic: (TP, FP, positives, negatives), or the matrix alone."""
@@ -41,8 +42,12 @@ class Columns:
         return out if w is None else out.mul_(w)
 
     def merge(self, total: State, state: State) -> State:
-        """Add the sums of a chunk to those before it, in float64."""
-        return tuple(wide(a) + wide(b) for a, b in zip(total, state, strict=True))
+        """Add the sums of a chunk to those before it, in float64; before the first there are none."""
+        return tuple(wide(a) + wide(b) for a, b in zip(total, state, strict=True)) if total else state
+
+    def add(self, total: State, m: Tensor, y: Tensor, scale: Tensor | None, w: Tensor | None, out: Tensor) -> State:
+        """Sum a chunk, as ``reduce`` does, and add it to the sums before it."""
+        return self.merge(total, self.reduce(m, y, scale, w, out))
 
     def finish(self, state: State) -> Counts:
         """Return the statistic."""
@@ -110,11 +115,14 @@ class Matrix:
 
     def reduce(self, m: Tensor, y: Tensor, scale: Tensor | None, w: Tensor | None, out: Tensor) -> State:
         """Sum a chunk; ``out`` is a buffer of its shape, and may be ``m`` itself."""
+        return self.add((), m, y, scale, w, out)
+
+    def add(self, total: State, m: Tensor, y: Tensor, scale: Tensor | None, w: Tensor | None, out: Tensor) -> State:
+        """Do as ``reduce``, on top of the sums before it: d² numbers are many, so in place."""
         if scale is not None:
             m = torch.mul(m, scale, out=out)
-        if y.dim() == 1:
-            return (m.new_zeros(m.shape[1], m.shape[1]).index_add_(0, y, m),)
-        return (y.t() @ m,)
+        (matrix,) = total or (m.new_zeros(m.shape[1], m.shape[1]),)
+        return (matrix.index_add_(0, y, m) if y.dim() == 1 else matrix.addmm_(y.t(), m),)
 
     def expand(self, gradient: State, y: Tensor, w: Tensor | None, out: Tensor) -> Tensor:
         """Write the gradient by the memberships of a chunk into ``out``."""
@@ -123,8 +131,8 @@ class Matrix:
         return out if w is None else out.mul_(w)
 
     def merge(self, total: State, state: State) -> State:
-        """Add the sums of a chunk to those before it; in place, since d² numbers are many."""
-        return (total[0].add_(state[0]),)
+        """Add the sums of a chunk to those before it, in place."""
+        return (total[0].add_(state[0]),) if total else state
 
     def finish(self, state: State) -> Confusion:
         """Return the statistic."""
@@ -164,8 +172,7 @@ def _margins(m: Tensor, y: Tensor, scale: Tensor | None, w: Tensor | None, out: 
             m = torch.mul(m, scale, out=out)
         predicted, positives = _sum(m, axis), _sum(y, axis)
         tp = _sum(torch.mul(m, y, out=out), axis)
-        # (−P) + n, since n − P takes torch several times as long.
-        return tp, predicted - tp, positives, (-positives).add_(y.shape[axis])
+        return tp, predicted - tp, positives, as_constant(y.shape[axis], positives) - positives
     m = m * scale
     tp = _sum(torch.mul(m, y, out=out), axis)
     return tp, _sum(m.sub_(out), axis), _sum(y * w, axis), _sum((1 - y) * w, axis)

@@ -28,7 +28,7 @@ def without_autocast(method: Method) -> Method:
 
     @wraps(method)
     def wrapped(self: Any, logits: Tensor, *args: Any, **kwargs: Any) -> Any:
-        kind = logits.device.type if isinstance(logits, Tensor) else "cpu"
+        kind = "cpu" if not isinstance(logits, Tensor) or logits.is_cpu else logits.device.type
         if not torch.is_autocast_enabled(kind):
             return method(self, logits, *args, **kwargs)
         with torch.autocast(kind, enabled=False):

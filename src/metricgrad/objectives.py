@@ -20,7 +20,7 @@ from metricgrad.averages import (
     selected,
 )
 from metricgrad.counts import Confusion, Counts, Mean, cells
-from metricgrad.jets import Moving, ratio
+from metricgrad.jets import Moving, as_constant, ratio
 from metricgrad.metrics import Metric, get, name_of, of_counts, of_matrix, subset_accuracy
 
 if TYPE_CHECKING:
@@ -171,6 +171,7 @@ class Objective:
                         raise TypeError
                     # A direction in which the metric does not move has the plain number 0 for derivative.
                     a, b = (g if isinstance(g, Tensor) else torch.full_like(state[0], g) for g in (a, b))
+                weights = as_constant(weights, a) if isinstance(a, Tensor) else weights
                 return jet.value, a * weights, b * weights
             except ZeroDivisionError:
                 pass  # plain numbers refuse what tensors answer with ∞ or NaN: let tensors answer
@@ -189,5 +190,4 @@ class Objective:
 
 
 def _one_minus(x: Tensor) -> Tensor:
-    """1 − x, faster: x is consumed."""
-    return x.neg_().add_(1.0)
+    return as_constant(1.0, x) - x  # type: ignore[no-any-return]
