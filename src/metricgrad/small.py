@@ -1,7 +1,7 @@
 """Small batches: value and gradient in one go, by the straightest way.
 
 Below some ten thousand logits the arithmetic is nothing beside the fixed costs: of each call into torch, of each node
-of the graph, of Python itself. So the usual small batch (labels of the logits' shape and type, no weights, no mask, a
+of the graph, of Python itself. So the usual small batch (labels of the logits' shape, no weights, no mask, a
 surrogate in closed form) is neither taken apart nor chunked, one class is summed into plain numbers, and the gradient
 is computed with the loss: less than coming back for it costs.
 """
@@ -34,7 +34,8 @@ def is_small(z: Any, y: Any, objective: Objective) -> bool:
         and z.requires_grad
         and not y.requires_grad
         and z.shape == y.shape
-        and z.dtype is y.dtype in _WIDE
+        and z.dtype in _WIDE
+        and not y.is_complex()
         and 0 < z.numel() <= fused.TINY
         and (z.dim() == 2 or _one_class(z, objective))
     )
@@ -64,6 +65,7 @@ class SmallLoss(torch.autograd.Function):
         """Return the loss, and keep its gradient."""
         ctx.again = again
         ctx.save_for_backward(z, y)
+        y = y.to(z.dtype)
         check_targets(y)
         scratch, ctx.gradient = torch.empty_like(z), torch.empty_like(z)
         one = _one_class(z, objective)
