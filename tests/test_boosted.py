@@ -34,14 +34,15 @@ BINARY = make_classification(600, 8, weights=[0.8], flip_y=0.1, random_state=0)
 CLASSES = make_classification(600, 8, n_informative=5, n_classes=3, weights=[0.5, 0.3], random_state=1)
 LABELS = make_multilabel_classification(400, 8, n_classes=4, random_state=2)
 PROBLEMS: dict[str, Any] = {"binary": BINARY, "multiclass": CLASSES, "multilabel": LABELS}
-FAST: dict[str, Any] = {"n_estimators": 25, "max_depth": 3, "n_jobs": 1, "random_state": 0}
+FAST: dict[str, Any] = {"n_estimators": 25, "cv": 2, "max_depth": 3, "n_jobs": 1, "random_state": 0}
+SINGLE: dict[str, Any] = FAST | {"cv": None}
 
 SPLIT_INSIDE = "rows are split inside, and bins of features count rows: weighing a row is not repeating it"
 EXPECTED = {f"check_sample_weight_equivalence_on_{kind}_data": SPLIT_INSIDE for kind in ("dense", "sparse")}
 
 
 @parametrize_with_checks(
-    [MetricBoostingClassifier(backend=backend, n_estimators=10, n_jobs=1, random_state=0) for backend in BACKENDS],
+    [MetricBoostingClassifier(backend=backend, n_estimators=5, cv=2, n_jobs=1, random_state=0) for backend in BACKENDS],
     # XGBoost makes no split of these checks' few rows, and so passes them.
     expected_failed_checks=lambda e: EXPECTED if e.backend == "lightgbm" else {},
 )  # type: ignore[untyped-decorator]
@@ -104,8 +105,8 @@ def test_named_losses_are_those_of_the_library() -> None:
 
 def test_cross_entropy_from_the_prior_is_the_built_in_objective_but_for_the_curvature() -> None:
     X, y = BINARY
-    model = MetricBoostingClassifier(loss="cross-entropy", rule="fixed", patience=None, **FAST).fit(X, y)
-    assert model.history_.empty
+    model = MetricBoostingClassifier(loss="cross-entropy", rule="fixed", **SINGLE).fit(X, y)
+    assert model.history_.empty, "nothing to tune and nothing to stop: all rows train"
     assert model.base_score_ == pytest.approx(np.log(y.mean() / (1 - y.mean())), abs=0.02)
     import xgboost
 
@@ -118,62 +119,89 @@ def test_cross_entropy_from_the_prior_is_the_built_in_objective_but_for_the_curv
 
 def test_the_rule_is_tuned_on_rows_that_were_held_out() -> None:
     X, y = BINARY
-    model = MetricBoostingClassifier("f2", **FAST).fit(X, y)
+    model = MetricBoostingClassifier("f2", **SINGLE | {"patience": 30}).fit(X, y)
     assert model.tuning_ is not None
     scores, targets = model.tuning_._batch.logits, model.tuning_._batch.targets
     assert len(scores) == 120
     assert mg.tune_threshold("f2", scores, targets).rule == model.tuning_.rule == model.rule_
-    fixed = MetricBoostingClassifier("f2", **FAST, rule="fixed").fit(X, y)
+    fixed = clone(model).set_params(rule="fixed").fit(X, y)
     assert fixed.rule_ == Threshold(0.5)
     assert fixed.tuning_ is None
     np.testing.assert_array_equal(fixed.predict_scores(X), model.predict_scores(X))
-    given = MetricBoostingClassifier(**FAST, rule=Threshold(0.01)).fit(X, y)
+    given = clone(model).set_params(rule=Threshold(0.01)).fit(X, y)
     assert given.predict(X).sum() > fixed.predict(X).sum()
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("task", PROBLEMS)
-def test_cross_fitting_uses_every_row_for_both(task: str, backend: str) -> None:
+def test_the_mean_predicts_and_each_model_says_what_to_tune_on_of_the_rows_it_left_out(task: str, backend: str) -> None:
     X, y = PROBLEMS[task]
-    seen: list[int] = []
-    library = boosters.LIBRARIES[backend]  # type: ignore[index]
-    train = type(library).train
+    parts = [(np.arange(100, len(y)), np.arange(100)), (np.arange(len(y) - 100), np.arange(len(y) - 100, len(y)))]
+    parts.append((np.arange(200), np.arange(200, 300)))
+    model = MetricBoostingClassifier(backend=backend, **FAST | {"cv": parts}).fit(X, y)
+
+    def probabilities(booster: Any, rows: Any) -> Any:
+        if backend == "xgboost":
+            z = booster.inplace_predict(rows, predict_type="margin")
+        else:
+            z = booster.predict(rows, raw_score=True)
+        e = np.exp(z.astype(float) + model.base_score_)
+        return e / e.sum(1, keepdims=True) if task == "multiclass" else e / (1 + e)
+
+    assert len(model.boosters_) == 3
+    assert model.n_estimators_ == [25, 25, 25]
+    assert set(model.history_.model) == {0, 1, 2}
+    each = [probabilities(booster, X) for booster in model.boosters_]
+    np.testing.assert_allclose(model.predict_scores(X), np.mean(each, 0), atol=1e-6)
+    assert np.abs(each[0] - each[1]).max() > 0.01
+    assert model.tuning_ is not None
+    left_out = np.concatenate([p[held] for p, (_, held) in zip(each, parts, strict=True)])
+    np.testing.assert_allclose(model.tuning_._batch.logits.numpy().reshape(left_out.shape), left_out, atol=1e-6)
+    # A fixed rule leaves the models what they are.
+    fixed = clone(model).set_params(rule="fixed").fit(X, y)
+    np.testing.assert_array_equal(fixed.predict_scores(X), model.predict_scores(X))
+    assert fixed.tuning_ is None
+
+
+def test_five_models_by_default_each_without_a_fifth_of_the_rows() -> None:
+    X, y = BINARY
+    seen: list[tuple[int, int]] = []
+    train = boosters.XGBoost.train
 
     def watched(self: Any, plan: Any, rounds: int, rows: Any, held_out: Any = None) -> Any:
-        seen.append(len(rows.y))
+        seen.append((len(rows.y), 0 if held_out is None else len(held_out.y)))
         return train(self, plan, rounds, rows, held_out)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(library), "train", watched)
-        model = MetricBoostingClassifier(backend=backend, cv=3, **FAST).fit(X, y)
-    assert seen[-1] == len(y)
-    assert sum(seen[:-1]) == 2 * len(y)
-    assert set(model.history_.model) == {0, 1, 2}
-    assert model.tuning_ is not None
-    assert len(model.tuning_._batch.logits) == len(y)
-    assert 1 <= model.n_estimators_ <= 25
-    # What a model says about rows it has seen is not what the rule was tuned on.
-    p = np.sort(model.predict_scores(X).ravel())
-    assert np.abs(np.sort(model.tuning_._batch.logits.numpy().ravel()) - p).max() > 0.01
+        patch.setattr(boosters.XGBoost, "train", watched)
+        model = MetricBoostingClassifier(n_estimators=3, n_jobs=1, random_state=0).fit(X, y)
+        assert seen == [(480, 120)] * 5
+        assert len(model.tuning_._batch.logits) == 600  # type: ignore[union-attr]
+        del seen[:]
+        model.set_params(cv=None).fit(X, y)
+        model.set_params(rule="fixed", patience=2).fit(X, y)
+        model.set_params(rule="fixed", patience=None).fit(X, y)
+        assert seen == [(480, 120), (480, 120), (600, 0)]
+        assert len(model.boosters_) == len(model.n_estimators_) == 1
 
 
 def test_few_positives_keep_one_half_and_few_of_a_class_the_argmax() -> None:
     X, y = BINARY
-    few = MetricBoostingClassifier(**FAST).fit(X[:200], y[:200])
+    few = MetricBoostingClassifier(**SINGLE).fit(X[:200], y[:200])
     assert few.tuning_ is not None
     assert few.tuning_.caution
     assert few.rule_ == Threshold(0.5)
     X, y = CLASSES
-    assert MetricBoostingClassifier(**FAST).fit(X[:100], y[:100]).rule_ == Argmax()
+    assert MetricBoostingClassifier(**SINGLE).fit(X[:100], y[:100]).rule_ == Argmax()
     X, labels = LABELS
     labels = labels.copy()
     labels[:, 2] = 0
-    model = MetricBoostingClassifier(cv=2, **FAST).fit(X, labels)
+    model = MetricBoostingClassifier(**FAST).fit(X, labels)
     assert model.rule_.threshold[2] == 0.5  # type: ignore[attr-defined]
     assert model.predict(X)[:, 2].sum() == 0
     two = MetricBoostingClassifier(**FAST).fit([[0.0], [1.0]], [0, 1])  # nothing to hold out
     assert two.tuning_ is None
-    assert two.n_estimators_ == 25
+    assert two.n_estimators_ == [25]
 
 
 # When it stops
@@ -183,12 +211,12 @@ def test_few_positives_keep_one_half_and_few_of_a_class_the_argmax() -> None:
 @pytest.mark.parametrize("monitor", ["loss", "metric"])
 def test_training_stops_where_held_out_rows_say(backend: str, monitor: str) -> None:
     X, y = BINARY
-    options: dict[str, Any] = FAST | {"n_estimators": 200, "patience": 5, "learning_rate": 0.5, "monitor": monitor}
+    options: dict[str, Any] = SINGLE | {"n_estimators": 200, "patience": 5, "learning_rate": 0.5, "monitor": monitor}
     model = MetricBoostingClassifier(backend=backend, **options).fit(X, y)
     course = model.history_
     assert list(course.columns) == ["model", "round", "loss", "metric"]
     best = int(course.loss.argmin() if monitor == "loss" else course.metric.argmax())
-    assert model.n_estimators_ == best + 1
+    assert model.n_estimators_ == [best + 1]
     assert len(course) == best + 6 < 200
     if monitor == "metric":  # under the tuned rule
         assert model.tuning_ is not None
@@ -200,11 +228,11 @@ def test_training_stops_where_held_out_rows_say(backend: str, monitor: str) -> N
 def test_a_loss_that_moves_starts_anew_and_stops_by_what_it_becomes() -> None:
     X, y = BINARY
     loss = mg.HybridLoss("f1", share=1.0, warmup=10)
-    model = MetricBoostingClassifier(loss=loss, **FAST)
+    model = MetricBoostingClassifier(loss=loss, patience=30, **SINGLE)
     first, second = (model.fit(X, y).predict_scores(X) for _ in range(2))
     np.testing.assert_array_equal(first, second)
     assert loss.current_share == 0
-    assert model.n_estimators_ > 5
+    assert model.n_estimators_[0] > 5
     # Without the loss growing with its share, the first round would have been the best.
     last = mg.HybridLoss("f1", share=1.0)
     assert model.tuning_ is not None
@@ -215,13 +243,14 @@ def test_a_loss_that_moves_starts_anew_and_stops_by_what_it_becomes() -> None:
 def test_constraints_are_trained_for() -> None:
     X, y = BINARY
     free, bound = (
-        MetricBoostingClassifier(loss=loss, rule="fixed", patience=None, **FAST | {"n_estimators": 60}).fit(X, y)
+        MetricBoostingClassifier(loss=loss, rule="fixed", **SINGLE | {"n_estimators": 60}).fit(X, y)
         for loss in (mg.MetricLoss("recall"), mg.ConstrainedLoss("recall", "precision>=0.9"))
     )
     precision = [mg.evaluate(m.predict_scores(X), y, "precision")["precision"] for m in (free, bound)]
     assert precision[0] < 0.8
     assert precision[1] > 0.88
-    stopped = MetricBoostingClassifier(loss=mg.ConstrainedLoss("recall", "precision>=0.9"), **FAST).fit(X, y)
+    loss = mg.ConstrainedLoss("recall", "precision>=0.9")
+    stopped = MetricBoostingClassifier(loss=loss, patience=5, **FAST).fit(X, y)
     assert np.isfinite(stopped.history_.loss).all()
 
 
@@ -310,7 +339,7 @@ def test_clone_pickle_and_seed(task: str, backend: str) -> None:
 def test_pipeline_and_grid_search() -> None:
     X, y = BINARY
     names = np.where(y == 1, "ill", "well")  # the positive class is the last one, "well"
-    pipeline = make_pipeline(StandardScaler(), MetricBoostingClassifier(cv=StratifiedKFold(2), **FAST))
+    pipeline = make_pipeline(StandardScaler(), MetricBoostingClassifier(**FAST | {"cv": StratifiedKFold(2)}))
     search = GridSearchCV(pipeline, {"metricboostingclassifier__max_depth": [1, 3]}, scoring="f1_macro", cv=2)
     assert search.fit(X, names).best_score_ > 0.5
     assert set(search.predict(X)) == {"ill", "well"}
@@ -319,9 +348,10 @@ def test_pipeline_and_grid_search() -> None:
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_parameters_reach_the_library(backend: str) -> None:
     X, y = BINARY
-    options = FAST | {"backend_params": {"max_depth": 1}, "n_estimators": 4, "patience": None, "device": "cpu"}
-    model = MetricBoostingClassifier(backend=backend, rule="fixed", **options).fit(X, y)
-    assert len(model.booster_.trees_to_dataframe()) == 4 * 3  # all rounds; a root and two leaves each
+    options = FAST | {"backend_params": {"max_depth": 1}, "n_estimators": 4, "device": "cpu"}
+    model = MetricBoostingClassifier(backend=backend, **options).fit(X, y)
+    for booster in model.boosters_:
+        assert len(booster.trees_to_dataframe()) == 4 * 3  # all rounds; a root and two leaves each
     with pytest.raises(Exception, match=r"(?i)device"):
         model.set_params(device="abacus").fit(X, y)
 
@@ -333,9 +363,12 @@ def test_parameters_reach_the_library(backend: str) -> None:
 @pytest.mark.parametrize("task", PROBLEMS)
 def test_files_predict_the_same_bit_for_bit(task: str, backend: str, tmp_path: Path) -> None:
     X, y = PROBLEMS[task]
-    model = MetricBoostingClassifier("f2", backend=backend, cv=2, **FAST | {"patience": 3, "learning_rate": 0.5})
-    model.fit(X, y)
+    options = FAST | {"cv": 3, "n_estimators": 15}
+    model = MetricBoostingClassifier("f2", backend=backend, **options).fit(X, y)
     folder = mg.save(model, tmp_path / "model")
+    suffix = boosters.LIBRARIES[backend].suffix  # type: ignore[index]
+    names = {f"booster-{i}.{suffix}" for i in range(3)} | {"history.json", "manifest.json"}
+    assert {path.name for path in folder.iterdir()} == names
     again = mg.load(folder)
     for name in ("predict_scores", "predict_proba", "predict"):
         np.testing.assert_array_equal(getattr(again, name)(X), getattr(model, name)(X))
@@ -354,7 +387,8 @@ def test_files_keep_categories_and_the_best_round(backend: str, tmp_path: Path) 
     X, y = frame(pd)
     options = FAST | {"n_estimators": 100, "patience": 3, "learning_rate": 0.5}
     model = MetricBoostingClassifier(backend=backend, **options).fit(X, y)
-    assert len(model.history_) < 100
+    assert len(model.history_) < 200
+    assert len(set(model.n_estimators_)) == 2
     again = mg.load(mg.save(model, tmp_path / "model"))
     assert again.categories_ == model.categories_
     np.testing.assert_array_equal(again.predict_scores(X), model.predict_scores(X))
@@ -365,7 +399,7 @@ def test_files_keep_categories_and_the_best_round(backend: str, tmp_path: Path) 
 def test_changed_files_are_refused(backend: str, tmp_path: Path) -> None:
     model = MetricBoostingClassifier(backend=backend, **FAST).fit(*BINARY)
     folder = mg.save(model, tmp_path / "model")
-    for name in ("booster.ubj" if backend == "xgboost" else "booster.txt", "history.json"):
+    for name in ("booster-1.ubj" if backend == "xgboost" else "booster-1.txt", "history.json"):
         path = folder / name
         before = path.read_bytes()
         path.write_bytes(before.replace(b"1", b"2", 1))
@@ -410,7 +444,8 @@ def test_predicting_takes_as_many_threads_as_fitting(
     for fitted in (model, again):
         fitted.predict_scores(BINARY[0])
         if backend == "xgboost":  # what walks the trees is the model's own number
-            asked.append(int(json.loads(fitted.booster_.save_config())["learner"]["generic_param"]["nthread"]))
+            for booster in fitted.boosters_:
+                asked.append(int(json.loads(booster.save_config())["learner"]["generic_param"]["nthread"]))
     assert set(asked) == {1}
 
 
@@ -422,7 +457,7 @@ def test_predicting_takes_as_many_threads_as_fitting(
     [
         ({"backend": "catboost"}, "backend: expected 'xgboost' or 'lightgbm', got 'catboost'"),
         ({"loss": "focal"}, "loss: expected 'hybrid', 'metric', 'cross-entropy' or a module, got 'focal'"),
-        ({"validation_fraction": 1.0}, r"validation_fraction: expected a number in \(0, 1\), got 1.0"),
+        ({"cv": None, "validation_fraction": 1.0}, r"validation_fraction: expected a number in \(0, 1\), got 1.0"),
         ({"cv": 1}, "cv: expected a number of at least 2, a splitter or None, got 1"),
         ({"n_estimators": 0}, "n_estimators: expected a number of at least 1, got 0"),
         ({"patience": 0}, "patience: expected a number of at least 1, or None to never stop, got 0"),

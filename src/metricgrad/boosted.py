@@ -22,7 +22,7 @@ _ALLOWED: dict[str, Any] = {"ensure_all_finite": "allow-nan", "accept_sparse": "
 
 
 class MetricBoostingClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Gradient-boosted trees for a metric: the loss, the number of trees and the decision rule all follow it.
+    """Gradient-boosted trees trained on the metric they will be judged on, with a decision rule tuned for it.
 
     Takes binary, multi-class and multi-label (indicator) targets of any labels. Features: arrays, pandas or polars
     frames, sparse matrices (XGBoost takes what these leave out as missing). NaN is a missing value; columns of a frame
@@ -36,14 +36,15 @@ class MetricBoostingClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
     share : the metric loss's share in the hybrid.
     rule : "tuned" on rows that the trees did not see, except where there are fewer than 20 positives or negatives to
         tune on, since such a threshold is noise; "fixed" (0.5, argmax); or a rule of ``decisions``.
-    cv : with a number (or a scikit-learn splitter), so many models, each trained without one fold, find the number of
-        rounds and, by the scores of the rows left out, the rule (cross-fitted); then one is trained on all rows. None:
-        one model, one validation split.
+    cv : with a number (or a scikit-learn splitter, or pairs of train and test rows), so many models, each trained
+        without one fold: the rule is tuned on the scores of the rows left out (cross-fitted) and predictions are the
+        mean of the models. None: one model, one validation split if there is anything to tune or to stop.
     validation_fraction : the share of rows of that split.
     monitor : what early stopping looks at: "loss", or "metric" (the hard metric under the rule, which is noisier).
-    n_estimators : rounds, at most.
+    n_estimators : rounds of each model, at most.
     learning_rate, max_depth : as in the libraries; None for no limit of depth.
-    patience : stop after so many rounds without improvement; None never stops early.
+    patience : stop after so many rounds without improvement; None never stops early, since the loss of held-out rows
+        is best long before the metric is.
     class_weight : None, "balanced" or {class: weight}; multiplies the sample weights, in training and early
         stopping but not in the tuning of the rule. Weights that you name say what to decide, and tuning would undo it:
         the rule then stays at 0.5 or argmax.
@@ -54,9 +55,9 @@ class MetricBoostingClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
 
     Attributes
     ----------
-    booster_ : the library's model, to whose logits ``base_score_`` is added. n_estimators_ : the rounds it has. rule_ :
-    the decision rule. tuning_ : how it was tuned, or None. classes_ : the labels. categories_ : the categories of
-    columns, by index. history_ : a frame of loss and metric on held-out rows, a row per model and round.
+    boosters_ : the library's models, to whose logits ``base_score_`` is added. n_estimators_ : the rounds of each.
+    rule_ : the decision rule. tuning_ : how it was tuned, or None. classes_ : the labels. categories_ : the categories
+    of columns, by index. history_ : a frame of loss and metric on held-out rows, a row per model and round.
 
     >>> from sklearn.datasets import load_breast_cancer
     >>> X, y = load_breast_cancer(return_X_y=True)
@@ -68,6 +69,9 @@ class MetricBoostingClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
 
     tuning_: Tuning | None
     backend_: Backend
+    boosters_: list[Any]
+    n_estimators_: list[int]
+    _histories: list[History]
 
     def __init__(
         self,
@@ -76,15 +80,15 @@ class MetricBoostingClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
         average: str = "macro",
         backend: str = "xgboost",
         loss: Any = "hybrid",
-        share: float = 1.0,
+        share: float = 0.3,
         rule: Any = "tuned",
-        cv: Any = None,
+        cv: Any = 5,
         validation_fraction: float = 0.2,
         monitor: str = "loss",
         n_estimators: int = 300,
         learning_rate: float = 0.1,
         max_depth: int | None = 6,
-        patience: int | None = 30,
+        patience: int | None = None,
         class_weight: Any = None,
         device: str | None = None,
         n_jobs: int | None = None,
@@ -134,45 +138,41 @@ class MetricBoostingClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
         rows = Rows(X, targets.numpy(), weight, np.full(shape, self.base_score_))
         seeds = check_random_state(self.random_state).randint(np.iinfo(np.int32).max, size=2)
         parts: list[Any] = []
-        if rule is None or self.patience is not None:
+        if self.cv is not None or rule is None or self.patience is not None:
             found = splits(labels, targets, self.cv, self.validation_fraction, int(seeds[0]))
             parts = [(part.numpy(), held.numpy()) for part, held in found if held is not None]
-        logits = self._train(rows, parts, int(seeds[1]))
+        self._train(rows, parts, int(seeds[1]))
         self.rule_, self.tuning_ = rule or fixed(labels.task), None
         if rule is None and parts:
+            p = [self._probabilities(model, X[held]) for model, (_, held) in zip(self.boosters_, parts, strict=True)]
             held = np.concatenate([held for _, held in parts])
             judged = None if sample_weight is None else np.asarray(sample_weight, dtype=float)[held]
             how: dict[str, Any] = {"task": labels.task, "average": self.average, "weight": judged}
-            p = self._probabilities(np.concatenate(logits))
-            self.tuning_ = tune_threshold(self.metric, p, targets[held], **how)
+            self.tuning_ = tune_threshold(self.metric, torch.cat(p), targets[held], **how)
             self.rule_ = trusted(self.tuning_, self.rule_)
         return self
 
-    def _train(self, rows: Rows, parts: list[Any], seed: int) -> list[Any]:
-        """Train one model for each part, and one on all rows unless there is one part; return held-out logits."""
-        logits, rounds = [], []
-        self._histories: list[History] = []
-        for part, held in parts:
-            other = rows.take(held)
-            plan = self._plan(seed)
-            self.booster_, count, history = self._library.train(plan, self.n_estimators, rows.take(part), other)
-            logits.append(other.start + self._library.logits(self.booster_, other.x, plan.categorical, self.n_jobs))
-            rounds.append(count)
-            self._histories.append(history)
-        self.n_estimators_ = round(np.mean(rounds)) if rounds else self.n_estimators
-        if len(parts) != 1:
-            self.booster_, _, _ = self._library.train(self._plan(seed), self.n_estimators_, rows)
-        return logits
+    def _train(self, rows: Rows, parts: list[Any], seed: int) -> None:
+        """Train a model for each part of the rows, or one on all where there are no parts."""
+
+        def train(*some: Rows) -> tuple[Any, int, History]:
+            return self._library.train(self._plan(seed), self.n_estimators, *some)
+
+        found = [train(rows.take(part), rows.take(held)) for part, held in parts] or [train(rows)]
+        self.boosters_ = [model for model, _, _ in found]
+        self.n_estimators_ = [rounds for _, rounds, _ in found]
+        self._histories = [history for _, _, history in found]
 
     def _plan(self, seed: int) -> Plan:
         task = self.labels_.task
         loss = loss_for(self.loss, self.metric, share=self.share, task=task, average=self.average)
         # Tuning in every round is dear, so only where it decides when to stop.
-        dear = self.rule == "tuned" and (self.monitor == "loss" or task == "multiclass")
+        decides = self.patience is not None and self.monitor == "metric" and task != "multiclass"
+        rule = "fixed" if self.rule == "tuned" and not decides else self.rule
         return Plan(
             loss=loss,
             last_loss=matured(loss, self.n_estimators),
-            metric=Evaluation(self.metric, self.backend_, task, self.average, "fixed" if dear else self.rule),
+            metric=Evaluation(self.metric, self.backend_, task, self.average, rule),
             monitor=self.monitor,
             patience=self.patience,
             categorical=list(self.categories_),
@@ -216,21 +216,21 @@ class MetricBoostingClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
 
     # Predicting
 
-    def _probabilities(self, logits: Any) -> Tensor:
+    def _probabilities(self, model: Any, X: Any) -> Tensor:
+        logits = self._library.logits(model, X, list(self.categories_), self.n_jobs) + self.base_score_
         return self.labels_.probabilities(torch.from_numpy(logits).reshape(len(logits), self.labels_.outputs))
 
     def _scores(self, X: Any) -> Tensor:
-        check_is_fitted(self, "booster_")
+        check_is_fitted(self, "boosters_")
         X = validate_data(self, self._coded(X), reset=False, **_ALLOWED)
-        logits = self._library.logits(self.booster_, X, list(self.categories_), self.n_jobs)
-        return self._probabilities(logits + self.base_score_)
+        return torch.stack([self._probabilities(model, X) for model in self.boosters_]).mean(0)
 
     @property
     def history_(self) -> Any:
         """The course of training on held-out rows: a frame with a row per model and round."""
         import pandas as pd
 
-        check_is_fitted(self, "booster_")
+        check_is_fitted(self, "boosters_")
         return pd.DataFrame(
             [{"model": i, "round": r} | row for i, rows in enumerate(self._histories) for r, row in enumerate(rows, 1)],
             columns=["model", "round", "loss", "metric"],

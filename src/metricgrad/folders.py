@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pathlib import Path
 
-FORMAT = 1
+FORMAT = 2
 """Grows when an older version of this library could not read what is written."""
 
 _MANIFEST = "manifest.json"

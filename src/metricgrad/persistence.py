@@ -73,9 +73,9 @@ def save(estimator: Any, folder: str | Path, *, overwrite: bool = False) -> Path
     if kind is ThresholdedClassifier:
         files[_WRAPPED] = _packed({"estimator": estimator.estimator, "estimator_": estimator.estimator_})
     elif kind is MetricBoostingClassifier:
-        contents["booster"] = _about_booster(estimator)
+        contents["boosters"] = _about_boosters(estimator)
         contents["versions"][estimator.backend_] = imported(estimator.backend_).__version__
-        files[_booster_file(estimator.backend_)] = LIBRARIES[estimator.backend_].dump(estimator.booster_)
+        files |= _dumped(estimator.backend_, estimator.boosters_)
         files[_HISTORY] = folders.as_json(encode({"history": estimator._histories}))
     else:
         contents["networks"] = _about_networks(estimator)
@@ -107,7 +107,7 @@ def load(
         if unknown := written.keys() - signature(kind).parameters.keys():
             raise ValueError(f"the parameters {sorted(unknown)}")
         if kind is MetricBoostingClassifier:
-            fitted |= _around_booster(manifest["booster"], files)
+            fitted |= _around_boosters(manifest["boosters"], files)
         if kind is MetricClassifier:
             past = decode(json.loads(files[_HISTORY]))
             fitted |= {"_histories": past["history"], "_steps": past["steps"]}
@@ -120,7 +120,8 @@ def load(
         parts = _unpacked(files, _WRAPPED, trusted)
         estimator, fitted["estimator_"] = kind(parts["estimator"], **held), parts["estimator_"]
     elif kind is MetricBoostingClassifier:
-        estimator, fitted["booster_"] = kind(**held), _booster(fitted["backend_"], held["n_jobs"], files)
+        backend, count = fitted["backend_"], len(fitted["n_estimators_"])
+        estimator, fitted["boosters_"] = kind(**held), _boosters(backend, count, held["n_jobs"], files)
     else:
         estimator, fitted["scaler_"] = kind(**held), _unpacked(files, _SCALER) if _SCALER in files else None
         if not isinstance(fitted["scaler_"], StandardScaler | None):
@@ -313,11 +314,11 @@ def _logits_for_ones(networks: list[nn.Module], features: int) -> list[Any]:
 # Boosted trees
 
 
-def _about_booster(estimator: MetricBoostingClassifier) -> dict[str, Any]:
+def _about_boosters(estimator: MetricBoostingClassifier) -> dict[str, Any]:
     try:
         return {
             "backend": estimator.backend_,
-            "rounds": int(estimator.n_estimators_),
+            "rounds": encode(estimator.n_estimators_),
             "base_score": encode(estimator.base_score_),
             "categories": encode(estimator.categories_),
         }
@@ -325,29 +326,35 @@ def _about_booster(estimator: MetricBoostingClassifier) -> dict[str, Any]:
         raise ValueError(f"estimator: its categories must be plain data: {error}") from error
 
 
-def _around_booster(about: dict[str, Any], files: dict[str, bytes]) -> dict[str, Any]:
+def _around_boosters(about: dict[str, Any], files: dict[str, bytes]) -> dict[str, Any]:
     """Return the attributes of fitted trees, but for the trees."""
     return {
         "backend_": check_backend(about["backend"]),
-        "n_estimators_": int(about["rounds"]),
+        "n_estimators_": [int(rounds) for rounds in about["rounds"]],
         "base_score_": decode(about["base_score"]),
         "categories_": decode(about["categories"]),
         "_histories": decode(json.loads(files[_HISTORY]))["history"],
     }
 
 
-def _booster(backend: Backend, n_jobs: int | None, files: dict[str, bytes]) -> Any:
-    name = _booster_file(backend)
-    try:
-        return LIBRARIES[backend].load(files[name], n_jobs)
-    except ImportError:
-        raise
-    except Exception as error:  # each library has its own
-        raise ValueError(f"folder: {name} cannot be read: {_line(error)}") from error
+def _dumped(backend: Backend, boosters: list[Any]) -> dict[str, bytes]:
+    return {_booster_file(backend, i): LIBRARIES[backend].dump(booster) for i, booster in enumerate(boosters)}
 
 
-def _booster_file(backend: Backend) -> str:
-    return f"booster.{LIBRARIES[backend].suffix}"
+def _boosters(backend: Backend, count: int, n_jobs: int | None, files: dict[str, bytes]) -> list[Any]:
+    boosters = []
+    for name in (_booster_file(backend, i) for i in range(count)):
+        try:
+            boosters.append(LIBRARIES[backend].load(files[name], n_jobs))
+        except ImportError:
+            raise
+        except Exception as error:  # each library has its own
+            raise ValueError(f"folder: {name} cannot be read: {_line(error)}") from error
+    return boosters
+
+
+def _booster_file(backend: Backend, i: int) -> str:
+    return f"booster-{i}.{LIBRARIES[backend].suffix}"
 
 
 # scikit-learn's parts

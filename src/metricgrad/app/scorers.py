@@ -175,7 +175,6 @@ def boosting(goal: Goal, effort: Effort, rows: Rows, seed: int) -> Estimator:
         goal.metric,
         average=goal.average,
         loss="hybrid",
-        share=1.0,
         rule="fixed",
         cv=[(rows.fit, rows.held)],
         n_estimators=effort.rounds,
