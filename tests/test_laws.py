@@ -612,3 +612,16 @@ def test_many_chunks_keep_a_sum_beyond_float32(monkeypatch: pytest.MonkeyPatch) 
     weight[0] = 2.0**24
     counts = mg.MetricLoss("f1", surrogate=Hard()).counts(torch.ones(65), torch.ones(65), weight)
     assert counts.tp.item() == 2.0**24 + 64
+
+
+@pytest.mark.parametrize("rows", [512, 575])
+def test_columns_of_many_rows_are_summed_in_blocks(rows: int) -> None:
+    """Of full blocks, and with rows left over; 260 classes make it worth while."""
+    g = torch.Generator().manual_seed(3)
+    z, y, w = (torch.rand(rows, 260, generator=g, dtype=torch.float64) for _ in range(3))
+    loss = mg.MetricLoss("f1", task="multilabel", surrogate=LogitSigmoid())
+    parts = slice(0, 200), slice(200, None)  # each too small for blocks
+    for weight in (None, w):
+        whole = loss.counts(z, y, weight)
+        halves = [loss.counts(*(None if x is None else x[part] for x in (z, y, weight))) for part in parts]
+        same((halves[0] + halves[1]).cells(), whole.cells())
