@@ -188,7 +188,8 @@ def targets(found: dict[str, Any]) -> list[Row]:
         ours = {name: row["first"] for name, row in rows.items() if name.startswith("ours")}
         wanted += [(f"{name}, memory / logits at {shape}", first, 2.0, False) for name, first in ours.items()]
     for name, row in found["growth"].items():
-        wanted.append((f"{name}, slope of growth", row["slope"], 1.1, row["disturbed"]))
+        if name.startswith("ours"):
+            wanted.append((f"{name}, slope of growth", row["slope"], 1.1, row["disturbed"]))
     return timing.marked(wanted)
 
 

@@ -84,11 +84,17 @@ CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
 ]
 
 
+@pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize(("task", "args", "options", "message"), CALLS)
-def test_bad_batches_are_refused(task: str, args: tuple[Any, ...], options: dict[str, Any], message: str) -> None:
+def test_bad_batches_are_refused(
+    task: str, args: tuple[Any, ...], options: dict[str, Any], message: str, training: bool
+) -> None:
     loss = mg.MetricLoss("f1", task=task)
+    logits, *others = args
+    if training and isinstance(logits, torch.Tensor) and logits.is_floating_point():
+        logits = logits.detach().clone().requires_grad_()
     with pytest.raises(ValueError, match=message) as caught:
-        loss(*args, **options)
+        loss(logits, *others, **options)
     assert "\n" not in str(caught.value)
 
 

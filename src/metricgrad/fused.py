@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from metricgrad.layouts import Layout, State
 
 WHOLE, LARGE = 1 << 19, 1 << 21
-"""Elements worked on at a time: all of a batch up to WHOLE; half (a quarter) of a larger one, up to LARGE.
+"""Elements worked on at a time: all of a batch up to WHOLE; half (a fifth) of a larger one, up to LARGE.
 
 Small enough that a buffer of that size is little beside the logits and mostly in the cache, large enough that the fixed
 cost of waking torch's threads, 10 µs and more a call, does not count.
 """
 
 TINY = 1 << 15
-"""Up to so many elements a batch is small (see ``small``), and fresh buffers are as quick as kept ones."""
+"""Up to so many elements fresh buffers are as quick as kept ones."""
 
 _local = threading.local()
 
@@ -93,10 +93,10 @@ def sums(call: Call, z: Tensor, tensors: tuple[Tensor, ...], keep: bool) -> tupl
             check_targets(yc, z.shape[1])  # cheapest here, where they are in the cache
         if plan.closed_form:
             reduce = partial(reduced, plan.layout, yc, wc)
-            states = [surrogate.fill(zc, t, slope, _scratch(zc, 0), reduce) for t in plan.thresholds]
+            states = [surrogate.fill(zc, t, slope, scratch(zc, 0), reduce) for t in plan.thresholds]
         elif closed:
-            member = _scratch(zc, 0)
-            rows, note = surrogate.fill_rows(zc, _scratch(zc, 1) if slope is None else slope, member)
+            member = scratch(zc, 0)
+            rows, note = surrogate.fill_rows(zc, scratch(zc, 1) if slope is None else slope, member)
             notes.append(note)
             total = plan.layout.add(total, member, yc, 1 / rows if wc is None else wc / rows, wc, member)
             continue
@@ -131,24 +131,24 @@ def pull(
         own = gradient if plan.layout.additive else tuple(g[..., first : first + len(zc)] for g in gradient)
         first += len(zc)
         if slopes is not None and plan.closed_form:
-            plan.surrogate.pull(out, plan.layout.expand(own, yc, wc, _scratch(out, 0)))
+            plan.surrogate.pull(out, plan.layout.expand(own, yc, wc, scratch(out, 0)))
             continue
         if slopes is not None:
-            by_member = plan.layout.expand(own, yc, wc, _scratch(out, 0))
-            plan.surrogate.pull_rows(out, by_member, notes.pop(0), _scratch(out, 1))
+            by_member = plan.layout.expand(own, yc, wc, scratch(out, 0))
+            plan.surrogate.pull_rows(out, by_member, notes.pop(0), scratch(out, 1))
             continue
         each = list(zip(*(g.unbind(0) for g in own), strict=True)) if plan.leading else [own]
         zc = _as(zc, dtype)
         if plan.closed_rows and z.shape[1] > 1:
             chunk = torch.empty_like(zc)
-            _, note = plan.surrogate.fill_rows(zc, chunk, _scratch(zc, 0))
-            by_member = plan.layout.expand(own, yc, wc, _scratch(zc, 0))
-            plan.surrogate.pull_rows(chunk, by_member, note, _scratch(zc, 1))
+            _, note = plan.surrogate.fill_rows(zc, chunk, scratch(zc, 0))
+            by_member = plan.layout.expand(own, yc, wc, scratch(zc, 0))
+            plan.surrogate.pull_rows(chunk, by_member, note, scratch(zc, 1))
         elif plan.closed_form:
             chunk, slope = torch.zeros_like(zc), torch.empty_like(zc)
             for threshold, g in zip(plan.thresholds, each, strict=True):
-                plan.surrogate.fill(zc, threshold, slope, _scratch(zc, 0), lambda *_: None)
-                plan.surrogate.pull(slope, plan.layout.expand(g, yc, wc, _scratch(zc, 0)))
+                plan.surrogate.fill(zc, threshold, slope, scratch(zc, 0), lambda *_: None)
+                plan.surrogate.pull(slope, plan.layout.expand(g, yc, wc, scratch(zc, 0)))
                 chunk += slope
         else:
             with torch.enable_grad():
@@ -208,7 +208,7 @@ class Sums(torch.autograd.Function):
 
 
 class Loss(torch.autograd.Function):
-    """A whole scalar loss as one node; ``small`` has another for small batches."""
+    """A whole scalar loss as one node; ``small`` has another for batches in one piece."""
 
     @staticmethod
     def forward(ctx: Any, call: Call, z: Tensor, *tensors: Tensor) -> Tensor:
@@ -251,14 +251,14 @@ def _chunks(call: Call, z: Tensor, buffer: Tensor | None) -> Iterator[tuple[Any,
     if size <= WHOLE:
         yield z, *others
         return
-    parts = 4 if call.plan.rowwise else 2  # memberships of rows need two buffers, elementwise ones one
+    parts = 5 if call.plan.rowwise else 2  # memberships of rows need two buffers, and a matrix; elementwise ones one
     rows = max(1, min(LARGE, size // parts + 1) // z.shape[1])
     for start in range(0, len(z), rows):
         part = slice(start, start + rows)
         yield z[part], *(None if other is None else other[part] for other in others)
 
 
-def _scratch(like: Tensor, which: int) -> Tensor:
+def scratch(like: Tensor, which: int) -> Tensor:
     """Return a buffer of a chunk's shape, reused from call to call: fresh memory costs more than the arithmetic."""
     size = like.numel()
     if size <= TINY or size > LARGE or like.device.type != "cpu":

@@ -1,9 +1,9 @@
-"""Small batches: value and gradient in one go, by the straightest way.
+"""Batches in one piece: value and gradient in one go, by the straightest way.
 
-Below some ten thousand logits the arithmetic is nothing beside the fixed costs: of each call into torch, of each node
-of the graph, of Python itself. So the usual small batch (labels of the logits' shape, no weights, no mask, a
-surrogate in closed form) is neither taken apart nor chunked, one class is summed into plain numbers, and the gradient
-is computed with the loss: less than coming back for it costs.
+In a small batch the arithmetic is nothing beside the fixed costs: of each call into torch, of each node of the graph,
+of Python itself. So the usual batch (labels of the logits' shape, no weights, no mask, a surrogate in closed form) that
+needs no chunks is not taken apart either, one class is summed into plain numbers, and the gradient is computed with the
+loss: less than coming back for it costs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _WIDE = (torch.float32, torch.float64)
 
 
 def is_small(z: Any, y: Any, objective: Objective) -> bool:
-    """Tell whether logits and targets are a small batch, and a gradient by the logits alone is wanted."""
+    """Tell whether logits and targets are such a batch, and a gradient by the logits alone is wanted."""
     return (
         isinstance(z, Tensor)
         and isinstance(y, Tensor)
@@ -36,19 +36,19 @@ def is_small(z: Any, y: Any, objective: Objective) -> bool:
         and z.shape == y.shape
         and z.dtype in _WIDE
         and not y.is_complex()
-        and 0 < z.numel() <= fused.TINY
+        and 0 < z.numel() <= fused.WHOLE
         and (z.dim() == 2 or _one_class(z, objective))
     )
 
 
 def _one_class(z: Tensor, objective: Objective) -> bool:
     """Tell whether all logits are of one class, and on the CPU: then plain numbers serve, and axes do not matter."""
-    one = objective.task == "binary" or z.shape[1] == 1
+    one = objective.task == "binary" or (z.dim() > 1 and z.shape[1] == 1)
     return one and z.is_cpu and objective.labels is None
 
 
 class SmallLoss(torch.autograd.Function):
-    """The loss of a small batch as one node.
+    """The loss of such a batch as one node.
 
     ``again``: computes it by differentiable operations alone, for second derivatives.
     """
@@ -67,7 +67,7 @@ class SmallLoss(torch.autograd.Function):
         ctx.save_for_backward(z, y)
         y = y.to(z.dtype)
         check_targets(y)
-        scratch, ctx.gradient = torch.empty_like(z), torch.empty_like(z)
+        scratch, ctx.gradient = fused.scratch(z, 0), torch.empty_like(z)
         one = _one_class(z, objective)
         sums: Reduce = partial(_sum_numbers, y) if one else partial(fused.reduced, plan.layout, y, None)
         state = plan.surrogate.fill(z, plan.thresholds[0], ctx.gradient, scratch, sums)
@@ -81,13 +81,16 @@ class SmallLoss(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        """Scale the gradient, or find it again with a graph of its own."""
+        """Hand the gradient out, which is there already; a second time, or with a graph of its own, find it again."""
         z, y = ctx.saved_tensors  # raises if they were changed since
-        if torch.is_grad_enabled():  # create_graph=True
-            (by_z,) = torch.autograd.grad(ctx.again(z, y), z, grad, create_graph=True)
-        else:
-            by_z = ctx.gradient * grad
-        return None, None, None, by_z, None
+        graph = torch.is_grad_enabled()  # create_graph=True
+        gradient, ctx.gradient = ctx.gradient, None
+        if graph or gradient is None:
+            with torch.enable_grad():
+                (by_z,) = torch.autograd.grad(ctx.again(z, y), z, grad, create_graph=graph)
+            return None, None, None, by_z, None
+        usual = grad.is_cpu and grad.item() == 1.0  # of a loss that is not scaled: spare a pass over the logits
+        return None, None, None, gradient if usual else gradient.mul_(grad), None
 
 
 def _sum_numbers(y: Tensor, member: Tensor, out: Tensor, scale: float, offset: float | None) -> list[float]:
