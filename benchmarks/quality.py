@@ -198,7 +198,12 @@ def summary(path: Path) -> None:
             ranks = whole.rank(axis=1, ascending=False).mean().sort_values()
             _print_table(f"mean rank, {len(whole)} sets", ranks.map("{:.2f}".format).to_frame(model))
     pairs = [pair for pair in PAIRS if {*pair} <= {*wide}]
-    rows = {f"{name} − {reference}": _difference(wide[name] - wide[reference]) for name, reference in pairs}
+    first = table.model.iloc[0]
+    rows = {}
+    for name, reference in pairs:
+        # Trees are the same beside every size of network, and count once.
+        part = wide.loc[[first]] if {name, reference} <= {*TREES} else wide
+        rows[f"{name} − {reference}"] = _difference(part[name] - part[reference])
     heads = ["mean (95 % interval)", "positive", "p"]
     _print_table("difference", pd.DataFrame.from_dict(rows, orient="index", columns=heads))
 
