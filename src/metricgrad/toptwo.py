@@ -80,9 +80,7 @@ def pull(p: Tensor, g: Tensor, row: Row, delta: float, width: float, spare: Tens
     """Turn probabilities into the gradient by the logits, in place, given that by the memberships (overwritten)."""
     total = heights(p, row, spare)
     mean = spare.mul_(g).sum(1, keepdim=True) / total
-    torch.addcmul(
-        -mean / total, g, 1 / total, out=g
-    )  # now the gradient by the heights: memberships are heights / total
+    g.sub_(mean).div_(total)  # now the gradient by the heights: memberships are heights / total
     top = g.gather(1, row.first_index)
     torch.sub(p, row.low, out=spare)
     torch.ops.aten.threshold_backward.grad_input(g, spare, 0.0, grad_input=spare)
