@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from metricgrad.counts import compute_dtype
+from metricgrad.jets import as_constant
 from metricgrad.steps import Surrogate
 from metricgrad.tasks import check_targets
 
@@ -282,7 +283,10 @@ def reduced(
     if offset is None:
         return state
     tp, fp, positives, negatives = state
-    # A ramp reaches 1 up to rounding; the cells it leaves over must not become negative.
-    tp = tp.mul_(scale).add_(positives, alpha=offset).clamp_min_(0.0).clamp_max_(positives)
-    fp = fp.mul_(scale).add_(negatives, alpha=offset).clamp_min_(0.0).clamp_max_(negatives)
-    return tp, fp, positives, negatives
+    factor, zero = (as_constant(number, tp) for number in (scale, 0.0))
+
+    def within(cell: Tensor, margin: Tensor) -> Tensor:
+        # A ramp reaches 1 up to rounding; the cells it leaves over must not become negative.
+        return torch.clamp(cell.mul_(factor).add_(margin, alpha=offset), zero, margin)
+
+    return within(tp, positives), within(fp, negatives), positives, negatives
