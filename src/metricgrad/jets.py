@@ -16,16 +16,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
+_PLAIN = (float, int)  # made once: float | int would be made anew in every call
+
 
 @lru_cache(maxsize=256)
-def constant(value: float, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return a number as a tensor, kept: wrapping a plain number takes torch longer than the arithmetic."""
+def _kept(value: float, dtype: torch.dtype, device: torch.device) -> Tensor:
     return torch.tensor(value, dtype=dtype, device=device)
 
 
 def as_constant(x: Any, like: Tensor) -> Any:
-    """Return a plain number as a tensor for arithmetic with another; anything else as it is."""
-    return constant(float(x), like.dtype, like.device) if isinstance(x, float | int) else x
+    """Return a plain number as a tensor for arithmetic with another; anything else as it is.
+
+    It is kept, since wrapping a plain number takes torch longer than the arithmetic on a small tensor.
+    """
+    return _kept(float(x), like.dtype, like.device) if isinstance(x, _PLAIN) else x
 
 
 class Number:
@@ -105,7 +109,7 @@ class Jet(Number):
     def ratio(self, other: Jet, empty: float) -> Jet:
         """Return self / other, and ``empty`` with zero derivatives where other is zero."""
         if isinstance(other.value, Tensor):
-            zero = other.value == constant(0.0, other.value.dtype, other.value.device)
+            zero = other.value == as_constant(0.0, other.value)
             # x/∞ = 0 and its derivatives are 0: the whole special case in one masked fill.
             denominator = other.value.masked_fill(zero, math.inf)
             jet = self._over(other, self.value / denominator, denominator)

@@ -133,7 +133,7 @@ class Objective:
             return _one_minus(values.mean()), (a.expand(tp.shape), b.expand(tp.shape))
         if self.average == "macro" and self.labels is None and self.absent == "count":
             values, a, b = self._partials(state, -1.0 / tp.numel())
-            return torch.sub(as_constant(1.0, tp), values.sum(), alpha=1.0 / tp.numel()), (a, b)
+            return _one_minus(values.mean()), (a, b)
         weights = self._class_weights(state[2])
         values, a, b = self._partials(state, (-share * weights).expand(tp.shape))
         return _one_minus(mean_over_classes(values, weights).mean()), (a, b)

@@ -50,7 +50,7 @@ def _one_class(z: Tensor, objective: Objective) -> bool:
 class SmallLoss(torch.autograd.Function):
     """The loss of such a batch as one node.
 
-    ``again``: computes it by differentiable operations alone, for second derivatives.
+    ``again``: computes it by differentiable operations alone, for second derivatives and a second backward pass.
     """
 
     @staticmethod

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from metricgrad import toptwo
-from metricgrad.jets import constant, ratio
+from metricgrad.jets import as_constant, ratio
 
 Reduce = Callable[[Tensor, Tensor, float, float | None], Any]
 """Sums scale·member + offset, given (member, out, scale, offset); offset None: memberships are in [0, 1] as they are.
@@ -170,9 +170,9 @@ class Linear(ProbabilityStep):
         result = reduce(member, member, rise, -rise * low) if folded else reduce(member, member, 1.0, 0.0)
         if kept is not None:
             # The derivative of a clamp is what hardtanh's backward computes, in one pass.
-            steep = constant(rise, p.dtype, p.device)
+            steep = as_constant(rise, p)
             torch.ops.aten.hardtanh_backward.grad_input(steep, p, low, high, grad_input=kept)
-            kept.add_(constant(m1, p.dtype, p.device))  # a plain number takes torch longer
+            kept.add_(as_constant(m1, p))  # a plain number takes torch longer
             if m3 != m1:
                 kept.add_(p > high, alpha=m3 - m1)
             _through_sigmoid(kept, p)
@@ -210,10 +210,10 @@ class Sigmoid(ProbabilityStep):
 
     def fill(self, logits: Tensor, threshold: float, kept: Tensor | None, scratch: Tensor, reduce: Reduce) -> Any:
         p = torch.sigmoid(logits, out=scratch if kept is None else kept)
-        torch.add(constant(-self.k * threshold, p.dtype, p.device), p, alpha=self.k, out=scratch)
+        torch.add(as_constant(-self.k * threshold, p), p, alpha=self.k, out=scratch)
         torch.sigmoid(scratch, out=scratch)
         if kept is not None:
-            _through_sigmoid(constant(self.k, p.dtype, p.device), p, kept)
+            _through_sigmoid(as_constant(self.k, p), p, kept)
             _through_sigmoid(kept, scratch)
         return reduce(scratch, scratch, 1.0, None)
 
