@@ -42,7 +42,6 @@ SETS = (*BINARY, "yeast", "scene", "cancerHallmarks")
 Make = Callable[[str, int, Any], Any]
 """Makes an estimator of the model's name, a seed, and the targets that it will be fitted on."""
 
-
 GROWTH = {"n_estimators": 200, "max_depth": 4, "learning_rate": 0.1}
 BINS = {"max_bin": 64}
 """What all trees share; coarser bins for several labels, since fine ones take hours."""
@@ -93,7 +92,7 @@ CONTENDERS: dict[str, Make] = {
     "metric boosting, tuned": boosting(),
     "cross-entropy boosting, recipe": boosting(loss="cross-entropy"),
 }
-"""The recipe: five networks, each trained without one fold, averaged weights, the rule tuned on the folds left out."""
+"""The recipe: five models, each trained without one fold, the rule tuned on those left out; networks average weights."""
 
 PAIRS = (
     (DEFAULT, "cross-entropy, 0.5"),
@@ -145,12 +144,12 @@ def judged(name: str, fitted: Any, features: Any, y: Any) -> dict[str, float]:
 def run(options: argparse.Namespace) -> None:
     """Make every result that is not there yet."""
     done = set()
-    trees: dict[Any, Any] = {}
+    known: dict[Any, Any] = {}
     if options.results.exists():
         for *key, f1, precision, seconds in pd.read_csv(options.results)[COLUMNS].itertuples(index=False):
             done.add(tuple(key))
             name, _, split, contender = key
-            trees[name, split, contender] = {"f1": f1, "average_precision": precision}, seconds
+            known[name, split, contender] = {"f1": f1, "average_precision": precision}, seconds
     else:
         options.results.write_text(",".join(COLUMNS) + "\n")
     for name in options.sets:
@@ -163,8 +162,8 @@ def run(options: argparse.Namespace) -> None:
                     weighted = "weighted" in contender and name in MULTILABEL
                     if weighted:  # class weights are for one label at a time
                         continue
-                    if contender in TREES and (name, split, contender) in trees:
-                        result, took = trees[name, split, contender]
+                    if contender in TREES and (name, split, contender) in known:
+                        result, took = known[name, split, contender]
                     else:
                         took = time.perf_counter()
                         take = features.iloc if isinstance(features, pd.DataFrame) else features
@@ -172,7 +171,7 @@ def run(options: argparse.Namespace) -> None:
                         fitted = prepared(estimator, features).fit(take[rows], y[rows])
                         result = judged(name, fitted, take[held], y[held])
                         took = time.perf_counter() - took
-                        trees[name, split, contender] = result, took
+                        known[name, split, contender] = result, took
                     with options.results.open("a", newline="") as file:
                         row = [name, model, split, contender, *(f"{v:.6f}" for v in result.values()), f"{took:.1f}"]
                         csv.writer(file, lineterminator="\n").writerow(row)
