@@ -92,7 +92,7 @@ CONTENDERS: dict[str, Make] = {
     "metric boosting, tuned": boosting(),
     "cross-entropy boosting, recipe": boosting(loss="cross-entropy"),
 }
-"""The recipe: five models, each trained without one fold, the rule tuned on those left out; networks average weights."""
+"""The recipe: five models, each trained without one fold, the rule tuned on these; networks also average weights."""
 
 PAIRS = (
     (DEFAULT, "cross-entropy, 0.5"),
