@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from metricgrad.counts import Mean, compute_dtype
-from metricgrad.jets import ratio
+from metricgrad.jets import is_zero, ratio
 
 Average = Literal["micro", "macro", "weighted", "samples", "per-class"]
 Absent = Literal["count", "skip"]
@@ -61,7 +61,7 @@ def class_weights(
     if average == "weighted":
         raw = positives
     elif absent == "skip":
-        raw = (positives != 0).to(positives.dtype)  # NaN counts, so that it stays visible
+        raw = (~is_zero(positives)).to(positives.dtype)  # NaN counts, so that it stays visible
     else:
         raw = torch.ones_like(positives)
     if keep is not None:

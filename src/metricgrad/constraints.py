@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from metricgrad.jets import differentiable
 from metricgrad.metrics import Metric, name_of
 
 if TYPE_CHECKING:
@@ -96,13 +97,13 @@ def lower_bound(metric: Metric, counts: Counts, confidence: float, scale: float 
     ``scale``: the number of observations that a unit of weight stands for.
     """
     z = NormalDist().inv_cdf(confidence)
-    with torch.enable_grad():
-        leaf = counts.map(lambda cell: (cell * scale + z**2 / 2).detach().requires_grad_())
-        values = metric(leaf)
+    smoothed = counts.map(lambda cell: cell * scale + z**2 / 2)
+    with differentiable(*smoothed.cells()) as leaves:
+        values = metric(type(counts)(*leaves))
         # The zero keeps a metric without slope, a step, differentiable.
-        grads = torch.autograd.grad(values.sum() + 0 * leaf.tp.sum(), leaf.cells(), allow_unused=True)
+        grads = torch.autograd.grad(values.sum() + 0 * leaves[0].sum(), leaves, allow_unused=True)
     slopes = [torch.zeros_like(values) if g is None else g for g in grads]
-    total = sum(cell.detach() for cell in leaf.cells())
-    mean = sum(g * cell.detach() for g, cell in zip(slopes, leaf.cells(), strict=True)) / total
-    variance = sum(g**2 * cell.detach() for g, cell in zip(slopes, leaf.cells(), strict=True)) - total * mean**2
+    pairs = list(zip(slopes, smoothed.cells(), strict=True))
+    mean = sum(g * cell for g, cell in pairs) / smoothed.total
+    variance = sum(g**2 * cell for g, cell in pairs) - smoothed.total * mean**2
     return values.detach() - z * torch.sqrt(variance.clamp(min=0))

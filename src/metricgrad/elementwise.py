@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from metricgrad import distributed
 from metricgrad.counts import compute_dtype
-from metricgrad.jets import ratio
+from metricgrad.jets import FLOORS, ratio
 from metricgrad.losses import tracing, without_autocast
 from metricgrad.tasks import Task, check_task, encode
 
@@ -59,7 +59,7 @@ class WeightedMean(nn.Module):
         self, logits: Tensor, targets: Tensor, weight: Tensor | None = None, mask: Tensor | None = None
     ) -> Tensor:
         """Return the loss, a scalar; arguments as for ``MetricLoss``."""
-        batch = encode(self.task, logits, targets, weight, mask, self.ignore_index, check_values=not tracing())
+        batch = encode(self.task, logits, targets, weight, mask, self.ignore_index, not tracing(logits))
         group = distributed.resolve(self.process_group)
         if group is not None and self.sets == "batch":
             batch, group = distributed.joined(batch, group), None  # the set is that of all processes
@@ -190,7 +190,7 @@ def dice(z: Tensor, y: Tensor, w: Tensor, task: str, smooth: float) -> tuple[Ten
 
 def lovasz_hinge(z: Tensor, y: Tensor, w: Tensor, task: str) -> tuple[Tensor, Tensor]:
     """Lovász extension of 1 − Jaccard, of each set and class, at the hinge errors."""
-    if not tracing() and not ((y == 0) | (y == 1)).all():
+    if not tracing(z) and not ((y == 0) | (y == 1)).all():
         raise ValueError("targets: expected 0 or 1 for lovasz_hinge, got values in between")
     errors, order = (1 - z * (2 * y - 1)).sort(1, descending=True)
     with torch.no_grad():
@@ -210,8 +210,8 @@ def _weight_of_sets(w: Tensor) -> Tensor:
 
 
 def power(x: Tensor, exponent: float) -> Tensor:
-    """x^exponent for x ≥ 0; at 0 the gradient is zero, not infinite."""
+    """x^exponent for x ≥ 0; at 0 (below ``FLOORS``) the gradient is zero, not infinite."""
     if exponent == 0:
         return torch.ones_like(x)
-    zero = x <= 0
+    zero = x < FLOORS[x.dtype]
     return x.masked_fill(zero, 1.0).pow(exponent).masked_fill(zero, 0.0)

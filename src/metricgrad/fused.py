@@ -99,7 +99,8 @@ def sums(call: Call, z: Tensor, tensors: tuple[Tensor, ...], keep: bool) -> tupl
             member = scratch(zc, 0)
             rows, note = surrogate.fill_rows(zc, scratch(zc, 1) if slope is None else slope, member)
             notes.append(note)
-            total = plan.layout.add(total, member, yc, 1 / rows if wc is None else wc / rows, wc, member)
+            scale = 1 / rows if wc is None else wc / rows
+            total = plan.layout.add(total, member, yc, scale, wc, member, len(z))
             continue
         else:
             members = plan.members(surrogate, zc, yc, kc)
@@ -267,7 +268,8 @@ def scratch(like: Tensor, which: int) -> Tensor:
     kept: dict[tuple[torch.dtype, int], Tensor] = _local.__dict__.setdefault("kept", {})
     buffer = kept.get((like.dtype, which))
     if buffer is None or buffer.numel() < size:
-        buffer = kept[like.dtype, which] = torch.empty(size, dtype=like.dtype)
+        with torch.inference_mode(False):  # a buffer made in inference mode could not serve training afterwards
+            buffer = kept[like.dtype, which] = torch.empty(size, dtype=like.dtype)
     return (buffer if buffer.numel() == size else buffer[:size]).view(like.shape)
 
 
@@ -275,18 +277,15 @@ def _as(x: Tensor, dtype: torch.dtype) -> Tensor:
     return x if x.dtype is dtype else x.to(dtype)
 
 
-def reduced(
-    layout: Layout, y: Tensor, w: Tensor | None, member: Tensor, out: Tensor, scale: float, offset: float | None
-) -> State:
-    """Return the sums of scale·member + offset (None: of the member itself), with labels y and weights w."""
-    state = layout.reduce(member, y, w, w, out)
-    if offset is None:
-        return state
-    tp, fp, positives, negatives = state
-    factor, zero = (as_constant(number, tp) for number in (scale, 0.0))
-
-    def within(cell: Tensor, margin: Tensor) -> Tensor:
-        # A ramp reaches 1 up to rounding; the cells it leaves over must not become negative.
-        return torch.clamp(cell.mul_(factor).add_(margin, alpha=offset), zero, margin)
-
-    return within(tp, positives), within(fp, negatives), positives, negatives
+def reduced(layout: Layout, y: Tensor, w: Tensor | None, member: Tensor, out: Tensor, scale: float) -> State:
+    """Return the sums of scale·member, with labels y and weights w."""
+    if scale == 1.0:
+        return layout.reduce(member, y, w, w, out)
+    if w is not None:
+        # Before weighting, so that a full membership is exactly 1 and its sum exactly that of the weights.
+        member.mul_(as_constant(scale, member)).clamp_max_(1.0)
+        return layout.reduce(member, y, w, w, out)
+    tp, fp, positives, negatives = layout.reduce(member, y, w, w, out)
+    factor = as_constant(scale, tp)
+    # A scaled membership reaches 1 up to rounding; the cells it leaves over must not become negative.
+    return torch.minimum(tp * factor, positives), torch.minimum(fp * factor, negatives), positives, negatives

@@ -10,18 +10,48 @@ loss itself; a metric that uses anything beyond ``+ - * /``, ``ratio`` and ``roo
 from __future__ import annotations
 
 import math
+from contextlib import contextmanager
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _PLAIN = (float, int)  # made once: float | int would be made anew in every call
 
 
 @lru_cache(maxsize=256)
 def _kept(value: float, dtype: torch.dtype, device: torch.device) -> Tensor:
-    return torch.tensor(value, dtype=dtype, device=device)
+    with torch.inference_mode(False):  # a tensor made in inference mode could not serve training afterwards
+        return torch.tensor(value, dtype=dtype, device=device)
+
+
+FLOORS = {dtype: torch.finfo(dtype).tiny * 2.0**24 for dtype in (torch.float32, torch.float64, torch.bfloat16)} | {
+    torch.float16: torch.finfo(torch.float16).tiny
+}
+"""The size below which a denominator, or what a root is taken of, counts as zero; 2e-31 in float32.
+
+1/x of a float32 below 3e-39 is infinite, and infinity times the zero derivative of a saturated membership is NaN. The
+factor leaves room for a metric's coefficients: derivatives stay below 5e30 times those.
+"""
+
+FLOOR = FLOORS[torch.float32]
+"""The same for plain numbers, which stand for float32 sums: see ``Objective.differentiate_numbers``."""
+
+
+@contextmanager
+def differentiable(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """Yield copies of tensors that a gradient can be asked for, whatever mode the caller is in; inference mode too."""
+    with torch.inference_mode(False), torch.enable_grad():
+        yield tuple(tensor.detach().clone().requires_grad_() for tensor in tensors)
+
+
+def is_zero(x: Tensor) -> Tensor:
+    """Tell where numbers are too small to divide by; NaN is not."""
+    return x.abs() < FLOORS.get(x.dtype, 1)  # whole numbers: 0 alone
 
 
 def as_constant(x: Any, like: Tensor) -> Any:
@@ -109,7 +139,7 @@ class Jet(Number):
     def ratio(self, other: Jet, empty: float) -> Jet:
         """Return self / other, and ``empty`` with zero derivatives where other is zero."""
         if isinstance(other.value, Tensor):
-            zero = other.value == as_constant(0.0, other.value)
+            zero = other.value.abs() < as_constant(FLOORS[other.value.dtype], other.value)
             # x/∞ = 0 and its derivatives are 0: the whole special case in one masked fill.
             denominator = other.value.masked_fill(zero, math.inf)
             jet = self._over(other, self.value / denominator, denominator)
@@ -119,7 +149,7 @@ class Jet(Number):
         if isinstance(other.value, Number):
             return self._over(other, ratio(self.value, other.value, empty), other.value)
         x, y = self.value, other.value
-        if y == 0:
+        if abs(y) < FLOOR:
             return Jet(empty)
         quotient = x / y
         return Jet(quotient, (self.a - other.a * quotient) / y, (self.b - other.b * quotient) / y)
@@ -127,13 +157,13 @@ class Jet(Number):
     def root(self) -> Jet:
         """Return √self, and 0 with zero derivatives where self is not positive."""
         if isinstance(self.value, Tensor):
-            zero = self.value <= 0
+            zero = self.value < FLOORS[self.value.dtype]
             height = self.value.masked_fill(zero, math.inf).sqrt()  # so that 1/(2√x) is 0 there
             return Jet(height.masked_fill(zero, 0.0), self.a / (2 * height), self.b / (2 * height))
         if isinstance(self.value, Number):
             height = self.value.root()
             return Jet(height, _divide(self.a, 2 * height), _divide(self.b, 2 * height))
-        if self.value <= 0:
+        if self.value < FLOOR:
             return Jet(0.0)
         root = math.sqrt(self.value)
         return Jet(root, self.a / (2 * root), self.b / (2 * root))
@@ -201,7 +231,7 @@ class Moving:
 
 
 def ratio(numerator: Any, denominator: Any, empty: float = 0.0) -> Tensor:
-    """Divide; where the denominator is zero the value is ``empty`` and the gradient zero, not NaN.
+    """Divide; where the denominator is zero (below ``FLOORS``) the value is ``empty`` and the gradient zero, not NaN.
 
     >>> ratio(torch.tensor([1.0, 0.0]), torch.tensor([2.0, 0.0]), empty=1.0)
     tensor([0.5000, 1.0000])
@@ -210,17 +240,17 @@ def ratio(numerator: Any, denominator: Any, empty: float = 0.0) -> Tensor:
         kind = type(numerator if isinstance(numerator, Number) else denominator)
         return kind.of(numerator).ratio(kind.of(denominator), empty)  # type: ignore[no-any-return]
     if not isinstance(denominator, Tensor):
-        return numerator / denominator if denominator != 0 else empty  # type: ignore[return-value]
+        return numerator / denominator if not abs(denominator) < FLOOR else empty  # type: ignore[return-value]
     if not denominator.is_floating_point():
         denominator = denominator.double()
-    zero = denominator == 0
+    zero = is_zero(denominator)
     quotient = numerator / denominator.masked_fill(zero, math.inf)
     # where, not a sum: a numerator that is not zero (or NaN) must not leak into the empty case.
     return torch.where(zero, empty, quotient) if empty else quotient
 
 
 def root(x: Any) -> Tensor:
-    """Square root; where ``x`` is not positive the value and the gradient are zero.
+    """Square root; where ``x`` is not positive (below ``FLOORS``) the value and the gradient are zero.
 
     >>> root(torch.tensor([4.0, 0.0, -1e-9]))
     tensor([2., 0., 0.])
@@ -228,6 +258,6 @@ def root(x: Any) -> Tensor:
     if isinstance(x, Number):
         return x.root()  # type: ignore[no-any-return]
     if not isinstance(x, Tensor):
-        return math.sqrt(x) if x > 0 else 0.0  # type: ignore[return-value]
-    zero = x <= 0
+        return math.sqrt(x) if not x < FLOOR else 0.0  # type: ignore[return-value]
+    zero = x < FLOORS.get(x.dtype, 1)
     return x.masked_fill(zero, 1.0).sqrt().masked_fill(zero, 0.0)

@@ -37,6 +37,8 @@ class Columns:
         a, b = gradient
         if isinstance(a, Tensor):
             torch.lerp(b, a, y, out=out)
+        elif abs(a) < 1e-3 * abs(b):  # b + (a − b) would lose a
+            torch.mul(y, -b, out=out).add_(b).add_(y, alpha=a)
         else:  # one class on the CPU; one operation, since two with plain numbers take three times as long
             torch.add(torch.scalar_tensor(b, dtype=y.dtype), y, alpha=a - b, out=out)
         return out if w is None else out.mul_(w)
@@ -45,8 +47,10 @@ class Columns:
         """Add the sums of a chunk to those before it, in float64; before the first there are none."""
         return tuple(wide(a) + wide(b) for a, b in zip(total, state, strict=True)) if total else state
 
-    def add(self, total: State, m: Tensor, y: Tensor, scale: Tensor | None, w: Tensor | None, out: Tensor) -> State:
-        """Sum a chunk, as ``reduce`` does, and add it to the sums before it."""
+    def add(
+        self, total: State, m: Tensor, y: Tensor, scale: Tensor | None, w: Tensor | None, out: Tensor, rows: int
+    ) -> State:
+        """Sum a chunk, as ``reduce`` does, and add it to the sums before it; ``rows``: those of the whole batch."""
         return self.merge(total, self.reduce(m, y, scale, w, out))
 
     def finish(self, state: State) -> Counts:
@@ -66,11 +70,12 @@ class Indices(Columns):
         own = m.gather(1, index)
         ones = torch.ones_like(own) if w is None else w
         hits = own if scale is None else own * scale
-        tp, positives = m.new_zeros(2, m.shape[1]).index_add_(1, y, torch.cat((hits, ones), 1).t()).unbind(0)
+        # Added one by one, so in float64: two numbers per row, not K.
+        each = wide(torch.cat((hits, ones), 1))
+        tp, positives = each.new_zeros(2, m.shape[1]).index_add_(1, y, each.t()).unbind(0)
         negatives = positives.sum() - positives
         others = out.copy_(m).scatter_(1, index, 0.0)
-        # A product of a row and a matrix is the weighted sum without a weighted copy.
-        fp = others.sum(0) if scale is None else (scale.t() @ others).squeeze(0)
+        fp = wide(others.sum(0) if scale is None else _weighted_sum(others, scale))
         if w is not None:
             # Sums of weights in different orders: what differs from N by rounding alone is N.
             fp = torch.where((negatives - fp).abs() <= 16 * torch.finfo(m.dtype).eps * negatives, negatives, fp)
@@ -109,20 +114,25 @@ class Rows(Columns):
 
 
 class Matrix:
-    """The d×d matrix, rows true and columns predicted, from class indices or soft labels."""
+    """The d×d matrix, rows true and columns predicted, from class indices or soft labels; summed in float64."""
 
     additive: ClassVar[bool] = True
 
     def reduce(self, m: Tensor, y: Tensor, scale: Tensor | None, w: Tensor | None, out: Tensor) -> State:
         """Sum a chunk; ``out`` is a buffer of its shape, and may be ``m`` itself."""
-        return self.add((), m, y, scale, w, out)
+        return self.add((), m, y, scale, w, out, len(m))
 
-    def add(self, total: State, m: Tensor, y: Tensor, scale: Tensor | None, w: Tensor | None, out: Tensor) -> State:
-        """Do as ``reduce``, on top of the sums before it: d² numbers are many, so in place."""
+    def add(
+        self, total: State, m: Tensor, y: Tensor, scale: Tensor | None, w: Tensor | None, out: Tensor, rows: int
+    ) -> State:
+        """Do as ``reduce``, on top of the sums before it; in place, since d² numbers are many."""
         if scale is not None:
             m = torch.mul(m, scale, out=out)
+        if y.dim() > 1:
+            return self.merge(total, (_product(y, m),))
+        m = m if rows <= BLOCK else wide(m)
         (matrix,) = total or (m.new_zeros(m.shape[1], m.shape[1]),)
-        return (matrix.index_add_(0, y, m) if y.dim() == 1 else matrix.addmm_(y.t(), m),)
+        return (matrix.index_add_(0, y, m),)
 
     def expand(self, gradient: State, y: Tensor, w: Tensor | None, out: Tensor) -> Tensor:
         """Write the gradient by the memberships of a chunk into ``out``."""
@@ -131,8 +141,8 @@ class Matrix:
         return out if w is None else out.mul_(w)
 
     def merge(self, total: State, state: State) -> State:
-        """Add the sums of a chunk to those before it, in place."""
-        return (total[0].add_(state[0]),) if total else state
+        """Add the sums of a chunk to those before it, in float64 and in place."""
+        return (wide(total[0]).add_(state[0]),) if total else state
 
     def finish(self, state: State) -> Confusion:
         """Return the statistic."""
@@ -141,14 +151,23 @@ class Matrix:
     def plain(self, m: Tensor, y: Tensor, w: Tensor | None) -> Counts | Confusion:
         """Return the statistic, differentiably, of memberships ``(N, d)``."""
         hot = _one_hot(y, m) if y.dim() == 1 else y.to(m.dtype)
-        return Confusion((hot if w is None else hot * w).transpose(-2, -1) @ m)
+        return Confusion(_product(hot if w is None else hot * w, m).to(m.dtype))
 
 
 Layout = Columns | Matrix
 
 
 FOLDED, MANY = 64, 1 << 17
-"""From so many elements on, so many blocks of rows are laid one upon another before their columns are summed."""
+"""From MANY elements on, FOLDED blocks of rows are laid one upon another before their columns are summed."""
+
+LOPSIDED, FEW = 0.98, 1 << 15
+"""FP as the difference of two sums is off by the rounding of TP: too much beside N if more than LOPSIDED are positive.
+
+Up to FEW elements, and where looking at a value makes a device wait, FP is summed on its own without asking.
+"""
+
+BLOCK = 4096
+"""Rows that may be added one by one in float32, with an error around 1e-6; sums of such blocks are added in float64."""
 
 
 def _sum(x: Tensor, axis: int) -> Tensor:
@@ -165,17 +184,34 @@ def _sum(x: Tensor, axis: int) -> Tensor:
     return total if whole == rows else total.add_(x[whole:].sum(0))
 
 
+def _weighted_sum(x: Tensor, weight: Tensor) -> Tensor:
+    """Return Σ weight·x over the rows: products of a row and a matrix, without a weighted copy."""
+    parts = zip(weight.split(BLOCK), x.split(BLOCK), strict=True)
+    return torch.cat([w.t() @ block for w, block in parts]).sum(0)
+
+
+def _product(y: Tensor, m: Tensor) -> Tensor:
+    """Return yᵀ·m, ``(d, d)`` in float64; differentiable."""
+    size = 64 * BLOCK  # a matrix product adds up in blocks of its own
+    parts = zip(y.split(size), m.split(size), strict=True)
+    return torch.stack([wide(a.t() @ b) for a, b in parts]).sum(0)
+
+
 def _margins(m: Tensor, y: Tensor, scale: Tensor | None, w: Tensor | None, out: Tensor, axis: int) -> State:
     """Sum the cells and their margins over rows or classes, each cell as its margin: what should be 0 is exactly 0."""
-    if scale is None or w is None:
-        if scale is not None:
-            m = torch.mul(m, scale, out=out)
-        predicted, positives = _sum(m, axis), _sum(y, axis)
+    if scale is not None:
+        m = m * scale if w is not None else torch.mul(m, scale, out=out)
+    if w is not None:
         tp = _sum(torch.mul(m, y, out=out), axis)
-        return tp, predicted - tp, positives, as_constant(y.shape[axis], positives) - positives
-    m = m * scale
+        return tp, _sum(m.sub_(out), axis), _sum(y * w, axis), _sum((1 - y) * w, axis)
+    positives = _sum(y, axis)
+    negatives = as_constant(y.shape[axis], positives) - positives
+    if m.numel() <= FEW or not m.is_cpu or bool((positives > LOPSIDED * y.shape[axis]).any()):
+        inside = m * y
+        return _sum(inside, axis), _sum(torch.sub(m, inside, out=inside), axis), positives, negatives
+    predicted = _sum(m, axis)
     tp = _sum(torch.mul(m, y, out=out), axis)
-    return tp, _sum(m.sub_(out), axis), _sum(y * w, axis), _sum((1 - y) * w, axis)
+    return tp, predicted - tp, positives, negatives
 
 
 def _one_hot(y: Tensor, m: Tensor) -> Tensor:

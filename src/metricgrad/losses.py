@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import wraps
-from typing import Any, TypeVar
+from functools import partial, wraps
+from typing import Any, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from metricgrad import distributed
 from metricgrad.averages import row_weights
-from metricgrad.counts import compute_dtype
+from metricgrad.counts import compute_dtype, wide
 from metricgrad.fused import WHOLE, Loss, Plan, Sums
 from metricgrad.layouts import Columns, Indices, Matrix, Rows, State
 from metricgrad.metrics import Metric, name_of
@@ -29,7 +29,7 @@ def without_autocast(method: Method) -> Method:
     @wraps(method)
     def wrapped(self: Any, logits: Tensor, *args: Any, **kwargs: Any) -> Any:
         kind = "cpu" if not isinstance(logits, Tensor) or logits.is_cpu else logits.device.type
-        if not torch.is_autocast_enabled(kind):
+        if kind == "meta" or not torch.is_autocast_enabled(kind):  # which torch cannot be asked of the meta device
             return method(self, logits, *args, **kwargs)
         with torch.autocast(kind, enabled=False):
             return method(self, logits, *args, **kwargs)
@@ -82,6 +82,16 @@ class MetricLoss(nn.Module):
         self.objective = Objective(self.task, metric, average, labels, absent, self._leading)
         self._check()
         self._plans: dict[bool, Plan] = {}
+        for name, tensor in _tensors(self.metric).items():
+            self.register_buffer(f"metric_{name}", tensor, persistent=False)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Move the tensors inside the metric, such as one β per class, with the module."""
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        metric = self.metric
+        if moved := {name: getattr(self, f"metric_{name}") for name in _tensors(metric)}:
+            self.objective.metric = partial(metric.func, *metric.args, **{**metric.keywords, **moved})  # type: ignore[attr-defined]
+        return self
 
     @property
     def metric(self) -> Metric:
@@ -123,15 +133,24 @@ class MetricLoss(nn.Module):
         """Return the loss: a scalar, or one per class for ``average=None``."""
         objective = self.objective
         plain = weight is None and mask is None and self.ignore_index is None and self.process_group is None
-        if plain and objective.pools_rows and is_small(logits, targets, objective) and not tracing():
+        if (
+            plain
+            and torch.is_grad_enabled()
+            and objective.pools_rows
+            and is_small(logits, targets, objective)
+            and not tracing(logits)
+        ):
             plan = self._plan(indices=False)
             if plan.closed_form and not plan.leading:
                 distributed.resolve(None)
                 return SmallLoss.apply(plan, objective, self._again, logits, targets)  # type: ignore[no-any-return, no-untyped-call]
         call = self._call(logits, targets, weight, mask)
-        if call.fusible and self.average != "per-class":
+        if not call.fusible or self.average == "per-class":
+            return call.whole(call.z, *call.learned)
+        if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (call.z, *call.learned)):
             return Loss.apply(call, call.z, *call.learned)  # type: ignore[no-any-return, no-untyped-call]
-        return call.whole(call.z, *call.learned)
+        statistic = distributed.total(self._statistic(call), call.group)
+        return 1 - objective.value(statistic.map(wide)).to(compute_dtype(call.z))
 
     @without_autocast
     def counts(self, logits: Tensor, targets: Tensor, weight: Tensor | None = None, mask: Tensor | None = None) -> Any:
@@ -140,12 +159,14 @@ class MetricLoss(nn.Module):
         ``Counts`` of shape ``(K,)`` (with a leading axis for several thresholds); ``Confusion`` for a metric of the d×d
         matrix; ``Mean`` for the samples average. Statistics of batches add with ``+``.
         """
-        call = self._call(logits, targets, weight, mask)
+        return self._statistic(self._call(logits, targets, weight, mask))
+
+    def _statistic(self, call: _Call) -> Any:
         learned = call.shared(call.learned)
-        if call.fusible:
-            state = Sums.apply(call, call.z, *learned)  # type: ignore[no-untyped-call]
-            return self.objective.mean_of_rows(call.plan.layout.finish(state), call.row_weight)
-        return call.statistic(call.z, *learned)
+        if not call.fusible:
+            return call.statistic(call.z, *learned)
+        state = Sums.apply(call, call.z, *learned)  # type: ignore[no-untyped-call]
+        return self.objective.mean_of_rows(call.plan.layout.finish(state), call.row_weight)
 
     def value(self, statistic: Any) -> Tensor:
         """Return the metric of a statistic, averaged: a scalar, or one per class; several thresholds are averaged."""
@@ -153,7 +174,7 @@ class MetricLoss(nn.Module):
 
     def _call(self, logits: Tensor, targets: Tensor, weight: Tensor | None, mask: Tensor | None) -> _Call:
         """Take one call apart."""
-        traced = tracing()
+        traced = tracing(logits)
         # Large targets are checked chunk by chunk, when the kernel has them in the cache.
         large = not traced and weight is None and isinstance(logits, Tensor) and logits.numel() > WHOLE
         batch = encode(self.task, logits, targets, weight, mask, self.ignore_index, not traced and not large)
@@ -262,6 +283,12 @@ class _Call:
         return learned if group is None else tuple(distributed.shared(tensor, group) for tensor in learned)
 
 
+def _tensors(metric: Metric) -> dict[str, Tensor]:
+    """Return the arguments of a metric that are fixed and tensors."""
+    fixed = metric.keywords if isinstance(metric, partial) else {}
+    return {name: value for name, value in fixed.items() if isinstance(value, Tensor)}
+
+
 class _One(tuple[float, ...]):
     """A single threshold: statistics get no leading axis."""
 
@@ -280,8 +307,10 @@ def _thresholds(threshold: Any) -> tuple[float, ...]:
     return _One([given.item()]) if given.dim() == 0 else tuple(given.tolist())
 
 
-def tracing() -> bool:
-    """Tell whether torch.compile or torch.func is looking: both want plain operations and no look at values."""
+def tracing(logits: Any = None) -> bool:
+    """Tell whether torch.compile, torch.func or the meta device wants plain operations and no look at values."""
+    if getattr(logits, "is_meta", False):
+        return True
     # The switch autograd.Function itself asks; there is no public one, and the documented way, setup_context, makes
     # every call of a Function 40 µs dearer.
     return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()

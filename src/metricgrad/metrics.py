@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from metricgrad.counts import Confusion, Counts
-from metricgrad.jets import ratio, root
+from metricgrad.jets import is_zero, ratio, root
 
 Metric = Callable[..., Tensor]
 """A function of ``Counts`` (or ``Confusion``), elementwise over its cells, higher is better."""
@@ -122,7 +122,7 @@ def balanced_accuracy(c: Counts | Confusion, empty: float = 0.0) -> Tensor:
     if isinstance(c, Confusion):
         support = c.matrix.sum(-1)
         recalls = ratio(c.matrix.diagonal(dim1=-2, dim2=-1), support)
-        return ratio(recalls.sum(-1), (support != 0).to(support.dtype).sum(-1), empty)
+        return ratio(recalls.sum(-1), (~is_zero(support)).to(support.dtype).sum(-1), empty)
     # A side without samples has no recall; the other one counts alone, as in scikit-learn.
     sides = ratio(c.positives, c.positives) + ratio(c.negatives, c.negatives)
     return ratio(recall(c) + specificity(c), sides, empty)
@@ -132,7 +132,7 @@ def g_mean(c: Counts | Confusion, empty: float = 0.0) -> Tensor:
     """Geometric mean of the recalls of the classes that have samples; of ``Counts``: √(recall·specificity)."""
     if isinstance(c, Confusion):
         support = c.matrix.sum(-1)
-        present = support != 0  # true of NaN, which must stay visible
+        present = ~is_zero(support)  # true of NaN, which must stay visible
         recalls = ratio(c.matrix.diagonal(dim1=-2, dim2=-1), support)
         # exp of the mean logarithm: a product of thousands of recalls would underflow.
         dead = (present & (recalls <= 0)).any(-1)

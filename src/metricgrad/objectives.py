@@ -19,8 +19,8 @@ from metricgrad.averages import (
     pool,
     selected,
 )
-from metricgrad.counts import Confusion, Counts, Mean, cells
-from metricgrad.jets import Moving, as_constant, ratio
+from metricgrad.counts import Confusion, Counts, Mean, cells, wide
+from metricgrad.jets import FLOOR, FLOORS, Moving, as_constant, ratio
 from metricgrad.metrics import Metric, get, name_of, of_counts, of_matrix, subset_accuracy
 
 if TYPE_CHECKING:
@@ -118,11 +118,14 @@ class Objective:
             state = distributed.summed(state, group)
         tp = state[0]
         if len(state) == 1:
+            # In float64 while d² is small: beside a class of nearly all rows MCC divides a difference of near equals.
             with torch.enable_grad():
-                leaf = tp.detach().requires_grad_()
+                leaf = (wide(tp.detach()) if tp.numel() <= 1 << 16 else tp.detach()).requires_grad_()
                 loss = 1 - self.metric(Confusion(leaf))
-            return loss.detach(), torch.autograd.grad(loss, leaf)
-        if tp.numel() == 1 and tp.device.type == "cpu" and self.labels is None and not self.leading:
+            (gradient,) = torch.autograd.grad(loss, leaf)
+            bound = 1 / FLOORS[tp.dtype]  # which float64 may exceed, and float32 cannot hold
+            return loss.detach().to(tp.dtype), (gradient.clamp_(-bound, bound).to(tp.dtype),)
+        if tp.numel() == 1 and tp.is_cpu and tp.dtype is torch.float32 and self.labels is None and not self.leading:
             value, *gradient = self.differentiate_numbers([float(cell) for cell in state], tp)
             return tp.new_full((), value), tuple(gradient)
         share = 1.0 / (len(tp) if self.leading else 1)
@@ -142,8 +145,11 @@ class Objective:
         return class_weights(self.average, positives, self.labels, self.absent)
 
     def differentiate_numbers(self, state: list[float], like: Tensor) -> tuple[float, float, float]:
-        """Return loss, a and b of one class in plain numbers: tensors of one number cost more than the arithmetic."""
-        if (self.average == "weighted" or (self.average == "macro" and self.absent == "skip")) and state[2] == 0:
+        """Return loss, a and b of one class in plain numbers: tensors of one number cost more than the arithmetic.
+
+        For sums in float32, since plain numbers are divided by down to the ``FLOOR`` of that type.
+        """
+        if (self.average == "weighted" or (self.average == "macro" and self.absent == "skip")) and state[2] < FLOOR:
             return 1.0, 0.0, 0.0
         value, a, b = self._partials(tuple(state), -1.0, like)
         return 1.0 - float(value), float(a), float(b)

@@ -66,7 +66,7 @@ class PerClassLoss(nn.Module):
         self, logits: Tensor, targets: Tensor, weight: Tensor | None = None, mask: Tensor | None = None
     ) -> Tensor:
         """Return the loss: a scalar, or one per class for ``average=None``; arguments as for ``MetricLoss``."""
-        batch = encode(self.task, logits, targets, weight, mask, self.ignore_index, check_values=not tracing())
+        batch = encode(self.task, logits, targets, weight, mask, self.ignore_index, not tracing(logits))
         group = distributed.resolve(self.process_group)
         if group is not None and not self.additive:
             batch = distributed.joined(batch, group)
@@ -220,7 +220,7 @@ def _from_the_right(x: Tensor) -> Tensor:
 def step_sums(step: ProbabilityStep, k: int, p: Tensor, wy: Tensor, wn: Tensor) -> Tensor:
     """Return Σ w·step(p, i/k) for i = 1 … k − 1, ``(2, k − 1, K)``, for any step, a few thresholds at a time."""
     tau = _between(k, p).view(-1, 1, 1)
-    if tracing() or wy.requires_grad or wn.requires_grad:
+    if tracing(wy) or wy.requires_grad or wn.requires_grad:
         return _table_sums(step, tau, p, wy, wn)
     return _StepSums.apply(step, tau, p, wy, wn)  # type: ignore[no-any-return, no-untyped-call]
 

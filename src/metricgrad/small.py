@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from metricgrad import fused
+from metricgrad.layouts import LOPSIDED
 from metricgrad.tasks import check_targets
 
 if TYPE_CHECKING:
@@ -42,15 +43,15 @@ def is_small(z: Any, y: Any, objective: Objective) -> bool:
 
 
 def _one_class(z: Tensor, objective: Objective) -> bool:
-    """Tell whether all logits are of one class, and on the CPU: then plain numbers serve, and axes do not matter."""
+    """Tell whether all logits are of one class, in float32 on the CPU: then plain numbers serve, whatever the axes."""
     one = objective.task == "binary" or (z.dim() > 1 and z.shape[1] == 1)
-    return one and z.is_cpu and objective.labels is None
+    return one and z.is_cpu and z.dtype is torch.float32 and objective.labels is None
 
 
 class SmallLoss(torch.autograd.Function):
     """The loss of such a batch as one node.
 
-    ``again``: computes it by differentiable operations alone, for second derivatives and a second backward pass.
+    ``again``: computes it by differentiable operations alone, for second derivatives.
     """
 
     @staticmethod
@@ -63,43 +64,53 @@ class SmallLoss(torch.autograd.Function):
         y: Tensor,
     ) -> Tensor:
         """Return the loss, and keep its gradient."""
-        ctx.again = again
+        ctx.plan, ctx.objective, ctx.again = plan, objective, again
         ctx.save_for_backward(z, y)
-        y = y.to(z.dtype)
-        check_targets(y)
-        scratch, ctx.gradient = fused.scratch(z, 0), torch.empty_like(z)
-        one = _one_class(z, objective)
-        sums: Reduce = partial(_sum_numbers, y) if one else partial(fused.reduced, plan.layout, y, None)
-        state = plan.surrogate.fill(z, plan.thresholds[0], ctx.gradient, scratch, sums)
-        if one:
-            value, a, b = objective.differentiate_numbers(state, z)
-            loss = torch.scalar_tensor(value, dtype=z.dtype)
-        else:
-            loss, (a, b) = objective.differentiate(state)
-        plan.surrogate.pull(ctx.gradient, plan.layout.expand((a, b), y, None, scratch))
+        loss, ctx.gradient = _loss_and_gradient(plan, objective, z, y)
         return loss
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        """Hand the gradient out, which is there already; a second time, or with a graph of its own, find it again."""
+        """Hand the gradient out, which is there already; a second time compute it again, to the same bits."""
         z, y = ctx.saved_tensors  # raises if they were changed since
-        graph = torch.is_grad_enabled()  # create_graph=True
-        gradient, ctx.gradient = ctx.gradient, None
-        if graph or gradient is None:
-            with torch.enable_grad():
-                (by_z,) = torch.autograd.grad(ctx.again(z, y), z, grad, create_graph=graph)
+        if torch.is_grad_enabled():  # create_graph=True: the gradient needs a graph of its own
+            (by_z,) = torch.autograd.grad(ctx.again(z, y), z, grad, create_graph=True)
             return None, None, None, by_z, None
+        gradient, ctx.gradient = ctx.gradient, None
+        if gradient is None:
+            _, gradient = _loss_and_gradient(ctx.plan, ctx.objective, z, y)
         usual = grad.is_cpu and grad.item() == 1.0  # of a loss that is not scaled: spare a pass over the logits
         return None, None, None, gradient if usual else gradient.mul_(grad), None
 
 
-def _sum_numbers(y: Tensor, member: Tensor, out: Tensor, scale: float, offset: float | None) -> list[float]:
+def _loss_and_gradient(plan: fused.Plan, objective: Objective, z: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    y = y.to(z.dtype)
+    check_targets(y)
+    scratch, gradient = fused.scratch(z, 0), torch.empty_like(z)
+    one = _one_class(z, objective)
+    sums: Reduce = partial(_sum_numbers, y) if one else partial(fused.reduced, plan.layout, y, None)
+    state = plan.surrogate.fill(z, plan.thresholds[0], gradient, scratch, sums)
+    if one:
+        value, a, b = objective.differentiate_numbers(state, z)
+        loss = torch.scalar_tensor(value, dtype=z.dtype)
+    else:
+        loss, (a, b) = objective.differentiate(state)
+    plan.surrogate.pull(gradient, plan.layout.expand((a, b), y, None, scratch))
+    return loss, gradient
+
+
+def _sum_numbers(y: Tensor, member: Tensor, out: Tensor, scale: float) -> list[float]:
     """Sum one class without weights into plain numbers; see ``steps.Reduce``."""
-    predicted, positives = member.sum().item(), y.sum().item()
-    tp = torch.mul(member, y, out=out).sum().item()
-    fp, negatives = predicted - tp, y.numel() - positives
-    if offset is not None:
-        # The order of max and min's arguments lets NaN through.
-        tp = min(max(tp * scale + offset * positives, 0.0), positives)
-        fp = min(max(fp * scale + offset * negatives, 0.0), negatives)
+    positives = y.sum().item()
+    negatives = y.numel() - positives
+    if positives > LOPSIDED * y.numel():
+        inside = member * y
+        tp, fp = inside.sum().item(), torch.sub(member, inside, out=inside).sum().item()
+    else:
+        predicted = member.sum().item()
+        tp = torch.mul(member, y, out=out).sum().item()
+        fp = predicted - tp
+    if scale != 1.0:
+        # The order of min's arguments lets NaN through.
+        tp, fp = min(tp * scale, positives), min(fp * scale, negatives)
     return [tp, fp, positives, negatives]

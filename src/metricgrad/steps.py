@@ -16,11 +16,8 @@ from torch import Tensor
 from metricgrad import toptwo
 from metricgrad.jets import as_constant, ratio
 
-Reduce = Callable[[Tensor, Tensor, float, float | None], Any]
-"""Sums scale·member + offset, given (member, out, scale, offset); offset None: memberships are in [0, 1] as they are.
-
-``out`` is a buffer and may be ``member``.
-"""
+Reduce = Callable[[Tensor, Tensor, float], Any]
+"""Sums scale·member, given (member, out, scale); ``out`` is a buffer and may be ``member``."""
 
 Number = float | Tensor
 """A fixed number, or a tensor with one number per class."""
@@ -159,15 +156,16 @@ class Linear(ProbabilityStep):
         p = torch.sigmoid(logits, out=scratch)
         member = torch.empty_like(p) if kept is None else kept
         rise = m2 - m1
-        # With a wide ramp m = rise·(clamp(p) + p·m1/rise) − rise·low, two passes instead of four, is accurate enough.
-        folded = rise > 0.25 * m2 and self.width >= 0.25
-        if folded:
-            torch.clamp(p, low, high, out=member).add_(p, alpha=m1 / rise)
-        else:
-            torch.sub(p, low, out=member).clamp_(0.0, high - low).mul_(rise).add_(p, alpha=m1)
+        # Subtract before summing: Σp − Σlow in place of Σ(p − low) leaves rounding where nothing is predicted, which
+        # precision would take for true positives. In units of m1 a full membership is a short number (2.5 by default),
+        # so that sums of them are exact; without outer slopes the unit is that of the ramp.
+        unit = m1 or rise
+        torch.sub(p, low, out=member).clamp_(0.0, high - low)
+        if m1:
+            torch.add(p, member, alpha=rise / m1, out=member)
         if m3 != m1:
-            member.add_(torch.clamp_min(p - high, 0.0), alpha=(m3 - m1) / rise if folded else m3 - m1)
-        result = reduce(member, member, rise, -rise * low) if folded else reduce(member, member, 1.0, 0.0)
+            member.add_(torch.clamp_min(p - high, 0.0), alpha=(m3 - m1) / unit)
+        result = reduce(member, member, unit)
         if kept is not None:
             # The derivative of a clamp is what hardtanh's backward computes, in one pass.
             steep = as_constant(rise, p)
@@ -215,7 +213,7 @@ class Sigmoid(ProbabilityStep):
         if kept is not None:
             _through_sigmoid(as_constant(self.k, p), p, kept)
             _through_sigmoid(kept, scratch)
-        return reduce(scratch, scratch, 1.0, None)
+        return reduce(scratch, scratch, 1.0)
 
 
 @dataclass(frozen=True)
@@ -244,7 +242,8 @@ class LogitSigmoid(Surrogate):
         return torch.sigmoid(self.beta * (logits + self.eta))
 
     def rows(self, logits: Tensor) -> Tensor:
-        return _normalised(self(logits - _midway(logits)))
+        # One class has no other to stand midway to; its membership is one.
+        return _normalised(self(logits - (_midway(logits) if logits.shape[-1] > 1 else logits)))
 
     def hard(self, logits: Tensor, threshold: float = 0.5) -> Tensor:
         return _at_least(logits + self.eta, 0.0)
@@ -256,7 +255,7 @@ class LogitSigmoid(Surrogate):
         else:
             torch.add(logits, self.eta, out=member).mul_(self.beta)
             torch.sigmoid(member, out=member)
-        return reduce(member, scratch, 1.0, None)
+        return reduce(member, scratch, 1.0)
 
     def pull(self, kept: Tensor, gradient: Tensor) -> None:
         if self.beta != 1.0:

@@ -92,7 +92,7 @@ def encode(
     if keep is not None and keep.dtype != torch.bool:
         raise ValueError(f"mask: expected bool (True counts), got {keep.dtype}")
     if ignore_index is not None:
-        known = (y != ignore_index).reshape(rows, -1)
+        known = (y != ignore_index).unsqueeze(1) if indices else y != ignore_index
         keep = known if keep is None else keep & known
         if task == "multiclass" and not indices:
             raise ValueError("ignore_index: expected class indices as targets; for soft labels use mask=")
@@ -108,7 +108,7 @@ def encode(
         y = y.long()
     if check_values:
         check_targets(y, classes)
-        if w is not None and w.numel() and w.detach().min().item() < 0:
+        if w is not None and w.numel() and not w.is_meta and w.detach().min().item() < 0:
             raise ValueError(f"weight: expected no negative value, got {w.min().item():g}")
     if w is not None:
         w = w.to(compute_dtype(z))
@@ -168,7 +168,7 @@ def _thin(shape: torch.Size) -> list[int]:
 
 def check_targets(y: Tensor, classes: int = 1) -> None:
     """Refuse targets outside their range: [0, 1], or ``(N,)`` class indices of an integer type."""
-    if not y.numel() or y.dtype == torch.bool:
+    if not y.numel() or y.dtype == torch.bool or y.is_meta:
         return
     least, most = torch.aminmax(y.detach() if y.requires_grad else y)
     low, high = least.item(), most.item()
