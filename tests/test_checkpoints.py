@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import errno
+import hashlib
+import io
 import os
 import random
 import resource
@@ -20,6 +23,7 @@ from torch import nn
 
 import metricgrad as mg
 from metricgrad import surrogates as s
+from metricgrad.training import checkpoints, states
 
 RUN = Path(__file__).parent / "killed_run.py"
 
@@ -113,31 +117,128 @@ def test_plain_values_come_back_as_they_were(tmp_path: Path) -> None:
     assert mg.Checkpoint(tmp_path).load() == values
 
 
+def sealed(content: Any) -> bytes:
+    """Return a file with this content and the hash that it should have."""
+    buffer = io.BytesIO()
+    torch.save(content, buffer)
+    return b"".join(checkpoints._sealed(buffer.getbuffer()))
+
+
+def whole(**changes: Any) -> dict[str, Any]:
+    return {"parts": {}, "shapes": {}, "random": [{**states.random_state(), "generators": {}}], **changes}
+
+
 def test_bad_checkpoints_are_refused_in_one_line(tmp_path: Path) -> None:
     checkpoint = mg.Checkpoint(tmp_path)
     checkpoint.save(step=1, model=nn.Linear(1, 1))
     with pytest.raises(ValueError, match=r"parts: \['optimiser'\] are not in '.*', which has \['model', 'step'\]"):
         checkpoint.load(optimiser=nn.Linear(1, 1))
-    whole = checkpoint.path.read_bytes()
-    damaged: list[tuple[Any, str]] = [
-        (lambda: checkpoint.path.write_bytes(whole[: len(whole) // 2]), "expected a checkpoint by Checkpoint.save"),
-        (lambda: checkpoint.path.write_bytes(b""), "expected a checkpoint by Checkpoint.save"),
-        (lambda: torch.save({"a": 1}, checkpoint.path), "expected a checkpoint by Checkpoint.save"),
-        (lambda: torch.save({"f": os.getcwd}, checkpoint.path), "expected a checkpoint by Checkpoint.save"),
-        (
-            lambda: torch.save({"format": 99, "parts": {}, "random": [{}]}, checkpoint.path),
-            "expected format 1, got the newer 99; upgrade metricgrad",
-        ),
-        (
-            lambda: torch.save({"format": 1, "parts": {}, "random": [{}, {}]}, checkpoint.path),
-            "expected a checkpoint of 1 processes, as here, got one of 2",
-        ),
+    good, none = checkpoint.path.read_bytes(), "expected a checkpoint by Checkpoint.save"
+    old = io.BytesIO()
+    torch.save({"format": 1, "parts": {}, "random": [{}]}, old)
+    newer = hashlib.sha256(b"metricgrad checkpoint 9\n" + b"content").hexdigest().encode()
+    damaged: list[tuple[bytes, str]] = [
+        (good[: len(good) // 2], "was changed or cut short since it was written"),
+        (good + b"0", "was changed or cut short since it was written"),
+        (good[:50], none),
+        (b"", none),
+        (old.getvalue(), "got one of an older version, .*; load it with the version of metricgrad that wrote it"),
+        (b"metricgrad checkpoint 9\n" + newer + b"\ncontent", "expected format 2, got 9; load it with a metricgrad"),
+        (sealed({"a": 1}), none),
+        (sealed({"f": os.getcwd}), none),
+        (sealed([1]), none),
+        (sealed(whole(parts=[1])), none),
+        (sealed(whole(parts={1: 2})), none),
+        (sealed(whole(random=[1])), none),
+        (sealed(whole(random={})), none),
+        (b"".join(checkpoints._sealed(memoryview(b"no torch file"))), none),
+        (sealed(whole(random=[{}, {}])), "expected a checkpoint of 1 processes, as here, got one of 2; start as many"),
+        (sealed(whole(random=[{}])), r"random state: its state in .* does not fit \('python'\)"),
+        (sealed(whole(random=[{"python": (3, (1,), None)}])), "random state: its state in .* does not fit"),
     ]
-    for damage, message in damaged:
-        damage()
+    for data, message in damaged:
+        checkpoint.path.write_bytes(data)
         with pytest.raises(ValueError, match=message) as caught:
             checkpoint.load()
         assert "\n" not in str(caught.value)
+
+
+def test_every_flipped_bit_is_seen_before_anything_is_loaded(tmp_path: Path) -> None:
+    checkpoint, model, rng = mg.Checkpoint(tmp_path), nn.Linear(8, 8), random.Random(0)  # noqa: S311
+    checkpoint.save(model=model, step=3)
+    before, data = copy.deepcopy(model.state_dict()), checkpoint.path.read_bytes()
+    places = [*range(100), *(rng.randrange(len(data)) for _ in range(300))]
+    for place in places:
+        flipped = bytearray(data)
+        flipped[place] ^= 1 << rng.randrange(8)
+        checkpoint.path.write_bytes(flipped)
+        with pytest.raises(ValueError, match=r"^folder: .*checkpoint\.pt") as caught:
+            checkpoint.load(model=model)
+        assert "\n" not in str(caught.value)
+    assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
+    checkpoint.path.write_bytes(data)
+    assert checkpoint.load(model=model) == {"step": 3}
+
+
+def test_states_that_do_not_fit_are_refused_in_one_line(tmp_path: Path) -> None:
+    checkpoint, model, wide = mg.Checkpoint(tmp_path), nn.Linear(2, 2), nn.Linear(3, 2)
+    adam = torch.optim.Adam(model.parameters())
+    model(torch.zeros(1, 2)).sum().backward()
+    adam.step()
+    checkpoint.save(model=model, adam=adam, step=1, generator=torch.Generator(), data=parts()["data"])
+    others = torch.optim.Adam(wide.parameters())
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"model": wide}, "model: its state in .* does not fit .*size mismatch for weight"),
+        ({"model": nn.BatchNorm1d(2)}, "model: .* does not fit .*Missing key"),
+        ({"adam": others}, r"adam: .* had the shapes \[\[2, 2\], \[2\]\], here they have \[\[2, 3\], \[2\]\]"),
+        ({"adam": model}, "adam: .* does not fit"),
+        ({"model": adam}, "model: .* does not fit"),
+        ({"step": model}, "step: .* does not fit"),
+        ({"data": model}, "data: .* does not fit"),
+        ({"model": torch.Generator()}, r"model: .* does not fit \('model'\)"),
+        ({"generator": model}, "generator: .* does not fit"),
+    ]
+    for given, message in cases:
+        with pytest.raises(ValueError, match=message) as caught:
+            checkpoint.load(**given)
+        assert "\n" not in str(caught.value)
+
+
+def test_versions_of_layers_are_kept(tmp_path: Path) -> None:
+    seen = []
+
+    class Versioned(nn.Linear):
+        _version = 7
+
+        def _load_from_state_dict(self, state: Any, prefix: str, metadata: Any, *rest: Any) -> None:
+            seen.append(metadata.get("version"))
+            super()._load_from_state_dict(state, prefix, metadata, *rest)
+
+    mg.Checkpoint(tmp_path).save(model=Versioned(1, 1))
+    mg.Checkpoint(tmp_path).load(model=Versioned(1, 1))
+    assert seen == [7]
+
+
+# Two writers
+
+
+def test_two_writers_do_not_touch_each_others_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second, fsync = mg.Checkpoint(tmp_path), mg.Checkpoint(tmp_path), os.fsync
+    left = tmp_path / ".checkpoint.pt.0123456789abcdef"  # by a process that was killed
+    left.write_bytes(b"half")
+    found = []
+
+    def meanwhile(file: Any) -> None:
+        monkeypatch.setattr(os, "fsync", fsync)
+        second.save(step=2, weights=torch.ones(1000))
+        found.append(second.load() or {})
+        fsync(file)
+
+    monkeypatch.setattr(os, "fsync", meanwhile)
+    first.save(step=1)
+    assert found[0]["step"] == 2
+    assert first.load() == {"step": 1}
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint.pt"]
 
 
 # Failing disks
@@ -197,11 +298,14 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
 
 def test_a_run_killed_anywhere_ends_with_the_same_weights(tmp_path: Path) -> None:
     # Before the first checkpoint; after a step, not yet saved; while the file is being written; before it is renamed;
-    # and after that.
-    kills = ["0:step", "3:step", "5:writing", "6:renaming", "9:saved"]
+    # and after that. Then at lines of the code that saves, drawn at random: at the first save after the start.
+    rng = random.Random(0)  # noqa: S311
+    kills = ["0:step", "3:step", "5:writing", "6:renaming", "7:saved"]
+    kills += [f"line:{rng.randrange(1, 60)}" for _ in range(12)]
     ends = [run(str(RUN), str(tmp_path / name), *at).stdout.split() for name, at in (("whole", []), ("killed", kills))]
     assert ends == [["0"], [str(-signal.SIGKILL)] * len(kills) + ["0"]]
     assert_same_weights(tmp_path)
+    assert sorted(path.name for path in (tmp_path / "killed").iterdir()) == ["checkpoint.pt", "weights.pt"]
 
 
 def test_a_killed_worker_of_torchrun_is_started_again_and_goes_on(tmp_path: Path) -> None:

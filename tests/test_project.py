@@ -69,6 +69,7 @@ ORDER = [
     "labels",
     "fitting",
     "training.networks",
+    "training.states",
     "training.checkpoints",
     "training.loop",
     "estimators",
