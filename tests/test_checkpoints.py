@@ -13,13 +13,19 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.multiprocessing.spawn import spawn
 
 import metricgrad as mg
 from metricgrad import surrogates as s
@@ -239,6 +245,110 @@ def test_two_writers_do_not_touch_each_others_files(tmp_path: Path, monkeypatch:
     assert found[0]["step"] == 2
     assert first.load() == {"step": 1}
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint.pt"]
+
+
+# Processes
+
+WORLD = 2
+OPTIMISERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "adam": partial(torch.optim.Adam, lr=0.05, amsgrad=True),
+    "sgd": partial(torch.optim.SGD, lr=0.05),
+    "momentum": partial(torch.optim.SGD, lr=0.05, momentum=0.9),
+}
+
+
+class ShardedRun:
+    """A sharded model, whose layers do not divide evenly, and an optimiser of two groups."""
+
+    def __init__(self, optimiser: str, seed: int) -> None:
+        torch.manual_seed(seed)
+        layers = nn.Linear(5, 7), nn.Tanh(), nn.Dropout(0.2), nn.Linear(7, 3)
+        self.model = nn.Sequential(*layers)
+        mesh = init_device_mesh("cpu", (WORLD,))
+        fully_shard(layers[0], mesh=mesh)
+        fully_shard(self.model, mesh=mesh)
+        groups = [{"params": layers[0].parameters()}, {"params": layers[-1].parameters(), "lr": 0.01}]
+        self.optimiser = OPTIMISERS[optimiser](groups)
+        self.generator = torch.Generator().manual_seed(seed + dist.get_rank())
+        self.parts = {"model": self.model, "optimiser": self.optimiser, "generator": self.generator}
+
+    def train(self, steps: int) -> dict[str, Tensor]:
+        """Train on random data, other data on each process, and return all numbers that this changes."""
+        for _ in range(steps):
+            x = torch.randn(6, 5, generator=self.generator)
+            self.optimiser.zero_grad()
+            self.model(x).square().sum().backward()
+            self.optimiser.step()
+        found = {**self.model.state_dict()}
+        for number, parameter in enumerate(self.model.parameters()):
+            found |= {f"{number} {key}": value for key, value in self.optimiser.state[parameter].items()}
+        # Without whole tensors of its own, each process has to have the right shard.
+        local = {key: getattr(value, "to_local", value.clone)() for key, value in found.items() if value is not None}
+        return {key: value.detach().clone() for key, value in local.items()}
+
+
+def sharded(rank: int, folder: str) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=WORLD)
+    for optimiser in OPTIMISERS:
+        run = ShardedRun(optimiser, seed=1)
+        first, second = (mg.Checkpoint(Path(folder) / f"{optimiser} {when}") for when in ("start", "later"))
+        first.save(**run.parts)
+        saved = run.train(3)
+        second.save(**run.parts, step=3, weights=run.model.state_dict())
+        expected = run.train(3)
+        assert expected.keys() == saved.keys()
+        again = ShardedRun(optimiser, seed=5)
+        other = again.train(1)
+        assert all(not torch.equal(other[key], saved[key]) for key in run.model.state_dict())
+        rest = second.load(**again.parts)
+        assert rest is not None
+        assert rest["step"] == 3
+        assert_equal(again.train(0), saved)
+        assert_equal(again.train(3), expected)
+        for key, value in again.model.state_dict().items():
+            assert rest["weights"][key].shape == value.shape
+        fresh = ShardedRun(optimiser, seed=9)
+        first.load(**fresh.parts)
+        assert_equal(fresh.train(6), expected)
+
+    with pytest.raises(ValueError, match="folder: expected one that all processes see"):
+        mg.Checkpoint(Path(folder) / ("sgd start" if rank else "nowhere")).load()
+    with pytest.raises(OSError, match="could not be written: Not a directory"):
+        mg.Checkpoint(Path(folder) / "rendezvous" / "below a file").save(step=1)
+
+    class Averaged:
+        def state_dict(self) -> dict[str, Any]:
+            return dict(run.model.state_dict())
+
+    with pytest.raises(ValueError, match=r"average\['0.weight'\]: expected tensors and plain values, got DTensor"):
+        first.save(average=Averaged())
+    state = run.optimiser.state[next(run.model.parameters())]
+    state["rows"] = run.model.state_dict()["3.weight"]
+    with pytest.raises(ValueError, match=r"optimiser: expected sharded states of their parameter's shape \(7, 5\)"):
+        first.save(optimiser=run.optimiser)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def assert_equal(got: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
+    assert got.keys() == expected.keys()
+    for key, value in expected.items():
+        assert torch.equal(got[key], value), key
+
+
+def test_sharded_parameters_and_optimiser_states_come_back_on_every_process(tmp_path: Path) -> None:
+    spawn(sharded, (str(tmp_path),), nprocs=WORLD)
+    with pytest.raises(ValueError, match="expected a checkpoint of 1 processes, as here, got one of 2; start as many"):
+        mg.Checkpoint(tmp_path / "adam later").load()
+
+
+def test_flattened_shards_are_refused(tmp_path: Path) -> None:
+    class FullyShardedDataParallel(nn.Linear):
+        """Named as torch's, which needs processes."""
+
+    with pytest.raises(ValueError, match=r"model: expected no FullyShardedDataParallel \(FSDP1\), got one; use fully_"):
+        mg.Checkpoint(tmp_path).save(model=nn.Sequential(FullyShardedDataParallel(1, 1)))
 
 
 # Failing disks
