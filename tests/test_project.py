@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "metricgrad"
 # Each module may import those before it: dependencies point one way.
 ORDER = [
+    "checksums",
     "counts",
     "jets",
     "metrics",

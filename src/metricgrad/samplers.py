@@ -22,7 +22,7 @@ from torch.utils.data import Sampler
 from metricgrad.inputs import as_tensor, whole_number
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 __all__ = [
     "ClassBalancedBatchSampler",
@@ -34,6 +34,8 @@ __all__ = [
 
 class Epochs(Sampler[Any]):
     """What all share: the seed, the epoch, this process's part, and where in an epoch iteration stands."""
+
+    _place = ("epoch", "position", "_start", "workers")
 
     def __init__(self, seed: int = 0, rank: int | None = None, world_size: int | None = None) -> None:
         super().__init__()
@@ -66,6 +68,14 @@ class Epochs(Sampler[Any]):
         """Choose the epoch that the next iteration gives; if it is the present one, its position is kept."""
         if epoch != self.epoch:
             self.epoch, self.position, self._start = whole_number("epoch", epoch, 0), 0, 0
+
+    def bookmark(self) -> Callable[[], None]:
+        """Return a function that sets this back to where it stands now, so that the next iteration comes once more.
+
+        ``exact_backward`` reads an epoch twice by this.
+        """
+        kept = {name: value for name, value in vars(self).items() if name in self._place}
+        return lambda: vars(self).update(kept)
 
     def state_dict(self) -> dict[str, int]:
         """Return the seed, the epoch and how much of it was given out (a DataLoader's workers fetch ahead of use)."""
