@@ -275,7 +275,8 @@ def written(folder: Path, *tables: dict[str, Any]) -> Path:
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_types_are_those_of_all_files(tmp_path: Path, order: int) -> None:
-    whole, broken = {"a": [1, 2], "y": [0, 1], "w": [1, 2]}, {"a": [1.5, 2.5], "y": [0.0, 0.5], "w": [0.5, 1.0]}
+    whole: dict[str, Any] = {"a": [1, 2], "y": [0, 1], "w": [1, 2]}
+    broken: dict[str, Any] = {"a": [1.5, 2.5], "y": [0.0, 0.5], "w": [0.5, 1.0]}
     folder = written(tmp_path / "mixed", *[whole, broken][::order])
     batches = list(mg.ParquetBatches(folder, "a", "y", 1, weight="w", buffer=1, shuffle=False))
     assert [[part.dtype for part in batch] for batch in batches] == [[torch.float32] * 3] * 4

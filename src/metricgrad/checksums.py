@@ -5,6 +5,8 @@ They tell apart what differs by mistake: other data, other rows, another order. 
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import torch
 from torch import Tensor
 
@@ -38,7 +40,21 @@ def checksum(x: Tensor) -> Tensor:
 
 def mixed(number: int, device: torch.device | None = None) -> Tensor:
     """Return so many odd numbers, int64, that look random and are always the same."""
+    return _kept(number, device) if number <= _KEPT else _made(number, device)
+
+
+def _made(number: int, device: torch.device | None) -> Tensor:
     x = (torch.arange(number, device=device) + 1) * 0x1E3779B97F4A7C15
     x = (x ^ (x >> 30)) * 0x3F58476D1CE4E5B9
     x = (x ^ (x >> 27)) * 0x14D049BB133111EB
     return (x ^ (x >> 31)) | 1
+
+
+_KEPT = 1 << 14
+
+
+@lru_cache(maxsize=32)
+def _kept(number: int, device: torch.device | None) -> Tensor:
+    """Return the same, made once: for micro-batches this takes longer than all the rest."""
+    with torch.inference_mode(False):  # what is made in that mode could not be used outside of it
+        return _made(number, device)

@@ -26,7 +26,7 @@ FORMAT = 2
 
 # The file: this line, the sha256 of that line and the content, and the content, which is what torch.save writes.
 _LINE = b"metricgrad checkpoint %d\n"
-_HEADER = re.compile(rb"(metricgrad checkpoint (\d{1,9})\n)([0-9a-f]{64})\n")
+_HEADER = re.compile(rb"metricgrad checkpoint (\d{1,9})\n([0-9a-f]{64})\n")
 
 
 class Checkpoint:
@@ -124,14 +124,11 @@ class Checkpoint:
         None, and nothing is changed, if there is no checkpoint yet. Every process calls it. ``ValueError`` if the file
         was damaged, or if its content does not fit the parts; some of them may have been loaded by then.
         """
-        data = self.path.read_bytes() if self.path.is_file() else None
-        seals = states.of_all_processes(None if data is None else hashlib.sha256(data).hexdigest())
-        if len(set(seals)) > 1:
-            raise ValueError(f"folder: expected one that all processes see, got different files at {str(self.path)!r}")
-        if data is None:
+        content = self._read()
+        if content is None:
             return None
-        state, shapes, chances = self._content(_opened(data, self.path))
-        del data
+        state, shapes, chances = self._content(content)
+        del content
         if missing := parts.keys() - state.keys():
             raise ValueError(f"parts: {sorted(missing)} are not in {str(self.path)!r}, which has {sorted(state)}")
         if len(chances) != states.size():
@@ -151,7 +148,22 @@ class Checkpoint:
             states.set_random_state(own)
         return state
 
-    def _content(self, data: memoryview) -> tuple[dict[str, Any], dict[str, Any], list[dict[str, Any]]]:
+    def _read(self) -> bytes | None:
+        """Return the content of the file, if there is one, the same on all processes, or raise on all."""
+        content, seal, problem = None, "", None
+        if self.path.is_file():
+            try:
+                content, seal = _opened(self.path)
+            except ValueError as error:
+                problem = error
+        found = states.of_all_processes(seal or str(problem))
+        if problem is not None:
+            raise problem
+        if len(set(found)) > 1:
+            raise ValueError(f"folder: expected one that all processes see, got different files at {str(self.path)!r}")
+        return content
+
+    def _content(self, data: bytes) -> tuple[dict[str, Any], dict[str, Any], list[dict[str, Any]]]:
         """Return the states of the parts, the shapes of optimisers' parameters, and the random states."""
         try:
             found = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
@@ -171,26 +183,31 @@ def _sealed(content: memoryview) -> list[bytes | memoryview]:
     return [line, _sha256(line, content).encode() + b"\n", content]
 
 
-def _opened(data: bytes, path: Path) -> memoryview:
-    """Return the content of a file, or raise unless every byte is as it was written."""
-    header = _HEADER.match(data)
+def _opened(path: Path) -> tuple[bytes, str]:
+    """Return the content of a file and its sha256, or raise unless every byte is as it was written."""
+    try:
+        with path.open("rb") as file:
+            line, seal, content = file.readline(64), file.readline(66), file.read()
+    except OSError as error:
+        raise ValueError(f"folder: expected a checkpoint, {str(path)!r} cannot be read: {error.strerror}") from error
+    header = _HEADER.fullmatch(line + seal)
+    if header is None and line[:2] == b"PK":
+        raise ValueError(
+            f"folder: expected a checkpoint with its sha256, got one of an older version, {str(path)!r}; load it with "
+            "the version of metricgrad that wrote it, or remove it to start anew"
+        )
     if header is None:
-        if data[:2] == b"PK":
-            raise ValueError(
-                f"folder: expected a checkpoint with its sha256, got one of an older version, {str(path)!r}; load it "
-                "with the version of metricgrad that wrote it, or remove it to start anew"
-            )
         raise _no_checkpoint(path)
-    line, version, seal = header.groups()
-    content = memoryview(data)[header.end() :]
-    if _sha256(line, content) != seal.decode():
+    if _sha256(line, content) != header[2].decode():
         raise ValueError(
             f"folder: {str(path)!r} was changed or cut short since it was written (its sha256 differs); restore it "
             "from a copy, or remove it to start anew"
         )
-    if int(version) != FORMAT:
-        raise ValueError(f"folder: expected format {FORMAT}, got {int(version)}; load it with a metricgrad that has it")
-    return content
+    if int(header[1]) != FORMAT:
+        raise ValueError(
+            f"folder: expected format {FORMAT}, got {int(header[1])}; load it with a metricgrad that has it"
+        )
+    return content, header[2].decode()
 
 
 def _sha256(*pieces: bytes | memoryview) -> str:
