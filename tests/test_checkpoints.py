@@ -131,7 +131,7 @@ def sealed(content: Any) -> bytes:
 
 
 def whole(**changes: Any) -> dict[str, Any]:
-    return {"parts": {}, "shapes": {}, "random": [{**states.random_state(), "generators": {}}], **changes}
+    return {"parts": {}, "layouts": {}, "random": [{**states.random_state(), "generators": {}}], **changes}
 
 
 def test_bad_checkpoints_are_refused_in_one_line(tmp_path: Path) -> None:
@@ -196,7 +196,11 @@ def test_states_that_do_not_fit_are_refused_in_one_line(tmp_path: Path) -> None:
     cases: list[tuple[dict[str, Any], str]] = [
         ({"model": wide}, "model: its state in .* does not fit .*size mismatch for weight"),
         ({"model": nn.BatchNorm1d(2)}, "model: .* does not fit .*Missing key"),
-        ({"adam": others}, r"adam: .* had the shapes \[\[2, 2\], \[2\]\], here they have \[\[2, 3\], \[2\]\]"),
+        ({"adam": others}, r"adam: .* \(it is of Adam of \(2, 2\), \(2,\), here there is Adam of \(2, 3\), \(2,\)\)"),
+        (
+            {"adam": torch.optim.SGD(model.parameters())},
+            "adam: .* does not fit .it is of Adam of .*, here there is SGD",
+        ),
         ({"adam": model}, "adam: .* does not fit"),
         ({"model": adam}, "model: .* does not fit"),
         ({"step": model}, "step: .* does not fit"),

@@ -62,13 +62,14 @@ class Checkpoint:
     def save(self, **parts: Any) -> None:
         """Replace the checkpoint by one of these parts; every process calls it."""
         state = {name: states.state_of(name, part) for name, part in parts.items()}
-        shapes = {name: states.shapes(part) for name, part in parts.items() if isinstance(part, torch.optim.Optimizer)}
+        optimisers = {name: part for name, part in parts.items() if isinstance(part, torch.optim.Optimizer)}
+        layouts = {name: states.layout(part) for name, part in optimisers.items()}
         generators = {name: part.get_state() for name, part in parts.items() if isinstance(part, torch.Generator)}
         chances = states.of_all_processes({**states.random_state(), "generators": generators})
         failure: OSError | None = None
         if states.rank() == 0:
             buffer = io.BytesIO()
-            torch.save({"parts": state, "shapes": shapes, "random": chances}, buffer)
+            torch.save({"parts": state, "layouts": layouts, "random": chances}, buffer)
             try:
                 self._write(_sealed(buffer.getbuffer()))
             except OSError as error:
@@ -127,7 +128,7 @@ class Checkpoint:
         content = self._read()
         if content is None:
             return None
-        state, shapes, chances = self._content(content)
+        state, layouts, chances = self._content(content)
         del content
         if missing := parts.keys() - state.keys():
             raise ValueError(f"parts: {sorted(missing)} are not in {str(self.path)!r}, which has {sorted(state)}")
@@ -143,7 +144,7 @@ class Checkpoint:
                 if isinstance(part, torch.Generator):
                     part.set_state(own["generators"][name])
                 else:
-                    states.load(part, saved, shapes.get(name))
+                    states.load(part, saved, layouts.get(name))
         with _one_line("random state", self.path):
             states.set_random_state(own)
         return state
@@ -164,17 +165,17 @@ class Checkpoint:
         return content
 
     def _content(self, data: bytes) -> tuple[dict[str, Any], dict[str, Any], list[dict[str, Any]]]:
-        """Return the states of the parts, the shapes of optimisers' parameters, and the random states."""
+        """Return the states of the parts, the layouts of optimisers, and the random states."""
         try:
             found = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
-            state, shapes, chances = (found[key] for key in ("parts", "shapes", "random"))
-            whole = type(state) is type(shapes) is dict and type(chances) is list
+            state, layouts, chances = (found[key] for key in ("parts", "layouts", "random"))
+            whole = type(state) is type(layouts) is dict and type(chances) is list
             whole = whole and all(type(name) is str for name in state) and all(type(own) is dict for own in chances)
         except Exception as error:
             raise _no_checkpoint(self.path) from error
         if not whole:
             raise _no_checkpoint(self.path)
-        return state, shapes, chances
+        return state, layouts, chances
 
 
 def _sealed(content: memoryview) -> list[bytes | memoryview]:

@@ -29,12 +29,12 @@ def state_of(name: str, part: Any) -> Any:
     return _whole(name, part.state_dict(), gather=isinstance(part, torch.nn.Module | Optimizer))
 
 
-def load(part: Any, saved: Any, saved_shapes: Any = None) -> None:
-    """Put a state into a part; ``saved_shapes`` are those of an optimiser's parameters. Every process calls it."""
+def load(part: Any, saved: Any, saved_layout: Any = None) -> None:
+    """Put a state into a part, an optimiser if it had this layout. Every process calls it."""
     if isinstance(part, Optimizer):
         # torch compares the number of parameters alone.
-        if saved_shapes != shapes(part):
-            raise ValueError(f"its parameters had the shapes {saved_shapes}, here they have {shapes(part)}")
+        if saved_layout != layout(part):
+            raise ValueError(f"it is of {saved_layout}, here there is {layout(part)}")
         saved = {**saved, "state": _optimiser_state(part, saved["state"])}
     elif isinstance(part, torch.nn.Module):
         here = part.state_dict()
@@ -43,9 +43,14 @@ def load(part: Any, saved: Any, saved_shapes: Any = None) -> None:
     part.load_state_dict(saved)
 
 
-def shapes(optimiser: Optimizer) -> list[list[int]]:
-    """Return the shapes of an optimiser's parameters."""
-    return [list(parameter.shape) for parameter in _parameters(optimiser)]
+def layout(optimiser: Optimizer) -> str:
+    """Return the kind of an optimiser and the shapes of its parameters.
+
+    >>> layout(torch.optim.SGD(torch.nn.Linear(3, 2).parameters()))
+    'SGD of (2, 3), (2,)'
+    """
+    shapes = (str(tuple(parameter.shape)) for parameter in _parameters(optimiser))
+    return f"{type(optimiser).__name__} of {', '.join(shapes)}"
 
 
 def _parameters(optimiser: Optimizer) -> list[Tensor]:
