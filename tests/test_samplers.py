@@ -279,7 +279,8 @@ def test_what_is_no_state_is_refused_in_one_line() -> None:
             r"got one without \['batch_size', 'batches', 'data', 'drop_last', 'kin",
         ),
         ({**good, "position": -1}, r"state\['position'\]: expected a whole number of at least 0, got -1"),
-        ({**good, "position": 12}, "state: expected a position of at most 11, got 12"),
+        ({**good, "position": 12}, r"state\['position'\]: expected a whole number of at most 11, got 12"),
+        ({**good, "epoch": 2**70}, r"state\['epoch'\]: expected a whole number of at most 16777216, got"),
         ({**good, "epoch": "2"}, r"state\['epoch'\]: expected a whole number of at least 0, got '2'"),
         ({**good, "seed": 1.5}, r"state\['seed'\]: expected a whole number of at least 0, got 1.5"),
     ]
@@ -393,6 +394,11 @@ BAD: list[tuple[Make, str]] = [
     (lambda: StratifiedBatchSampler([0, 1], 2, rank=2, world_size=2), "rank: expected 0 to world_size - 1 = 1, got 2"),
     (lambda: StratifiedBatchSampler([0, 1], 2, rank=0), "rank and world_size: expected both or none, got 0 and None"),
     (lambda: StratifiedBatchSampler([0, 1], 2, seed=-1), "seed: expected a whole number of at least 0, got -1"),
+    (
+        lambda: StratifiedBatchSampler([0, 1], 2, seed=2**70),
+        "seed: expected a whole number of at most 9223372036854775807",
+    ),
+    (lambda: StratifiedBatchSampler([0, 1], 2).set_epoch(2**70), "epoch: expected a whole number of at most 16777216"),
     (lambda: MinimumPositivesBatchSampler([0, 1], 2, 0), "minimum: expected a whole number of at least 1, got 0"),
     (lambda: MinimumPositivesBatchSampler(LABELS, 3, 2), "batch_size: expected room for 2 positives of each of 5"),
     (lambda: ClassBalancedBatchSampler([0, 1], 2, batches=0), "batches: expected a whole number of at least 1"),

@@ -33,6 +33,16 @@ __all__ = [
 ]
 
 
+_SEEDS, _EPOCHS = 2**63 - 1, 2**24  # as torch takes them; and a number is drawn for each epoch up to the present one
+
+
+def _number(name: str, value: Any, most: int) -> int:
+    number = whole_number(name, value, 0)
+    if number > most:
+        raise ValueError(f"{name}: expected a whole number of at most {most}, got {number}")
+    return number
+
+
 class Epochs(Sampler[Any]):
     """What all share: the seed, the epoch, this process's part, and where in an epoch iteration stands."""
 
@@ -47,7 +57,7 @@ class Epochs(Sampler[Any]):
             rank, world_size = (dist.get_rank(), dist.get_world_size()) if there else (0, 1)
         if not 0 <= rank < world_size:
             raise ValueError(f"rank: expected 0 to world_size - 1 = {world_size - 1}, got {rank!r}")
-        self.seed, self.rank, self.world_size = whole_number("seed", seed, 0), rank, world_size
+        self.seed, self.rank, self.world_size = _number("seed", seed, _SEEDS), rank, world_size
         self.epoch, self.position = 0, 0
         self._start = 0
 
@@ -71,7 +81,7 @@ class Epochs(Sampler[Any]):
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch that the next iteration gives; if it is the present one, its position is kept."""
         if epoch != self.epoch:
-            self.epoch, self.position, self._start = whole_number("epoch", epoch, 0), 0, 0
+            self.epoch, self.position, self._start = _number("epoch", epoch, _EPOCHS), 0, 0
 
     def bookmark(self) -> Callable[[], None]:
         """Return a function that sets this back to where it stands now, so that the next iteration comes once more.
@@ -102,16 +112,15 @@ class Epochs(Sampler[Any]):
         if not isinstance(state, dict) or (lacking := {"seed", "epoch", "position", *here} - state.keys()):
             got = f"one without {sorted(lacking)}" if isinstance(state, dict) else type(state).__name__
             raise ValueError(f"state: expected one by state_dict() of {type(self).__name__}, got {got}")
-        seed, epoch, position = (whole_number(f"state[{n!r}]", state[n], 0) for n in ("seed", "epoch", "position"))
         for name, have in here.items():
-            if state[name] == have or (name == "world_size" and not position):
+            if state[name] == have or (name == "world_size" and not state["position"]):
                 continue
             if name == "data":
                 raise ValueError("state: expected one of these very data, got one of others; were they changed?")
             raise ValueError(f"state: expected one taken with {name}={have!r}, as here, got {name}={state[name]!r}")
-        if position > len(self):
-            raise ValueError(f"state: expected a position of at most {len(self)}, got {position}")
-        self.seed, self.epoch, self.position, self._start = seed, epoch, position, position
+        limits = {"seed": _SEEDS, "epoch": _EPOCHS, "position": len(self)}
+        numbers = {name: _number(f"state[{name!r}]", state[name], most) for name, most in limits.items()}
+        vars(self).update(numbers, _start=numbers["position"])
 
 
 class _Batches(Epochs):
