@@ -2,7 +2,8 @@
 
 ``killed_run.py FOLDER [STEP:PLACE ...]`` starts the run once for each kill and once more, one process after the other,
 and prints how each ended. Places: "step" (trained, not saved), "writing" (half of the file is there), "renaming" (all
-of it is), "saved". Under ``torchrun`` it is the run itself, of two processes, the second of which kills itself, once.
+of it is), "saved"; and "line:N" is the N-th line of the checkpoint's code that runs. Under ``torchrun`` it is the run
+itself, of two processes, the second of which kills itself, once.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import metricgrad as mg
 from metricgrad import surrogates as s
+from metricgrad.training import checkpoints
 
 EPOCHS = 2
 
@@ -63,6 +65,8 @@ def main(folder: Path, kill: str = "") -> None:
                 loss.step()
             step += 1
             saving(checkpoint, partial(due, kill, step - 1))
+            if kill.startswith("line:"):
+                sys.settrace(counting(int(kill.removeprefix("line:"))))
             checkpoint.save(**parts, step=step)
             due(kill, step - 1, "saved")
     if not together or dist.get_rank() == 0:
@@ -86,8 +90,12 @@ def saving(checkpoint: mg.Checkpoint, at: Callable[[str], None]) -> None:
     write, replace = type(checkpoint)._write, Path.replace
 
     def half(data: Any) -> None:
-        checkpoint.path.with_suffix(".part").write_bytes(data[: len(data) // 2])
-        at("writing")
+        fresh, file = checkpoint._fresh()
+        with file:
+            file.write(data[0])
+            file.flush()
+            at("writing")
+        fresh.unlink()
         Path.replace = renamed  # type: ignore[method-assign, assignment]
         write(checkpoint, data)
         Path.replace = replace  # type: ignore[method-assign]
@@ -97,6 +105,22 @@ def saving(checkpoint: mg.Checkpoint, at: Callable[[str], None]) -> None:
         return replace(self, target)
 
     checkpoint._write = half  # type: ignore[method-assign]
+
+
+def counting(line: int) -> Any:
+    """Return a trace that kills this process before the so-manieth line of the checkpoint's code."""
+    left = line
+
+    def trace(frame: Any, event: str, _: Any) -> Any:
+        nonlocal left
+        if frame.f_code.co_filename != checkpoints.__file__:
+            return None
+        left -= event == "line"
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return trace
+
+    return trace
 
 
 def started(folder: Path, kill: str) -> int:
@@ -112,5 +136,6 @@ if __name__ == "__main__":
     if "RANK" in os.environ:
         main(place, *kills)
     else:
+        torch.optim.Adam([torch.zeros(1)])  # has torch import, once for all, what takes longer than a run
         for each in (*kills, ""):
             print(os.waitstatus_to_exitcode(os.waitpid(started(place, each), 0)[1]))

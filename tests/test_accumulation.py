@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import copy
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Dataset, RandomSampler, TensorDataset
 
 import metricgrad as mg
 from metricgrad import surrogates as s
@@ -193,25 +193,227 @@ class Unsteady(nn.Linear):
         return super().forward(x) + self.calls
 
 
+class Reordered(Dataset[Batch]):
+    """Other batches, all rows of them in another order, at every reading."""
+
+    def __init__(self, whole: TensorDataset) -> None:
+        self.whole, self.generator_ = whole, torch.Generator().manual_seed(0)
+
+    def __iter__(self) -> Iterator[Batch]:
+        order = torch.randperm(len(self.whole), generator=self.generator_)
+        return (self.whole[part] for part in order.split(50))
+
+
+class Readings:
+    """One list of batches at the first reading, another at the second."""
+
+    def __init__(self, first: Any, second: Any) -> None:
+        self.turns = iter([first, second])
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(next(self.turns))
+
+
 def test_bad_input_gets_one_line() -> None:
     x, y = data("multilabel", weights=False)
     loss, model = mg.MetricLoss("f1", **LABEL), nn.Linear(FEATURES, CLASSES).double()
-    unsteady = Unsteady(FEATURES, CLASSES).double()
-    own = DataLoader(TensorDataset(x, y), 50, shuffle=True, generator=torch.Generator().manual_seed(0))
+    unsteady, pair = Unsteady(FEATURES, CLASSES).double(), nn.LSTM(FEATURES, CLASSES).double()
+    wmw, ones = mg.WMWLoss(**LABEL), torch.ones(len(x))
+    own = Reordered(TensorDataset(x, y))
     short = [(x[: 1 + i], y[: 1 + i]) for i in range(3)]
     cases: list[tuple[Callable[[], object], str]] = [
         (lambda: exact_backward(loss, model, iter([(x, y)])), "batches: expected what can be read twice"),
         (lambda: exact_backward(loss, model, []), "batches: expected at least one micro-batch"),
         (lambda: exact_backward(mg.MetricLoss("f1", average=None, **LABEL), model, short), r"got shape \(3,\)"),
-        (lambda: exact_backward(loss, model, own), "batches: the second reading gave other outputs"),
-        (lambda: exact_backward(mg.WMWLoss(**LABEL), model, own), "batches: the second reading gave other outputs"),
+        (lambda: exact_backward(loss, model, own), "batches: the second reading gave other data"),
+        (lambda: exact_backward(mg.WMWLoss(**LABEL), model, own), "batches: the second reading gave other data"),
         (lambda: exact_backward(loss, unsteady, short), "a model that repeats itself"),
+        (
+            lambda: exact_backward(loss, model, [{"x": x, "y": y}]),
+            r"batches: expected \(inputs, targets\).* got dict; pass",
+        ),
+        (lambda: exact_backward(loss, model, [x]), "batches: expected .* got Tensor; pass forward=lambda model, batch"),
+        (lambda: exact_backward(loss, model, [(x,)]), "batches: expected .* got tuple of Tensor; pass forward="),
+        (lambda: exact_backward(loss, pair, short), "model: expected a tensor of logits, got tuple of Tensor, tuple;"),
+        (
+            lambda: exact_backward(loss, model, short, forward=lambda model, batch: model(batch[0])),
+            r"forward: expected it to return \(logits, targets\), .* got Tensor",
+        ),
+        (lambda: exact_backward(wmw, model, [(x, y, ones), (x, y, ones[:, None])]), r"weight .* got \(N, 1\), \(N,\)"),
+        (lambda: exact_backward(wmw, model, [(x, None), (x, y)]), "expected targets in all micro-batches or in none"),
         (lambda: RunningLoss(mg.WMWLoss()), "loss: expected a MetricLoss, whose statistic adds, got WMWLoss"),  # type: ignore[arg-type]
         (lambda: RunningLoss(loss, 1.0), r"decay: expected a number in \[0, 1\), got 1.0"),
     ]
     for call, message in cases:
         with pytest.raises(ValueError, match=message):
             call()
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("lacking", ["weight", "mask", "both", "shorter"])
+def test_a_weight_or_mask_of_some_micro_batches_is_not_lost(name: str, lacking: str) -> None:
+    task, make = LOSSES[name]
+    x, y, weight, mask = data(task)
+    first = len(x) // 3
+    weight[:first] = 1 if lacking != "mask" else weight[:first]
+    mask[:first] = True if lacking != "weight" else mask[:first]
+    its, same = network(task), make().double()
+    same(its(x), y, weight, mask).backward()
+    parts = cut((x[first:], y[first:], weight[first:], mask[first:]), 2)
+    start = {
+        "weight": (None, mask[:first]),
+        "mask": (weight[:first], None),
+        "both": (None, None),
+        "shorter": (),
+    }[lacking]
+    for order in (1, -1):  # the one that lacks it comes first, and last
+        model, loss = network(task), make().double()
+        exact_backward(loss, model, [(x[:first], y[:first], *start), *parts][::order])
+        check(gradients(model, loss), gradients(its, same))
+
+
+@pytest.mark.parametrize("name", ["macro", "wmw"])
+def test_other_rows_targets_weights_or_masks_in_the_second_reading_are_refused(name: str) -> None:
+    loss = LOSSES[name][1]().double()
+    x, y, weight, mask = data("multilabel")
+    swapped = torch.arange(len(x))
+    swapped[[3, 4]] = swapped[[4, 3]]
+    flipped, moved = y.clone(), y.clone()
+    flipped[5, 1] = 1 - flipped[5, 1]
+    row = int((y.sum(1) == 1).nonzero()[0])
+    moved[row] = y[row].roll(1)
+    other_mask, other_weight = mask.clone(), weight.clone()
+    other_mask[7], other_weight[7] = not mask[7], weight[7] + 1
+    good = x, y, weight, mask
+    halves = cut(good, 2)
+    seconds: list[list[Batch]] = [
+        [tuple(column[swapped] for column in good)],
+        [(x[swapped], y, weight, mask)],
+        [(x, y[torch.randperm(len(y), generator=torch.Generator().manual_seed(0))], weight, mask)],
+        [(x, flipped, weight, mask)],
+        [(x, moved, weight, mask)],
+        [(x, y, other_weight, mask)],
+        [(x, y, weight, other_mask)],
+        [(x, y, weight)],
+        [(x.float().double(), y, weight, mask)],
+        halves,
+    ]
+    model = network("multilabel")
+    for second in seconds:
+        with pytest.raises(ValueError, match="batches: the second reading gave other data or outputs than the first"):
+            exact_backward(loss, model, Readings([good], second))
+        with pytest.raises(ValueError, match="batches: the second reading gave other data or outputs than the first"):
+            exact_backward(loss, model, Readings([{"batch": good}], [{"batch": b} for b in second]), forward=unpacked)
+    with pytest.raises(ValueError, match="batches: the second reading gave other data or outputs than the first"):
+        exact_backward(loss, model, Readings(halves, halves[::-1]))
+    exact_backward(loss, model, Readings(halves, copy.deepcopy(halves)))
+
+
+def unpacked(model: nn.Module, batch: dict[str, Batch]) -> tuple[Tensor, ...]:
+    x, *rest = batch["batch"]
+    return model(x), *rest
+
+
+class Output(dict[str, Tensor]):
+    """As Hugging Face's models return it."""
+
+    @property
+    def logits(self) -> Tensor:
+        return self["logits"]
+
+
+class Named(nn.Module):
+    """A model that takes keywords and returns an object."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = network("multilabel", nn.BatchNorm1d(8), nn.Dropout(0.3))
+
+    def forward(self, x: Tensor, shift: Tensor) -> Output:
+        return Output(logits=self.inner(x + shift[:, None]))
+
+
+@pytest.mark.parametrize("name", ["macro", "wmw", "hybrid"])
+def test_dict_batches_and_models_that_return_objects(name: str) -> None:
+    x, y, weight, mask = data("multilabel")
+    model, loss = Named(), LOSSES[name][1]().double()
+    its = copy.deepcopy(model)
+    names = ("x", "shift", "labels", "weight", "mask")
+    batches = [dict(zip(names, part, strict=True)) for part in cut((x, weight, y, weight, mask), 5)]
+    torch.manual_seed(3)
+    outputs = torch.cat([its(batch["x"], batch["shift"]).logits for batch in batches])
+    expected = loss(outputs, y, weight, mask)
+    expected.backward()
+    torch.manual_seed(3)
+    value = exact_backward(
+        loss,
+        model,
+        batches,
+        forward=lambda m, b: (m(b["x"], shift=b["shift"]).logits, b["labels"], b["weight"], b["mask"]),
+    )
+    torch.testing.assert_close(value, expected.detach(), rtol=1e-6, atol=1e-9)
+    check(gradients(model), gradients(its))
+    for (key, mine), (_, other) in zip(model.named_buffers(), its.named_buffers(), strict=True):
+        torch.testing.assert_close(mine, other, msg=key)
+
+
+def sources() -> dict[str, Callable[[], Any]]:
+    """Return what gives the batches of an epoch, and another epoch when it is read again."""
+    x, y = data("multilabel", weights=False)
+    whole, classes = TensorDataset(x, y), y[:, 0].long()
+
+    def generator() -> torch.Generator:
+        return torch.Generator().manual_seed(0)
+
+    batches, over = mg.samplers.StratifiedBatchSampler, mg.samplers.OversamplingSampler
+    return {
+        "stream": lambda: mg.ArrayBatches(x, y, 20, buffer=40),
+        "loader of a stream": lambda: mg.ArrayBatches(x, y, 20, buffer=40).loader(),
+        "workers of a stream": lambda: mg.ArrayBatches(x, y, 20, buffer=40).loader(1),
+        "DataLoader of a stream": lambda: DataLoader(mg.ArrayBatches(x, y, 20, buffer=40), batch_size=None),
+        "batch sampler": lambda: DataLoader(whole, batch_sampler=batches(classes, 20)),
+        "sampler": lambda: DataLoader(whole, sampler=over(classes), batch_size=20),
+        "own generator": lambda: DataLoader(whole, 20, shuffle=True, generator=generator()),
+        "generator of a sampler": lambda: DataLoader(whole, 20, sampler=RandomSampler(whole, generator=generator())),
+    }
+
+
+@pytest.mark.parametrize("name", sources())
+def test_both_passes_see_the_same_epoch_and_the_next_call_the_next(name: str) -> None:
+    pytest.importorskip("numpy")
+    model, loss = network("multilabel", nn.Dropout(0.3)), mg.WMWLoss(**LABEL)
+    plainly, source = sources()[name](), sources()[name]()
+    values = []
+    for _ in range(3):
+        its = copy.deepcopy(model)
+        torch.manual_seed(7)
+        outputs, targets = zip(*((its(x), y) for x, y in plainly), strict=True)
+        loss(torch.cat(outputs), torch.cat(targets)).backward()
+        torch.manual_seed(7)
+        model.zero_grad()
+        values.append(exact_backward(loss, model, source).item())
+        check(gradients(model), gradients(its))
+        model.zero_grad()
+    assert len(set(values)) == 3
+
+
+def test_a_stream_stands_where_one_reading_leaves_it() -> None:
+    x, y = data("multilabel", weights=False)
+    plainly, stream = (mg.ArrayBatches(x, y, 20, buffer=40, seed=4) for _ in range(2))
+    for each in (plainly, stream):  # in mid-epoch, as after loading a checkpoint
+        each.load_state_dict({**each.state_dict(), "epoch": 2, "position": 3})
+    seen = []
+
+    def forward(model: nn.Module, batch: Batch) -> Batch:
+        seen.append(batch[0])
+        return model(batch[0]), batch[1]
+
+    exact_backward(mg.MetricLoss("f1", **LABEL), network("multilabel"), stream, forward=forward)
+    expected = [batch[0] for batch in plainly]
+    assert len(expected) == len(plainly) - 3
+    assert all(map(torch.equal, seen, expected + expected))
+    assert stream.state_dict() == plainly.state_dict()
+    assert stream.state_dict()["epoch"] == 3
 
 
 # Running counts.

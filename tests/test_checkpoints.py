@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import errno
+import hashlib
+import io
 import os
 import random
 import resource
@@ -10,16 +13,23 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.multiprocessing.spawn import spawn
 
 import metricgrad as mg
 from metricgrad import surrogates as s
+from metricgrad.training import checkpoints, states
 
 RUN = Path(__file__).parent / "killed_run.py"
 
@@ -113,31 +123,236 @@ def test_plain_values_come_back_as_they_were(tmp_path: Path) -> None:
     assert mg.Checkpoint(tmp_path).load() == values
 
 
+def sealed(content: Any) -> bytes:
+    """Return a file with this content and the hash that it should have."""
+    buffer = io.BytesIO()
+    torch.save(content, buffer)
+    return b"".join(checkpoints._sealed(buffer.getbuffer()))
+
+
+def whole(**changes: Any) -> dict[str, Any]:
+    return {"parts": {}, "layouts": {}, "random": [{**states.random_state(), "generators": {}}], **changes}
+
+
 def test_bad_checkpoints_are_refused_in_one_line(tmp_path: Path) -> None:
     checkpoint = mg.Checkpoint(tmp_path)
     checkpoint.save(step=1, model=nn.Linear(1, 1))
     with pytest.raises(ValueError, match=r"parts: \['optimiser'\] are not in '.*', which has \['model', 'step'\]"):
         checkpoint.load(optimiser=nn.Linear(1, 1))
-    whole = checkpoint.path.read_bytes()
-    damaged: list[tuple[Any, str]] = [
-        (lambda: checkpoint.path.write_bytes(whole[: len(whole) // 2]), "expected a checkpoint by Checkpoint.save"),
-        (lambda: checkpoint.path.write_bytes(b""), "expected a checkpoint by Checkpoint.save"),
-        (lambda: torch.save({"a": 1}, checkpoint.path), "expected a checkpoint by Checkpoint.save"),
-        (lambda: torch.save({"f": os.getcwd}, checkpoint.path), "expected a checkpoint by Checkpoint.save"),
-        (
-            lambda: torch.save({"format": 99, "parts": {}, "random": [{}]}, checkpoint.path),
-            "expected format 1, got the newer 99; upgrade metricgrad",
-        ),
-        (
-            lambda: torch.save({"format": 1, "parts": {}, "random": [{}, {}]}, checkpoint.path),
-            "expected a checkpoint of 1 processes, as here, got one of 2",
-        ),
+    good, none = checkpoint.path.read_bytes(), "expected a checkpoint by Checkpoint.save"
+    old = io.BytesIO()
+    torch.save({"format": 1, "parts": {}, "random": [{}]}, old)
+    newer = hashlib.sha256(b"metricgrad checkpoint 9\n" + b"content").hexdigest().encode()
+    damaged: list[tuple[bytes, str]] = [
+        (good[: len(good) // 2], "was changed or cut short since it was written"),
+        (good + b"0", "was changed or cut short since it was written"),
+        (good[:50], none),
+        (b"", none),
+        (old.getvalue(), "got one of an older version, .*; load it with the version of metricgrad that wrote it"),
+        (b"metricgrad checkpoint 9\n" + newer + b"\ncontent", "expected format 2, got 9; load it with a metricgrad"),
+        (sealed({"a": 1}), none),
+        (sealed({"f": os.getcwd}), none),
+        (sealed([1]), none),
+        (sealed(whole(parts=[1])), none),
+        (sealed(whole(parts={1: 2})), none),
+        (sealed(whole(random=[1])), none),
+        (sealed(whole(random={})), none),
+        (b"".join(checkpoints._sealed(memoryview(b"no torch file"))), none),
+        (sealed(whole(random=[{}, {}])), "expected a checkpoint of 1 processes, as here, got one of 2; start as many"),
+        (sealed(whole(random=[{}])), r"random state: its state in .* does not fit \('python'\)"),
+        (sealed(whole(random=[{"python": (3, (1,), None)}])), "random state: its state in .* does not fit"),
     ]
-    for damage, message in damaged:
-        damage()
+    for data, message in damaged:
+        checkpoint.path.write_bytes(data)
         with pytest.raises(ValueError, match=message) as caught:
             checkpoint.load()
         assert "\n" not in str(caught.value)
+
+
+def test_every_flipped_bit_is_seen_before_anything_is_loaded(tmp_path: Path) -> None:
+    checkpoint, model, rng = mg.Checkpoint(tmp_path), nn.Linear(8, 8), random.Random(0)  # noqa: S311
+    checkpoint.save(model=model, step=3)
+    before, data = copy.deepcopy(model.state_dict()), checkpoint.path.read_bytes()
+    places = [*range(100), *(rng.randrange(len(data)) for _ in range(300))]
+    for place in places:
+        flipped = bytearray(data)
+        flipped[place] ^= 1 << rng.randrange(8)
+        checkpoint.path.write_bytes(flipped)
+        with pytest.raises(ValueError, match=r"^folder: .*checkpoint\.pt") as caught:
+            checkpoint.load(model=model)
+        assert "\n" not in str(caught.value)
+    assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
+    checkpoint.path.write_bytes(data)
+    assert checkpoint.load(model=model) == {"step": 3}
+
+
+def test_states_that_do_not_fit_are_refused_in_one_line(tmp_path: Path) -> None:
+    checkpoint, model, wide = mg.Checkpoint(tmp_path), nn.Linear(2, 2), nn.Linear(3, 2)
+    adam = torch.optim.Adam(model.parameters())
+    model(torch.zeros(1, 2)).sum().backward()
+    adam.step()
+    checkpoint.save(model=model, adam=adam, step=1, generator=torch.Generator(), data=parts()["data"])
+    others = torch.optim.Adam(wide.parameters())
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"model": wide}, "model: its state in .* does not fit .*size mismatch for weight"),
+        ({"model": nn.BatchNorm1d(2)}, "model: .* does not fit .*Missing key"),
+        ({"adam": others}, r"adam: .* \(it is of Adam of \(2, 2\), \(2,\), here there is Adam of \(2, 3\), \(2,\)\)"),
+        (
+            {"adam": torch.optim.SGD(model.parameters())},
+            "adam: .* does not fit .it is of Adam of .*, here there is SGD",
+        ),
+        ({"adam": model}, "adam: .* does not fit"),
+        ({"model": adam}, "model: .* does not fit"),
+        ({"step": model}, "step: .* does not fit"),
+        ({"data": model}, "data: .* does not fit"),
+        ({"model": torch.Generator()}, r"model: .* does not fit \('model'\)"),
+        ({"generator": model}, "generator: .* does not fit"),
+    ]
+    for given, message in cases:
+        with pytest.raises(ValueError, match=message) as caught:
+            checkpoint.load(**given)
+        assert "\n" not in str(caught.value)
+
+
+def test_versions_of_layers_are_kept(tmp_path: Path) -> None:
+    seen = []
+
+    class Versioned(nn.Linear):
+        _version = 7
+
+        def _load_from_state_dict(self, state: Any, prefix: str, metadata: Any, *rest: Any) -> None:
+            seen.append(metadata.get("version"))
+            super()._load_from_state_dict(state, prefix, metadata, *rest)
+
+    mg.Checkpoint(tmp_path).save(model=Versioned(1, 1))
+    mg.Checkpoint(tmp_path).load(model=Versioned(1, 1))
+    assert seen == [7]
+
+
+# Two writers
+
+
+def test_two_writers_do_not_touch_each_others_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second, fsync = mg.Checkpoint(tmp_path), mg.Checkpoint(tmp_path), os.fsync
+    left = tmp_path / ".checkpoint.pt.0123456789abcdef"  # by a process that was killed
+    left.write_bytes(b"half")
+    found = []
+
+    def meanwhile(file: Any) -> None:
+        monkeypatch.setattr(os, "fsync", fsync)
+        second.save(step=2, weights=torch.ones(1000))
+        found.append(second.load() or {})
+        fsync(file)
+
+    monkeypatch.setattr(os, "fsync", meanwhile)
+    first.save(step=1)
+    assert found[0]["step"] == 2
+    assert first.load() == {"step": 1}
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint.pt"]
+
+
+# Processes
+
+WORLD = 2
+OPTIMISERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "adam": partial(torch.optim.Adam, lr=0.05, amsgrad=True),
+    "sgd": partial(torch.optim.SGD, lr=0.05),
+    "momentum": partial(torch.optim.SGD, lr=0.05, momentum=0.9),
+}
+
+
+class ShardedRun:
+    """A sharded model, whose layers do not divide evenly, and an optimiser of two groups."""
+
+    def __init__(self, optimiser: str, seed: int) -> None:
+        torch.manual_seed(seed)
+        layers = nn.Linear(5, 7), nn.Tanh(), nn.Dropout(0.2), nn.Linear(7, 3)
+        self.model = nn.Sequential(*layers)
+        mesh = init_device_mesh("cpu", (WORLD,))
+        fully_shard(layers[0], mesh=mesh)
+        fully_shard(self.model, mesh=mesh)
+        groups = [{"params": layers[0].parameters()}, {"params": layers[-1].parameters(), "lr": 0.01}]
+        self.optimiser = OPTIMISERS[optimiser](groups)
+        self.generator = torch.Generator().manual_seed(seed + dist.get_rank())
+        self.parts = {"model": self.model, "optimiser": self.optimiser, "generator": self.generator}
+
+    def train(self, steps: int) -> dict[str, Tensor]:
+        """Train on random data, other data on each process, and return all numbers that this changes."""
+        for _ in range(steps):
+            x = torch.randn(6, 5, generator=self.generator)
+            self.optimiser.zero_grad()
+            self.model(x).square().sum().backward()
+            self.optimiser.step()
+        found = {**self.model.state_dict()}
+        for number, parameter in enumerate(self.model.parameters()):
+            found |= {f"{number} {key}": value for key, value in self.optimiser.state[parameter].items()}
+        # Without whole tensors of its own, each process has to have the right shard.
+        local = {key: getattr(value, "to_local", value.clone)() for key, value in found.items() if value is not None}
+        return {key: value.detach().clone() for key, value in local.items()}
+
+
+def sharded(rank: int, folder: str) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=WORLD)
+    for optimiser in OPTIMISERS:
+        run = ShardedRun(optimiser, seed=1)
+        first, second = (mg.Checkpoint(Path(folder) / f"{optimiser} {when}") for when in ("start", "later"))
+        first.save(**run.parts)
+        saved = run.train(3)
+        second.save(**run.parts, step=3, weights=run.model.state_dict())
+        expected = run.train(3)
+        assert expected.keys() == saved.keys()
+        again = ShardedRun(optimiser, seed=5)
+        other = again.train(1)
+        assert all(not torch.equal(other[key], saved[key]) for key in run.model.state_dict())
+        rest = second.load(**again.parts)
+        assert rest is not None
+        assert rest["step"] == 3
+        assert_equal(again.train(0), saved)
+        assert_equal(again.train(3), expected)
+        for key, value in again.model.state_dict().items():
+            assert rest["weights"][key].shape == value.shape
+        fresh = ShardedRun(optimiser, seed=9)
+        first.load(**fresh.parts)
+        assert_equal(fresh.train(6), expected)
+
+    with pytest.raises(ValueError, match="folder: expected one that all processes see"):
+        mg.Checkpoint(Path(folder) / ("sgd start" if rank else "nowhere")).load()
+    with pytest.raises(OSError, match="could not be written: Not a directory"):
+        mg.Checkpoint(Path(folder) / "rendezvous" / "below a file").save(step=1)
+
+    class Averaged:
+        def state_dict(self) -> dict[str, Any]:
+            return dict(run.model.state_dict())
+
+    with pytest.raises(ValueError, match=r"average\['0.weight'\]: expected tensors and plain values, got DTensor"):
+        first.save(average=Averaged())
+    state = run.optimiser.state[next(run.model.parameters())]
+    state["rows"] = run.model.state_dict()["3.weight"]
+    with pytest.raises(ValueError, match=r"optimiser: expected sharded states of their parameter's shape \(7, 5\)"):
+        first.save(optimiser=run.optimiser)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def assert_equal(got: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
+    assert got.keys() == expected.keys()
+    for key, value in expected.items():
+        assert torch.equal(got[key], value), key
+
+
+def test_sharded_parameters_and_optimiser_states_come_back_on_every_process(tmp_path: Path) -> None:
+    spawn(sharded, (str(tmp_path),), nprocs=WORLD)
+    with pytest.raises(ValueError, match="expected a checkpoint of 1 processes, as here, got one of 2; start as many"):
+        mg.Checkpoint(tmp_path / "adam later").load()
+
+
+def test_flattened_shards_are_refused(tmp_path: Path) -> None:
+    class FullyShardedDataParallel(nn.Linear):
+        """Named as torch's, which needs processes."""
+
+    with pytest.raises(ValueError, match=r"model: expected no FullyShardedDataParallel \(FSDP1\), got one; use fully_"):
+        mg.Checkpoint(tmp_path).save(model=nn.Sequential(FullyShardedDataParallel(1, 1)))
 
 
 # Failing disks
@@ -197,11 +412,14 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
 
 def test_a_run_killed_anywhere_ends_with_the_same_weights(tmp_path: Path) -> None:
     # Before the first checkpoint; after a step, not yet saved; while the file is being written; before it is renamed;
-    # and after that.
-    kills = ["0:step", "3:step", "5:writing", "6:renaming", "9:saved"]
+    # and after that. Then at lines of the code that saves, drawn at random: at the first save after the start.
+    rng = random.Random(0)  # noqa: S311
+    kills = ["0:step", "3:step", "5:writing", "6:renaming", "7:saved"]
+    kills += [f"line:{rng.randrange(1, 60)}" for _ in range(12)]
     ends = [run(str(RUN), str(tmp_path / name), *at).stdout.split() for name, at in (("whole", []), ("killed", kills))]
     assert ends == [["0"], [str(-signal.SIGKILL)] * len(kills) + ["0"]]
     assert_same_weights(tmp_path)
+    assert sorted(path.name for path in (tmp_path / "killed").iterdir()) == ["checkpoint.pt", "weights.pt"]
 
 
 def test_a_killed_worker_of_torchrun_is_started_again_and_goes_on(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "metricgrad"
 # Each module may import those before it: dependencies point one way.
 ORDER = [
+    "checksums",
     "counts",
     "jets",
     "metrics",
@@ -69,6 +70,7 @@ ORDER = [
     "labels",
     "fitting",
     "training.networks",
+    "training.states",
     "training.checkpoints",
     "training.loop",
     "estimators",

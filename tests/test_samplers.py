@@ -201,7 +201,7 @@ def test_seed_and_epoch_decide_and_nothing_else(name: str) -> None:
     assert [list(other) for _ in range(3)] != epochs
     again.set_epoch(1)
     assert list(again) == epochs[1]
-    assert make(seed=5).state_dict() == {"seed": 5, "epoch": 0, "position": 0}
+    assert place(make(seed=5).state_dict()) == (5, 0, 0)
     late = make(seed=5)
     late.set_epoch(1)
     assert list(late) not in epochs  # seed 5's epochs are not seed 4's, moved
@@ -217,7 +217,7 @@ def test_resumes_in_the_middle_of_an_epoch(name: str) -> None:
     stopped.set_epoch(1)
     seen = list(itertools.islice(iter(stopped), 4))
     state = stopped.state_dict()
-    assert state == {"seed": 9, "epoch": 1, "position": 4}
+    assert place(state) == (9, 1, 4)
     resumed = make()
     resumed.load_state_dict(state)
     resumed.set_epoch(1)  # as a training loop does
@@ -225,6 +225,85 @@ def test_resumes_in_the_middle_of_an_epoch(name: str) -> None:
     assert resumed.epoch == 2
     assert len(list(resumed)) == len(straight)
     assert list(stopped) == expected[1]  # an iteration that was broken off starts again
+
+
+def place(state: dict[str, Any]) -> tuple[int, int, int]:
+    return state["seed"], state["epoch"], state["position"]
+
+
+OTHERS: dict[str, tuple[Make, str]] = {
+    "another sampler": (lambda: ClassBalancedBatchSampler(CLASSES, 20), "kind='ClassBalancedBatchSampler'"),
+    "another batch size": (lambda: StratifiedBatchSampler(CLASSES, 10), "batch_size=10, as here, got batch_size=20"),
+    "drop_last": (lambda: StratifiedBatchSampler(CLASSES, 20, drop_last=True), "batches=10, as here, got batches=11"),
+    "another order": (lambda: StratifiedBatchSampler(CLASSES.flip(0), 20), "of these very data, got one of others"),
+    "one class changed": (lambda: StratifiedBatchSampler(one_changed(), 20), "of these very data, got one of others"),
+}
+
+
+def one_changed() -> torch.Tensor:
+    found = CLASSES.clone()
+    found[7] = (found[7] + 1) % 4
+    return found
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_state_of_something_else_is_refused(name: str) -> None:
+    sampler, (make, message) = StratifiedBatchSampler(CLASSES, 20), OTHERS[name]
+    for state in (sampler.state_dict(), {**sampler.state_dict(), "position": 3}):
+        with pytest.raises(ValueError, match=f"^state: .*{message}") as caught:
+            make().load_state_dict(state)
+        assert "\n" not in str(caught.value)
+    StratifiedBatchSampler(CLASSES, 20, rank=1, world_size=2).load_state_dict({**sampler.state_dict(), "position": 3})
+
+
+def test_a_state_depends_on_every_setting() -> None:
+    drop = [StratifiedBatchSampler(CLASSES[:200], 20, drop_last=drop) for drop in (False, True)]
+    least = [MinimumPositivesBatchSampler(BINARY, 40, minimum) for minimum in (1, 2)]
+    ratios = [OversamplingSampler(CLASSES, ratio) for ratio in (1.0, 0.5)]
+    for (here, there), name in ((drop, "drop_last"), (least, "minimum|batches"), (ratios, "ratio")):
+        with pytest.raises(ValueError, match=rf"^state: expected one taken with ({name})=.*, as here, got"):
+            here.load_state_dict(there.state_dict())
+    half = OversamplingSampler(CLASSES, rank=0, world_size=2)
+    half.load_state_dict(OversamplingSampler(CLASSES).state_dict())  # between epochs
+    with pytest.raises(ValueError, match="state: expected one taken with world_size=2, as here, got world_size=1"):
+        half.load_state_dict({**OversamplingSampler(CLASSES).state_dict(), "position": 1})
+
+
+def test_what_is_no_state_is_refused_in_one_line() -> None:
+    sampler = StratifiedBatchSampler(CLASSES, 20)
+    good = sampler.state_dict()
+    bad: list[tuple[Any, str]] = [
+        (3, "state: expected one by state_dict.* of StratifiedBatchSampler, got int"),
+        (
+            {"seed": 0, "epoch": 0, "position": 0},
+            r"got one without \['batch_size', 'batches', 'data', 'drop_last', 'kin",
+        ),
+        ({**good, "position": -1}, r"state\['position'\]: expected a whole number of at least 0, got -1"),
+        ({**good, "position": 12}, r"state\['position'\]: expected a whole number of at most 11, got 12"),
+        ({**good, "epoch": 2**70}, r"state\['epoch'\]: expected a whole number of at most 16777216, got"),
+        ({**good, "epoch": "2"}, r"state\['epoch'\]: expected a whole number of at least 0, got '2'"),
+        ({**good, "seed": 1.5}, r"state\['seed'\]: expected a whole number of at least 0, got 1.5"),
+    ]
+    for state, message in bad:
+        with pytest.raises(ValueError, match=message):
+            sampler.load_state_dict(state)
+    assert sampler.state_dict() == good
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_bookmark_brings_the_same_iteration_once_more(name: str) -> None:
+    sampler = ALL[name](seed=3)
+    back = sampler.bookmark()
+    first = list(sampler)
+    back()
+    assert list(sampler) == first
+    assert list(sampler) != first
+    sampler.load_state_dict({**sampler.state_dict(), "position": 2})
+    back = sampler.bookmark()
+    rest = list(sampler)
+    assert len(rest) == len(first) - 2
+    back()
+    assert list(sampler) == rest
 
 
 @pytest.mark.parametrize("name", BATCHES)
@@ -315,6 +394,11 @@ BAD: list[tuple[Make, str]] = [
     (lambda: StratifiedBatchSampler([0, 1], 2, rank=2, world_size=2), "rank: expected 0 to world_size - 1 = 1, got 2"),
     (lambda: StratifiedBatchSampler([0, 1], 2, rank=0), "rank and world_size: expected both or none, got 0 and None"),
     (lambda: StratifiedBatchSampler([0, 1], 2, seed=-1), "seed: expected a whole number of at least 0, got -1"),
+    (
+        lambda: StratifiedBatchSampler([0, 1], 2, seed=2**70),
+        "seed: expected a whole number of at most 9223372036854775807",
+    ),
+    (lambda: StratifiedBatchSampler([0, 1], 2).set_epoch(2**70), "epoch: expected a whole number of at most 16777216"),
     (lambda: MinimumPositivesBatchSampler([0, 1], 2, 0), "minimum: expected a whole number of at least 1, got 0"),
     (lambda: MinimumPositivesBatchSampler(LABELS, 3, 2), "batch_size: expected room for 2 positives of each of 5"),
     (lambda: ClassBalancedBatchSampler([0, 1], 2, batches=0), "batches: expected a whole number of at least 1"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -161,16 +162,70 @@ def test_a_state_of_something_else_is_refused(make: Make, folder: Path) -> None:
     state = stream.state_dict()
     with pytest.raises(ValueError, match="state: expected one taken with world_size=2, as here, got world_size=1"):
         make(folder, rank=0, world_size=2).load_state_dict(state)
-    with pytest.raises(ValueError, match="state: expected one taken with batches=6, as here, got batches=11"):
-        make(folder, 20).load_state_dict(state)
+    settings: list[tuple[dict[str, Any], str]] = [
+        ({"batch_size": 20}, "batch_size=20, as here, got batch_size=10"),
+        ({"buffer": 21}, "buffer=21, as here, got buffer=20"),
+        ({"shuffle": False}, "shuffle=False, as here, got shuffle=True"),
+    ]
+    for options, message in settings:
+        with pytest.raises(ValueError, match=f"state: expected one taken with {message}"):
+            make(folder, **options).load_state_dict(state)
+    with pytest.raises(ValueError, match="state: expected one of these very data, got one of others"):
+        make(folder, weight=None).load_state_dict(state)
+    with pytest.raises(ValueError, match=r"state: expected one by state_dict.* got one without \['batch_size'"):
+        make(folder).load_state_dict({"seed": 0, "epoch": 0, "position": 1})
     other = make(folder)
     other.load_state_dict(state)
     with pytest.raises(ValueError, match="workers: expected 0, as when the state was taken, got 2"):
         next(iter(other.loader(2)))
-    with pytest.raises(ValueError, match="state: expected one of these very data, got one of others"):
-        mg.ArrayBatches(torch.zeros(ROWS, 2), torch.zeros(ROWS), 10).load_state_dict(state)
+    with pytest.raises(ValueError, match=r"state: expected one (of these very data|taken with kind='ArrayBatches')"):
+        mg.ArrayBatches(torch.zeros(ROWS, 2), torch.zeros(ROWS), 10, buffer=20).load_state_dict(state)
     list(batches)
     make(folder, rank=0, world_size=2).load_state_dict(stream.state_dict())  # between epochs all is well
+
+
+def test_a_state_of_other_arrays_columns_or_files_is_refused(folder: Path) -> None:
+    x, y = np.load(folder / "x.npy"), np.load(folder / "y.npy")
+    state = mg.ArrayBatches(x, y, 10).state_dict()
+    changed = x.copy()
+    changed[50, 1] += 1
+    for arrays in ((changed, y), (x[::-1], y), (x, 1 - y), (x.astype(np.float64), y), (x[:, :2], y)):
+        with pytest.raises(ValueError, match="state: expected one of these very data, got one of others"):
+            mg.ArrayBatches(*arrays, 10).load_state_dict(state)
+    for same in ((x.copy(), y), (torch.from_numpy(x), torch.from_numpy(y)), (folder / "x.npy", folder / "y.npy")):
+        mg.ArrayBatches(*same, 10).load_state_dict(state)
+
+    state = parquet(folder).state_dict()
+    for features, target, weight in (("ab", "y", "w"), ("bac", "y", "w"), ("abc", ["y"], "w"), ("abc", "c", "w")):
+        other = mg.ParquetBatches(folder, list(features), target, 10, weight=weight, buffer=20)
+        with pytest.raises(ValueError, match="state: expected one of these very data, got one of others"):
+            other.load_state_dict(state)
+    for path in folder.glob("*.parquet"):  # as on another machine
+        path.write_bytes(path.read_bytes())
+        os.utime(path, (0, 0))
+    parquet(folder).load_state_dict(state)
+    table = pq.read_table(folder / "1.parquet")
+    pq.write_table(table.take(list(range(39, -1, -1))), folder / "1.parquet", row_group_size=7)
+    with pytest.raises(ValueError, match="state: expected one of these very data, got one of others"):
+        parquet(folder).load_state_dict(state)
+
+
+@KINDS
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_bookmark_brings_the_same_epoch_once_more(make: Make, folder: Path, workers: int) -> None:
+    stream = make(folder)
+    loader = stream.loader(workers)
+    numbers(loader)
+    back = stream.bookmark()
+    second = numbers(loader)
+    back()
+    assert numbers(loader) == second
+    assert numbers(loader) != second
+
+
+def test_workers_that_would_repeat_an_epoch_are_refused(folder: Path) -> None:
+    with pytest.raises(ValueError, match="persistent_workers: expected False, got True"):
+        parquet(folder).loader(2, persistent_workers=True)
 
 
 def test_arrays_of_every_kind_give_the_same(folder: Path) -> None:
@@ -195,6 +250,62 @@ def test_parquet_targets_and_embeddings(tmp_path: Path) -> None:
     (x, y), *_ = mg.ParquetBatches([tmp_path / "t.parquet"], "e", "q", 2, shuffle=False)
     assert x.tolist() == [[0, 1], [2, 3]]
     assert y.tolist() == [1, 0]
+
+
+def test_files_without_rows_are_skipped(folder: Path) -> None:
+    expected = numbers(parquet(folder))
+    nothing = pa.table({"a": pa.nulls(0), "other": pa.array([], pa.string())})  # as Spark and Dask write them
+    pq.write_table(nothing, folder / "0.parquet")
+    with pq.ParquetWriter(folder / "2b.parquet", nothing.schema) as writer:
+        writer.write_table(nothing, row_group_size=1)
+    with pq.ParquetWriter(folder / "4.parquet", pa.table(columns()).schema):
+        pass
+    assert pq.read_metadata(folder / "4.parquet").num_row_groups == 0
+    stream = parquet(folder)
+    assert numbers(stream) == expected
+    assert [path.name for path in stream.paths] == ["1.parquet", "2.parquet", "3.parquet"]
+
+
+def written(folder: Path, *tables: dict[str, Any]) -> Path:
+    folder.mkdir()
+    for number, table in enumerate(tables):
+        pq.write_table(pa.table(table), folder / f"{number}.parquet")
+    return folder
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_types_are_those_of_all_files(tmp_path: Path, order: int) -> None:
+    whole: dict[str, Any] = {"a": [1, 2], "y": [0, 1], "w": [1, 2]}
+    broken: dict[str, Any] = {"a": [1.5, 2.5], "y": [0.0, 0.5], "w": [0.5, 1.0]}
+    folder = written(tmp_path / "mixed", *[whole, broken][::order])
+    batches = list(mg.ParquetBatches(folder, "a", "y", 1, weight="w", buffer=1, shuffle=False))
+    assert [[part.dtype for part in batch] for batch in batches] == [[torch.float32] * 3] * 4
+    assert sorted(torch.cat([y for _, y, _ in batches]).tolist()) == [0, 0, 0.5, 1]
+    folder = written(tmp_path / "whole", whole, {**whole, "y": [True, False], "w": pa.array([3, 4], pa.uint8())})
+    for _, y, w in mg.ParquetBatches(folder, "a", "y", 1, weight="w", buffer=1):
+        assert y.dtype == w.dtype == torch.int64
+
+
+def test_numbers_of_every_type(tmp_path: Path) -> None:
+    given: dict[str, Any] = {
+        "half": pa.array(np.array([0.5, 1.5, -2.0], np.float16)),
+        "decimal": pa.array([Decimal("0.25"), Decimal("1.50"), Decimal("-3.75")]),
+        "dictionary": pa.array([7, 8, 7]).dictionary_encode(),
+        "floats": pa.array([0.5, 2.5, 0.5]).dictionary_encode(),
+        "unsigned": pa.array([0, 2**63 - 1, 5], pa.uint64()),
+        "small": pa.array([-1, 0, 1], pa.int8()),
+        "lists": pa.FixedSizeListArray.from_arrays(pa.array(np.arange(6, dtype=np.float16)), 2),
+    }
+    folder = written(tmp_path / "types", given)
+    expected = [[0.5, 0.25, 7, 0.5, -1, 0, 1], [1.5, 1.5, 8, 2.5, 0, 2, 3], [-2, -3.75, 7, 0.5, 1, 4, 5]]
+    names = ["half", "decimal", "dictionary", "floats", "small", "lists"]
+    ((x, y),) = mg.ParquetBatches(folder, names, "unsigned", 3, shuffle=False)
+    assert x.tolist() == expected
+    assert y.tolist() == [0, 2**63 - 1, 5]
+    ((_, y),) = mg.ParquetBatches(folder, names, ["dictionary", "small"], 3, shuffle=False)
+    assert y.dtype == torch.int64
+    ((_, y),) = mg.ParquetBatches(folder, names, "decimal", 3, shuffle=False)
+    assert y.tolist() == [0.25, 1.5, -3.75]
 
 
 def test_an_evaluator_judges_a_stream(folder: Path) -> None:
@@ -246,6 +357,45 @@ def test_bad_parquet_is_refused_in_one_line(folder: Path, tmp_path_factory: pyte
         with pytest.raises(ValueError, match=message) as caught:
             call()
         assert "\n" not in str(caught.value)
+
+
+def test_columns_that_do_not_fit_are_refused_in_one_line(tmp_path: Path) -> None:
+    def lists(width: int) -> Any:
+        return pa.FixedSizeListArray.from_arrays(pa.array(np.arange(2.0 * width)), width)
+
+    y = [0, 1]
+    cases: list[tuple[list[dict[str, Any]], str]] = [
+        (
+            [{"a": lists(2), "y": y}, {"a": lists(3), "y": y}],
+            "features: expected 2 numbers a row in column 'a' of 1.parquet, as in 0.parquet, got 3; write all",
+        ),
+        (
+            [{"a": [[1.0], [2.0, 3.0]], "y": y}],
+            "column 'a' of 0.parquet, got list<.*; for features, write lists of one",
+        ),
+        ([{"a": lists(2), "y": lists(2)}], "target: expected numbers in column 'y' of 0.parquet, got fixed_size_list"),
+        ([{"a": y, "y": y}, {"a": pa.nulls(2), "y": y}], "'a' of 1.parquet, got null; fill it, or leave the file out"),
+        ([{"a": ["x", "y"], "y": y}], "features: expected numbers in column 'a' of 0.parquet, got string; encode it"),
+        ([{"a": pa.array(["x", "y"]).dictionary_encode(), "y": y}], "column 'a' of 0.parquet, got string; encode it"),
+        (
+            [{"a": y, "y": pa.array([2**64 - 1, 0], pa.uint64())}],
+            "target: expected .* below 2.*63 in column 'y' of 0.par",
+        ),
+        ([{"a": y, "y": y}, {"a": y, "y": pa.array([2**64 - 1, 0], pa.uint64())}], "got 18446744073709551615; number"),
+        ([{"a": [1e300, 0.0], "y": y}], "features: expected numbers that float32 can hold in column 'a' of 0.parquet"),
+        ([{"a": y, "y": [2**24 + 1, 0]}, {"a": y, "y": [0.5, 1]}], "2.*24 in column 'y' of 0.parquet, .* got 16777217"),
+        ([{"a": y, "y": [2.0**24 + 1, 0]}], "target: expected whole numbers up to 2.*24 in column 'y' of 0.parquet"),
+        ([{"a": pa.array([1, None]).dictionary_encode(), "y": y}], "features: expected no nulls in column 'a'"),
+    ]
+    for number, (tables, message) in enumerate(cases):
+        folder = written(tmp_path / str(number), *tables)
+        with pytest.raises(ValueError, match=message) as caught:
+            list(mg.ParquetBatches(folder, "a", "y", 2))
+        assert "\n" not in str(caught.value)
+    twice = pa.table([pa.array(y), pa.array(y), pa.array(y)], names=["a", "a", "y"])
+    pq.write_table(twice, tmp_path / "twice.parquet")
+    with pytest.raises(ValueError, match=r"features: two columns 'a' in twice\.parquet; it has a, a, y"):
+        mg.ParquetBatches(tmp_path / "twice.parquet", "a", "y", 2)
 
 
 def test_bad_arrays_are_refused_in_one_line(folder: Path) -> None:

@@ -7,8 +7,10 @@ the gradient passes through few numbers: the statistic of the whole batch, or it
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from functools import partial
+from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,33 +19,50 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import get_device_states, set_device_states
 
 from metricgrad import distributed
+from metricgrad.checksums import checksum, mixed
 from metricgrad.counts import compute_dtype, wide
 from metricgrad.losses import MetricLoss, without_autocast
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable
 
 __all__ = ["RunningLoss", "exact_backward"]
 
 
+Forward = Callable[[nn.Module, Any], Sequence[Any]]
+"""Of a model and a batch: the logits, the targets and, if there are any, the weight and the mask."""
+
+
 def exact_backward(
-    loss: Callable[..., Tensor], model: nn.Module, batches: Iterable[Any], *, scaler: Any = None
+    loss: Callable[..., Tensor],
+    model: nn.Module,
+    batches: Iterable[Any],
+    *,
+    forward: Forward | None = None,
+    scaler: Any = None,
 ) -> Tensor:
     """Backpropagate the loss of all micro-batches as of one batch, in the memory of one; return the loss, detached.
 
-    ``batches``: a list, a ``DataLoader`` or the like, read twice, of ``(inputs, targets)``, ``(inputs, targets,
-    weight)`` or ``(inputs, targets, weight, mask)``. The first pass runs ``model(inputs)`` without gradients, the
-    second backpropagates each micro-batch; gradients are added to ``.grad``, as by ``backward()``. ``loss`` is any
-    loss of this library, or any callable of (logits, targets, …) that returns one number. Of a ``MetricLoss`` the
+    ``batches``: a list, a ``DataLoader``, one of this library's streams or the like, read twice, of ``(inputs,
+    targets)``, ``(inputs, targets, weight)`` or ``(inputs, targets, weight, mask)``; where only some micro-batches have
+    a weight or a mask, None is a weight of 1 and a mask of True. The first pass runs ``model(inputs)`` without
+    gradients, the second backpropagates each micro-batch; gradients are added to ``.grad``, as by ``backward()``.
+    ``forward``: for other batches and models, a function of ``(model, batch)`` that returns ``(logits, targets)`` and,
+    if there are any, weight and mask: ``lambda model, batch: (model(**batch).logits, batch["labels"])``. ``loss`` is
+    any loss of this library, or any callable of (logits, targets, …) that returns one number. Of a ``MetricLoss`` the
     statistic is kept between the passes, a few numbers per class; of all other losses the logits and targets, of which
     the loss is then taken at once, in whatever memory that takes.
 
-    The random state and the model's buffers are set back in between: dropout is the same in both passes, and running
-    statistics move once. Batch-norm in training mode normalises each micro-batch by itself, so the gradient is then
-    that of the loss of the concatenated outputs. Call it inside ``torch.autocast`` if the model runs in that, and
-    give ``scaler`` (a ``GradScaler``) to scale the gradient. A model in ``DistributedDataParallel`` synchronises in
-    its last micro-batch alone; with the loss's ``process_group`` the batch is that of all processes, each of which
-    needs at least one micro-batch, be it empty.
+    The random state, the model's buffers and the place in the data are set back in between: dropout is the same in both
+    passes, running statistics move once, and both passes see the same epoch of a stream, of a sampler, or of a
+    ``DataLoader`` around one. (Any other source of data is set back if it has a ``bookmark()`` as those have.) A second
+    pass that sees other inputs, targets, weights or masks, or the same in another order, raises ``ValueError``.
+
+    Batch-norm in training mode normalises each micro-batch by itself, so the gradient is then that of the loss of the
+    concatenated outputs. Call it inside ``torch.autocast`` if the model runs in that, and give ``scaler`` (a
+    ``GradScaler``) to scale the gradient. A model in ``DistributedDataParallel`` synchronises in its last micro-batch
+    alone; with the loss's ``process_group`` the batch is that of all processes, each of which needs at least one
+    micro-batch, be it empty.
 
     >>> model, loss = nn.Linear(2, 1), MetricLoss("f1")
     >>> batches = [(torch.randn(8, 2), torch.randint(2, (8,))) for _ in range(4)]
@@ -54,31 +73,83 @@ def exact_backward(
     """
     if isinstance(batches, Iterator):
         raise ValueError("batches: expected what can be read twice, a list or a DataLoader, got an iterator; list() it")
-    start = _Start(model)
+    start, again = _Start(model), list(_bookmarks(batches, set()))
     inner = model.module if isinstance(model, DistributedDataParallel) else model  # nothing to synchronise yet
     # What a surrogate learns needs the logits too, and all at once where processes average its gradient.
     by_counts = type(loss) is MetricLoss and next(loss.parameters(), None) is None
     route = _Counts(loss) if by_counts else _Logits(loss)
-    first: list[Tensor] = []
+    forward = forward or _plain_forward
+    first: list[_Seen] = []
     with torch.no_grad():
-        for inputs, *rest in batches:
-            logits = inner(inputs)
-            first.append(_fingerprint(logits))
+        for batch in batches:
+            first.append(_Seen(batch))  # before the model can change it
+            logits, *rest = _outputs(forward, inner, batch)
+            first[-1].add(logits, rest)
             route.see(logits, *rest)
     if not first:
         raise ValueError("batches: expected at least one micro-batch (an empty one will do), got none")
     torch.clear_autocast_cache()  # weights that were cast without gradients would be used again, and get none
     value = route.differentiate(logits, scaler)
     start.restore()
-    second: list[Tensor] = []
-    for inputs, *rest in batches:
-        waits = len(second) < len(first) - 1 and hasattr(model, "no_sync")
+    for back in again:
+        back()
+    second: list[_Seen] = []
+    for batch in batches:
+        second.append(_Seen(batch))
+        waits = len(second) < len(first) and hasattr(model, "no_sync")
         with model.no_sync() if waits else nullcontext():  # type: ignore[operator]
-            logits = model(inputs)
-            second.append(_fingerprint(logits.detach()))
+            logits, *rest = _outputs(forward, model, batch)
+            second[-1].add(logits.detach(), rest)
             route.pull(logits, *rest)
     _check_alike(first, second)
     return value
+
+
+def _plain_forward(model: nn.Module, batch: Any) -> Sequence[Any]:
+    if not isinstance(batch, tuple | list) or len(batch) < 2:
+        raise ValueError(
+            f"batches: expected (inputs, targets), with weight and mask if any, got {_described(batch)}; pass "
+            "forward=lambda model, batch: (logits, targets)"
+        )
+    inputs, *rest = batch
+    logits = model(inputs)
+    if not isinstance(logits, Tensor):
+        raise ValueError(
+            f"model: expected a tensor of logits, got {_described(logits)}; pass forward=lambda model, batch: (logits, "
+            "targets), which takes them from it"
+        )
+    return logits, *rest
+
+
+def _outputs(forward: Forward, model: nn.Module, batch: Any) -> Sequence[Any]:
+    found = forward(model, batch)
+    if not isinstance(found, tuple | list) or len(found) < 2 or not isinstance(found[0], Tensor):
+        raise ValueError(
+            f"forward: expected it to return (logits, targets), with weight and mask if any, got {_described(found)}"
+        )
+    return found
+
+
+def _described(value: Any) -> str:
+    """Return the type of a value and, of a tuple or list, of what it holds."""
+    inner = f" of {', '.join(type(item).__name__ for item in value)}" if isinstance(value, tuple | list) else ""
+    return type(value).__name__ + inner
+
+
+def _bookmarks(source: Any, known: set[int]) -> Iterator[Callable[[], object]]:
+    """Yield functions that set back whatever gives the batches: streams and samplers, also those of a DataLoader."""
+    if id(source) in known:
+        return
+    known.add(id(source))
+    if hasattr(source, "bookmark"):
+        yield source.bookmark()
+    generator = getattr(source, "generator", None)
+    if isinstance(generator, torch.Generator):
+        yield partial(generator.set_state, generator.get_state())
+    for name in ("dataset", "sampler", "batch_sampler", "base_dataloader"):
+        inner = getattr(source, name, None)
+        if inner is not None:
+            yield from _bookmarks(inner, known)
 
 
 class _Start:
@@ -143,13 +214,16 @@ class _Logits:
 
     @without_autocast
     def differentiate(self, like: Tensor, scaler: Any) -> Tensor:
-        parts, *rest = zip(*self.seen, strict=True)
-        leaf = torch.cat(parts).requires_grad_()
+        width = max(map(len, self.seen))
+        parts, *rest = zip(*((*row, *[None] * (width - len(row))) for row in self.seen), strict=True)
+        lengths = [len(part) for part in parts]
+        leaf = _joined("logits", parts, lengths).requires_grad_()  # type: ignore[union-attr]
         self.seen.clear()
-        value = self.loss(leaf, *(None if column[0] is None else torch.cat(column) for column in rest))
+        names = ["targets", "weight", "mask", *(f"item {place} of each" for place in range(4, width))]
+        value = self.loss(leaf, *(_joined(name, column, lengths) for name, column in zip(names, rest, strict=False)))
         _scaled(value, scaler).backward()
         found = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
-        self.gradients = iter(found.split([len(part) for part in parts]))
+        self.gradients = iter(found.split(lengths))
         return value.detach()
 
     @without_autocast
@@ -159,30 +233,91 @@ class _Logits:
             logits.backward(gradient)
 
 
+def _joined(name: str, column: Sequence[Any], lengths: list[int]) -> Tensor | None:
+    """Return a column of all micro-batches as one; where only some have a weight or a mask, others get 1 or True."""
+    given = [x for x in column if x is not None]
+    if not given:
+        return None
+    if len(given) < len(column) and name not in ("weight", "mask"):
+        raise ValueError(f"batches: expected {name} in all micro-batches or in none, got some; give it to all")
+    shapes = {x.shape[1:] for x in given}
+    if len(shapes) > 1:
+        found = ", ".join(sorted(str(("N", *shape)).replace("'", "") for shape in shapes))
+        raise ValueError(f"batches: expected {name} of one shape but for the number of rows, got {found}")
+    pairs = zip(column, lengths, strict=True)
+    return torch.cat([given[0].new_ones((n, *given[0].shape[1:])) if x is None else x for x, n in pairs])
+
+
 def _scaled(value: Tensor, scaler: Any) -> Tensor:
     if value.dim():
         raise ValueError(f"loss: expected one number, got shape {tuple(value.shape)}; use another average than None")
     return value if scaler is None else scaler.scale(value)
 
 
-def _fingerprint(logits: Tensor) -> Tensor:
-    """Return the number, the sum and the sum of magnitudes of logits."""
-    dtype = compute_dtype(logits)
-    number = torch.tensor(logits.numel(), dtype=dtype, device=logits.device)
-    return torch.stack((number, logits.sum(dtype=dtype), torch.linalg.vector_norm(logits, 1, dtype=dtype)))
+class _Seen:
+    """What a pass saw of a micro-batch, to tell whether the other saw the same."""
+
+    def __init__(self, batch: Any) -> None:
+        self.plain: list[Any] = []
+        self.exact: list[Tensor] = []
+        self.close: list[Tensor] = []
+        self._known: set[int] = set()
+        self._walk(batch)
+
+    def add(self, logits: Tensor, rest: Sequence[Any]) -> None:
+        """Take in what went into the loss, unless it stood in the batch."""
+        new = [part for part in rest if id(part) not in self._known]
+        floating = [isinstance(part, Tensor) and part.is_floating_point() for part in new]
+        self._walk([None if close else part for part, close in zip(new, floating, strict=True)])
+        close = [logits, *compress(new, floating)]
+        self.plain += [x.shape for x in close]
+        self.close = [_fingerprint(x) for x in close]
+        self._known.clear()
+
+    def _walk(self, value: Any) -> None:
+        """Note types, shapes, plain values and checksums of tensors."""
+        self.plain.append(type(value))
+        if isinstance(value, Tensor):
+            self.plain.append((value.shape, value.dtype))
+            self._known.add(id(value))
+            if value.layout is torch.strided and not value.is_quantized and type(value) in (Tensor, nn.Parameter):
+                self.exact.append(checksum(value))
+        elif isinstance(value, Mapping):
+            for key in value:
+                self.plain.append(hash(repr(key)))
+                self._walk(value[key])
+        elif isinstance(value, tuple | list):
+            for item in value:
+                self._walk(item)
+        elif isinstance(value, str | bytes | bool | int | float):
+            self.plain.append(hash(repr(value)))  # NaN equals NaN, and texts are not kept
+
+    def alike(self, other: _Seen) -> bool:
+        """Return whether data are the same, and what a model computes nearly so."""
+        lengths = len(self.exact), len(self.close)
+        if self.plain != other.plain or lengths != (len(other.exact), len(other.close)):
+            return False
+        return all(map(torch.equal, self.exact, other.exact)) and all(map(_nearly, self.close, other.close))
 
 
-def _check_alike(first: list[Tensor], second: list[Tensor]) -> None:
+def _fingerprint(x: Tensor) -> Tensor:
+    """Return the sum weighted by row, and the sum of magnitudes, of what may be rounded differently."""
+    dtype = compute_dtype(x)
+    rows = x.reshape(len(x), -1) if x.numel() and x.dim() else x.reshape(1, -1)
+    places = 1 + mixed(len(rows), x.device).to(dtype) / 2.0**64
+    return torch.stack(((rows.sum(1, dtype=dtype) * places).sum(), torch.linalg.vector_norm(x, 1, dtype=dtype)))
+
+
+def _nearly(a: Tensor, b: Tensor) -> bool:
+    return not bool(((a - b).abs() > 1e-4 * a[1]).any())
+
+
+def _check_alike(first: list[_Seen], second: list[_Seen]) -> None:
     """Refuse a second pass that was not the first one: its gradient is of other outputs."""
-    alike = len(first) == len(second)
-    if alike:
-        a, b = torch.stack(first), torch.stack(second)
-        allowed = 1e-4 * a[:, 2:] * torch.tensor([0.0, 1.0, 1.0]).to(a)
-        alike = not ((a - b).abs() > allowed).any().item()
-    if not alike:
+    if len(first) != len(second) or not all(a.alike(b) for a, b in zip(first, second, strict=True)):
         raise ValueError(
-            "batches: the second reading gave other outputs than the first, and the gradient is wrong; expected the "
-            "same batches in the same order, and a model that repeats itself given torch's random state"
+            "batches: the second reading gave other data or outputs than the first, and the gradient is wrong; "
+            "expected the same batches in the same order, and a model that repeats itself given torch's random state"
         )
 
 

@@ -19,10 +19,11 @@ import torch.distributed as dist
 from torch import Generator, Tensor
 from torch.utils.data import Sampler
 
+from metricgrad.checksums import checksum
 from metricgrad.inputs import as_tensor, whole_number
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 __all__ = [
     "ClassBalancedBatchSampler",
@@ -32,8 +33,20 @@ __all__ = [
 ]
 
 
+_SEEDS, _EPOCHS = 2**63 - 1, 2**24  # as torch takes them; and a number is drawn for each epoch up to the present one
+
+
+def _number(name: str, value: Any, most: int) -> int:
+    number = whole_number(name, value, 0)
+    if number > most:
+        raise ValueError(f"{name}: expected a whole number of at most {most}, got {number}")
+    return number
+
+
 class Epochs(Sampler[Any]):
     """What all share: the seed, the epoch, this process's part, and where in an epoch iteration stands."""
+
+    _place = ("epoch", "position", "_start", "workers")
 
     def __init__(self, seed: int = 0, rank: int | None = None, world_size: int | None = None) -> None:
         super().__init__()
@@ -44,12 +57,15 @@ class Epochs(Sampler[Any]):
             rank, world_size = (dist.get_rank(), dist.get_world_size()) if there else (0, 1)
         if not 0 <= rank < world_size:
             raise ValueError(f"rank: expected 0 to world_size - 1 = {world_size - 1}, got {rank!r}")
-        self.seed, self.rank, self.world_size = whole_number("seed", seed, 0), rank, world_size
+        self.seed, self.rank, self.world_size = _number("seed", seed, _SEEDS), rank, world_size
         self.epoch, self.position = 0, 0
         self._start = 0
 
     def _plan(self, generator: Generator) -> Iterator[Any]:
         """Yield this process's part of one epoch."""
+        raise NotImplementedError
+
+    def __len__(self) -> int:
         raise NotImplementedError
 
     def __iter__(self) -> Iterator[Any]:
@@ -65,20 +81,52 @@ class Epochs(Sampler[Any]):
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch that the next iteration gives; if it is the present one, its position is kept."""
         if epoch != self.epoch:
-            self.epoch, self.position, self._start = whole_number("epoch", epoch, 0), 0, 0
+            self.epoch, self.position, self._start = _number("epoch", epoch, _EPOCHS), 0, 0
 
-    def state_dict(self) -> dict[str, int]:
-        """Return the seed, the epoch and how much of it was given out (a DataLoader's workers fetch ahead of use)."""
-        return {"seed": self.seed, "epoch": self.epoch, "position": self.position}
+    def bookmark(self) -> Callable[[], None]:
+        """Return a function that sets this back to where it stands now, so that the next iteration comes once more.
 
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        """Let the next iteration go on from where the state was taken."""
-        self.seed, self.epoch, self.position = (int(state[name]) for name in ("seed", "epoch", "position"))
-        self._start = self.position
+        ``exact_backward`` reads an epoch twice by this.
+        """
+        kept = {name: value for name, value in vars(self).items() if name in self._place}
+        return lambda: vars(self).update(kept)
+
+    def _depends_on(self) -> dict[str, Any]:
+        """Return what the order follows from beside the seed and the epoch, as plain values by name."""
+        raise NotImplementedError
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the seed, the epoch, how much of it was given out, and what the order depends on.
+
+        That is the settings and a checksum of the data. A DataLoader's workers fetch ahead of use.
+        """
+        return {"seed": self.seed, "epoch": self.epoch, "position": self.position, **self._depends_on()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Let the next iteration go on from where the state was taken, with its seed.
+
+        A state that was taken with other data or settings raises ``ValueError``, since its place would be another one
+        here. Between epochs the number of processes may change.
+        """
+        here = self._depends_on()
+        if not isinstance(state, dict) or (lacking := {"seed", "epoch", "position", *here} - state.keys()):
+            got = f"one without {sorted(lacking)}" if isinstance(state, dict) else type(state).__name__
+            raise ValueError(f"state: expected one by state_dict() of {type(self).__name__}, got {got}")
+        for name, have in here.items():
+            if state[name] == have or (name == "world_size" and not state["position"]):
+                continue
+            if name == "data":
+                raise ValueError("state: expected one of these very data, got one of others; were they changed?")
+            raise ValueError(f"state: expected one taken with {name}={have!r}, as here, got {name}={state[name]!r}")
+        limits = {"seed": _SEEDS, "epoch": _EPOCHS, "position": len(self)}
+        numbers = {name: _number(f"state[{name!r}]", state[name], most) for name, most in limits.items()}
+        vars(self).update(numbers, _start=numbers["position"])
 
 
 class _Batches(Epochs):
     """A sampler of batches, for ``DataLoader(batch_sampler=...)``."""
+
+    _data: int  # the checksum of the targets
 
     def __init__(self, samples: int, batch_size: int, batches: int, **options: Any) -> None:
         super().__init__(**options)
@@ -91,6 +139,10 @@ class _Batches(Epochs):
 
     def __len__(self) -> int:
         return self.batches
+
+    def _depends_on(self) -> dict[str, Any]:
+        settings = {"batch_size": self.batch_size, "batches": self.batches}
+        return {"kind": type(self).__name__, **settings, "data": self._data}  # on any number of processes
 
     def _grouped(self, generator: Generator) -> tuple[Tensor, Tensor]:
         """Return the sample indices of an epoch, those of one batch together and in order of class, and the sizes."""
@@ -117,12 +169,16 @@ class StratifiedBatchSampler(_Batches):
     """
 
     def __init__(self, targets: Any, batch_size: int, *, drop_last: bool = False, **options: Any) -> None:
-        self.classes = _classes(_checked(targets))
+        given = _checked(targets)
+        self.classes, self._data = _classes(given), int(checksum(given))
         samples, size = len(self.classes), whole_number("batch_size", batch_size, 1)
         if drop_last and samples < size:
             raise ValueError(f"batch_size: expected at most the {samples} samples with drop_last=True, got {size}")
         self.drop_last = drop_last
         super().__init__(samples, size, samples // size if drop_last else -(-samples // size), **options)
+
+    def _depends_on(self) -> dict[str, Any]:
+        return {**super()._depends_on(), "drop_last": self.drop_last}
 
     def _grouped(self, generator: Generator) -> tuple[Tensor, Tensor]:
         order = _by_class(self.classes, generator)
@@ -145,7 +201,8 @@ class ClassBalancedBatchSampler(_Batches):
     """
 
     def __init__(self, targets: Any, batch_size: int, *, batches: int | None = None, **options: Any) -> None:
-        self.classes = _classes(_checked(targets, axes=(1,)))
+        given = _checked(targets, axes=(1,))
+        self.classes, self._data = _classes(given), int(checksum(given))
         size = whole_number("batch_size", batch_size, 1)
         number = -(-len(self.classes) // size) if batches is None else whole_number("batches", batches, 1)
         super().__init__(number * size, size, number, **options)
@@ -179,6 +236,7 @@ class MinimumPositivesBatchSampler(_Batches):
     def __init__(self, targets: Any, batch_size: int, minimum: int = 1, **options: Any) -> None:
         given = _checked(targets)
         self.classes, self.minimum = _classes(given), whole_number("minimum", minimum, 1)
+        self._data = int(checksum(given))
         if given.dim() == 1 and given.max() <= 1:
             given = given.unsqueeze(1)  # one label: the ones
         self._labels = given[:, given.sum(0) > 0] if given.dim() == 2 else None
@@ -188,6 +246,9 @@ class MinimumPositivesBatchSampler(_Batches):
             raise ValueError("targets: expected positives, got none")
         samples, size = len(given), whole_number("batch_size", batch_size, 1)
         super().__init__(samples, size, self._number(samples, size), **options)
+
+    def _depends_on(self) -> dict[str, Any]:
+        return {**super()._depends_on(), "minimum": self.minimum}
 
     def _number(self, samples: int, size: int) -> int:
         """Return how many batches it takes, within a per cent, for what is dealt and added to fit into each batch."""
@@ -248,12 +309,17 @@ class OversamplingSampler(Epochs):
         super().__init__(**options)
         if not 0 < ratio <= 1:
             raise ValueError(f"ratio: expected a number in (0, 1], got {ratio!r}")
-        self._members = _members(_classes(_checked(targets, axes=(1,))))
+        given = _checked(targets, axes=(1,))
+        self._members, self._data, self.ratio = _members(_classes(given)), int(checksum(given)), float(ratio)
         largest = max(len(own) for own in self._members)
         self._sizes = [max(len(own), round(ratio * largest)) for own in self._members]
 
     def __len__(self) -> int:
         return -(-sum(self._sizes) // self.world_size)
+
+    def _depends_on(self) -> dict[str, Any]:
+        settings = {"ratio": self.ratio, "world_size": self.world_size}  # a position is that in a process's share
+        return {"kind": type(self).__name__, **settings, "data": self._data}
 
     def _plan(self, generator: Generator) -> Iterator[int]:
         drawn = [_cycled(own, size, generator) for own, size in zip(self._members, self._sizes, strict=True)]

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 from bisect import bisect_right
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
+from metricgrad.checksums import checksum
 from metricgrad.inputs import as_tensor, whole_number
 from metricgrad.samplers import Epochs
 
@@ -46,7 +48,7 @@ class Stream(Epochs, IterableDataset[Rows]):
         super().__init__(**options)
         self._sizes = list(sizes)
         self.rows, self.batch_size = sum(self._sizes), whole_number("batch_size", batch_size, 1)
-        self.shuffle, self.buffer = shuffle, whole_number("buffer", buffer, 1)
+        self.shuffle, self.buffer = bool(shuffle), whole_number("buffer", buffer, 1)
         self.workers = 0
         self._batches = -(-self.rows // self.batch_size)
         if self.rows // self.world_size < self._batches:
@@ -59,8 +61,9 @@ class Stream(Epochs, IterableDataset[Rows]):
         """Return the rows of a block."""
         raise NotImplementedError
 
+    @cached_property
     def _identity(self) -> str:
-        """Return what tells these data from others."""
+        """What tells these data from others."""
         raise NotImplementedError
 
     def __len__(self) -> int:
@@ -83,9 +86,13 @@ class Stream(Epochs, IterableDataset[Rows]):
     def loader(self, workers: int = 0, **options: Any) -> DataLoader[Rows]:
         """Return a DataLoader that reads with so many worker processes; ``state_dict`` counts what it has given out.
 
+        Workers live for an epoch: those of ``persistent_workers=True`` would give the same one again and again.
+
         With a DataLoader of your own (``batch_size=None``) and workers, call ``set_epoch`` before each epoch: what
         runs in workers does not reach the state here.
         """
+        if options.get("persistent_workers"):
+            raise ValueError("persistent_workers: expected False, got True, whose workers give one epoch for ever")
         return _Loader(self, batch_size=None, num_workers=workers, **options)
 
     def _counted(self, batches: Iterator[Rows], workers: int) -> Iterator[Rows]:
@@ -97,23 +104,22 @@ class Stream(Epochs, IterableDataset[Rows]):
         if self.epoch == epoch:
             self.epoch, self.position = epoch + 1, 0
 
+    def _depends_on(self) -> dict[str, Any]:
+        settings = {"batch_size": self.batch_size, "shuffle": self.shuffle, "buffer": self.buffer, "rows": self.rows}
+        return {"kind": type(self).__name__, "data": self._identity, **settings, "world_size": self.world_size}
+
     def state_dict(self) -> dict[str, Any]:
-        """Return the position in the data, equal on all processes."""
-        shares = {"world_size": self.world_size, "workers": self.workers}
-        return {**super().state_dict(), **shares, "batches": self._batches, "data": self._identity()}
+        """Return the position in the data, equal on all processes, and what it depends on: data and settings."""
+        return {**super().state_dict(), "workers": self.workers}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Let the next iteration go on from where the state was taken; in an epoch, with as many processes and workers.
 
-        Loading into a stream of other data, or of another batch size, raises ``ValueError``.
+        Loading into a stream of other data, columns or files, or of another batch size, ``buffer`` or ``shuffle``,
+        raises ``ValueError``. Of arrays 1,024 rows are compared, of Parquet files 64 stretches of 4 KiB.
         """
-        if state["data"] != self._identity():
-            raise ValueError("state: expected one of these very data, got one of others; were files changed or added?")
-        for name, have in (("batches", self._batches), ("world_size", self.world_size)):
-            if state[name] != have and (state["position"] or name == "batches"):
-                raise ValueError(f"state: expected one taken with {name}={have}, as here, got {name}={state[name]}")
         super().load_state_dict(state)
-        self.workers = int(state["workers"])
+        self.workers = whole_number("state['workers']", state.get("workers"), 0)
 
     # The order
 
@@ -239,9 +245,16 @@ class ArrayBatches(Stream):
         part = slice(block * self._block, (block + 1) * self._block)
         return tuple(as_tensor(name, self._column(name)[part]) for name in self._columns)
 
+    @cached_property
     def _identity(self) -> str:
-        columns = [(name, tuple(self._column(name).shape), str(self._column(name).dtype)) for name in self._columns]
-        return fingerprint(columns)
+        return fingerprint([(name, self._sample(name)) for name in self._columns])
+
+    def _sample(self, name: str) -> tuple[Any, ...]:
+        """Return shape, type and checksum of rows at equal distances, the first and the last among them."""
+        column = self._column(name)
+        places = torch.linspace(0, self.rows - 1, min(self.rows, 1024), dtype=torch.float64).round().long().tolist()
+        rows = torch.cat([as_tensor(name, column[place : place + 1]) for place in places])
+        return tuple(rows.shape), str(rows.dtype), int(checksum(rows))
 
 
 def stamp(name: str, path: Path) -> tuple[int, int]:
@@ -251,6 +264,15 @@ def stamp(name: str, path: Path) -> tuple[int, int]:
     except OSError as error:
         raise ValueError(f"{name}: expected a file that can be read, got {str(path)!r} ({error.strerror})") from error
     return found.st_size, found.st_mtime_ns
+
+
+def sampled(path: Path) -> str:
+    """Return a short name of a file's size and content: of 64 stretches of it at equal distances, the ends included."""
+    size, stretch = path.stat().st_size, 4096
+    places = {max(0, size - stretch) * i // 63 for i in range(64)}
+    with path.open("rb") as file:
+        pieces = [file.seek(place) >= 0 and file.read(stretch) for place in sorted(places)]
+    return fingerprint((size, pieces))
 
 
 def changed(path: Path) -> ValueError:

@@ -1,24 +1,32 @@
-"""Checkpoints: everything a run needs to go on, in one file that is always whole."""
+"""Checkpoints: everything a run needs to go on, in one file that is whole and verified."""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import importlib
 import io
 import os
-import pickle
-import random
-import sys
-from collections import Counter, OrderedDict
+import re
+import secrets
 from pathlib import Path
-from typing import Any
+from typing import IO, TYPE_CHECKING, Any
 
 import torch
-import torch.distributed as dist
-from torch import Tensor
 
-FORMAT = 1
+from metricgrad.training import states
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+fcntl: Any = importlib.import_module("fcntl") if os.name == "posix" else None
+
+FORMAT = 2
 """Grows when an older version of this library could not read what is written."""
+
+# The file: this line, the sha256 of that line and the content, and the content, which is what torch.save writes.
+_LINE = b"metricgrad checkpoint %d\n"
+_HEADER = re.compile(rb"metricgrad checkpoint (\d{1,9})\n([0-9a-f]{64})\n")
 
 
 class Checkpoint:
@@ -30,12 +38,15 @@ class Checkpoint:
     ``load(model=model, ...)`` puts all that back. A run that saves and loads at the same place in its loop is, on a
     CPU, the run that was never interrupted, bit for bit.
 
-    The file is written beside, flushed to the disk and renamed: killed at any moment, there is the previous checkpoint
-    or the new one, whole. If it cannot be written (no space, no right) the previous one stays and ``OSError`` says so.
-    It is read without running code from it (``weights_only=True``), so that only tensors and plain values are taken.
+    The file is written under a name of its own, flushed to the disk and renamed: killed at any moment, there is the
+    previous checkpoint or the new one, whole. If it cannot be written (no space, no right) the previous one stays and
+    ``OSError`` says so. It begins with its sha256, which is checked before anything is read from it, and it is read
+    without running code from it (``weights_only=True``), so that only tensors and plain values are taken.
 
-    Where ``torch.distributed`` runs, every process calls both, at the same step: the first process's parts are written,
-    with the random states of all. The folder must be one that all processes see.
+    Where ``torch.distributed`` runs, **every process calls both**, at the same step: the first process's parts are
+    written, with the random states and generators of all. Parameters and optimiser states that are sharded
+    (``fully_shard``, DTensor) are gathered and written whole, and sharded again by ``load``. The folder must be one
+    that all processes see, and as many processes as saved must load.
 
     >>> import tempfile
     >>> model, folder = torch.nn.Linear(2, 1), tempfile.mkdtemp()
@@ -49,107 +60,191 @@ class Checkpoint:
         self.path = Path(folder) / "checkpoint.pt"
 
     def save(self, **parts: Any) -> None:
-        """Replace the checkpoint by one of these parts."""
-        state = {name: _state(name, part) for name, part in parts.items()}
-        chances = _of_all_processes(random_state())
-        if _rank() == 0:
+        """Replace the checkpoint by one of these parts; every process calls it."""
+        state = {name: states.state_of(name, part) for name, part in parts.items()}
+        optimisers = {name: part for name, part in parts.items() if isinstance(part, torch.optim.Optimizer)}
+        layouts = {name: states.layout(part) for name, part in optimisers.items()}
+        generators = {name: part.get_state() for name, part in parts.items() if isinstance(part, torch.Generator)}
+        chances = states.of_all_processes({**states.random_state(), "generators": generators})
+        failure: OSError | None = None
+        if states.rank() == 0:
             buffer = io.BytesIO()
-            torch.save({"format": FORMAT, "parts": state, "random": chances}, buffer)
-            self._write(buffer.getbuffer())
+            torch.save({"parts": state, "layouts": layouts, "random": chances}, buffer)
+            try:
+                self._write(_sealed(buffer.getbuffer()))
+            except OSError as error:
+                failure = error
+        # When this returns, the file is there for all processes; when it fails, it fails on all.
+        failure = states.of_all_processes(failure)[0]
+        if failure is not None:
+            raise failure
 
-    def _write(self, data: memoryview) -> None:
-        fresh = self.path.with_suffix(".part")
+    def _write(self, data: list[bytes | memoryview]) -> None:
+        fresh = None
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with fresh.open("wb") as file:
-                file.write(data)
+            self._remove_leftovers()
+            fresh, file = self._fresh()
+            with file:
+                for piece in data:
+                    file.write(piece)
                 file.flush()
                 os.fsync(file.fileno())
-            fresh.replace(self.path)
+                if fcntl is None:
+                    file.close()  # Windows renames no open file
+                fresh.replace(self.path)
             _sync_folder(self.path.parent)
         except OSError as error:
             with contextlib.suppress(OSError):
-                fresh.unlink(missing_ok=True)
+                if fresh is not None:
+                    fresh.unlink(missing_ok=True)
             kept = "; the previous one is kept" if self.path.is_file() else ""
             raise OSError(
                 error.errno, f"checkpoint: {str(self.path)!r} could not be written: {error.strerror}{kept}"
             ) from error
 
+    def _fresh(self) -> tuple[Path, IO[bytes]]:
+        """Return a new file beside the checkpoint, which nobody else writes to and which is locked while it is open."""
+        while True:
+            path = self.path.with_name(f".{self.path.name}.{secrets.token_hex(8)}")
+            file = path.open("xb")
+            if _lock(file) is not False and path.exists():
+                return path, file
+            file.close()  # another process took it for a leftover before it was locked
+
+    def _remove_leftovers(self) -> None:
+        """Remove what processes that were killed while writing left behind; a file that is being written is locked."""
+        for path in self.path.parent.glob(f".{self.path.name}.*"):
+            with contextlib.suppress(OSError), path.open("r+b") as file:
+                if _lock(file):
+                    path.unlink()
+
     def load(self, **parts: Any) -> dict[str, Any] | None:
         """Put the checkpoint's state into these parts, and the random state back; return what else was saved.
 
-        None, and nothing is changed, if there is no checkpoint yet.
+        None, and nothing is changed, if there is no checkpoint yet. Every process calls it. ``ValueError`` if the file
+        was damaged, or if its content does not fit the parts; some of them may have been loaded by then.
         """
-        if not self.path.is_file():
+        content = self._read()
+        if content is None:
             return None
-        try:
-            found = torch.load(self.path, map_location="cpu", weights_only=True)
-            version, state, chances = (found[key] for key in ("format", "parts", "random"))
-        except (OSError, RuntimeError, ValueError, KeyError, TypeError, EOFError, pickle.UnpicklingError) as error:
-            raise ValueError(f"folder: expected a checkpoint by Checkpoint.save, got {str(self.path)!r}") from error
-        if version > FORMAT:
-            raise ValueError(
-                f"folder: expected format {FORMAT}, got the newer {version}; upgrade metricgrad to load it"
-            )
+        state, layouts, chances = self._content(content)
+        del content
         if missing := parts.keys() - state.keys():
             raise ValueError(f"parts: {sorted(missing)} are not in {str(self.path)!r}, which has {sorted(state)}")
-        if len(chances) != _size():
+        if len(chances) != states.size():
             raise ValueError(
-                f"folder: expected a checkpoint of {_size()} processes, as here, got one of {len(chances)}"
+                f"folder: expected a checkpoint of {states.size()} processes, as here, got one of {len(chances)}; "
+                "start as many as saved it"
             )
+        own = chances[states.rank()]
         for name, part in parts.items():
-            if isinstance(part, torch.Generator):
-                part.set_state(state.pop(name))
-            else:
-                part.load_state_dict(state.pop(name))
-        set_random_state(chances[_rank()])
-        return state  # type: ignore[no-any-return]
+            saved = state.pop(name)
+            with _one_line(name, self.path):
+                if isinstance(part, torch.Generator):
+                    part.set_state(own["generators"][name])
+                else:
+                    states.load(part, saved, layouts.get(name))
+        with _one_line("random state", self.path):
+            states.set_random_state(own)
+        return state
+
+    def _read(self) -> bytes | None:
+        """Return the content of the file, if there is one, the same on all processes, or raise on all."""
+        content, seal, problem = None, "", None
+        if self.path.is_file():
+            try:
+                content, seal = _opened(self.path)
+            except ValueError as error:
+                problem = error
+        found = states.of_all_processes(seal or str(problem))
+        if problem is not None:
+            raise problem
+        if len(set(found)) > 1:
+            raise ValueError(f"folder: expected one that all processes see, got different files at {str(self.path)!r}")
+        return content
+
+    def _content(self, data: bytes) -> tuple[dict[str, Any], dict[str, Any], list[dict[str, Any]]]:
+        """Return the states of the parts, the layouts of optimisers, and the random states."""
+        try:
+            found = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+            state, layouts, chances = (found[key] for key in ("parts", "layouts", "random"))
+            whole = type(state) is type(layouts) is dict and type(chances) is list
+            whole = whole and all(type(name) is str for name in state) and all(type(own) is dict for own in chances)
+        except Exception as error:
+            raise _no_checkpoint(self.path) from error
+        if not whole:
+            raise _no_checkpoint(self.path)
+        return state, layouts, chances
 
 
-def random_state() -> dict[str, Any]:
-    """Return the random states of Python, torch and, where it is in use, numpy, as plain values."""
-    found: dict[str, Any] = {"python": random.getstate(), "torch": torch.get_rng_state()}
-    if torch.cuda.is_available():
-        found["cuda"] = torch.cuda.get_rng_state_all()
-    if numpy := sys.modules.get("numpy"):
-        kind, words, *rest = numpy.random.get_state()
-        found["numpy"] = (kind, words.tolist(), *rest)
-    return found
+def _sealed(content: memoryview) -> list[bytes | memoryview]:
+    """Return the pieces of a file: its first line, the sha256 of this and the content, and the content."""
+    line = _LINE % FORMAT
+    return [line, _sha256(line, content).encode() + b"\n", content]
 
 
-def set_random_state(state: dict[str, Any]) -> None:
-    """Put random states back."""
-    random.setstate(state["python"])
-    torch.set_rng_state(state["torch"])
-    if "cuda" in state and torch.cuda.is_available():
-        torch.cuda.set_rng_state_all(state["cuda"])
-    if "numpy" in state:
-        importlib.import_module("numpy").random.set_state(state["numpy"])
+def _opened(path: Path) -> tuple[bytes, str]:
+    """Return the content of a file and its sha256, or raise unless every byte is as it was written."""
+    try:
+        with path.open("rb") as file:
+            line, seal, content = file.readline(64), file.readline(66), file.read()
+    except OSError as error:
+        raise ValueError(f"folder: expected a checkpoint, {str(path)!r} cannot be read: {error.strerror}") from error
+    header = _HEADER.fullmatch(line + seal)
+    if header is None and line[:2] == b"PK":
+        raise ValueError(
+            f"folder: expected a checkpoint with its sha256, got one of an older version, {str(path)!r}; load it with "
+            "the version of metricgrad that wrote it, or remove it to start anew"
+        )
+    if header is None:
+        raise _no_checkpoint(path)
+    if _sha256(line, content) != header[2].decode():
+        raise ValueError(
+            f"folder: {str(path)!r} was changed or cut short since it was written (its sha256 differs); restore it "
+            "from a copy, or remove it to start anew"
+        )
+    if int(header[1]) != FORMAT:
+        raise ValueError(
+            f"folder: expected format {FORMAT}, got {int(header[1])}; load it with a metricgrad that has it"
+        )
+    return content, header[2].decode()
 
 
-def _state(name: str, part: Any) -> Any:
-    """Return the state of a part, or raise if it could not be read again."""
-    if isinstance(part, torch.Generator):
-        return part.get_state()
-    state = part.state_dict() if hasattr(part, "state_dict") else part
-    _check_plain(name, state)
-    return state
+def _sha256(*pieces: bytes | memoryview) -> str:
+    found = hashlib.sha256()
+    for piece in pieces:
+        found.update(piece)
+    return found.hexdigest()
 
 
-def _check_plain(name: str, value: Any) -> None:
-    """Refuse now what ``weights_only`` would refuse when it is needed."""
-    if type(value) in (dict, OrderedDict, Counter):
-        for key, item in value.items():
-            _check_plain(name, key)
-            _check_plain(f"{name}[{key!r}]", item)
-    elif type(value) in (list, tuple, set):
-        for item in value:
-            _check_plain(name, item)
-    elif not (value is None or isinstance(value, Tensor) or type(value) in _PLAIN):
-        raise ValueError(f"{name}: expected tensors and plain values, got {type(value).__name__}; convert it")
+def _no_checkpoint(path: Path) -> ValueError:
+    return ValueError(f"folder: expected a checkpoint by Checkpoint.save, got {str(path)!r}")
 
 
-_PLAIN = (bool, int, float, complex, str, bytes, torch.Size, torch.dtype, torch.device)
+@contextlib.contextmanager
+def _one_line(name: str, path: Path) -> Iterator[None]:
+    """Raise whatever goes wrong while a part takes its state as one line."""
+    try:
+        yield
+    except Exception as error:
+        reason = " ".join(str(error).split())[:300] or type(error).__name__
+        raise ValueError(
+            f"{name}: its state in {str(path)!r} does not fit ({reason}); make the parts as they were when it was saved"
+        ) from error
+
+
+def _lock(file: IO[bytes]) -> bool | None:
+    """Lock an open file until it is closed or its process dies; False if another process has it, None if unknown."""
+    if fcntl is None:
+        return None
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system without locks
+        return None
+    return True
 
 
 def _sync_folder(folder: Path) -> None:
@@ -160,19 +255,3 @@ def _sync_folder(folder: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
-
-
-def _rank() -> int:
-    return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
-
-
-def _size() -> int:
-    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
-
-
-def _of_all_processes(state: Any) -> list[Any]:
-    found: list[Any] = [state]
-    if _size() > 1:
-        found *= _size()
-        dist.all_gather_object(found, state)
-    return found
