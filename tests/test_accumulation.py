@@ -482,3 +482,25 @@ def test_running_loss_in_half_precision_is_finite() -> None:
             assert value.isfinite()
         assert z.grad is not None
         assert z.grad.isfinite().all()
+
+
+def test_a_batch_of_nan_does_not_stay_in_a_running_loss() -> None:
+    """GradScaler skips such a step; the ones after it must be as if it had not been."""
+    z, y = torch.tensor([2.0, -1.0, 0.0]), torch.tensor([1, 0, 1])
+    loss, clean = (mg.RunningLoss(mg.MetricLoss("f1"), decay=0.9) for _ in range(2))
+    for batch in (z, torch.full_like(z, torch.nan), -z, z):
+        value = loss(batch, y)
+        assert bool(value.isnan()) == bool(batch.isnan().any())
+    for batch in (z, -z, z):
+        expected = clean(batch, y)
+    assert torch.equal(value, expected)
+
+
+def test_nothing_predicted_and_no_positives_in_all_micro_batches() -> None:
+    model = nn.Linear(2, 3)
+    nn.init.constant_(model.bias, -95.0)
+    batches = [(torch.ones(4, 2), torch.zeros(4, 3)) for _ in range(3)]
+    for metric in ("f1", "precision", "jaccard", "kappa"):
+        loss = mg.MetricLoss(metric, task="multilabel", surrogate=mg.surrogates.LogitSigmoid())
+        assert mg.exact_backward(loss, model, batches).isfinite()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())

@@ -21,6 +21,7 @@ from torch.utils.checkpoint import get_device_states, set_device_states
 from metricgrad import distributed
 from metricgrad.checksums import checksum, mixed
 from metricgrad.counts import compute_dtype, wide
+from metricgrad.jets import bounded
 from metricgrad.losses import MetricLoss, without_autocast
 
 if TYPE_CHECKING:
@@ -197,7 +198,7 @@ class _Counts:
     def pull(self, logits: Tensor, *rest: Any) -> None:
         """Backpropagate a micro-batch of the second pass."""
         cells = zip(self.loss.counts(logits, *rest).cells(), self.gradient, strict=True)
-        moving = [(cell, gradient.to(cell)) for cell, gradient in cells if cell.requires_grad]
+        moving = [(cell, bounded(gradient, cell.dtype)) for cell, gradient in cells if cell.requires_grad]
         torch.autograd.backward([cell for cell, _ in moving], [gradient for _, gradient in moving])
 
 
@@ -365,10 +366,14 @@ class RunningLoss(nn.Module):
             self.average = torch.zeros_like(now)
         elif self.average.shape != now.shape:
             raise ValueError(f"logits: expected the classes of before, {self.average.shape[-1]}, got {now.shape[-1]}")
-        self.average = self.decay * self.average.to(now) + (1 - self.decay) * now
-        self.weight = self.decay * self.weight + (1 - self.decay)
+        average = self.decay * self.average.to(now) + (1 - self.decay) * now
+        weight = self.decay * self.weight + (1 - self.decay)
         # The value is that of the average, the derivative by the present counts that by the average.
-        moving = (self.average / self.weight).to(cells) + (cells - cells.detach())
+        moving = (average / weight).to(cells) + (cells - cells.detach())
+        # A batch that is not finite, which GradScaler skips, must not stay in the memory.
+        finite = now.isfinite().all()
+        self.average = torch.where(finite, average, self.average.to(now))
+        self.weight = torch.where(finite, weight, self.weight)
         return 1 - self.loss.value(type(statistic)(*moving.unbind(0)))
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:

@@ -49,6 +49,12 @@ def differentiable(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
         yield tuple(tensor.detach().clone().requires_grad_() for tensor in tensors)
 
 
+def bounded(gradient: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return a gradient of float64 arithmetic in another type, within what arithmetic in that type would have given."""
+    bound = 1 / FLOORS[dtype]
+    return gradient.clamp(-bound, bound).to(dtype)
+
+
 def is_zero(x: Tensor) -> Tensor:
     """Tell where numbers are too small to divide by; NaN is not."""
     return x.abs() < FLOORS.get(x.dtype, 1)  # whole numbers: 0 alone

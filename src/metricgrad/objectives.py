@@ -20,7 +20,7 @@ from metricgrad.averages import (
     selected,
 )
 from metricgrad.counts import Confusion, Counts, Mean, cells, wide
-from metricgrad.jets import FLOOR, FLOORS, Moving, as_constant, ratio
+from metricgrad.jets import FLOOR, Moving, as_constant, bounded, ratio
 from metricgrad.metrics import Metric, get, name_of, of_counts, of_matrix, subset_accuracy
 
 if TYPE_CHECKING:
@@ -123,8 +123,7 @@ class Objective:
                 leaf = (wide(tp.detach()) if tp.numel() <= 1 << 16 else tp.detach()).requires_grad_()
                 loss = 1 - self.metric(Confusion(leaf))
             (gradient,) = torch.autograd.grad(loss, leaf)
-            bound = 1 / FLOORS[tp.dtype]  # which float64 may exceed, and float32 cannot hold
-            return loss.detach().to(tp.dtype), (gradient.clamp_(-bound, bound).to(tp.dtype),)
+            return loss.detach().to(tp.dtype), (bounded(gradient, tp.dtype),)
         if tp.numel() == 1 and tp.is_cpu and tp.dtype is torch.float32 and self.labels is None and not self.leading:
             value, *gradient = self.differentiate_numbers([float(cell) for cell in state], tp)
             return tp.new_full((), value), tuple(gradient)
