@@ -8,10 +8,11 @@ is allowed. One case in a hundred is also held against ``tests/reference.py``, w
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -401,8 +402,9 @@ def _noises(size: float, number: int, case: Case) -> Iterator[dict[str, Any]]:
     if case.logits.dtype is not torch.float64:
         yield {"members": lambda m: M.ratio(m.float().double() - m, m)}
     r = random.Random(number)  # noqa: S311
-    for _ in range(5):
-        yield {"cells": partial(_moved, sizes=[size * r.choice([-1, 1]) for _ in range(100)])}
+    for signs in itertools.product((-1, 1), repeat=3):
+        others = [r.choice([-1, 1]) for _ in range(61)]
+        yield {"cells": partial(_moved, sizes=[size * sign for sign in (1, *signs, *others)])}
 
 
 def _moved(c: Any, sizes: list[float]) -> Any:
@@ -528,3 +530,8 @@ def _naive_members(z: Any, step: Any, case: Case) -> Any:
     else:
         return None
     return np.vectorize(function, otypes=[float])(z)
+
+
+def check_all(numbers: Iterable[int]) -> dict[int, str]:
+    """Return what is wrong, by the number of the case."""
+    return {number: found for number in numbers if (found := check(number)) is not None}
