@@ -49,8 +49,8 @@ def test_ratio_and_root_are_safe_for_every_size(dtype: torch.dtype) -> None:
     """1/x of a denormal is infinite, and infinity times the zero slope of a saturated membership is NaN."""
     sizes = torch.tensor([0.0, torch.finfo(dtype).smallest_normal], dtype=dtype)
     sizes = torch.cat((sizes, sizes / 2**20, sizes * 2**20, sizes * 2**40)).requires_grad_()
-    for safe in (lambda x: M.ratio(x, x, empty=0.5), lambda x: M.ratio(x.detach(), x), M.root):
-        (gradient,) = torch.autograd.grad(safe(sizes).sum(), sizes)
+    for value in (M.ratio(sizes, sizes, empty=0.5), M.ratio(sizes.detach(), sizes), M.root(sizes)):
+        (gradient,) = torch.autograd.grad(value.sum(), sizes)
         assert gradient.isfinite().all()
         assert ((0 * gradient) == 0).all()
     assert M.ratio(torch.tensor(3, dtype=torch.int64), torch.tensor(4, dtype=torch.int64)).item() == 0.75

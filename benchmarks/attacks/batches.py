@@ -301,7 +301,7 @@ def plain(case: Case, members: Any = None, cells: Any = None) -> Plain:
         m = m if members is None else m * (1 + members(m.detach()))
         m.retain_grad()
         kept.append(m)
-        return m
+        return m  # type: ignore[no-any-return]
 
     options = {key: value for key, value in case.options.items() if key not in ("surrogate", "threshold")}
     if cells is not None:
@@ -501,7 +501,8 @@ def _naive(case: Case) -> float | None:
         return 1 - reference.micro(cells, metric, o.get("labels"))
     values = [metric(*(cells[c][k] for c in ("tp", "fp", "fn", "tn"))) for k in range(z.shape[1])]
     positives = [cells["tp"][k] + cells["fn"][k] for k in range(z.shape[1])]
-    return 1 - reference.average(values, positives, o["average"], o.get("labels"), o.get("absent", "count"))
+    averaged = reference.average(values, positives, o["average"], o.get("labels"), o.get("absent", "count"))
+    return 1 - float(averaged)
 
 
 def _naive_metric(name: str, of_matrix: bool) -> Any:
@@ -524,7 +525,7 @@ def _naive_members(z: Any, step: Any, case: Case) -> Any:
     elif type(step) is s.Sigmoid:
         function = lambda u: reference.sigmoid_step(reference.sigmoid(u), 0.5, step.k)  # noqa: E731
     elif type(step) is s.LogitSigmoid:
-        function = lambda u: reference.logit_sigmoid(u, step.beta, step.eta)  # noqa: E731
+        function = lambda u: reference.logit_sigmoid(u, float(step.beta), float(step.eta))  # noqa: E731
     elif type(step) is s.Identity:
         function = reference.sigmoid
     else:

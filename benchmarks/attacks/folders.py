@@ -69,7 +69,7 @@ def made() -> Path:
             raise KeyboardInterrupt
         return done(one)
 
-    work.done = unit
+    work.done = unit  # type: ignore[assignment]
     _told([*ask, "--out", f"{place}/stopped"])
     work.done = done
     X = np.random.default_rng(0).normal(size=(80, 3))

@@ -122,8 +122,8 @@ class Objective:
             with torch.enable_grad():
                 leaf = (wide(tp.detach()) if tp.numel() <= 1 << 16 else tp.detach()).requires_grad_()
                 loss = 1 - self.metric(Confusion(leaf))
-            (gradient,) = torch.autograd.grad(loss, leaf)
-            return loss.detach().to(tp.dtype), (bounded(gradient, tp.dtype),)
+            (by_matrix,) = torch.autograd.grad(loss, leaf)
+            return loss.detach().to(tp.dtype), (bounded(by_matrix, tp.dtype),)
         if tp.numel() == 1 and tp.is_cpu and tp.dtype is torch.float32 and self.labels is None and not self.leading:
             value, *gradient = self.differentiate_numbers([float(cell) for cell in state], tp)
             return tp.new_full((), value), tuple(gradient)
