@@ -76,10 +76,8 @@ class Indices(Columns):
         negatives = positives.sum() - positives
         others = out.copy_(m).scatter_(1, index, 0.0)
         fp = wide(others.sum(0) if scale is None else _weighted_sum(others, scale))
-        if w is not None:
-            # Sums of weights in different orders: what differs from N by rounding alone is N.
-            fp = torch.where((negatives - fp).abs() <= 16 * torch.finfo(m.dtype).eps * negatives, negatives, fp)
-        return tp, fp, positives, negatives
+        eps = torch.finfo(m.dtype).eps
+        return _up_to(positives, tp, eps), _up_to(negatives, fp, eps), positives, negatives
 
     def expand(self, gradient: State, y: Tensor, w: Tensor | None, out: Tensor) -> Tensor:
         a, b = gradient
@@ -197,13 +195,19 @@ def _product(y: Tensor, m: Tensor) -> Tensor:
     return torch.stack([wide(a.t() @ b) for a, b in parts]).sum(0)
 
 
+def _up_to(margin: Tensor, cell: Tensor, eps: float) -> Tensor:
+    """Return a cell, which is its margin if it differs from it by rounding alone: what is left over is exactly zero."""
+    return torch.where((margin - cell).abs() <= 16 * eps * margin, margin, cell)
+
+
 def _margins(m: Tensor, y: Tensor, scale: Tensor | None, w: Tensor | None, out: Tensor, axis: int) -> State:
-    """Sum the cells and their margins over rows or classes, each cell as its margin: what should be 0 is exactly 0."""
+    """Sum the cells and their margins over rows or classes."""
     if scale is not None:
-        m = m * scale if w is not None else torch.mul(m, scale, out=out)
-    if w is not None:
-        tp = _sum(torch.mul(m, y, out=out), axis)
-        return tp, _sum(m.sub_(out), axis), _sum(y * w, axis), _sum((1 - y) * w, axis)
+        m = m * scale
+        tp, fp = _sum(torch.mul(m, y, out=out), axis), _sum(m.sub_(out), axis)
+        w = torch.ones_like(scale) if w is None else w
+        positives, negatives, eps = _sum(y * w, axis), _sum((1 - y) * w, axis), torch.finfo(m.dtype).eps
+        return _up_to(positives, tp, eps), _up_to(negatives, fp, eps), positives, negatives
     positives = _sum(y, axis)
     negatives = as_constant(y.shape[axis], positives) - positives
     if m.numel() <= FEW or not m.is_cpu or bool((positives > LOPSIDED * y.shape[axis]).any()):

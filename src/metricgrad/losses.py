@@ -145,7 +145,7 @@ class MetricLoss(nn.Module):
                 distributed.resolve(None)
                 return SmallLoss.apply(plan, objective, self._again, logits, targets)  # type: ignore[no-any-return, no-untyped-call]
         call = self._call(logits, targets, weight, mask)
-        if not call.fusible or self.average == "per-class":
+        if not call.fusible or objective.is_vector:
             return call.whole(call.z, *call.learned)
         if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (call.z, *call.learned)):
             return Loss.apply(call, call.z, *call.learned)  # type: ignore[no-any-return, no-untyped-call]

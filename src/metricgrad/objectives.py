@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 class Objective:
     """What is maximised: ``metric`` averaged over classes or rows, and over thresholds if they are a leading axis.
 
-    ``of_matrix``: whether it is of the d×d matrix, and takes no average. ``pools_rows``: whether it is one number of
-    sums over all rows.
+    ``of_matrix``: whether it is of the d×d matrix, and takes no average. ``is_vector``: whether it is one number per
+    class. ``pools_rows``: whether it is one number of sums over all rows.
     """
 
     def __init__(
@@ -50,8 +50,9 @@ class Objective:
         self.average: Average = check_average(average)
         self.absent: Absent = check_absent(absent)
         self.labels = None if labels is None else tuple(int(label) for label in labels)
-        self.pools_rows = self.average not in ("samples", "per-class")
         self.of_matrix = task == "multiclass" and of_matrix(self.metric)
+        self.is_vector = self.average == "per-class" and not self.of_matrix
+        self.pools_rows = self.average != "samples" and not self.is_vector
         self._arithmetic = True  # whether the metric is; found out at the first call
         self._check()
 
