@@ -278,7 +278,7 @@ def test_a_metric_to_import_is_never_imported_by_loading(tmp_path: Path, monkeyp
     assert mg.load(folder, metric="evil_metric:f1").metric == "evil_metric:f1"
     for place, changes in ((folder, {"metric": "evil_metric:f1"}), (other, {"subject_to": ["evil_metric:f1 >= 0"]})):
         forge(place, parameters=json.loads((place / "manifest.json").read_text())["parameters"] | changes)
-        with pytest.raises(ValueError, match=r"evil_metric.*which is to be imported"):
+        with pytest.raises(ValueError, match=r"expected no code to import, got .*evil_metric"):
             mg.load(place)
     assert "evil_metric" not in sys.modules
 
@@ -315,7 +315,7 @@ def test_damage_is_refused(folder: Path) -> None:
 def test_newer_formats_are_refused(folder: Path) -> None:
     forge(folder, format=folders.FORMAT + 1)
     with pytest.raises(
-        ValueError, match=r"^folder: expected format 2, got the newer 3; upgrade metricgrad to load it$"
+        ValueError, match=r"^folder: expected format 3, got the newer 4; upgrade metricgrad to load it$"
     ):
         mg.load(folder)
 
@@ -406,7 +406,7 @@ def test_nothing_is_unpickled(fitted: Any, folder: Path, tmp_path: Path) -> None
 def test_the_manifest_reads_well(folder: Path) -> None:
     manifest = json.loads((folder / "manifest.json").read_text())
     assert sorted(path.name for path in folder.iterdir()) == sorted([*manifest["files"], "manifest.json"])
-    assert manifest["format"] == 2
+    assert manifest["format"] == 3
     assert manifest["estimator"] == "MetricClassifier"
     assert manifest["task"] == "binary"
     assert manifest["classes"] == {"type": "array", "dtype": "int64", "items": [0, 1]}
