@@ -27,6 +27,7 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from torch import nn
 
 import metricgrad as mg
+from damage import change, reseal
 from metricgrad import folders
 from metricgrad.constraints import Constraint
 from metricgrad.decisions import Argmax, ExpectedFBeta, Offsets, Rule, Threshold, TopK
@@ -65,11 +66,8 @@ def folder(fitted: Any, tmp_path: Path) -> Path:
 
 def forge(folder: Path, **changes: Any) -> None:
     """Change a manifest, and its hash with it, as somebody with bad intent would."""
-    path = folder / "manifest.json"
-    manifest = json.loads(path.read_text()) | changes
-    manifest.pop("sha256")
-    manifest["files"] = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in manifest["files"]}
-    path.write_bytes(folders.as_json(manifest | {"sha256": hashlib.sha256(folders.as_json(manifest)).hexdigest()}))
+    change(folder / "manifest.json", lambda manifest: manifest | changes)
+    reseal(folder)
 
 
 # What survives
@@ -349,7 +347,7 @@ def test_unknown_names_are_refused_and_not_looked_up_elsewhere(folder: Path) -> 
 def test_files_outside_the_folder_are_not_read(folder: Path) -> None:
     manifest = json.loads((folder / "manifest.json").read_text())
     (folder.parent / "other").write_bytes(b"")
-    forge(folder, **manifest | {"files": {**manifest["files"], "../other": ""}})
+    forge(folder, **manifest | {"files": {**manifest["files"], "../other": "0" * 64}})
     with pytest.raises(ValueError, match=r"^folder: expected a file '../other' in"):
         mg.load(folder)
 

@@ -8,12 +8,10 @@ import secrets
 import shutil
 from typing import TYPE_CHECKING, Any
 
-from metricgrad.records import Sha256, as_json, check, sealed, sha256, unsealed
+from metricgrad.records import Sha256, as_json, check, sealed, sha256, unsealed  # noqa: F401 (as_json for others)
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-__all__ = ["FORMAT", "MANIFEST", "OlderFormatError", "as_json", "packed", "read", "unpacked", "write", "write_file"]
 
 FORMAT = 3
 """Grows when an older version of this library could not read what is written."""
@@ -88,6 +86,12 @@ def move(fresh: Path, folder: Path, replaced: bool) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
+def rewrite(folder: Path, changes: dict[str, Any]) -> None:
+    """Change the contents of a manifest, the files staying as they are: one file, replaced in one step."""
+    manifest = _manifest(folder, FORMAT)
+    write_file(folder / MANIFEST, sealed({**manifest, **changes}))
+
+
 def packed(contents: dict[str, Any], files: dict[str, bytes]) -> dict[str, bytes]:
     """Return all files of a folder, the manifest among them."""
     hashes = {name: sha256(data) for name, data in files.items()}
@@ -107,6 +111,11 @@ def read_older(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
     """Do as ``read`` for a folder of the older format, to convert it."""
     manifest = _manifest(folder, OLDER)
     return manifest, _files(folder, manifest)
+
+
+def version(folder: Path) -> int:
+    """Return the format of a folder that this version can read or convert."""
+    return int(_manifest(folder, OLDER, FORMAT)["format"])
 
 
 def unpacked(files: dict[str, bytes], name: str) -> tuple[dict[str, Any], dict[str, bytes]]:
