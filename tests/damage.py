@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from metricgrad import folders, records
+from metricgrad import records
 
 
 def flips(folder: Path, count: int, seed: int = 0, skip: tuple[str, ...] = ()) -> Iterator[str]:
@@ -57,7 +57,7 @@ def _reseal(path: Path, files: dict[str, Path]) -> None:
     data = json.loads(path.read_bytes())
     data.pop("sha256", None)
     data["files"] = {name: _sha256(file) if file.is_file() else data["files"][name] for name, file in files.items()}
-    path.write_bytes(folders.sealed(data))
+    path.write_bytes(records.sealed(data))
 
 
 def _sha256(path: Path) -> str:

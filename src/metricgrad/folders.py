@@ -8,7 +8,8 @@ import secrets
 import shutil
 from typing import TYPE_CHECKING, Any
 
-from metricgrad.records import Sha256, as_json, check, sealed, sha256, unsealed  # noqa: F401 (as_json for others)
+from metricgrad.records import Sha256, check, sealed, sha256, unsealed
+from metricgrad.records import as_json as as_json
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -253,7 +253,13 @@ def _wrong(where: str, wanted: Any, bounds: tuple[Any, ...], value: Any) -> Valu
 
 
 def _described(wanted: Any, bounds: tuple[Any, ...] = ()) -> str:
-    names = {bool: "true or false", int: "a whole number", float: "a number", str: "a text", None: "null"}
+    names: dict[Any, str] = {
+        bool: "true or false",
+        int: "a whole number",
+        float: "a number",
+        str: "a text",
+        None: "null",
+    }
     names |= {type(None): "null", list: "a list", tuple: "a list", dict: "an object"}
     if get_origin(wanted) is Literal:
         return " or ".join(map(repr, get_args(wanted)))

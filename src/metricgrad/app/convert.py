@@ -125,7 +125,7 @@ def _run(folder: Path) -> dict[str, bytes]:
     _check_older(about.get("format"))
     records.check(about, _RunFile, "run.json")
     finished = about["state"] == "finished"
-    files = {name: data for name in _COPIED if (data := _verified(folder, name, about)) is not None}
+    files = {name: copy for name in _COPIED if (copy := _verified(folder, name, about)) is not None}
     files["config.json"] = _wanted(folder, "config.json", about)
     options_of(records.read(files["config.json"], dict[str, Any], "config.json"))
     files |= _units(folder)

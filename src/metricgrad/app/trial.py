@@ -5,15 +5,17 @@ This file is also the script of that process: it imports nothing of metricgrad, 
 
 from __future__ import annotations
 
+import importlib
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 SECONDS = 120.0
 """How long the process may take; the usual is two seconds, most of them to import the library."""
-BYTES = 32 << 30
-"""The address space that it may take up."""
+BYTES = 2 << 30
+"""The memory that it may take up beyond what the library has at first, and 64 times the size of the file."""
 
 
 class Trial:
@@ -50,14 +52,19 @@ class Trial:
         self.process.communicate()
 
 
-def _limit() -> None:
+def _limit(size: int) -> None:
+    """Limit the memory: a length in a forged file may ask for any."""
     try:
         import resource
     except ImportError:  # not on Windows
         return
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    most = resource.getrlimit(resource.RLIMIT_AS)[1]
-    resource.setrlimit(resource.RLIMIT_AS, (BYTES if most == resource.RLIM_INFINITY else min(BYTES, most), most))
+    try:
+        now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    except OSError:  # not on Linux
+        now = 16 << 30
+    wanted, most = now + BYTES + 64 * size, resource.getrlimit(resource.RLIMIT_AS)[1]
+    resource.setrlimit(resource.RLIMIT_AS, (wanted if most == resource.RLIM_INFINITY else min(wanted, most), most))
 
 
 def _rows(width: int) -> Any:
@@ -113,10 +120,12 @@ def _lightgbm(data: bytes) -> None:
 
 
 if __name__ == "__main__":
-    _limit()
     try:
-        {"xgboost": __import__, "lightgbm": __import__}[sys.argv[1]](sys.argv[1])
-        {"xgboost": _xgboost, "lightgbm": _lightgbm}[sys.argv[1]](sys.stdin.buffer.read())
+        use = {"xgboost": _xgboost, "lightgbm": _lightgbm}[sys.argv[1]]
+        importlib.import_module(sys.argv[1])  # while the other process does something else
+        trees = sys.stdin.buffer.read()
+        _limit(len(trees))
+        use(trees)
     except Exception as error:
         print(" ".join(f"{type(error).__name__}: {error}".split()), file=sys.stderr)
         sys.exit(3)

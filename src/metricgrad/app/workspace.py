@@ -104,6 +104,7 @@ class Workspace(Run):
         opened(path)
         with locked(path):
             _remove(path, unfinished=True)  # half-written when the process was killed
+            _check_ours(path, [name for name in entries(path) if name.startswith("model")], "replacing the model")
             yield cls(path, opened(path).manifest)
 
     def write_manifest(self) -> None:
@@ -238,9 +239,13 @@ def check_replaceable(path: Path) -> None:
     """Refuse to replace what is no run folder, or holds what a run did not write."""
     if not path.is_dir() or not (path / "run.json").is_file():
         raise UserError(f"{path}: --force replaces run folders alone, and this is none; choose another --out", RUN)
-    for name in entries(path):
+    _check_ours(path, entries(path), "--force")
+
+
+def _check_ours(path: Path, names: list[str], what: str) -> None:
+    for name in names:
         if not _ours(path, name):
-            raise UserError(f"{path}: --force would delete {name!r}, which no run wrote; move it away", RUN)
+            raise UserError(f"{path}: {what} would delete {name!r}, which no run wrote; move it away", RUN)
 
 
 def entries(path: Path) -> list[str]:
