@@ -27,7 +27,7 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from torch import nn
 
 import metricgrad as mg
-from damage import change, reseal
+from damage import change, cuts, flips, reseal
 from metricgrad import folders
 from metricgrad.constraints import Constraint
 from metricgrad.decisions import Argmax, ExpectedFBeta, Offsets, Rule, Threshold, TopK
@@ -274,7 +274,14 @@ def test_a_metric_to_import_is_never_imported_by_loading(tmp_path: Path, monkeyp
     with pytest.raises(ValueError, match=r"^subject_to: the folder cannot hold 'evil_metric:f1>=0.1'; pass"):
         mg.load(other)
     assert mg.load(folder, metric="evil_metric:f1").metric == "evil_metric:f1"
-    for place, changes in ((folder, {"metric": "evil_metric:f1"}), (other, {"subject_to": ["evil_metric:f1 >= 0"]})):
+    forgeries: list[tuple[Path, dict[str, Any]]] = [
+        (folder, {"metric": "evil_metric:f1"}),
+        (folder, {"metric": ["evil_metric:f1"]}),
+        (other, {"subject_to": ["evil_metric:f1 >= 0"]}),
+        (other, {"subject_to": [["f1>=0", {"evil_metric:f1": 0}]]}),
+        (other, {"subject_to": {"type": "Constraint", "metric": "evil_metric:f1", "bound": 0}}),
+    ]
+    for place, changes in forgeries:
         forge(place, parameters=json.loads((place / "manifest.json").read_text())["parameters"] | changes)
         with pytest.raises(ValueError, match=r"expected no code to import, got .*evil_metric"):
             mg.load(place)
@@ -308,6 +315,53 @@ def test_damage_is_refused(folder: Path) -> None:
     for place in (folder, folder / "nowhere"):
         with pytest.raises(ValueError, match=r"^folder: expected one with a manifest.json by mg.save, got"):
             mg.load(place)
+
+
+@pytest.mark.parametrize("damage", [flips, cuts])
+def test_every_damaged_byte_is_refused(damage: Any, folder: Path, tmp_path: Path) -> None:
+    pytest.importorskip("xgboost")
+    boosted = mg.MetricBoostingClassifier(n_estimators=2, random_state=0, cv=None, n_jobs=1).fit(*data())
+    for place in (folder, mg.save(boosted, tmp_path / "boosted")):
+        for _ in damage(place, 100):
+            with pytest.raises(ValueError, match=r"^folder: (?s:[^\n]*)$"):
+                mg.load(place)
+        mg.load(place)
+
+
+def test_forged_numbers_and_depths_are_refused(folder: Path) -> None:
+    manifest = json.loads((folder / "manifest.json").read_text())
+    parameters, networks = manifest["parameters"], manifest["networks"]
+    deep: Any = 0
+    for _ in range(100):
+        deep = [deep]
+    for changes in (
+        {"classes": {"type": "array", "dtype": "int64", "items": [0, 2**63]}},
+        {"classes": {"type": "array", "dtype": "uint8", "items": [0, 300]}},
+        {"classes": {"type": "array", "dtype": "int64", "items": ["0", "1"]}},
+        {"classes": {"type": "array", "dtype": "int64", "items": [0]}},
+        {"classes": [0, 1]},
+        {"features": {"count": -3, "names": None}},
+        {"features": {"count": None, "names": None}},
+        {"features": {"count": 6, "names": ["a"]}},
+        {"networks": networks | {"count": 0}},
+        {"networks": networks | {"count": 2**62}},
+        {"parameters": parameters | {"model": [2**62]}},
+        {"parameters": parameters | {"model": [True]}},
+        {"rule": {"type": "Threshold", "threshold": [0.5, 0.5]}},
+        {"rule": {"type": "TopK", "k": 2**62}},
+        {"rule": {"type": "float", "text": "1e9"}},
+        {"tuning": {"rule": None}},
+        {"versions": 3},
+        {"more": 1},
+    ):
+        forge(folder, **manifest | changes)
+        with pytest.raises(ValueError, match=r"^folder: expected contents as mg.save writes them, got ") as caught:
+            mg.load(folder)
+        assert "\n" not in str(caught.value)
+        (folder / "manifest.json").write_bytes(folders.as_json(manifest))
+    forge(folder, **manifest | {"parameters": parameters | {"class_weight": deep}})
+    with pytest.raises(ValueError, match=r"^folder: manifest.json in '.*': expected values nested at most 48 deep"):
+        mg.load(folder)
 
 
 def test_newer_formats_are_refused(folder: Path) -> None:

@@ -104,10 +104,16 @@ def test_a_seal_covers_every_byte() -> None:
 
 
 def test_names_of_code_are_found_wherever_they_are() -> None:
-    for value in ("os:system", ["f1", "os:system"], [["os:system>=1"]], {"os:system": 1}, {"a": ("b", {"c": "d:e"})}):
-        assert records.names_code(value)
-    for value in ("f1", None, 3, ["precision>=0.9", {"recall": 0.5}]):
-        assert not records.names_code(value)
+    code: list[Any] = [
+        "os:system",
+        ["f1", "os:system"],
+        [["os:system>=1"]],
+        {"os:system": 1},
+        {"a": ({"c": "d:e"},)},
+    ]
+    assert all(map(records.names_code, code))
+    plain: list[Any] = ["f1", None, 3, ["precision>=0.9", {"recall": 0.5}]]
+    assert not any(map(records.names_code, plain))
 
 
 def test_the_reader_needs_the_standard_library_alone() -> None:
