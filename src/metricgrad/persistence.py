@@ -100,7 +100,12 @@ class _Manifest(TypedDict):
 
 _History = list[list[dict[str, float]]]
 _Categories = dict[Annotated[int, Range(0, 10**9)], list[str | float | bool | None]]
-_Sizes = Annotated[list[_Count], Length(0, 100)]
+# Of the parameters those that loading itself uses.
+_PARAMETERS: dict[str, Any] = {
+    "model": str | Annotated[list[_Count], Length(0, 100)],
+    "dropout": Annotated[float, Range(0, 1)],
+    "n_jobs": int | None,
+}
 
 
 def save(estimator: Any, folder: str | Path, *, overwrite: bool = False) -> Path:
@@ -334,8 +339,7 @@ def _parameter(key: str, data: Any) -> Any:
     if key in _METRICS and records.names_code(data):
         raise ValueError(f"{folders.MANIFEST}: {key}: expected no code to import, got {str(data)[:200]}")
     value = decode(data)
-    if key == "model" and not isinstance(value, str):
-        records.check(value, _Sizes, f"{folders.MANIFEST}: model")
+    records.check(value, _PARAMETERS.get(key, Any), f"{folders.MANIFEST}: {key}")
     return value
 
 
