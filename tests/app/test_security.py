@@ -170,6 +170,8 @@ def of_model(*keys: Any, value: Any) -> Callable[[Any], Any]:
         ("prior", "model/manifest.json", of_model("rule", "rule", value={"type": "Popen"}), "type of this library"),
         ("prior", "model/manifest.json", of_model("rule", "rule", "threshold", value=[1, 2]), "one threshold each"),
         ("prior", "model/manifest.json", of_model("rule", "subject_to", value=["os:system>=1"]), "expected a text"),
+        ("prior", "model/manifest.json", of_model("rule", "subject_to", value="inf"), "expected 'metric>=number'"),
+        ("prior", "model/manifest.json", of_model("rule", "subject_to", value="luck>=1"), "unknown name 'luck'"),
         ("prior", "model/manifest.json", of_model("rule", "metric", value=["os:system"]), "metric: expected a text"),
         ("prior", "model/manifest.json", of_model("rule", "average", value="median"), "average: expected 'macro'"),
         ("prior", "model/manifest.json", of_model("rule", "previous", value=[{}]), "previous: item 0: expected 'rule'"),
@@ -281,10 +283,10 @@ def test_forged_configurations_are_refused(key: str, value: Any, run: Callable[[
     refused(lambda: resumable(path), match=key)
 
 
-def forged(data: bytes, key: bytes, value: int) -> bytes:
-    """Put a value into the first tree's first place of an array of XGBoost."""
-    at = data.index(key + b"[$l#L") + len(key) + 5 + 8
-    return data[:at] + value.to_bytes(4, "big", signed=True) + data[at + 4 :]
+def forged(data: bytes, key: bytes, value: int, kind: bytes = b"[$l#L", size: int = 4) -> bytes:
+    """Put a value into the first place of the first array of that name, in XGBoost's file."""
+    at = data.index(key + kind) + len(key + kind) + 8 + (kind == b"[#L")  # the count, and the type of one item
+    return data[:at] + value.to_bytes(size, "big", signed=True) + data[at + size :]
 
 
 @pytest.mark.parametrize(
@@ -293,6 +295,10 @@ def forged(data: bytes, key: bytes, value: int) -> bytes:
         (lambda data: forged(data, b"left_children", 0), "cannot be used"),  # it would never end
         (lambda data: forged(data, b"left_children", 10**9), "cannot be used"),
         (lambda data: forged(data, b"split_indices", 10**9), "cannot be used"),
+        (
+            lambda data: forged(data, b"tree_info", 100, b"[#L", 1),
+            "cannot be used: ValueError: expected trees of 1 outputs",
+        ),
         (lambda data: data[:100], "cannot be used: XGBoostError"),
     ],
 )

@@ -27,6 +27,8 @@ from metricgrad.app.errors import RUN, WRONG_CALL, UserError, one_line, writing
 from metricgrad.app.schema import Schema
 from metricgrad.app.scorers import Goal, Scorer
 from metricgrad.app.trial import Trial
+from metricgrad.constraints import parse
+from metricgrad.metrics import get
 from metricgrad.plain import decode, encode
 from metricgrad.records import Length, Line, Name, Sha256
 from metricgrad.rules import Rule
@@ -188,6 +190,9 @@ class Model:
         if scores.shape != wanted:
             raise ValueError(f"estimator: expected scores of shape {wanted}, got {scores.shape}")
         self.decide(scores)
+        for constraint in parse(self.goal.subject_to):
+            if not records.names_code(constraint.metric):
+                get(constraint.metric)
 
 
 def _encoder(data: bytes, schema: Schema) -> Any:

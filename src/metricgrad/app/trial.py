@@ -6,6 +6,7 @@ This file is also the script of that process: it imports nothing of metricgrad, 
 from __future__ import annotations
 
 import importlib
+import json
 import signal
 import subprocess
 import sys
@@ -71,7 +72,8 @@ def _rows(width: int) -> Any:
     import numpy as np
 
     values = (0.0, 1.0, -1.0, np.nan, 1e30, -1e30)
-    return np.repeat(np.array(values, dtype=np.float32)[:, None], width, axis=1)
+    few = np.repeat(np.array(values, dtype=np.float32)[:, None], width, axis=1)
+    return np.tile(few, (50, 1)) if width < 10_000 else few
 
 
 def _xgboost(data: bytes) -> None:
@@ -81,7 +83,10 @@ def _xgboost(data: bytes) -> None:
     width = booster.num_features()
     if not 0 < width <= 10**7:
         raise ValueError(f"expected some features, got {width}")
-    _check_trees(bytes(booster.save_raw("ubj")), width)
+    about = json.loads(booster.save_config())["learner"]["learner_model_param"]
+    written = bytes(booster.save_raw("ubj"))
+    _check_trees(written, width)
+    _check_groups(written, max(1, int(about["num_class"]), int(about["num_target"])))
     booster.predict(xgboost.DMatrix(_rows(width), nthread=1))
 
 
@@ -110,6 +115,21 @@ def _check_trees(data: bytes, width: int) -> None:
             raise ValueError("expected trees in which every node has one parent, got others")
         if ((split[inner] < 0) | (split[inner] >= width)).any():
             raise ValueError(f"expected trees of {width} features, got others")
+
+
+def _check_groups(data: bytes, groups: int) -> None:
+    """Check that every tree adds to an output that there is; XGBoost would write beyond them."""
+    mark = b"tree_info[#L"
+    at = data.index(mark) + len(mark)
+    count, at = int.from_bytes(data[at : at + 8], "big"), at + 8
+    sizes = {b"i": 1, b"U": 1, b"I": 2, b"l": 4, b"L": 8}
+    for _ in range(count):
+        kind = data[at : at + 1]
+        size = sizes[kind]
+        group = int.from_bytes(data[at + 1 : at + 1 + size], "big", signed=kind != b"U")
+        if not 0 <= group < groups:
+            raise ValueError(f"expected trees of {groups} outputs, got one of output {group}")
+        at += 1 + size
 
 
 def _lightgbm(data: bytes) -> None:
