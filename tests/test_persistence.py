@@ -398,6 +398,15 @@ def test_unknown_names_are_refused_and_not_looked_up_elsewhere(folder: Path) -> 
     mg.load(folder)
 
 
+def test_names_that_could_not_be_read_are_not_written(tmp_path: Path) -> None:
+    for name in ("../other", "/etc/passwd", "a/b/c", ".hidden", "a b", "manifest.json", ""):
+        with pytest.raises(ValueError, match=r"^files: expected names of letters"):
+            folders.write(tmp_path / "new", {}, {name: b""})
+    folders.write(tmp_path / "new", {}, {"a.bin": b"1", "inner/b-0.bin": b"2"})
+    assert folders.read(tmp_path / "new")[1] == {"a.bin": b"1", "inner/b-0.bin": b"2"}
+    assert [path.name for path in tmp_path.iterdir()] == ["new"]
+
+
 def test_files_outside_the_folder_are_not_read(folder: Path) -> None:
     manifest = json.loads((folder / "manifest.json").read_text())
     (folder.parent / "other").write_bytes(b"")

@@ -95,6 +95,11 @@ def rewrite(folder: Path, changes: dict[str, Any]) -> None:
 
 def packed(contents: dict[str, Any], files: dict[str, bytes]) -> dict[str, bytes]:
     """Return all files of a folder, the manifest among them."""
+    for name in files:
+        if not _FILE.fullmatch(name) or name == MANIFEST:
+            raise ValueError(
+                f"files: expected names of letters, digits, '.', '_', '-' and at most one '/', got {name!r}"
+            )
     hashes = {name: sha256(data) for name, data in files.items()}
     return {**files, MANIFEST: sealed({"format": FORMAT, **contents, "files": hashes})}
 

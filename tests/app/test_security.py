@@ -500,6 +500,15 @@ def test_older_estimators_are_refused_and_converted(name: str, tmp_path: Path) -
     assert main(["convert", str(path)]) == 4
 
 
+@pytest.mark.parametrize("name", ["trees", "stopped"])
+def test_older_runs_can_be_replaced(name: str, tmp_path: Path) -> None:
+    path, data = older(name, tmp_path), written(binary(120), tmp_path, "apples.csv")
+    assert main(["train", data, "--target", "ripe", "--contender", "majority", "--out", str(path), "--force"]) == 0
+    assert runs.load(path).model.contender == "majority"
+    assert not (path / ".scratch").exists()
+    assert not (path / "model" / "rule.json").exists()
+
+
 def test_older_folders_are_converted_strictly(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = older("run", tmp_path)
     hashed = ("environment.json", "model/rule.json", "model/estimator/manifest.json", "lock")

@@ -58,10 +58,11 @@ OURS = {
 _UNITS = "|".join(re.escape(name.replace(" ", "-")) for name in CONTENDERS)
 _WRITTEN = re.compile(
     rf"{'|'.join(map(re.escape, OURS))}|results/({_UNITS})-\d{{3,}}\.(json|npy)"
-    r"|model/(encoder\.skops|(schema|manifest)\.json|estimator)"
+    r"|model/(encoder\.skops|(schema|manifest|rule)\.json|estimator)"
     r"|model/estimator/((manifest|history|prior)\.json|weights\.safetensors|scaler\.skops|(trees|booster-\d+)\.\w+)"
+    r"|\.scratch(/(targets|features-\d+)\.npy)?"
 )
-"""The names of all that a run writes, from its folder on."""
+"""The names of all that a run writes, from its folder on; model/rule.json and .scratch are of the older format."""
 
 
 class Workspace(Run):
