@@ -27,6 +27,7 @@ from metricgrad.app.errors import RUN, WRONG_CALL, UserError, one_line, writing
 from metricgrad.app.schema import Schema
 from metricgrad.app.scorers import Goal, Scorer
 from metricgrad.app.trial import Trial
+from metricgrad.boosters import imported
 from metricgrad.constraints import parse
 from metricgrad.metrics import get
 from metricgrad.plain import decode, encode
@@ -166,10 +167,13 @@ class Model:
         """Return the model whose folder was read and verified, or raise: trees are tried in another process first."""
         records.check(manifest, ModelFile, "manifest.json")
         inner = {name.removeprefix(_ESTIMATOR): data for name, data in files.items() if name.startswith(_ESTIMATOR)}
-        trials = [Trial(name, library, inner[name]) for name, library in scorers.tree_files(inner).items()]
+        libraries = scorers.tree_files(inner)
+        trials = [Trial(name, library, inner[name]) for name, library in libraries.items()]
         try:
             schema = Schema.from_json(files["schema.json"])
             encoder = _encoder(files["encoder.skops"], schema)
+            for library in libraries.values():
+                imported(library)  # meanwhile
             for trial in trials:
                 trial.end()
         finally:

@@ -19,6 +19,7 @@ from metricgrad.records import Range
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from metricgrad.boosting import Backend
     from metricgrad.tasks import Task
 
 STEPS, SMALLEST, LARGEST = 128, 32, 4096
@@ -261,9 +262,9 @@ def loaded(kind: str, files: dict[str, bytes]) -> Scorer:
     return Estimator(model)
 
 
-def tree_files(files: dict[str, bytes]) -> dict[str, str]:
+def tree_files(files: dict[str, bytes]) -> dict[str, Backend]:
     """Return which of the files are trees, and of which library."""
     return {name: _SUFFIXES[suffix] for name in files if (suffix := name.rpartition(".")[2]) in _SUFFIXES}
 
 
-_SUFFIXES = {"ubj": "xgboost", "txt": "lightgbm"}
+_SUFFIXES: dict[str, Backend] = {"ubj": "xgboost", "txt": "lightgbm"}
