@@ -350,3 +350,15 @@ def test_bad_input_gets_one_line(call: Callable[[], Any], message: str) -> None:
     with pytest.raises(ValueError, match=message) as caught:
         call()
     assert "\n" not in str(caught.value)
+
+
+def test_one_answer_to_whether_a_bound_is_met() -> None:
+    at_least, at_most = Constraint("recall", 0.8), Constraint("recall", 0.3, "<=")
+    assert at_least.met(0.8)
+    assert at_least.met(0.8 - 1e-10), "which is rounding"
+    assert not at_least.met(0.79)
+    assert at_least.met(torch.tensor([0.8, 0.9]))
+    assert not at_least.met([0.9, 0.7])
+    assert at_most.met([0.1, 0.3])
+    assert not at_most.met(0.4)
+    assert at_least.met(float("nan")), "0/0 meets any bound"

@@ -27,6 +27,7 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from torch import nn
 
 import metricgrad as mg
+from damage import change, cuts, flips, reseal
 from metricgrad import folders
 from metricgrad.constraints import Constraint
 from metricgrad.decisions import Argmax, ExpectedFBeta, Offsets, Rule, Threshold, TopK
@@ -65,11 +66,8 @@ def folder(fitted: Any, tmp_path: Path) -> Path:
 
 def forge(folder: Path, **changes: Any) -> None:
     """Change a manifest, and its hash with it, as somebody with bad intent would."""
-    path = folder / "manifest.json"
-    manifest = json.loads(path.read_text()) | changes
-    manifest.pop("sha256")
-    manifest["files"] = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in manifest["files"]}
-    path.write_bytes(folders.as_json(manifest | {"sha256": hashlib.sha256(folders.as_json(manifest)).hexdigest()}))
+    change(folder / "manifest.json", lambda manifest: manifest | changes)
+    reseal(folder)
 
 
 # What survives
@@ -276,9 +274,16 @@ def test_a_metric_to_import_is_never_imported_by_loading(tmp_path: Path, monkeyp
     with pytest.raises(ValueError, match=r"^subject_to: the folder cannot hold 'evil_metric:f1>=0.1'; pass"):
         mg.load(other)
     assert mg.load(folder, metric="evil_metric:f1").metric == "evil_metric:f1"
-    for place, changes in ((folder, {"metric": "evil_metric:f1"}), (other, {"subject_to": ["evil_metric:f1 >= 0"]})):
+    forgeries: list[tuple[Path, dict[str, Any]]] = [
+        (folder, {"metric": "evil_metric:f1"}),
+        (folder, {"metric": ["evil_metric:f1"]}),
+        (other, {"subject_to": ["evil_metric:f1 >= 0"]}),
+        (other, {"subject_to": [["f1>=0", {"evil_metric:f1": 0}]]}),
+        (other, {"subject_to": {"type": "Constraint", "metric": "evil_metric:f1", "bound": 0}}),
+    ]
+    for place, changes in forgeries:
         forge(place, parameters=json.loads((place / "manifest.json").read_text())["parameters"] | changes)
-        with pytest.raises(ValueError, match=r"evil_metric.*which is to be imported"):
+        with pytest.raises(ValueError, match=r"expected no code to import, got .*evil_metric"):
             mg.load(place)
     assert "evil_metric" not in sys.modules
 
@@ -312,10 +317,57 @@ def test_damage_is_refused(folder: Path) -> None:
             mg.load(place)
 
 
+@pytest.mark.parametrize("damage", [flips, cuts])
+def test_every_damaged_byte_is_refused(damage: Any, folder: Path, tmp_path: Path) -> None:
+    pytest.importorskip("xgboost")
+    boosted = mg.MetricBoostingClassifier(n_estimators=2, random_state=0, cv=None, n_jobs=1).fit(*data())
+    for place in (folder, mg.save(boosted, tmp_path / "boosted")):
+        for _ in damage(place, 100):
+            with pytest.raises(ValueError, match=r"^folder: (?s:[^\n]*)$"):
+                mg.load(place)
+        mg.load(place)
+
+
+def test_forged_numbers_and_depths_are_refused(folder: Path) -> None:
+    manifest = json.loads((folder / "manifest.json").read_text())
+    parameters, networks = manifest["parameters"], manifest["networks"]
+    deep: Any = 0
+    for _ in range(100):
+        deep = [deep]
+    for changes in (
+        {"classes": {"type": "array", "dtype": "int64", "items": [0, 2**63]}},
+        {"classes": {"type": "array", "dtype": "uint8", "items": [0, 300]}},
+        {"classes": {"type": "array", "dtype": "int64", "items": ["0", "1"]}},
+        {"classes": {"type": "array", "dtype": "int64", "items": [0]}},
+        {"classes": [0, 1]},
+        {"features": {"count": -3, "names": None}},
+        {"features": {"count": None, "names": None}},
+        {"features": {"count": 6, "names": ["a"]}},
+        {"networks": networks | {"count": 0}},
+        {"networks": networks | {"count": 2**62}},
+        {"parameters": parameters | {"model": [2**62]}},
+        {"parameters": parameters | {"model": [True]}},
+        {"rule": {"type": "Threshold", "threshold": [0.5, 0.5]}},
+        {"rule": {"type": "TopK", "k": 2**62}},
+        {"rule": {"type": "float", "text": "1e9"}},
+        {"tuning": {"rule": None}},
+        {"versions": 3},
+        {"more": 1},
+    ):
+        forge(folder, **manifest | changes)
+        with pytest.raises(ValueError, match=r"^folder: expected contents as mg.save writes them, got ") as caught:
+            mg.load(folder)
+        assert "\n" not in str(caught.value)
+        (folder / "manifest.json").write_bytes(folders.as_json(manifest))
+    forge(folder, **manifest | {"parameters": parameters | {"class_weight": deep}})
+    with pytest.raises(ValueError, match=r"^folder: manifest.json in '.*': expected values nested at most 48 deep"):
+        mg.load(folder)
+
+
 def test_newer_formats_are_refused(folder: Path) -> None:
     forge(folder, format=folders.FORMAT + 1)
     with pytest.raises(
-        ValueError, match=r"^folder: expected format 2, got the newer 3; upgrade metricgrad to load it$"
+        ValueError, match=r"^folder: expected format 3, got the newer 4; upgrade metricgrad to load it$"
     ):
         mg.load(folder)
 
@@ -346,10 +398,19 @@ def test_unknown_names_are_refused_and_not_looked_up_elsewhere(folder: Path) -> 
     mg.load(folder)
 
 
+def test_names_that_could_not_be_read_are_not_written(tmp_path: Path) -> None:
+    for name in ("../other", "/etc/passwd", "a/b/c", ".hidden", "a b", "manifest.json", ""):
+        with pytest.raises(ValueError, match=r"^files: expected names of letters"):
+            folders.write(tmp_path / "new", {}, {name: b""})
+    folders.write(tmp_path / "new", {}, {"a.bin": b"1", "inner/b-0.bin": b"2"})
+    assert folders.read(tmp_path / "new")[1] == {"a.bin": b"1", "inner/b-0.bin": b"2"}
+    assert [path.name for path in tmp_path.iterdir()] == ["new"]
+
+
 def test_files_outside_the_folder_are_not_read(folder: Path) -> None:
     manifest = json.loads((folder / "manifest.json").read_text())
     (folder.parent / "other").write_bytes(b"")
-    forge(folder, **manifest | {"files": {**manifest["files"], "../other": ""}})
+    forge(folder, **manifest | {"files": {**manifest["files"], "../other": "0" * 64}})
     with pytest.raises(ValueError, match=r"^folder: expected a file '../other' in"):
         mg.load(folder)
 
@@ -406,7 +467,7 @@ def test_nothing_is_unpickled(fitted: Any, folder: Path, tmp_path: Path) -> None
 def test_the_manifest_reads_well(folder: Path) -> None:
     manifest = json.loads((folder / "manifest.json").read_text())
     assert sorted(path.name for path in folder.iterdir()) == sorted([*manifest["files"], "manifest.json"])
-    assert manifest["format"] == 2
+    assert manifest["format"] == 3
     assert manifest["estimator"] == "MetricClassifier"
     assert manifest["task"] == "binary"
     assert manifest["classes"] == {"type": "array", "dtype": "int64", "items": [0, 1]}

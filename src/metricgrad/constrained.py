@@ -173,8 +173,7 @@ class ConstrainedLoss(nn.Module):
             values = _value(part, hard).reshape(-1)
             classes = (part.objective.labels or range(len(values))) if constraint.over == "each" else [constraint.over]
             for k, value in zip(classes, values, strict=True):
-                met = not bool(constraint.violation(value) > 0)
-                outcomes.append(Outcome(constraint.text(k), value.item(), met))
+                outcomes.append(Outcome(constraint.text(k), value.item(), constraint.met(value)))
         return Report(name_of(self._objective.metric), _value(self._objective, hard).item(), tuple(outcomes))
 
     @torch.no_grad()

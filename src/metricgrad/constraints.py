@@ -18,6 +18,9 @@ from metricgrad.metrics import Metric, name_of
 if TYPE_CHECKING:
     from metricgrad.counts import Counts
 
+ROUNDING = 1e-9
+"""By so much a value may fail its bound: a recall of 1 must meet "recall >= 1" however it was summed."""
+
 
 @dataclass(frozen=True)
 class Constraint:
@@ -51,6 +54,15 @@ class Constraint:
     def violation(self, value: Tensor) -> Tensor:
         """Return by how much a value fails the bound; negative is slack."""
         return self.bound - value if self.sense == ">=" else value - self.bound
+
+    def met(self, value: Any) -> bool:
+        """Tell whether a value meets the bound, or each of several values, up to rounding; NaN, as of 0/0, does.
+
+        >>> Constraint("recall", 0.8).met([0.8, 0.9]), Constraint("recall", 0.8).met([0.7, 0.9])
+        (True, False)
+        """
+        values = value if isinstance(value, Tensor) else torch.as_tensor(value, dtype=torch.float64)
+        return not bool((self.violation(values) > ROUNDING).any())
 
 
 def parse(subject_to: Any) -> tuple[Constraint, ...]:

@@ -8,13 +8,12 @@ Loading runs no code from the folder: names in it are looked up in fixed tables.
 from __future__ import annotations
 
 import copy
-import json
 import platform
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, TypedDict
 
 import numpy as np
 import safetensors.torch
@@ -25,15 +24,16 @@ from sklearn.utils.validation import check_is_fitted
 from skops.io.exceptions import UntrustedTypesFoundException
 from torch import nn
 
-from metricgrad import folders
+from metricgrad import folders, records
 from metricgrad.boosted import MetricBoostingClassifier
 from metricgrad.boosters import LIBRARIES, imported
 from metricgrad.boosting import check_backend
-from metricgrad.constraints import parse
 from metricgrad.estimators import MetricClassifier
 from metricgrad.labels import Labels
 from metricgrad.plain import NotPlainError, decode, encode
+from metricgrad.records import Length, Line, Name, Range
 from metricgrad.rules import Offsets, Rule
+from metricgrad.tasks import Task  # noqa: TC001 (read at run time)
 from metricgrad.thresholded import ThresholdedClassifier
 from metricgrad.training.loop import scores
 from metricgrad.training.networks import build
@@ -50,6 +50,64 @@ _LIBRARIES = ("metricgrad", "torch", "numpy", "scikit-learn", "skops", "safetens
 _WEIGHTS, _SCALER, _HISTORY, _WRAPPED = "weights.safetensors", "scaler.skops", "history.json", "estimator.skops"
 
 
+# What the JSON files may hold. Any: plain data, which ``decode`` checks.
+
+_Count = Annotated[int, Range(1, 10**9)]
+
+
+class _Features(TypedDict):
+    count: _Count | None
+    names: Annotated[list[str], Length(1, 10**7)] | None
+
+
+class _Tuning(TypedDict):
+    rule: Any
+    value: Any
+    exact: bool
+    plateau: Any
+    fewest: list[float]
+    caution: Annotated[str, Length(0, 10**6)] | None
+    text: Annotated[str, Length(0, 10**6)]
+
+
+class _Networks(TypedDict):
+    count: Annotated[int, Range(1, 10_000)]
+    architecture: list[str]
+    logits_for_ones: list[Any] | None
+
+
+class _Boosters(TypedDict):
+    backend: Literal["xgboost", "lightgbm"]
+    rounds: Annotated[list[Annotated[int, Range(0, 10**7)]], Length(1, 10_000)]
+    base_score: Any
+    categories: Any
+
+
+class _Manifest(TypedDict):
+    format: int
+    estimator: Literal["MetricClassifier", "MetricBoostingClassifier", "ThresholdedClassifier"]
+    task: Task
+    classes: Any
+    features: _Features
+    rule: Any
+    tuning: _Tuning | None
+    parameters: Annotated[dict[Name, Any], Length(1, 100)]
+    versions: dict[Name, Line]
+    networks: NotRequired[_Networks]
+    boosters: NotRequired[_Boosters]
+    files: dict[str, str]
+
+
+_History = list[list[dict[str, float]]]
+_Categories = dict[Annotated[int, Range(0, 10**9)], list[str | float | bool | None]]
+# Of the parameters those that loading itself uses.
+_PARAMETERS: dict[str, Any] = {
+    "model": str | Annotated[list[_Count], Length(0, 100)],
+    "dropout": Annotated[float, Range(0, 1)],
+    "n_jobs": int | None,
+}
+
+
 def save(estimator: Any, folder: str | Path, *, overwrite: bool = False) -> Path:
     """Write a fitted estimator of this library into a new folder, and return its path.
 
@@ -64,11 +122,21 @@ def save(estimator: Any, folder: str | Path, *, overwrite: bool = False) -> Path
     >>> again.classes_
     array(['no', 'yes'], dtype='<U3')
     """
+    place = Path(folder).resolve()
+    folders.write(place, *_written_out(estimator), overwrite)
+    return place
+
+
+def packed(estimator: Any) -> dict[str, bytes]:
+    """Return the files that ``save`` would write."""
+    return folders.packed(*_written_out(estimator))
+
+
+def _written_out(estimator: Any) -> tuple[dict[str, Any], dict[str, bytes]]:
     kind = type(estimator)
     if kind not in _KINDS.values():
         raise ValueError(f"estimator: expected a {' or '.join(_KINDS)}, got {kind.__name__}")
     check_is_fitted(estimator, "rule_")
-    place = Path(folder).resolve()
     contents, files = _common(estimator), {}
     if kind is ThresholdedClassifier:
         files[_WRAPPED] = _packed({"estimator": estimator.estimator, "estimator_": estimator.estimator_})
@@ -85,8 +153,7 @@ def save(estimator: Any, folder: str | Path, *, overwrite: bool = False) -> Path
         )
         if estimator.scaler_ is not None:
             files[_SCALER] = _packed(estimator.scaler_)
-    folders.write(place, contents, files, overwrite)
-    return place
+    return contents, files
 
 
 def load(
@@ -97,39 +164,75 @@ def load(
     ``model``: the module, or function of (inputs, outputs), if the networks were of your own making; the weights come
     from the folder. ``parameters``: the others that the folder does not hold (``metric=``, ``loss=``, …); None will do
     for one that only fitting needs. ``trusted``: names of types, besides those that skops trusts, in a wrapped
-    classifier. Changed or missing files and newer formats are refused with a ``ValueError``. The hashes find damage,
-    not a forger: a stranger's folder may predict anything, but runs no code unless you trust its types.
+    classifier. Changed or missing files and other formats are refused with a ``ValueError``; folders of an older format
+    are written anew by ``metricgrad convert``. The hashes find damage, not a forger: a stranger's folder may predict
+    anything, and forged trees may crash the parser of XGBoost or LightGBM, but it runs no code unless you trust its
+    types. See SECURITY.md.
     """
-    manifest, files = folders.read(Path(folder))
-    try:
-        kind, fitted = _KINDS[manifest["estimator"]], _fitted(manifest)
-        written = {key: _parameter(key, data) for key, data in manifest["parameters"].items()}
-        if unknown := written.keys() - signature(kind).parameters.keys():
-            raise ValueError(f"the parameters {sorted(unknown)}")
-        if kind is MetricBoostingClassifier:
-            fitted |= _around_boosters(manifest["boosters"], files)
-        if kind is MetricClassifier:
-            past = decode(json.loads(files[_HISTORY]))
-            fitted |= {"_histories": past["history"], "_steps": past["steps"]}
-            count, logits = int(manifest["networks"]["count"]), decode(manifest["networks"]["logits_for_ones"])
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"folder: expected contents as mg.save writes them, got {error!r}") from error
+    return restored(*folders.read(Path(folder)), model, trusted=trusted, **parameters)
+
+
+def restored(
+    manifest: dict[str, Any],
+    files: dict[str, bytes],
+    model: Any = None,
+    *,
+    trusted: Sequence[str] = (),
+    **parameters: Any,
+) -> MetricClassifier | MetricBoostingClassifier | ThresholdedClassifier:
+    """Do as ``load`` for a manifest and files that were read and verified already."""
+    kind, written, fitted = checked(manifest, files)
     held = _completed(written, parameters if model is None else parameters | {"model": model})
     estimator: Any
     if kind is ThresholdedClassifier:
         parts = _unpacked(files, _WRAPPED, trusted)
+        if not isinstance(parts, dict) or parts.keys() != {"estimator", "estimator_"}:
+            raise ValueError(f"folder: expected two estimators in {_WRAPPED}, got {type(parts).__name__}")
         estimator, fitted["estimator_"] = kind(parts["estimator"], **held), parts["estimator_"]
     elif kind is MetricBoostingClassifier:
         backend, count = fitted["backend_"], len(fitted["n_estimators_"])
-        estimator, fitted["boosters_"] = kind(**held), _boosters(backend, count, held["n_jobs"], files)
+        estimator, fitted["boosters_"] = kind(**held), _boosters(backend, count, held.get("n_jobs"), files)
     else:
         estimator, fitted["scaler_"] = kind(**held), _unpacked(files, _SCALER) if _SCALER in files else None
         if not isinstance(fitted["scaler_"], StandardScaler | None):
-            raise ValueError(f"folder: expected a StandardScaler in {_SCALER}, got {fitted['scaler_']!r}")
+            raise ValueError(f"folder: expected a StandardScaler in {_SCALER}, got {type(fitted['scaler_']).__name__}")
     vars(estimator).update(fitted)
     if kind is MetricClassifier:
-        estimator.networks_ = _networks(estimator, files, count, logits)
+        estimator.networks_ = _networks(estimator, files, manifest["networks"])
     return estimator  # type: ignore[no-any-return]
+
+
+def checked(manifest: dict[str, Any], files: dict[str, bytes]) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+    """Return the estimator's class, its parameters and fitted attributes, as far as the JSON files hold them."""
+    try:
+        records.check(manifest, _Manifest, folders.MANIFEST)
+        kind, fitted = _KINDS[manifest["estimator"]], _fitted(manifest)
+        written = {key: _parameter(key, data) for key, data in manifest["parameters"].items()}
+        if unknown := written.keys() - (signature(kind).parameters.keys() - {"estimator"}):
+            raise ValueError(f"{folders.MANIFEST}: expected the parameters of {kind.__name__}, got {min(unknown)!r}")
+        if kind is MetricBoostingClassifier:
+            fitted |= _around_boosters(manifest["boosters"], files)
+        if kind is MetricClassifier:
+            past = _past(files, steps=True)
+            fitted |= {"_histories": past["history"], "_steps": past["steps"]}
+            _check_count(past["history"], manifest["networks"]["count"])
+    except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError, RuntimeError) as error:
+        raise ValueError(f"folder: expected contents as mg.save writes them, got {_line(error)}") from error
+    return kind, written, fitted
+
+
+def _past(files: dict[str, bytes], steps: bool) -> Any:
+    """Return the history of training, and after how many steps partial_fit goes on."""
+    found = decode(records.read(files[_HISTORY], dict[str, Any], _HISTORY))
+    records.check(found.get("history"), _History, f"{_HISTORY}: history")
+    if steps:
+        records.check(found.get("steps"), Annotated[int, Range(0, 2**63)], f"{_HISTORY}: steps")
+    return found
+
+
+def _check_count(history: list[Any], count: int) -> None:
+    if len(history) != count:
+        raise ValueError(f"{_HISTORY}: expected the history of {count} models, got {len(history)}")
 
 
 @dataclass(frozen=True)
@@ -180,21 +283,34 @@ def _common(estimator: Any) -> dict[str, Any]:
 
 def _fitted(manifest: dict[str, Any]) -> dict[str, Any]:
     """Return the attributes that ``_common`` wrote."""
-    labels = Labels.of(manifest["task"], decode(manifest["classes"]))
-    tuning, features = decode(manifest["tuning"]), manifest["features"]
+    classes, features, tuning = decode(manifest["classes"]), manifest["features"], manifest["tuning"]
+    if not isinstance(classes, np.ndarray) or len(classes) < (1 if manifest["task"] == "multilabel" else 2):
+        raise ValueError(f"{folders.MANIFEST}: classes: expected an array of at least two, got {classes!r}")
+    labels = Labels.of(manifest["task"], classes)
     fitted = {
         "labels_": labels,
-        "classes_": labels.classes,
-        "rule_": decode(manifest["rule"]),
-        "tuning_": tuning and TuningSummary(**tuning),
+        "classes_": classes,
+        "rule_": _rule(manifest["rule"], labels),
+        "tuning_": tuning and TuningSummary(**decode(tuning) | {"rule": _rule(tuning["rule"], labels)}),
     }
-    if not isinstance(fitted["rule_"], Rule):
-        raise ValueError(f"{fitted['rule_']!r} for a rule")
     if features["count"] is not None:
-        fitted["n_features_in_"] = int(features["count"])
+        fitted["n_features_in_"] = features["count"]
+    elif manifest["estimator"] != "ThresholdedClassifier":
+        raise ValueError(f"{folders.MANIFEST}: features: expected their count, got none")
     if features["names"] is not None:
+        if features["count"] not in (None, len(features["names"])):
+            raise ValueError(f"{folders.MANIFEST}: features: expected {features['count']} names")
         fitted["feature_names_in_"] = np.array(features["names"], dtype=object)
     return fitted
+
+
+def _rule(data: Any, labels: Labels) -> Rule:
+    """Return a rule, tried on one row: it must fit the number of classes."""
+    rule = decode(data)
+    if not isinstance(rule, Rule):
+        raise ValueError(f"{folders.MANIFEST}: rule: expected one of this library, got {rule!r}")
+    rule(torch.full((1,) if labels.task == "binary" else (1, labels.outputs), 0.5, dtype=torch.float64))
+    return rule
 
 
 # Parameters
@@ -209,8 +325,9 @@ class _Absent:
 
 def _written(key: str, value: Any) -> Any:
     try:
-        if not _names_code(key, value):
-            return encode(value)
+        data = encode(value)
+        if key not in _METRICS or not records.names_code(data):
+            return data
     except NotPlainError:
         pass
     return {"type": "not written", "was": " ".join(repr(value).split())[:200]}
@@ -219,16 +336,15 @@ def _written(key: str, value: Any) -> Any:
 def _parameter(key: str, data: Any) -> Any:
     if isinstance(data, dict) and data.get("type") == "not written":
         return _Absent(str(data["was"]))
+    if key in _METRICS and records.names_code(data):
+        raise ValueError(f"{folders.MANIFEST}: {key}: expected no code to import, got {str(data)[:200]}")
     value = decode(data)
-    if _names_code(key, value):
-        raise ValueError(f"{key}={value!r}, which is to be imported")
+    records.check(value, _PARAMETERS.get(key, Any), f"{folders.MANIFEST}: {key}")
     return value
 
 
-def _names_code(key: str, value: Any) -> bool:
-    """Tell whether a parameter holds a "package.module:function", which fitting would import."""
-    found = [value] if key == "metric" else [c.metric for c in parse(value)] if key == "subject_to" else []
-    return any(isinstance(metric, str) and ":" in metric for metric in found)
+_METRICS = ("metric", "subject_to")
+"""The parameters in which fitting would import a "package.module:function"."""
 
 
 def _completed(written: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
@@ -268,14 +384,14 @@ def _weights(networks: list[nn.Module]) -> bytes:
     )
 
 
-def _networks(estimator: MetricClassifier, files: dict[str, bytes], count: int, logits: Any) -> list[nn.Module]:
+def _networks(estimator: MetricClassifier, files: dict[str, bytes], about: dict[str, Any]) -> list[nn.Module]:
     try:
         tensors = safetensors.torch.load(files[_WEIGHTS])
     except (KeyError, safetensors.SafetensorError) as error:
         raise ValueError(f"folder: {_WEIGHTS} cannot be read: {_line(error)}") from error
     own = callable(estimator.model)
     networks = []
-    for i in range(count):
+    for i in range(about["count"]):
         state = {key.removeprefix(f"{i}."): value for key, value in tensors.items() if key.startswith(f"{i}.")}
         network = _blank(estimator)
         wanted, got = {key: tuple(value.shape) for key, value in state.items()}, _shapes(network)
@@ -285,9 +401,8 @@ def _networks(estimator: MetricClassifier, files: dict[str, bytes], count: int, 
         network = network if own else network.to_empty(device="cpu")
         network.load_state_dict(state)
         networks.append(network.eval())
-    if own and not np.allclose(
-        logits, _logits_for_ones(networks, estimator.n_features_in_), 1e-3, 1e-4, equal_nan=True
-    ):
+    logits = _logits_for_ones(networks, estimator.n_features_in_) if own else None
+    if own and not _close(decode(about["logits_for_ones"]), logits):
         raise ValueError("model: the weights fit but the outputs differ; pass the architecture that was saved")
     return networks
 
@@ -311,6 +426,13 @@ def _logits_for_ones(networks: list[nn.Module], features: int) -> list[Any]:
     return [scores(network, torch.ones(1, features)).flatten().tolist() for network in networks]
 
 
+def _close(saved: Any, found: Any) -> bool:
+    try:
+        return np.allclose(saved, found, 1e-3, 1e-4, equal_nan=True)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"folder: expected logits of {np.shape(found)} in {folders.MANIFEST}") from error
+
+
 # Boosted trees
 
 
@@ -328,12 +450,20 @@ def _about_boosters(estimator: MetricBoostingClassifier) -> dict[str, Any]:
 
 def _around_boosters(about: dict[str, Any], files: dict[str, bytes]) -> dict[str, Any]:
     """Return the attributes of fitted trees, but for the trees."""
+    history, score, categories = (
+        _past(files, steps=False)["history"],
+        *map(decode, (about["base_score"], about["categories"])),
+    )
+    _check_count(history, len(about["rounds"]))
+    records.check(categories, _Categories, f"{folders.MANIFEST}: categories")
+    if not np.isfinite(np.asarray(score, dtype=float)).all():
+        raise ValueError(f"{folders.MANIFEST}: base_score: expected numbers, got {score!r}")
     return {
         "backend_": check_backend(about["backend"]),
-        "n_estimators_": [int(rounds) for rounds in about["rounds"]],
-        "base_score_": decode(about["base_score"]),
-        "categories_": decode(about["categories"]),
-        "_histories": decode(json.loads(files[_HISTORY]))["history"],
+        "n_estimators_": about["rounds"],
+        "base_score_": score,
+        "categories_": categories,
+        "_histories": history,
     }
 
 

@@ -6,6 +6,7 @@ What comes back is made from the fixed table here; a name found in a file is loo
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import fields
 from typing import Any
 
@@ -38,6 +39,9 @@ _VALUES: dict[str, Any] = {
     )
 }
 _ARRAYS = "biufUO"  # the kinds of numpy arrays: bools, whole and other numbers, texts, and lists of the above
+# The types by name, with the length of texts if any, which is not believed: it may be 500 million.
+_DTYPE = re.compile(r"bool|u?int(8|16|32|64)|float(16|32|64)|object|[<>][iuf][248]|(?P<text>[<>]U\d{1,9})")
+_NUMBERS = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 
 
 class NotPlainError(TypeError):
@@ -89,25 +93,47 @@ def decode(data: Any) -> Any:
         return data
     if "type" not in data:
         return {key: decode(item) for key, item in data.items()}
-    kind = data["type"]
-    if kind == "float":
-        return float(data["text"])
-    if kind == "tuple":
-        return tuple(decode(data["items"]))
-    if kind == "dict":
-        return {decode(key): decode(item) for key, item in data["items"]}
-    if kind == "array":
-        return _array(np.dtype(data["dtype"]), decode(data["items"]))
-    if kind == "metric" and data["name"] in metrics.names():
-        return metrics.get(data["name"])
-    if kind in _VALUES:
-        return _VALUES[kind](**{name: decode(item) for name, item in data.items() if name != "type"})
-    raise ValueError(f"expected a type of this library, got {data!r}")
+    kind, given = data["type"], {key: item for key, item in data.items() if key != "type"}
+    if kind == "float" and given.get("text") in _NUMBERS:
+        return _NUMBERS[given["text"]]
+    if kind == "tuple" and type(given.get("items")) is list:
+        return tuple(decode(given["items"]))
+    if kind == "dict" and type(given.get("items")) is list:
+        return _dict(given["items"])
+    if kind == "array" and type(given.get("items")) is list:
+        return _array(given.get("dtype"), decode(given["items"]))
+    if kind == "metric" and given.get("name") in metrics.names():
+        return metrics.get(given["name"])
+    if type(kind) is str and kind in _VALUES and given.keys() <= {field.name for field in fields(_VALUES[kind])}:
+        return _VALUES[kind](**{name: decode(item) for name, item in given.items()})
+    raise ValueError(f"expected a type of this library with its fields, got {str(data)[:200]}")
 
 
-def _array(dtype: Any, items: list[Any]) -> Any:
-    if dtype.kind not in _ARRAYS:
-        raise ValueError(f"expected an array of numbers or texts, got one of {dtype}")
+def _dict(pairs: list[Any]) -> dict[Any, Any]:
+    if not all(type(pair) is list and len(pair) == 2 for pair in pairs):
+        raise ValueError("expected pairs of keys and values in a dict")
+    found = {decode(key): decode(item) for key, item in pairs}
+    if len(found) < len(pairs):
+        raise ValueError("expected every key of a dict once")
+    return found
+
+
+def _array(name: Any, items: list[Any]) -> Any:
+    """Return an array of a type of the table; each item must be of that type, and texts decide their own length."""
+    match = _DTYPE.fullmatch(name) if type(name) is str else None
+    if match is None:
+        raise ValueError(f"expected an array of numbers or texts, got one of {name!r}")
+    dtype = np.dtype(str if match["text"] else name)
+    wanted = {"b": (bool,), "i": (int,), "u": (int,), "f": (int, float), "U": (str,)}.get(
+        dtype.kind, (bool, int, float, str, type(None))
+    )
+    for item in items:
+        if type(item) not in wanted:
+            raise ValueError(f"expected items of {name}, got {item!r}")
+        if dtype.kind in "iu" and not np.iinfo(dtype).min <= item <= np.iinfo(dtype).max:
+            raise ValueError(f"expected items of {name}, got {item!r}")
+    if dtype.kind != "O":
+        return np.array(items, dtype=dtype)
     found = np.empty(len(items), dtype)
     found[:] = items
     return found

@@ -17,6 +17,7 @@ import pandas as pd
 import pytest
 from tables import binary, written
 
+from damage import change, reseal
 from metricgrad.app import files, protocol
 from metricgrad.app.cli import main
 
@@ -130,8 +131,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def of_version(run: Path, number: int) -> None:
-    about = json.loads((run / "run.json").read_text())
-    (run / "run.json").write_text(json.dumps(about | {"format": number}))
+    change(run / "run.json", lambda about: about | {"format": number})
+    reseal(run)
 
 
 def damaged(run: Path) -> None:
@@ -139,19 +140,21 @@ def damaged(run: Path) -> None:
 
 
 def unfinished(run: Path) -> None:
-    about = json.loads((run / "run.json").read_text())
-    (run / "run.json").write_text(json.dumps(about | {"state": "running"}))
+    change(run / "run.json", lambda about: about | {"state": "running"})
+    reseal(run)
 
 
 def evil_rule(run: Path) -> None:
-    (run / "model" / "rule.json").write_text(json.dumps({"rule": {"type": "os.system", "command": "true"}}))
+    evil = {"type": "os.system", "command": "true"}
+    change(run / "model" / "manifest.json", lambda about: about | {"rule": about["rule"] | {"rule": evil}})
+    reseal(run)
 
 
 BROKEN: dict[str, tuple[Callable[[Path], Any], str]] = {
     "not there": (shutil.rmtree, "expected a run folder, got nothing there"),
     "no run folder": (lambda run: (run / "run.json").unlink(), "expected a run folder with a run.json"),
     "of a later version": (lambda run: of_version(run, 99), "upgrade metricgrad"),
-    "of an earlier version": (lambda run: of_version(run, 1), "expected a run of format 2, got 1; run again"),
+    "of an earlier version": (lambda run: of_version(run, 1), "expected a run of format 3, got 1; run again"),
     "damaged": (damaged, "was changed since it was written"),
     "without a model": (lambda run: shutil.rmtree(run / "model"), "its model cannot be used"),
     "not finished": (unfinished, "the run is not finished"),
@@ -165,8 +168,8 @@ def test_run_folders_that_cannot_be_used(
     command: str, case: str, place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copytree(place / "run", tmp_path / "run")
-    change, message = BROKEN[case]
-    change(tmp_path / "run")
+    spoil, message = BROKEN[case]
+    spoil(tmp_path / "run")
     before = sorted(tmp_path.rglob("*"))
     more = ["-o", str(tmp_path / "out.csv")] if command == "predict" else []
     failed(capsys, 4, message, [command, str(tmp_path / "run"), str(place / "data.csv"), *more])
@@ -218,13 +221,13 @@ def test_data_and_calls_that_cannot_be_used_later(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data.csv").write_bytes(data)
     (tmp_path / "there.csv").write_text("mine")
-    rule = (place / "run" / "model" / "rule.json").read_bytes()
+    rule = (place / "run" / "model" / "manifest.json").read_bytes()
     output = ["-o", "out.csv"] if command == "predict" and "-o" not in more else []
     failed(capsys, code, message, [command, str(place / "run"), "data.csv", *output, *more])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data.csv", "there.csv"]
     assert (tmp_path / "data.csv").read_bytes() == data
     assert (tmp_path / "there.csv").read_text() == "mine"
-    assert (place / "run" / "model" / "rule.json").read_bytes() == rule
+    assert (place / "run" / "model" / "manifest.json").read_bytes() == rule
 
 
 @pytest.mark.parametrize("command", ["train", "compare", "evaluate", "tune"])

@@ -16,6 +16,7 @@ import pandas as pd
 import pytest
 from filelock import FileLock
 
+from damage import change, reseal
 from metricgrad.app import protocol, runs, work, workspace
 from metricgrad.app.cli import main
 from metricgrad.app.errors import UserError
@@ -136,7 +137,7 @@ def killing(path, data):
     if path.parent.name == "results" and path.suffix == ".json":
         count += 1
         if count == 4:
-            path.with_name("." + path.name + ".half").write_bytes(data[:20])
+            path.with_name(f".metricgrad-{path.name}.0123456789abcdef").write_bytes(data[:20])
             os.kill(os.getpid(), signal.SIGKILL)
     write(path, data)
 workspace.write = killing
@@ -340,12 +341,12 @@ def test_damaged_and_foreign_run_folders(data: str, tmp_path: Path, capsys: pyte
     (out / "model" / "schema.json").write_text("{}")
     with pytest.raises(UserError, match=r"schema.json in .* was changed since it was written"):
         _ = runs.load(out).model
-    manifest = json.loads((out / "run.json").read_bytes())
-    (out / "run.json").write_text(json.dumps(manifest | {"format": 99}))
-    with pytest.raises(UserError, match="expected a run of format 2, got 99; upgrade metricgrad"):
+    change(out / "run.json", lambda data: data | {"format": 99})
+    reseal(out)
+    with pytest.raises(UserError, match="expected a run of format 3, got 99; upgrade metricgrad"):
         runs.load(out)
     (out / "run.json").write_text("{")
-    with pytest.raises(UserError, match="cannot be read"):
+    with pytest.raises(UserError, match=r"run.json was changed since it was written"):
         runs.load(out)
 
 

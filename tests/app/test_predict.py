@@ -16,6 +16,7 @@ import pytest
 from tables import binary, multiclass, multilabel, written
 
 import metricgrad as mg
+from damage import change, reseal
 from metricgrad.app import files, runs
 from metricgrad.app.cli import main
 from metricgrad.app.drift import drift, psi
@@ -196,15 +197,17 @@ def test_psi_by_hand() -> None:
 
 def test_a_run_folder_cannot_name_code_to_import(trained: dict[str, Path], tmp_path: Path) -> None:
     run = trained["multiclass"]
-    path, data = run / "model" / "rule.json", written(later("multiclass"), tmp_path)
-    before = path.read_text()
-    path.write_text(json.dumps(json.loads(before) | {"metric": "antigravity:fly"}))
+    path, data = run / "model" / "manifest.json", written(later("multiclass"), tmp_path)
+    before = path.read_bytes()
+    change(path, lambda about: about | {"rule": about["rule"] | {"metric": "antigravity:fly"}})
+    reseal(run)
     for command in (judge, tune):
-        with pytest.raises(UserError, match="name it with --metric"):
+        with pytest.raises(UserError, match="if you trust it, type --metric antigravity:fly"):
             command(run, data)
     assert "antigravity" not in sys.modules
     assert judge(run, data, ["f1"], replicates=20)["rows"] == 500
-    path.write_text(before)
+    assert predict(run, data, tmp_path / "out.csv")["rows"] == 500
+    path.write_bytes(before)
 
 
 # tune
@@ -213,11 +216,12 @@ def test_a_run_folder_cannot_name_code_to_import(trained: dict[str, Path], tmp_p
 def test_tune_writes_the_rule_and_keeps_the_old_one(trained: dict[str, Path], tmp_path: Path) -> None:
     run, frame = trained["binary"], later("binary")
     data = written(frame, tmp_path)
-    path = run / "model" / "rule.json"
-    before = json.loads(path.read_text())
+    path = run / "model" / "manifest.json"
+    whole = path.read_bytes()
+    before = json.loads(whole)["rule"]
     told = tune(run, data, "recall", subject_to="precision>=0.6", dry_run=True)
     assert not told["written"]
-    assert json.loads(path.read_text()) == before
+    assert path.read_bytes() == whole
     found = tune(run, data, "recall", subject_to="precision>=0.6")
     assert {**told, "written": True} == found
     model = runs.load(run).model
@@ -225,15 +229,15 @@ def test_tune_writes_the_rule_and_keeps_the_old_one(trained: dict[str, Path], tm
     expected = mg.tune_threshold("recall", model.scores(frame), y, subject_to="precision>=0.6")
     assert model.rule == expected.rule
     assert found["new"]["value"] == expected.value
-    after = json.loads(path.read_text())
+    after = json.loads(path.read_bytes())["rule"]
     assert (after["metric"], after["subject_to"]) == ("recall", "precision>=0.6")
     assert after["previous"] == [before]
     judged = judge(run, data, replicates=20)
     assert judged["constraints"][0]["met"]
     tune(run, data, "f2")
-    previous = json.loads(path.read_text())["previous"]
+    previous = json.loads(path.read_bytes())["rule"]["previous"]
     assert [one["metric"] for one in previous] == ["f1", "recall"]
-    path.write_text(json.dumps(before))
+    path.write_bytes(whole)
 
 
 @pytest.mark.parametrize("task", ["multiclass", "multilabel"])

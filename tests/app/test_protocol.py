@@ -54,8 +54,7 @@ def test_every_contender_is_judged_saved_and_loaded(task: Any, tmp_path: Path) -
         assert scores.shape == ((len(y),) if task == "binary" else (len(y), 3))
         assert ((scores >= 0) & (scores <= 1)).all()
         assert rules["fixed"].rule == (Argmax() if task == "multiclass" else Threshold(0.5))
-        scorer.save(tmp_path / name)
-        again = loaded(type(scorer).__name__, tmp_path / name)
+        again = loaded(type(scorer).__name__, scorer.files())
         np.testing.assert_array_equal(again.scores(x), scores)
 
 

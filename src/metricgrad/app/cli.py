@@ -17,7 +17,7 @@ from metricgrad import __version__
 from metricgrad.app.errors import INTERRUPTED, WRITE, WRONG_CALL, UserError, one_line
 from metricgrad.app.making import compare, demo, train
 from metricgrad.app.telling import info
-from metricgrad.app.using import evaluate, predict, tune
+from metricgrad.app.using import convert, evaluate, predict, tune
 
 BUG = 1
 
@@ -28,7 +28,7 @@ app = typer.Typer(
     help="Train on the metric you will be judged on.",
 )
 # In the order in which --help lists them.
-for command in (compare, train, demo, predict, evaluate, tune, info):
+for command in (compare, train, demo, predict, evaluate, tune, info, convert):
     app.command()(command)
 
 

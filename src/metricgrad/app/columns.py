@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from metricgrad.records import Pattern, Range
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,8 +42,8 @@ class Column:
     """
 
     name: str
-    kind: str
-    missing: float
+    kind: Annotated[str, Pattern("number|boolean|category|date")]
+    missing: Annotated[float, Range(0, 1)]
     shares: tuple[float, ...]
     edges: tuple[float, ...] = ()
     mean: float | None = None

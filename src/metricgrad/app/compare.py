@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import time
 from contextlib import closing
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -16,9 +17,9 @@ from metricgrad import __version__
 from metricgrad.app import protocol, report, runs, splits, work
 from metricgrad.app.contenders import REFERENCE
 from metricgrad.app.details import details
-from metricgrad.app.errors import DATA, INTERRUPTED, NOTHING, RUN, UserError, writing
+from metricgrad.app.errors import DATA, INTERRUPTED, NOTHING, RUN, WRONG_CALL, UserError, writing
 from metricgrad.app.leaderboard import RULES, board, verdict
-from metricgrad.app.request import LEAST_REPEATS, Options, Task, configuration, contenders, effort, prepared
+from metricgrad.app.request import LEAST_REPEATS, Options, Task, configuration, contenders, effort, options_of, prepared
 from metricgrad.app.workspace import Workspace
 from metricgrad.problems import FEW
 
@@ -93,15 +94,33 @@ def compare(
         return _run(plan, space, progress, jobs, budget)
 
 
-def resume(run: Path, progress: Progress, *, jobs: int = 1, budget: float | None = None) -> Payload:
-    """Go on with a run that was stopped; what finished is not done again."""
+def resume(
+    run: Path,
+    progress: Progress,
+    *,
+    metric: str | None = None,
+    subject_to: str | None = None,
+    jobs: int = 1,
+    budget: float | None = None,
+) -> Payload:
+    """Go on with a run that was stopped; what finished is not done again.
+
+    ``metric``, ``subject_to``: as the run was made, to be given again if they name code.
+    """
     with Workspace.resume(run) as space:
-        config = space.config
-        known = {field.name for field in fields(Options)}
-        options = Options(**{key: value for key, value in config.items() if key in known})
+        with runs.refusing(run):
+            options, sha256 = options_of(space.config)
+        for flag, written, typed in (
+            ("--metric", options.metric, metric),
+            ("--subject-to", options.subject_to, subject_to),
+        ):
+            if typed not in (None, written):
+                raise UserError(f"{flag}: expected {written!r}, with which the run was made, got {typed!r}", WRONG_CALL)
+            # What is imported is what was typed in this call.
+            runs.allowed(written, re.split(r"[\s,<>=\[\]]+", typed or ""), flag)
         if not Path(options.data).is_file():
             raise UserError(f"{options.data}: the data of this run are gone; put them back", RUN)
-        if runs.sha256(Path(options.data)) != config.get("data_sha256"):
+        if runs.sha256(Path(options.data)) != sha256:
             raise UserError(f"{options.data}: the data changed since the run began; start a new run", RUN)
         return _run(Plan.of(options), space, progress, jobs, budget)
 
@@ -121,14 +140,14 @@ def _run(plan: Plan, space: Workspace, progress: Progress, jobs: int, budget: fl
         found = verdict(rows, task.goal.metric)
         space.table("results.parquet", _flat(outcomes, task.goal.metric))
         progress.say(f"fitting {found['ship']} on all rows")
-        space.model(shipped(task, found["ship"], found["rule"], plan.effort, options.seed))
+        space.add_model(shipped(task, found["ship"], found["rule"], plan.effort, options.seed))
         payload = _payload(replace(plan, left_out=[*plan.left_out, *failed]), space, outcomes, rows, found)
     except KeyboardInterrupt as error:
         again = f"metricgrad compare --resume {shlex.quote(str(space.path))}"
         raise UserError(f"interrupted; go on where it stopped: {again}", INTERRUPTED) from error
     with writing(space.path):
         report.write(payload, space.path / "report.html")
-    space.json("summary.json", {key: value for key, value in payload.items() if key != "details"})
+    space.add_json("summary.json", {key: value for key, value in payload.items() if key != "details"})
     space.finish()
     return payload
 
@@ -251,7 +270,7 @@ def _payload(plan: Plan, space: Workspace, outcomes: Sequence[Outcome], rows: An
             task.goal,
             task.table,
             mine,
-            [space.scores(name, o.repeat) for o in mine],
+            [space.scores(o, None if task.goal.task == "binary" else task.goal.classes) for o in mine],
             [parts[o.repeat].test for o in mine],
         )
         for name, mine in by_name.items()

@@ -135,8 +135,8 @@ def leaderboard(summary: dict[str, Any]) -> None:
     for name, why in summary["left_out"]:
         console.print(Text(one_line(f"left out: {name}, {why}")))
     console.print()
-    console.print(Text(summary["verdict"]["headline"], style="bold"), soft_wrap=True)
-    console.print(Text(summary["verdict"]["text"]), soft_wrap=True)
+    console.print(Text(one_line(summary["verdict"]["headline"]), style="bold"), soft_wrap=True)
+    console.print(Text(one_line(summary["verdict"]["text"])), soft_wrap=True)
 
 
 def lines(pairs: Sequence[tuple[str, str]]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,8 +10,7 @@ import numpy as np
 from metricgrad.app import files, runs
 from metricgrad.app.drift import drift, psi
 from metricgrad.app.errors import WRONG_CALL, UserError, one_line
-from metricgrad.app.protocol import described
-from metricgrad.constraints import parse
+from metricgrad.app.protocol import bounds, described
 from metricgrad.evaluation import RANKING, Evaluator, evaluate
 from metricgrad.intervals import bootstrap
 
@@ -44,7 +44,8 @@ def judge(
     """
     model = runs.load(run).model
     schema, goal = model.schema, model.goal
-    names = list(dict.fromkeys(metrics or (harmless(goal.metric), *_USUAL[schema.task])))
+    runs.allowed(goal.subject_to, metrics)
+    names = list(dict.fromkeys(metrics or (runs.allowed(goal.metric, ()), *_USUAL[schema.task])))
     options: dict[str, Any] = {"task": schema.task, "average": goal.average, "rule": model.rule}
     try:
         Evaluator(names, **options)
@@ -75,21 +76,11 @@ def judge(
         "rule": described(model.rule),
         "confidence": confidence,
         "metrics": {name: {"value": one.value, "low": one.low, "high": one.high} for name, one in found.items()},
-        "constraints": _constraints(model, scores, targets),
+        "constraints": [asdict(one) for one in bounds(goal, model.rule, scores, targets)],
         "classes": _classes(model, scores, targets),
         "drift": [one.to_json() for one in moved],
         "warnings": [*(str(one) for one in moved if one.suspicious), *_balance(model, targets)],
     }
-
-
-def harmless(text: str) -> str:
-    """Return a metric or constraint that a run folder names, unless it is code: a stranger's folder must run none."""
-    if ":" in text:
-        raise UserError(
-            f"metric: the run is for {one_line(text, 80)}, code to import; if you trust it, name it with --metric",
-            WRONG_CALL,
-        )
-    return text
 
 
 def read_for(model: Model, data: str | Path, rows: int | None) -> Any:
@@ -98,22 +89,6 @@ def read_for(model: Model, data: str | Path, rows: int | None) -> Any:
     names = [*model.schema.target.columns, *model.schema.inputs]
     model.schema.check(source.names)
     return files.read(source, rows, columns=[name for name in names if name in source.names])
-
-
-def _constraints(model: Model, scores: Any, targets: Any) -> list[dict[str, Any]]:
-    """Return whether the constraints that the rule was tuned under still hold."""
-    found = []
-    for constraint in parse(harmless(model.goal.subject_to) if model.goal.subject_to else None):
-        value = evaluate(
-            scores, targets, {"value": constraint.metric}, task=model.schema.task, average=None, rule=model.rule
-        )["value"]
-        each = np.atleast_1d(value)
-        # What must hold of every class, or of the average, must hold of the worst that counts.
-        worst = each.min() if constraint.sense == ">=" else each.max()
-        now = float(each[constraint.over] if isinstance(constraint.over, int) else worst)
-        met = now >= constraint.bound if constraint.sense == ">=" else now <= constraint.bound
-        found.append({"constraint": str(constraint), "value": now, "met": bool(met)})
-    return found
 
 
 def _classes(model: Model, scores: Any, targets: Any) -> list[dict[str, Any]]:

@@ -62,8 +62,8 @@ def compare(
 ) -> None:
     """Compare ways to train on one protocol, say what to ship, and save it."""
     if resume is not None:
-        _check_alone(context)
-        _resume(resume, processes(jobs), budget, as_json)
+        given = _beside_resume(context)
+        _resume(resume, given.get("metric"), given.get("subject_to"), processes(jobs), budget, as_json)
         return
     if data is None or target is None:
         raise UserError(
@@ -78,17 +78,21 @@ def compare(
     _compare(asked, out, processes(jobs), budget, force, as_json)
 
 
-def _check_alone(context: typer.Context) -> None:
-    """Refuse options beside --resume that the run folder already holds."""
-    allowed = {"resume", "jobs", "budget", "as_json"}
-    given = [
-        name
-        for name in context.params
-        if name not in allowed and getattr(context.get_parameter_source(name), "name", None) == "COMMANDLINE"
-    ]
-    if given:
-        name = given[0].replace("_", "-")
+def _beside_resume(context: typer.Context) -> dict[str, Any]:
+    """Return what was typed beside --resume; refuse what the run folder already holds.
+
+    --metric and --subject-to are allowed, since code that they name must be typed again.
+    """
+    given = {
+        name: value
+        for name, value in context.params.items()
+        if getattr(context.get_parameter_source(name), "name", None) == "COMMANDLINE"
+    }
+    others = given.keys() - {"resume", "jobs", "budget", "as_json", "metric", "subject_to"}
+    if others:
+        name = min(others).replace("_", "-")
         raise UserError(f"--resume: the run folder holds everything else, got also {name}; leave it out", WRONG_CALL)
+    return given
 
 
 def _compare(options: Options, out: Path | None, jobs: int, budget: float | None, force: bool, as_json: bool) -> None:
@@ -104,17 +108,19 @@ def _compare(options: Options, out: Path | None, jobs: int, budget: float | None
     _show(place, found, as_json)
 
 
-def _resume(run: Path, jobs: int, budget: float | None, as_json: bool) -> None:
+def _resume(
+    run: Path, metric: str | None, subject_to: str | None, jobs: int, budget: float | None, as_json: bool
+) -> None:
     from metricgrad.app import compare as command
     from metricgrad.app.display import Live, Silent
-    from metricgrad.app.runs import manifest
+    from metricgrad.app.runs import opened
 
-    if manifest(run)["state"] == "finished":
+    if opened(run).manifest["state"] == "finished":
         describe(run, as_json)
         return
-    see_working_directory(":")
+    see_working_directory(metric or "")
     with Silent() if as_json else Live() as progress:
-        found = command.resume(run, progress, jobs=jobs, budget=budget)
+        found = command.resume(run, progress, metric=metric, subject_to=subject_to, jobs=jobs, budget=budget)
     _show(run, found, as_json)
 
 

@@ -152,8 +152,8 @@ class Reproduce(TypedDict):
     machine: str
 
 
-class Payload(TypedDict):
-    """Everything."""
+class Summary(TypedDict):
+    """All that is small."""
 
     version: str  # of metricgrad
     created: str  # ISO 8601
@@ -163,7 +163,12 @@ class Payload(TypedDict):
     metric: Metric
     repeats: int
     protocol: list[str]  # sentences
-    leaderboard: list[Row]  # best first
     left_out: list[tuple[str, str]]  # contender, why it was not tried or did not finish
-    details: dict[str, Details]  # by contender
     reproduce: Reproduce
+
+
+class Payload(Summary):
+    """Everything."""
+
+    leaderboard: list[Row]  # best first
+    details: dict[str, Details]  # by contender

@@ -8,11 +8,12 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import torch
 
+from metricgrad import records
 from metricgrad.app.contenders import CONTENDERS
 from metricgrad.app.errors import WRONG_CALL, UserError
 from metricgrad.app.scorers import Rows
@@ -22,6 +23,7 @@ from metricgrad.labels import trusted
 from metricgrad.metrics import get
 from metricgrad.plain import decode, encode
 from metricgrad.problems import InfeasibleError
+from metricgrad.records import Name, Range
 from metricgrad.rules import Offsets, Rule, Threshold
 from metricgrad.training.loop import one_thread
 from metricgrad.tuning import Tuned, Tuning, tune_threshold
@@ -44,18 +46,27 @@ class Decision:
     others: dict[str, float | None]
     feasible: bool = True
     held: bool = True
-    plateau: Any = None
+    plateau: tuple[float, float] | list[tuple[float, float]] | None = None
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A constraint, the value that counts (of several labels the worst), and whether that meets it."""
+
+    constraint: str
+    value: float
+    met: bool
 
 
 @dataclass(frozen=True)
 class Outcome:
     """What became of one contender in one repeat: a unit of work, written when done."""
 
-    contender: str
-    repeat: int
-    train_rows: int
-    test_rows: int
-    seconds: float
+    contender: Name
+    repeat: Annotated[int, Range(0, 10**6)]
+    train_rows: Annotated[int, Range(1, 2**53)]
+    test_rows: Annotated[int, Range(1, 2**53)]
+    seconds: Annotated[float, Range(0, 10**9)]
     fixed: Decision
     tuned: Decision
     history: list[dict[str, float]]
@@ -70,8 +81,12 @@ class Outcome:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Outcome:
-        """Return what ``to_json`` wrote."""
-        plain = decode(data)
+        """Return what ``to_json`` wrote, or raise a ``ValueError``."""
+        try:
+            plain = decode(data)
+        except (TypeError, OverflowError) as error:
+            raise ValueError(f"expected plain data, got {error}") from error
+        records.check(plain, cls, "unit")
         return cls(**plain | {name: Decision(**plain[name]) for name in ("fixed", "tuned")})
 
 
@@ -83,7 +98,7 @@ def check(goal: Goal, also: list[str]) -> None:
             WRONG_CALL,
         )
     try:
-        _tuned(goal).problem()
+        tuned(goal).problem()
         Evaluator([goal.metric, *also], task=goal.task, average=goal.average)
         for constraint in parse(goal.subject_to):
             get(constraint.metric)
@@ -146,13 +161,14 @@ def rules(goal: Goal, scores: Any, targets: Any) -> dict[str, Decision]:
 
 def tune(goal: Goal, scores: Any, targets: Any) -> Tuning:
     """Return the rule that is best on given scores."""
-    how = _tuned(goal)
+    how = tuned(goal)
     return tune_threshold(
         how.metric, scores, targets, task=how.task, average=how.average, shared=how.shared, subject_to=how.subject_to
     )
 
 
-def _tuned(goal: Goal) -> Tuned:
+def tuned(goal: Goal) -> Tuned:
+    """Return how the rule of a goal is tuned."""
     # With these averages a constraint can be kept by one threshold for all labels alone.
     pooled = goal.task == "multilabel" and goal.average in ("micro", "samples") and goal.subject_to is not None
     return Tuned(goal.metric, goal.task, goal.average, shared=pooled, subject_to=goal.subject_to)
@@ -174,14 +190,32 @@ def judged(goal: Goal, also: list[str], rule: Rule, scores: Any, targets: Any) -
 
 
 def meets(goal: Goal, rule: Rule, scores: Any, targets: Any) -> bool:
-    """Tell whether a rule meets the constraints on these rows, in every class."""
+    """Tell whether a rule meets the constraints on these rows."""
+    return all(bound.met for bound in bounds(goal, rule, scores, targets))
+
+
+def bounds(goal: Goal, rule: Rule, scores: Any, targets: Any) -> list[Bound]:
+    """Return the value of each constraint on these rows, and whether it is met, by the same rule as in tuning.
+
+    Of several labels each must meet it, unless one threshold for all was tuned, whose average must.
+    """
+    each = goal.task == "multilabel" and not tuned(goal).shared
+    found = []
     for constraint in parse(goal.subject_to):
-        shared = _tuned(goal).shared
-        average = None if goal.task == "multilabel" and not shared else goal.average
-        values = evaluate(scores, targets, {"": constraint.metric}, task=goal.task, average=average, rule=rule)[""]
-        if not bool((constraint.violation(torch.as_tensor(values, dtype=torch.float64)) <= 1e-9).all()):
-            return False
-    return True
+        values = torch.as_tensor(
+            evaluate(
+                scores,
+                targets,
+                {"": constraint.metric},
+                task=goal.task,
+                average=None if each else goal.average,
+                rule=rule,
+            )[""],
+            dtype=torch.float64,
+        ).reshape(-1)
+        worst = constraint.violation(values).nan_to_num(nan=-math.inf).argmax()
+        found.append(Bound(str(constraint), values[worst].item(), constraint.met(values)))
+    return found
 
 
 def _metric(goal: Goal, rule: Rule, scores: Any, targets: Any) -> float:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import shlex
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import pandas as pd
 
+from metricgrad import records
 from metricgrad.app import files, profile, protocol, runs, splits
 from metricgrad.app.contenders import CONTENDERS, QUICK, chosen
 from metricgrad.app.details import Table
 from metricgrad.app.errors import DATA, WRONG_CALL, UserError, near
 from metricgrad.app.schema import Schema
 from metricgrad.app.scorers import Effort, Goal
+from metricgrad.records import Range, Sha256
 from metricgrad.tasks import check_task
 
 if TYPE_CHECKING:
@@ -39,9 +41,9 @@ class Options:
     drop: str | None = None
     group: str | None = None
     time: str | None = None
-    rows: int | None = None
-    repeats: int = 5
-    seed: int = 0
+    rows: Annotated[int, Range(1, 2**53)] | None = None
+    repeats: Annotated[int, Range(0, 10_000)] = 5
+    seed: Annotated[int, Range(0, 2**63)] = 0
     only: str | None = None
     quick: bool = False
     demo: bool = False
@@ -155,6 +157,14 @@ def configuration(options: Options) -> dict[str, Any]:
     """Return what decides the results, the data by their hash."""
     path = Path(options.data).resolve()
     return {**asdict(options), "data": str(path), "data_sha256": runs.sha256(path)}
+
+
+def options_of(config: dict[str, Any]) -> tuple[Options, str]:
+    """Return what ``configuration`` was made of: the options, and the hash of the data."""
+    records.check(config.get("data_sha256"), Sha256, "config.json: data_sha256")
+    plain = {key: value for key, value in config.items() if key != "data_sha256"}
+    records.check(plain, Options, "config.json")
+    return Options(**plain), config["data_sha256"]
 
 
 def effort(options: Options, task: Task) -> Effort:

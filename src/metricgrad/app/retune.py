@@ -7,7 +7,7 @@ from typing import Any
 
 from metricgrad.app import protocol, runs
 from metricgrad.app.errors import NOTHING, WRONG_CALL, UserError
-from metricgrad.app.judge import harmless, read_for
+from metricgrad.app.judge import read_for
 from metricgrad.app.scorers import Goal
 from metricgrad.evaluation import evaluate
 from metricgrad.plain import encode
@@ -30,26 +30,36 @@ def tune(
     """Tune the rule of a run's model on labelled data, which must be new to it, and write it into the run.
 
     ``metric``, ``average``: by default those of the run. ``subject_to``, ``confidence``: as for ``tune_threshold``.
-    The rules before stay in ``model/rule.json`` as "previous". ``dry_run``: only tell.
+    The rules before stay in ``model/manifest.json`` as "previous". ``dry_run``: only tell.
     """
     found = runs.load(run)
     model = found.model
     schema = model.schema
-    metric, average = metric or harmless(model.goal.metric), average or model.goal.average
-    protocol.check(Goal(model.goal.task, model.goal.classes, metric, average, subject_to), [])
+    metric, average = metric or runs.allowed(model.goal.metric, ()), average or model.goal.average
+    goal = Goal(model.goal.task, model.goal.classes, metric, average, subject_to)
+    protocol.check(goal, [])
     frame = schema.labelled(read_for(model, data, rows))
     scores, targets = model.scores(frame), schema.targets(frame)
     options: dict[str, Any] = {"task": schema.task, "average": average}
+    shared = protocol.tuned(goal).shared
     try:
         tuning = tune_threshold(
-            metric, scores, targets, subject_to=subject_to, confidence=confidence, replicates=50, seed=seed, **options
+            goal.metric,
+            scores,
+            targets,
+            shared=shared,
+            subject_to=subject_to,
+            confidence=confidence,
+            replicates=50,
+            seed=seed,
+            **options,
         )
     except InfeasibleError as error:
         raise UserError(f"{error}; ask for less, or train with --subject-to", NOTHING) from error
     except ValueError as error:
         raise UserError(str(error), WRONG_CALL) from error
     old = model.rule
-    before = evaluate(scores, targets, metric, rule=old, **options)
+    before = evaluate(scores, targets, goal.metric, rule=old, **options)
     previous = [*model.about.get("previous", []), {"rule": encode(old)} | _without_previous(model.about)]
     about = {
         "metric": metric,

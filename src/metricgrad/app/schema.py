@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self, TypedDict
 
 import numpy as np
 import pandas as pd
 
+from metricgrad import records
 from metricgrad.app import targets as target_columns
 from metricgrad.app.columns import Column, describe
-from metricgrad.app.errors import RUN, WRONG_CALL, UserError, near, one_line
+from metricgrad.app.errors import WRONG_CALL, UserError, near, one_line
 from metricgrad.app.targets import Target
+from metricgrad.records import Length, Range
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -144,16 +147,35 @@ class Schema:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, data: Any) -> Self:
-        """Return the schema that ``to_json`` wrote."""
-        try:
-            columns = tuple(Column(**_tuples(one)) for one in data["columns"])
-            target = Target(**_tuples(data["target"]))
-            return cls(target, columns, {str(k): str(v) for k, v in data["dropped"].items()}, int(data["rows"]))
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise UserError(
-                f"schema: expected one as this version writes it, got {error!r}; train again", RUN
-            ) from error
+    def from_json(cls, data: bytes) -> Self:
+        """Return the schema that ``to_json`` wrote, from the bytes of its file, or raise a ``ValueError``."""
+        found = records.read(data, _File, "schema.json")
+        columns = tuple(Column(**_tuples(one)) for one in found["columns"])
+        target = Target(**_tuples(found["target"]))
+        _check_target(target)
+        for column in columns:
+            bins = len(column.categories) + column.others if column.kind == "category" else len(column.edges) + 1
+            if len(column.shares) != bins or list(column.edges) != sorted(column.edges):
+                raise ValueError(f"schema.json: columns: expected {bins} shares of {one_line(column.name, 60)!r}")
+        return cls(target, columns, found["dropped"], found["rows"])
+
+
+class _File(TypedDict):
+    target: Target
+    columns: Annotated[list[Column], Length(1, 10**6)]
+    dropped: dict[str, str]
+    rows: Annotated[int, Range(1, 2**53)]
+
+
+def _check_target(target: Target) -> None:
+    """Raise unless the classes can be those of the task."""
+    number = len(target.classes)
+    if number != 2 if target.task == "binary" else number < (3 if target.task == "multiclass" else 1):
+        raise ValueError(f"schema.json: target: expected the classes of a {target.task} task, got {number}")
+    if len(set(target.classes)) < number or len(target.counts) != number:
+        raise ValueError("schema.json: target: expected every class once, with its count")
+    if target.numeric and not all(re.fullmatch(r"-?\d{1,16}", name) for name in target.classes):
+        raise ValueError("schema.json: target: expected whole numbers of at most 16 digits as classes")
 
 
 def _require(names: Sequence[str], present: Iterable[str], what: str) -> None:

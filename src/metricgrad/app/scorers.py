@@ -5,21 +5,21 @@ All get the same rows: some to fit, others to stop early on. Rules are tuned els
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import numpy as np
 
-from metricgrad import persistence
+from metricgrad import folders, persistence, records
 from metricgrad.boosted import MetricBoostingClassifier
 from metricgrad.estimators import MetricClassifier
+from metricgrad.records import Range
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
+    from metricgrad.boosting import Backend
     from metricgrad.tasks import Task
 
 STEPS, SMALLEST, LARGEST = 128, 32, 4096
@@ -87,8 +87,8 @@ class Scorer(Protocol):
     def scores(self, features: Any) -> Any:
         """Return probabilities in float64: ``(n,)``, ``(n, classes)``, or ``(n, K)`` of each label."""
 
-    def save(self, folder: Path) -> None:
-        """Write what ``loaded`` reads into a new folder."""
+    def files(self) -> dict[str, bytes]:
+        """Return the files that ``loaded`` reads."""
 
 
 # Baseline
@@ -103,9 +103,8 @@ class Prior:
     def scores(self, features: Any) -> Any:
         return np.broadcast_to(self.shares, (len(features), *self.shares.shape)).copy()
 
-    def save(self, folder: Path) -> None:
-        folder.mkdir()
-        (folder / "prior.json").write_text(json.dumps(self.shares.tolist()))
+    def files(self) -> dict[str, bytes]:
+        return {"prior.json": records.as_json(self.shares.tolist())}
 
 
 def prior(goal: Goal, effort: Effort, rows: Rows, seed: int) -> Prior:
@@ -130,8 +129,8 @@ class Estimator:
     def scores(self, features: Any) -> Any:
         return self.model.predict_scores(features)
 
-    def save(self, folder: Path) -> None:
-        persistence.save(self.model, folder)
+    def files(self) -> dict[str, bytes]:
+        return persistence.packed(self.model)
 
 
 def network(folds: int | None = None, **options: Any) -> Callable[[Goal, Effort, Rows, int], Estimator]:
@@ -204,9 +203,8 @@ class Trees:
         data = xgboost.DMatrix(np.asarray(features, dtype=np.float32), nthread=1)
         return self.booster.predict(data).astype(float)
 
-    def save(self, folder: Path) -> None:
-        folder.mkdir()
-        self.booster.save_model(folder / "trees.ubj")
+    def files(self) -> dict[str, bytes]:
+        return {"trees.ubj": bytes(self.booster.save_raw("ubj"))}
 
 
 def trees(goal: Goal, effort: Effort, rows: Rows, seed: int) -> Trees:
@@ -240,21 +238,33 @@ def _bins(rows: Rows) -> dict[str, Any]:
 
 # Loading
 
+_Share = Annotated[float, Range(0, 1)]
 
-def loaded(kind: str, folder: Path) -> Scorer:
-    """Return what ``save`` wrote; ``kind`` is the name of its class."""
+
+def loaded(kind: str, files: dict[str, bytes]) -> Scorer:
+    """Return the scorer whose ``files`` these are, read and verified already; ``kind`` is the name of its class."""
     if kind == "Prior":
-        return Prior(json.loads((folder / "prior.json").read_text()))
+        return Prior(records.read(files["prior.json"], _Share | list[_Share], "prior.json"))
     if kind == "Trees":
         import xgboost
 
-        return Trees(xgboost.Booster({"nthread": 1}, model_file=folder / "trees.ubj"))
-    absent = json.loads((folder / "manifest.json").read_text())["parameters"]
+        return Trees(xgboost.Booster({"nthread": 1}, model_file=bytearray(files["trees.ubj"])))
+    manifest, inner = folders.unpacked(files, "estimator")
     # A function or a module cannot be written; only fitting needs it.
     gone = {
-        key: None for key, value in absent.items() if isinstance(value, dict) and value.get("type") == "not written"
+        key: None
+        for key, value in dict(manifest.get("parameters", {})).items()
+        if isinstance(value, dict) and value.get("type") == "not written"
     }
-    model = persistence.load(folder, None, **gone)  # type: ignore[arg-type]
+    model = persistence.restored(manifest, inner, None, **gone)  # type: ignore[arg-type]
     if not isinstance(model, MetricClassifier | MetricBoostingClassifier):
-        raise ValueError(f"folder: expected a network or boosted trees, got a {type(model).__name__}")
+        raise ValueError(f"estimator: expected a network or boosted trees, got a {type(model).__name__}")
     return Estimator(model)
+
+
+def tree_files(files: dict[str, bytes]) -> dict[str, Backend]:
+    """Return which of the files are trees, and of which library."""
+    return {name: _SUFFIXES[suffix] for name in files if (suffix := name.rpartition(".")[2]) in _SUFFIXES}
+
+
+_SUFFIXES: dict[str, Backend] = {"ubj": "xgboost", "txt": "lightgbm"}

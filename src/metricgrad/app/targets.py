@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import pandas as pd
 
 from metricgrad.app.columns import as_numbers, as_texts
 from metricgrad.app.errors import WRONG_CALL, UserError, near, one_line
+from metricgrad.records import Length, Pattern, Range
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,12 +36,12 @@ class Target:
     every class in training.
     """
 
-    columns: tuple[str, ...]
-    task: str
-    classes: tuple[str, ...]
+    columns: Annotated[tuple[str, ...], Length(1, 10**6)]
+    task: Annotated[str, Pattern("binary|multiclass|multilabel")]
+    classes: Annotated[tuple[str, ...], Length(1, 10**6)]
     numeric: bool = False
-    separator: str | None = None
-    counts: tuple[int, ...] = ()
+    separator: Annotated[str, Pattern("[;|,]")] | None = None
+    counts: tuple[Annotated[int, Range(0, 2**53)], ...] = ()
 
     @property
     def labels(self) -> Any:

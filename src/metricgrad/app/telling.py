@@ -51,12 +51,13 @@ def info(
 
 def describe(run: Path, as_json: bool) -> None:
     """Tell what a run folder holds, finished or not."""
-    from metricgrad.app.runs import manifest, read_json
+    from metricgrad.app.runs import opened
+    from metricgrad.app.summaries import read
 
-    about = manifest(run)
-    finished = about["state"] == "finished"
-    summary = read_json(run / "summary.json") if finished else {}
-    units = len(list((run / "results").glob("*.json")))
+    found = opened(run)
+    about, finished = found.manifest, found.manifest["state"] == "finished"
+    summary = read(found) if finished else {}
+    units = len(list((run / "results").glob("[!.]*.json")))
     if tell(
         {"run": str(run), "state": about["state"], "created": about["created"], "units": units, **summary}, as_json
     ):
@@ -66,7 +67,7 @@ def describe(run: Path, as_json: bool) -> None:
     pairs: list[tuple[str, str]] = [
         (key, str(about[key])) for key in ("kind", "state", "created", "finished") if key in about
     ]
-    pairs += [(key, str(value)) for key, value in read_json(run / "config.json").items() if value is not None]
+    pairs += [(key, str(value)) for key, value in found.config.items() if value is not None]
     if not finished:
         pairs += [("units done", str(units)), ("go on", f"metricgrad compare --resume {run}")]
     lines(pairs)

@@ -32,7 +32,7 @@ def train(
     progress.profile(task.profile, task.warnings)
     with Workspace.create(out, "train", configuration(options), force) as space:
         model = shipped(task, contender, rule, effort(options, task), options.seed)
-        space.model(model)
+        space.add_model(model)
         summary = {
             "contender": contender,
             "rule": protocol.described(model.rule),
@@ -40,6 +40,6 @@ def train(
             "data": {"file": Path(options.data).name, "rows": len(task.targets), "task": task.goal.task},
             "warnings": task.warnings,
         }
-        space.json("summary.json", summary)
+        space.add_json("summary.json", summary)
         space.finish()
     return summary

@@ -1,4 +1,4 @@
-"""The commands that use a run: ``metricgrad predict``, ``evaluate`` and ``tune``."""
+"""The commands that use a run: ``metricgrad predict``, ``evaluate``, ``tune`` and ``convert``."""
 
 from __future__ import annotations
 
@@ -122,3 +122,17 @@ def tune(
             ("written", "yes, the rule before is kept as well" if found["written"] else "no, as asked"),
         ]
     )
+
+
+def convert(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or a folder of mg.save.")],
+    out: Annotated[Path | None, typer.Option(help="A new folder to write to; by default in place.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Write a folder of the older format anew, as this version reads it."""
+    from metricgrad.app.convert import convert as command
+    from metricgrad.app.display import lines
+
+    found = command(run, out)
+    if not tell(found, as_json):
+        lines([("written", found["written"]), ("format", str(found["format"]))])

@@ -59,7 +59,7 @@ Result = tuple[Outcome, Any] | Failure
 
 def done(unit: Unit) -> Result:
     """Do a unit."""
-    features, targets = (np.load(path, mmap_mode="r") for path in (unit.features, unit.targets))
+    features, targets = (np.load(path, mmap_mode="r", allow_pickle=False) for path in (unit.features, unit.targets))
     seed = int(np.random.SeedSequence([unit.seed, unit.repeat]).generate_state(1)[0])
     try:
         return protocol.run(
