@@ -131,21 +131,29 @@ class Workspace(Run):
             write(self.path / "results" / name, data)
 
     def finished(self) -> list[Outcome]:
-        """Return the units that are there."""
-        return [self._unit(path)[0] for path in sorted((self.path / "results").glob("[!.]*.json"))]
+        """Return the units that are there, with scores as they were written: before anything is done on top of them."""
+        found = [self._unit(path)[0] for path in sorted((self.path / "results").glob("[!.]*.json"))]
+        for outcome in found:
+            self._score_bytes(outcome)
+        return found
 
     def scores(self, outcome: Outcome, classes: int | None) -> Any:
         """Return a unit's scores of the test rows: of so many classes, or (None) one a row."""
+        data = self._score_bytes(outcome)
+        with refusing(self.path / "results" / f"{stem(outcome)}.npy", AGAIN):
+            found = array(data, outcome.test_rows, classes)
+            if classes is None and found.ndim != 1:
+                raise ValueError(f"expected one score a row, got {found.shape}")
+            return found
+
+    def _score_bytes(self, outcome: Outcome) -> bytes:
         path = self.path / "results" / f"{stem(outcome)}.json"
         wanted = self._unit(path)[1]
         data = read_bytes(path.with_suffix(".npy"))
         with refusing(path.with_suffix(".npy"), AGAIN):
             if records.sha256(data) != wanted:
                 raise ValueError("was changed since it was written (its sha256 differs)")
-            found = array(data, outcome.test_rows, classes)
-            if classes is None and found.ndim != 1:
-                raise ValueError(f"expected one score a row, got {found.shape}")
-            return found
+        return data
 
     def _unit(self, path: Path) -> tuple[Outcome, str]:
         """Return a unit and the hash of its scores."""
