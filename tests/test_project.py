@@ -44,6 +44,7 @@ ORDER = [
     "resampling",
     "constraints",
     "search",
+    "classwise",
     "offsets",
     "problems",
     "tuning",
