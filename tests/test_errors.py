@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 import metricgrad as mg
 from metricgrad import surrogates as s
+from metricgrad.constraints import Constraint
+from metricgrad.training.loop import Settings
+from metricgrad.training.networks import build
 
 Z, Y = torch.zeros(4, 3), torch.zeros(4, 3)
 INDEX = torch.zeros(4, dtype=torch.long)
@@ -154,3 +159,29 @@ def test_an_error_inside_a_users_metric_is_theirs() -> None:
 def test_impossible_hybrids_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         mg.HybridLoss(**{"metric": "f1", **options})
+
+
+WHOLE: Any = np.int64
+REAL: Any = np.float32
+NUMPY: dict[str, Callable[[], Any]] = {
+    "precision at k": lambda: mg.PrecisionAtKLoss(WHOLE(3)),
+    "precision at a share": lambda: mg.PrecisionAtKLoss(REAL(0.25)),
+    "top k": lambda: mg.decisions.TopK(WHOLE(2)),
+    "bound": lambda: Constraint("recall", REAL(0.5), over=WHOLE(1)),
+    "thresholds": lambda: mg.AUROCLoss(thresholds=WHOLE(5)),
+    "focal": lambda: mg.baselines.focal(gamma=REAL(2.0)),
+    "annealed": lambda: mg.surrogates.Annealed(mg.surrogates.Sigmoid(REAL(2)), mg.surrogates.Sigmoid(9), 5),
+    "bits": lambda: mg.Evaluator("f1", score_bits=WHOLE(8)),
+    "settings": lambda: Settings(epochs=WHOLE(3), batch_size=WHOLE(8)),
+    "sizes": lambda: build([WHOLE(4)], 3, 1, 0.0),
+}
+
+
+@pytest.mark.parametrize("name", NUMPY)
+def test_numpy_numbers_are_numbers(name: str) -> None:
+    assert NUMPY[name]()
+
+
+def test_true_is_no_number_of_samples() -> None:
+    with pytest.raises(ValueError, match=r"^k: expected a number of at least 1 .*, got True$"):
+        mg.PrecisionAtKLoss(True)
