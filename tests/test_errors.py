@@ -115,11 +115,6 @@ def test_large_batches_are_checked_too() -> None:
         mg.MetricLoss("f1", task="multiclass")(z, torch.arange(300_000) % 3)
 
 
-def test_labels_beyond_the_classes_are_refused() -> None:
-    with pytest.raises(ValueError, match="labels: expected class indices below 3, got 5"):
-        mg.MetricLoss("f1", task="multilabel", labels=[5])(Z, Y)
-
-
 def test_a_metric_that_is_not_elementwise_is_refused() -> None:
     for average in ("macro", "micro", None):
         loss = mg.MetricLoss(lambda c: c.tp.sum(-1, keepdim=True).expand(2), task="multilabel", average=average)
@@ -159,6 +154,23 @@ def test_an_error_inside_a_users_metric_is_theirs() -> None:
 def test_impossible_hybrids_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         mg.HybridLoss(**{"metric": "f1", **options})
+
+
+@pytest.mark.parametrize("average", ["macro", "micro", "weighted", None])
+def test_labels_beyond_the_classes_are_refused(average: str | None) -> None:
+    z, y = torch.tensor([0.9, 0.2, 0.6]), torch.tensor([1, 0, 1])
+    calls: list[Callable[..., Any]] = [
+        lambda *data, **how: mg.MetricLoss("f1", average=average, **how)(*data),
+        lambda z, y, **how: mg.evaluate(z, y, "f1", average=average, **how),
+        lambda *data, **how: mg.tune_threshold("f1", *data, average=average, **how),
+    ]
+    for call in calls:
+        with pytest.raises(
+            ValueError, match=r"^labels: expected None for one class, .*, got \[1\]; leave labels= out$"
+        ):
+            call(z, y, labels=[1])
+        with pytest.raises(ValueError, match=r"^labels: expected class indices below 3, got 5$"):
+            call(z.expand(3, 3), y.expand(3, 3), labels=[1, 5], task="multilabel")
 
 
 WHOLE: Any = np.int64

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from metricgrad import search, tally
-from metricgrad.averages import class_weights, row_weights
+from metricgrad.averages import check_labels, class_weights, row_weights
 from metricgrad.constraints import Constraint, lower_bound
 from metricgrad.jets import ratio
 from metricgrad.metrics import get
@@ -85,6 +85,7 @@ class Problem:
 
         ``scale``: how many observations a unit of weight stands for, by default found from the weights.
         """
+        check_labels(self.objective.labels, batch.logits.shape[1])
         if self.objective.task == "multiclass":
             return self._offsets(batch), False, None
         if self.shared:
