@@ -50,7 +50,7 @@ def _one_class(z: Tensor, objective: Objective) -> bool:
 class SmallLoss(torch.autograd.Function):
     """The loss of such a batch as one node.
 
-    ``again``: computes it by differentiable operations alone, for second derivatives and a second backward pass.
+    ``again``: computes it by differentiable operations alone, for second derivatives.
     """
 
     @staticmethod
@@ -63,34 +63,41 @@ class SmallLoss(torch.autograd.Function):
         y: Tensor,
     ) -> Tensor:
         """Return the loss, and keep its gradient."""
-        ctx.again = again
+        ctx.again, ctx.parts = again, (plan, objective)
         ctx.save_for_backward(z, y)
-        y = y.to(z.dtype)
-        check_targets(y)
-        scratch, ctx.gradient = fused.scratch(z, 0), torch.empty_like(z)
-        one = _one_class(z, objective)
-        sums: Reduce = partial(_sum_numbers, y) if one else partial(fused.reduced, plan.layout, y, None)
-        state = plan.surrogate.fill(z, plan.thresholds[0], ctx.gradient, scratch, sums)
-        if one:
-            value, a, b = objective.differentiate_numbers(state, z)
-            loss = torch.scalar_tensor(value, dtype=z.dtype)
-        else:
-            loss, (a, b) = objective.differentiate(state)
-        plan.surrogate.pull(ctx.gradient, plan.layout.expand((a, b), y, None, scratch))
+        check_targets(y.to(z.dtype))
+        loss, ctx.gradient = _differentiated(plan, objective, z, y)
         return loss
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         """Hand the gradient out, which is there already; a second time, or with a graph of its own, find it again."""
         z, y = ctx.saved_tensors  # raises if they were changed since
-        graph = torch.is_grad_enabled()  # create_graph=True
         gradient, ctx.gradient = ctx.gradient, None
-        if graph or gradient is None:
-            with torch.enable_grad():
-                (by_z,) = torch.autograd.grad(ctx.again(z, y), z, grad, create_graph=graph)
+        if torch.is_grad_enabled():  # create_graph=True
+            (by_z,) = torch.autograd.grad(ctx.again(z, y), z, grad, create_graph=True)
             return None, None, None, by_z, None
+        if gradient is None:  # by the same arithmetic, so that it is the same to the last bit
+            plan, objective = ctx.parts
+            gradient = _differentiated(plan, objective, z, y)[1]
         usual = grad.is_cpu and grad.item() == 1.0  # of a loss that is not scaled: spare a pass over the logits
         return None, None, None, gradient if usual else gradient.mul_(grad), None
+
+
+def _differentiated(plan: fused.Plan, objective: Objective, z: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the loss and its gradient with respect to the logits."""
+    y = y.to(z.dtype)
+    scratch, gradient = fused.scratch(z, 0), torch.empty_like(z)
+    one = _one_class(z, objective)
+    sums: Reduce = partial(_sum_numbers, y) if one else partial(fused.reduced, plan.layout, y, None)
+    state = plan.surrogate.fill(z, plan.thresholds[0], gradient, scratch, sums)
+    if one:
+        value, a, b = objective.differentiate_numbers(state, z)
+        loss = torch.scalar_tensor(value, dtype=z.dtype)
+    else:
+        loss, (a, b) = objective.differentiate(state)
+    plan.surrogate.pull(gradient, plan.layout.expand((a, b), y, None, scratch))
+    return loss, gradient
 
 
 def _sum_numbers(y: Tensor, member: Tensor, out: Tensor, scale: float, offset: float | None) -> list[float]:
