@@ -466,12 +466,12 @@ def test_kernel_equals_plain_operations(
         every_path(make(setup, surrogate), z, y, w if weights else None, mask)
 
 
-AVERAGES = ["binary", "macro", "micro", "weighted", "samples", "multiclass", "multiclass, micro"]
-FITTING = {"quadratic_kappa": [setup for setup in AVERAGES if setup in MULTICLASS], "subset_accuracy": ["samples"]}
+OF_COUNTS = ["binary", "macro", "micro", "weighted", "samples", "multiclass", "multiclass, micro"]
+FITTING = {"quadratic_kappa": [setup for setup in OF_COUNTS if setup in MULTICLASS], "subset_accuracy": ["samples"]}
 
 
 @pytest.mark.parametrize(
-    ("metric", "setup"), [(metric, setup) for metric in M.names() for setup in FITTING.get(metric, AVERAGES)]
+    ("metric", "setup"), [(metric, setup) for metric in M.names() for setup in FITTING.get(metric, OF_COUNTS)]
 )
 def test_kernel_equals_plain_operations_for_every_metric(metric: str, setup: str) -> None:
     z, y, w, _ = data(setup, 12, seed=5)
