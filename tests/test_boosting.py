@@ -360,6 +360,17 @@ def test_bad_input_gets_one_line(call: Callable[[], Any], message: str) -> None:
     assert "\n" not in str(error.value)
 
 
+def test_a_constrained_loss_sees_the_rows_of_its_round_alone() -> None:
+    loss = mg.ConstrainedLoss("f1", "recall>=0.9")
+    objective = xgboost_objective(loss)
+    objective(Y, Z)
+    got = objective(Y, -Z)[0]
+    alone = mg.ConstrainedLoss("f1", "recall>=0.9")
+    alone.step(torch.from_numpy(Z), torch.from_numpy(Y))
+    np.testing.assert_array_equal(got, xgboost_objective(alone)(Y, -Z)[0])
+    assert str(loss.report()) == str(loss.report(torch.from_numpy(-Z), torch.from_numpy(Y)))
+
+
 # Distributed training
 
 

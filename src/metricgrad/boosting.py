@@ -125,6 +125,9 @@ class Gradient(Hook):
 
     def answer(self, scores: Tensor, targets: Tensor, weight: Tensor | None, native: bool) -> Any:
         z = scores.detach().requires_grad_()
+        for module in _modules(self.loss):
+            if hasattr(module, "step_each_epoch"):
+                module.reset()  # a round sees all rows: those of rounds before are older, not more
         with torch.enable_grad():
             (gradient,) = torch.autograd.grad(value_of(self.loss, z, targets, weight), z)
         gradient = gradient * self._decisions(targets, weight)
