@@ -302,6 +302,13 @@ def test_a_batch_that_is_not_finite_is_not_remembered() -> None:
     assert loss(Z[9:] * math.nan, Y[9:]).isnan()
     assert str(loss.report()) == before
     assert loss(Z[9:], Y[9:]).isfinite()
+    loss.step()
+    assert loss.multipliers.isfinite().all()
+    other = mg.ConstrainedLoss("f1", "recall>=0.5")
+    for rows in (slice(0, 9), slice(9, 40)):
+        other(Z[rows], Y[rows])
+    other.step()
+    assert torch.equal(loss.multipliers, other.multipliers)
 
 
 def test_steps_that_are_closer_than_the_memory_is_long_go_by_the_memory() -> None:

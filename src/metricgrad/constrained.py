@@ -157,7 +157,6 @@ class ConstrainedLoss(nn.Module):
         hard = self._count(logits, targets, weight, mask)
         self._check_classes(hard)
         if self.training and not tracing():
-            self._seen = hard if self._seen is None else self._seen + hard
             soft, hard = self._remembered(soft, hard, self._rows(logits))
         violations = self._violations(self._bounded, soft)
         factors = torch.exp(STIFFNESS * _urgency(self._violations(self._judged, hard))).to(violations)
@@ -170,7 +169,8 @@ class ConstrainedLoss(nn.Module):
         The gradient is that of the sum if all of it moved as the present batch does: a memory does not shrink it.
         """
         if not all(cell.isfinite().all() for cell in (*soft.cells(), *hard.cells())):
-            return soft, hard  # as of a step that a GradScaler skips: seen, not remembered
+            return soft, hard  # as in a step that a GradScaler skips
+        self._seen = hard if self._seen is None else self._seen + hard
         keep = max(0.0, 1 - rows / self.memory) if self.memory else 0.0
         past = self._memory
         if past is None or not keep:

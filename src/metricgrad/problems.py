@@ -287,13 +287,14 @@ class Problem:
         kept = self.kept(batch)
         if batch.weight is not None:  # what is masked is no distribution
             batch = tally.take(batch, (batch.weight > 0).squeeze(1))
-        s, y = batch.logits.double(), batch.targets
+        # The search is many small steps, each on what the one before it found: not for a GPU.
+        s, y = batch.logits.cpu().double(), batch.targets.cpu()
         # Rows that are distributions are added to as log-probabilities, others (logits, say) as they are.
         log = bool((s >= 0).all()) and bool(((s.sum(1) - 1).abs() <= 1e-3).all())
         if kept is not None:
             return Offsets((0.0,) * s.shape[1], log)
         y = (F.one_hot(y, s.shape[1]) if y.dim() == 1 else y).double()
-        w = s.new_ones(len(s)) if batch.weight is None else batch.weight.double().squeeze(1)
+        w = s.new_ones(len(s)) if batch.weight is None else batch.weight.cpu().double().squeeze(1)
         offsets = tune_offsets(s.log() if log else s, y, w, self.objective)
         return Offsets(tuple(offsets.tolist()), log)
 
