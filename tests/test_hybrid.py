@@ -86,7 +86,7 @@ def test_a_masked_weight_may_be_anything() -> None:
 
 
 def test_a_loss_per_class_is_refused() -> None:
-    message = r"^average: expected 'macro', .*, got None; the mix is one number"
+    message = r"^average: expected 'micro', .*, got None; the mix is one number"
     with pytest.raises(ValueError, match=message):
         mg.HybridLoss("f1", task="multilabel", average=None)
     with pytest.raises(ValueError, match=message):

@@ -46,7 +46,7 @@ class HybridLoss(nn.Module):
         self.metric_loss = metric if isinstance(metric, MetricLoss) else MetricLoss(metric, **options)
         if self.metric_loss.average == "per-class":
             raise ValueError(
-                "average: expected 'macro', 'micro', 'weighted' or 'samples', got None; the mix is one number: use "
+                "average: expected 'micro', 'macro', 'weighted' or 'samples', got None; the mix is one number: use "
                 "MetricLoss for a loss per class"
             )
         alike = {name: getattr(self.metric_loss, name) for name in ("task", "ignore_index", "process_group")}
