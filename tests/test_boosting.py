@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import pickle
+import re
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -355,3 +358,79 @@ def test_bad_input_gets_one_line(call: Callable[[], Any], message: str) -> None:
     with pytest.raises(ValueError, match=message) as error:
         call()
     assert "\n" not in str(error.value)
+
+
+def test_a_constrained_loss_sees_the_rows_of_its_round_alone() -> None:
+    loss = mg.ConstrainedLoss("f1", "recall>=0.9")
+    objective = xgboost_objective(loss)
+    objective(Y, Z)
+    got = objective(Y, -Z)[0]
+    alone = mg.ConstrainedLoss("f1", "recall>=0.9")
+    alone.step(torch.from_numpy(Z), torch.from_numpy(Y))
+    np.testing.assert_array_equal(got, xgboost_objective(alone)(Y, -Z)[0])
+    assert str(loss.report()) == str(loss.report(torch.from_numpy(-Z), torch.from_numpy(Y)))
+
+
+# Distributed training
+
+
+WORKER = """
+import sys
+import numpy as np, xgboost
+from xgboost import collective
+import metricgrad as mg
+
+address, port = sys.argv[1:]
+with collective.CommunicatorContext(dmlc_communicator="rabit", dmlc_tracker_uri=address, dmlc_tracker_port=int(port)):
+    data = xgboost.DMatrix(np.arange(8.0).reshape(4, 2), [0, 1, 0, 1])
+    for more in (
+        {"obj": mg.boosting.xgboost_objective(mg.MetricLoss("f1"))},
+        {"custom_metric": mg.boosting.eval_metric("f1"), "evals": [(data, "rows")]},
+    ):
+        try:
+            xgboost.train({"nthread": 1, "disable_default_eval_metric": True}, data, 1, verbose_eval=False, **more)
+        except ValueError as error:
+            print(error)
+"""
+
+
+def test_workers_of_xgboost_are_refused() -> None:
+    tracker = xgboost.tracker.RabitTracker(host_ip="127.0.0.1", n_workers=2, timeout=60)
+    tracker.start()
+    where = tracker.worker_args()
+    words = [sys.executable, "-c", WORKER, str(where["dmlc_tracker_uri"]), str(where["dmlc_tracker_port"])]
+    workers = [subprocess.Popen(words, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    told = [worker.communicate(timeout=120)[0] for worker in workers]
+    line = r"^distributed boosting: expected one process, got 2 workers of xgboost\.collective; .*train on one process"
+    for text in told:
+        assert len(re.findall(line, text, re.MULTILINE)) == 2  # of the objective, and of the metric
+
+
+@pytest.mark.parametrize("options", [{"num_machines": 2}, {"machines": "10.0.0.1:12400,10.0.0.2:12400"}])
+def test_machines_of_lightgbm_are_refused(options: dict[str, Any]) -> None:
+    data = lightgbm.Dataset(X, Y, params=LGB).construct()
+    data.params = LGB | options
+    message = r"^distributed boosting: expected one process, got LightGBM's (num_)?machines=.*; .*train on one process"
+    objective, metric = lightgbm_objective(mg.MetricLoss("f1")), eval_metric("f1", backend="lightgbm")
+    for hook in (objective, metric):
+        with pytest.raises(ValueError, match=message):
+            hook(Z, data)
+    # The classes in the style of scikit-learn hand over the labels alone.
+    with pytest.raises(ValueError, match=message):
+        lightgbm.sklearn._ObjectiveFunctionWrapper(objective)(Z, data)
+    with pytest.raises(ValueError, match=message):
+        lightgbm.sklearn._EvalFunctionWrapper(metric)(Z, data)
+    with pytest.raises(ValueError, match=message):
+        mg.MetricBoostingClassifier(backend="lightgbm", backend_params=options, n_estimators=2).fit(X, Y)
+    together = lightgbm_objective(mg.MetricLoss("f1", process_group="world"))
+    with pytest.raises(ValueError, match=r"^process_group: torch\.distributed is not initialised"):
+        together(Z, data)  # a loss of all processes is not refused for being one
+    data.params = LGB | {"num_machines": 1}
+    assert len(objective(Z, data)[0]) == N
+
+
+def test_constant_features_get_one_line_from_lightgbm(capfd: pytest.CaptureFixture[str]) -> None:
+    model = mg.MetricBoostingClassifier(backend="lightgbm", n_estimators=2, cv=2, random_state=0)
+    with pytest.raises(ValueError, match=r"^X: expected at least one feature that varies, got constant columns alone"):
+        model.fit(np.zeros((40, 2)), np.arange(40) % 2)
+    capfd.readouterr()  # LightGBM prints its own line as well

@@ -254,16 +254,116 @@ def test_any_batch_is_finite(name: str, dtype: torch.dtype) -> None:
         assert loss.multipliers.isfinite().all()
 
 
+# ------------------------------------------------------------------------------------------------ its memory
+
+
+def test_the_value_is_that_of_the_present_and_the_remembered_batches() -> None:
+    loss = mg.ConstrainedLoss("recall", "precision>=0.35", memory=40)
+    first, second = slice(0, 30), slice(30, 40)
+    loss(Z[first], Y[first])
+    leaf = Z[second].clone().requires_grad_()
+    value = loss(leaf, Y[second])
+    value.backward()
+    # 10 of 40 rows are new, so the older ones count 3/4: the same as weights.
+    weight = torch.cat((torch.full((30,), 0.75), torch.ones(10))).double()
+    alone = mg.ConstrainedLoss("recall", "precision>=0.35", memory=0)
+    whole = Z.clone().requires_grad_()
+    expected = alone(whole, Y, weight)
+    expected.backward()
+    assert value.item() == pytest.approx(expected.item())
+    assert whole.grad is not None
+    torch.testing.assert_close(leaf.grad, whole.grad[second] * (22.5 + 10) / 10)
+    assert str(loss.report()) == str(alone.report(Z, Y, weight))
+    assert loss.met == loss.report().met
+
+
+def test_a_batch_as_large_as_the_memory_stands_alone() -> None:
+    loss, alone = (mg.ConstrainedLoss("f1", "recall>=0.5", memory=memory) for memory in (20, 0))
+    for rows in (slice(0, 20), slice(20, 40)):
+        torch.testing.assert_close(loss(Z[rows], Y[rows]), alone(Z[rows], Y[rows]), rtol=0, atol=0)
+
+
+def test_evaluation_neither_uses_nor_changes_the_memory() -> None:
+    loss = mg.ConstrainedLoss("f1", "recall>=0.5")
+    loss(Z[:9], Y[:9])
+    before = str(loss.report())
+    loss.eval()
+    torch.testing.assert_close(loss(Z[9:], Y[9:]), mg.ConstrainedLoss("f1", "recall>=0.5")(Z[9:], Y[9:]))
+    assert str(loss.report()) == before
+    loss.reset()
+    with pytest.raises(ValueError, match="report: expected logits and targets, or a loss that was called in training"):
+        loss.report()
+
+
+def test_a_batch_that_is_not_finite_is_not_remembered() -> None:
+    loss = mg.ConstrainedLoss("f1", "recall>=0.5")
+    loss(Z[:9], Y[:9])
+    before = str(loss.report())
+    assert loss(Z[9:] * math.nan, Y[9:]).isnan()
+    assert str(loss.report()) == before
+    assert loss(Z[9:], Y[9:]).isfinite()
+    loss.step()
+    assert loss.multipliers.isfinite().all()
+    other = mg.ConstrainedLoss("f1", "recall>=0.5")
+    for rows in (slice(0, 9), slice(9, 40)):
+        other(Z[rows], Y[rows])
+    other.step()
+    assert torch.equal(loss.multipliers, other.multipliers)
+
+
+def test_steps_that_are_closer_than_the_memory_is_long_go_by_the_memory() -> None:
+    loss, other = (mg.ConstrainedLoss("f1", "recall>=0.5") for _ in range(2))
+    loss(Z[:30], Y[:30])
+    other(Z[:30], Y[:30])
+    loss.step()
+    before = loss.multipliers.clone()
+    loss(Z[30:], Y[30:])
+    other(Z[30:], Y[30:])
+    violation = 0.51 - other.report().outcomes[0].value
+    loss.step()
+    torch.testing.assert_close(
+        loss.multipliers, before * math.exp(0.2 * min(max(violation / 0.1, -1.0), 1.0)), check_dtype=False
+    )
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_memory_is_saved(name: str) -> None:
+    loss, z, y = case(name)
+    loss(z[:20], y[:20])
+    fresh = case(name)[0]
+    fresh.load_state_dict(loss.state_dict())
+    torch.testing.assert_close(fresh(z[20:], y[20:]), loss(z[20:], y[20:]), rtol=0, atol=0)
+    assert str(fresh.report()) == str(loss.report())
+    fresh.step()
+    loss.step()
+    assert torch.equal(fresh.multipliers, loss.multipliers)
+    older = {**loss.state_dict(), "_extra_state": list(loss.hard.counts(z, y).cells())}
+    fresh.load_state_dict(older)  # of a version without a memory
+    fresh.step()
+
+
 # ------------------------------------------------------------------------------------------------ it works
 
 
-def train(loss: mg.ConstrainedLoss, x: Tensor, y: Tensor, outputs: int, epochs: int = 50) -> Report:
+@pytest.mark.parametrize(("maximise", "bound"), [("specificity", "recall>=0.95"), ("balanced_accuracy", "recall<=0.5")])
+def test_bounds_are_met_where_a_batch_holds_one_positive(maximise: str, bound: str) -> None:
+    g = torch.Generator().manual_seed(2)
+    y = (torch.rand(10_000, generator=g) < 0.01).long()
+    x = torch.randn(10_000, 4, generator=g) + y[:, None] * torch.tensor([1.8, 1.5, 0.8, 0.0])
+    loss = mg.ConstrainedLoss(maximise, bound)
+    report = train(loss, x, y[:, None], 1, epochs=20, size=128)
+    assert report.met, str(report)
+    assert loss.met
+    assert report.value > (0.85 if maximise == "specificity" else 0.72)
+
+
+def train(loss: mg.ConstrainedLoss, x: Tensor, y: Tensor, outputs: int, epochs: int = 50, size: int = 512) -> Report:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(x.shape[1], 32), nn.ReLU(), nn.Linear(32, outputs))
     optimiser = torch.optim.Adam(model.parameters(), 0.01)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, epochs)
     for _ in range(epochs):
-        for rows in torch.randperm(len(x)).split(512):
+        for rows in torch.randperm(len(x)).split(size):
             optimiser.zero_grad()
             loss(model(x[rows]), y[rows]).backward()
             optimiser.step()
@@ -318,7 +418,7 @@ BAD: list[tuple[Callable[[], Any], str]] = [
     (lambda: parse("precision>=high"), "got 'precision>=high'"),
     (lambda: parse("precision[all]>=0.9"), r"got 'precision\[all\]>=0.9'"),
     (lambda: parse("precision>=1e"), "got 'precision>=1e'"),
-    (changed_classes, "logits: expected the classes of before, for 3 multipliers, got 2"),
+    (changed_classes, "logits: expected the classes of before, 3, got 2; reset"),
     (lambda: mg.ConstrainedLoss("recall", []), "subject_to: expected at least one constraint"),
     (lambda: mg.ConstrainedLoss("recall", {"precision": math.nan}), "subject_to: expected"),
     (lambda: mg.ConstrainedLoss("recall", "precison>=0.9"), "metric: unknown name 'precison'; did you mean"),
@@ -328,6 +428,7 @@ BAD: list[tuple[Callable[[], Any], str]] = [
     (lambda: Constraint("recall", 0.5, over=-1), "over: expected 'each', a class number or None, got -1"),
     (lambda: mg.ConstrainedLoss("f1", "recall>=0.9", rate=0.0), "rate: expected a positive number, got 0.0"),
     (lambda: mg.ConstrainedLoss("f1", "recall>=0.9", cap=1.0), "cap: expected a number above 1, got 1.0"),
+    (lambda: mg.ConstrainedLoss("f1", "recall>=0.9", memory=-1), "memory: expected a whole number of at least 0"),
     (lambda: mg.ConstrainedLoss("f1", "recall>=0.9", margin=-0.1), "margin: expected a number of at least 0"),
     (
         lambda: mg.ConstrainedLoss("f1", "recall>=0.9", task="multilabel", average=None),

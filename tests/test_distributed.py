@@ -284,6 +284,16 @@ def worker(rank: int, folder: str) -> None:
     z, y = torch.zeros(2), torch.ones(2)
     wmw = mg.WMWLoss(process_group="world")
     results["weights of one", ""] = refused(lambda: wmw(z, y, None if rank else torch.ones(2)))
+    options: dict[str, Any] = {"task": "multilabel", "process_group": "world"}
+    for kind, several in (
+        ("metric", mg.MetricLoss("f1", **options)),
+        ("matrix", mg.MetricLoss("mcc", task="multiclass", process_group="world")),
+        ("auroc", mg.AUROCLoss(**options)),
+        ("constrained", mg.ConstrainedLoss("f1", "recall>=0.5", **options)),
+    ):
+        logits = torch.zeros(2, 2 + (rank == 1), requires_grad=True)
+        labels = torch.zeros(2, dtype=torch.long) if kind == "matrix" else torch.zeros_like(logits)
+        results["classes of one", kind] = refused(partial(several, logits, labels))
     nothing = torch.zeros(0, requires_grad=True)
     values = [loss(nothing, torch.zeros(0)) for loss in (wmw, mg.MetricLoss("f1", process_group="world"))]
     torch.stack(values).sum().backward()
@@ -365,6 +375,13 @@ def test_processes_that_differ_are_told(results: Results) -> None:
     for own in results:
         assert "expected evaluators made alike" in own["different", ""]
         assert "expected the same classes, types and kind of weight" in own["weights of one", ""]
+
+
+@pytest.mark.parametrize("kind", ["metric", "matrix", "auroc", "constrained"])
+def test_another_number_of_classes_on_one_process_is_refused_on_all(results: Results, kind: str) -> None:
+    for own in results:
+        assert own["classes of one", kind].startswith("process_group: expected the same classes and thresholds on all")
+        assert "give every process logits of all classes" in own["classes of one", kind]
 
 
 def test_nothing_on_all_processes_is_finite(results: Results) -> None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 import metricgrad as mg
 from metricgrad import surrogates as s
+from metricgrad.constraints import Constraint
+from metricgrad.training.loop import Settings
+from metricgrad.training.networks import build
 
 Z, Y = torch.zeros(4, 3), torch.zeros(4, 3)
 INDEX = torch.zeros(4, dtype=torch.long)
@@ -110,11 +115,6 @@ def test_large_batches_are_checked_too() -> None:
         mg.MetricLoss("f1", task="multiclass")(z, torch.arange(300_000) % 3)
 
 
-def test_labels_beyond_the_classes_are_refused() -> None:
-    with pytest.raises(ValueError, match="labels: expected class indices below 3, got 5"):
-        mg.MetricLoss("f1", task="multilabel", labels=[5])(Z, Y)
-
-
 def test_a_metric_that_is_not_elementwise_is_refused() -> None:
     for average in ("macro", "micro", None):
         loss = mg.MetricLoss(lambda c: c.tp.sum(-1, keepdim=True).expand(2), task="multilabel", average=average)
@@ -154,3 +154,46 @@ def test_an_error_inside_a_users_metric_is_theirs() -> None:
 def test_impossible_hybrids_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         mg.HybridLoss(**{"metric": "f1", **options})
+
+
+@pytest.mark.parametrize("average", ["macro", "micro", "weighted", None])
+def test_labels_beyond_the_classes_are_refused(average: str | None) -> None:
+    z, y = torch.tensor([0.9, 0.2, 0.6]), torch.tensor([1, 0, 1])
+    calls: list[Callable[..., Any]] = [
+        lambda *data, **how: mg.MetricLoss("f1", average=average, **how)(*data),
+        lambda z, y, **how: mg.evaluate(z, y, "f1", average=average, **how),
+        lambda *data, **how: mg.tune_threshold("f1", *data, average=average, **how),
+    ]
+    for call in calls:
+        with pytest.raises(
+            ValueError, match=r"^labels: expected None for one class, .*, got \[1\]; leave labels= out$"
+        ):
+            call(z, y, labels=[1])
+        with pytest.raises(ValueError, match=r"^labels: expected class indices below 3, got 5$"):
+            call(z.expand(3, 3), y.expand(3, 3), labels=[1, 5], task="multilabel")
+
+
+WHOLE: Any = np.int64
+REAL: Any = np.float32
+NUMPY: dict[str, Callable[[], Any]] = {
+    "precision at k": lambda: mg.PrecisionAtKLoss(WHOLE(3)),
+    "precision at a share": lambda: mg.PrecisionAtKLoss(REAL(0.25)),
+    "top k": lambda: mg.decisions.TopK(WHOLE(2)),
+    "bound": lambda: Constraint("recall", REAL(0.5), over=WHOLE(1)),
+    "thresholds": lambda: mg.AUROCLoss(thresholds=WHOLE(5)),
+    "focal": lambda: mg.baselines.focal(gamma=REAL(2.0)),
+    "annealed": lambda: mg.surrogates.Annealed(mg.surrogates.Sigmoid(REAL(2)), mg.surrogates.Sigmoid(9), 5),
+    "bits": lambda: mg.Evaluator("f1", score_bits=WHOLE(8)),
+    "settings": lambda: Settings(epochs=WHOLE(3), batch_size=WHOLE(8)),
+    "sizes": lambda: build([WHOLE(4)], 3, 1, 0.0),
+}
+
+
+@pytest.mark.parametrize("name", NUMPY)
+def test_numpy_numbers_are_numbers(name: str) -> None:
+    assert NUMPY[name]()
+
+
+def test_true_is_no_number_of_samples() -> None:
+    with pytest.raises(ValueError, match=r"^k: expected a number of at least 1 .*, got True$"):
+        mg.PrecisionAtKLoss(True)

@@ -100,13 +100,18 @@ def test_binary_values_are_those_of_scikit_learn(name: str) -> None:
     assert got == pytest.approx(expected, abs=1e-12, nan_ok=True)
 
 
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("average", ["micro", "macro", "weighted", "samples", None])
-def test_multilabel_values_are_those_of_scikit_learn(name: str, average: Any) -> None:
+def labels_case(name: str) -> tuple[Array, Array, Array | None]:
     s, y, w = case(name, (40, 4), 1)
     if name.startswith("random"):
         y[:, 2] = 0  # a class without positives
         s[:, 3] /= 2  # and one without predictions
+    return s, y, w
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("average", ["micro", "macro", "weighted", "samples", None])
+def test_multilabel_values_are_those_of_scikit_learn(name: str, average: Any) -> None:
+    s, y, w = labels_case(name)
     decided = (s >= 0.5).astype(int)
     how: dict[str, Any] = {"task": "multilabel", "average": average, "weight": w}
     for empty in (0.0, 1.0):
@@ -120,9 +125,13 @@ def test_multilabel_values_are_those_of_scikit_learn(name: str, average: Any) ->
         got = mg.evaluate(s, y, ["accuracy", "subset_accuracy"], **how)
         assert got["accuracy"] == pytest.approx(1 - sk.hamming_loss(y, decided, sample_weight=w))
         assert got["subset_accuracy"] == pytest.approx(sk.accuracy_score(y, decided, sample_weight=w))
-    if average == "samples":
-        return
-    got = mg.evaluate(s, y, ["auroc", "average_precision"], **how)
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("average", ["micro", "macro", "weighted", None])
+def test_multilabel_rankings_are_those_of_scikit_learn(name: str, average: Any) -> None:
+    s, y, w = labels_case(name)
+    got = mg.evaluate(s, y, ["auroc", "average_precision"], task="multilabel", average=average, weight=w)
     if y.any(0).all() and not y.all(0).any():
         expected = sk.roc_auc_score(y, s, average=average, sample_weight=w)
         np.testing.assert_allclose(got["auroc"], expected, atol=1e-12)

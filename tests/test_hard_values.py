@@ -280,8 +280,10 @@ def test_targets_of_any_type(dtype: torch.dtype) -> None:
     expected = 1 - sk.f1_score(y, z >= 0, average="macro")
     loss = mg.MetricLoss("f1", task="multilabel", surrogate=mg.surrogates.Hard())
     assert float(loss(torch.tensor(z), torch.tensor(y).to(dtype))) == pytest.approx(expected, abs=1e-12)
-    if dtype in (torch.bool, torch.float32):
-        return
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int32, torch.int64])
+def test_class_indices_of_any_type(dtype: torch.dtype) -> None:
     z, y, _ = multiclass("plain")
     expected = 1 - sk.f1_score(y, z.argmax(1), average="macro")
     loss = mg.MetricLoss("f1", task="multiclass", surrogate=mg.surrogates.Hard())

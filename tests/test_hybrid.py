@@ -83,3 +83,11 @@ def test_a_masked_weight_may_be_anything() -> None:
     mask = torch.arange(12) > 0
     for loss in (mg.MetricLoss("f1", task="multilabel"), mg.HybridLoss("f1", task="multilabel")):
         torch.testing.assert_close(loss(Z, LABELS, weight, mask), loss(Z[1:], LABELS[1:], WEIGHT[1:]))
+
+
+def test_a_loss_per_class_is_refused() -> None:
+    message = r"^average: expected 'micro', .*, got None; the mix is one number"
+    with pytest.raises(ValueError, match=message):
+        mg.HybridLoss("f1", task="multilabel", average=None)
+    with pytest.raises(ValueError, match=message):
+        mg.HybridLoss(mg.MetricLoss("f1", task="multilabel", average=None))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import math
+import re
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -440,3 +441,46 @@ def test_annotation_tells_cells_from_matrix() -> None:
                 mg.MetricLoss(metric, task=task)
     with pytest.raises(AttributeError, match="Confusion"):
         _ = Counts(*random_cells()).matrix
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("F1", "did you mean 'f1'?"),
+        ("F0.5", "did you mean 'f0.5'?"),
+        ("MCC", "did you mean 'mcc'?"),
+        ("f1_score", "did you mean 'f1'?"),
+        ("jaccard_score", "did you mean 'jaccard'?"),
+        ("gmean", "did you mean 'g_mean'?"),
+        ("Dice", "did you mean 'f1'?"),
+        ("iou", "did you mean 'jaccard'?"),
+        ("IoU", "did you mean 'jaccard'?"),
+        ("sensitivity", "did you mean 'recall'?"),
+        ("tpr", "did you mean 'recall'?"),
+        ("ppv", "did you mean 'precision'?"),
+        ("youden", "did you mean 'informedness'?"),
+        ("fpr", "did you mean 'specificity', which is 1 - fpr?"),
+        ("hamming_loss", "did you mean 'accuracy', which is 1 - hamming_loss?"),
+        ("auroc", "mg.AUROCLoss() trains on it."),
+        ("roc_auc", "mg.AUROCLoss() trains on it."),
+        ("average_precision", "mg.AUROCLoss(curve='pr') trains on it."),
+        ("wmw", "mg.WMWLoss() trains on it."),
+        ("precision@5", "mg.PrecisionAtKLoss(k) trains on it."),
+        ("precision_at_k", "mg.PrecisionAtKLoss(k) trains on it."),
+        ("eer", "mg.EERLoss() trains on it."),
+        ("recal", "did you mean 'recall'?"),
+    ],
+)
+def test_names_from_elsewhere_get_a_hint(name: str, hint: str) -> None:
+    with pytest.raises(ValueError, match=rf"^metric: unknown name {re.escape(repr(name))}; ") as caught:
+        mg.MetricLoss(name)
+    assert hint in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_hints_name_what_is_there() -> None:
+    assert {*M._OTHER_NAMES.values(), *M._COMPLEMENTS.values()} <= set(M.names())
+    for call in set(M._LOSSES.values()):
+        loss, _, arguments = call.partition("(")
+        sample = {"k)": (2,), "p)": (0.5,), "fpr)": (0.1,)}.get(arguments, ())
+        assert getattr(mg, loss)(*sample, **({"curve": "pr"} if "curve" in arguments else {}))

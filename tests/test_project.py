@@ -18,6 +18,7 @@ SOURCE = ROOT / "src" / "metricgrad"
 # Each module may import those before it: dependencies point one way.
 ORDER = [
     "checksums",
+    "scalars",
     "counts",
     "jets",
     "metrics",
@@ -45,6 +46,7 @@ ORDER = [
     "resampling",
     "constraints",
     "search",
+    "classwise",
     "offsets",
     "problems",
     "tuning",
@@ -137,8 +139,21 @@ EXTRAS = (
 )
 
 
+# Names that need more than torch, by extra.
+OPTIONAL = [
+    "ArrayBatches",
+    "MetricBoostingClassifier",
+    "MetricClassifier",
+    "ParquetBatches",
+    "ThresholdedClassifier",
+    "load",
+    "save",
+    "to_onnx",
+]
+
+
 def test_public_names() -> None:
-    assert sorted(mg.__all__) == [
+    core = [
         "AUROCLoss",
         "AdversarialLoss",
         "Checkpoint",
@@ -178,10 +193,58 @@ def test_public_names() -> None:
         "surrogates",
         "tune_threshold",
     ]
+    assert sorted(mg.__all__) == sorted([*core, *OPTIONAL])
+    assert set(mg.__all__) <= set(dir(mg))
     modules = (mg.baselines, mg.boosting, mg.curves, mg.decisions, mg.metrics, mg.plots, mg.presets, mg.samplers)
     for module in (mg, *modules, mg.surrogates):
         for name in module.__all__:
             assert name == "Metric" or getattr(module, name).__doc__, name
+
+
+def test_type_checkers_see_the_same_names_and_homes() -> None:
+    tree = ast.parse((SOURCE / "__init__.py").read_text())
+    (block,) = (node for node in tree.body if isinstance(node, ast.If))
+    seen, optional = {}, []
+    for node in block.body:
+        if isinstance(node, ast.AnnAssign):
+            optional.append(ast.unparse(node.target))
+            continue
+        assert isinstance(node, ast.ImportFrom)
+        for alias in node.names:
+            assert alias.name == alias.asname  # which is what makes it public to them
+            seen[alias.name] = (node.module or "").removeprefix("metricgrad").lstrip(".") or alias.name
+    assert optional == OPTIONAL == sorted(name for name in mg._HOME if mg._home(name)[1])
+    assert seen == {name: mg._home(name)[0] for name in mg._HOME if name not in OPTIONAL}
+
+
+def test_where_only_torch_is_installed_a_star_import_brings_the_rest() -> None:
+    code = """
+import sys
+
+HIDDEN = {"numpy", "scipy", "sklearn", "pandas", "pyarrow", "skops", "safetensors", "onnx", "xgboost", "lightgbm"}
+
+class Hides:
+    def __init__(self, finder):
+        self.finder = finder
+
+    def find_spec(self, name, path=None, target=None):
+        return None if name.split(".")[0] in HIDDEN else self.finder.find_spec(name, path, target)
+
+sys.meta_path[:] = [Hides(finder) for finder in sys.meta_path]
+from metricgrad import *
+import metricgrad
+assert MetricLoss is metricgrad.MetricLoss
+assert not HIDDEN & set(sys.modules), HIDDEN & set(sys.modules)
+print(sorted(set(metricgrad._HOME) - set(metricgrad.__all__)), sorted(set(metricgrad._HOME) - set(dir(metricgrad))))
+try:
+    metricgrad.MetricClassifier
+except ImportError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    names, needs = done.stdout.splitlines()
+    assert names == f"{OPTIONAL} {OPTIONAL}"
+    assert re.fullmatch(r"MetricClassifier needs \w+: pip install 'metricgrad\[sklearn\]'", needs)
 
 
 def imported(path: Path) -> set[str]:
@@ -260,3 +323,12 @@ def test_without_the_extra_one_line_says_what_to_install(
     monkeypatch.delitem(sys.modules, "metricgrad.app.cli")
     assert main(["demo"]) == 2
     assert capsys.readouterr().err == "metricgrad: typer is missing; pip install 'metricgrad[app]'\n"
+
+
+def test_no_test_passes_by_leaving_early() -> None:
+    """A bare return in a test passes without a word: leave the case out, or call pytest.skip with a reason."""
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        for test in ast.walk(ast.parse(path.read_text())):
+            if isinstance(test, ast.FunctionDef) and test.name.startswith("test_"):
+                early = [n.lineno for n in ast.walk(test) if isinstance(n, ast.Return) and n.value is None]
+                assert not early, f"{path.name}:{early[0]} {test.name}"

@@ -133,7 +133,7 @@ def test_top_k_takes_the_first_of_equals() -> None:
         (lambda: Offsets((0.0, math.nan), log=True), "offsets: expected one number per class"),
         (lambda: Offsets((0.0, 1.0), log=True)(SCORES), "scores: expected 2 classes, one offset each; got 3"),
         (lambda: Offsets((0.0,) * 3, log=True)(-SCORES), "scores: expected probabilities, got -0.7"),
-        (lambda: TopK(-1), "k: expected a number of labels, got -1"),
+        (lambda: TopK(-1), "k: expected a whole number of at least 0, got -1"),
         (lambda: TopK(4)(SCORES), "k: expected at most the 3 labels there are, got 4"),
         (lambda: ExpectedFBeta(0.0), "beta: expected a positive number, got 0.0"),
         (lambda: ExpectedFBeta()(SCORES * 2), "scores: expected probabilities, got 0.2 to 1.4"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import math
 import pickle
 from functools import partial
 from typing import Any
@@ -241,6 +242,8 @@ def test_bad_options_are_refused(options: dict[str, Any], message: str) -> None:
     [
         ([0.0, 0.5], None, "targets: expected 0 or 1, a labelling has no soft labels"),
         ([0.0, 1.0], [1.0, 0.5], "weight: expected whole numbers, which repeat samples"),
+        ([0.0, 1.0], [1.0, 1e12], r"weight: expected whole numbers of at most \d+ in all, .*, got 1e\+12; divide them"),
+        ([0.0, 1.0], [1.0, math.inf], "weight: expected whole numbers of at most .*, got inf; divide them"),
         ([0.0, 1.0], [1.0, -1.0], "weight: expected no negative value"),
         ([0.0, 2.0], None, r"targets: expected values in \[0, 1\]"),
     ],

@@ -13,6 +13,8 @@ from torch import Tensor
 
 import metricgrad as mg
 from metricgrad import surrogates as s
+from metricgrad.fused import WHOLE
+from metricgrad.small import is_small
 
 G = torch.Generator().manual_seed(3)
 Z = torch.randn(14, 3, dtype=torch.float64, generator=G)
@@ -141,15 +143,43 @@ def test_a_thousand_small_memberships_in_bfloat16_add_up() -> None:
     assert abs(counts.tp.item() - 100) < 1
 
 
-def test_backward_twice_and_without_the_first_gradient() -> None:
-    for shape in ((14, 3), (20000, 3)):  # below and above the size whose gradient is computed at once
-        z = torch.randn(shape, generator=G).requires_grad_()
-        y = (torch.rand(shape, generator=G) < 0.3).float()
-        value = mg.MetricLoss("f1", task="multilabel")(z, y)
-        (first,) = torch.autograd.grad(value, z, retain_graph=True)
-        first = first.clone()
-        (second,) = torch.autograd.grad(value, z, torch.tensor(2.0))
-        torch.testing.assert_close(second, 2 * first)
+@pytest.mark.parametrize("more", [0, 1], ids=["below", "above"])
+def test_backward_twice_and_without_the_first_gradient(more: int) -> None:
+    """On both sides of the size up to which the gradient is computed with the loss."""
+    shape = (WHOLE // 2 + more, 2)
+    z = torch.randn(shape, generator=G).requires_grad_()
+    y = (torch.rand(shape, generator=G) < 0.3).float()
+    loss = mg.MetricLoss("f1", task="multilabel")
+    assert is_small(z, y, loss.objective) == (not more)
+    value = loss(z, y)
+    (first,) = torch.autograd.grad(value, z, retain_graph=True)
+    first = first.clone()
+    (second,) = torch.autograd.grad(value, z, torch.tensor(2.0))
+    torch.testing.assert_close(second, 2 * first)
+
+
+ONE_CLASS = {
+    repr(step): (loss_of("f1", surrogate=step), LABELS[:, 0]) for step in (s.Linear(), s.Sigmoid(), s.Identity())
+}
+
+
+@pytest.mark.parametrize("name", [*EVERY, *ONE_CLASS])
+def test_backward_is_the_same_every_time(name: str) -> None:
+    """As ``gradcheck`` demands, without weights too, which is another path."""
+    loss, y = {**EVERY, **ONE_CLASS}[name]
+    z = (Z[:, 0] if name in ONE_CLASS else Z).clone().requires_grad_()
+    assert torch.autograd.gradcheck(lambda z: loss(z, y), z)
+    value = loss(z, y).sum()
+    first, *rest = (torch.autograd.grad(value, z, retain_graph=True)[0].clone() for _ in range(3))
+    assert all(torch.equal(first, other) for other in rest)
+
+
+def test_losses_of_labellings_have_no_second_derivatives() -> None:
+    """What README.md says of them."""
+    for loss in (mg.StructuredHingeLoss("f1"), mg.AdversarialLoss("f1")):
+        z = Z[:, 0].clone().requires_grad_()
+        (gradient,) = torch.autograd.grad(loss(z, LABELS[:, 0]), z, create_graph=True)
+        assert not gradient.requires_grad
 
 
 def test_targets_changed_before_backward_are_noticed() -> None:

@@ -35,13 +35,24 @@ def check_absent(absent: str) -> Absent:
     return absent  # type: ignore[return-value]
 
 
+def check_labels(labels: tuple[int, ...] | None, classes: int) -> None:
+    """Refuse labels beyond the classes that there are."""
+    if labels is None or max(labels) < classes:
+        return
+    if classes == 1:
+        raise ValueError(
+            f"labels: expected None for one class, whose positives are what is judged, got {list(labels)}; "
+            "leave labels= out"
+        )
+    raise ValueError(f"labels: expected class indices below {classes}, got {max(labels)}")
+
+
 def selected(labels: tuple[int, ...] | None, like: Tensor) -> Tensor | None:
     """Return ``labels`` as a 0/1 vector over the classes of ``like``'s last axis."""
     if labels is None:
         return None
     classes = like.shape[-1]
-    if max(labels) >= classes:
-        raise ValueError(f"labels: expected class indices below {classes}, got {max(labels)}")
+    check_labels(labels, classes)
     keep = torch.zeros(classes, dtype=like.dtype, device=like.device)
     keep[list(labels)] = 1.0
     return keep

@@ -21,6 +21,7 @@ from metricgrad.jets import ratio
 from metricgrad.losses import MetricLoss
 from metricgrad.metrics import f1
 from metricgrad.metrics import tversky as tversky_index
+from metricgrad.scalars import is_number
 from metricgrad.surrogates import Identity
 
 if TYPE_CHECKING:
@@ -258,7 +259,7 @@ def _mean(function: terms.Terms, parameters: dict[str, Any], **options: Any) -> 
 
 def _number(name: str, value: Any, least: float = -math.inf) -> float:
     """Return a finite number, or raise."""
-    if isinstance(value, int | float) and math.isfinite(value) and value >= least:
+    if is_number(value) and math.isfinite(value) and value >= least:
         return float(value)
     bound = "" if least == -math.inf else f" of at least {least:g}"
     raise ValueError(f"{name}: expected a number{bound}, got {value!r}")
@@ -266,7 +267,7 @@ def _number(name: str, value: Any, least: float = -math.inf) -> float:
 
 def _share(name: str, value: Any) -> float:
     """Return a number in [0, 1], or raise."""
-    if isinstance(value, int | float) and 0 <= value <= 1:
+    if is_number(value) and 0 <= value <= 1:
         return float(value)
     raise ValueError(f"{name}: expected a number in [0, 1], got {value!r}")
 
@@ -285,7 +286,7 @@ def _several(name: str, value: Any) -> Tensor:
 
 def _positive(name: str, value: Any) -> float | Tensor:
     """Return one positive number as a float, several as a tensor, or raise."""
-    one = isinstance(value, int | float) or (isinstance(value, Tensor) and value.dim() == 0)
+    one = is_number(value) or (isinstance(value, Tensor) and value.dim() == 0)
     return float(value) if one and 0 < value < math.inf else _several(name, value)
 
 

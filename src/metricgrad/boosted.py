@@ -147,7 +147,7 @@ class MetricBoostingClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
             p = [self._probabilities(model, X[held]) for model, (_, held) in zip(self.boosters_, parts, strict=True)]
             held = np.concatenate([held for _, held in parts])
             judged = None if sample_weight is None else np.asarray(sample_weight, dtype=float)[held]
-            how: dict[str, Any] = {"task": labels.task, "average": self.average, "weight": judged}
+            how: dict[str, Any] = {"task": labels.task, "average": self.average, "weight": judged, "scarce": "keep"}
             self.tuning_ = tune_threshold(self.metric, torch.cat(p), targets[held], **how)
             self.rule_ = trusted(self.tuning_, self.rule_)
         return self

@@ -164,6 +164,7 @@ class LightGBM:
 
     def train(self, plan: Plan, rounds: int, rows: Rows, held_out: Rows | None = None) -> tuple[Any, int, History]:
         library = imported("lightgbm")
+        plan.metric.check_alone(plan.parameters)
         several = rows.y.ndim == 2  # LightGBM keeps one label a row: the matrix goes another way
         parameters = plan.common | {
             "objective": lightgbm_objective(plan.loss, targets=rows.y if several else None),
@@ -188,7 +189,15 @@ class LightGBM:
             more = {"valid_sets": [data(held_out, own)], "valid_names": ["held_out"], "feval": progress}
             if plan.patience is not None:
                 more["callbacks"] = [library.early_stopping(plan.patience, first_metric_only=True, verbose=False)]
-        model = library.train(parameters | plan.parameters, own, rounds, **more)
+        try:
+            model = library.train(parameters | plan.parameters, own, rounds, **more)
+        except library.basic.LightGBMError as error:
+            if "num_features" not in str(error):
+                raise
+            raise ValueError(
+                "X: expected at least one feature that varies, got constant columns alone, on which LightGBM grows no "
+                "trees; look at how X was made, or use backend='xgboost'"
+            ) from error
         return model, model.best_iteration or model.current_iteration(), progress.history
 
     def logits(self, model: Any, x: Any, categorical: list[int], n_jobs: int | None) -> Any:

@@ -19,6 +19,7 @@ Only torch is imported: the callables work on what the two libraries hand over.
 from __future__ import annotations
 
 import copy
+import sys
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
@@ -46,6 +47,20 @@ TINY = 1e-16
 """The least curvature, as in XGBoost: rows whose gradient vanished must not divide by zero."""
 
 
+# LightGBM's parameters of distributed training, the first two numbers of machines.
+_MACHINES = (
+    "num_machines",
+    "num_machine",
+    "machines",
+    "workers",
+    "nodes",
+    "machine_list_filename",
+    "machine_list_file",
+    "machine_list",
+    "mlist",
+)
+
+
 class Hook:
     """What both libraries call: natively with (scores, data), from their scikit-learn classes with (labels, scores).
 
@@ -57,9 +72,20 @@ class Hook:
 
     def __call__(self, first: Any, second: Any, sample_weight: Any = None) -> Any:
         """Return what the library asks for."""
+        # The scikit-learn wrapper of LightGBM keeps the data set to itself: the parameters are with the caller.
+        data = second if hasattr(second, "get_label") else sys._getframe(1).f_locals.get("dataset")
+        self.check_alone(getattr(data, "params", None))
         if hasattr(second, "get_label"):
             return self.answer(*self._tensors(first, second.get_label(), second.get_weight()), native=True)
         return self.answer(*self._tensors(second, first, sample_weight), native=False)
+
+    def check_alone(self, parameters: Any = None) -> None:
+        """Refuse to work on one shard of distributed data; ``parameters``: those of LightGBM."""
+        if workers := _workers(parameters):
+            raise ValueError(
+                f"distributed boosting: expected one process, got {workers}; each would optimise or judge its own rows "
+                "alone, so train on one process (exact distributed boosting is not there yet)"
+            )
 
     def answer(self, scores: Tensor, targets: Tensor, weight: Tensor | None, native: bool) -> Any:
         """Return it, given float32 scores, targets as losses take them, and weights."""
@@ -89,8 +115,19 @@ class Gradient(Hook):
             raise ValueError(f"loss: expected a loss, called with (logits, targets, weight), got {loss!r}")
         self.loss = loss
 
+    def check_alone(self, parameters: Any = None) -> None:
+        if self._group is None:  # with one the gradient is that of all processes' data
+            super().check_alone(parameters)
+
+    @property
+    def _group(self) -> Any:
+        return next((g for m in _modules(self.loss) if (g := getattr(m, "process_group", None)) is not None), None)
+
     def answer(self, scores: Tensor, targets: Tensor, weight: Tensor | None, native: bool) -> Any:
         z = scores.detach().requires_grad_()
+        for module in _modules(self.loss):
+            if hasattr(module, "step_each_epoch"):
+                module.reset()  # a round sees all rows: those of rounds before are older, not more
         with torch.enable_grad():
             (gradient,) = torch.autograd.grad(value_of(self.loss, z, targets, weight), z)
         gradient = gradient * self._decisions(targets, weight)
@@ -102,14 +139,26 @@ class Gradient(Hook):
     def _decisions(self, targets: Tensor, weight: Tensor | None) -> float:
         """Return n; of several processes the mean, since their gradients come out times the number of processes."""
         rows = len(targets) if weight is None else weight.double().sum().item()
-        group = next((g for m in _modules(self.loss) if (g := getattr(m, "process_group", None)) is not None), None)
-        if group is not None:
+        if self._group is not None:
             total = torch.tensor(float(rows), dtype=torch.float64)
-            rows = distributed.all_reduce(total, distributed.resolve(group), mean=True).item()
+            rows = distributed.all_reduce(total, distributed.resolve(self._group), mean=True).item()
         return rows * (targets.shape[1] if targets.dim() > 1 else 1)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.loss!r})"
+
+
+def _workers(parameters: Any) -> str:
+    """Tell which distributed boosting is under way, or nothing."""
+    collective = sys.modules.get("xgboost.collective")  # whoever uses it has imported it
+    number = 1 if collective is None else collective.get_world_size()
+    if number > 1:
+        return f"{number} workers of xgboost.collective"
+    given: dict[str, Any] = {key: (parameters or {}).get(key) for key in _MACHINES}
+    count = next((int(given[key]) for key in ("num_machines", "num_machine") if given[key]), 1)
+    if count > 1 or any(given[key] for key in _MACHINES[2:]):
+        return "LightGBM's " + ", ".join(f"{key}={value!r}" for key, value in given.items() if value)
+    return ""
 
 
 def xgboost_objective(loss: Callable[..., Tensor], *, targets: Any = None) -> Callable[..., Any]:
@@ -122,8 +171,8 @@ def xgboost_objective(loss: Callable[..., Tensor], *, targets: Any = None) -> Ca
     ``HybridLoss``'s warm-up, an ``Annealed`` step and a ``ConstrainedLoss``'s multipliers move on by one every round.
 
     Set ``base_score`` in the parameters of ``xgboost.train``: beside an objective of one's own it is a logit, 0.5 by
-    default; ``XGBClassifier`` takes it as a probability. Distributed: every worker calls the objective on its rows; a
-    loss with ``process_group="world"`` gives each the gradient of all workers' data.
+    default; ``XGBClassifier`` takes it as a probability. Distributed training is refused, since every worker would
+    optimise its own rows, unless the loss has a ``process_group``, which gives each the gradient of all workers' data.
 
     >>> import numpy as np
     >>> from metricgrad import MetricLoss

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from metricgrad import distributed
 from metricgrad.constraints import Constraint, parse
-from metricgrad.counts import Confusion, Counts
+from metricgrad.counts import Confusion, Counts, wide
+from metricgrad.inputs import whole_number
 from metricgrad.losses import MetricLoss, tracing, without_autocast
 from metricgrad.metrics import Metric, get, name_of
 from metricgrad.surrogates import Hard
@@ -30,7 +31,7 @@ __all__ = ["ConstrainedLoss", "Outcome", "Report"]
 FULL = 0.1
 """The violation, and the slack, from which on a multiplier moves at full speed."""
 STIFFNESS = 2.0
-"""The power of e by which the present batch's violation moves its weight, at most: it damps what would oscillate."""
+"""The power of e by which the present violation moves its weight, at most: it damps what would oscillate."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,15 @@ class Outcome:
     constraint: str
     value: float
     met: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Memory:
+    """A decayed sum of past batches: soft and hard statistic, and of how many rows."""
+
+    soft: Any
+    hard: Any
+    rows: float
 
 
 @dataclass(frozen=True)
@@ -73,10 +83,13 @@ class ConstrainedLoss(nn.Module):
     one statistic of the batch. Call ``step()`` once an epoch, or every few batches: it multiplies each λ by
     $e^{\pm rate}$ at most, up while its *hard* constraint (p ≥ threshold, or argmax) is violated in what the loss saw
     in training mode since the last step, down while there is slack, within [1/cap, cap]. Nothing else changes a
-    multiplier. The weights w are λ times a factor of $e^{\pm 2}$ at most by the present batch's own hard violation,
-    which keeps the two players from chasing each other. Training aims ``margin`` beyond the bounds, since it ends
-    somewhere around what it aims at. A bound that cannot be met ends with λ at ``cap``, and the loss stays finite. A
-    metric that is 0/0 (no such class, nothing predicted) meets its bound.
+    multiplier. The weights w are λ times a factor of $e^{\pm 2}$ at most by the present hard violation, which keeps the
+    two players from chasing each other. In training mode both metrics are those of the present batch and of the ones
+    before, about ``memory`` rows in all (their counts add up, older ones fading), since a small batch holds too few
+    samples of a rare class to tell whether a bound holds; batches of ``memory`` rows or more stand alone, and 0 turns
+    it off. ``report()`` and ``met`` tell whether the bounds hold there; ``reset()`` forgets. Training aims ``margin``
+    beyond the bounds, since it ends somewhere around what it aims at. A bound that cannot be met ends with λ at
+    ``cap``, and the loss stays finite. A metric that is 0/0 (no such class, nothing predicted) meets its bound.
 
     >>> loss = ConstrainedLoss("recall", "precision>=0.9")
     >>> logits, targets = torch.tensor([2.0, 1.0, -1.0, 0.5]), torch.tensor([1, 0, 0, 1])
@@ -100,6 +113,7 @@ class ConstrainedLoss(nn.Module):
         margin: float = 0.01,
         rate: float = 0.2,
         cap: float = 100.0,
+        memory: int = 4096,
         **options: Any,
     ) -> None:
         super().__init__()
@@ -118,6 +132,7 @@ class ConstrainedLoss(nn.Module):
         if not self.constraints:
             raise ValueError("subject_to: expected at least one constraint, got none; use MetricLoss without any")
         self.margin, self.rate, self.cap = margin, rate, cap
+        self.memory = whole_number("memory", memory, 0)
         self.process_group = options.get("process_group")
         # These give values of one statistic that all share; soft and hard count it.
         plain = {name: value for name, value in options.items() if name not in ("surrogate", "threshold")}
@@ -130,6 +145,7 @@ class ConstrainedLoss(nn.Module):
         if self.soft._leading:
             raise ValueError(f"threshold: expected one number, got {list(self.soft.thresholds)}")
         self._seen: Any = None
+        self._memory: Memory | None = None
         self.register_buffer("multipliers", torch.ones(len(self.constraints)))
 
     @without_autocast
@@ -139,12 +155,46 @@ class ConstrainedLoss(nn.Module):
         """Return the loss, a scalar; arguments as for ``MetricLoss``."""
         soft = self._joined(self.soft.counts(logits, targets, weight, mask))
         hard = self._count(logits, targets, weight, mask)
+        self._check_classes(hard)
+        if self.training and not tracing():
+            soft, hard = self._remembered(soft, hard, self._rows(logits))
         violations = self._violations(self._bounded, soft)
         factors = torch.exp(STIFFNESS * _urgency(self._violations(self._judged, hard))).to(violations)
         weights = (self._multipliers(len(factors)).to(violations) * factors).clamp(max=self.cap)
-        if self.training and not tracing():
-            self._seen = hard if self._seen is None else self._seen + hard
         return (1 - _value(self._objective, soft) + (weights * violations).sum()) / (1 + weights.sum())
+
+    def _remembered(self, soft: Any, hard: Any, rows: float) -> tuple[Any, Any]:
+        """Return both statistics with those of past batches added, and remember them.
+
+        The gradient is that of the sum if all of it moved as the present batch does: a memory does not shrink it.
+        """
+        if not all(cell.isfinite().all() for cell in (*soft.cells(), *hard.cells())):
+            return soft, hard  # as in a step that a GradScaler skips
+        self._seen = hard if self._seen is None else self._seen + hard
+        keep = max(0.0, 1 - rows / self.memory) if self.memory else 0.0
+        past = self._memory
+        if past is None or not keep:
+            self._memory = Memory(soft.map(lambda cell: wide(cell.detach())), hard, rows)
+            return soft, hard
+        past = Memory(past.soft.map(lambda c: keep * c), past.hard.map(lambda c: keep * c), keep * past.rows)
+        scale = (past.rows + rows) / rows if rows else 1.0
+        cells = zip(soft.cells(), past.soft.cells(), strict=True)
+        moving = [(wide(now.detach()) + before).to(now) + scale * (now - now.detach()) for now, before in cells]
+        self._memory = Memory(
+            past.soft + soft.map(lambda cell: wide(cell.detach())), past.hard + hard, past.rows + rows
+        )
+        return type(soft)(*moving), self._memory.hard
+
+    def reset(self) -> None:
+        """Forget the batches seen so far; the multipliers stay as they are."""
+        self._seen = self._memory = None
+
+    def _rows(self, logits: Tensor) -> float:
+        """Return the number of rows of all processes."""
+        classes = logits.shape[1] if self.soft.task != "binary" and logits.dim() > 1 else 1
+        rows = logits.numel() / max(classes, 1)
+        group = distributed.resolve(self.process_group)
+        return rows if group is None else distributed.all_reduce(torch.tensor(rows, device=logits.device), group).item()
 
     def step(
         self,
@@ -157,6 +207,8 @@ class ConstrainedLoss(nn.Module):
         seen, self._seen = self._seen, None
         if logits is not None:
             seen = self._count(logits, targets, weight, mask)
+        elif seen is not None and self._memory is not None and _weight(self._memory.hard) > _weight(seen):
+            seen = self._memory.hard  # steps that are closer than the memory is long
         if seen is None:
             raise ValueError("step: nothing was seen since the last one; call the loss in training mode, or give data")
         factors = torch.exp(self.rate * _urgency(self._violations(self._judged, seen)))
@@ -164,10 +216,22 @@ class ConstrainedLoss(nn.Module):
         self.multipliers.copy_(moved.clamp(1 / self.cap, self.cap))
 
     def report(
-        self, logits: Tensor, targets: Tensor, weight: Tensor | None = None, mask: Tensor | None = None
+        self,
+        logits: Tensor | None = None,
+        targets: Tensor | None = None,
+        weight: Tensor | None = None,
+        mask: Tensor | None = None,
     ) -> Report:
-        """Tell the hard value of the objective and whether each constraint holds, on data of your choice."""
-        hard = self._count(logits, targets, weight, mask)
+        """Tell the hard value of the objective and whether each constraint holds, on data of your choice.
+
+        Without data: on the batches that the loss remembers of training.
+        """
+        if logits is not None:
+            hard = self._count(logits, targets, weight, mask)
+        elif self._memory is not None:
+            hard = self._memory.hard
+        else:
+            raise ValueError("report: expected logits and targets, or a loss that was called in training mode before")
         outcomes = []
         for constraint, part in zip(self.constraints, self._judged, strict=True):
             values = _value(part, hard).reshape(-1)
@@ -192,6 +256,12 @@ class ConstrainedLoss(nn.Module):
         each = [constraint.violation(_value(part, statistic)).reshape(-1) for constraint, part in pairs]
         return self.margin + torch.cat(each)
 
+    def _check_classes(self, hard: Any) -> None:
+        """Refuse a batch of other classes than those remembered."""
+        past = self._seen if self._memory is None else self._memory.hard
+        if past is not None and (before := past.cells()[0].shape[-1]) != (now := hard.cells()[0].shape[-1]):
+            raise ValueError(f"logits: expected the classes of before, {before}, got {now}; reset() forgets them")
+
     def _multipliers(self, number: int) -> Tensor:
         """Return the multipliers, one per violation; how many classes there are is known from the first batch on."""
         have = len(self.multipliers)
@@ -207,19 +277,34 @@ class ConstrainedLoss(nn.Module):
             self.multipliers = self.multipliers.new_ones(len(saved))
         super()._load_from_state_dict(state_dict, prefix, *args)
 
-    def get_extra_state(self) -> list[Tensor]:
-        """Return what was seen since the last step, so that a run that goes on in mid-epoch steps as it would have."""
-        return [] if self._seen is None else list(self._seen.cells())
+    @property
+    def met(self) -> bool:
+        """Whether all constraints hold on the batches that the loss remembers of training."""
+        return self.report().met
 
-    def set_extra_state(self, state: list[Tensor]) -> None:
-        """Put that back."""
+    def get_extra_state(self) -> dict[str, Any]:
+        """Return what was seen since the last step and what is remembered, so that a run goes on as it would have."""
+        past = self._memory
+        found = {"seen": self._seen, "soft": past and past.soft, "hard": past and past.hard}
+        cells = {name: [] if one is None else list(one.cells()) for name, one in found.items()}
+        return {**cells, "rows": past.rows if past else 0.0}
+
+    def set_extra_state(self, state: dict[str, Any] | list[Tensor]) -> None:
+        """Put that back; a list is what versions without a memory saved."""
+        state = {"seen": state} if isinstance(state, list) else state
+        found = {name: self._statistic(state.get(name, [])) for name in ("seen", "soft", "hard")}
+        self._seen, self._memory = found["seen"], None
+        if found["soft"] is not None:
+            self._memory = Memory(found["soft"], found["hard"], float(state["rows"]))
+
+    def _statistic(self, state: list[Tensor]) -> Any:
         cells = [cell.to(self.multipliers.device) for cell in state]
-        self._seen = (Confusion(*cells) if len(cells) == 1 else Counts(*cells)) if cells else None
+        return (Confusion(*cells) if len(cells) == 1 else Counts(*cells)) if cells else None
 
     def extra_repr(self) -> str:
         """Return what is maximised, and subject to what."""
         bounds = ", ".join(map(str, self.constraints))
-        numbers = f"margin={self.margin}, rate={self.rate}, cap={self.cap}"
+        numbers = f"margin={self.margin}, rate={self.rate}, cap={self.cap}, memory={self.memory}"
         return f"{name_of(self._objective.metric)}, subject_to={bounds!r}, {numbers}"
 
 
@@ -253,6 +338,11 @@ def _value(part: MetricLoss, statistic: Any) -> Tensor:
     return part.value(
         statistic.counts() if isinstance(statistic, Confusion) and not part.objective.of_matrix else statistic
     )
+
+
+def _weight(statistic: Any) -> float:
+    """Return the weight of all that was counted."""
+    return float(sum(cell.sum() for cell in statistic.cells()))
 
 
 def _urgency(violations: Tensor) -> Tensor:

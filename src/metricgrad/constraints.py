@@ -14,6 +14,7 @@ from torch import Tensor
 
 from metricgrad.jets import differentiable
 from metricgrad.metrics import Metric, name_of
+from metricgrad.scalars import is_number, is_whole
 
 if TYPE_CHECKING:
     from metricgrad.counts import Counts
@@ -36,12 +37,15 @@ class Constraint:
     over: str | int | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.bound, int | float) or not math.isfinite(self.bound):
+        if not is_number(self.bound) or not math.isfinite(self.bound):
             raise ValueError(f"bound: expected a number, got {self.bound!r}")
         if self.sense not in (">=", "<="):
             raise ValueError(f"sense: expected '>=' or '<=', got {self.sense!r}")
-        if not (self.over in (None, "each") or (isinstance(self.over, int) and self.over >= 0)):
+        if not (self.over in (None, "each") or (is_whole(self.over) and int(self.over) >= 0)):
             raise ValueError(f"over: expected 'each', a class number or None, got {self.over!r}")
+        # Python's own, so that it prints as it reads.
+        object.__setattr__(self, "bound", self.bound if isinstance(self.bound, int) else float(self.bound))
+        object.__setattr__(self, "over", int(self.over) if is_whole(self.over) else self.over)  # type: ignore[arg-type]
 
     def __str__(self) -> str:
         return self.text(self.over)

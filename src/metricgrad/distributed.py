@@ -108,8 +108,22 @@ class _Shared(torch.autograd.Function):
 
 def summed(cells: Sequence[Tensor], group: Any) -> tuple[Tensor, ...]:
     """Return the cells of a statistic summed over the processes, differentiably, in one call."""
+    _check_alike(cells, group)
     whole = _Summed.apply(torch.cat([cell.reshape(-1) for cell in cells]), group)  # type: ignore[no-untyped-call]
     return tuple(w.view(c.shape) for w, c in zip(whole.split([c.numel() for c in cells]), cells, strict=True))
+
+
+def _check_alike(cells: Sequence[Tensor], group: Any) -> None:
+    """Refuse, on every process, to add up cells of different shapes: that would hang, or mix up numbers."""
+    own = [cells[0].shape[-1] if cells[0].dim() else 1, sum(cell.numel() for cell in cells)]
+    heads = torch.empty(dist.get_world_size(group), len(own), dtype=torch.long, device=cells[0].device)
+    dist.all_gather(list(heads.unbind(0)), heads.new_tensor(own), group=group)
+    classes, sizes = heads.t().tolist()
+    if len(set(sizes)) > 1:
+        raise ValueError(
+            f"process_group: expected the same classes and thresholds on all processes, got {classes} classes and "
+            f"{sizes} sums; give every process logits of all classes"
+        )
 
 
 def total(statistic: Any, group: Any) -> Any:

@@ -254,7 +254,12 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
                 for network, (_, held) in zip(self.networks_, parts, strict=True)
             ]
         rows = torch.cat([held for _, held in parts])
-        how: dict[str, Any] = {"task": tuned.task, "average": tuned.average, "weight": _rows(weight, rows)}
+        how: dict[str, Any] = {
+            "task": tuned.task,
+            "average": tuned.average,
+            "weight": _rows(weight, rows),
+            "scarce": "keep",
+        }
         self.tuning_ = tune_threshold(tuned.metric, torch.cat(p), data.targets[rows], **how)
         self.rule_ = trusted(self.tuning_, self.rule_)
 

@@ -13,6 +13,7 @@ from metricgrad.inputs import check_scale, judged, named
 from metricgrad.metrics import Metric, get, name_of, subset_accuracy
 from metricgrad.objectives import Objective
 from metricgrad.rules import Argmax, Rule, Threshold
+from metricgrad.scalars import is_number, is_whole
 from metricgrad.shards import tune_tables
 from metricgrad.tables import ERRORS, ScoreTables
 from metricgrad.tasks import Batch, Task, check_task
@@ -286,10 +287,10 @@ def _rule(task: Task, threshold: Any, rule: Rule | None) -> Rule:
 
 
 def _is_half(threshold: Any) -> bool:
-    return isinstance(threshold, float | int) and threshold == 0.5
+    return is_number(threshold) and bool(threshold == 0.5)
 
 
 def _check_bits(bits: int | None) -> int | None:
-    if bits is not None and not (isinstance(bits, int) and 2 <= bits <= 52):
+    if bits is not None and not (is_whole(bits) and 2 <= bits <= 52):
         raise ValueError(f"score_bits: expected 2 to 52 or None, got {bits!r}")
-    return bits
+    return None if bits is None else int(bits)

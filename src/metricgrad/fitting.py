@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from metricgrad.hybrid import HybridLoss
 from metricgrad.labels import Labels
 from metricgrad.losses import MetricLoss
+from metricgrad.scalars import is_whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -89,10 +90,10 @@ def splits(
 
 
 def _folds(cv: Any, y: Any, rarest: int | None, seed: int) -> Any:
-    if not isinstance(cv, int):
+    if not is_whole(cv) and not isinstance(cv, bool):
         return check_cv(cv, y, classifier=True).split(np.zeros(len(y)), y)
     if isinstance(cv, bool) or cv < 2:
         raise ValueError(f"cv: expected a number of at least 2, a splitter or None, got {cv!r}")
-    folds = min(cv, len(y) if rarest is None else rarest)
+    folds = min(int(cv), len(y) if rarest is None else rarest)
     kind = KFold if rarest is None else StratifiedKFold
     return kind(folds, shuffle=True, random_state=seed).split(y, y) if folds > 1 else None

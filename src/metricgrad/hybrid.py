@@ -44,6 +44,11 @@ class HybridLoss(nn.Module):
         if isinstance(metric, MetricLoss) and options:
             raise ValueError(f"options: a MetricLoss is complete, got also {', '.join(options)}")
         self.metric_loss = metric if isinstance(metric, MetricLoss) else MetricLoss(metric, **options)
+        if self.metric_loss.average == "per-class":
+            raise ValueError(
+                "average: expected 'micro', 'macro', 'weighted' or 'samples', got None; the mix is one number: use "
+                "MetricLoss for a loss per class"
+            )
         alike = {name: getattr(self.metric_loss, name) for name in ("task", "ignore_index", "process_group")}
         entropy = baselines.cross_entropy if self.metric_loss.task == "multiclass" else baselines.bce
         self.cross_entropy = entropy(**alike)

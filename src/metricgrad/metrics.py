@@ -310,10 +310,90 @@ def get(metric: str | Metric) -> Metric:
         return partial(f_beta, beta=float(match[1]))
     if ":" in metric:
         return _imported(metric)
-    close = difflib.get_close_matches(metric, _BY_NAME, n=1)
-    hint = f"; did you mean {close[0]!r}?" if close else ""
     known = ", ".join(names())
-    raise ValueError(f'metric: unknown name {metric!r}{hint} Known: {known}, "f<number>", "package.module:function"')
+    raise ValueError(
+        f'metric: unknown name {metric!r}{_hint(metric)} Known: {known}, "f<number>", "package.module:function"'
+    )
+
+
+# Names that people know from elsewhere, in lower case, without separators.
+_OTHER_NAMES = {
+    "acc": "accuracy",
+    "bacc": "balanced_accuracy",
+    "bookmakerinformedness": "informedness",
+    "cohenkappa": "kappa",
+    "dicecoefficient": "f1",
+    "dice": "f1",
+    "dicescore": "f1",
+    "dsc": "f1",
+    "fmeasure": "f1",
+    "fmi": "fowlkes_mallows",
+    "fscore": "f1",
+    "gmean": "g_mean",
+    "hitrate": "recall",
+    "intersectionoverunion": "jaccard",
+    "iou": "jaccard",
+    "matthews": "mcc",
+    "matthewscorrcoef": "mcc",
+    "miou": "jaccard",
+    "phi": "mcc",
+    "ppv": "precision",
+    "qwk": "quadratic_kappa",
+    "sensitivity": "recall",
+    "selectivity": "specificity",
+    "threatscore": "jaccard",
+    "tnr": "specificity",
+    "tpr": "recall",
+    "youden": "informedness",
+    "youdenj": "informedness",
+}
+# Error rates: 1 − a metric, since here higher is better.
+_COMPLEMENTS = {
+    "error": "accuracy",
+    "errorrate": "accuracy",
+    "fdr": "precision",
+    "fnr": "recall",
+    "for": "npv",
+    "fpr": "specificity",
+    "hammingloss": "accuracy",
+    "missrate": "recall",
+}
+# What is no function of the counts at one threshold, and the loss that trains on it.
+_LOSSES = {
+    "ap": "AUROCLoss(curve='pr')",
+    "auc": "AUROCLoss()",
+    "auprc": "AUROCLoss(curve='pr')",
+    "auroc": "AUROCLoss()",
+    "averageprecision": "AUROCLoss(curve='pr')",
+    "eer": "EERLoss()",
+    "equalerrorrate": "EERLoss()",
+    "map": "AUROCLoss(curve='pr')",
+    "meanaverageprecision": "AUROCLoss(curve='pr')",
+    "prauc": "AUROCLoss(curve='pr')",
+    "prbep": "PRBEPLoss()",
+    "precisionatk": "PrecisionAtKLoss(k)",
+    "recallatfpr": "RecallAtFPRLoss(fpr)",
+    "recallatprecision": "RecallAtPrecisionLoss(p)",
+    "rocauc": "AUROCLoss()",
+    "wmw": "WMWLoss()",
+}
+
+
+def _hint(name: str) -> str:
+    """Return what may have been meant by an unknown name, to append to a message."""
+    plain = re.sub(r"[^a-z0-9.]", "", name.lower().removesuffix("_score").replace("@", "at"))
+    plain = re.sub(r"^precisionat\d+$", "precisionatk", plain)
+    if plain in _LOSSES:
+        return f"; it is not a metric of counts: mg.{_LOSSES[plain]} trains on it."
+    if plain in _COMPLEMENTS:
+        return f"; did you mean {_COMPLEMENTS[plain]!r}, which is 1 - {name}?"
+    ours = {known.replace("_", ""): known for known in _BY_NAME}
+    if plain in ours or plain in _OTHER_NAMES:
+        return f"; did you mean {ours.get(plain, _OTHER_NAMES.get(plain))!r}?"
+    if re.fullmatch(r"f\d+(\.\d*)?", plain):
+        return f"; did you mean {plain!r}?"
+    close = difflib.get_close_matches(name.lower(), _BY_NAME, n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def _imported(path: str) -> Metric:

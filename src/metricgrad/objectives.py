@@ -13,6 +13,7 @@ from metricgrad.averages import (
     Average,
     check_absent,
     check_average,
+    check_labels,
     class_weights,
     mean_of,
     mean_over_classes,
@@ -90,6 +91,7 @@ class Objective:
             if self.average != "per-class":
                 value = mean_over_classes(value, self._class_weights(statistic.positives))
             elif self.labels is not None:
+                check_labels(self.labels, value.shape[-1])
                 value = value[..., list(self.labels)]
         return value.mean(0) if self.leading else value
 

@@ -23,6 +23,7 @@ from metricgrad.counts import Counts, cells, wide
 from metricgrad.jets import ratio
 from metricgrad.metrics import balanced_accuracy, precision, recall
 from metricgrad.ranking import PerClassLoss
+from metricgrad.scalars import is_number, is_whole
 from metricgrad.steps import LogitSigmoid
 from metricgrad.surrogates import current
 
@@ -137,9 +138,10 @@ class PrecisionAtKLoss(OperatingPointLoss):
 
     def __init__(self, k: float, **options: Any) -> None:
         super().__init__(**options)
-        if isinstance(k, bool) or not (0 < k < 1 if isinstance(k, float) else isinstance(k, int) and k >= 1):
+        whole = is_whole(k)
+        if not (k >= 1 if whole else is_number(k) and 0 < k < 1):
             raise ValueError(f"k: expected a number of at least 1 (an int) or a share in (0, 1) (a float), got {k!r}")
-        self.k = k
+        self.k = int(k) if whole else float(k)
 
     def distance(self, c: Counts) -> Tensor:
         return _nearest(c, self.k * c.total if isinstance(self.k, float) else self.k)

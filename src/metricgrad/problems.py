@@ -11,11 +11,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from metricgrad import search, tally
-from metricgrad.averages import class_weights, row_weights
+from metricgrad.averages import check_labels, class_weights, row_weights
 from metricgrad.constraints import Constraint, lower_bound
 from metricgrad.jets import ratio
 from metricgrad.metrics import get
-from metricgrad.offsets import tune_offsets
+from metricgrad.offsets import searchable, tune_offsets
 from metricgrad.resampling import group_index, of_units
 from metricgrad.rules import Offsets, Rule, Threshold
 from metricgrad.tasks import Batch
@@ -23,7 +23,7 @@ from metricgrad.tasks import Batch
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from metricgrad.counts import Confusion, Counts
+    from metricgrad.counts import Counts
     from metricgrad.curves import Curve
     from metricgrad.metrics import Metric
     from metricgrad.objectives import Objective
@@ -45,7 +45,8 @@ class Problem:
     """``objective`` over one threshold per class, one for all classes (``shared``), or offsets ("multiclass").
 
     ``confidence``: constraints must be met by their lower bound at this level. ``epsilon``: how much worse than the
-    best a plateau may be.
+    best a plateau may be. ``scarce``: "keep" the argmax of a multi-class problem where a class has too few samples
+    to tune on, or "tune" all the same.
     """
 
     objective: Objective
@@ -53,9 +54,12 @@ class Problem:
     constraints: tuple[Constraint, ...]
     confidence: float | None
     epsilon: float = 0.01
+    scarce: str = "tune"
 
     def __post_init__(self) -> None:
         task, average = self.objective.task, self.objective.average
+        if self.scarce not in ("tune", "keep"):
+            raise ValueError(f"scarce: expected 'tune' or 'keep', got {self.scarce!r}")
         if self.shared and task != "multilabel":
             raise ValueError(f"shared: one threshold for all classes is for task='multilabel', got {task!r}")
         if average == "per-class" and (self.shared or task == "multiclass"):
@@ -81,6 +85,7 @@ class Problem:
 
         ``scale``: how many observations a unit of weight stands for, by default found from the weights.
         """
+        check_labels(self.objective.labels, batch.logits.shape[1])
         if self.objective.task == "multiclass":
             return self._offsets(batch), False, None
         if self.shared:
@@ -126,6 +131,26 @@ class Problem:
             there = (batch.weight > 0).expand_as(y)
             positives, total = (y.double() * there).sum(0), there.sum(0).double()
         return self.smaller_side(positives, total)
+
+    def caution(self, fewest: list[float]) -> str | None:
+        """Tell which decisions have too few samples to tune on, or None, given what ``fewest`` returns."""
+        labels = self.objective.labels
+        classes = range(len(fewest)) if labels is None or len(fewest) == 1 else labels
+        count = sum(fewest[k] < FEW for k in classes)
+        if not count:
+            return None
+        where = f" in {count} of {len(classes)} classes" if len(classes) > 1 else ""
+        return f"only {min(fewest[k] for k in classes):g} positives or negatives{where}"
+
+    def kept(self, batch: Batch) -> str | None:
+        """Tell why offsets are not tuned on these data and the argmax is kept, or None."""
+        if self.objective.task != "multiclass":
+            return None
+        few = self.caution(self.fewest(batch).tolist()) if self.scarce == "keep" else None
+        classes = batch.logits.shape[1]
+        if few is None and not searchable(self.objective, classes):
+            few = f"{self.objective.name} has no fast search for {classes} classes"
+        return few and f"{few}: the argmax is kept"
 
     def smaller_side(self, positives: Tensor, total: Tensor) -> Tensor:
         """Return the same of the positives and the total of each class."""
@@ -259,18 +284,19 @@ class Problem:
     # Offsets
 
     def _offsets(self, batch: Batch) -> Rule:
+        kept = self.kept(batch)
         if batch.weight is not None:  # what is masked is no distribution
             batch = tally.take(batch, (batch.weight > 0).squeeze(1))
-        s, y = batch.logits.double(), batch.targets
+        # The search is many small steps, each on what the one before it found: not for a GPU.
+        s, y = batch.logits.cpu().double(), batch.targets.cpu()
         # Rows that are distributions are added to as log-probabilities, others (logits, say) as they are.
         log = bool((s >= 0).all()) and bool(((s.sum(1) - 1).abs() <= 1e-3).all())
+        if kept is not None:
+            return Offsets((0.0,) * s.shape[1], log)
         y = (F.one_hot(y, s.shape[1]) if y.dim() == 1 else y).double()
-        w = s.new_ones(len(s)) if batch.weight is None else batch.weight.double().squeeze(1)
-        offsets = tune_offsets(s.log() if log else s, y, w, self._of_matrix)
+        w = s.new_ones(len(s)) if batch.weight is None else batch.weight.cpu().double().squeeze(1)
+        offsets = tune_offsets(s.log() if log else s, y, w, self.objective)
         return Offsets(tuple(offsets.tolist()), log)
-
-    def _of_matrix(self, matrix: Confusion) -> Tensor:
-        return self.objective.value(matrix if self.objective.of_matrix else matrix.counts())
 
 
 def _flat(x: Tensor, labels: tuple[int, ...] | None) -> Tensor:

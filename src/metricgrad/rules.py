@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from metricgrad.inputs import as_tensor, like
+from metricgrad.inputs import as_tensor, like, whole_number
 
 if TYPE_CHECKING:
     from metricgrad.tasks import Task
@@ -119,8 +119,7 @@ class TopK(Rule):
     k: int
 
     def __post_init__(self) -> None:
-        if not isinstance(self.k, int) or self.k < 0:
-            raise ValueError(f"k: expected a number of labels, got {self.k!r}")
+        object.__setattr__(self, "k", whole_number("k", self.k, 0))
 
     def decide(self, scores: Tensor) -> Tensor:
         _check_classes(scores)

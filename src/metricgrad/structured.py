@@ -25,6 +25,8 @@ WHOLE = 1 << 16
 """Up to so many pairs of counts, looking at all of them is quicker than bounding."""
 CHUNK = 1 << 18
 """Pairs or boxes looked at together: what bounds the memory."""
+MOST_COPIES = 1 << 25
+"""The largest sum of the weights of a class: so many repeated samples take more than a gigabyte."""
 CUTS = 6
 """Into how many parts a box is cut in each direction: a round over a thousand boxes costs hardly more than over ten."""
 
@@ -256,4 +258,10 @@ def _copies(batch: Batch) -> Tensor | None:
     w = batch.weight.detach()
     if not (w == w.round()).all():
         raise ValueError("weight: expected whole numbers, which repeat samples (others make a knapsack), got fractions")
+    total = w.double().sum(0)
+    if total.numel() and not total.max() <= MOST_COPIES:
+        raise ValueError(
+            f"weight: expected whole numbers of at most {MOST_COPIES} in all, since they repeat samples, got "
+            f"{total.max().item():g}; divide them by a common number, or use MetricLoss, which takes any weights"
+        )
     return w.long()

@@ -32,6 +32,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+from metricgrad.scalars import is_number
 from metricgrad.steps import (
     Hard,
     Identity,
@@ -191,7 +192,7 @@ class Annealed(nn.Module):
         if shape not in ("linear", "cosine", "exponential"):
             raise ValueError(f"Annealed: shape must be 'linear', 'cosine' or 'exponential', got {shape!r}")
         ends = [getattr(side, f.name) for side in (start, end) for f in fields(start)]
-        if not all(isinstance(number, int | float) for number in ends):
+        if not all(is_number(number) for number in ends):
             raise ValueError(f"Annealed: only plain numbers can be annealed, got {start!r}")
         if shape == "exponential" and min(ends) <= 0:
             raise ValueError(f"Annealed: shape='exponential' needs positive numbers, got {start!r} and {end!r}")

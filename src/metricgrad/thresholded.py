@@ -113,6 +113,7 @@ class ThresholdedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             subject_to=self.subject_to,
             confidence=self.confidence,
             weight=None if sample_weight is None else np.asarray(sample_weight, dtype=float),
+            scarce="keep",
         )
         own = fixed(self.labels_.task)
         if isinstance(own, Threshold) and self._method() == "decision_function":

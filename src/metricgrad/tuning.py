@@ -40,11 +40,12 @@ class Tuned:
     absent: str = "count"
     subject_to: Any = None
     confidence: float | None = None
+    scarce: str = "tune"
 
     def problem(self, epsilon: float = 0.01) -> Problem:
         """Return what is to be solved, or raise if it does not fit together."""
         objective = Objective(check_task(self.task), self.metric, self.average, self.labels, self.absent)
-        return Problem(objective, self.shared, parse(self.subject_to), self.confidence, epsilon)
+        return Problem(objective, self.shared, parse(self.subject_to), self.confidence, epsilon, self.scarce)
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,7 @@ class Tuning:
     thresholds around the best that come within ``epsilon`` of its value (one per class for a threshold per class).
     ``fewest``: how many samples each decision had on its smaller side. ``error``: by how much a rule on the scores as
     they were might be better, where only rounded ones were kept (``Evaluator.tune``); None if that is not known.
+    ``kept``: why offsets were not tuned and the rule is the argmax; None if they were.
     ``interval`` and ``out_of_bag`` resample the rows and tune again, when first asked.
     """
 
@@ -76,6 +78,7 @@ class Tuning:
     _batch: Batch = field(repr=False)
     _resampling: Resampling | None = field(repr=False)
     error: Any = 0.0
+    kept: str | None = None
 
     @property
     def threshold(self) -> Any:
@@ -90,14 +93,10 @@ class Tuning:
     @property
     def caution(self) -> str | None:
         """Why not to trust it, or None."""
-        scarce, labels = self.scarce, self._problem.objective.labels
-        classes = range(len(scarce)) if labels is None or len(scarce) == 1 else labels
-        count = sum(scarce[k] for k in classes)
-        if not count:
-            return None
-        where = f" in {count} of {len(classes)} classes" if len(classes) > 1 else ""
-        few = min(self.fewest[k] for k in classes)
-        return f"only {few:g} positives or negatives{where}: the threshold is not to be trusted"
+        if self.kept is not None:
+            return self.kept
+        few = self._problem.caution(self.fewest)
+        return few and f"{few}: the threshold is not to be trusted"
 
     @property
     def interval(self) -> Any:
@@ -125,8 +124,8 @@ class Tuning:
         return torch.stack(thresholds), torch.stack(values)
 
     def __str__(self) -> str:
-        kind = "exact" if self.exact else "local"
-        lines = [f"{self.rule!r}", f"{self._problem.objective.name} {_show(self.value)} where tuned ({kind} optimum)"]
+        how = "with the argmax" if self.kept else f"where tuned ({'exact' if self.exact else 'local'} optimum)"
+        lines = [f"{self.rule!r}", f"{self._problem.objective.name} {_show(self.value)} {how}"]
         if isinstance(self.plateau, tuple):
             lines.append(f"within {self._problem.epsilon:g} of it from {self.plateau[0]:.6g} to {self.plateau[1]:.6g}")
         if self.error != 0.0:
@@ -150,6 +149,7 @@ def tune_threshold(
     weight: Any = None,
     mask: Any = None,
     ignore_index: int | None = None,
+    scarce: str = "tune",
     epsilon: float = 0.01,
     replicates: int = 200,
     seed: int = 0,
@@ -165,8 +165,10 @@ def tune_threshold(
 
     ``subject_to``: constraints such as "precision >= 0.9" or {"precision": 0.9}; for a threshold per class every class
     must meet them. With ``confidence`` (say 0.95) the one-sided lower confidence bound at the cut must, instead of the
-    estimate. ``epsilon`` defines the plateau; ``replicates``, ``seed`` and ``groups`` (rows of a group are drawn
-    together) the bootstrap behind ``interval`` and ``out_of_bag``.
+    estimate. ``scarce="keep"``: leave the argmax of a multi-class problem as it is where a class that counts has fewer
+    than 20 samples, since offsets tuned on so few are mostly noise; ``caution`` says so. ``epsilon`` defines the
+    plateau; ``replicates``, ``seed`` and ``groups`` (rows of a group are drawn together) the bootstrap behind
+    ``interval`` and ``out_of_bag``.
 
     Tune on data that the model was not trained on, and judge on other data again.
 
@@ -177,7 +179,7 @@ def tune_threshold(
     check_replicates(replicates)
     if not epsilon >= 0:
         raise ValueError(f"epsilon: expected a number of at least 0, got {epsilon!r}")
-    problem = Tuned(metric, task, average, shared, labels, absent, subject_to, confidence).problem(epsilon)
+    problem = Tuned(metric, task, average, shared, labels, absent, subject_to, confidence, scarce).problem(epsilon)
     batch = judged(problem.objective.task, scores, targets, weight, mask, ignore_index)
     if not len(batch.logits):
         raise ValueError("scores: expected at least one sample to tune on, got none")
@@ -192,6 +194,7 @@ def tune_threshold(
         problem,
         batch,
         Resampling(replicates, seed, groups),
+        kept=problem.kept(batch),
     )
 
 

@@ -42,6 +42,17 @@ def test_latin_1_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> No
     assert "read as Latin-1" in caplog.text
 
 
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("damage", ["surrogate", "cut"])
+def test_broken_utf_16_is_refused_in_one_line(tmp_path: Path, encoding: str, damage: str) -> None:
+    data = ("name,x\n" + "Ann,1\n" * 50_000 + "Bo?,2\n").encode(encoding)  # the damage is beyond the first block
+    mark = "?".encode("utf-16-be" if encoding == "utf-16-be" else "utf-16-le")
+    alone = b"\xd8\x00" if encoding == "utf-16-be" else b"\x00\xd8"
+    data = data.replace(mark, alone) if damage == "surrogate" else data[:-1]
+    with pytest.raises(UserError, match=r"expected UTF-16.* text, got a broken character .*; save it again, as UTF-8$"):
+        files.read(put(tmp_path, data))
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

@@ -133,24 +133,36 @@ def _opened(path: Path, gzipped: bool) -> IO[bytes]:
 
 def _encoding(path: Path, gzipped: bool) -> str:
     """Return the encoding; all of the file is looked at, so that no reader stumbles half way."""
+    encoding = "utf-8"
     try:
         with _opened(path, gzipped) as raw:
             block = raw.read(_HEAD)
-            if block.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-                return "utf-16"
-            for encoding, zeros in (("utf-16-le", block[1::2]), ("utf-16-be", block[::2])):
-                if len(block) >= 4 and zeros.count(0) > 0.9 * len(zeros):
-                    return encoding
-            decoder = codecs.getincrementaldecoder("utf-8")()
+            encoding = _guess(block)
+            decoder = codecs.getincrementaldecoder(encoding)()
             while block:
                 decoder.decode(block)
                 block = raw.read(_HEAD)
             decoder.decode(b"", final=True)
-    except UnicodeDecodeError:
+    except UnicodeDecodeError as error:
+        if encoding != "utf-8":
+            raise UserError(
+                f"{path}: expected {encoding.upper()} text, got a broken character ({error.reason}); "
+                "save it again, as UTF-8"
+            ) from error
         log.warning("%s is not UTF-8 and was read as Latin-1; save it as UTF-8 if letters look wrong", path)
         return "latin-1"
     except (EOFError, gzip.BadGzipFile) as error:
         raise UserError(f"{path}: its gzip stream is damaged ({error}); compress or copy it again") from error
+    return encoding
+
+
+def _guess(block: bytes) -> str:
+    """Return the encoding that the first bytes of a file speak for."""
+    if block.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    for encoding, zeros in (("utf-16-le", block[1::2]), ("utf-16-be", block[::2])):
+        if len(block) >= 4 and zeros.count(0) > 0.9 * len(zeros):
+            return encoding
     return "utf-8"
 
 

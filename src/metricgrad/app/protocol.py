@@ -162,9 +162,13 @@ def rules(goal: Goal, scores: Any, targets: Any) -> dict[str, Decision]:
 def tune(goal: Goal, scores: Any, targets: Any) -> Tuning:
     """Return the rule that is best on given scores."""
     how = tuned(goal)
-    return tune_threshold(
-        how.metric, scores, targets, task=how.task, average=how.average, shared=how.shared, subject_to=how.subject_to
-    )
+    options: dict[str, Any] = {
+        "task": how.task,
+        "average": how.average,
+        "shared": how.shared,
+        "subject_to": how.subject_to,
+    }
+    return tune_threshold(how.metric, scores, targets, scarce="keep", **options)
 
 
 def tuned(goal: Goal) -> Tuned:

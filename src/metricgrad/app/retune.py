@@ -41,18 +41,11 @@ def tune(
     frame = schema.labelled(read_for(model, data, rows))
     scores, targets = model.scores(frame), schema.targets(frame)
     options: dict[str, Any] = {"task": schema.task, "average": average}
+    bounds: dict[str, Any] = {"subject_to": subject_to, "confidence": confidence, "scarce": "keep"}
     shared = protocol.tuned(goal).shared
     try:
         tuning = tune_threshold(
-            goal.metric,
-            scores,
-            targets,
-            shared=shared,
-            subject_to=subject_to,
-            confidence=confidence,
-            replicates=50,
-            seed=seed,
-            **options,
+            goal.metric, scores, targets, shared=shared, replicates=50, seed=seed, **bounds, **options
         )
     except InfeasibleError as error:
         raise UserError(f"{error}; ask for less, or train with --subject-to", NOTHING) from error

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from metricgrad.scalars import is_whole
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -42,7 +44,7 @@ class Settings:
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "patience"):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            if not is_whole(value) or value < 1:
                 raise ValueError(f"{name}: expected a number of at least 1, got {value!r}")
         for name, kind in (("optimiser", Optimiser), ("batches", Batches)):
             if getattr(self, name) not in get_args(kind):

@@ -7,6 +7,8 @@ from typing import Any
 
 from torch import nn
 
+from metricgrad.scalars import is_whole
+
 SIZES: dict[str, tuple[int, ...]] = {"linear": (), "mlp": (32, 16), "mlp-large": (512, 256, 128)}
 """Hidden layers by name: none, and the two networks of the binary paper [tsoi2022]."""
 
@@ -44,6 +46,6 @@ def build(model: Model, inputs: int, outputs: int, dropout: float) -> nn.Module:
             raise ValueError(f"model: expected the function to return an nn.Module, got {type(made).__name__}")
         return made
     sizes = list(model)
-    if not all(isinstance(size, int) and size > 0 for size in sizes):
+    if not all(is_whole(size) and size > 0 for size in sizes):
         raise ValueError(f"model: expected hidden sizes as positive numbers, got {model!r}")
-    return mlp(inputs, outputs, sizes, dropout)
+    return mlp(inputs, outputs, [int(size) for size in sizes], dropout)

@@ -1,0 +1,16 @@
+"""Scalars: what counts as a number in an argument: numpy's too, which are not Python's own ``int`` and ``float``."""
+
+from __future__ import annotations
+
+from numbers import Integral, Real
+from typing import Any
+
+
+def is_whole(x: Any) -> bool:
+    """Tell whether ``x`` is a whole number of any type; True and False are none."""
+    return isinstance(x, Integral) and not isinstance(x, bool)
+
+
+def is_number(x: Any) -> bool:
+    """Tell whether ``x`` is a real number of any type."""
+    return isinstance(x, Real)
