@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _warned = False
+_agreed: set[tuple[int, ...]] = set()
+"""The shapes that all processes of a group were found to have; see ``_check_alike``."""
 
 
 def resolve(process_group: Any) -> Any:
@@ -114,8 +116,13 @@ def summed(cells: Sequence[Tensor], group: Any) -> tuple[Tensor, ...]:
 
 
 def _check_alike(cells: Sequence[Tensor], group: Any) -> None:
-    """Refuse, on every process, to add up cells of different shapes: that would hang, or mix up numbers."""
+    """Refuse, on every process, to add up cells of different shapes: that would hang, or mix up numbers.
+
+    Asked once for each shape, since asking takes as long as adding up.
+    """
     own = [cells[0].shape[-1] if cells[0].dim() else 1, sum(cell.numel() for cell in cells)]
+    if (id(group), *own) in _agreed:
+        return
     heads = torch.empty(dist.get_world_size(group), len(own), dtype=torch.long, device=cells[0].device)
     dist.all_gather(list(heads.unbind(0)), heads.new_tensor(own), group=group)
     classes, sizes = heads.t().tolist()
@@ -124,6 +131,7 @@ def _check_alike(cells: Sequence[Tensor], group: Any) -> None:
             f"process_group: expected the same classes and thresholds on all processes, got {classes} classes and "
             f"{sizes} sums; give every process logits of all classes"
         )
+    _agreed.add((id(group), *own))
 
 
 def total(statistic: Any, group: Any) -> Any:
