@@ -412,9 +412,9 @@ def _saturated(case: Case, exact: Plain, eps: float) -> bool:
         for side in (y.double().clamp(0, 1) * w, (1 - y.double().clamp(0, 1)) * w):
             for axis in (0, 1) if case.options["average"] == "samples" else (0,):
                 rest, margin = ((1 - m) * side).sum(axis), side.sum(axis)
-                if bool((rest < 400 * eps * margin).any()):
+                if bool((rest < 4000 * eps * margin).any()):
                     return True
-            if case.options["average"] == "micro" and bool(((1 - m) * side).sum() < 400 * eps * side.sum()):
+            if case.options["average"] == "micro" and bool(((1 - m) * side).sum() < 4000 * eps * side.sum()):
                 return True
     return False
 
