@@ -37,8 +37,8 @@ class Columns:
         a, b = gradient
         if isinstance(a, Tensor):
             torch.lerp(b, a, y, out=out)
-        elif abs(a) < 1e-3 * abs(b):  # b + (a − b) would lose a
-            torch.mul(y, -b, out=out).add_(b).add_(y, alpha=a)
+        elif abs(a) < 0.05 * abs(b):  # b + (a − b) would lose digits of a
+            torch.lerp(*(torch.scalar_tensor(x, dtype=y.dtype) for x in (b, a)), y, out=out)
         else:  # one class on the CPU; one operation, since two with plain numbers take three times as long
             torch.add(torch.scalar_tensor(b, dtype=y.dtype), y, alpha=a - b, out=out)
         return out if w is None else out.mul_(w)
