@@ -38,7 +38,8 @@ class Columns:
         if isinstance(a, Tensor):
             torch.lerp(b, a, y, out=out)
         elif abs(a) < 0.05 * abs(b):  # b + (a − b) would lose digits of a
-            torch.lerp(*(torch.scalar_tensor(x, dtype=y.dtype) for x in (b, a)), y, out=out)
+            low, high = (torch.scalar_tensor(x, dtype=y.dtype) for x in (b, a))
+            torch.lerp(low, high, y, out=out)
         else:  # one class on the CPU; one operation, since two with plain numbers take three times as long
             torch.add(torch.scalar_tensor(b, dtype=y.dtype), y, alpha=a - b, out=out)
         return out if w is None else out.mul_(w)
