@@ -283,7 +283,10 @@ def test_the_meta_device_has_shapes_and_no_values() -> None:
         (mg.AUROCLoss(task="multilabel"), y),
         (mg.WMWLoss(task="multilabel"), y),
         (mg.baselines.lovasz_hinge(task="multilabel"), y),
+        (mg.ConstrainedLoss("recall", "precision>=0.5", task="multilabel"), y),
     ]
+    with pytest.raises(ValueError, match="got the meta device"):
+        mg.StructuredHingeLoss("f1", task="multilabel")(z, y)
     for loss, targets in cases:
         value = loss.to("meta")(z, targets)
         assert value.shape == ()

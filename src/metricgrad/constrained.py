@@ -156,7 +156,7 @@ class ConstrainedLoss(nn.Module):
         soft = self._joined(self.soft.counts(logits, targets, weight, mask))
         hard = self._count(logits, targets, weight, mask)
         self._check_classes(hard)
-        if self.training and not tracing():
+        if self.training and not tracing(logits):
             soft, hard = self._remembered(soft, hard, self._rows(logits))
         violations = self._violations(self._bounded, soft)
         factors = torch.exp(STIFFNESS * _urgency(self._violations(self._judged, hard))).to(violations)

@@ -38,7 +38,8 @@ class Counts(_Additive):
     """One-vs-rest cells, each of shape ``(..., K)``: soft while training, hard while judging.
 
     The cells are named because their order differs in every library; leading axes (thresholds, replicates) broadcast
-    through every metric.
+    through every metric. A sum keeps the type of its cells: to add up more than 2²⁴ samples over batches, widen them
+    first, ``counts.map(torch.Tensor.double)``; ``Evaluator`` does.
 
     >>> a = Counts(*map(torch.tensor, (3.0, 1.0, 1.0, 5.0)))
     >>> (a + a).tp

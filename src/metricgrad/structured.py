@@ -190,6 +190,8 @@ class LabellingLoss(nn.Module):
     ) -> Tensor:
         """Return the loss, a scalar."""
         batch = encode(self.task, logits, targets, weight, mask, self.ignore_index)
+        if batch.logits.is_meta:
+            raise ValueError("logits: expected numbers to search among, got the meta device, which has none; use 'cpu'")
         group = distributed.resolve(self.process_group)
         if group is not None:
             batch = distributed.joined(batch, group)
