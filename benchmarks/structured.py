@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 
 import metricgrad as mg
-from metricgrad.adversarial import payoffs
-from metricgrad.games import Game
-from metricgrad.structured import Ranking
+from metricgrad.losses.adversarial import payoffs
+from metricgrad.losses.labelling import Ranking
+from metricgrad.losses.zero_sum import Game
 from timing import Loss, Run, Table, arguments, machine, race, show, step, write
 
 SIZES = [1_000, 10_000, 100_000]

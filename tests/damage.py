@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from metricgrad import records
+from metricgrad.storage import records
 
 
 def flips(folder: Path, count: int, seed: int = 0, skip: tuple[str, ...] = ()) -> Iterator[str]:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from metricgrad.app.binned import binned
-from metricgrad.app.payload import REFERENCES, ClassCurve, Details, Difference, Payload, Row
+from metricgrad.app.report.binned import binned
+from metricgrad.app.report.payload import REFERENCES, ClassCurve, Details, Difference, Payload, Row
 
 NAMES = [
     ("hybrid loss", "network", 1.50),

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset, RandomSampler, TensorDataset
 
 import metricgrad as mg
 from metricgrad import surrogates as s
-from metricgrad.accumulation import RunningLoss, exact_backward
+from metricgrad.losses.accumulation import RunningLoss, exact_backward
 
 ROWS, FEATURES, CLASSES = 131, 6, 3
 Batch = tuple[Tensor, ...]

@@ -16,8 +16,9 @@ from scipy.optimize import linprog
 from torch import Tensor
 
 import metricgrad as mg
-from metricgrad import games, metrics
-from metricgrad.adversarial import payoffs
+from metricgrad import metrics
+from metricgrad.losses import zero_sum
+from metricgrad.losses.adversarial import payoffs
 
 AFFINE = [
     "accuracy",
@@ -90,12 +91,12 @@ def test_the_gap_is_proven(metric: str, scale: float) -> None:
 def test_strategies_are_strategies() -> None:
     z, _ = draw(1, n=20, scale=0.1)
     alpha, gamma, _ = payoffs(metrics.f1, 20)
-    point = games._start(games.Game(z, alpha[..., 0], gamma[..., 0]))
+    point = zero_sum._start(zero_sum.Game(z, alpha[..., 0], gamma[..., 0]))
     for _ in range(6):
         point.improve()
         low, high, weights, values = point.answered()
         assert low <= high
-        point = games._grown(point, weights, values)
+        point = zero_sum._grown(point, weights, values)
         for side in (0, 1):
             player = point.player(side)
             assert float(player.c.sum()) == pytest.approx(1.0)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from sklearn.metrics import average_precision_score
 
-from metricgrad.app.binned import BARS, binned
+from metricgrad.app.report.binned import BARS, binned
 
 CASES: dict[str, Callable[[np.random.Generator, int], Any]] = {
     "probabilities": lambda rng, n: rng.random(n),

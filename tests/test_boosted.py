@@ -25,9 +25,9 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import metricgrad as mg
-from metricgrad import boosters
-from metricgrad.boosted import MetricBoostingClassifier
+from metricgrad.boosting import libraries
 from metricgrad.decisions import Argmax, Threshold
+from metricgrad.estimators.trees import MetricBoostingClassifier
 
 BACKENDS = ["xgboost", "lightgbm"]
 BINARY = make_classification(600, 8, weights=[0.8], flip_y=0.1, random_state=0)
@@ -166,14 +166,14 @@ def test_the_mean_predicts_and_each_model_says_what_to_tune_on_of_the_rows_it_le
 def test_five_models_by_default_each_without_a_fifth_of_the_rows() -> None:
     X, y = BINARY
     seen: list[tuple[int, int]] = []
-    train = boosters.XGBoost.train
+    train = libraries.XGBoost.train
 
     def watched(self: Any, plan: Any, rounds: int, rows: Any, held_out: Any = None) -> Any:
         seen.append((len(rows.y), 0 if held_out is None else len(held_out.y)))
         return train(self, plan, rounds, rows, held_out)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(boosters.XGBoost, "train", watched)
+        patch.setattr(libraries.XGBoost, "train", watched)
         model = MetricBoostingClassifier(n_estimators=3, n_jobs=1, random_state=0).fit(X, y)
         assert seen == [(480, 120)] * 5
         assert len(model.tuning_._batch.logits) == 600  # type: ignore[union-attr]
@@ -366,7 +366,7 @@ def test_files_predict_the_same_bit_for_bit(task: str, backend: str, tmp_path: P
     options = FAST | {"cv": 3, "n_estimators": 15}
     model = MetricBoostingClassifier("f2", backend=backend, **options).fit(X, y)
     folder = mg.save(model, tmp_path / "model")
-    suffix = boosters.LIBRARIES[backend].suffix  # type: ignore[index]
+    suffix = libraries.LIBRARIES[backend].suffix  # type: ignore[index]
     names = {f"booster-{i}.{suffix}" for i in range(3)} | {"history.json", "manifest.json"}
     assert {path.name for path in folder.iterdir()} == names
     again = mg.load(folder)
@@ -414,7 +414,7 @@ def test_changed_files_are_refused(backend: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_what_is_no_model_is_refused(backend: str, tmp_path: Path) -> None:
-    library = boosters.LIBRARIES[backend]  # type: ignore[index]
+    library = libraries.LIBRARIES[backend]  # type: ignore[index]
     model = MetricBoostingClassifier(backend=backend, **FAST).fit(*BINARY)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(type(library), "dump", lambda *_: b"\x80\x04.")
@@ -486,6 +486,6 @@ def test_bad_targets_get_one_line() -> None:
 def test_extras_are_asked_for_when_they_are_needed(missing: str, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert mg.MetricBoostingClassifier is MetricBoostingClassifier
     monkeypatch.setitem(sys.modules, missing, None)
-    monkeypatch.delitem(sys.modules, "metricgrad.boosted")
+    monkeypatch.delitem(sys.modules, "metricgrad.estimators.trees")
     with pytest.raises(ImportError, match=rf"needs {missing}: pip install 'metricgrad\[boosting\]'$"):
         mg.MetricBoostingClassifier(backend=backend, **FAST).fit(*BINARY)

@@ -19,7 +19,7 @@ from torch import Tensor
 
 import metricgrad as mg
 from metricgrad import surrogates as s
-from metricgrad.boosting import TINY, base_score, eval_metric, lightgbm_objective, xgboost_objective
+from metricgrad.boosting.objectives import TINY, base_score, eval_metric, lightgbm_objective, xgboost_objective
 
 Array = np.ndarray[Any, Any]
 RNG = np.random.default_rng(0)

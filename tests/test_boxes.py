@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 import metricgrad as mg
-from metricgrad import boxes, metrics
+from metricgrad import metrics
+from metricgrad.metrics import bounds
 
 P, N = 5, 6
 ARITHMETIC = [name for name in metrics.names() if name not in ("quadratic_kappa", "subset_accuracy")]
@@ -48,7 +49,7 @@ def test_limits_hold(metric: Any) -> None:
     )
     everywhere = every_box()
     span: Any = tuple(everywhere.double().unbind(1))
-    found = boxes.limits(metric, span, float(P), float(N))
+    found = bounds.limits(metric, span, float(P), float(N))
     least, *slopes = (x.expand(len(everywhere)) for x in (found.least, *found.along_tp, *found.along_fp))
     bounded = 0
     for i, (a, c, b, d) in enumerate(everywhere.tolist()):
@@ -69,4 +70,4 @@ def test_limits_hold(metric: Any) -> None:
 @pytest.mark.parametrize("metric", [metrics.subset_accuracy, lambda c: c.tp.clamp(max=1), lambda c: c.tp == 1])
 def test_what_is_not_arithmetic_is_told(metric: Any) -> None:
     with pytest.raises((TypeError, AttributeError)):
-        boxes.limits(metric, tuple(torch.ones(4, 1)), 2.0, 2.0)
+        bounds.limits(metric, tuple(torch.ones(4, 1)), 2.0, 2.0)

@@ -19,8 +19,9 @@ from torch.multiprocessing.spawn import spawn
 from torch.nn.parallel import DistributedDataParallel
 
 import metricgrad as mg
-from metricgrad import distributed, metrics
+from metricgrad import metrics
 from metricgrad import surrogates as s
+from metricgrad.engine import distributed
 
 ROWS, FEATURES, CLASSES, STEPS = 23, 5, 4, 20
 Make = Callable[..., Any]

@@ -12,7 +12,7 @@ import torch
 
 import metricgrad as mg
 from metricgrad import surrogates as s
-from metricgrad.constraints import Constraint
+from metricgrad.metrics.constraints import Constraint
 from metricgrad.training.loop import Settings
 from metricgrad.training.networks import build
 

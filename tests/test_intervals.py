@@ -17,7 +17,7 @@ from torch import Tensor
 
 import metricgrad as mg
 from metricgrad.decisions import Argmax, Offsets, Threshold, Tuned
-from metricgrad.resampling import group_index, of_cells, of_units
+from metricgrad.decisions.resampling import group_index, of_cells, of_units
 
 Array = npt.NDArray[Any]
 LABELS: dict[str, Any] = {"task": "multilabel"}
@@ -56,7 +56,7 @@ def test_cells_are_drawn_as_rows_would_be(counts: list[float]) -> None:
 
 
 def test_units_are_drawn_as_often_as_there_are_units(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("metricgrad.resampling._DRAWS", 1000)  # several parts
+    monkeypatch.setattr("metricgrad.decisions.resampling._DRAWS", 1000)  # several parts
     drawn = torch.cat(list(of_units(12, 5000, torch.Generator().manual_seed(1))))
     assert drawn.shape == (5000, 12)
     assert (drawn.sum(1) == 12).all()
@@ -102,7 +102,7 @@ METRICS: dict[str, tuple[dict[str, Any], Any]] = {
 def test_replicates_are_the_values_of_the_rows_drawn(
     name: str, weighted: bool, grouped: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("metricgrad.intervals.of_units", known_draws)
+    monkeypatch.setattr("metricgrad.evaluation.bootstrap.of_units", known_draws)
     options, theirs = METRICS[name]
     s, y = many(40, 3, 1)
     if name == "classes":
@@ -127,7 +127,7 @@ def test_replicates_are_the_values_of_the_rows_drawn(
 
 @pytest.mark.parametrize("average", ["micro", "macro", "weighted"])
 def test_ranking_metrics_and_others_are_drawn_together(average: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("metricgrad.intervals.of_units", known_draws)
+    monkeypatch.setattr("metricgrad.evaluation.bootstrap.of_units", known_draws)
     s, y = many(40, 3, 4)
     got = mg.bootstrap(s, y, ["auroc", "average_precision", "f1"], average=average, **LABELS)
     for i, times in enumerate(TIMES):
@@ -257,7 +257,9 @@ def test_a_tuned_rule_by_hand() -> None:
 
     draws = np.stack([np.bincount(np.random.default_rng(i).integers(0, 20, 20), minlength=20) for i in range(8)])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("metricgrad.intervals.of_units", lambda *_: iter([torch.tensor(draws, dtype=torch.float64)]))
+        patch.setattr(
+            "metricgrad.evaluation.bootstrap.of_units", lambda *_: iter([torch.tensor(draws, dtype=torch.float64)])
+        )
         got = mg.bootstrap(s, y, "f1", rule=Tuned("f1"), groups=groups)["f1"]
     times = draws[:, groups]
     rules = [best(t) for t in times]

@@ -13,9 +13,10 @@ from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
 import metricgrad as mg
-from metricgrad import metrics, offsets
-from metricgrad.classwise import classwise
-from metricgrad.objectives import Objective
+from metricgrad import metrics
+from metricgrad.decisions import offsets
+from metricgrad.decisions.classwise import classwise
+from metricgrad.engine.objective import Objective
 
 
 def undefined_at_times(c: mg.Counts) -> Tensor:
@@ -148,7 +149,7 @@ def test_scarce_classes_keep_the_argmax_before_anything_is_searched(monkeypatch:
     def search(*_: Any) -> None:
         raise AssertionError("searched")
 
-    monkeypatch.setattr("metricgrad.problems.tune_offsets", search)
+    monkeypatch.setattr("metricgrad.decisions.solver.tune_offsets", search)
     kept = mg.tune_threshold("f1", p, y, task="multiclass", scarce="keep", replicates=2)
     assert kept.caution == "only 19 positives or negatives in 1 of 3 classes: the argmax is kept"
     assert str(kept).splitlines()[-1] == f"caution: {kept.caution}"

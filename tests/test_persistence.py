@@ -28,10 +28,10 @@ from torch import nn
 
 import metricgrad as mg
 from damage import change, cuts, flips, reseal
-from metricgrad import folders
-from metricgrad.constraints import Constraint
 from metricgrad.decisions import Argmax, ExpectedFBeta, Offsets, Rule, Threshold, TopK
-from metricgrad.plain import NotPlainError, decode, encode
+from metricgrad.metrics.constraints import Constraint
+from metricgrad.storage import folders
+from metricgrad.storage.values import NotPlainError, decode, encode
 
 QUICK: dict[str, Any] = {"epochs": 2, "random_state": 0, "batch_size": 64, "cv": None}
 

@@ -16,8 +16,8 @@ from torch import Tensor
 
 import metricgrad as mg
 import reference as ref
-from metricgrad import ranking
 from metricgrad import surrogates as s
+from metricgrad.losses import ranking
 
 G = torch.Generator().manual_seed(11)
 N = 37

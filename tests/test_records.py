@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 import pytest
 
-from metricgrad import records
-from metricgrad.records import Length, Pattern, Range
+from metricgrad.storage import records
+from metricgrad.storage.records import Length, Pattern, Range
 
 
 class Inner(TypedDict):

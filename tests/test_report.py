@@ -14,9 +14,9 @@ from typing import Any, cast
 
 import pytest
 
-from metricgrad.app.payload import Payload
-from metricgrad.app.report import render, write
-from metricgrad.app.slimming import CLASSES, slim
+from metricgrad.app.report.page import render, write
+from metricgrad.app.report.payload import Payload
+from metricgrad.app.report.slimming import CLASSES, slim
 from report_example import Example, simulate
 
 HOSTILE = [
@@ -123,10 +123,10 @@ def test_the_policy_lets_in_its_own_script_and_style_alone(example: Example) -> 
 
 
 def test_scripts_never_write_markup() -> None:
-    from metricgrad.app import report
+    from metricgrad.app.report import page
 
-    for name in report._SCRIPTS:
-        text = report._asset(name)
+    for name in page._SCRIPTS:
+        text = page._asset(name)
         forbidden = r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function|\.srcdoc"
         assert not re.findall(forbidden, text), name
 

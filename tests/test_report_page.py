@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from metricgrad import metrics
-from metricgrad.app.payload import Payload
-from metricgrad.app.report import write
+from metricgrad.app.report.page import write
+from metricgrad.app.report.payload import Payload
 from metricgrad.counts import Counts
 from report_example import Example, simulate
 from test_report import HOSTILE, hostile

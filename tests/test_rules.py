@@ -30,7 +30,7 @@ from metricgrad.decisions import (
     Tuned,
     threshold_averaging,
 )
-from metricgrad.expected import _sizes
+from metricgrad.decisions.expected_f import _sizes
 
 Array = npt.NDArray[Any]
 
@@ -266,7 +266,7 @@ def test_chunks_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     g = torch.Generator().manual_seed(0)
     p, joint = torch.rand(50, 6, generator=g), torch.rand(50, 6, 4, generator=g) / 6
     whole = ExpectedFBeta()(p), GFM()(joint)
-    monkeypatch.setattr("metricgrad.expected._CHUNK", 100)
+    monkeypatch.setattr("metricgrad.decisions.expected_f._CHUNK", 100)
     assert torch.equal(ExpectedFBeta()(p), whole[0])
     assert torch.equal(GFM()(joint), whole[1])
     assert GFM()(torch.zeros(0, 6, 4)).shape == (0, 6)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 import metricgrad as mg
 from metricgrad import metrics
-from metricgrad.svmperf import worst_of_size, worst_pairs
+from metricgrad.estimators.linear_svm import worst_of_size, worst_pairs
 
 
 def draw(seed: int, n: int, features: int = 3, share: float = 0.4) -> tuple[Tensor, Tensor]:

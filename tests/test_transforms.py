@@ -13,8 +13,8 @@ from torch import Tensor
 
 import metricgrad as mg
 from metricgrad import surrogates as s
-from metricgrad.fused import WHOLE
-from metricgrad.small import is_small
+from metricgrad.engine.kernel import WHOLE
+from metricgrad.engine.small import is_small
 
 G = torch.Generator().manual_seed(3)
 Z = torch.randn(14, 3, dtype=torch.float64, generator=G)

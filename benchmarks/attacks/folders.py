@@ -24,13 +24,14 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 import metricgrad as mg
-from metricgrad.app import work
-from metricgrad.app.cli import main
-from metricgrad.app.scorers import Effort
+from metricgrad.app.cli.main import main
+from metricgrad.app.contenders.scorers import Effort
+from metricgrad.app.study import work
 
 sys.path[:0] = [str(Path(__file__).parents[2] / "tests"), str(Path(__file__).parents[2] / "tests" / "app")]
-import damage  # noqa: E402
 from tables import binary, written  # noqa: E402
+
+import damage  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -5,7 +5,6 @@ import importlib.util
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from metricgrad import baselines as baselines
     from metricgrad import boosting as boosting
     from metricgrad import curves as curves
     from metricgrad import decisions as decisions
@@ -14,35 +13,36 @@ if TYPE_CHECKING:
     from metricgrad import presets as presets
     from metricgrad import samplers as samplers
     from metricgrad import surrogates as surrogates
-    from metricgrad.accumulation import RunningLoss as RunningLoss
-    from metricgrad.accumulation import exact_backward as exact_backward
-    from metricgrad.adversarial import AdversarialLoss as AdversarialLoss
-    from metricgrad.checks import reliability as reliability
-    from metricgrad.checks import soft_hard_gap as soft_hard_gap
-    from metricgrad.constrained import ConstrainedLoss as ConstrainedLoss
     from metricgrad.counts import Confusion as Confusion
     from metricgrad.counts import Counts as Counts
     from metricgrad.counts import Mean as Mean
     from metricgrad.counts import count as count
-    from metricgrad.evaluation import Evaluator as Evaluator
-    from metricgrad.evaluation import evaluate as evaluate
-    from metricgrad.hybrid import HybridLoss as HybridLoss
-    from metricgrad.intervals import Comparison as Comparison
-    from metricgrad.intervals import Interval as Interval
-    from metricgrad.intervals import bootstrap as bootstrap
-    from metricgrad.intervals import compare_paired as compare_paired
-    from metricgrad.losses import MetricLoss as MetricLoss
-    from metricgrad.operating import EERLoss as EERLoss
-    from metricgrad.operating import PRBEPLoss as PRBEPLoss
-    from metricgrad.operating import PrecisionAtKLoss as PrecisionAtKLoss
-    from metricgrad.operating import RecallAtFPRLoss as RecallAtFPRLoss
-    from metricgrad.operating import RecallAtPrecisionLoss as RecallAtPrecisionLoss
-    from metricgrad.ranking import AUROCLoss as AUROCLoss
-    from metricgrad.ranking import WMWLoss as WMWLoss
-    from metricgrad.structured import StructuredHingeLoss as StructuredHingeLoss
-    from metricgrad.svmperf import LinearSVMPerf as LinearSVMPerf
+    from metricgrad.decisions.tuning import tune_threshold as tune_threshold
+    from metricgrad.estimators.linear_svm import LinearSVMPerf as LinearSVMPerf
+    from metricgrad.evaluation.bootstrap import Comparison as Comparison
+    from metricgrad.evaluation.bootstrap import Interval as Interval
+    from metricgrad.evaluation.bootstrap import bootstrap as bootstrap
+    from metricgrad.evaluation.bootstrap import compare_paired as compare_paired
+    from metricgrad.evaluation.diagnostics import reliability as reliability
+    from metricgrad.evaluation.diagnostics import soft_hard_gap as soft_hard_gap
+    from metricgrad.evaluation.evaluator import Evaluator as Evaluator
+    from metricgrad.evaluation.evaluator import evaluate as evaluate
+    from metricgrad.losses import baselines as baselines
+    from metricgrad.losses.accumulation import RunningLoss as RunningLoss
+    from metricgrad.losses.accumulation import exact_backward as exact_backward
+    from metricgrad.losses.adversarial import AdversarialLoss as AdversarialLoss
+    from metricgrad.losses.at_threshold import EERLoss as EERLoss
+    from metricgrad.losses.at_threshold import PRBEPLoss as PRBEPLoss
+    from metricgrad.losses.at_threshold import PrecisionAtKLoss as PrecisionAtKLoss
+    from metricgrad.losses.at_threshold import RecallAtFPRLoss as RecallAtFPRLoss
+    from metricgrad.losses.at_threshold import RecallAtPrecisionLoss as RecallAtPrecisionLoss
+    from metricgrad.losses.constrained import ConstrainedLoss as ConstrainedLoss
+    from metricgrad.losses.hybrid import HybridLoss as HybridLoss
+    from metricgrad.losses.labelling import StructuredHingeLoss as StructuredHingeLoss
+    from metricgrad.losses.metric import MetricLoss as MetricLoss
+    from metricgrad.losses.ranking import AUROCLoss as AUROCLoss
+    from metricgrad.losses.ranking import WMWLoss as WMWLoss
     from metricgrad.training.checkpoints import Checkpoint as Checkpoint
-    from metricgrad.tuning import tune_threshold as tune_threshold
 
     # What is in an extra may not be there to be read.
     ArrayBatches: Any
@@ -59,52 +59,52 @@ __version__ = "0.1.0"
 # Every public name and the module it is in, with the extra that brings what it needs beyond torch; a module is its own
 # home. Imported when first asked for, so that the command line answers without waiting for torch.
 _HOME = {
-    "AUROCLoss": "ranking",
-    "AdversarialLoss": "adversarial",
-    "ArrayBatches": "streaming[streaming]",
+    "AUROCLoss": "losses.ranking",
+    "AdversarialLoss": "losses.adversarial",
+    "ArrayBatches": "data.streams[streaming]",
     "Checkpoint": "training.checkpoints",
-    "Comparison": "intervals",
+    "Comparison": "evaluation.bootstrap",
     "Confusion": "counts",
-    "ConstrainedLoss": "constrained",
+    "ConstrainedLoss": "losses.constrained",
     "Counts": "counts",
-    "EERLoss": "operating",
-    "Evaluator": "evaluation",
-    "HybridLoss": "hybrid",
-    "Interval": "intervals",
-    "LinearSVMPerf": "svmperf",
+    "EERLoss": "losses.at_threshold",
+    "Evaluator": "evaluation.evaluator",
+    "HybridLoss": "losses.hybrid",
+    "Interval": "evaluation.bootstrap",
+    "LinearSVMPerf": "estimators.linear_svm",
     "Mean": "counts",
-    "MetricBoostingClassifier": "boosted[boosting]",
-    "MetricClassifier": "estimators[sklearn]",
-    "MetricLoss": "losses",
-    "PRBEPLoss": "operating",
-    "ParquetBatches": "parquet[streaming]",
-    "PrecisionAtKLoss": "operating",
-    "RecallAtFPRLoss": "operating",
-    "RecallAtPrecisionLoss": "operating",
-    "RunningLoss": "accumulation",
-    "StructuredHingeLoss": "structured",
-    "ThresholdedClassifier": "thresholded[sklearn]",
-    "WMWLoss": "ranking",
-    "baselines": "baselines",
+    "MetricBoostingClassifier": "estimators.trees[boosting]",
+    "MetricClassifier": "estimators.network[sklearn]",
+    "MetricLoss": "losses.metric",
+    "PRBEPLoss": "losses.at_threshold",
+    "ParquetBatches": "data.parquet[streaming]",
+    "PrecisionAtKLoss": "losses.at_threshold",
+    "RecallAtFPRLoss": "losses.at_threshold",
+    "RecallAtPrecisionLoss": "losses.at_threshold",
+    "RunningLoss": "losses.accumulation",
+    "StructuredHingeLoss": "losses.labelling",
+    "ThresholdedClassifier": "estimators.thresholded[sklearn]",
+    "WMWLoss": "losses.ranking",
+    "baselines": "losses.baselines",
     "boosting": "boosting",
-    "bootstrap": "intervals",
-    "compare_paired": "intervals",
+    "bootstrap": "evaluation.bootstrap",
+    "compare_paired": "evaluation.bootstrap",
     "count": "counts",
     "curves": "curves",
     "decisions": "decisions",
-    "evaluate": "evaluation",
-    "exact_backward": "accumulation",
-    "load": "persistence[persistence]",
+    "evaluate": "evaluation.evaluator",
+    "exact_backward": "losses.accumulation",
+    "load": "storage.estimators[persistence]",
     "metrics": "metrics",
     "plots": "plots",
     "presets": "presets",
-    "reliability": "checks",
+    "reliability": "evaluation.diagnostics",
     "samplers": "samplers",
-    "save": "persistence[persistence]",
-    "soft_hard_gap": "checks",
+    "save": "storage.estimators[persistence]",
+    "soft_hard_gap": "evaluation.diagnostics",
     "surrogates": "surrogates",
-    "to_onnx": "onnx_export[onnx]",
-    "tune_threshold": "tuning",
+    "to_onnx": "storage.onnx[onnx]",
+    "tune_threshold": "decisions.tuning",
 }
 # What the modules of an extra import.
 _PACKAGES = {
@@ -129,9 +129,7 @@ def __getattr__(name: str) -> Any:
         if not extra:
             raise
         raise ImportError(f"{name} needs {error.name}: pip install 'metricgrad[{extra}]'") from error
-    if module == name:
-        return found
-    value = getattr(found, name)
+    value = getattr(found, name, found)  # a module is public itself, or what it holds under that name
     if not extra:
         globals()[name] = value  # so that the next one finds it without asking
     return value

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from metricgrad.counts import Counts
-from metricgrad.inputs import as_tensor
-from metricgrad.jets import ratio
+from metricgrad.engine.inputs import as_tensor
+from metricgrad.metrics.derivatives import ratio
 
 __all__ = [
     "Curve",

@@ -6,19 +6,20 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from metricgrad import curves, tally
-from metricgrad.checks import reliability as _reliability
-from metricgrad.inputs import check_scale, judged
+from metricgrad import curves
+from metricgrad.decisions import hard_counts
+from metricgrad.decisions.rules import Argmax, Rule, Threshold
+from metricgrad.engine.inputs import check_scale, judged
+from metricgrad.evaluation.diagnostics import reliability as _reliability
 from metricgrad.metrics import get, name_of
-from metricgrad.rules import Argmax, Rule, Threshold
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from matplotlib.axes import Axes
 
+    from metricgrad.decisions.tuning import Tuning
     from metricgrad.metrics import Metric
-    from metricgrad.tuning import Tuning
 
 __all__ = ["confusion_matrix", "metric_by_threshold", "precision_recall", "reliability"]
 
@@ -78,10 +79,10 @@ def confusion_matrix(
         batch = judged("binary", scores, targets)
         if rule is None:
             check_scale(batch.logits)
-        counts = tally.counts(batch, rule or Threshold(0.5))
+        counts = hard_counts.counts(batch, rule or Threshold(0.5))
         cells = torch.stack((counts.tn, counts.fp, counts.fn, counts.tp)).view(2, 2)
     elif task == "multiclass":
-        cells = tally.matrix(judged("multiclass", scores, targets), rule or Argmax()).matrix
+        cells = hard_counts.matrix(judged("multiclass", scores, targets), rule or Argmax()).matrix
     else:
         raise ValueError(f"task: expected 'binary' or 'multiclass', got {task!r}")
     names = [str(k) for k in range(len(cells))] if class_names is None else list(class_names)

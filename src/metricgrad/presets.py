@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from metricgrad.losses import MetricLoss
+from metricgrad.losses.metric import MetricLoss
 from metricgrad.metrics import Metric, detection_cost, f1, f_beta, worst_recall
 from metricgrad.surrogates import Identity, Learned, Linear, LogitSigmoid, TopTwo, Unbounded, UnitsVsZeros
 

@@ -19,8 +19,8 @@ import torch.distributed as dist
 from torch import Generator, Tensor
 from torch.utils.data import Sampler
 
-from metricgrad.checksums import checksum
-from metricgrad.inputs import as_tensor, whole_number
+from metricgrad.engine.checksums import checksum
+from metricgrad.engine.inputs import as_tensor, whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -18,8 +18,9 @@ import pytest
 from tables import binary, written
 
 from damage import change, reseal
-from metricgrad.app import files, protocol
-from metricgrad.app.cli import main
+from metricgrad.app.cli.main import main
+from metricgrad.app.study import protocol
+from metricgrad.app.tables import files
 
 GOOD = binary(200).drop(columns="day")
 

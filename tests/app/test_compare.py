@@ -17,10 +17,11 @@ import pytest
 from filelock import FileLock
 
 from damage import change, reseal
-from metricgrad.app import protocol, runs, work, workspace
-from metricgrad.app.cli import main
+from metricgrad.app.cli.main import main
+from metricgrad.app.contenders.scorers import Effort
 from metricgrad.app.errors import UserError
-from metricgrad.app.scorers import Effort
+from metricgrad.app.runs import folder as runs
+from metricgrad.app.study import protocol, work, workspace
 
 sys.path.insert(0, str(Path(__file__).parent))
 from tables import binary, multiclass, multilabel, written
@@ -128,8 +129,9 @@ def test_several_classes_and_a_metric_of_ones_own(
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from metricgrad.app import scorers, workspace
-from metricgrad.app.cli import main
+from metricgrad.app.contenders import scorers
+from metricgrad.app.study import workspace
+from metricgrad.app.cli.main import main
 scorers.Effort.of = classmethod(lambda cls, rows, quick=False: scorers.Effort(2, 2, 3))
 write, count = workspace.write, 0
 def killing(path, data):
@@ -372,7 +374,7 @@ def test_a_full_disk(
 
 
 def test_a_rule_can_be_replaced(data: str, tmp_path: Path) -> None:
-    from metricgrad.rules import Threshold
+    from metricgrad.decisions.rules import Threshold
 
     out = tmp_path / "run"
     assert main(["train", data, "--target", "ripe", "--contender", "majority", "--out", str(out)]) == 0

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from metricgrad.app import files
 from metricgrad.app.errors import UserError
+from metricgrad.app.tables import files
 
 TABLE = pd.DataFrame({"name": ["Ann", "Bö", None], "x": [1.5, 2.5, -3.0], "n": [1, 2, 3]})
 

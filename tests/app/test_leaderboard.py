@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from metricgrad.app.leaderboard import board, corrected, holm, verdict
-from metricgrad.app.protocol import Decision, Outcome
-from metricgrad.rules import Threshold
+from metricgrad.app.study.leaderboard import board, corrected, holm, verdict
+from metricgrad.app.study.protocol import Decision, Outcome
+from metricgrad.decisions.rules import Threshold
 
 
 def outcomes(

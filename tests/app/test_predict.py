@@ -17,14 +17,15 @@ from tables import binary, multiclass, multilabel, written
 
 import metricgrad as mg
 from damage import change, reseal
-from metricgrad.app import files, runs
-from metricgrad.app.cli import main
-from metricgrad.app.drift import drift, psi
+from metricgrad.app.cli.main import main
 from metricgrad.app.errors import UserError
-from metricgrad.app.judge import judge
-from metricgrad.app.predict import predict
-from metricgrad.app.retune import tune
-from metricgrad.app.schema import Schema
+from metricgrad.app.runs import folder as runs
+from metricgrad.app.tables import files
+from metricgrad.app.tables.schema import Schema
+from metricgrad.app.use.drift import drift, psi
+from metricgrad.app.use.evaluate import judge
+from metricgrad.app.use.predict import predict
+from metricgrad.app.use.tune import tune
 
 TABLES = {
     "binary": (binary, "ripe"),

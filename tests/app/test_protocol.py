@@ -10,17 +10,17 @@ import pandas as pd
 import pytest
 from sklearn.metrics import f1_score, fbeta_score, precision_score
 
-from metricgrad.app import protocol
-from metricgrad.app.contenders import CONTENDERS, chosen
-from metricgrad.app.details import Table, details
+from metricgrad.app.contenders.scorers import Effort, Goal, batch_size, loaded
+from metricgrad.app.contenders.table import CONTENDERS, chosen
 from metricgrad.app.errors import UserError
-from metricgrad.app.protocol import Outcome
-from metricgrad.app.scorers import Effort, Goal, batch_size, loaded
-from metricgrad.app.splits import Split, splits
-from metricgrad.estimators import MetricClassifier
-from metricgrad.problems import InfeasibleError
-from metricgrad.rules import Argmax, Threshold
-from metricgrad.tuning import tune_threshold
+from metricgrad.app.study import protocol
+from metricgrad.app.study.details import Table, details
+from metricgrad.app.study.protocol import Outcome
+from metricgrad.app.study.splits import Split, splits
+from metricgrad.decisions.rules import Argmax, Threshold
+from metricgrad.decisions.solver import InfeasibleError
+from metricgrad.decisions.tuning import tune_threshold
+from metricgrad.estimators.network import MetricClassifier
 
 TINY = Effort(epochs=3, patience=3, rounds=5)
 

@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from metricgrad.app.errors import UserError
-from metricgrad.app.files import read
-from metricgrad.app.profile import profile, warnings
-from metricgrad.app.schema import Schema
+from metricgrad.app.tables.files import read
+from metricgrad.app.tables.profile import profile, warnings
+from metricgrad.app.tables.schema import Schema
 
 N = 200
 

@@ -18,16 +18,18 @@ from tables import binary, multilabel, written
 
 import metricgrad as mg
 from damage import change, cuts, flips, reseal
-from metricgrad import folders, records
-from metricgrad.app import protocol, runs, trial, work
-from metricgrad.app.cli import main
+from metricgrad.app.cli.main import main
+from metricgrad.app.contenders.scorers import Effort
 from metricgrad.app.errors import UserError
-from metricgrad.app.judge import judge
-from metricgrad.app.request import options_of
-from metricgrad.app.scorers import Effort
-from metricgrad.app.trial import Trial
-from metricgrad.app.workspace import Workspace
-from metricgrad.rules import Threshold
+from metricgrad.app.runs import folder as runs
+from metricgrad.app.runs import trial
+from metricgrad.app.runs.trial import Trial
+from metricgrad.app.study import protocol, work
+from metricgrad.app.study.request import options_of
+from metricgrad.app.study.workspace import Workspace
+from metricgrad.app.use.evaluate import judge
+from metricgrad.decisions.rules import Threshold
+from metricgrad.storage import folders, records
 
 OLDER = Path(__file__).parents[1] / "older"
 KINDS = {"prior": "majority", "trees": "xgboost", "network": "hybrid", "boosting": "metric boosting"}

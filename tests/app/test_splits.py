@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from metricgrad.app.errors import UserError
-from metricgrad.app.splits import Split, everything, splits, strata
+from metricgrad.app.study.splits import Split, everything, splits, strata
 
 
 def check_parts(split: Split, rows: int) -> None:

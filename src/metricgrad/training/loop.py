@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from metricgrad.scalars import is_whole
+from metricgrad.metrics.scalars import is_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from metricgrad.scalars import is_whole
+from metricgrad.metrics.scalars import is_whole
 
 SIZES: dict[str, tuple[int, ...]] = {"linear": (), "mlp": (32, 16), "mlp-large": (512, 256, 128)}
 """Hidden layers by name: none, and the two networks of the binary paper [tsoi2022]."""

@@ -1,0 +1,1 @@
+"""What is compared: each way to train, and how it is fitted."""

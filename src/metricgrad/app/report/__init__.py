@@ -1,0 +1,1 @@
+"""The report: what it is drawn from, and the page."""

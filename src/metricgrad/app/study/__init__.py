@@ -1,0 +1,1 @@
+"""A comparison: splits, one unit of work, the leaderboard and the verdict."""

@@ -1,0 +1,25 @@
+"""``metricgrad demo``: compare on a real data set that pip brings along.
+
+The Yeast genes of Elisseeff and Weston (2001), 2417 of them, 103 measurements, 14 functional groups: multi-label, most
+groups rare, as shipped inside the package ``river``.
+"""
+
+from __future__ import annotations
+
+import importlib.resources
+from pathlib import Path
+
+from metricgrad.app.study.request import Options
+
+GROUPS = 14
+ONLY = "majority,weighted cross-entropy,soft-set metric,sigmoid metric,hybrid,recipe,xgboost,metric boosting"
+"""Beside cross-entropy; all of them would take longer than a first look should."""
+
+
+def options(repeats: int = 5, quick: bool = False) -> Options:
+    """Return what the demo asks for."""
+    data = Path(str(importlib.resources.files("river") / "datasets" / "yeast.csv.gz"))
+    target = ",".join(f"Class{k}" for k in range(1, GROUPS + 1))
+    only = None if quick else ONLY
+    metric = "f1,average_precision"
+    return Options(str(data), target, metric=metric, repeats=repeats, only=only, quick=quick, demo=True)

@@ -1,0 +1,47 @@
+"""What ``summary.json`` of a run may hold."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from metricgrad.app.report.payload import Summary
+from metricgrad.app.study.leaderboard import Standing  # noqa: TC001 (read at run time)
+from metricgrad.storage.records import Line, Name  # noqa: TC001 (read at run time)
+
+if TYPE_CHECKING:
+    from metricgrad.app.runs.folder import Run
+
+
+class Compared(Summary):
+    """That of compare and demo."""
+
+    leaderboard: list[Standing]
+
+
+class _Data(TypedDict):
+    file: Line
+    rows: int
+    task: Line
+
+
+class Trained(TypedDict):
+    """That of train."""
+
+    contender: Name
+    rule: Line
+    metric: Name
+    average: Line
+    subject_to: Line | None
+    kind: Line
+    tuned_on: Line
+    value_there: float
+    data: _Data
+    warnings: list[str]
+
+
+KINDS = {"compare": Compared, "train": Trained}
+
+
+def read(run: Run) -> dict[str, Any]:
+    """Return the summary of a finished run, or raise."""
+    return run.json("summary.json", KINDS[run.manifest["kind"]])  # type: ignore[no-any-return]

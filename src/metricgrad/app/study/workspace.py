@@ -1,0 +1,286 @@
+"""The run folder: written piece by piece, each piece whole or not at all, so that a run can be killed and resumed.
+
+    run.json           the manifest: format, state ("running" or "finished"), hashes; sealed by one of its own
+    config.json        the call and the hash of the data: everything that decides the results
+    environment.json   versions and machine
+    splits.npz         the rows of every repeat
+    results/           a unit of work each: NAME-REPEAT.json, sealed, and .npy with the scores of the test rows
+    results.parquet    the same in one table
+    model/             the shipped model: estimator/, encoder.skops, schema.json, manifest.json with the rule
+    summary.json       the leaderboard and the verdict
+    report.html        the same to look at
+
+Nothing in it is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+import re
+import shutil
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from metricgrad.app.contenders.table import CONTENDERS
+from metricgrad.app.errors import RUN, UserError, writing
+from metricgrad.app.runs.folder import FORMAT, Run, environment, locked, now, opened, read_bytes, refusing, write
+from metricgrad.app.study.protocol import Outcome
+from metricgrad.storage import folders, records
+from metricgrad.storage.records import Sha256
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pandas as pd
+
+    from metricgrad.app.runs.folder import Model
+    from metricgrad.app.study.splits import Split
+
+OURS = {
+    "run.json",
+    "config.json",
+    "environment.json",
+    "splits.npz",
+    "results",
+    "results.parquet",
+    "summary.json",
+    "model",
+    "report.html",
+    "lock",
+}
+
+
+_UNITS = "|".join(re.escape(name.replace(" ", "-")) for name in CONTENDERS)
+_WRITTEN = re.compile(
+    rf"{'|'.join(map(re.escape, OURS))}|results/({_UNITS})-\d{{3,}}\.(json|npy)"
+    r"|model/(encoder\.skops|(schema|manifest|rule)\.json|estimator)"
+    r"|model/estimator/((manifest|history|prior)\.json|weights\.safetensors|scaler\.skops|(trees|booster-\d+)\.\w+)"
+    r"|\.scratch(/(targets|features-\d+)\.npy)?"
+)
+"""The names of all that a run writes, from its folder on; model/rule.json and .scratch are of the older format."""
+
+
+class Workspace(Run):
+    """A run folder while it is written."""
+
+    @classmethod
+    @contextmanager
+    def create(cls, path: Path, kind: str, config: dict[str, Any], force: bool = False) -> Iterator[Workspace]:
+        """Make a new run folder and lock it; ``force`` replaces an older one."""
+        there = path.exists()
+        if there and (not path.is_dir() or any(path.iterdir())):
+            if not force:
+                raise UserError(f"{path}: exists already; choose another --out, go on with --resume, or --force", RUN)
+            check_replaceable(path)
+        with writing(path):
+            path.mkdir(parents=True, exist_ok=True)
+        with locked(path):
+            with writing(path):
+                _remove(path)
+            try:
+                with writing(path):
+                    (path / "results").mkdir()
+                space = cls(path, {"format": FORMAT, "kind": kind, "state": "running", "created": now(), "files": {}})
+                for name, data in (("config.json", config), ("environment.json", environment())):
+                    space.manifest["files"][name] = space.add_json(name, data)
+                space.write_manifest()
+                yield space
+            except BaseException:
+                # A comparison can be resumed; anything else is worth nothing unless it is whole.
+                if kind != "compare" or not (path / "run.json").is_file():
+                    _remove(path, lock=True)
+                    if not there and not any(path.iterdir()):
+                        path.rmdir()
+                raise
+
+    @classmethod
+    @contextmanager
+    def resume(cls, path: Path) -> Iterator[Workspace]:
+        """Lock a run folder that was not finished."""
+        opened(path)
+        with locked(path):
+            _remove(path, unfinished=True)  # half-written when the process was killed
+            _check_ours(path, [name for name in entries(path) if name.startswith("model")], "replacing the model")
+            yield cls(path, opened(path).manifest)
+
+    def write_manifest(self) -> None:
+        """Write ``run.json``."""
+        write(self.path / "run.json", records.sealed(self.manifest))
+
+    def add_json(self, name: str, data: Any) -> str:
+        """Write plain data, and return the hash."""
+        packed = folders.as_json(data)
+        write(self.path / name, packed)
+        return records.sha256(packed)
+
+    def splits(self, splits: Sequence[Split]) -> None:
+        """Write the rows of every repeat."""
+        arrays = {f"{part}-{i}": getattr(s, part) for i, s in enumerate(splits) for part in ("fit", "held", "test")}
+        packed = io.BytesIO()
+        np.savez_compressed(packed, allow_pickle=False, **arrays)
+        write(self.path / "splits.npz", packed.getvalue())
+
+    def add(self, outcome: Outcome, scores: Any) -> None:
+        """Write a finished unit: its scores first, so that the JSON file says that all is there."""
+        for name, data in unit_files(outcome, scores).items():
+            write(self.path / "results" / name, data)
+
+    def finished(self) -> list[Outcome]:
+        """Return the units that are there, with scores as they were written: before anything is done on top of them."""
+        found = [self._unit(path)[0] for path in sorted((self.path / "results").glob("[!.]*.json"))]
+        for outcome in found:
+            self._score_bytes(outcome)
+        return found
+
+    def scores(self, outcome: Outcome, classes: int | None) -> Any:
+        """Return a unit's scores of the test rows: of so many classes, or (None) one a row."""
+        data = self._score_bytes(outcome)
+        with refusing(self.path / "results" / f"{stem(outcome)}.npy", AGAIN):
+            found = array(data, outcome.test_rows, classes)
+            if classes is None and found.ndim != 1:
+                raise ValueError(f"expected one score a row, got {found.shape}")
+            return found
+
+    def _score_bytes(self, outcome: Outcome) -> bytes:
+        path = self.path / "results" / f"{stem(outcome)}.json"
+        wanted = self._unit(path)[1]
+        data = read_bytes(path.with_suffix(".npy"))
+        with refusing(path.with_suffix(".npy"), AGAIN):
+            if records.sha256(data) != wanted:
+                raise ValueError("was changed since it was written (its sha256 differs)")
+        return data
+
+    def _unit(self, path: Path) -> tuple[Outcome, str]:
+        """Return a unit and the hash of its scores."""
+        data = read_bytes(path)
+        with refusing(path, AGAIN):
+            found = records.unsealed(data, dict[str, Any], path.name)
+            wanted = found.pop("scores", None)
+            records.check(wanted, Sha256, f"{path.name}: scores")
+            outcome = Outcome.from_json(found)
+            if stem(outcome) != path.stem or outcome.contender not in CONTENDERS:
+                raise ValueError(f"expected the unit of its name, got {stem(outcome)}")
+        return outcome, wanted
+
+    def table(self, name: str, frame: pd.DataFrame) -> None:
+        """Write a table as Parquet."""
+        packed = io.BytesIO()
+        frame.to_parquet(packed, index=False)
+        write(self.path / name, packed.getvalue())
+
+    def scratch(self, name: str, array: Any) -> Path:
+        """Write what processes share until the work is done."""
+        if not hasattr(self, "_scratch"):
+            self._scratch = folders.temporary(self.path / "scratch")
+            with writing(self._scratch):
+                self._scratch.mkdir()
+        path = self._scratch / name
+        with writing(path):
+            np.save(path, array, allow_pickle=False)
+        return path
+
+    def clear_scratch(self) -> None:
+        """Remove what processes shared."""
+        if hasattr(self, "_scratch"):
+            shutil.rmtree(self._scratch, ignore_errors=True)
+            del self._scratch
+
+    def add_model(self, model: Model) -> None:
+        """Write the model to ship, as a whole."""
+        with writing(self.path / "model"):
+            _remove(self.path, under="model/")  # of a run that was stopped later
+            folders.write(self.path / "model", *model.to_files())
+
+    def finish(self) -> None:
+        """Write into the manifest that all is there, with hashes."""
+        files = [p for p in sorted(self.path.iterdir()) if p.is_file() and p.name in OURS - {"run.json", "lock"}]
+        hashes = {p.name: records.sha256(p.read_bytes()) for p in files}
+        self.manifest |= {"state": "finished", "finished": now(), "files": hashes | self.manifest["files"]}
+        self.write_manifest()
+
+
+# Units
+
+
+AGAIN = "delete it and resume, so that this unit is done again"
+
+
+def stem(outcome: Outcome) -> str:
+    """Return the name of a unit's files without their suffix."""
+    return f"{outcome.contender.replace(' ', '-')}-{outcome.repeat:03d}"
+
+
+def unit_files(outcome: Outcome, scores: Any) -> dict[str, bytes]:
+    """Return the files of a unit by name: the scores, and the rest with their hash."""
+    packed = io.BytesIO()
+    np.save(packed, np.ascontiguousarray(scores, dtype=np.float64), allow_pickle=False)
+    about = {**outcome.to_json(), "scores": records.sha256(packed.getvalue())}
+    return {f"{stem(outcome)}.npy": packed.getvalue(), f"{stem(outcome)}.json": records.sealed(about)}
+
+
+def array(data: bytes, rows: int, classes: int | None = None) -> Any:
+    """Return the scores of an ``.npy`` file: float64, so many rows, of so many classes if that is known.
+
+    What its header says is compared with what is there before any memory is asked for.
+    """
+    file = io.BytesIO(data)
+    try:
+        if np.lib.format.read_magic(file) != (1, 0):
+            raise ValueError("of another version")
+        shape, by_columns, dtype = np.lib.format.read_array_header_1_0(file)
+    except Exception as error:  # the header is a Python literal, and fails as such do
+        raise ValueError(f"expected an array of numpy, got one that cannot be read ({error})") from error
+    right = len(shape) in (1, 2) and shape[0] == rows and (classes is None or shape == (rows, classes))
+    if not right or by_columns or dtype != np.float64 or len(data) - file.tell() != 8 * math.prod(shape):
+        raise ValueError(f"expected float64 scores of {rows} rows, got {dtype} of shape {shape}")
+    return np.frombuffer(data, np.float64, offset=file.tell()).reshape(shape)
+
+
+# What a run wrote, and nothing else, may be deleted
+
+
+def check_replaceable(path: Path) -> None:
+    """Refuse to replace what is no run folder, or holds what a run did not write."""
+    if not path.is_dir() or not (path / "run.json").is_file():
+        raise UserError(f"{path}: --force replaces run folders alone, and this is none; choose another --out", RUN)
+    _check_ours(path, entries(path), "--force")
+
+
+def _check_ours(path: Path, names: list[str], what: str) -> None:
+    for name in names:
+        if not _ours(path, name):
+            raise UserError(f"{path}: {what} would delete {name!r}, which no run wrote; move it away", RUN)
+
+
+def entries(path: Path) -> list[str]:
+    """Return all files and folders in a folder, by their path from there, what is inside first; links stay links."""
+    found = []
+    for folder, names, files in os.walk(path, topdown=False):
+        inner = Path(folder).relative_to(path)
+        found += [(inner / name).as_posix() for name in (*sorted(files), *sorted(names))]
+    return found
+
+
+def _ours(path: Path, name: str) -> bool:
+    if any(folders.TEMPORARY.fullmatch(part) for part in name.split("/")):
+        return True
+    return _WRITTEN.fullmatch(name) is not None and not (path / name).is_symlink()
+
+
+def _remove(path: Path, *, lock: bool = False, unfinished: bool = False, under: str = "") -> None:
+    """Delete what a run wrote: all, or what it did not finish, or what is ``under`` a folder of it."""
+    for name in entries(path):
+        temporary = any(folders.TEMPORARY.fullmatch(part) for part in name.split("/"))
+        if not _ours(path, name) or (unfinished and not temporary) or not f"{name}/".startswith(under):
+            continue
+        place = path / name
+        if place.is_dir() and not place.is_symlink():
+            if not any(place.iterdir()):
+                place.rmdir()
+        elif lock or name != "lock":
+            place.unlink(missing_ok=True)

@@ -1,0 +1,1 @@
+"""Tables in files: what kind of file, which columns, what is learned from what."""

@@ -1,0 +1,190 @@
+"""The schema of a data set: what is learned from what; it turns any later frame into the same numbers."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Self, TypedDict
+
+import numpy as np
+import pandas as pd
+
+from metricgrad.app.errors import WRONG_CALL, UserError, near, one_line
+from metricgrad.app.tables import targets as target_columns
+from metricgrad.app.tables.columns import Column, describe
+from metricgrad.app.tables.targets import Target
+from metricgrad.storage import records
+from metricgrad.storage.records import Length, Range
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+_RARE = 10  # categories of fewer rows than this are one to the encoder
+
+
+@dataclass(frozen=True)
+class Schema:
+    """What is predicted, from which columns, and which were left out and why.
+
+    >>> frame = pd.DataFrame({"size": np.arange(40.0) % 7, "shape": ["flat", "round"] * 20, "ripe": [0, 0, 0, 1] * 10})
+    >>> schema = Schema.of(frame, "ripe")
+    >>> schema.task, schema.classes, [(column.name, column.kind) for column in schema.columns]
+    ('binary', ('0', '1'), [('size', 'number'), ('shape', 'category')])
+    """
+
+    target: Target
+    columns: tuple[Column, ...]
+    dropped: dict[str, str]
+    rows: int
+
+    @classmethod
+    def of(
+        cls,
+        frame: pd.DataFrame,
+        target: str | Sequence[str],
+        *,
+        task: str | None = None,
+        positive: str | None = None,
+        drop: Sequence[str] = (),
+    ) -> Self:
+        """Find the schema of a frame.
+
+        ``target``: a column, or several; "a,b" are two unless a column has that name. ``task`` overrules what the data
+        look like. ``positive``: the class that a binary metric looks for; by default 1, true or yes, else the rarer.
+        ``drop``: columns not to learn from.
+        """
+        for name in drop:
+            if name not in frame.columns:
+                raise UserError(
+                    f"drop: expected columns of the data, got {one_line(name)!r}; {near(name, frame.columns)}",
+                    WRONG_CALL,
+                )
+        found = target_columns.find(frame, target, task, positive)
+        dropped = {name: "left out as asked" for name in drop if name not in found.columns}
+        columns = []
+        labelled = frame[found.known(frame)]
+        for name in frame.columns:
+            if name in found.columns or name in dropped:
+                continue
+            column = describe(name, labelled[name])
+            if isinstance(column, str):
+                dropped[name] = column
+            else:
+                columns.append(column)
+        if not columns:
+            why = one_line("; ".join(f"{name!r} {reason}" for name, reason in dropped.items()), 200)
+            raise UserError(f"data: expected columns to learn from, got none{f' ({why})' if why else ''}; add some")
+        return cls(found, tuple(columns), dropped, len(labelled))
+
+    @property
+    def task(self) -> str:
+        """The task: "binary", "multiclass" or "multilabel"."""
+        return self.target.task
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The classes as texts, in the order of ``targets``; (negative, positive) of a binary task."""
+        return self.target.classes
+
+    @property
+    def positive(self) -> str | None:
+        """The positive class of a binary task."""
+        return self.classes[1] if self.task == "binary" else None
+
+    @property
+    def inputs(self) -> list[str]:
+        """The names of the columns that are learned from."""
+        return [column.name for column in self.columns]
+
+    def check(self, present: Iterable[str]) -> None:
+        """Raise if a column to predict from is not among these."""
+        _require(self.inputs, present, "columns to predict from")
+
+    def labelled(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """Return the rows that have a target."""
+        _require(self.target.columns, frame.columns, "the target")
+        known = self.target.known(frame)
+        if not known.any():
+            raise UserError(f"target {self.target.columns[0]!r}: expected labelled rows, got missing cells alone")
+        return frame if known.all() else frame[known]
+
+    def targets(self, frame: pd.DataFrame) -> Any:
+        """Return ``(N,)`` places in ``classes`` (1 is the positive one of two), or ``(N, K)`` zeros and ones."""
+        _require(self.target.columns, frame.columns, "the target")
+        return self.target.codes(frame)
+
+    def features(self, frame: pd.DataFrame, unknown: dict[str, int] | None = None) -> pd.DataFrame:
+        """Return what to learn from: float32 numbers, NaN for missing, and codes of categories, −1 for missing.
+
+        Categories that training had not, and texts for numbers, become missing; ``unknown`` counts them by column.
+        """
+        self.check(frame.columns)
+        found: dict[str, Any] = {}
+        for column in self.columns:
+            cells = frame[column.name]
+            numbers = column.numbers(cells)
+            if unknown is not None and (count := column.unknown(cells, next(iter(numbers.values())))):
+                unknown[column.name] = unknown.get(column.name, 0) + count
+            found |= numbers
+        return pd.DataFrame(found, index=frame.index)
+
+    def encoder(self) -> Any:
+        """Return an unfitted transformer of ``features`` into a float32 matrix without missing values."""
+        from sklearn.compose import ColumnTransformer
+        from sklearn.impute import SimpleImputer
+        from sklearn.preprocessing import OneHotEncoder
+
+        numbers = [part for column in self.columns if column.kind != "category" for part in column.parts]
+        categories = [column.name for column in self.columns if column.kind == "category"]
+        one_hot = OneHotEncoder(
+            min_frequency=_RARE, handle_unknown="infrequent_if_exist", sparse_output=False, dtype=np.float32
+        )
+        imputer = SimpleImputer(strategy="median", add_indicator=True, keep_empty_features=True)
+        return ColumnTransformer([("numbers", imputer, numbers), ("categories", one_hot, categories)])
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: bytes) -> Self:
+        """Return the schema that ``to_json`` wrote, from the bytes of its file, or raise a ``ValueError``."""
+        found = records.read(data, _File, "schema.json")
+        columns = tuple(Column(**_tuples(one)) for one in found["columns"])
+        target = Target(**_tuples(found["target"]))
+        _check_target(target)
+        for column in columns:
+            bins = len(column.categories) + column.others if column.kind == "category" else len(column.edges) + 1
+            if len(column.shares) != bins or list(column.edges) != sorted(column.edges):
+                raise ValueError(f"schema.json: columns: expected {bins} shares of {one_line(column.name, 60)!r}")
+        return cls(target, columns, found["dropped"], found["rows"])
+
+
+class _File(TypedDict):
+    target: Target
+    columns: Annotated[list[Column], Length(1, 10**6)]
+    dropped: dict[str, str]
+    rows: Annotated[int, Range(1, 2**53)]
+
+
+def _check_target(target: Target) -> None:
+    """Raise unless the classes can be those of the task."""
+    number = len(target.classes)
+    if number != 2 if target.task == "binary" else number < (3 if target.task == "multiclass" else 1):
+        raise ValueError(f"schema.json: target: expected the classes of a {target.task} task, got {number}")
+    if len(set(target.classes)) < number or len(target.counts) != number:
+        raise ValueError("schema.json: target: expected every class once, with its count")
+    if target.numeric and not all(re.fullmatch(r"-?\d{1,16}", name) for name in target.classes):
+        raise ValueError("schema.json: target: expected whole numbers of at most 16 digits as classes")
+
+
+def _require(names: Sequence[str], present: Iterable[str], what: str) -> None:
+    present = list(present)
+    if absent := [name for name in names if name not in present]:
+        shown = one_line(", ".join(map(repr, absent)), 200)
+        verb = "is" if len(absent) == 1 else "are"
+        raise UserError(f"data: expected {what}, of which {shown} {verb} missing; {near(absent[0], present)}")
+
+
+def _tuples(data: dict[str, Any]) -> dict[str, Any]:
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in data.items()}

@@ -1,0 +1,1 @@
+"""A run in use: predict, evaluate, tune."""

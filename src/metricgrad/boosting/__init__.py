@@ -1,0 +1,5 @@
+"""Metric losses as objectives of XGBoost and LightGBM."""
+
+from metricgrad.boosting.objectives import base_score, eval_metric, lightgbm_objective, xgboost_objective
+
+__all__ = ["base_score", "eval_metric", "lightgbm_objective", "xgboost_objective"]

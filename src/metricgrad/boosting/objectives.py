@@ -1,0 +1,318 @@
+r"""Gradient boosting on any loss of this library: objectives and evaluation functions for XGBoost and LightGBM.
+
+Boosting takes its gradient on the whole data set at once, so it sees the true metric: there are no batches. Both
+libraries want, for every score z, a gradient and a positive curvature.
+
+Gradient: $g = n\,\partial L/\partial z$, by autograd in float32, which is what both libraries keep. Losses are
+means, whose gradients shrink as the data grow; both libraries regularise on the scale of sums (``lambda``,
+``min_child_weight``) and would forbid every split. n is the number of decisions: the total weight, times the labels of
+a multi-label problem; the gradient of the mean cross-entropy is then the built-in one, w(p − y).
+
+Curvature: $h = |g|/2$, and at least ``TINY``. The Hessian of such a loss is not diagonal and need not be positive; h is
+cheap, positive, and scales with the loss. For cross-entropy its expectation under the model is p(1 − p), the built-in
+curvature. For F1 of sigmoid memberships the Hessian is at most 4·diag(h), so that a round with a learning rate of up to
+½ lowers the loss to second order (docs/methods.md). A leaf moves by at most twice the learning rate.
+
+Only torch is imported: the callables work on what the two libraries hand over.
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from metricgrad.decisions.rules import Rule, chosen
+from metricgrad.decisions.tuning import tune_threshold
+from metricgrad.engine import distributed
+from metricgrad.engine.batch import check_task
+from metricgrad.engine.inputs import as_tensor
+from metricgrad.engine.objective import Objective
+from metricgrad.evaluation.evaluator import evaluate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from metricgrad.engine.batch import Task
+    from metricgrad.metrics import Metric
+
+__all__ = ["base_score", "eval_metric", "lightgbm_objective", "xgboost_objective"]
+
+Backend = Literal["xgboost", "lightgbm"]
+
+TINY = 1e-16
+"""The least curvature, as in XGBoost: rows whose gradient vanished must not divide by zero."""
+
+
+# LightGBM's parameters of distributed training, the first two numbers of machines.
+_MACHINES = (
+    "num_machines",
+    "num_machine",
+    "machines",
+    "workers",
+    "nodes",
+    "machine_list_filename",
+    "machine_list_file",
+    "machine_list",
+    "mlist",
+)
+
+
+class Hook:
+    """What both libraries call: natively with (scores, data), from their scikit-learn classes with (labels, scores).
+
+    LightGBM counts the parameters, and XGBoost looks for the name ``sample_weight``: hence the signature.
+    """
+
+    def __init__(self, targets: Any = None) -> None:
+        self.targets = targets
+
+    def __call__(self, first: Any, second: Any, sample_weight: Any = None) -> Any:
+        """Return what the library asks for."""
+        # The scikit-learn wrapper of LightGBM keeps the data set to itself: the parameters are with the caller.
+        data = second if hasattr(second, "get_label") else sys._getframe(1).f_locals.get("dataset")
+        self.check_alone(getattr(data, "params", None))
+        if hasattr(second, "get_label"):
+            return self.answer(*self._tensors(first, second.get_label(), second.get_weight()), native=True)
+        return self.answer(*self._tensors(second, first, sample_weight), native=False)
+
+    def check_alone(self, parameters: Any = None) -> None:
+        """Refuse to work on one shard of distributed data; ``parameters``: those of LightGBM."""
+        if workers := _workers(parameters):
+            raise ValueError(
+                f"distributed boosting: expected one process, got {workers}; each would optimise or judge its own rows "
+                "alone, so train on one process (exact distributed boosting is not there yet)"
+            )
+
+    def answer(self, scores: Tensor, targets: Tensor, weight: Tensor | None, native: bool) -> Any:
+        """Return it, given float32 scores, targets as losses take them, and weights."""
+        raise NotImplementedError
+
+    def _tensors(self, scores: Any, labels: Any, weight: Any) -> tuple[Tensor, Tensor, Tensor | None]:
+        z = as_tensor("scores", scores).float()
+        y = as_tensor("targets", labels if self.targets is None else self.targets)
+        if y.numel() == z.numel():
+            y = y.reshape(z.shape).float()  # some versions of XGBoost return a matrix of labels flat
+        elif y.numel() == len(z):
+            y = y.reshape(-1).long()
+        else:
+            raise ValueError(
+                f"targets: expected {len(z)} classes or labels of shape {tuple(z.shape)}, got {tuple(y.shape)}; for "
+                "several labels a row pass targets= with the rows of the data that is asked about"
+            )
+        return z, y, None if weight is None or len(weight) == 0 else as_tensor("weight", weight).float()
+
+
+class Gradient(Hook):
+    """Gradient and curvature of a loss."""
+
+    def __init__(self, loss: Callable[..., Tensor], targets: Any = None) -> None:
+        super().__init__(targets)
+        if not callable(loss):
+            raise ValueError(f"loss: expected a loss, called with (logits, targets, weight), got {loss!r}")
+        self.loss = loss
+
+    def check_alone(self, parameters: Any = None) -> None:
+        if self._group is None:  # with one the gradient is that of all processes' data
+            super().check_alone(parameters)
+
+    @property
+    def _group(self) -> Any:
+        return next((g for m in _modules(self.loss) if (g := getattr(m, "process_group", None)) is not None), None)
+
+    def answer(self, scores: Tensor, targets: Tensor, weight: Tensor | None, native: bool) -> Any:
+        z = scores.detach().requires_grad_()
+        for module in _modules(self.loss):
+            if hasattr(module, "step_each_epoch"):
+                module.reset()  # a round sees all rows: those of rounds before are older, not more
+        with torch.enable_grad():
+            (gradient,) = torch.autograd.grad(value_of(self.loss, z, targets, weight), z)
+        gradient = gradient * self._decisions(targets, weight)
+        for module in _modules(self.loss):
+            if hasattr(module, "step"):
+                module.step()
+        return gradient.numpy(), gradient.abs().mul_(0.5).clamp_min_(TINY).numpy()
+
+    def _decisions(self, targets: Tensor, weight: Tensor | None) -> float:
+        """Return n; of several processes the mean, since their gradients come out times the number of processes."""
+        rows = len(targets) if weight is None else weight.double().sum().item()
+        if self._group is not None:
+            total = torch.tensor(float(rows), dtype=torch.float64)
+            rows = distributed.all_reduce(total, distributed.resolve(self._group), mean=True).item()
+        return rows * (targets.shape[1] if targets.dim() > 1 else 1)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.loss!r})"
+
+
+def _workers(parameters: Any) -> str:
+    """Tell which distributed boosting is under way, or nothing."""
+    collective = sys.modules.get("xgboost.collective")  # whoever uses it has imported it
+    number = 1 if collective is None else collective.get_world_size()
+    if number > 1:
+        return f"{number} workers of xgboost.collective"
+    given: dict[str, Any] = {key: (parameters or {}).get(key) for key in _MACHINES}
+    count = next((int(given[key]) for key in ("num_machines", "num_machine") if given[key]), 1)
+    if count > 1 or any(given[key] for key in _MACHINES[2:]):
+        return "LightGBM's " + ", ".join(f"{key}={value!r}" for key, value in given.items() if value)
+    return ""
+
+
+def xgboost_objective(loss: Callable[..., Tensor], *, targets: Any = None) -> Callable[..., Any]:
+    """Return a loss as XGBoost's ``obj=`` (``xgboost.train``) or ``objective=`` (``XGBClassifier``).
+
+    ``loss``: any of this library, or a function of (logits, targets, weight), whose mean over the data is one number.
+    Scores ``(n,)``, or ``(n, K)`` with class indices (multi-class, ``num_class=K``) or a label matrix ``(n, K)``
+    (multi-label). Weights and base margins of the data count. Labels are those of the data, unless ``targets`` are
+    given. Returns gradient and curvature as float32 arrays of the scores' shape; see the module for what they are. A
+    ``HybridLoss``'s warm-up, an ``Annealed`` step and a ``ConstrainedLoss``'s multipliers move on by one every round.
+
+    Set ``base_score`` in the parameters of ``xgboost.train``: beside an objective of one's own it is a logit, 0.5 by
+    default; ``XGBClassifier`` takes it as a probability. Distributed training is refused, since every worker would
+    optimise its own rows, unless the loss has a ``process_group``, which gives each the gradient of all workers' data.
+
+    >>> import numpy as np
+    >>> from metricgrad import MetricLoss
+    >>> gradient, curvature = xgboost_objective(MetricLoss("f1"))(np.array([1, 0, 1]), np.array([2.0, -1.0, 0.0]))
+    >>> gradient.round(4), curvature.round(4)
+    (array([-0.0418,  0.2136, -0.3983], dtype=float32), array([0.0209, 0.1068, 0.1992], dtype=float32))
+    """
+    return Gradient(loss, targets)
+
+
+def lightgbm_objective(loss: Callable[..., Tensor], *, targets: Any = None) -> Callable[..., Any]:
+    """Return a loss as LightGBM's ``objective`` parameter (``lightgbm.train``) or ``objective=`` (``LGBMClassifier``).
+
+    As ``xgboost_objective``. A LightGBM data set has one label a row, so that a label matrix ``(n, K)`` comes as
+    ``targets``, with ``num_class=K``. Scores start at 0 unless the data set has an ``init_score``; see ``base_score``.
+
+    >>> import numpy as np
+    >>> from metricgrad import HybridLoss
+    >>> gradient, _ = lightgbm_objective(HybridLoss("f1", share=0.0))(np.array([1, 0]), np.array([0.0, 0.0]))
+    >>> gradient                                                            # cross-entropy: p − y
+    array([-0.5,  0.5], dtype=float32)
+    """
+    return Gradient(loss, targets)
+
+
+def value_of(loss: Callable[..., Tensor], z: Tensor, y: Tensor, weight: Tensor | None) -> Tensor:
+    """Return the loss, which must be one number; without weights it need not take any."""
+    value = loss(z, y) if weight is None else loss(z, y, weight)
+    if not isinstance(value, Tensor) or value.dim():
+        got = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+        raise ValueError(f"loss: expected one number (average='macro', not None), got {got}")
+    return value
+
+
+def matured(loss: Any, rounds: int) -> Any:
+    """Return a copy of the loss as it is after so many rounds, to judge with: a warm-up or an annealed step is over.
+
+    Multipliers of a ``ConstrainedLoss`` follow the data and stay where they are.
+    """
+    loss = copy.deepcopy(loss)
+    for module in _modules(loss):
+        module.eval()
+        for _ in range(rounds if hasattr(module, "step") and not hasattr(module, "step_each_epoch") else 0):
+            module.step()
+    return loss
+
+
+def _modules(loss: Any) -> list[Any]:
+    return list(loss.modules()) if isinstance(loss, nn.Module) else []
+
+
+class Evaluation(Hook):
+    """A hard metric of the scores, in the form that its library takes; see ``eval_metric``."""
+
+    def __init__(
+        self, metric: str | Metric, backend: str, task: str, average: str | None, rule: Any, targets: Any = None
+    ) -> None:
+        super().__init__(targets)
+        if average is None:
+            raise ValueError("average: expected 'micro', 'macro', 'weighted' or 'samples', got None")
+        self.metric, self.average = metric, average
+        self.task: Task = check_task(task)
+        self.backend = check_backend(backend)
+        self.rule = chosen(rule, self.task)
+        self.logits = True
+        # XGBoost prints it between blanks, and asks for it under this name.
+        self.__name__ = Objective(self.task, metric, average).name.replace(" ", "_")
+
+    def answer(self, scores: Tensor, targets: Tensor, weight: Tensor | None, native: bool) -> Any:
+        value = self.value(scores, targets, weight)
+        if self.backend == "lightgbm":
+            return self.__name__, value, True
+        return (self.__name__, value) if native else value
+
+    def value(self, scores: Tensor, targets: Tensor, weight: Tensor | None) -> float:
+        """Return the metric."""
+        p = scores
+        if self.logits:
+            p = torch.softmax(scores.double(), 1) if self.task == "multiclass" else torch.sigmoid(scores.double())
+        how: dict[str, Any] = {"task": self.task, "average": self.average, "weight": weight}
+        if self.rule is None:
+            return tune_threshold(self.metric, p, targets, **how).value  # type: ignore[no-any-return]
+        return evaluate(p, targets, {"": self.metric}, rule=self.rule, **how)[""]  # type: ignore[no-any-return]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.__name__}, backend={self.backend!r}, rule={self.rule!r})"
+
+
+def eval_metric(
+    metric: str | Metric,
+    *,
+    backend: str = "xgboost",
+    task: str = "binary",
+    average: str | None = "macro",
+    rule: str | Rule = "fixed",
+    scores: str = "logits",
+    targets: Any = None,
+) -> Callable[..., Any]:
+    """Return a hard metric as an evaluation function of XGBoost or LightGBM; higher is better.
+
+    ``backend``: "xgboost" for ``custom_metric=`` and ``XGBClassifier(eval_metric=...)``, where early stopping must be
+    told to maximise; "lightgbm" for ``feval=`` and ``eval_metric=``. ``task`` and ``average`` as for ``MetricLoss``.
+    ``rule``: "fixed" (0.5 or the argmax), "tuned" (the best threshold on the very data that are evaluated, which
+    flatters), or a rule of ``decisions`` on probabilities. ``scores``: what the library hands over, "logits" beside an
+    objective of one's own, "probabilities" beside a built-in one. ``targets``: label matrix for LightGBM.
+
+    >>> import numpy as np
+    >>> y, z = np.array([1, 0, 1, 0]), np.array([2.0, -1.0, -0.5, -0.7])
+    >>> eval_metric("f1")(y, z), eval_metric("f1", rule="tuned")(y, z)
+    (0.666..., 1.0)
+    """
+    if scores not in ("logits", "probabilities"):
+        raise ValueError(f"scores: expected 'logits' or 'probabilities', got {scores!r}")
+    evaluation = Evaluation(metric, backend, task, average, rule, targets)
+    evaluation.logits = scores == "logits"
+    return evaluation
+
+
+def base_score(targets: Any, *, task: str = "binary", classes: int | None = None, weight: Any = None) -> Any:
+    """Return where boosting should start, in logits: the log-odds of the positives, or logarithms of class shares.
+
+    A number for "binary", a numpy array ``(K,)`` otherwise (``classes``: K of a multi-class problem, if the highest
+    index may be missing). Half a sample is added to each side, so that it is finite. The best constant of a metric loss
+    is no start: for F1 it is "everything is positive", at infinity.
+
+    >>> round(base_score([1, 0, 0, 0, 0, 0, 0, 0]), 3)
+    -1.609
+    """
+    y = as_tensor("targets", targets)
+    w = torch.ones(len(y), dtype=torch.float64) if weight is None else as_tensor("weight", weight).double()
+    if check_task(task) == "multiclass":
+        found = torch.bincount(y.long(), w, classes or 0)
+        return ((found + 0.5) / (found.sum() + 0.5 * len(found))).log().numpy()
+    positives = (y.double().reshape(len(y), -1) * w.unsqueeze(1)).sum(0)
+    start = ((positives + 0.5) / (w.sum() - positives + 0.5)).log()
+    return start.item() if task == "binary" else start.numpy()
+
+
+def check_backend(backend: str) -> Backend:
+    """Return the library's name, or raise."""
+    if backend not in get_args(Backend):
+        raise ValueError(f"backend: expected 'xgboost' or 'lightgbm', got {backend!r}")
+    return backend  # type: ignore[return-value]

@@ -1,0 +1,1 @@
+"""Batches from data that does not fit into memory."""

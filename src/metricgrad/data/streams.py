@@ -1,0 +1,289 @@
+"""Data that does not fit: whole tensor batches from arrays on disk, shuffled, shared among processes, resumable.
+
+The rows of an epoch stand in one order: blocks of rows (row groups of Parquet, stretches of an array) at random, and
+within every ``buffer`` rows of that order the rows at random. Each process takes an equal stretch of it, each worker of
+a DataLoader an equal stretch of that, so that nobody reads what is another's; while a buffer is used, a thread reads
+the next. An epoch has ⌈rows / batch_size⌉ batches on every process, whatever the rows: batches differ in size by a row
+or two instead of in number, since a process with one batch more than the others would wait for them for ever.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_right
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from itertools import accumulate, pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+
+from metricgrad.engine.checksums import checksum
+from metricgrad.engine.inputs import as_tensor, whole_number
+from metricgrad.samplers import Epochs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+Rows = tuple[Tensor, ...]
+"""Features, targets and, if there are any, weights of the same rows."""
+
+
+class Stream(Epochs, IterableDataset[Rows]):
+    """What all share: the order, the shares, and where in an epoch iteration stands.
+
+    ``batch_size`` is that of the batch over all processes, as for ``samplers``. ``buffer``: how many rows are shuffled
+    together, which memory must hold up to four times; below the size of a block, blocks do not mix. ``seed``, ``rank``
+    and ``world_size`` (those of ``torch.distributed``, if it runs) as for ``samplers``: the order follows from the
+    seed, the epoch and the number of processes and workers, and an epoch that ran to its end moves on to the next.
+    """
+
+    def __init__(
+        self, sizes: Sequence[int], batch_size: int, *, shuffle: bool = True, buffer: int = 1 << 16, **options: Any
+    ) -> None:
+        super().__init__(**options)
+        self._sizes = list(sizes)
+        self.rows, self.batch_size = sum(self._sizes), whole_number("batch_size", batch_size, 1)
+        self.shuffle, self.buffer = bool(shuffle), whole_number("buffer", buffer, 1)
+        self.workers = 0
+        self._batches = -(-self.rows // self.batch_size)
+        if self.rows // self.world_size < self._batches:
+            raise ValueError(
+                f"batch_size: expected batches with a row for each of {self.world_size} processes, got "
+                f"{self._batches} batches of {self.rows} rows; use a larger one"
+            )
+
+    def _read(self, block: int) -> Rows:
+        """Return the rows of a block."""
+        raise NotImplementedError
+
+    @cached_property
+    def _identity(self) -> str:
+        """What tells these data from others."""
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        return self._batches
+
+    def __iter__(self) -> Iterator[Rows]:
+        info = get_worker_info()
+        worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
+        self._check_workers(workers)
+        batches = self._share(self._start, worker, workers)
+        if info is None:
+            return self._counted(batches, 0)
+        # A copy of its own: what is a view of a whole buffer would be sent with all of it.
+        return (tuple(part.clone() for part in batch) for batch in batches)
+
+    def _check_workers(self, workers: int) -> None:
+        if self._start and max(workers, 1) != max(self.workers, 1):
+            raise ValueError(f"workers: expected {self.workers}, as when the state was taken, got {workers}")
+
+    def loader(self, workers: int = 0, **options: Any) -> DataLoader[Rows]:
+        """Return a DataLoader that reads with so many worker processes; ``state_dict`` counts what it has given out.
+
+        Workers live for an epoch: those of ``persistent_workers=True`` would give the same one again and again.
+
+        With a DataLoader of your own (``batch_size=None``) and workers, call ``set_epoch`` before each epoch: what
+        runs in workers does not reach the state here.
+        """
+        if options.get("persistent_workers"):
+            raise ValueError("persistent_workers: expected False, got True, whose workers give one epoch for ever")
+        return _Loader(self, batch_size=None, num_workers=workers, **options)
+
+    def _counted(self, batches: Iterator[Rows], workers: int) -> Iterator[Rows]:
+        """Yield the batches of the present epoch, keeping the state."""
+        epoch, self.position, self._start, self.workers = self.epoch, self._start, 0, workers
+        for batch in batches:
+            self.position += 1
+            yield batch
+        if self.epoch == epoch:
+            self.epoch, self.position = epoch + 1, 0
+
+    def _depends_on(self) -> dict[str, Any]:
+        settings = {"batch_size": self.batch_size, "shuffle": self.shuffle, "buffer": self.buffer, "rows": self.rows}
+        return {"kind": type(self).__name__, "data": self._identity, **settings, "world_size": self.world_size}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the position in the data, equal on all processes, and what it depends on: data and settings."""
+        return {**super().state_dict(), "workers": self.workers}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Let the next iteration go on from where the state was taken; in an epoch, with as many processes and workers.
+
+        Loading into a stream of other data, columns or files, or of another batch size, ``buffer`` or ``shuffle``,
+        raises ``ValueError``. Of arrays 1,024 rows are compared, of Parquet files 64 stretches of 4 KiB.
+        """
+        super().load_state_dict(state)
+        self.workers = whole_number("state['workers']", state.get("workers"), 0)
+
+    # The order
+
+    def _share(self, start: int, worker: int, workers: int) -> Iterator[Rows]:
+        """Yield a worker's batches from the start-th of its process on."""
+        # A DataLoader asks worker 0 first, who therefore stands in for the one whose turn it was.
+        worker = (worker + start) % workers
+        turns = [len(range(w, self._batches, workers)) for w in range(workers)]
+        first, done = sum(turns[:worker]), len(range(worker, start, workers))
+        edges = [self._edge(batch) for batch in range(first + done, first + turns[worker] + 1)]
+        if len(edges) < 2:
+            return
+        low = self._edge(first)
+        before = (edges[0] - low) % self.buffer
+        pools = self._pools(edges[0] - before, edges[-1])
+        pool, place = next(pools), before
+        for begin, end in pairwise(edges):
+            parts: list[Rows] = []
+            while begin < end:
+                if place == len(pool[0]):
+                    pool, place = next(pools), 0
+                parts.append(tuple(column[place : place + end - begin] for column in pool))
+                place += len(parts[-1][0])
+                begin += len(parts[-1][0])
+            yield parts[0] if len(parts) == 1 else _joined(parts)
+
+    def _edge(self, batch: int) -> int:
+        """Return the place in the order at which a batch of this process begins."""
+        low, high = (self.rows * r // self.world_size for r in (self.rank, self.rank + 1))
+        return low + (high - low) * batch // self._batches
+
+    def _pools(self, begin: int, end: int) -> Iterator[Rows]:
+        """Yield the rows between two places in the order, a buffer at a time, the next being read meanwhile."""
+        own = torch.randint(2**31, (self.epoch + 1,), generator=torch.Generator().manual_seed(self.seed))[-1]
+        generator = torch.Generator().manual_seed(int(own))
+        blocks, seeds = list(range(len(self._sizes))), [0]
+        if self.shuffle:
+            blocks = torch.randperm(len(blocks), generator=generator).tolist()
+            seeds = torch.randint(2**62, (self.rows // self.buffer + 1,), generator=generator).tolist()
+        ends = list(accumulate(self._sizes[block] for block in blocks))
+        last: tuple[int, Rows] = (-1, ())
+
+        def pool(low: int) -> Rows:
+            nonlocal last
+            high = min(low + self.buffer, end)
+            parts, place = [], low
+            number = bisect_right(ends, low)
+            while place < high:
+                block = blocks[number]
+                if last[0] != block:
+                    last = block, self._read(block)
+                first = ends[number] - self._sizes[block]
+                stop = min(high, ends[number])
+                parts.append(tuple(column[place - first : stop - first] for column in last[1]))
+                place, number = stop, number + 1
+            whole = _joined(parts)
+            if not self.shuffle:
+                return whole
+            own = torch.Generator().manual_seed(seeds[low // self.buffer])
+            order = torch.randperm(high - low, generator=own)
+            return tuple(column[order] for column in whole)
+
+        with ThreadPoolExecutor(1) as reader:
+            waiting = reader.submit(pool, begin)
+            for low in range(begin + self.buffer, end, self.buffer):
+                ready, waiting = waiting.result(), reader.submit(pool, low)
+                yield ready
+            yield waiting.result()
+
+
+class _Loader(DataLoader[Rows]):
+    """A DataLoader that tells its stream what was given out."""
+
+    dataset: Stream
+
+    def __iter__(self) -> Any:
+        self.dataset._check_workers(self.num_workers)  # here, where the error is one line
+        batches = super().__iter__()
+        return self.dataset._counted(batches, self.num_workers) if self.num_workers else batches
+
+
+class ArrayBatches(Stream):
+    """Batches ``(features, targets)`` or ``(features, targets, weight)`` from arrays that need not fit into memory.
+
+    Each is a path of a .npy file, a numpy array (``np.memmap`` too), or a tensor, with a row per sample; types stay as
+    they are. Arrays and files are read a stretch of ``buffer`` / 64 rows at a time. Further keywords as for ``Stream``:
+    ``shuffle``, ``buffer``, ``seed``, ``rank``, ``world_size``.
+
+    >>> x, y = np.arange(10.0).reshape(5, 2), np.array([0, 1, 0, 1, 0])
+    >>> [tuple(features.shape) for features, targets in ArrayBatches(x, y, batch_size=2)]
+    [(1, 2), (2, 2), (2, 2)]
+    """
+
+    def __init__(
+        self, features: Any, targets: Any, batch_size: int, *, weight: Any = None, buffer: int = 1 << 16, **options: Any
+    ) -> None:
+        given = {"features": features, "targets": targets} | ({} if weight is None else {"weight": weight})
+        self._columns = {name: Path(x) if isinstance(x, str | Path) else x for name, x in given.items()}
+        self._stamps = {name: stamp(name, x) for name, x in self._columns.items() if isinstance(x, Path)}
+        rows = {name: len(self._column(name)) for name in given}
+        if len(set(rows.values())) > 1:
+            raise ValueError(f"features, targets and weight: expected a row per sample each, got {rows}")
+        self._block = max(1, buffer // 64)
+        count = rows["features"]
+        if not count:
+            raise ValueError("features: expected at least one row, got none")
+        sizes = [min(self._block, count - low) for low in range(0, count, self._block)]
+        super().__init__(sizes, batch_size, buffer=buffer, **options)
+        self._read(0)  # what is no number is refused before training
+
+    def _column(self, name: str) -> Any:
+        x = self._columns[name]
+        if not isinstance(x, Path):
+            return x
+        if stamp(name, x) != self._stamps[name]:
+            raise changed(x)
+        try:
+            return np.load(x, mmap_mode="r", allow_pickle=False)
+        except ValueError as error:
+            raise ValueError(f"{name}: expected a .npy file of numbers, got {str(x)!r}") from error
+
+    def _read(self, block: int) -> Rows:
+        part = slice(block * self._block, (block + 1) * self._block)
+        return tuple(as_tensor(name, self._column(name)[part]) for name in self._columns)
+
+    @cached_property
+    def _identity(self) -> str:
+        return fingerprint([(name, self._sample(name)) for name in self._columns])
+
+    def _sample(self, name: str) -> tuple[Any, ...]:
+        """Return shape, type and checksum of rows at equal distances, the first and the last among them."""
+        column = self._column(name)
+        places = torch.linspace(0, self.rows - 1, min(self.rows, 1024), dtype=torch.float64).round().long().tolist()
+        rows = torch.cat([as_tensor(name, column[place : place + 1]) for place in places])
+        return tuple(rows.shape), str(rows.dtype), int(checksum(rows))
+
+
+def stamp(name: str, path: Path) -> tuple[int, int]:
+    """Return what changes when a file does: its size and time of change."""
+    try:
+        found = path.stat()
+    except OSError as error:
+        raise ValueError(f"{name}: expected a file that can be read, got {str(path)!r} ({error.strerror})") from error
+    return found.st_size, found.st_mtime_ns
+
+
+def sampled(path: Path) -> str:
+    """Return a short name of a file's size and content: of 64 stretches of it at equal distances, the ends included."""
+    size, stretch = path.stat().st_size, 4096
+    places = {max(0, size - stretch) * i // 63 for i in range(64)}
+    with path.open("rb") as file:
+        pieces = [file.seek(place) >= 0 and file.read(stretch) for place in sorted(places)]
+    return fingerprint((size, pieces))
+
+
+def changed(path: Path) -> ValueError:
+    """Return the error of a file that is not what it was."""
+    return ValueError(f"{str(path)!r} was changed since the stream was made; make a new one")
+
+
+def fingerprint(what: Any) -> str:
+    """Return a short name of plain values."""
+    return hashlib.sha256(repr(what).encode()).hexdigest()[:16]
+
+
+def _joined(parts: list[Rows]) -> Rows:
+    return tuple(torch.cat(column) for column in zip(*parts, strict=True))

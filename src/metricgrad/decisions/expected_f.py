@@ -1,0 +1,173 @@
+"""The label set of one instance that maximises its expected F-beta, exactly.
+
+F-beta of a set h of size k is (1+β²) Σ_{i∈h} y_i / (k + β²|y|), so its expectation needs P(y_i = 1, |y| = s) alone:
+the sum over s of P(y_i = 1, |y| = s) / (k + β²s) is what label i adds to a set of size k [dembczynski2011]. Independent
+labels give these numbers from their marginals [ye2012]; a ``SizeHead`` estimates them when labels depend on each other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from metricgrad.decisions.rules import Rule
+
+_CHUNK = 1 << 22  # numbers P(y_i = 1, |y| = s) at a time
+
+
+@dataclass(frozen=True)
+class _ExpectedF(Rule):
+    """``empty``: the worth of an empty set for an instance without labels; 0 as the metrics here, 1 in the papers."""
+
+    beta: float = 1.0
+    empty: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.beta > 0:
+            raise ValueError(f"beta: expected a positive number, got {self.beta!r}")
+
+
+@dataclass(frozen=True)
+class ExpectedFBeta(_ExpectedF):
+    """The set of the highest expected F-beta if labels are independent given the instance [ye2012].
+
+    Takes ``(N, K)`` marginal probabilities. The best set holds the labels of the highest marginals; how many follows
+    from the distribution of |y|, in O(K²) numbers an instance.
+
+    >>> ExpectedFBeta()(torch.tensor([[0.9, 0.4, 0.3], [0.3, 0.2, 0.1]]))
+    tensor([[ True, False, False],
+            [ True,  True, False]])
+    """
+
+    def decide(self, scores: Tensor) -> Tensor:
+        _check_probabilities("scores", scores, 2)
+        step = max(1, _CHUNK // max(1, scores.shape[1]) ** 2)
+        return torch.cat([self._some(part) for part in scores.double().split(step)]) if len(scores) else scores > 0
+
+    def _some(self, p: Tensor) -> Tensor:
+        p, order = p.sort(dim=1, descending=True, stable=True)
+        total, others = _sizes(p)
+        # Labels in the order of their marginals: the gain of a set is a running sum over them.
+        within = (p.unsqueeze(2) * others).cumsum(1)  # E[|y ∩ first k|; |y| = s], s from 1
+        k = torch.arange(1, p.shape[1] + 1, dtype=p.dtype, device=p.device)
+        b = self.beta**2
+        worth = ((1 + b) * within / (k.unsqueeze(1) + b * k)).sum(2)
+        best, size = worth.max(1)
+        taken = (k - 1 <= size.unsqueeze(1)) & (best > self.empty * total[:, 0]).unsqueeze(1)
+        return torch.zeros_like(taken).scatter_(1, order, taken)
+
+
+@dataclass(frozen=True)
+class GFM(_ExpectedF):
+    """The set of the highest expected F-beta for any joint distribution of the labels [dembczynski2011].
+
+    Takes ``(N, K, S + 1)`` probabilities: at [:, i, s] that of y_i = 1 and |y| = s, and at [:, i, 0] that of |y| = 0,
+    as ``SizeHead`` estimates them; the same for every i, of which the mean is taken.
+
+    >>> joint = torch.tensor([[[0.0, 0.8, 0.0], [0.0, 0.2, 0.0]]])  # one label, never both
+    >>> GFM()(joint)
+    tensor([[ True, False]])
+    """
+
+    def decide(self, scores: Tensor) -> Tensor:
+        _check_probabilities("scores", scores, 3)
+        labels, sizes = scores.shape[1:]
+        step = max(1, _CHUNK // (labels * max(labels, sizes)))
+        parts = [self._best(part[:, :, 1:], part[:, :, 0].mean(1)) for part in scores.double().split(step)]
+        return torch.cat(parts) if len(scores) else scores[:, :, 0] > 0
+
+    def _best(self, joint: Tensor, none: Tensor) -> Tensor:
+        """Return the best set of each row from ``(n, K, S)`` P(y_i = 1, |y| = s), s from 1, and P(|y| = 0)."""
+        rows, labels, sizes = joint.shape
+        b = self.beta**2
+        size, total = (torch.arange(1, n + 1, dtype=joint.dtype, device=joint.device) for n in (labels, sizes))
+        gain = (1 + b) * joint @ (1 / (size + b * total.unsqueeze(1)))  # (n, K labels, K set sizes)
+        ranked, order = gain.sort(dim=1, descending=True, stable=True)
+        worth = ranked.cumsum(1).diagonal(dim1=1, dim2=2)  # the best set of size k takes the k largest gains
+        best, k = worth.max(1)
+        chosen = order.gather(2, k.view(-1, 1, 1).expand(rows, labels, 1)).squeeze(2)
+        taken = (size - 1 <= k.unsqueeze(1)) & (best > self.empty * none).unsqueeze(1)
+        return torch.zeros(rows, labels, dtype=torch.bool, device=joint.device).scatter_(1, chosen, taken)
+
+
+class SizeHead(nn.Module):
+    """Estimates P(y_i = 1, |y| = s) for every label i and size s: what ``GFM`` needs, on top of any network.
+
+    ``(N, features)`` in. Each label is a softmax over "not mine" and the sizes 1 … ``sizes`` of the sets it is in
+    [dembczynski2013], and one more softmax gives P(|y| = 0). Train with ``loss``, decide with
+    ``GFM()(head.joint(features))``. Sets larger than ``sizes`` count as that large.
+
+    >>> head = SizeHead(features=8, labels=3)
+    >>> head.joint(torch.zeros(5, 8)).shape
+    torch.Size([5, 3, 4])
+    """
+
+    def __init__(self, features: int, labels: int, sizes: int | None = None) -> None:
+        super().__init__()
+        self.labels = labels
+        self.sizes = labels if sizes is None else sizes
+        if not 1 <= self.sizes <= labels:
+            raise ValueError(f"sizes: expected 1 to {labels}, got {sizes!r}")
+        self.linear = nn.Linear(features, labels * (self.sizes + 1) + 1)
+
+    def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Return logits ``(N, K, S + 1)`` of "not mine" and the sizes, and ``(N,)`` of an empty set."""
+        z = self.linear(features)
+        return z[:, :-1].reshape(len(z), self.labels, self.sizes + 1), z[:, -1]
+
+    def loss(self, features: Tensor, targets: Tensor) -> Tensor:
+        """Return the mean cross-entropy of ``(N, K)`` 0/1 targets."""
+        if targets.shape != (len(features), self.labels):
+            expected = (len(features), self.labels)
+            raise ValueError(f"targets: expected shape {expected}, got {tuple(targets.shape)}")
+        logits, empty = self(features)
+        size = targets.sum(1, keepdim=True).clamp(max=self.sizes)
+        mine = (targets * size).long()
+        return F.cross_entropy(logits.flatten(0, 1), mine.flatten()) + F.binary_cross_entropy_with_logits(
+            empty, (size.squeeze(1) == 0).to(empty.dtype)
+        )
+
+    def joint(self, features: Tensor) -> Tensor:
+        """Return the probabilities that ``GFM`` takes."""
+        logits, empty = self(features)
+        joint = logits.softmax(2)
+        none = empty.sigmoid().view(-1, 1, 1).expand(len(joint), self.labels, 1)
+        return torch.cat((none, joint[:, :, 1:]), 2)
+
+
+def _sizes(p: Tensor) -> tuple[Tensor, Tensor]:
+    """Return P(|y| = s) ``(n, K + 1)`` and P(|y without label i| = s) ``(n, K, K)`` of independent labels.
+
+    The second undoes the convolution with label i, from the end on which that is stable: errors shrink by the odds.
+    """
+    rows, labels = p.shape
+    total = p.new_zeros(rows, labels + 1)
+    total[:, 0] = 1
+    for i in range(labels):
+        q = p[:, i : i + 1]
+        total[:, 1:] = total[:, 1:] * (1 - q) + total[:, :-1] * q
+        total[:, 0] *= 1 - q.squeeze(1)
+    others = p.new_empty(rows, labels, labels)
+    rare = p <= 0.5
+    odds, inverse = (torch.where(rare, p / (1 - p).clamp(min=0.5), 0), torch.where(rare, 0, (1 - p) / p.clamp(min=0.5)))
+    up, down = p.new_zeros(rows, labels), p.new_zeros(rows, labels)
+    for s in range(labels):
+        up = total[:, s : s + 1] / (1 - p).clamp(min=0.5) - odds * up
+        others[:, :, s] = up
+    for s in reversed(range(labels)):
+        down = total[:, s + 1 : s + 2] / p.clamp(min=0.5) - inverse * down
+        others[:, :, s] = torch.where(rare, others[:, :, s], down)
+    return total, others
+
+
+def _check_probabilities(name: str, p: Tensor, axes: int) -> None:
+    if p.dim() != axes:
+        shape = "(N, K)" if axes == 2 else "(N, K, S + 1)"
+        raise ValueError(f"{name}: expected {shape}, got {tuple(p.shape)}")
+    if not p.shape[1]:
+        raise ValueError(f"{name}: expected at least one label, got {tuple(p.shape)}")
+    if p.numel() and not (p.min() >= 0 and p.max() <= 1):
+        raise ValueError(f"{name}: expected probabilities, got {p.min().item():g} to {p.max().item():g}")

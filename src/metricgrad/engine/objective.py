@@ -1,0 +1,201 @@
+"""The objective: a metric with its average, as a value of a statistic and as a loss with its gradient by the sums."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from metricgrad.counts import Confusion, Counts, Mean, cells, wide
+from metricgrad.engine import distributed
+from metricgrad.metrics import Metric, get, name_of, of_counts, of_matrix, subset_accuracy
+from metricgrad.metrics.averages import (
+    Absent,
+    Average,
+    check_absent,
+    check_average,
+    check_labels,
+    class_weights,
+    mean_of,
+    mean_over_classes,
+    pool,
+    selected,
+)
+from metricgrad.metrics.derivatives import FLOOR, Moving, as_constant, bounded, ratio
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from metricgrad.engine.batch import Task
+    from metricgrad.engine.statistics import State
+
+
+class Objective:
+    """What is maximised: ``metric`` averaged over classes or rows, and over thresholds if they are a leading axis.
+
+    ``of_matrix``: whether it is of the d×d matrix, and takes no average. ``is_vector``: whether it is one number per
+    class. ``pools_rows``: whether it is one number of sums over all rows.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        metric: str | Metric,
+        average: str | None = "macro",
+        labels: Iterable[int] | None = None,
+        absent: str = "count",
+        leading: bool = False,
+    ) -> None:
+        self.task, self.metric, self.leading = task, get(metric), leading
+        self.average: Average = check_average(average)
+        self.absent: Absent = check_absent(absent)
+        self.labels = None if labels is None else tuple(int(label) for label in labels)
+        self.of_matrix = task == "multiclass" and of_matrix(self.metric)
+        self.is_vector = self.average == "per-class" and not self.of_matrix
+        self.pools_rows = self.average != "samples" and not self.is_vector
+        self._arithmetic = True  # whether the metric is; found out at the first call
+        self._check()
+
+    @property
+    def name(self) -> str:
+        """The metric with its average, for messages."""
+        plain = self.task == "binary" or self.of_matrix or self.average == "per-class"
+        return name_of(self.metric) if plain else f"{self.average} {name_of(self.metric)}"
+
+    def _check(self) -> None:
+        """Refuse what does not fit together, before any data is seen."""
+        if self.task != "multiclass" and not of_counts(self.metric):
+            raise ValueError(
+                f"metric: {name_of(self.metric)} is of the d×d matrix, for task='multiclass'; got {self.task!r}"
+            )
+        if self.average == "samples" and self.task != "multilabel":
+            raise ValueError(f"average: 'samples' is for task='multilabel', got task={self.task!r}")
+        if self.metric is subset_accuracy and self.average != "samples":
+            raise ValueError(f"metric: subset_accuracy is of rows; expected average='samples', got {self.average!r}")
+        if self.labels is not None and (not self.labels or min(self.labels) < 0):
+            raise ValueError(f"labels: expected class indices, got {self.labels!r}")
+        if self.of_matrix and self.labels is not None:
+            raise ValueError(f"labels: {name_of(self.metric)} is of the whole d×d matrix and takes none")
+
+    def value(self, statistic: Any) -> Tensor:
+        """Return the metric of a statistic: a scalar, or one per class."""
+        if isinstance(statistic, Mean):
+            value = mean_of(statistic)
+        elif isinstance(statistic, Confusion):
+            value = self.metric(statistic)
+        elif self.average == "micro":
+            value = self.values(statistic.map(lambda cell: pool(cell, self.labels)))
+        else:
+            value = self.values(statistic)
+            if self.average != "per-class":
+                value = mean_over_classes(value, self._class_weights(statistic.positives))
+            elif self.labels is not None:
+                check_labels(self.labels, value.shape[-1])
+                value = value[..., list(self.labels)]
+        return value.mean(0) if self.leading else value
+
+    def values(self, counts: Counts) -> Tensor:
+        """Apply the metric and check that it is elementwise."""
+        values = self.metric(counts)
+        if not isinstance(values, Tensor) or values.shape != counts.tp.shape:
+            got = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
+            raise ValueError(
+                f"metric: {name_of(self.metric)} must be elementwise, {tuple(counts.tp.shape)} cells in and out "
+                f"(average={self.average!r}), got {got}"
+            )
+        return values
+
+    def mean_of_rows(self, statistic: Any, row_weight: Tensor | None) -> Any:
+        """Turn cells per row into the running mean of the samples average; leave anything else as it is."""
+        if row_weight is None:
+            return statistic
+        total = (self.values(statistic) * row_weight).sum(-1)
+        return Mean(total, row_weight.sum().expand_as(total))
+
+    def differentiate(self, state: State, row_weight: Tensor | None = None, group: Any = None) -> tuple[Tensor, State]:
+        """Return the loss of the sums over all processes and its gradient by them: a ``Jet``'s a and b, or a matrix."""
+        if row_weight is not None:
+            return self._of_rows(state, row_weight, group)
+        if group is not None:
+            state = distributed.summed(state, group)
+        tp = state[0]
+        if len(state) == 1:
+            # In float64 while d² is small: beside a class of nearly all rows MCC divides a difference of near equals.
+            with torch.enable_grad():
+                leaf = (wide(tp.detach()) if tp.numel() <= 1 << 16 else tp.detach()).requires_grad_()
+                loss = 1 - self.metric(Confusion(leaf))
+            (by_matrix,) = torch.autograd.grad(loss, leaf)
+            return loss.detach().to(tp.dtype), (bounded(by_matrix, tp.dtype),)
+        if tp.numel() == 1 and tp.is_cpu and tp.dtype is torch.float32 and self.labels is None and not self.leading:
+            value, *gradient = self.differentiate_numbers([float(cell) for cell in state], tp)
+            return tp.new_full((), value), tuple(gradient)
+        share = 1.0 / (len(tp) if self.leading else 1)
+        if self.average == "micro":
+            values, a, b = self._partials(tuple(pool(cell, self.labels) for cell in state), -share)
+            keep = selected(self.labels, tp)
+            a, b = (g.unsqueeze(-1) if keep is None else g.unsqueeze(-1) * keep for g in (a, b))
+            return _one_minus(values.mean()), (a.expand(tp.shape), b.expand(tp.shape))
+        if self.average == "macro" and self.labels is None and self.absent == "count":
+            values, a, b = self._partials(state, -1.0 / tp.numel())
+            return _one_minus(values.mean()), (a, b)
+        weights = self._class_weights(state[2])
+        values, a, b = self._partials(state, (-share * weights).expand(tp.shape))
+        return _one_minus(mean_over_classes(values, weights).mean()), (a, b)
+
+    def _class_weights(self, positives: Tensor) -> Tensor:
+        return class_weights(self.average, positives, self.labels, self.absent)
+
+    def differentiate_numbers(self, state: list[float], like: Tensor) -> tuple[float, float, float]:
+        """Return loss, a and b of one class in plain numbers: tensors of one number cost more than the arithmetic.
+
+        For sums in float32, since plain numbers are divided by down to the ``FLOOR`` of that type.
+        """
+        if (self.average == "weighted" or (self.average == "macro" and self.absent == "skip")) and state[2] < FLOOR:
+            return 1.0, 0.0, 0.0
+        value, a, b = self._partials(tuple(state), -1.0, like)
+        return 1.0 - float(value), float(a), float(b)
+
+    def _of_rows(self, state: State, row_weight: Tensor, group: Any) -> tuple[Tensor, State]:
+        total = row_weight.sum()
+        if group is not None:
+            total = distributed.all_reduce(total, group)
+        weights = ratio(row_weight, total) / (len(state[0]) if self.leading else 1)
+        values, a, b = self._partials(state, -weights)
+        value = (values * weights).sum()
+        return 1 - (value if group is None else distributed.all_reduce(value, group)), (a, b)
+
+    def _partials(self, state: State, weights: Any, like: Tensor | None = None) -> tuple[Any, Any, Any]:
+        """Return the metric's values and the derivatives of their weighted sum along the two directions of a ``Jet``.
+
+        ``like``, if given, tells that the sums are plain numbers, and which tensors they came from.
+        """
+        if self._arithmetic:
+            try:
+                jet: Any = self.metric(Moving(*state))
+                a, b = jet.a, jet.b
+                if like is None:
+                    if jet.value.shape != state[0].shape:
+                        raise TypeError
+                    # A direction in which the metric does not move has the plain number 0 for derivative.
+                    a, b = (g if isinstance(g, Tensor) else torch.full_like(state[0], g) for g in (a, b))
+                weights = as_constant(weights, a) if isinstance(a, Tensor) else weights
+                return jet.value, a * weights, b * weights
+            except ZeroDivisionError:
+                pass  # plain numbers refuse what tensors answer with ∞ or NaN: let tensors answer
+            except (TypeError, AttributeError):
+                self._arithmetic = False  # it uses more than arithmetic: from here on autograd differentiates it
+        if like is not None:
+            state = tuple(like.new_full((1,), cell) for cell in state)
+        with torch.enable_grad():
+            leaf = cells(*state).map(lambda cell: cell.detach().requires_grad_())
+            values = self.values(leaf)
+            # The zero keeps a constant metric differentiable.
+            weighted = (values * weights).sum() + 0 * leaf.tp.sum()
+            grads = torch.autograd.grad(weighted, leaf.cells(), allow_unused=True)
+        tp, fp, fn, tn = (torch.zeros_like(leaf.tp) if g is None else g for g in grads)
+        return values.detach(), tp - fn, fp - tn
+
+
+def _one_minus(x: Tensor) -> Tensor:
+    return as_constant(1.0, x) - x  # type: ignore[no-any-return]

@@ -1,0 +1,130 @@
+"""What the scikit-learn estimators share: labels to targets and back, and rules on probabilities."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.validation import column_or_1d
+from torch import Tensor
+
+from metricgrad.decisions.rules import Offsets, Rule, Threshold
+from metricgrad.engine.batch import Task, check_task
+
+if TYPE_CHECKING:
+    from metricgrad.decisions.tuning import Tuning
+
+_TASKS: dict[str, Task] = {
+    "binary": "binary",
+    "multiclass": "multiclass",
+    "multilabel-indicator": "multilabel",
+}
+
+
+class Labels:
+    """How a classifier's labels become targets and back."""
+
+    def __init__(self, y: Any, classes: Any = None) -> None:
+        kind = type_of_target(y, input_name="y")
+        check_classification_targets(y)
+        if kind not in _TASKS:
+            raise ValueError(f"Unknown label type: {kind!r}; expected binary, multi-class or a multi-label indicator")
+        self.task = _TASKS[kind]
+        if self.task == "multilabel":
+            self.classes = np.arange(y.shape[1])
+        else:
+            self.classes = np.unique(y) if classes is None else np.unique(classes)
+            self.task = "multiclass" if len(self.classes) > 2 else "binary"
+
+    @classmethod
+    def of(cls, task: str, classes: Any) -> Labels:
+        """Return the labels of a task whose classes are known."""
+        labels = cls.__new__(cls)
+        labels.task, labels.classes = check_task(task), classes
+        return labels
+
+    @property
+    def outputs(self) -> int:
+        return 1 if self.task == "binary" else len(self.classes)
+
+    def encode(self, y: Any) -> Tensor:
+        """Return targets: ``(N,)`` 0/1 or class indices, or ``(N, K)`` 0/1."""
+        if self.task == "multilabel":
+            return torch.as_tensor(np.asarray(y.toarray() if hasattr(y, "toarray") else y), dtype=torch.float32)
+        unknown = np.setdiff1d(y, self.classes)
+        if len(unknown):
+            raise ValueError(f"y: expected the classes {list(self.classes)}, got also {list(unknown)}")
+        index = torch.from_numpy(np.searchsorted(self.classes, y))
+        return index.float() if self.task == "binary" else index.long()
+
+    def decode(self, decided: Tensor) -> Any:
+        return decided.long().numpy() if self.task == "multilabel" else self.classes[decided.long().numpy()]
+
+    def probabilities(self, logits: Tensor) -> Tensor:
+        """Return P(y = 1) ``(N,)``, P(class) ``(N, d)`` or P(y_k = 1) ``(N, K)`` in float64."""
+        z = logits.double()
+        if self.task == "multiclass":
+            return z.softmax(1)
+        return z.squeeze(1).sigmoid() if self.task == "binary" else z.sigmoid()
+
+
+class DecidesMixin:
+    """What a fitted estimator does with ``_scores(X)``, its ``labels_`` and its ``rule_``."""
+
+    labels_: Labels
+    rule_: Rule
+
+    def _scores(self, X: Any) -> Tensor:
+        """Return the probabilities of ``Labels.probabilities``."""
+        raise NotImplementedError
+
+    def predict_scores(self, X: Any) -> Any:
+        """Return the probabilities that the rule decides on: ``(n,)``, ``(n, d)`` or ``(n, K)``.
+
+        A metric loss does not make them calibrated: see ``mg.reliability``.
+        """
+        return self._scores(X).numpy()
+
+    def predict_proba(self, X: Any) -> Any:
+        """Return the scores moved so that 0.5, or the argmax, is where the rule decides.
+
+        ``(n, 2)``, ``(n, d)``, or ``(n, K)`` for multi-label. As scikit-learn's tools expect of a classifier. The order
+        of the scores stays as it is.
+        """
+        scores = self._scores(X)
+        moved = centred(self.rule_, scores).numpy()
+        return np.column_stack((1 - moved, moved)) if self.labels_.task == "binary" else moved
+
+    def predict(self, X: Any) -> Any:
+        """Return the labels that the rule decides on."""
+        scores = self._scores(X)
+        return self.labels_.decode(self.rule_.decide(scores))
+
+
+def centred(rule: Rule, p: Tensor) -> Tensor:
+    """Move probabilities so that 0.5, or the argmax, decides as the rule does; other rules leave them as they are."""
+    if isinstance(rule, Offsets):
+        return (rule.levels(p) + torch.tensor(rule.offsets, dtype=p.dtype)).softmax(1)
+    if not isinstance(rule, Threshold):
+        return p
+    cut = torch.as_tensor(rule.threshold, dtype=p.dtype).clamp(0, 1)
+    moved = (p.logit() - cut.logit()).sigmoid().nan_to_num(0.0)
+    # What stands exactly at the threshold is in the class.
+    return torch.where(rule.decide(p), moved.clamp(min=0.5 + 1e-9), moved.clamp(max=0.5))
+
+
+def trusted(tuning: Tuning, fixed: Rule) -> Rule:
+    """Return the tuned rule, with the fixed one in the place of what was tuned on too little."""
+    if tuning.caution is None:
+        return tuning.rule
+    if not isinstance(tuning.rule, Threshold) or isinstance(tuning.rule.threshold, float):
+        return fixed
+    pairs = zip(tuning.rule.threshold, tuning.scarce, strict=True)
+    return Threshold(tuple(0.5 if scarce else cut for cut, scarce in pairs))
+
+
+def flat(y: Any) -> Any:
+    """Return a column of labels as a vector, with scikit-learn's warning."""
+    return column_or_1d(y, warn=True) if getattr(y, "ndim", 1) == 2 and y.shape[1] == 1 else y

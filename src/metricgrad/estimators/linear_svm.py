@@ -1,0 +1,242 @@
+"""``LinearSVMPerf``: the linear SVM of a multivariate metric, trained by cutting planes.
+
+The objective ½‖w‖² + C·L(Xw) has a loss L that is a maximum of linear functions, one per labelling. The 1-slack
+cutting-plane algorithm [joachims2006, algorithm 1] keeps those found so far, the most violated one at each w, and
+solves the small quadratic program over them; its dual value bounds the optimum from below, so the gap is known.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self
+
+import torch
+from torch import Tensor
+
+from metricgrad.engine.inputs import as_tensor
+from metricgrad.losses.labelling import Ranking, Worst, of_labellings, worst_labelling
+
+if TYPE_CHECKING:
+    from metricgrad.metrics import Metric
+
+Oracle = Callable[[Tensor, Tensor], Worst]
+"""Scores and bool labels to the worst labelling: the loss is ``worst.loss + worst.slope @ scores``."""
+
+
+class LinearSVMPerf:
+    r"""SVMperf: $\min_w \tfrac12\|w\|^2 + C\,L(Xw)$ with L the structured hinge of a metric.
+
+    ``metric``: a name or function of ``Counts`` as for ``StructuredHingeLoss`` ("accuracy" is the error rate, and the
+    ordinary SVM), or "auroc" (the mean hinge over pairs), "precision@<k>" or "prbep", over labellings of k (as many as
+    there are) positives [joachims2005, §4]. ``C`` = 100·c for the option ``-c c`` of the SVMperf program, whose loss is
+    in percent; C = 4n²·C' for the C' of [joachims2005], whose labels are ±1 and whose sums have no 1/n (w = 2n·w'); for
+    "auroc" n is the number of pairs.
+    ``bias`` appends a feature of that value to every sample (0 for none), which is regularised like the others, as the
+    program does. Training ends when objective / C is proven to be within ``tol`` of the optimum, or at ``max_iter``
+    cutting planes with a warning. Bring the features to a common scale first.
+
+    After ``fit``: ``coef_`` ``(features,)``, ``intercept_``, ``objective_``, ``gap_`` (of objective / C), ``n_iter_``.
+    Arrays may be torch, numpy or pandas; scores and labels come back as torch for torch and as numpy otherwise. A
+    sample is predicted positive if its score is above 0, which means little for "auroc" and "precision@<k>".
+
+    >>> X = torch.tensor([[2.0], [1.5], [-0.5], [-2.0], [0.5]])
+    >>> model = LinearSVMPerf("f1", C=100.0).fit(X, torch.tensor([1, 1, 0, 0, 0]))
+    >>> model.predict(X)
+    tensor([1, 1, 0, 0, 0])
+    """
+
+    coef_: Tensor
+    intercept_: float
+    objective_: float
+    gap_: float
+    n_iter_: int
+
+    def __init__(
+        self,
+        metric: str | Metric = "f1",
+        C: float = 1.0,
+        *,
+        bias: float = 1.0,
+        tol: float = 1e-4,
+        max_iter: int = 2000,
+    ) -> None:
+        self.metric, self.C, self.bias, self.tol, self.max_iter = metric, C, bias, tol, max_iter
+        self._oracle()
+
+    def _oracle(self) -> Oracle:
+        """Check the parameters and return what finds the most violated constraint."""
+        for name in ("C", "tol", "max_iter"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name}: expected a number above 0, got {getattr(self, name)!r}")
+        if self.metric == "auroc":
+            return worst_pairs
+        if self.metric == "prbep":
+            return worst_of_size
+        if isinstance(self.metric, str) and (match := re.fullmatch(r"precision@(\d+)", self.metric)):
+            return partial(worst_of_size, size=int(match[1]))
+        return partial(worst_labelling, of_labellings(self.metric))
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters, as scikit-learn asks for them."""
+        return {name: getattr(self, name) for name in ("metric", "C", "bias", "tol", "max_iter")}
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters."""
+        for name, value in params.items():
+            if name not in self.get_params():
+                raise ValueError(f"{name}: expected one of {', '.join(self.get_params())}")
+            setattr(self, name, value)
+        self._oracle()
+        return self
+
+    def __repr__(self) -> str:
+        return f"LinearSVMPerf({', '.join(f'{name}={value!r}' for name, value in self.get_params().items())})"
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Train on ``(n, features)`` and labels 0/1."""
+        oracle = self._oracle()
+        x, labels = _features(X), as_tensor("y", y).double().cpu()
+        if self.bias:
+            x = torch.cat((x, x.new_full((len(x), 1), self.bias)), 1)
+        if labels.shape != x.shape[:1] or not ((labels == 0) | (labels == 1)).all():
+            raise ValueError(f"y: expected {len(x)} labels 0 or 1, got shape {tuple(labels.shape)}")
+        positive = labels == 1
+        if positive.all() or not positive.any():
+            raise ValueError(f"y: expected both classes, got {int(positive.sum())} positives of {len(x)}")
+        planes = _Planes(x.shape[1], self.C)
+        best, lead = torch.inf, x.new_zeros(x.shape[1])
+        w = lead
+        for step in range(self.max_iter):
+            self.n_iter_ = step + 1
+            scores = x @ w
+            worst = oracle(scores, positive)
+            loss = float(worst.loss + worst.slope @ scores)
+            objective = 0.5 * float(w @ w) + self.C * max(loss, 0.0)
+            if objective < best:
+                best, lead = objective, w
+            gap = (best - planes.value) / self.C
+            if gap <= self.tol:
+                break
+            w = planes.add(float(worst.loss), worst.slope @ x)
+        else:
+            warnings.warn(
+                f"LinearSVMPerf: gap {gap:.2g} after max_iter={self.max_iter} planes, above tol={self.tol:g}; "
+                "raise max_iter, or lower C",
+                stacklevel=2,
+            )
+        self.gap_, self.objective_ = max(gap, 0.0), best
+        self.coef_ = lead[:-1] if self.bias else lead
+        self.intercept_ = float(lead[-1]) * self.bias if self.bias else 0.0
+        return self
+
+    def decision_function(self, X: Any) -> Any:
+        """Return the scores ``(n,)``."""
+        if not hasattr(self, "coef_"):
+            raise ValueError("LinearSVMPerf: expected a fitted model; call fit first")
+        x = _features(X)
+        if x.shape[1] != len(self.coef_):
+            raise ValueError(f"X: expected {len(self.coef_)} features, got {x.shape[1]}")
+        scores = x @ self.coef_ + self.intercept_
+        return scores.to(X.device) if isinstance(X, Tensor) else scores.numpy()
+
+    def predict(self, X: Any) -> Any:
+        """Return the labels ``(n,)``: 1 where the score is above 0."""
+        labels = (torch.as_tensor(self.decision_function(X)) > 0).long()
+        return labels if isinstance(X, Tensor) else labels.numpy()
+
+
+def _features(X: Any) -> Tensor:
+    x = as_tensor("X", X).double().cpu()
+    if x.dim() != 2 or not x.isfinite().all():
+        raise ValueError(f"X: expected finite numbers (n, features), got shape {tuple(x.shape)}")
+    return x
+
+
+class _Planes:
+    """The cutting planes found so far, and the best weights for them."""
+
+    def __init__(self, features: int, total: float) -> None:
+        # The plane of the true labelling, which costs nothing, makes the multipliers sum to C.
+        self.slopes = torch.zeros(1, features, dtype=torch.float64)
+        self.losses = torch.zeros(1, dtype=torch.float64)
+        self.products = torch.zeros(1, 1, dtype=torch.float64)
+        self.multipliers = torch.full((1,), total, dtype=torch.float64)
+        self.value = 0.0
+
+    def add(self, loss: float, slope: Tensor) -> Tensor:
+        """Add a plane, solve the dual program, and return the weights."""
+        self.slopes = torch.cat((self.slopes, slope.unsqueeze(0)))
+        self.losses = torch.cat((self.losses, self.losses.new_tensor([loss])))
+        column = self.slopes @ slope
+        self.products = torch.cat((torch.cat((self.products, column[:-1, None]), 1), column[None]))
+        self.multipliers = _dual(self.products, self.losses, torch.cat((self.multipliers, column.new_zeros(1))))
+        w = -self.multipliers @ self.slopes
+        self.value = max(self.value, float(self.multipliers @ self.losses - 0.5 * w @ w))
+        return w
+
+
+def _dual(products: Tensor, losses: Tensor, a: Tensor) -> Tensor:
+    """Maximise losses·a − ½ aᵀ·products·a over a ≥ 0 of unchanged sum, by an active set that starts from ``a``."""
+    total = a.sum()
+    a, products = a / total, products * total
+    used = a > 0
+    entered = -1
+    for _ in range(10 * len(a)):
+        a, used, level = _face(products, losses, a, used)
+        if entered >= 0 and not used[entered]:
+            break  # it came in by rounding alone
+        slope = losses - products @ a
+        entered = int(slope.masked_fill(used, -torch.inf).argmax())
+        if used.all() or slope[entered] <= level + 1e-12 * losses.abs().max():
+            break
+        used[entered] = True
+    a = a.clamp(min=0)  # rounding
+    return a * (total / a.sum())
+
+
+def _face(products: Tensor, losses: Tensor, a: Tensor, used: Tensor) -> tuple[Tensor, Tensor, float]:
+    """Maximise over the multipliers in use, dropping those that would turn negative on the way."""
+    while True:
+        rows = used.nonzero().squeeze(1)
+        m = len(rows)
+        system = torch.ones(m + 1, m + 1, dtype=a.dtype)
+        system[:m, :m] = products[rows][:, rows]
+        system[:m, :m].diagonal().add_(1e-13 * float(products.diagonal().max()))  # planes may depend on each other
+        system[m, m] = 0.0
+        solution = torch.linalg.solve(system, torch.cat((losses[rows], a.new_ones(1))))
+        here, there = a[rows], solution[:m]
+        step, last = torch.where(there < 0, here / (here - there), 1.0).min(0)
+        a = torch.zeros_like(a).index_copy_(0, rows, here + step * (there - here))
+        if not (there < 0).any():
+            return a, used, float(solution[m])
+        a[rows[last]] = 0.0
+        used = used.clone()
+        used[rows[last]] = False
+
+
+def worst_of_size(scores: Tensor, labels: Tensor, size: int | None = None) -> Worst:
+    """Return the worst labelling of ``size`` positives, as many as there are if None [joachims2005, §4.2]."""
+    positives = int(labels.sum())
+    size = positives if size is None else size
+    if not 0 < size <= len(labels):
+        raise ValueError(f"metric: precision@{size} needs as many samples, got {len(labels)}")
+    ranking = Ranking(scores, labels)
+    hits = torch.arange(max(0, size - len(labels) + positives), min(positives, size) + 1)
+    losses = 1 - hits.to(torch.float64) / size
+    best = int((losses + ranking.gains[0][hits] + ranking.gains[1][size - hits]).argmax())
+    return Worst(losses[best], ranking.slope(int(hits[best]), size - int(hits[best])))
+
+
+def worst_pairs(scores: Tensor, labels: Tensor) -> Worst:
+    """Return the worst order of all pairs: the mean over (positive, negative) of max(0, 1 − z₊ + z₋), by sorting."""
+    hits, alarms = scores[labels], scores[~labels]
+    # A pair is swapped if that costs less than the 1 it wins.
+    above = len(alarms) - torch.searchsorted(alarms.sort().values, hits - 1, right=True)
+    below = torch.searchsorted(hits.sort().values, alarms + 1)
+    slope = torch.empty_like(scores)
+    pairs = len(hits) * len(alarms)
+    slope[labels], slope[~labels] = -above.to(scores.dtype) / pairs, below.to(scores.dtype) / pairs
+    return Worst(above.sum().to(scores.dtype) / pairs, slope)

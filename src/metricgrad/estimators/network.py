@@ -1,0 +1,347 @@
+"""scikit-learn estimators: fit the metric you will be judged on. Needs the extra "sklearn"."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, Self
+
+import numpy as np
+import torch
+from joblib import Parallel, delayed
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor, nn
+
+from metricgrad.decisions.rules import Rule, chosen, fixed
+from metricgrad.decisions.tuning import Tuned, Tuning, tune_threshold
+from metricgrad.engine.batch import Batch, Task
+from metricgrad.estimators.labels import DecidesMixin, Labels, flat, trusted
+from metricgrad.estimators.preparation import labels_to_learn, loss_for, splits, training_weight, wanted_rule
+from metricgrad.training.loop import Data, Settings, one_thread, scores, train
+from metricgrad.training.networks import Model, build
+
+
+class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A network trained on the metric it will be judged on, with a decision rule tuned for it.
+
+    Takes binary, multi-class and multi-label (indicator) targets of any labels; dense or sparse features, frames too.
+
+    Parameters
+    ----------
+    metric, average : the metric and its average, as for ``MetricLoss``.
+    model : "linear", "mlp" (32-16), "mlp-large" (512-256-128), hidden sizes, a function of (inputs, outputs), or an
+        ``nn.Module`` that returns one logit per class (one in all for binary); it is copied.
+    dropout : between the hidden layers of the networks made here.
+    loss : "hybrid" (cross-entropy plus ``share`` × metric loss), "metric", "cross-entropy", or a loss module.
+    share : the metric loss's share in the hybrid.
+    surrogate : the soft step of the metric loss, see ``MetricLoss``.
+    warmup : epochs during which the share grows from 0.
+    rule : "tuned" on data that the network was not trained on, except where there are fewer than 20 positives or
+        negatives to tune on, since such a threshold is noise; "fixed" (0.5, argmax); or a rule of ``decisions``.
+    cv : with a number (or a scikit-learn splitter, or pairs of train and test rows), so many networks, each trained
+        without one fold: the rule is tuned on the scores of the rows left out (cross-fitted) and predictions are the
+        mean of the networks. None: one network, one validation split.
+    validation_fraction : the share of rows of that split.
+    monitor : what early stopping looks at: "metric" (the hard metric under the rule) or "loss".
+    batch_size : None for 256, and for few rows an eighth of them, though not below 32.
+    epochs, optimiser, learning_rate, weight_decay, batches, weight_average, patience : see ``Settings``.
+    class_weight : None, "balanced" or {class: weight}; multiplies the sample weights in the loss, not in the metric.
+        Weights that you name say what to decide, and tuning would undo it: the rule then stays at 0.5 or argmax.
+    scale : whether to standardise features (scikit-learn's ``StandardScaler``).
+    warm_start : whether ``fit`` goes on from the weights of the last one.
+    n_jobs : how many networks to train at once.
+    random_state : seeds everything; results are the same, bit for bit, whatever ``n_jobs``.
+    verbose : whether to show a progress bar (needs tqdm).
+
+    Attributes
+    ----------
+    networks_ : the trained networks. rule_ : the decision rule. tuning_ : how it was tuned, or None. classes_ : the
+    labels. history_ : a frame with a row per network and epoch.
+
+    """
+
+    tuning_: Tuning | None
+    networks_: list[nn.Module]
+
+    def __init__(
+        self,
+        metric: Any = "f1",
+        *,
+        average: str | None = "macro",
+        model: Model = "mlp",
+        dropout: float = 0.0,
+        loss: Any = "hybrid",
+        share: float = 0.3,
+        surrogate: Any = None,
+        warmup: int = 0,
+        rule: Any = "tuned",
+        cv: int | None = 5,
+        validation_fraction: float = 0.2,
+        monitor: str = "loss",
+        epochs: int = 100,
+        batch_size: int | None = None,
+        optimiser: str = "adamw",
+        learning_rate: float = 3e-3,
+        weight_decay: float = 1e-4,
+        batches: str = "stratified",
+        weight_average: float = 0.98,
+        patience: int = 15,
+        class_weight: Any = None,
+        scale: bool = True,
+        warm_start: bool = False,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        self.metric = metric
+        self.average = average
+        self.model = model
+        self.dropout = dropout
+        self.loss = loss
+        self.share = share
+        self.surrogate = surrogate
+        self.warmup = warmup
+        self.rule = rule
+        self.cv = cv
+        self.validation_fraction = validation_fraction
+        self.monitor = monitor
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.optimiser = optimiser
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.batches = batches
+        self.weight_average = weight_average
+        self.patience = patience
+        self.class_weight = class_weight
+        self.scale = scale
+        self.warm_start = warm_start
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = True
+        tags.input_tags.sparse = True
+        return tags
+
+    # Fitting
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Train the network(s) and tune the rule."""
+        X, y = validate_data(self, X, y, accept_sparse="csr", multi_output=True, dtype=np.float64, ensure_min_samples=2)
+        y = flat(y)
+        labels = labels_to_learn(y)
+        settings, objective = self._settings(len(y)), self._tuned(labels.task)
+        before = getattr(self, "networks_", None) if self.warm_start else None
+        if before is None or not hasattr(self, "scaler_"):
+            self.scaler_ = (
+                StandardScaler(with_mean=not hasattr(X, "toarray")).fit(X, sample_weight=sample_weight)
+                if self.scale
+                else None
+            )
+        self.labels_, self.classes_ = labels, labels.classes
+        data = self._data(X, y, sample_weight)
+        weight = _tensor(training_weight(labels, X, y, sample_weight, None))
+        rule = wanted_rule(self.rule, self.class_weight)
+        seeds = check_random_state(self.random_state).randint(np.iinfo(np.int32).max, size=2)
+        parts = list(splits(labels, data.targets, self.cv, self.validation_fraction, int(seeds[0])))
+        jobs = [
+            delayed(_train_one)(
+                self._network(data.features.shape[1], int(seeds[1]) + i, before, i),
+                self._loss(labels.task, len(data)),
+                data.take(rows),
+                None if held is None else data.take(held),
+                _Judge(objective, self.monitor, rule, labels, _rows(weight, held)),
+                settings,
+                int(seeds[1]) + i,
+                f"network {i + 1} of {len(parts)}" if self.verbose else None,
+            )
+            for i, (rows, held) in enumerate(parts)
+        ]
+        found = Parallel(n_jobs=self.n_jobs)(jobs)
+        self.networks_ = [network for network, _ in found]
+        self._histories = [history for _, history in found]
+        self._set_rule(data, parts, objective, rule, weight)
+        return self
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
+        """Train one network for one epoch on more rows; the rule stays at 0.5 or argmax, since nothing is held out.
+
+        ``classes``: all labels that will ever come, in the first call.
+        """
+        first = not hasattr(self, "networks_")
+        X, y = validate_data(self, X, y, accept_sparse="csr", multi_output=True, dtype=np.float64, reset=first)
+        y = flat(y)
+        if first:
+            self.labels_ = Labels(y, classes)
+            self.classes_ = self.labels_.classes
+            if len(self.classes_) < 2 and self.labels_.task != "multilabel":
+                raise ValueError("classes: expected all labels that will come, in the first call of partial_fit")
+            self.scaler_ = StandardScaler(with_mean=not hasattr(X, "toarray")) if self.scale else None
+            seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+            self.networks_ = [self._network(X.shape[1], seed, None, 0)]
+            self._histories, self._steps = [[]], seed
+            self.rule_, self.tuning_ = fixed(self.labels_.task), None
+        elif classes is not None and not np.array_equal(np.unique(classes), self.classes_):
+            raise ValueError(f"classes: expected those of the first call, {list(self.classes_)}, got {list(classes)}")
+        if self.scaler_ is not None:
+            self.scaler_.partial_fit(X, sample_weight=sample_weight)
+        data = self._data(X, y, sample_weight)
+        settings = self._settings(len(data), epochs=1)
+        self._steps = getattr(self, "_steps", 0) + 1
+        loss = self._loss(self.labels_.task, len(data))
+        with one_thread():
+            self._histories[0] += train(self.networks_[0], loss, data, settings, seed=self._steps)
+        return self
+
+    def _settings(self, rows: int, epochs: int | None = None) -> Settings:
+        return Settings(
+            self.epochs if epochs is None else epochs,
+            self._batch_size(rows),
+            self.optimiser,  # type: ignore[arg-type]
+            self.learning_rate,
+            self.weight_decay,
+            self.batches,  # type: ignore[arg-type]
+            self.weight_average,
+            self.patience,
+        )
+
+    def _batch_size(self, rows: int) -> int:
+        return min(256, max(32, rows // 8)) if self.batch_size is None else self.batch_size
+
+    def _tuned(self, task: Task) -> Tuned:
+        if self.monitor not in ("metric", "loss"):
+            raise ValueError(f"monitor: expected 'metric' or 'loss', got {self.monitor!r}")
+        chosen(self.rule, task)
+        tuned = Tuned(self.metric, task, self.average)
+        tuned.problem()
+        return tuned
+
+    def _data(self, X: Any, y: Any, sample_weight: Any) -> Data:
+        weight = training_weight(self.labels_, X, y, sample_weight, self.class_weight)
+        return Data(self._features(X), self.labels_.encode(y), _tensor(weight))
+
+    def _features(self, X: Any) -> Any:
+        scaled = X if self.scaler_ is None else self.scaler_.transform(X)
+        if hasattr(scaled, "toarray"):
+            return scaled.astype(np.float32)
+        return torch.from_numpy(np.array(scaled, dtype=np.float32))  # a copy: what was given may be read-only
+
+    def _network(self, inputs: int, seed: int, before: list[nn.Module] | None, i: int) -> nn.Module:
+        if before is not None and i < len(before):
+            return copy.deepcopy(before[i])
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            return copy.deepcopy(build(self.model, inputs, self.labels_.outputs, self.dropout))
+
+    def _loss(self, task: Task, rows: int) -> nn.Module:
+        steps = self.warmup * max(1, -(-rows // self._batch_size(rows)))
+        options = {"task": task, "average": self.average, "surrogate": self.surrogate}
+        return loss_for(self.loss, self.metric, share=self.share, warmup=steps, **options)
+
+    def _set_rule(self, data: Data, parts: list[Any], tuned: Tuned, rule: Any, weight: Tensor | None) -> None:
+        self.tuning_ = None
+        self.rule_ = rule if isinstance(rule, Rule) else fixed(self.labels_.task)
+        if rule != "tuned" or parts[0][1] is None:
+            return
+        with one_thread():
+            p = [
+                self.labels_.probabilities(scores(network, data.take(held).features))
+                for network, (_, held) in zip(self.networks_, parts, strict=True)
+            ]
+        rows = torch.cat([held for _, held in parts])
+        how: dict[str, Any] = {
+            "task": tuned.task,
+            "average": tuned.average,
+            "weight": _rows(weight, rows),
+            "scarce": "keep",
+        }
+        self.tuning_ = tune_threshold(tuned.metric, torch.cat(p), data.targets[rows], **how)
+        self.rule_ = trusted(self.tuning_, self.rule_)
+
+    # Predicting
+
+    def _scores(self, X: Any) -> Tensor:
+        check_is_fitted(self, "networks_")
+        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        features = self._features(X)
+        with one_thread():
+            each = [self.labels_.probabilities(scores(network, features)) for network in self.networks_]
+        return torch.stack(each).mean(0)
+
+    @property
+    def history_(self) -> Any:
+        """The training history: a frame with a row per network and epoch."""
+        import pandas as pd
+
+        check_is_fitted(self, "networks_")
+        return pd.DataFrame([{"network": i} | row for i, rows in enumerate(self._histories) for row in rows])
+
+
+class _Judge:
+    """How good a network is on held-out rows: the hard metric under the rule, or minus the loss.
+
+    ``weight``: of the held-out rows in the metric, without class weights: those say how to train, not how to judge.
+    """
+
+    def __init__(self, tuned: Tuned, monitor: str, rule: Any, labels: Labels, weight: Tensor | None) -> None:
+        self.tuned, self.monitor, self.rule, self.labels = tuned, monitor, rule, labels
+        self.weight = None if weight is None else weight.unsqueeze(1)
+
+    def values(self, network: nn.Module, held: Data, loss: nn.Module) -> tuple[float, ...]:
+        """Return the judgement, and minus the loss to tell epochs of an equal hard metric apart."""
+        z = scores(network, held.features)
+        with torch.no_grad():
+            merit = -float(loss(z.squeeze(1) if self.labels.task == "binary" else z, held.targets, held.weight))
+        if self.monitor == "loss":
+            return (merit,)
+        p = self.labels.probabilities(z)
+        y = held.targets.unsqueeze(1) if self.labels.task == "binary" else held.targets
+        batch = Batch(p.unsqueeze(1) if p.dim() == 1 else p, y, self.weight, None)
+        problem = self.tuned.problem()
+        rule = self.rule if isinstance(self.rule, Rule) else fixed(self.labels.task)
+        if self.rule == "tuned" and self.labels.task != "multiclass":
+            rule = problem.solve(batch)[0]
+        return float(problem.value(batch, rule).mean()), merit
+
+
+def _tensor(weight: Any) -> Tensor | None:
+    return None if weight is None else torch.as_tensor(weight, dtype=torch.float32)
+
+
+def _rows(weight: Tensor | None, rows: Tensor | None) -> Tensor | None:
+    return None if weight is None or rows is None else weight[rows]
+
+
+def _train_one(
+    network: nn.Module,
+    loss: nn.Module,
+    data: Data,
+    held: Data | None,
+    judge: _Judge,
+    settings: Settings,
+    seed: int,
+    title: str | None,
+) -> tuple[nn.Module, list[dict[str, float]]]:
+    bar = None
+    if title is not None:
+        from tqdm.auto import tqdm
+
+        bar = tqdm(total=settings.epochs, desc=title, leave=False)
+    with one_thread():
+        history = train(
+            network,
+            loss,
+            data,
+            settings,
+            None if held is None else lambda model: judge.values(model, held, loss),
+            seed,
+            None if bar is None else lambda row: bar.update(),
+        )
+    if bar is not None:
+        bar.close()
+    return network, history

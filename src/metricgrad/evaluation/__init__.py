@@ -1,0 +1,1 @@
+"""Scores and targets to values: streaming, bootstrap intervals, diagnostics."""

@@ -1,0 +1,101 @@
+"""Two checks on what was trained: are the scores probabilities, and is the soft value that was trained the hard one."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from metricgrad.engine.batch import check_task
+from metricgrad.engine.inputs import judged, whole_number
+from metricgrad.losses.metric import MetricLoss
+from metricgrad.surrogates import Hard
+
+if TYPE_CHECKING:
+    from metricgrad.losses.hybrid import HybridLoss
+
+
+@dataclass(frozen=True, eq=False)
+class Reliability:
+    """Probabilities against what happened, in bins of equal width.
+
+    ``probability``, ``frequency``, ``weight``: of each bin, its mean probability, the share of positives and the weight
+    in it; NaN where it is empty. ``error``: the mean distance of the two, weighted (expected calibration error);
+    ``worst``: the largest. ``brier``: the mean squared distance of probability and outcome.
+    """
+
+    probability: Tensor
+    frequency: Tensor
+    weight: Tensor
+    error: float
+    worst: float
+    brier: float
+
+
+def reliability(
+    probabilities: Any, targets: Any, *, task: str = "binary", bins: int = 10, weight: Any = None, mask: Any = None
+) -> Reliability:
+    """Tell whether events of probability p happen in a share p of cases; "multiclass" looks at the top class alone.
+
+    >>> found = reliability([0.1, 0.1, 0.9, 0.9], [0, 0, 1, 0], bins=2)
+    >>> found.probability.tolist(), found.frequency.tolist(), round(found.error, 4)
+    ([0.1, 0.9], [0.0, 0.5], 0.25)
+    """
+    bins = whole_number("bins", bins, 1)
+    batch = judged(check_task(task), probabilities, targets, weight, mask)
+    p, y = batch.logits.double(), batch.targets
+    if p.numel() and not (p.min() >= 0 and p.max() <= 1):
+        raise ValueError(f"probabilities: expected values in [0, 1], got {p.min().item():g} to {p.max().item():g}")
+    w = torch.ones_like(p) if batch.weight is None else batch.weight.double().expand_as(p)
+    if task == "multiclass":
+        p, top = p.max(1)
+        y = (y == top).double() if y.dim() == 1 else y.double().gather(1, top.unsqueeze(1)).squeeze(1)
+        w = w[:, 0]
+    p, y, w = p.flatten(), y.double().flatten(), w.flatten()
+    place = (p * bins).long().clamp(max=bins - 1)
+    total, mean, share = (p.new_zeros(bins).index_add_(0, place, w * x) for x in (torch.ones_like(p), p, y))
+    mean, share = mean / total, share / total
+    gap = torch.where(total > 0, (mean - share).abs(), 0.0)
+    everything = total.sum().clamp(min=1e-300)
+    error, brier = (gap * total).sum() / everything, (w * (p - y) ** 2).sum() / everything
+    return Reliability(mean, share, total, error.item(), gap.max().item(), brier.item())
+
+
+@dataclass(frozen=True)
+class Gap:
+    """The soft value that was trained, the hard value that is judged, and how far the first is above the second."""
+
+    soft: float
+    hard: float
+
+    @property
+    def gap(self) -> float:
+        """Soft − hard: large means that the loss flatters, or that the surrogate is too blunt."""
+        return self.soft - self.hard
+
+    def __str__(self) -> str:
+        return f"soft {self.soft:.4f}, hard {self.hard:.4f}, gap {self.gap:+.4f}"
+
+
+def soft_hard_gap(
+    loss: MetricLoss | HybridLoss, logits: Tensor, targets: Tensor, weight: Tensor | None = None, mask: Any = None
+) -> Gap:
+    """Return the metric that ``loss`` trains on these data, as it is softened and as it is.
+
+    >>> gap = soft_hard_gap(MetricLoss("f1"), torch.tensor([2.0, 0.2, -0.1]), torch.tensor([1, 0, 1]))
+    >>> print(gap)
+    soft 0.7076, hard 0.5000, gap +0.2076
+    """
+    soft = loss if isinstance(loss, MetricLoss) else loss.metric_loss
+    if soft.average == "per-class":
+        raise ValueError("loss: expected one with an average, got average=None")
+    hard = copy.copy(soft)
+    # A surrogate may be a module, among the submodules that a plain copy would share.
+    hard._modules = {name: part for name, part in soft._modules.items() if name != "surrogate"}
+    hard.surrogate, hard._plans = Hard(), {}
+    with torch.no_grad():
+        values = [1 - float(one(logits, targets, weight, mask)) for one in (soft, hard)]
+    return Gap(*values)

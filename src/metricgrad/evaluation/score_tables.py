@@ -1,0 +1,172 @@
+"""Score tables: what a curve needs of a stream of scores, exactly or in bounded memory with a known error."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from metricgrad import curves
+from metricgrad.curves import Curve, cumulate
+from metricgrad.engine.batch import Batch
+from metricgrad.metrics.averages import class_weights, mean_over_classes
+from metricgrad.metrics.derivatives import ratio
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from metricgrad.engine.objective import Objective
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreTable:
+    """The distinct scores of one class and the weight of positives and negatives at each; tables add with ``+``.
+
+    ``bits``: how many significant bits of a score are kept. None keeps float64 and is exact, at the memory of the
+    distinct scores; 11 tells scores apart that differ by 0.1 % and never holds more than the few ten thousand numbers
+    that can be written so. Rounding moves scores down and never past each other, so that a curve of rounded scores
+    passes through points of the exact one; ``ERRORS`` bound what lies between.
+    """
+
+    parts: tuple[tuple[Tensor, Tensor, Tensor], ...]
+    bits: int | None = None
+
+    @classmethod
+    def of(cls, scores: Tensor, positives: Tensor, negatives: Tensor, bits: int | None = None) -> ScoreTable:
+        """Take in ``(N,)`` scores and weights."""
+        s = scores.double()
+        if bits is not None:
+            mantissa, exponent = torch.frexp(s)
+            rounded = torch.ldexp(torch.floor(mantissa * 2.0**bits), exponent - bits)
+            s = torch.where(s.isfinite(), rounded, s)
+        return cls((_merged(s, positives, negatives),), bits)
+
+    def __add__(self, other: ScoreTable) -> ScoreTable:
+        if self.bits != other.bits:
+            raise ValueError(f"score_bits: expected equal ones to add up, got {self.bits} and {other.bits}")
+        parts = [*self.parts, *other.parts]
+        # Parts of like size are merged: a row is merged O(log n) times, however it comes in, and few parts wait.
+        while len(parts) > 1 and len(parts[-2][0]) <= 2 * len(parts[-1][0]):
+            parts[-2:] = [_merged(*(torch.cat(column) for column in zip(*parts[-2:], strict=True)))]
+        return ScoreTable(tuple(parts), self.bits)
+
+    def curve(self) -> Curve:
+        """Return the counts at every score kept."""
+        return cumulate(*self.whole())
+
+    def whole(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Return scores and the weight of positives and negatives at each; a score may come more than once."""
+        return tuple(torch.cat(column) for column in zip(*self.parts, strict=True))  # type: ignore[return-value]
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreTables:
+    """The score tables of all classes; they add with ``+``.
+
+    ``dtype``: of the scores; a wider one only if shards differ. ``totals``: ``(4, K)``, by class the positives and the
+    number of samples that count, and the sums of their weights and of the squares.
+    """
+
+    tables: list[ScoreTable]
+    dtype: torch.dtype
+    totals: Tensor
+
+    @classmethod
+    def of(cls, batch: Batch, bits: int | None) -> ScoreTables:
+        """Take in a batch."""
+        s, y = batch.logits, batch.targets
+        y = (F.one_hot(y, s.shape[1]) if y.dim() == 1 else y).double()
+        w = torch.ones_like(y) if batch.weight is None else batch.weight.double().expand_as(y)
+        tables = []
+        for k in range(s.shape[1]):
+            there = w[:, k] > 0
+            sk, yk, wk = s[there, k], y[there, k], w[there, k]
+            tables.append(ScoreTable.of(sk, wk * yk, wk * (1 - yk), bits))
+        counts = w > 0
+        totals = torch.stack([x.sum(0) for x in (counts * y, counts.double(), w, w**2)])
+        return cls(tables, s.dtype, totals)
+
+    def __add__(self, other: ScoreTables) -> ScoreTables:
+        tables = [mine + its for mine, its in zip(self.tables, other.tables, strict=True)]
+        return ScoreTables(tables, torch.promote_types(self.dtype, other.dtype), self.totals + other.totals)
+
+    @property
+    def bits(self) -> int | None:
+        """How many significant bits of a score are kept; None if all."""
+        return self.tables[0].bits
+
+    def batch(self) -> Batch:
+        """Return rows that have the curves of all that was taken in: each score with its positives and its negatives.
+
+        Classes with fewer scores than others are filled up with what has no weight.
+        """
+        columns = []
+        for table in self.tables:
+            s, positives, negatives = table.whole()
+            sides = (torch.cat((s, s)), torch.cat((torch.ones_like(s), torch.zeros_like(s))))
+            columns.append(torch.stack((*sides, torch.cat((positives, negatives)))))
+        length = max(column.shape[1] for column in columns)
+        s, y, w = torch.stack([F.pad(column, (0, length - column.shape[1])) for column in columns], 2).unbind(0)
+        return Batch(s.to(self.dtype), y, w, None)
+
+    def value(self, ranking: Callable[[Curve], Tensor], over: Objective) -> Tensor:
+        """Return a ranking metric, averaged."""
+        mine = list(range(len(self.tables)) if over.labels is None else over.labels)
+        if over.average == "micro":
+            total = self.tables[mine[0]]
+            for k in mine[1:]:
+                total = total + self.tables[k]
+            return ranking(total.curve())
+        found = [table.curve() for table in self.tables]
+        values = torch.stack([ranking(curve) for curve in found])
+        if over.task == "binary":
+            return values[0]
+        if over.average == "per-class":
+            return values[mine]
+        positives = torch.stack([curve.counts.tp[-1] for curve in found])
+        return mean_over_classes(values, class_weights(over.average, positives, over.labels, over.absent))
+
+
+def auroc_error(curve: Curve) -> Tensor:
+    """Return the most by which the AUROC of rounded scores may be off: half of the pairs that rounding made equal."""
+    counts = curve.counts
+    pairs = (counts.tp.diff() * counts.fp.diff()).sum()
+    return ratio(pairs, 2 * counts.tp[-1] * counts.fp[-1], torch.nan)
+
+
+def average_precision_error(curve: Curve) -> Tensor:
+    """Return the same for the average precision: the precision's range within each score."""
+    share, least, most = _within(curve)
+    return (share * (most - least)).sum()
+
+
+def interpolated_average_precision_error(curve: Curve) -> Tensor:
+    """Return the same for the interpolated average precision: how far the best precision within a score is above."""
+    share, _, most = _within(curve)
+    end = ratio(curve.counts.tp, curve.counts.predicted)[1:]
+    best, drawn = (x.flip(0).cummax(0).values.flip(0) for x in (torch.maximum(most, end), end))
+    return (share * (best - drawn)).sum()
+
+
+def _within(curve: Curve) -> tuple[Tensor, Tensor, Tensor]:
+    """Return each score's share of the positives, and the least and most precision that its samples may have."""
+    counts = curve.counts
+    tp, fp, p, n = counts.tp[:-1], counts.fp[:-1], counts.tp.diff(), counts.fp.diff()
+    return ratio(p, counts.tp[-1]), ratio(tp, tp + fp + n, 1.0), ratio(tp + p, tp + fp + p)
+
+
+ERRORS: dict[Callable[[Curve], Tensor], Callable[[Curve], Tensor]] = {
+    curves.auroc: auroc_error,
+    curves.average_precision: average_precision_error,
+    curves.interpolated_average_precision: interpolated_average_precision_error,
+}
+"""By how much each metric of a curve may be off when scores are rounded."""
+
+
+def _merged(scores: Tensor, positives: Tensor, negatives: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    distinct, index = scores.unique(return_inverse=True)
+    p, n = (distinct.new_zeros(len(distinct)).index_add_(0, index, side.double()) for side in (positives, negatives))
+    return distinct, p, n

@@ -1,0 +1,130 @@
+"""Tuning over shards: the rule that is best on all data, from score tables that were merged.
+
+A table of distinct scores with their counts has the curve of the rows it was made of, and a rule follows from curves
+alone. Rounded scores have fewer cuts, each of them one of the exact curve's, since rounding moves scores down onto a
+grid and a threshold on that grid decides as before. Between two neighbouring cuts the counts lie in a box, and
+``boxes`` bounds the metric there: what a finer cut might add is known.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from metricgrad.counts import cells
+from metricgrad.decisions import threshold_search
+from metricgrad.decisions.rules import Rule, Threshold
+from metricgrad.decisions.tuning import Tuning
+from metricgrad.metrics import bounds, get
+from metricgrad.metrics.averages import class_weights, mean_over_classes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from metricgrad.curves import Curve
+    from metricgrad.decisions.solver import Problem
+    from metricgrad.engine.batch import Batch
+    from metricgrad.evaluation.score_tables import ScoreTables
+
+
+def tune_tables(problem: Problem, tables: ScoreTables) -> Tuning:
+    """Solve a problem on all that score tables took in."""
+    objective = problem.objective
+    if objective.task == "multiclass" or objective.average == "samples":
+        wanted = "task='binary' or 'multilabel' and an average other than 'samples'"
+        raise ValueError(f"tune: expected {wanted}, since rows are not kept; use tune_threshold on the rows")
+    positives, samples, weight, squares = tables.totals
+    if not samples.sum():
+        raise ValueError("scores: expected at least one sample to tune on, got none")
+    batch = tables.batch()
+    rule, exact, plateau = problem.solve(batch, (weight.sum() / squares.sum()).item())
+    error: Any = 0.0
+    if tables.bits is not None:
+        rule, plateau = _on_the_grid(batch, rule, plateau)
+        error = _error(problem, batch, rule)
+        exact = exact and error == 0
+    value = problem.value(batch, rule)
+    few = problem.smaller_side(positives, samples)
+    return Tuning(rule, value.tolist(), exact, plateau, few.tolist(), problem, batch, None, error)
+
+
+def _on_the_grid(batch: Batch, rule: Rule, plateau: Any) -> tuple[Rule, Any]:
+    """Move thresholds midway between two rounded scores up to the higher: what was rounded down lies between."""
+    s = batch.logits if batch.weight is None else batch.logits.masked_fill(batch.weight <= 0, torch.inf)
+
+    def up(threshold: float, column: Tensor) -> float:
+        return column[column >= threshold].min().item() if threshold < torch.inf else threshold
+
+    cut = rule.threshold  # type: ignore[attr-defined]
+    if isinstance(cut, float):
+        return Threshold(up(cut, s)), (up(plateau[0], s), plateau[1])
+    ends = plateau if plateau is None else [(up(p[0], s[:, k]), p[1]) for k, p in enumerate(plateau)]
+    return Threshold(tuple(up(t, s[:, k]) for k, t in enumerate(cut))), ends
+
+
+def _error(problem: Problem, batch: Batch, rule: Rule) -> Any:
+    """Return by how much a threshold on unrounded scores might be better; None if unknown."""
+    objective = problem.objective
+    if problem.shared or problem.confidence is not None:
+        return None
+    if objective.task != "binary" and objective.average == "micro":
+        return None
+    cuts = rule.threshold  # type: ignore[attr-defined]
+    found = []
+    for k, cut in enumerate([cuts] if isinstance(cuts, float) else cuts):
+        curve = threshold_search.class_curve(batch, k)
+        most = _most(problem, curve)
+        if most is None:
+            return None
+        place = int((curve.thresholds >= cut).sum()) - 1
+        found.append((most - objective.values(curve.counts)[place]).clamp(min=0))
+    errors = torch.stack(found)
+    if objective.task == "binary":
+        return errors.item()
+    if objective.average == "per-class":
+        return errors[list(objective.labels)].tolist() if objective.labels is not None else errors.tolist()
+    positives = (batch.targets * batch.weight).sum(0)  # type: ignore[operator]
+    return mean_over_classes(
+        errors, class_weights(objective.average, positives, objective.labels, objective.absent)
+    ).item()
+
+
+def _most(problem: Problem, curve: Curve) -> Tensor | None:
+    """Return the highest value that any cut between those of a curve may have."""
+    bounds = _bounds(problem.objective.metric, curve)
+    if bounds is None:
+        return None
+    for constraint in problem.constraints:
+        metric = get(constraint.metric)
+        spare = _bounds(lambda c, metric=metric, it=constraint: 0.0 - it.violation(metric(c)), curve)
+        if spare is None:
+            return None
+        bounds = bounds.masked_fill(spare < 0, -torch.inf)
+    return bounds.max() if len(bounds) else torch.tensor(-torch.inf, dtype=torch.float64)
+
+
+def _bounds(metric: Callable[..., Any], curve: Curve) -> Tensor | None:
+    """Return the highest value of a metric between each two neighbouring cuts; None if it is no plain arithmetic.
+
+    The corner that its slopes point to, where they keep their sign; else the limit by interval arithmetic. Where that
+    has none, since the metric may be 0/0 in a corner, the best of the other corners.
+    """
+    c = curve.counts
+    tp, fp, positives, negatives = c.tp, c.fp, float(c.positives[0]), float(c.negatives[0])
+    span = (tp[:-1], tp[1:], fp[:-1], fp[1:])
+    try:
+        least = bounds.limits(lambda x: 0.0 - metric(x), span, positives, negatives).least
+        limits = bounds.limits(metric, span, positives, negatives)
+    except (TypeError, AttributeError):
+        return None
+
+    def at(corner_tp: Tensor, corner_fp: Tensor) -> Tensor:
+        sides = (torch.full_like(corner_tp, positives), torch.full_like(corner_tp, negatives))
+        return torch.as_tensor(metric(cells(corner_tp, corner_fp, *sides))).expand_as(corner_tp)
+
+    corners = torch.stack([at(x, y) for x in span[:2] for y in span[2:]]).nan_to_num(-torch.inf).amax(0)
+    signs = [(low >= 0) | (high <= 0) for low, high in (limits.along_tp, limits.along_fp)]
+    bound = (-least).expand_as(corners)
+    return torch.where((signs[0] & signs[1]) | ~bound.isfinite(), corners, bound)

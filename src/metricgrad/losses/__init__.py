@@ -1,0 +1,1 @@
+"""Every loss is an nn.Module, one file for each kind."""

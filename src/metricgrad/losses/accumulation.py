@@ -1,0 +1,387 @@
+"""Large batches in the memory of small ones: the exact gradient in two passes, or nearly that in one.
+
+A metric is not a mean over samples, so the mean of the micro-batches' gradients is not the gradient of the batch. But
+the gradient passes through few numbers: the statistic of the whole batch, or its logits. Once these are known,
+∂L/∂(these) is too, and each micro-batch can be backpropagated alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from functools import partial
+from itertools import compress
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import get_device_states, set_device_states
+
+from metricgrad.counts import compute_dtype, wide
+from metricgrad.engine import distributed
+from metricgrad.engine.checksums import checksum, mixed
+from metricgrad.losses.metric import MetricLoss, without_autocast
+from metricgrad.metrics.derivatives import bounded
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["RunningLoss", "exact_backward"]
+
+
+Forward = Callable[[nn.Module, Any], Sequence[Any]]
+"""Of a model and a batch: the logits, the targets and, if there are any, the weight and the mask."""
+
+
+def exact_backward(
+    loss: Callable[..., Tensor],
+    model: nn.Module,
+    batches: Iterable[Any],
+    *,
+    forward: Forward | None = None,
+    scaler: Any = None,
+) -> Tensor:
+    """Backpropagate the loss of all micro-batches as of one batch, in the memory of one; return the loss, detached.
+
+    ``batches``: a list, a ``DataLoader``, one of this library's streams or the like, read twice, of ``(inputs,
+    targets)``, ``(inputs, targets, weight)`` or ``(inputs, targets, weight, mask)``; where only some micro-batches have
+    a weight or a mask, None is a weight of 1 and a mask of True. The first pass runs ``model(inputs)`` without
+    gradients, the second backpropagates each micro-batch; gradients are added to ``.grad``, as by ``backward()``.
+    ``forward``: for other batches and models, a function of ``(model, batch)`` that returns ``(logits, targets)`` and,
+    if there are any, weight and mask: ``lambda model, batch: (model(**batch).logits, batch["labels"])``. ``loss`` is
+    any loss of this library, or any callable of (logits, targets, …) that returns one number. Of a ``MetricLoss`` the
+    statistic is kept between the passes, a few numbers per class; of all other losses the logits and targets, of which
+    the loss is then taken at once, in whatever memory that takes.
+
+    The random state, the model's buffers and the place in the data are set back in between: dropout is the same in both
+    passes, running statistics move once, and both passes see the same epoch of a stream, of a sampler, or of a
+    ``DataLoader`` around one. (Any other source of data is set back if it has a ``bookmark()`` as those have.) A second
+    pass that sees other inputs, targets, weights or masks, or the same in another order, raises ``ValueError``.
+
+    Batch-norm in training mode normalises each micro-batch by itself, so the gradient is then that of the loss of the
+    concatenated outputs. Call it inside ``torch.autocast`` if the model runs in that, and give ``scaler`` (a
+    ``GradScaler``) to scale the gradient. A model in ``DistributedDataParallel`` synchronises in its last micro-batch
+    alone; with the loss's ``process_group`` the batch is that of all processes, each of which needs at least one
+    micro-batch, be it empty.
+
+    >>> model, loss = nn.Linear(2, 1), MetricLoss("f1")
+    >>> batches = [(torch.randn(8, 2), torch.randint(2, (8,))) for _ in range(4)]
+    >>> value = exact_backward(loss, model, batches)
+    >>> x, y = map(torch.cat, zip(*batches))
+    >>> torch.allclose(value, loss(model(x), y))
+    True
+    """
+    if isinstance(batches, Iterator):
+        raise ValueError("batches: expected what can be read twice, a list or a DataLoader, got an iterator; list() it")
+    start, again = _Start(model), list(_bookmarks(batches, set()))
+    inner = model.module if isinstance(model, DistributedDataParallel) else model  # nothing to synchronise yet
+    # What a surrogate learns needs the logits too, and all at once where processes average its gradient.
+    by_counts = type(loss) is MetricLoss and next(loss.parameters(), None) is None
+    route = _Counts(loss) if by_counts else _Logits(loss)
+    forward = forward or _plain_forward
+    first: list[_Seen] = []
+    with torch.no_grad():
+        for batch in batches:
+            first.append(_Seen(batch))  # before the model can change it
+            logits, *rest = _outputs(forward, inner, batch)
+            first[-1].add(logits, rest)
+            route.see(logits, *rest)
+    if not first:
+        raise ValueError("batches: expected at least one micro-batch (an empty one will do), got none")
+    torch.clear_autocast_cache()  # weights that were cast without gradients would be used again, and get none
+    value = route.differentiate(logits, scaler)
+    start.restore()
+    for back in again:
+        back()
+    second: list[_Seen] = []
+    for batch in batches:
+        second.append(_Seen(batch))
+        waits = len(second) < len(first) and hasattr(model, "no_sync")
+        with model.no_sync() if waits else nullcontext():  # type: ignore[operator]
+            logits, *rest = _outputs(forward, model, batch)
+            second[-1].add(logits.detach(), rest)
+            route.pull(logits, *rest)
+    _check_alike(first, second)
+    return value
+
+
+def _plain_forward(model: nn.Module, batch: Any) -> Sequence[Any]:
+    if not isinstance(batch, tuple | list) or len(batch) < 2:
+        raise ValueError(
+            f"batches: expected (inputs, targets), with weight and mask if any, got {_described(batch)}; pass "
+            "forward=lambda model, batch: (logits, targets)"
+        )
+    inputs, *rest = batch
+    logits = model(inputs)
+    if not isinstance(logits, Tensor):
+        raise ValueError(
+            f"model: expected a tensor of logits, got {_described(logits)}; pass forward=lambda model, batch: (logits, "
+            "targets), which takes them from it"
+        )
+    return logits, *rest
+
+
+def _outputs(forward: Forward, model: nn.Module, batch: Any) -> Sequence[Any]:
+    found = forward(model, batch)
+    if not isinstance(found, tuple | list) or len(found) < 2 or not isinstance(found[0], Tensor):
+        raise ValueError(
+            f"forward: expected it to return (logits, targets), with weight and mask if any, got {_described(found)}"
+        )
+    return found
+
+
+def _described(value: Any) -> str:
+    """Return the type of a value and, of a tuple or list, of what it holds."""
+    inner = f" of {', '.join(type(item).__name__ for item in value)}" if isinstance(value, tuple | list) else ""
+    return type(value).__name__ + inner
+
+
+def _bookmarks(source: Any, known: set[int]) -> Iterator[Callable[[], object]]:
+    """Yield functions that set back whatever gives the batches: streams and samplers, also those of a DataLoader."""
+    if id(source) in known:
+        return
+    known.add(id(source))
+    if hasattr(source, "bookmark"):
+        yield source.bookmark()
+    generator = getattr(source, "generator", None)
+    if isinstance(generator, torch.Generator):
+        yield partial(generator.set_state, generator.get_state())
+    for name in ("dataset", "sampler", "batch_sampler", "base_dataloader"):
+        inner = getattr(source, name, None)
+        if inner is not None:
+            yield from _bookmarks(inner, known)
+
+
+class _Start:
+    """The random state and the model's buffers before the first pass."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+        self.buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+        parameters = list(model.parameters())
+        self.random, self.on_devices = torch.get_rng_state(), get_device_states(*parameters)
+        self.kind = next((p.device.type for p in parameters if p.device.type != "cpu"), None)
+
+    @torch.no_grad()
+    def restore(self) -> None:
+        for name, buffer in self.model.named_buffers():
+            buffer.copy_(self.buffers[name])
+        torch.set_rng_state(self.random)
+        if self.kind is not None:
+            set_device_states(*self.on_devices, device_type=self.kind)
+
+
+class _Counts:
+    """The route through the statistic of a ``MetricLoss``."""
+
+    def __init__(self, loss: Any) -> None:
+        self.loss: MetricLoss = loss
+        self.statistic: Any = None
+        self.gradient: tuple[Tensor, ...] = ()
+
+    def see(self, logits: Tensor, *rest: Any) -> None:
+        """Take in a micro-batch of the first pass."""
+        counts = self.loss.counts(logits, *rest).map(wide)
+        self.statistic = counts if self.statistic is None else self.statistic + counts
+
+    @without_autocast
+    def differentiate(self, like: Tensor, scaler: Any) -> Tensor:
+        """Return the loss, having found its gradient by what was seen."""
+        leaf = self.statistic.map(lambda cell: cell.requires_grad_())
+        group = distributed.resolve(self.loss.process_group)
+        value = 1 - self.loss.value(distributed.total(leaf, group))
+        self.gradient = torch.autograd.grad(_scaled(value, scaler), leaf.cells(), materialize_grads=True)
+        return value.detach().to(compute_dtype(like))
+
+    @without_autocast
+    def pull(self, logits: Tensor, *rest: Any) -> None:
+        """Backpropagate a micro-batch of the second pass."""
+        cells = zip(self.loss.counts(logits, *rest).cells(), self.gradient, strict=True)
+        moving = [(cell, bounded(gradient, cell.dtype)) for cell, gradient in cells if cell.requires_grad]
+        torch.autograd.backward([cell for cell, _ in moving], [gradient for _, gradient in moving])
+
+
+class _Logits:
+    """The route through the logits, for any loss: N·K numbers and their gradient, where activations are many more."""
+
+    def __init__(self, loss: Callable[..., Tensor]) -> None:
+        self.loss = loss
+        self.seen: list[tuple[Any, ...]] = []
+        self.gradients: Iterator[Tensor] = iter(())
+
+    def see(self, logits: Tensor, *rest: Any) -> None:
+        self.seen.append((logits, *rest))
+
+    @without_autocast
+    def differentiate(self, like: Tensor, scaler: Any) -> Tensor:
+        width = max(map(len, self.seen))
+        parts, *rest = zip(*((*row, *[None] * (width - len(row))) for row in self.seen), strict=True)
+        lengths = [len(part) for part in parts]
+        leaf = _joined("logits", parts, lengths).requires_grad_()  # type: ignore[union-attr]
+        self.seen.clear()
+        names = ["targets", "weight", "mask", *(f"item {place} of each" for place in range(4, width))]
+        value = self.loss(leaf, *(_joined(name, column, lengths) for name, column in zip(names, rest, strict=False)))
+        _scaled(value, scaler).backward()
+        found = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
+        self.gradients = iter(found.split(lengths))
+        return value.detach()
+
+    @without_autocast
+    def pull(self, logits: Tensor, *rest: Any) -> None:
+        gradient = next(self.gradients, None)
+        if gradient is not None and gradient.shape == logits.shape:  # otherwise the check at the end tells
+            logits.backward(gradient)
+
+
+def _joined(name: str, column: Sequence[Any], lengths: list[int]) -> Tensor | None:
+    """Return a column of all micro-batches as one; where only some have a weight or a mask, others get 1 or True."""
+    given = [x for x in column if x is not None]
+    if not given:
+        return None
+    if len(given) < len(column) and name not in ("weight", "mask"):
+        raise ValueError(f"batches: expected {name} in all micro-batches or in none, got some; give it to all")
+    shapes = {x.shape[1:] for x in given}
+    if len(shapes) > 1:
+        found = ", ".join(sorted(str(("N", *shape)).replace("'", "") for shape in shapes))
+        raise ValueError(f"batches: expected {name} of one shape but for the number of rows, got {found}")
+    pairs = zip(column, lengths, strict=True)
+    return torch.cat([given[0].new_ones((n, *given[0].shape[1:])) if x is None else x for x, n in pairs])
+
+
+def _scaled(value: Tensor, scaler: Any) -> Tensor:
+    if value.dim():
+        raise ValueError(f"loss: expected one number, got shape {tuple(value.shape)}; use another average than None")
+    return value if scaler is None else scaler.scale(value)
+
+
+class _Seen:
+    """What a pass saw of a micro-batch, to tell whether the other saw the same."""
+
+    def __init__(self, batch: Any) -> None:
+        self.plain: list[Any] = []
+        self.exact: list[Tensor] = []
+        self.close: list[Tensor] = []
+        self._known: set[int] = set()
+        self._walk(batch)
+
+    def add(self, logits: Tensor, rest: Sequence[Any]) -> None:
+        """Take in what went into the loss, unless it stood in the batch."""
+        new = [part for part in rest if id(part) not in self._known]
+        floating = [isinstance(part, Tensor) and part.is_floating_point() for part in new]
+        self._walk([None if close else part for part, close in zip(new, floating, strict=True)])
+        close = [logits, *compress(new, floating)]
+        self.plain += [x.shape for x in close]
+        self.close = [_fingerprint(x) for x in close]
+        self._known.clear()
+
+    def _walk(self, value: Any) -> None:
+        """Note types, shapes, plain values and checksums of tensors."""
+        self.plain.append(type(value))
+        if isinstance(value, Tensor):
+            self.plain.append((value.shape, value.dtype))
+            self._known.add(id(value))
+            if value.layout is torch.strided and not value.is_quantized and type(value) in (Tensor, nn.Parameter):
+                self.exact.append(checksum(value))
+        elif isinstance(value, Mapping):
+            for key in value:
+                self.plain.append(hash(repr(key)))
+                self._walk(value[key])
+        elif isinstance(value, tuple | list):
+            for item in value:
+                self._walk(item)
+        elif isinstance(value, str | bytes | bool | int | float):
+            self.plain.append(hash(repr(value)))  # NaN equals NaN, and texts are not kept
+
+    def alike(self, other: _Seen) -> bool:
+        """Return whether data are the same, and what a model computes nearly so."""
+        lengths = len(self.exact), len(self.close)
+        if self.plain != other.plain or lengths != (len(other.exact), len(other.close)):
+            return False
+        return all(map(torch.equal, self.exact, other.exact)) and all(map(_nearly, self.close, other.close))
+
+
+def _fingerprint(x: Tensor) -> Tensor:
+    """Return the sum weighted by row, and the sum of magnitudes, of what may be rounded differently."""
+    dtype = compute_dtype(x)
+    rows = x.reshape(len(x), -1) if x.numel() and x.dim() else x.reshape(1, -1)
+    places = 1 + mixed(len(rows), x.device).to(dtype) / 2.0**64
+    return torch.stack(((rows.sum(1, dtype=dtype) * places).sum(), torch.linalg.vector_norm(x, 1, dtype=dtype)))
+
+
+def _nearly(a: Tensor, b: Tensor) -> bool:
+    return not bool(((a - b).abs() > 1e-4 * a[1]).any())
+
+
+def _check_alike(first: list[_Seen], second: list[_Seen]) -> None:
+    """Refuse a second pass that was not the first one: its gradient is of other outputs."""
+    if len(first) != len(second) or not all(a.alike(b) for a, b in zip(first, second, strict=True)):
+        raise ValueError(
+            "batches: the second reading gave other data or outputs than the first, and the gradient is wrong; "
+            "expected the same batches in the same order, and a model that repeats itself given torch's random state"
+        )
+
+
+class RunningLoss(nn.Module):
+    r"""A ``MetricLoss`` at counts averaged over the steps: nearly the gradient of a large batch, in one pass.
+
+    $\bar c_t = d\,\bar c_{t-1} + (1 - d)\,c_t$, divided by $1 - d^t$ so that the start does not count as zeros. The
+    value is the loss at $\bar c_t$, the gradient $\partial L / \partial c$ there times that of the present counts. It
+    is exact where the counts of a step are those of the average, and lags behind a model that moves fast. ``decay``: d
+    in [0, 1), memory of about 1 / (1 − d) steps; with 0 it is the loss itself. In evaluation mode it is the loss of
+    the batch alone. Where two passes can be afforded, ``exact_backward`` is exact.
+
+    >>> loss = RunningLoss(MetricLoss("f1"), decay=0.9)
+    >>> for _ in range(3):
+    ...     value = loss(torch.tensor([2.0, -1.0, 0.0]), torch.tensor([1, 0, 1]))
+    >>> value
+    tensor(0.1892)
+    """
+
+    average: Tensor
+    weight: Tensor
+
+    def __init__(self, loss: MetricLoss, decay: float = 0.9) -> None:
+        super().__init__()
+        if not isinstance(loss, MetricLoss):
+            raise ValueError(f"loss: expected a MetricLoss, whose statistic adds, got {type(loss).__name__}")
+        if not 0 <= decay < 1:
+            raise ValueError(f"decay: expected a number in [0, 1), got {decay!r}")
+        self.loss, self.decay = loss, decay
+        self.register_buffer("average", torch.empty(0))
+        self.register_buffer("weight", torch.zeros(()))
+
+    @without_autocast
+    def forward(
+        self, logits: Tensor, targets: Tensor, weight: Tensor | None = None, mask: Tensor | None = None
+    ) -> Tensor:
+        """Return the loss; arguments as for ``MetricLoss``."""
+        if not self.training:
+            return self.loss(logits, targets, weight, mask)  # type: ignore[no-any-return]
+        group = distributed.resolve(self.loss.process_group)
+        statistic = distributed.total(self.loss.counts(logits, targets, weight, mask), group)
+        cells = torch.stack(statistic.cells())
+        now = wide(cells.detach())
+        if not self.average.numel():
+            self.average = torch.zeros_like(now)
+        elif self.average.shape != now.shape:
+            raise ValueError(f"logits: expected the classes of before, {self.average.shape[-1]}, got {now.shape[-1]}")
+        average = self.decay * self.average.to(now) + (1 - self.decay) * now
+        weight = self.decay * self.weight + (1 - self.decay)
+        # The value is that of the average, the derivative by the present counts that by the average.
+        moving = (average / weight).to(cells) + (cells - cells.detach())
+        # A batch that is not finite, which GradScaler skips, must not stay in the memory.
+        finite = now.isfinite().all()
+        self.average = torch.where(finite, average, self.average.to(now))
+        self.weight = torch.where(finite, weight, self.weight)
+        return 1 - self.loss.value(type(statistic)(*moving.unbind(0)))
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
+        saved = state_dict.get(f"{prefix}average")
+        if saved is not None:
+            self.average = torch.empty_like(saved, device=self.average.device)
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+    def extra_repr(self) -> str:
+        """Return the decay."""
+        return f"decay={self.decay}"

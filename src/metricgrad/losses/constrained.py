@@ -1,0 +1,350 @@
+"""``ConstrainedLoss``: maximise one metric subject to bounds on others, as recall at a precision of 90 %.
+
+Two players [cotter2019]: the model minimises a mix of soft objective and soft constraints, the multipliers of that mix
+follow the *hard* constraints. A constraint is a piece of text, ``"precision >= 0.9"``; see ``constraints.parse``.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from metricgrad.counts import Confusion, Counts, wide
+from metricgrad.engine import distributed
+from metricgrad.engine.inputs import whole_number
+from metricgrad.losses.metric import MetricLoss, tracing, without_autocast
+from metricgrad.metrics import Metric, get, name_of
+from metricgrad.metrics.constraints import Constraint, parse
+from metricgrad.surrogates import Hard
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+__all__ = ["ConstrainedLoss", "Outcome", "Report"]
+
+FULL = 0.1
+"""The violation, and the slack, from which on a multiplier moves at full speed."""
+STIFFNESS = 2.0
+"""The power of e by which the present violation moves its weight, at most: it damps what would oscillate."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one constraint (of one class): ``value`` is NaN where the metric is 0/0, which meets any bound."""
+
+    constraint: str
+    value: float
+    met: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Memory:
+    """A decayed sum of past batches: soft and hard statistic, and of how many rows."""
+
+    soft: Any
+    hard: Any
+    rows: float
+
+
+@dataclass(frozen=True)
+class Report:
+    """The hard value of the objective and of every constraint; prints as a table."""
+
+    objective: str
+    value: float
+    outcomes: tuple[Outcome, ...]
+
+    @property
+    def met(self) -> bool:
+        """Whether all constraints hold."""
+        return all(outcome.met for outcome in self.outcomes)
+
+    def __str__(self) -> str:
+        rows = [(self.objective, self.value, "")]
+        rows += [(o.constraint, o.value, "met" if o.met else "not met") for o in self.outcomes]
+        width = max(len(name) for name, _, _ in rows)
+        return "\n".join(f"{name:<{width}}  {value:.4f}  {word}".rstrip() for name, value, word in rows)
+
+
+class ConstrainedLoss(nn.Module):
+    r"""Maximise a metric subject to bounds on others, by the proxy-Lagrangian [cotter2019].
+
+    ``maximise``: what the first argument of ``MetricLoss`` may be. ``subject_to``: constraints as text ("precision >=
+    0.9", see ``constraints.parse``), ``{name: least value}``, a ``Constraint``, or a list of these. Further keywords go
+    to ``MetricLoss``; the average, "macro" unless given, is that of the objective and of constraints without brackets.
+
+    The loss is $(1 - m + \sum_j w_j v_j) / (1 + \sum_j w_j)$ of the soft metric m and the soft violations v, all from
+    one statistic of the batch. Call ``step()`` once an epoch, or every few batches: it multiplies each λ by
+    $e^{\pm rate}$ at most, up while its *hard* constraint (p ≥ threshold, or argmax) is violated in what the loss saw
+    in training mode since the last step, down while there is slack, within [1/cap, cap]. Nothing else changes a
+    multiplier. The weights w are λ times a factor of $e^{\pm 2}$ at most by the present hard violation, which keeps the
+    two players from chasing each other. In training mode both metrics are those of the present batch and of the ones
+    before, about ``memory`` rows in all (their counts add up, older ones fading), since a small batch holds too few
+    samples of a rare class to tell whether a bound holds; batches of ``memory`` rows or more stand alone, and 0 turns
+    it off. ``report()`` and ``met`` tell whether the bounds hold there; ``reset()`` forgets. Training aims ``margin``
+    beyond the bounds, since it ends somewhere around what it aims at. A bound that cannot be met ends with λ at
+    ``cap``, and the loss stays finite. A metric that is 0/0 (no such class, nothing predicted) meets its bound.
+
+    >>> loss = ConstrainedLoss("recall", "precision>=0.9")
+    >>> logits, targets = torch.tensor([2.0, 1.0, -1.0, 0.5]), torch.tensor([1, 0, 0, 1])
+    >>> value = loss(logits, targets)
+    >>> loss.step()
+    >>> loss.multipliers
+    tensor([1.2214])
+    >>> print(loss.report(logits, targets))
+    recall            1.0000
+    precision >= 0.9  0.6667  not met
+    """
+
+    multipliers: Tensor
+    step_each_epoch = True
+
+    def __init__(
+        self,
+        maximise: str | Metric,
+        subject_to: str | Constraint | Mapping[str | Metric, float] | Iterable[str | Constraint],
+        *,
+        margin: float = 0.01,
+        rate: float = 0.2,
+        cap: float = 100.0,
+        memory: int = 4096,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        if not 0 <= margin < math.inf:
+            raise ValueError(f"margin: expected a number of at least 0, got {margin!r}")
+        if not 0 < rate < math.inf:
+            raise ValueError(f"rate: expected a positive number, got {rate!r}")
+        if not 1 < cap < math.inf:
+            raise ValueError(f"cap: expected a number above 1, got {cap!r}")
+        if options.get("average", "macro") in (None, "samples"):
+            raise ValueError(
+                f"average: expected 'macro', 'micro' or 'weighted', got {options['average']!r}; for the value of each "
+                "class write subject_to='metric[each]>=number'"
+            )
+        self.constraints = parse(subject_to)
+        if not self.constraints:
+            raise ValueError("subject_to: expected at least one constraint, got none; use MetricLoss without any")
+        self.margin, self.rate, self.cap = margin, rate, cap
+        self.memory = whole_number("memory", memory, 0)
+        self.process_group = options.get("process_group")
+        # These give values of one statistic that all share; soft and hard count it.
+        plain = {name: value for name, value in options.items() if name not in ("surrogate", "threshold")}
+        self._objective = MetricLoss(maximise, **plain)
+        self._bounded = [_bounded(constraint, plain) for constraint in self.constraints]
+        self._judged = [_bounded(constraint, plain, undefined=True) for constraint in self.constraints]
+        whole = next((part for part in (self._objective, *self._bounded) if part.objective.of_matrix), self._objective)
+        self.soft = MetricLoss(whole.metric, **options)
+        self.hard = MetricLoss(whole.metric, **{**options, "surrogate": Hard()})
+        if self.soft._leading:
+            raise ValueError(f"threshold: expected one number, got {list(self.soft.thresholds)}")
+        self._seen: Any = None
+        self._memory: Memory | None = None
+        self.register_buffer("multipliers", torch.ones(len(self.constraints)))
+
+    @without_autocast
+    def forward(
+        self, logits: Tensor, targets: Tensor, weight: Tensor | None = None, mask: Tensor | None = None
+    ) -> Tensor:
+        """Return the loss, a scalar; arguments as for ``MetricLoss``."""
+        soft = self._joined(self.soft.counts(logits, targets, weight, mask))
+        hard = self._count(logits, targets, weight, mask)
+        self._check_classes(hard)
+        if self.training and not tracing(logits):
+            soft, hard = self._remembered(soft, hard, self._rows(logits))
+        violations = self._violations(self._bounded, soft)
+        factors = torch.exp(STIFFNESS * _urgency(self._violations(self._judged, hard))).to(violations)
+        weights = (self._multipliers(len(factors)).to(violations) * factors).clamp(max=self.cap)
+        return (1 - _value(self._objective, soft) + (weights * violations).sum()) / (1 + weights.sum())
+
+    def _remembered(self, soft: Any, hard: Any, rows: float) -> tuple[Any, Any]:
+        """Return both statistics with those of past batches added, and remember them.
+
+        The gradient is that of the sum if all of it moved as the present batch does: a memory does not shrink it.
+        """
+        if not all(cell.isfinite().all() for cell in (*soft.cells(), *hard.cells())):
+            return soft, hard  # as in a step that a GradScaler skips
+        self._seen = hard if self._seen is None else self._seen + hard
+        keep = max(0.0, 1 - rows / self.memory) if self.memory else 0.0
+        past = self._memory
+        if past is None or not keep:
+            self._memory = Memory(soft.map(lambda cell: wide(cell.detach())), hard, rows)
+            return soft, hard
+        past = Memory(past.soft.map(lambda c: keep * c), past.hard.map(lambda c: keep * c), keep * past.rows)
+        scale = (past.rows + rows) / rows if rows else 1.0
+        cells = zip(soft.cells(), past.soft.cells(), strict=True)
+        moving = [(wide(now.detach()) + before).to(now) + scale * (now - now.detach()) for now, before in cells]
+        self._memory = Memory(
+            past.soft + soft.map(lambda cell: wide(cell.detach())), past.hard + hard, past.rows + rows
+        )
+        return type(soft)(*moving), self._memory.hard
+
+    def reset(self) -> None:
+        """Forget the batches seen so far; the multipliers stay as they are."""
+        self._seen = self._memory = None
+
+    def _rows(self, logits: Tensor) -> float:
+        """Return the number of rows of all processes."""
+        classes = logits.shape[1] if self.soft.task != "binary" and logits.dim() > 1 else 1
+        rows = logits.numel() / max(classes, 1)
+        group = distributed.resolve(self.process_group)
+        return rows if group is None else distributed.all_reduce(torch.tensor(rows, device=logits.device), group).item()
+
+    def step(
+        self,
+        logits: Tensor | None = None,
+        targets: Tensor | None = None,
+        weight: Tensor | None = None,
+        mask: Tensor | None = None,
+    ) -> None:
+        """Move the multipliers by the hard violations since the last step, or by those of the data given."""
+        seen, self._seen = self._seen, None
+        if logits is not None:
+            seen = self._count(logits, targets, weight, mask)
+        elif seen is not None and self._memory is not None and _weight(self._memory.hard) > _weight(seen):
+            seen = self._memory.hard  # steps that are closer than the memory is long
+        if seen is None:
+            raise ValueError("step: nothing was seen since the last one; call the loss in training mode, or give data")
+        factors = torch.exp(self.rate * _urgency(self._violations(self._judged, seen)))
+        moved = self._multipliers(len(factors)) * factors.to(self.multipliers)
+        self.multipliers.copy_(moved.clamp(1 / self.cap, self.cap))
+
+    def report(
+        self,
+        logits: Tensor | None = None,
+        targets: Tensor | None = None,
+        weight: Tensor | None = None,
+        mask: Tensor | None = None,
+    ) -> Report:
+        """Tell the hard value of the objective and whether each constraint holds, on data of your choice.
+
+        Without data: on the batches that the loss remembers of training.
+        """
+        if logits is not None:
+            hard = self._count(logits, targets, weight, mask)
+        elif self._memory is not None:
+            hard = self._memory.hard
+        else:
+            raise ValueError("report: expected logits and targets, or a loss that was called in training mode before")
+        outcomes = []
+        for constraint, part in zip(self.constraints, self._judged, strict=True):
+            values = _value(part, hard).reshape(-1)
+            classes = (part.objective.labels or range(len(values))) if constraint.over == "each" else [constraint.over]
+            for k, value in zip(classes, values, strict=True):
+                outcomes.append(Outcome(constraint.text(k), value.item(), constraint.met(value)))
+        return Report(name_of(self._objective.metric), _value(self._objective, hard).item(), tuple(outcomes))
+
+    @torch.no_grad()
+    def _count(self, logits: Tensor, targets: Tensor | None, weight: Tensor | None, mask: Tensor | None) -> Any:
+        """Return the hard statistic of all processes, in float64 where there is such: it is summed over an epoch."""
+        hard = self.hard.counts(logits, targets, weight, mask)  # type: ignore[arg-type]
+        return self._joined(hard).map(lambda cell: cell if cell.device.type == "mps" else cell.double())
+
+    def _joined(self, statistic: Any) -> Any:
+        """Return a statistic of all processes, differentiably."""
+        return distributed.total(statistic, distributed.resolve(self.process_group))
+
+    def _violations(self, parts: list[MetricLoss], statistic: Any) -> Tensor:
+        """Return the violations that training sees, margin included; one per class where a constraint is of each."""
+        pairs = zip(self.constraints, parts, strict=True)
+        each = [constraint.violation(_value(part, statistic)).reshape(-1) for constraint, part in pairs]
+        return self.margin + torch.cat(each)
+
+    def _check_classes(self, hard: Any) -> None:
+        """Refuse a batch of other classes than those remembered."""
+        past = self._seen if self._memory is None else self._memory.hard
+        if past is not None and (before := past.cells()[0].shape[-1]) != (now := hard.cells()[0].shape[-1]):
+            raise ValueError(f"logits: expected the classes of before, {before}, got {now}; reset() forgets them")
+
+    def _multipliers(self, number: int) -> Tensor:
+        """Return the multipliers, one per violation; how many classes there are is known from the first batch on."""
+        have = len(self.multipliers)
+        if have != number:
+            if have != len(self.constraints):
+                raise ValueError(f"logits: expected the classes of before, for {have} multipliers, got {number}")
+            self.multipliers = self.multipliers.new_ones(number)
+        return self.multipliers
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
+        saved = state_dict.get(f"{prefix}multipliers")
+        if saved is not None:
+            self.multipliers = self.multipliers.new_ones(len(saved))
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+    @property
+    def met(self) -> bool:
+        """Whether all constraints hold on the batches that the loss remembers of training."""
+        return self.report().met
+
+    def get_extra_state(self) -> dict[str, Any]:
+        """Return what was seen since the last step and what is remembered, so that a run goes on as it would have."""
+        past = self._memory
+        found = {"seen": self._seen, "soft": past and past.soft, "hard": past and past.hard}
+        cells = {name: [] if one is None else list(one.cells()) for name, one in found.items()}
+        return {**cells, "rows": past.rows if past else 0.0}
+
+    def set_extra_state(self, state: dict[str, Any] | list[Tensor]) -> None:
+        """Put that back; a list is what versions without a memory saved."""
+        state = {"seen": state} if isinstance(state, list) else state
+        found = {name: self._statistic(state.get(name, [])) for name in ("seen", "soft", "hard")}
+        self._seen, self._memory = found["seen"], None
+        if found["soft"] is not None:
+            self._memory = Memory(found["soft"], found["hard"], float(state["rows"]))
+
+    def _statistic(self, state: list[Tensor]) -> Any:
+        cells = [cell.to(self.multipliers.device) for cell in state]
+        return (Confusion(*cells) if len(cells) == 1 else Counts(*cells)) if cells else None
+
+    def extra_repr(self) -> str:
+        """Return what is maximised, and subject to what."""
+        bounds = ", ".join(map(str, self.constraints))
+        numbers = f"margin={self.margin}, rate={self.rate}, cap={self.cap}, memory={self.memory}"
+        return f"{name_of(self._objective.metric)}, subject_to={bounds!r}, {numbers}"
+
+
+def _bounded(constraint: Constraint, options: dict[str, Any], undefined: bool = False) -> MetricLoss:
+    """Return the loss whose value a constraint bounds; ``undefined``: with 0/0 as NaN, if not averaged over classes."""
+    metric = get(constraint.metric)
+    classes: dict[str, Any] = {}
+    if constraint.over == "each":
+        classes = {"average": None}
+    elif constraint.over is not None:
+        classes = {"average": "macro", "labels": [constraint.over]}
+    alone = classes or options.get("task", "binary") == "binary" or options.get("average") == "micro"
+    judged = partial(metric, empty=math.nan) if undefined and alone and _takes_empty(metric) else metric
+    part = MetricLoss(judged, **{**options, **classes})
+    if part.objective.of_matrix and classes:
+        raise ValueError(
+            f"subject_to: {name_of(metric)} is of the whole d×d matrix and has no classes, got {constraint}"
+        )
+    return part
+
+
+def _takes_empty(metric: Metric) -> bool:
+    try:
+        return "empty" in inspect.signature(metric).parameters
+    except (TypeError, ValueError):  # a built-in without a signature
+        return False
+
+
+def _value(part: MetricLoss, statistic: Any) -> Tensor:
+    """Return a metric of the statistic that all share."""
+    return part.value(
+        statistic.counts() if isinstance(statistic, Confusion) and not part.objective.of_matrix else statistic
+    )
+
+
+def _weight(statistic: Any) -> float:
+    """Return the weight of all that was counted."""
+    return float(sum(cell.sum() for cell in statistic.cells()))
+
+
+def _urgency(violations: Tensor) -> Tensor:
+    """Return violations as numbers from -1, much slack or 0/0, to 1, far off."""
+    return (violations / FULL).nan_to_num(nan=-1.0).clamp(-1.0, 1.0)

@@ -1,0 +1,217 @@
+"""Losses that are a weighted mean of terms, one per element or per set of elements: what all baselines share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from metricgrad.counts import compute_dtype
+from metricgrad.engine import distributed
+from metricgrad.engine.batch import Task, check_task, encode
+from metricgrad.losses.metric import tracing, without_autocast
+from metricgrad.metrics.derivatives import FLOORS, ratio
+
+Terms = Callable[..., tuple[Tensor, Tensor]]
+"""(logits, targets, weight, task, **parameters) -> (terms, their weights), which broadcast against each other.
+
+Logits are ``(rows, K)`` in float32 at least, targets ``(rows, K)`` of that type or ``(rows,)`` class indices, the
+weight ``(rows, 1)`` or ``(rows, K)``, zero for what does not count. A loss of sets gets a leading axis, the sets.
+"""
+
+Sets = Literal["element", "sample", "batch"]
+"""What a term is of: each element, all positions of one sample (and class), or all of the batch (and class)."""
+
+
+class WeightedMean(nn.Module):
+    """Σ weight·term / Σ weight over what counts, 0 if nothing does.
+
+    ``terms``: one of the functions below. ``parameters``: its further arguments; tensors become buffers and have one
+    number per class in their last axis.
+    """
+
+    def __init__(
+        self,
+        terms: Terms,
+        parameters: dict[str, Any],
+        *,
+        task: str,
+        tasks: Iterable[str] = ("binary", "multilabel"),
+        sets: Sets = "element",
+        ignore_index: int | None = None,
+        process_group: Any = None,
+    ) -> None:
+        super().__init__()
+        self.terms, self.sets = terms, sets
+        self.task: Task = check_task(task)
+        if task not in tasks:
+            raise ValueError(f"task: {self._get_name()} is for {' or '.join(map(repr, tasks))}, got {task!r}")
+        self.ignore_index, self.process_group = ignore_index, process_group
+        self.numbers = {name: value for name, value in parameters.items() if not isinstance(value, Tensor)}
+        for name in parameters.keys() - self.numbers.keys():
+            self.register_buffer(name, parameters[name])
+
+    @without_autocast
+    def forward(
+        self, logits: Tensor, targets: Tensor, weight: Tensor | None = None, mask: Tensor | None = None
+    ) -> Tensor:
+        """Return the loss, a scalar; arguments as for ``MetricLoss``."""
+        batch = encode(self.task, logits, targets, weight, mask, self.ignore_index, not tracing(logits))
+        group = distributed.resolve(self.process_group)
+        if group is not None and self.sets == "batch":
+            batch, group = distributed.joined(batch, group), None  # the set is that of all processes
+        z, y, w = batch.logits.to(compute_dtype(batch.logits)), batch.targets, batch.weight
+        y = y if y.dim() == 1 else y.to(z.dtype)
+        w = torch.ones_like(z[:, :1]) if w is None else w
+        if self.sets != "element":
+            samples = logits.shape[0] if self.sets == "sample" and logits.dim() else 1
+            z, y, w = (_fold(x, samples) for x in (z, y, w))
+        each, weights = self.terms(z, y, w, self.task, **self.numbers, **self._tensors(z))
+        if batch.weight is None and weights is w and group is None and each.numel():
+            return each.mean()  # the usual case, quickly
+        w = weights
+        total, count = (each * w).sum(), w.expand(each.shape).sum()
+        if group is not None:
+            total, count = distributed.summed((total, count), group)
+        return ratio(total, count)
+
+    def _tensors(self, z: Tensor) -> dict[str, Tensor]:
+        """Return the parameters that are tensors, in the type of the logits."""
+        found = {name: value.to(z.dtype) for name, value in self.named_buffers(recurse=False)}
+        for name, value in found.items():
+            if value.shape[-1] != z.shape[-1]:
+                raise ValueError(f"{name}: expected one number per class, {z.shape[-1]}, got {value.shape[-1]}")
+        return found
+
+    def _get_name(self) -> str:
+        return self.terms.__name__
+
+    def extra_repr(self) -> str:
+        """Return the parameters."""
+        tensors = {name: value.tolist() for name, value in self.named_buffers(recurse=False)}
+        shown = {**self.numbers, **tensors, "task": self.task}
+        if self.sets != "element":
+            shown["sets"] = self.sets
+        if self.ignore_index is not None:
+            shown["ignore_index"] = self.ignore_index
+        return ", ".join(f"{name}={value!r}" for name, value in shown.items())
+
+
+def _fold(x: Tensor, samples: int) -> Tensor:
+    """Turn rows into sets × rows; a sample's positions are consecutive rows."""
+    return x.reshape(samples, len(x) // max(samples, 1), *x.shape[1:])
+
+
+def bce(
+    z: Tensor,
+    y: Tensor,
+    w: Tensor,
+    task: str,
+    label_smoothing: float = 0.0,
+    positive_weight: Any = 1.0,
+    negative_weight: Any = 1.0,
+) -> tuple[Tensor, Tensor]:
+    """Binary cross-entropy, each side weighted."""
+    if label_smoothing:
+        y = y * (1 - label_smoothing) + label_smoothing / 2
+    odds = positive_weight / negative_weight  # torch weighs the positives only
+    if not isinstance(odds, Tensor):
+        odds = None if odds == 1 else z.new_tensor(odds)
+    each = F.binary_cross_entropy_with_logits(z, y, pos_weight=odds, reduction="none")
+    return each if isinstance(negative_weight, float) and negative_weight == 1 else negative_weight * each, w
+
+
+def cross_entropy(
+    z: Tensor, y: Tensor, w: Tensor, task: str, label_smoothing: float = 0.0, class_weights: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Softmax cross-entropy, each class weighted; the weights count in the mean."""
+    each = F.cross_entropy(z, y, class_weights, reduction="none", label_smoothing=label_smoothing).unsqueeze(1)
+    if class_weights is None:
+        return each, w
+    own = (class_weights[y] if y.dim() == 1 else y @ class_weights).unsqueeze(1)
+    return ratio(each, own), w * own
+
+
+def logit_adjusted_cross_entropy(z: Tensor, y: Tensor, w: Tensor, task: str, shift: Tensor) -> tuple[Tensor, Tensor]:
+    """Cross-entropy of shifted logits."""
+    return (cross_entropy if task == "multiclass" else bce)(z + shift, y, w, task)
+
+
+def focal(z: Tensor, y: Tensor, w: Tensor, task: str, gamma: float, alpha: Any = None) -> tuple[Tensor, Tensor]:
+    """−α(1 − p)^γ log p of the true label."""
+
+    def term(log_p: Tensor) -> Tensor:
+        return -power(-torch.expm1(log_p), gamma) * log_p
+
+    return _over_labels(term, z, y, task, alpha), w
+
+
+def poly1(z: Tensor, y: Tensor, w: Tensor, task: str, epsilon: float) -> tuple[Tensor, Tensor]:
+    """−log p + ε(1 − p) of the true label."""
+    return _over_labels(lambda log_p: -log_p - epsilon * torch.expm1(log_p), z, y, task), w
+
+
+def _over_labels(term: Callable[[Tensor], Tensor], z: Tensor, y: Tensor, task: str, alpha: Any = None) -> Tensor:
+    """Return Σ label·α·term(log p) over the classes of each row, or over the two sides of each element."""
+    if task != "multiclass":
+        yes, no = (1.0, 1.0) if alpha is None else (alpha, 1 - alpha)
+        return yes * y * term(F.logsigmoid(z)) + no * (1 - y) * term(F.logsigmoid(-z))
+    log_p = F.log_softmax(z, 1)
+    if y.dim() == 1:
+        index = y.unsqueeze(1)
+        each = term(log_p.gather(1, index))
+        return each if alpha is None else each * alpha[index]
+    return (term(log_p) * (y if alpha is None else y * alpha)).sum(1, keepdim=True)
+
+
+def asymmetric(
+    z: Tensor, y: Tensor, w: Tensor, task: str, gamma_neg: float, gamma_pos: float, clip: float
+) -> tuple[Tensor, Tensor]:
+    """Focal terms with a γ for each side, the negatives' probability shifted."""
+    p = torch.sigmoid(z)
+    shifted = F.relu(p - clip)
+    # With a margin 1 − p_m is at least the margin, and its logarithm safe; without it is the logarithm of a sigmoid.
+    log_miss = torch.log1p(-shifted) if clip else F.logsigmoid(-z)
+    positive = power(torch.sigmoid(-z), gamma_pos) * F.logsigmoid(z)
+    return -y * positive - (1 - y) * power(shifted, gamma_neg) * log_miss, w
+
+
+def dice(z: Tensor, y: Tensor, w: Tensor, task: str, smooth: float) -> tuple[Tensor, Tensor]:
+    """1 − Dice of each set and class, with squares in the denominator."""
+    p = torch.sigmoid(z)
+    own = _weight_of_sets(w)
+    inner = ratio(w, own.unsqueeze(1))  # so that the set's own weight does not compete with the smoothing
+    overlap, size = (inner * p * y).sum(1), (inner * (p * p + y * y)).sum(1)
+    return 1 - ratio(2 * overlap + smooth, size + smooth), own
+
+
+def lovasz_hinge(z: Tensor, y: Tensor, w: Tensor, task: str) -> tuple[Tensor, Tensor]:
+    """Lovász extension of 1 − Jaccard, of each set and class, at the hinge errors."""
+    if not tracing(z) and not ((y == 0) | (y == 1)).all():
+        raise ValueError("targets: expected 0 or 1 for lovasz_hinge, got values in between")
+    errors, order = (1 - z * (2 * y - 1)).sort(1, descending=True)
+    with torch.no_grad():
+        # In float64 (which mps lacks): the steps are differences of numbers near each other.
+        wide = z.dtype if z.device.type == "mps" else torch.float64
+        hits, misses = ((w * side).gather(1, order).to(wide) for side in (y, 1 - y))
+        positives = hits.sum(1, keepdim=True)
+        # The Jaccard index of calling the k worst wrong; of nothing and nothing it is 1.
+        jaccard = ratio(positives - hits.cumsum(1), positives + misses.cumsum(1), empty=1.0)
+        steps = -jaccard.diff(dim=1, prepend=torch.ones_like(positives))
+    return (F.relu(errors) * steps.to(z.dtype)).sum(1), _weight_of_sets(w)
+
+
+def _weight_of_sets(w: Tensor) -> Tensor:
+    """Return what each set counts: the mean weight of its elements that count."""
+    return ratio(w.sum(1), (w > 0).to(w.dtype).sum(1))
+
+
+def power(x: Tensor, exponent: float) -> Tensor:
+    """x^exponent for x ≥ 0; at 0 (below ``FLOORS``) the gradient is zero, not infinite."""
+    if exponent == 0:
+        return torch.ones_like(x)
+    zero = x < FLOORS[x.dtype]
+    return x.masked_fill(zero, 1.0).pow(exponent).masked_fill(zero, 0.0)

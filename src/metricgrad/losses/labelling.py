@@ -1,0 +1,269 @@
+"""``StructuredHingeLoss``: SVMperf's loss, the margin-rescaled hinge over all labellings of a batch.
+
+With TP = a and FP = b given, the best labelling takes the a positives and the b negatives of highest score. So the
+maximum over 2ⁿ labellings is one over (P + 1)·(N + 1) pairs of counts, of 1 − metric(a, b) plus two sums of sorted
+scores. A small table is searched whole. In a large one boxes of pairs are bounded and cut up: ``boxes`` gives limits
+of the metric and of its slopes over a box, the scores' part is concave, and a box that cannot beat the best pair is
+dropped. A metric that ``boxes`` cannot bound is searched whole, however large.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import pad
+
+from metricgrad.counts import Counts, compute_dtype
+from metricgrad.engine import distributed
+from metricgrad.engine.batch import Batch, check_task, encode
+from metricgrad.losses.metric import without_autocast
+from metricgrad.metrics import Metric, bounds, get, name_of, of_counts
+
+WHOLE = 1 << 16
+"""Up to so many pairs of counts, looking at all of them is quicker than bounding."""
+CHUNK = 1 << 18
+"""Pairs or boxes looked at together: what bounds the memory."""
+MOST_COPIES = 1 << 25
+"""The largest sum of the weights of a class: so many repeated samples take more than a gigabyte."""
+CUTS = 6
+"""Into how many parts a box is cut in each direction: a round over a thousand boxes costs hardly more than over ten."""
+
+
+class Worst(NamedTuple):
+    """The labelling ŷ that a hinge loss finds: the loss is ``loss + slope @ scores``, with ``slope`` (ŷ − y)/n."""
+
+    loss: Tensor
+    slope: Tensor
+
+
+class Ranking:
+    """The positives and the negatives, each from the highest score on."""
+
+    def __init__(self, scores: Tensor, labels: Tensor) -> None:
+        self.count = max(len(scores), 1)
+        self.order, self.rises, self.gains = [], [], []
+        for side in (labels, ~labels):
+            rows = side.nonzero().squeeze(1)
+            ordered, order = scores[rows].sort(descending=True)
+            self.order.append(rows[order])
+            # The next score / n, and the sum of those before: gains[side][a] is that of the a highest.
+            self.rises.append(pad(ordered.to(torch.float64).div_(self.count), (0, 1)))
+            self.gains.append(pad(self.rises[-1][:-1].cumsum(0), (1, 0)))
+
+    def slope(self, hits: int, alarms: int) -> Tensor:
+        """Return (ŷ − y)/n for the ŷ of the highest positives and negatives, so many of each."""
+        slope = self.gains[0].new_zeros(sum(map(len, self.order)))
+        slope[self.order[0][hits:]] = -1 / self.count
+        slope[self.order[1][:alarms]] = 1 / self.count
+        return slope
+
+
+def worst_labelling(metric: Metric, scores: Tensor, labels: Tensor, column: int = 0) -> Worst:
+    """Return the labelling ŷ of largest 1 − metric + Σ(ŷᵢ − yᵢ)zᵢ / n for ``(n,)`` scores and bool ``labels``.
+
+    ``column`` is the class, for a metric with parameters per class.
+    """
+    ranking = Ranking(scores, labels)
+    search = _Search(metric, ranking, column)
+    a, b = search.best()
+    return Worst(search.loss(*labels.new_tensor([[a], [b]], dtype=torch.long))[0], ranking.slope(a, b))
+
+
+class _Search:
+    """The maximum over counts (a, b) of 1 − metric + the gains, sums of the a (b) highest scores / n."""
+
+    def __init__(self, metric: Metric, ranking: Ranking, column: int) -> None:
+        self.metric, self.column, self.rises = metric, column, ranking.rises
+        self.hits, self.alarms = ranking.gains
+        self.positives, self.negatives = len(self.hits) - 1, len(self.alarms) - 1
+
+    def best(self) -> tuple[int, int]:
+        """Return the pair."""
+        if (self.positives + 1) * (self.negatives + 1) <= WHOLE:
+            return self._whole()
+        try:
+            return self._bounded()
+        except (TypeError, AttributeError):  # more than arithmetic: nothing bounds it
+            return self._whole()
+
+    def loss(self, tp: Tensor, fp: Tensor) -> Tensor:
+        """Return 1 − metric for integer counts that broadcast."""
+        tp, fp = (count.to(self.hits.dtype).unsqueeze(-1) for count in (tp, fp))  # the last axis is the classes'
+        return 1 - self._of_class(self.metric(Counts(tp, fp, self.positives - tp, self.negatives - fp)))
+
+    def _of_class(self, values: Tensor) -> Tensor:
+        return values[..., min(self.column, values.shape[-1] - 1)] if values.dim() else values
+
+    def _whole(self) -> tuple[int, int]:
+        """Look at every pair, some rows at a time."""
+        best, pair = -torch.inf, (0, 0)
+        wide = self.negatives + 1
+        alarms = torch.arange(wide, device=self.hits.device)
+        for hits in torch.arange(self.positives + 1, device=self.hits.device).split(max(CHUNK // wide, 1)):
+            values = self.loss(hits.unsqueeze(1), alarms) + self.hits[hits].unsqueeze(1) + self.alarms
+            most, at = values.flatten().max(0)
+            if not most.item() <= best:  # NaN included
+                best, pair = most.item(), (int(hits[int(at) // wide]), int(at) % wide)
+        return pair
+
+    def _bounded(self) -> tuple[int, int]:
+        """Branch and bound: cut up the boxes that may hold a better pair."""
+        best, pair = -torch.inf, (0, 0)
+        # Where the gains are largest: as many as have a positive score.
+        peak = [(rise > 0).sum() for rise in self.rises]
+        waiting = [self.hits.new_tensor([[0], [self.positives], [0], [self.negatives]], dtype=torch.long)]
+        while waiting:
+            box = waiting.pop()
+            if box.shape[1] > CHUNK:
+                waiting += box.split(CHUNK, 1)
+                continue
+            middle = (box[0] + box[1]) // 2, (box[2] + box[3]) // 2
+            top = tuple(peak[side].clamp(box[2 * side], box[2 * side + 1]) for side in (0, 1))
+            values = self.loss(*middle) + self.hits[middle[0]] + self.alarms[middle[1]]
+            most, where = values.max(0)
+            if most.item() > best:
+                best, pair = most.item(), (int(middle[0][where]), int(middle[1][where]))
+            span = tuple(box.to(self.hits.dtype).unsqueeze(-1).unbind(0))
+            found = bounds.limits(self.metric, span, self.positives, self.negatives)  # type: ignore[arg-type]
+            bound = 1 - self._of_class(found.least) + self.hits[top[0]] + self.alarms[top[1]]
+            # By the slopes: the middle's value, and what is to be won on the way from there to a corner.
+            reach = values
+            for side, (least, largest) in enumerate((found.along_tp, found.along_fp)):
+                rise, at = self.rises[side], middle[side]
+                up = rise[at] - self._of_class(least)
+                down = self._of_class(largest) - rise[(at - 1).clamp(min=0)]
+                ways = (box[2 * side + 1] - at) * up.clamp(min=0), (at - box[2 * side]) * down.clamp(min=0)
+                reach = reach + torch.maximum(*ways)
+            # fmin takes what is known; "not ≤" keeps a box of which nothing is. Rounding may cost 1e-12, no more.
+            hopeful = ~(torch.fmin(bound, reach) <= best + 1e-12 * max(abs(best), 1.0))
+            hopeful &= (box[0] < box[1]) | (box[2] < box[3])
+            if hopeful.any():
+                waiting.append(_parts(box[:, hopeful]))
+        return pair
+
+
+def _parts(box: Tensor) -> Tensor:
+    """Cut boxes ``(4, M)`` into ``CUTS`` parts in each direction."""
+    a, c, b, d = box
+    cuts = torch.arange(CUTS + 1, device=box.device).unsqueeze(1)
+    tp, fp = a + (c - a + 1) * cuts // CUTS, b + (d - b + 1) * cuts // CUTS
+    shape = CUTS, CUTS, len(a)
+    ends = tp[:-1].unsqueeze(1), tp[1:].unsqueeze(1) - 1, fp[:-1], fp[1:] - 1
+    parts = torch.stack([end.expand(shape).flatten() for end in ends])
+    return parts[:, (parts[0] <= parts[1]) & (parts[2] <= parts[3])]
+
+
+class LabellingLoss(nn.Module):
+    """A loss that looks at whole labellings of each class: the mean over the classes of ``worst``'s values.
+
+    ``process_group``: a ``torch.distributed`` group or "world", to label the batches of all processes as one.
+    Labellings are not sums, so the processes gather their rows: with N rows of K classes on all of them together each
+    receives N·K logits, as many targets, and weights if given, 5 to 16 bytes an element, and each does the work for
+    all; the way back adds N·K numbers.
+    """
+
+    def __init__(
+        self,
+        metric: str | Metric,
+        *,
+        task: str = "binary",
+        ignore_index: int | None = None,
+        process_group: Any = None,
+    ) -> None:
+        super().__init__()
+        self.task = check_task(task)
+        if task == "multiclass":
+            raise ValueError("task: expected 'binary' or 'multilabel' (a labelling is of one class), got 'multiclass'")
+        self.metric = of_labellings(metric)
+        self.ignore_index, self.process_group = ignore_index, process_group
+
+    def worst(self, scores: Tensor, labels: Tensor, column: int) -> Worst:
+        """Return the labelling, or the mean of several, that the loss of one class is the value of."""
+        raise NotImplementedError
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]  # a search on values: nothing to compile
+    @without_autocast
+    def forward(
+        self, logits: Tensor, targets: Tensor, weight: Tensor | None = None, mask: Tensor | None = None
+    ) -> Tensor:
+        """Return the loss, a scalar."""
+        batch = encode(self.task, logits, targets, weight, mask, self.ignore_index)
+        if batch.logits.is_meta:
+            raise ValueError("logits: expected numbers to search among, got the meta device, which has none; use 'cpu'")
+        group = distributed.resolve(self.process_group)
+        if group is not None:
+            batch = distributed.joined(batch, group)
+        z = batch.logits.to(compute_dtype(batch.logits))
+        scores, labels, copies = z.detach(), _labels(batch), _copies(batch)
+        slope = torch.zeros_like(scores)
+        loss = scores.new_zeros(())
+        for k in range(z.shape[1]):
+            if copies is None:
+                found = self.worst(scores[:, k], labels[:, k], k)
+                slope[:, k] = found.slope
+            else:
+                rows = torch.arange(len(z), device=z.device).repeat_interleave(copies[:, min(k, copies.shape[1] - 1)])
+                found = self.worst(scores[rows, k], labels[rows, k], k)
+                slope[:, k] = slope[:, k].index_add(0, rows, found.slope.to(z.dtype))
+            loss = loss + found.loss.to(z.dtype)
+        # Linear in the logits at the labelling found: that is the value, and the slope a subgradient.
+        return (loss + (slope * z).sum()) / z.shape[1]
+
+    def extra_repr(self) -> str:
+        """Return the metric and the options."""
+        ignored = "" if self.ignore_index is None else f", ignore_index={self.ignore_index}"
+        return f"{name_of(self.metric)}, task={self.task!r}{ignored}"
+
+
+class StructuredHingeLoss(LabellingLoss):
+    r"""The margin-rescaled hinge of a metric over all labellings of the batch [joachims2005, problem 2].
+
+    $L = \max_{\hat y\in\{0,1\}^n} 1 - \text{metric}(\hat y) + \sum_i (\hat y_i - y_i) z_i / n$ with labels 0/1: convex
+    in the logits, an upper bound of 1 − metric of the decision z > 0, and exact in value and subgradient, which is
+    $(\hat y_i - y_i)/n$. Any metric of ``Counts`` will do. ``task``: "binary" takes logits of any shape with targets of
+    that shape, "multilabel" ``(N, K)`` or ``(N, K, ...)``, of which each class has a loss of its own and the mean is
+    returned. Targets are 0 or 1, n is the number of samples that count. ``weight`` must be whole numbers, and a sample
+    of weight 2 occurs twice: other weights would make the maximum a knapsack problem. ``process_group`` as in
+    ``LabellingLoss``.
+
+    >>> loss = StructuredHingeLoss("f1")
+    >>> loss(torch.tensor([2.0, -1.0, 0.5, -3.0]), torch.tensor([1, 0, 1, 0]))
+    tensor(0.3750)
+    """
+
+    def worst(self, scores: Tensor, labels: Tensor, column: int) -> Worst:
+        """Return the labelling of largest 1 − metric plus score."""
+        return worst_labelling(self.metric, scores, labels, column)
+
+
+def of_labellings(metric: str | Metric) -> Metric:
+    """Find a metric of ``Counts``, or raise."""
+    found = get(metric)
+    if not of_counts(found):
+        raise ValueError(f"metric: {name_of(found)} is of the d×d matrix; expected a function of Counts")
+    return found
+
+
+def _labels(batch: Batch) -> Tensor:
+    y = batch.targets.detach()
+    if not ((y == 0) | (y == 1)).all():
+        raise ValueError("targets: expected 0 or 1, a labelling has no soft labels; round them or use MetricLoss")
+    return y == 1
+
+
+def _copies(batch: Batch) -> Tensor | None:
+    """Return how often each sample counts, or None for once."""
+    if batch.weight is None:
+        return None
+    w = batch.weight.detach()
+    if not (w == w.round()).all():
+        raise ValueError("weight: expected whole numbers, which repeat samples (others make a knapsack), got fractions")
+    total = w.double().sum(0)
+    if total.numel() and not total.max() <= MOST_COPIES:
+        raise ValueError(
+            f"weight: expected whole numbers of at most {MOST_COPIES} in all, since they repeat samples, got "
+            f"{total.max().item():g}; divide them by a common number, or use MetricLoss, which takes any weights"
+        )
+    return w.long()

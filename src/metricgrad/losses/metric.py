@@ -1,0 +1,316 @@
+"""``MetricLoss``: any confusion-matrix metric as a loss, composed of a task, a surrogate, a metric and an average."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial, wraps
+from typing import Any, Self, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from metricgrad.counts import compute_dtype, wide
+from metricgrad.engine import distributed
+from metricgrad.engine.batch import Task, check_targets, check_task, encode
+from metricgrad.engine.kernel import WHOLE, Loss, Plan, Sums
+from metricgrad.engine.objective import Objective
+from metricgrad.engine.small import SmallLoss, is_small
+from metricgrad.engine.statistics import Columns, Indices, Matrix, Rows, State
+from metricgrad.metrics import Metric, name_of
+from metricgrad.metrics.averages import row_weights
+from metricgrad.surrogates import Linear, Surrogate, TopTwo, current
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def without_autocast(method: Method) -> Method:
+    """Switch autocast off inside a method whose first argument is the logits: counts need float32."""
+
+    @wraps(method)
+    def wrapped(self: Any, logits: Tensor, *args: Any, **kwargs: Any) -> Any:
+        kind = "cpu" if not isinstance(logits, Tensor) or logits.is_cpu else logits.device.type
+        if kind == "meta" or not torch.is_autocast_enabled(kind):  # which torch cannot be asked of the meta device
+            return method(self, logits, *args, **kwargs)
+        with torch.autocast(kind, enabled=False):
+            return method(self, logits, *args, **kwargs)
+
+    return wrapped  # type: ignore[return-value]
+
+
+class MetricLoss(nn.Module):
+    """1 − a metric of soft counts: train on the metric you will be judged on.
+
+    ``metric``: a name ("f1", "f0.5", "mcc", "package.module:function") or a function of ``Counts`` (or
+    ``Confusion``). ``task``: "binary" takes logits of any shape with targets of that shape; "multilabel" ``(N, K)``
+    or ``(N, K, ...)`` with targets of that shape; "multiclass" the same with class indices ``(N,)``, ``(N, ...)`` or
+    soft labels. For "multiclass" the names accuracy, balanced_accuracy, g_mean, mcc, kappa and quadratic_kappa mean
+    the quantities of the d×d matrix, as in scikit-learn, and take no average. ``surrogate``: a soft step; by default
+    ``Linear()``, for "multiclass" ``TopTwo()``. ``average``: "micro", "macro", "weighted", "samples" (multi-label) or
+    None, which returns one loss per class. ``threshold``: where a step on probabilities stands; several give the mean
+    of their losses. ``labels``: the classes that count, to leave a negative class out. ``absent``: what a class
+    without positives does to the macro average; "count" (scikit-learn's convention, the same in training and in
+    judging) or "skip". ``ignore_index``: targets of this value do not count. ``process_group``: a
+    ``torch.distributed`` group or "world", to make value and gradient those of all processes' data together; every
+    process must call the loss and ``backward``.
+
+    Call it with logits, never probabilities. ``weight`` is per sample or per element, ``mask`` True for what counts.
+
+    >>> loss = MetricLoss("f1")
+    >>> loss(torch.tensor([2.0, -1.0, 0.0]), torch.tensor([1, 0, 1]))
+    tensor(0.1892)
+    """
+
+    def __init__(
+        self,
+        metric: str | Metric,
+        *,
+        task: str = "binary",
+        surrogate: Callable[..., Tensor] | None = None,
+        average: str | None = "macro",
+        threshold: float | Sequence[float] | Tensor = 0.5,
+        labels: Iterable[int] | None = None,
+        absent: str = "count",
+        ignore_index: int | None = None,
+        process_group: Any = None,
+    ) -> None:
+        super().__init__()
+        self.task: Task = check_task(task)
+        self.surrogate: Any = surrogate if surrogate is not None else TopTwo() if task == "multiclass" else Linear()
+        self.ignore_index = ignore_index
+        self.process_group = process_group
+        self.thresholds = _thresholds(threshold)
+        self.objective = Objective(self.task, metric, average, labels, absent, self._leading)
+        self._check()
+        self._plans: dict[bool, Plan] = {}
+        for name, tensor in _tensors(self.metric).items():
+            self.register_buffer(f"metric_{name}", tensor, persistent=False)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Move the tensors inside the metric, such as one β per class, with the module."""
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        metric = self.metric
+        if moved := {name: getattr(self, f"metric_{name}") for name in _tensors(metric)}:
+            self.objective.metric = partial(metric.func, *metric.args, **{**metric.keywords, **moved})  # type: ignore[attr-defined]
+        return self
+
+    @property
+    def metric(self) -> Metric:
+        """The metric, a function of ``Counts`` or ``Confusion``."""
+        return self.objective.metric
+
+    @property
+    def average(self) -> str:
+        """The average; "per-class" for None."""
+        return self.objective.average
+
+    def _check(self) -> None:
+        """Refuse what does not fit together, before any data is seen."""
+        if not callable(self.surrogate):
+            raise ValueError(f"surrogate: expected a callable of logits, got {self.surrogate!r}")
+        now = current(self.surrogate)
+        moved = self.thresholds != (0.5,) or self._leading
+        if moved and (self.task == "multiclass" or not getattr(now, "takes_threshold", False)):
+            reason = (
+                "task='multiclass' decides by argmax"
+                if self.task == "multiclass"
+                else f"{now!r} is not on probabilities"
+            )
+            raise ValueError(f"threshold: {reason} and takes no threshold, got {self.thresholds}")
+        if isinstance(now, TopTwo) and self.task != "multiclass":
+            raise ValueError(f"surrogate: TopTwo is for task='multiclass', got task={self.task!r}; use Linear")
+        if self.task == "multiclass" and isinstance(now, Surrogate):
+            now.rows(torch.zeros(1, 2))  # raises for a surrogate that is not for rows
+
+    @property
+    def _leading(self) -> bool:
+        """Whether several thresholds were given, so that statistics have a leading axis."""
+        return not isinstance(self.thresholds, _One)
+
+    @without_autocast
+    def forward(
+        self, logits: Tensor, targets: Tensor, weight: Tensor | None = None, mask: Tensor | None = None
+    ) -> Tensor:
+        """Return the loss: a scalar, or one per class for ``average=None``."""
+        objective = self.objective
+        plain = weight is None and mask is None and self.ignore_index is None and self.process_group is None
+        if (
+            plain
+            and torch.is_grad_enabled()
+            and objective.pools_rows
+            and is_small(logits, targets, objective)
+            and not tracing(logits)
+        ):
+            plan = self._plan(indices=False)
+            if plan.closed_form and not plan.leading:
+                distributed.resolve(None)
+                return SmallLoss.apply(plan, objective, self._again, logits, targets)  # type: ignore[no-any-return, no-untyped-call]
+        call = self._call(logits, targets, weight, mask)
+        if not call.fusible or objective.is_vector:
+            return call.whole(call.z, *call.learned)
+        if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (call.z, *call.learned)):
+            return Loss.apply(call, call.z, *call.learned)  # type: ignore[no-any-return, no-untyped-call]
+        statistic = distributed.total(self._statistic(call), call.group)
+        return 1 - objective.value(statistic.map(wide)).to(compute_dtype(call.z))
+
+    @without_autocast
+    def counts(self, logits: Tensor, targets: Tensor, weight: Tensor | None = None, mask: Tensor | None = None) -> Any:
+        """Return the additive statistic of this batch, on this process.
+
+        ``Counts`` of shape ``(K,)`` (with a leading axis for several thresholds); ``Confusion`` for a metric of the d×d
+        matrix; ``Mean`` for the samples average. Statistics of batches add with ``+``.
+        """
+        return self._statistic(self._call(logits, targets, weight, mask))
+
+    def _statistic(self, call: _Call) -> Any:
+        learned = call.shared(call.learned)
+        if not call.fusible:
+            return call.statistic(call.z, *learned)
+        state = Sums.apply(call, call.z, *learned)  # type: ignore[no-untyped-call]
+        return self.objective.mean_of_rows(call.plan.layout.finish(state), call.row_weight)
+
+    def value(self, statistic: Any) -> Tensor:
+        """Return the metric of a statistic, averaged: a scalar, or one per class; several thresholds are averaged."""
+        return self.objective.value(statistic)
+
+    def _call(self, logits: Tensor, targets: Tensor, weight: Tensor | None, mask: Tensor | None) -> _Call:
+        """Take one call apart."""
+        traced = tracing(logits)
+        # Large targets are checked chunk by chunk, when the kernel has them in the cache.
+        large = not traced and weight is None and isinstance(logits, Tensor) and logits.numel() > WHOLE
+        batch = encode(self.task, logits, targets, weight, mask, self.ignore_index, not traced and not large)
+        call = _Call()
+        call.objective = self.objective
+        call.group = distributed.resolve(self.process_group)
+        call.z, call.y, call.w, call.mask, call.row_weight = batch.logits, batch.targets, batch.weight, batch.mask, None
+        call.plan = plan = self._plan(indices=batch.targets.dim() == 1)
+        if self.average == "samples":
+            call.row_weight, call.w = row_weights(batch.logits, batch.weight, batch.mask, self.objective.labels)
+        call.learned = tuple(plan.surrogate.tensors().values()) if plan.names else ()
+        moving = call.y.requires_grad or (call.w is not None and call.w.requires_grad)
+        call.fusible = not traced and not moving and isinstance(plan.surrogate, Surrogate)
+        call.check = large and call.fusible
+        if large and not call.fusible:
+            check_targets(call.y, call.z.shape[1])
+        return call
+
+    def _again(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Return the loss by differentiable operations alone."""
+        call = self._call(logits, targets, None, None)
+        return call.whole(call.z, *call.learned)
+
+    def _plan(self, indices: bool) -> Plan:
+        surrogate = current(self.surrogate)
+        plan = self._plans.get(indices)
+        if plan is None or plan.surrogate is not surrogate:
+            layout: Columns | Matrix
+            if self.objective.of_matrix:
+                layout = Matrix()
+            elif self.average == "samples":
+                layout = Rows()
+            else:
+                layout = Indices() if indices else Columns()
+            plan = Plan(surrogate, layout, self.thresholds, self._leading, rowwise=self.task == "multiclass")
+            self._plans[indices] = plan
+        return plan
+
+    def extra_repr(self) -> str:
+        """Return what is not shown by the submodules."""
+        parts = [f"{name_of(self.metric)}, task={self.task!r}"]
+        if not isinstance(self.surrogate, nn.Module):
+            parts.append(f"surrogate={self.surrogate!r}")
+        if not self.objective.of_matrix:
+            parts.append(f"average={None if self.average == 'per-class' else self.average!r}")
+        if self._leading or self.thresholds != (0.5,):
+            parts.append(f"threshold={list(self.thresholds) if self._leading else self.thresholds[0]}")
+        for name, default in (("labels", None), ("absent", "count"), ("ignore_index", None)):
+            held = self if name == "ignore_index" else self.objective
+            if getattr(held, name) != default:
+                parts.append(f"{name}={getattr(held, name)!r}")
+        return ", ".join(parts)
+
+
+class _Call:
+    """One call of a loss, taken apart; plain attributes, since this is made for every batch."""
+
+    __slots__ = ("check", "fusible", "group", "learned", "mask", "objective", "plan", "row_weight", "w", "y", "z")
+
+    objective: Objective
+    plan: Plan
+    group: Any
+    z: Tensor
+    y: Tensor
+    w: Tensor | None
+    """The weights inside the cells."""
+    mask: Tensor | None
+    row_weight: Tensor | None
+    """What each row counts, for the samples average."""
+    learned: tuple[Tensor, ...]
+    """The surrogate's tensors."""
+    check: bool
+    """Whether the kernel is to check the targets."""
+    fusible: bool
+    """Whether the kernel serves: nobody traces, a surrogate of this library, no gradient by the targets or weights."""
+
+    def head(self, state: State) -> tuple[Tensor, State]:
+        """Return the loss of the sums and its gradient by them."""
+        return self.objective.differentiate(state, self.row_weight, self.group)
+
+    def reduce(self, gradient: Tensor, mean: bool = False) -> Tensor:
+        """Sum (or average) a gradient over the processes."""
+        return gradient if self.group is None else distributed.all_reduce(gradient, self.group, mean)
+
+    def cells(self, z: Tensor, *learned: Tensor) -> tuple[Tensor, ...]:
+        """Return the cells of the statistic by differentiable operations alone."""
+        return self._plain(z, learned).cells()  # type: ignore[no-any-return]
+
+    def statistic(self, z: Tensor, *learned: Tensor) -> Any:
+        """Return the statistic by differentiable operations alone."""
+        return self.objective.mean_of_rows(self._plain(z, learned), self.row_weight)
+
+    def _plain(self, z: Tensor, learned: tuple[Tensor, ...]) -> Any:
+        plan = self.plan
+        members = plan.members(plan.with_tensors(learned), z.to(compute_dtype(z)), self.y, self.mask)
+        return plan.layout.plain(torch.stack(members) if plan.leading else members[0], self.y, self.w)
+
+    def whole(self, z: Tensor, *learned: Tensor) -> Tensor:
+        """Return the loss by differentiable operations alone."""
+        statistic = self.statistic(z, *self.shared(learned))
+        return 1 - self.objective.value(distributed.total(statistic, self.group))
+
+    def shared(self, learned: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Return the surrogate's tensors, their gradients to be averaged over the processes."""
+        group = self.group
+        return learned if group is None else tuple(distributed.shared(tensor, group) for tensor in learned)
+
+
+def _tensors(metric: Metric) -> dict[str, Tensor]:
+    """Return the arguments of a metric that are fixed and tensors."""
+    fixed = metric.keywords if isinstance(metric, partial) else {}
+    return {name: value for name, value in fixed.items() if isinstance(value, Tensor)}
+
+
+class _One(tuple[float, ...]):
+    """A single threshold: statistics get no leading axis."""
+
+    __slots__ = ()
+
+
+def _thresholds(threshold: Any) -> tuple[float, ...]:
+    """Return one threshold as ``_One``, several as a tuple; numbers, sequences and tensors of them are taken."""
+    try:
+        given = torch.as_tensor(threshold, dtype=torch.float64)
+        fine = given.dim() < 2 and given.numel() > 0 and bool(((given > 0) & (given < 1)).all())
+    except (TypeError, ValueError, RuntimeError):
+        fine = False
+    if not fine:
+        raise ValueError(f"threshold: expected numbers in (0, 1), got {threshold!r}")
+    return _One([given.item()]) if given.dim() == 0 else tuple(given.tolist())
+
+
+def tracing(logits: Any = None) -> bool:
+    """Tell whether torch.compile, torch.func or the meta device wants plain operations and no look at values."""
+    if getattr(logits, "is_meta", False):
+        return True
+    # The switch autograd.Function itself asks; there is no public one, and the documented way, setup_context, makes
+    # every call of a Function 40 µs dearer.
+    return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()

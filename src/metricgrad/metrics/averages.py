@@ -1,0 +1,109 @@
+"""Averages: how the values of K classes become one.
+
+micro pools the cells, macro is the mean over classes, weighted the mean weighted by the number of positives, samples
+the mean over rows (each row's labels being its cells), None keeps one value per class. The sigmoidF1 paper calls
+micro "macro" and macro "micro" (its eq. 9 and 10); the names here are everyone else's.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from metricgrad.counts import Mean, compute_dtype
+from metricgrad.metrics.derivatives import is_zero, ratio
+
+Average = Literal["micro", "macro", "weighted", "samples", "per-class"]
+Absent = Literal["count", "skip"]
+
+
+def check_average(average: str | None) -> Average:
+    """Return the average (None is "per-class"), or raise."""
+    if average is None:
+        return "per-class"
+    if average not in get_args(Average):
+        raise ValueError(f"average: expected one of {', '.join(map(repr, get_args(Average)))} or None, got {average!r}")
+    return average  # type: ignore[return-value]
+
+
+def check_absent(absent: str) -> Absent:
+    """Return the policy for classes without positives, or raise."""
+    if absent not in get_args(Absent):
+        raise ValueError(f"absent: expected 'count' or 'skip', got {absent!r}")
+    return absent  # type: ignore[return-value]
+
+
+def check_labels(labels: tuple[int, ...] | None, classes: int) -> None:
+    """Refuse labels beyond the classes that there are."""
+    if labels is None or max(labels) < classes:
+        return
+    if classes == 1:
+        raise ValueError(
+            f"labels: expected None for one class, whose positives are what is judged, got {list(labels)}; "
+            "leave labels= out"
+        )
+    raise ValueError(f"labels: expected class indices below {classes}, got {max(labels)}")
+
+
+def selected(labels: tuple[int, ...] | None, like: Tensor) -> Tensor | None:
+    """Return ``labels`` as a 0/1 vector over the classes of ``like``'s last axis."""
+    if labels is None:
+        return None
+    classes = like.shape[-1]
+    check_labels(labels, classes)
+    keep = torch.zeros(classes, dtype=like.dtype, device=like.device)
+    keep[list(labels)] = 1.0
+    return keep
+
+
+def pool(cell: Tensor, labels: tuple[int, ...] | None = None) -> Tensor:
+    """Add up a cell over all classes, ``(..., K) -> (...)``: the micro average's one class."""
+    keep = selected(labels, cell)
+    return cell.sum(-1) if keep is None else (cell * keep).sum(-1)
+
+
+def class_weights(
+    average: Average, positives: Tensor, labels: tuple[int, ...] | None = None, absent: Absent = "count"
+) -> Tensor:
+    """Return what each class counts in the macro or weighted average, ``(..., K)``, summing to one (or to zero)."""
+    keep = selected(labels, positives)
+    if average == "weighted":
+        raw = positives
+    elif absent == "skip":
+        raw = (~is_zero(positives)).to(positives.dtype)  # NaN counts, so that it stays visible
+    else:
+        raw = torch.ones_like(positives)
+    if keep is not None:
+        raw = raw * keep
+    return ratio(raw, raw.sum(-1, keepdim=True))
+
+
+def mean_over_classes(values: Tensor, weights: Tensor) -> Tensor:
+    """Return Σ weights·values over the last axis; a class of no weight takes no part, whatever its value."""
+    return (torch.where(weights > 0, values, 0.0) * weights).sum(-1)
+
+
+def mean_of(state: Mean) -> Tensor:
+    """Return the value of a running mean; 0 when nothing was counted."""
+    return ratio(state.total, state.weight)
+
+
+def row_weights(
+    scores: Tensor, weight: Tensor | None, mask: Tensor | None, labels: tuple[int, ...] | None = None
+) -> tuple[Tensor, Tensor | None]:
+    """Return what each row counts in the samples average, and the weights inside its cells, relative to that.
+
+    A row counts by the mean weight of its labels that count.
+    """
+    dtype, rows = compute_dtype(scores), len(scores)
+    keep = selected(labels, scores.new_zeros(1, scores.shape[1], dtype=dtype))
+    if weight is None and keep is None:
+        return torch.ones(rows, dtype=dtype, device=scores.device), None
+    weight = torch.ones_like(scores, dtype=dtype) if weight is None else weight
+    there = torch.ones_like(weight) if mask is None else mask.expand(weight.shape).to(dtype)
+    if keep is not None:
+        weight, there = weight * keep, there * keep
+    row = ratio(weight.sum(1), there.sum(1))
+    return row, ratio(weight, row.unsqueeze(1))

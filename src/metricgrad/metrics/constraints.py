@@ -1,0 +1,125 @@
+"""Constraints: a metric and the bound it must keep, as in "precision >= 0.9"."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from metricgrad.metrics.derivatives import differentiable
+from metricgrad.metrics.functions import Metric, name_of
+from metricgrad.metrics.scalars import is_number, is_whole
+
+if TYPE_CHECKING:
+    from metricgrad.counts import Counts
+
+ROUNDING = 1e-9
+"""By so much a value may fail its bound: a recall of 1 must meet "recall >= 1" however it was summed."""
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """A bound on a metric: of its average, of ``over="each"`` class, or of one class, its number.
+
+    >>> Constraint("recall", 0.8, over="each")
+    Constraint(metric='recall', bound=0.8, sense='>=', over='each')
+    """
+
+    metric: str | Metric
+    bound: float
+    sense: str = ">="
+    over: str | int | None = None
+
+    def __post_init__(self) -> None:
+        if not is_number(self.bound) or not math.isfinite(self.bound):
+            raise ValueError(f"bound: expected a number, got {self.bound!r}")
+        if self.sense not in (">=", "<="):
+            raise ValueError(f"sense: expected '>=' or '<=', got {self.sense!r}")
+        if not (self.over in (None, "each") or (is_whole(self.over) and int(self.over) >= 0)):
+            raise ValueError(f"over: expected 'each', a class number or None, got {self.over!r}")
+        # Python's own, so that it prints as it reads.
+        object.__setattr__(self, "bound", self.bound if isinstance(self.bound, int) else float(self.bound))
+        object.__setattr__(self, "over", int(self.over) if is_whole(self.over) else self.over)  # type: ignore[arg-type]
+
+    def __str__(self) -> str:
+        return self.text(self.over)
+
+    def text(self, over: str | int | None) -> str:
+        """Return it as text, of another choice of classes."""
+        name = self.metric if isinstance(self.metric, str) else name_of(self.metric)
+        return f"{name}{'' if over is None else f'[{over}]'} {self.sense} {self.bound}"
+
+    def violation(self, value: Tensor) -> Tensor:
+        """Return by how much a value fails the bound; negative is slack."""
+        return self.bound - value if self.sense == ">=" else value - self.bound
+
+    def met(self, value: Any) -> bool:
+        """Tell whether a value meets the bound, or each of several values, up to rounding; NaN, as of 0/0, does.
+
+        >>> Constraint("recall", 0.8).met([0.8, 0.9]), Constraint("recall", 0.8).met([0.7, 0.9])
+        (True, False)
+        """
+        values = value if isinstance(value, Tensor) else torch.as_tensor(value, dtype=torch.float64)
+        return not bool((self.violation(values) > ROUNDING).any())
+
+
+def parse(subject_to: Any) -> tuple[Constraint, ...]:
+    """Read constraints: text, {metric: least value}, a ``Constraint``, or a list of these; None is none.
+
+    Text is "precision>=0.9", "recall[each]>=0.8" (of every class) or "recall[2]>=0.8" (of class 2), with ">=" or "<=",
+    and commas between several.
+
+    >>> [str(c) for c in parse("precision>=0.9, recall[each] >= .5")]
+    ['precision >= 0.9', 'recall[each] >= 0.5']
+    """
+    if subject_to is None:
+        return ()
+    if isinstance(subject_to, Constraint):
+        return (subject_to,)
+    if isinstance(subject_to, str):
+        return tuple(_read(part) for part in subject_to.split(","))
+    if isinstance(subject_to, Mapping):
+        pairs = subject_to.items()
+        return tuple(_read(f"{m}>={b}") if isinstance(m, str) else Constraint(m, b) for m, b in pairs)
+    if isinstance(subject_to, Iterable):
+        return tuple(constraint for part in subject_to for constraint in parse(part))
+    raise ValueError(f"subject_to: expected 'metric>=number' or {{metric: number}}, got {subject_to!r}")
+
+
+def _read(text: str) -> Constraint:
+    match = re.fullmatch(r"\s*([\w.:]+)\s*(?:\[\s*(each|\d+)\s*\])?\s*([<>]=)\s*([-+.\de]+)\s*", text)
+    try:
+        if match:
+            name, over, sense, bound = match.groups()
+            return Constraint(name, float(bound), sense, int(over) if over and over != "each" else over)
+    except ValueError:
+        pass
+    raise ValueError(
+        f"subject_to: expected 'metric>=number', 'metric[each]>=number' or 'metric[class]>=number', got {text!r}"
+    )
+
+
+def lower_bound(metric: Metric, counts: Counts, confidence: float, scale: float = 1.0) -> Tensor:
+    """Return a one-sided lower confidence bound of a metric of hard counts, elementwise.
+
+    The delta method on the four cells, each with z²/2 pseudo-observations: for a proportion that is the bound of
+    Agresti and Coull [agresti1998], which, unlike the plain one, does not claim certainty after a single success.
+    ``scale``: the number of observations that a unit of weight stands for.
+    """
+    z = NormalDist().inv_cdf(confidence)
+    smoothed = counts.map(lambda cell: cell * scale + z**2 / 2)
+    with differentiable(*smoothed.cells()) as leaves:
+        values = metric(type(counts)(*leaves))
+        # The zero keeps a metric without slope, a step, differentiable.
+        grads = torch.autograd.grad(values.sum() + 0 * leaves[0].sum(), leaves, allow_unused=True)
+    slopes = [torch.zeros_like(values) if g is None else g for g in grads]
+    pairs = list(zip(slopes, smoothed.cells(), strict=True))
+    mean = sum(g * cell for g, cell in pairs) / smoothed.total
+    variance = sum(g**2 * cell for g, cell in pairs) - smoothed.total * mean**2
+    return values.detach() - z * torch.sqrt(variance.clamp(min=0))

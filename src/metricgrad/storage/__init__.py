@@ -1,0 +1,1 @@
+"""Estimators in folders without pickle, and as ONNX."""

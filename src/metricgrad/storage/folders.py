@@ -1,0 +1,191 @@
+"""Folders of files with a manifest: written whole or not at all, and read only as they were written."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shutil
+from typing import TYPE_CHECKING, Any
+
+from metricgrad.storage.records import Sha256, check, sealed, sha256, unsealed
+from metricgrad.storage.records import as_json as as_json
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FORMAT = 3
+"""Grows when an older version of this library could not read what is written."""
+
+MANIFEST = "manifest.json"
+TEMPORARY = re.compile(r"\.metricgrad-.+\.[0-9a-f]{16}(\.old)?")
+"""The names of files and folders that are not finished yet, or of what they replace."""
+
+OLDER = 2
+"""The format that ``metricgrad convert`` reads."""
+
+_FILE = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?", re.ASCII)
+
+
+class OlderFormatError(ValueError):
+    """The folder was written by an older version; ``metricgrad convert`` writes it anew."""
+
+
+# Writing
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Write a file whole or not at all, even if the machine stops: beside its place, to the disk, then renamed."""
+    fresh = temporary(path)
+    try:
+        with fresh.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(path)
+    finally:
+        fresh.unlink(missing_ok=True)
+
+
+def temporary(path: Path) -> Path:
+    """Return a new name beside a path, which can be told from the names of others."""
+    return path.with_name(f".metricgrad-{path.name}.{secrets.token_hex(8)}")
+
+
+def write(folder: Path, contents: dict[str, Any], files: dict[str, bytes], overwrite: bool = False) -> None:
+    """Write files and a manifest of the contents and everybody's hashes: into a sibling, which is then renamed."""
+    if not folder.parent.is_dir():
+        raise ValueError(f"folder: expected a place in a folder that exists, got {str(folder)!r}")
+    replaced = folder.exists()
+    if replaced:
+        _check_replaceable(folder, overwrite)
+    fresh = temporary(folder)
+    try:
+        fresh.mkdir()
+        for name, data in packed(contents, files).items():
+            place = fresh / name
+            place.parent.mkdir(exist_ok=True)
+            place.write_bytes(data)
+            with place.open("r+b") as file:
+                os.fsync(file.fileno())
+        move(fresh, folder, replaced)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+
+
+def move(fresh: Path, folder: Path, replaced: bool) -> None:
+    """Rename a new folder into its place, and delete what it replaces; should renaming fail, the old is put back."""
+    old = fresh.with_name(f"{fresh.name}.old")
+    if replaced:
+        folder.rename(old)
+    try:
+        fresh.rename(folder)
+    except BaseException:
+        if old.exists():
+            old.rename(folder)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def rewrite(folder: Path, changes: dict[str, Any]) -> None:
+    """Change the contents of a manifest, the files staying as they are: one file, replaced in one step."""
+    manifest = _manifest(folder, FORMAT)
+    write_file(folder / MANIFEST, sealed({**manifest, **changes}))
+
+
+def packed(contents: dict[str, Any], files: dict[str, bytes]) -> dict[str, bytes]:
+    """Return all files of a folder, the manifest among them."""
+    for name in files:
+        if not _FILE.fullmatch(name) or name == MANIFEST:
+            raise ValueError(
+                f"files: expected names of letters, digits, '.', '_', '-' and at most one '/', got {name!r}"
+            )
+    hashes = {name: sha256(data) for name, data in files.items()}
+    return {**files, MANIFEST: sealed({"format": FORMAT, **contents, "files": hashes})}
+
+
+# Reading
+
+
+def read(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """Return the manifest and the other files' bytes, so that what was checked is what is used."""
+    manifest = _manifest(folder, FORMAT)
+    return manifest, _files(folder, manifest)
+
+
+def read_older(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """Do as ``read`` for a folder of the older format, to convert it."""
+    manifest = _manifest(folder, OLDER)
+    return manifest, _files(folder, manifest)
+
+
+def version(folder: Path) -> int:
+    """Return the format of a folder that this version can read or convert."""
+    return int(_manifest(folder, OLDER, FORMAT)["format"])
+
+
+def unpacked(files: dict[str, bytes], name: str) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """Do as ``read`` for files that are in memory already; ``name`` is that of their folder."""
+    manifest = _checked(files.get(MANIFEST, b""), name, FORMAT)
+    for one, wanted in manifest["files"].items():
+        if one not in files:
+            raise ValueError(f"folder: expected a file {one!r} in {name!r}, got none")
+        if sha256(files[one]) != wanted:
+            raise ValueError(f"folder: {one} in {name!r} was changed since it was written (its sha256 differs)")
+    return manifest, {one: files[one] for one in manifest["files"]}
+
+
+def _files(folder: Path, manifest: dict[str, Any]) -> dict[str, bytes]:
+    files = {}
+    for name, wanted in manifest["files"].items():
+        if not _FILE.fullmatch(name) or not (folder / name).is_file():
+            raise ValueError(f"folder: expected a file {name!r} in {str(folder)!r}, got none")
+        files[name] = (folder / name).read_bytes()
+        if sha256(files[name]) != wanted:
+            raise ValueError(f"folder: {name} in {str(folder)!r} was changed since it was written (its sha256 differs)")
+    return files
+
+
+def _manifest(folder: Path, *versions: int) -> dict[str, Any]:
+    try:
+        data = (folder / MANIFEST).read_bytes()
+    except OSError as error:
+        raise _no_manifest(str(folder)) from error
+    return _checked(data, str(folder), *versions)
+
+
+def _checked(data: bytes, folder: str, *versions: int) -> dict[str, Any]:
+    """Return a manifest; its seal is compared first, so that all else is as somebody wrote it."""
+    if not data.rstrip().endswith(b"}") or b'"sha256"' not in data:
+        raise _no_manifest(folder)
+    try:
+        manifest: dict[str, Any] = unsealed(data, dict[str, Any], f"{MANIFEST} in {folder!r}")
+        check(manifest.get("format"), int, "format")
+    except ValueError as error:
+        raise ValueError(f"folder: {error}") from error
+    found, known = manifest["format"], max(versions)
+    if found > known:
+        raise ValueError(f"folder: expected format {known}, got the newer {found}; upgrade metricgrad to load it")
+    if found not in versions:
+        raise OlderFormatError(
+            f"folder: expected format {known}, got the older {found}; write it anew: metricgrad convert {folder}"
+        )
+    check(manifest.get("files"), dict[str, Sha256], f"folder: {MANIFEST} in {folder!r}: files")
+    return manifest
+
+
+def _no_manifest(folder: str) -> ValueError:
+    return ValueError(f"folder: expected one with a {MANIFEST} by mg.save, got {folder!r}")
+
+
+def _check_replaceable(folder: Path, overwrite: bool) -> None:
+    if not overwrite:
+        raise ValueError(f"folder: {str(folder)!r} exists; choose another, or pass overwrite=True")
+    # Whatever else lies there is not ours to delete.
+    try:
+        ours = {MANIFEST, *_manifest(folder, OLDER, FORMAT)["files"]}
+    except ValueError as error:
+        raise ValueError(f"folder: overwrite=True replaces only what mg.save wrote, got {str(folder)!r}") from error
+    ours |= {name.split("/")[0] for name in ours if "/" in name}
+    if others := sorted({path.relative_to(folder).as_posix() for path in folder.rglob("*")} - ours):
+        raise ValueError(f"folder: overwrite=True would delete {others[0]!r}, which mg.save did not write")

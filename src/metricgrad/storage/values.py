@@ -1,0 +1,140 @@
+"""Values as plain data for JSON and back: numbers, texts, containers, arrays, this library's rules and surrogates.
+
+What comes back is made from the fixed table here; a name found in a file is looked up in it and never imported.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+
+from metricgrad import metrics, surrogates
+from metricgrad.decisions import rules
+from metricgrad.decisions.expected_f import GFM, ExpectedFBeta
+from metricgrad.metrics.constraints import Constraint
+
+_VALUES: dict[str, Any] = {
+    kind.__name__: kind
+    for kind in (
+        rules.Argmax,
+        rules.Offsets,
+        rules.Threshold,
+        rules.TopK,
+        ExpectedFBeta,
+        GFM,
+        surrogates.Hard,
+        surrogates.Identity,
+        surrogates.Linear,
+        surrogates.LogitSigmoid,
+        surrogates.Sigmoid,
+        surrogates.StraightThrough,
+        surrogates.Table,
+        surrogates.TopTwo,
+        surrogates.Unbounded,
+        surrogates.UnitsVsZeros,
+        Constraint,
+    )
+}
+_ARRAYS = "biufUO"  # the kinds of numpy arrays: bools, whole and other numbers, texts, and lists of the above
+# The types by name, with the length of texts if any, which is not believed: it may be 500 million.
+_DTYPE = re.compile(r"bool|u?int(8|16|32|64)|float(16|32|64)|object|[<>][iuf][248]|(?P<text>[<>]U\d{1,9})")
+_NUMBERS = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
+
+
+class NotPlainError(TypeError):
+    """The value is none that plain data can hold."""
+
+
+def encode(value: Any) -> Any:
+    """Return a value as JSON's own types, so that ``decode`` returns an equal one of the same type.
+
+    numpy's scalars become Python's, as in ``array.tolist()``.
+
+    >>> encode((1, rules.Threshold(0.25)))
+    {'type': 'tuple', 'items': [1, {'type': 'Threshold', 'threshold': 0.25}]}
+    """
+    if isinstance(value, np.generic):
+        value = value.item()
+    kind = type(value)
+    if value is None or kind in (bool, int, str) or (kind is float and math.isfinite(value)):
+        return value
+    if kind is float:
+        return {"type": "float", "text": repr(value)}  # JSON has no infinity
+    if kind is list:
+        return [encode(item) for item in value]
+    if kind is tuple:
+        return {"type": "tuple", "items": [encode(item) for item in value]}
+    if kind is dict:
+        if all(type(key) is str for key in value) and "type" not in value:
+            return {key: encode(item) for key, item in value.items()}
+        return {"type": "dict", "items": [[encode(key), encode(item)] for key, item in value.items()]}
+    if kind is np.ndarray and value.ndim == 1 and value.dtype.kind in _ARRAYS:
+        return {"type": "array", "dtype": str(value.dtype), "items": encode(value.tolist())}
+    name = getattr(value, "__name__", None)
+    if name in metrics.names() and value is metrics.get(name):
+        return {"type": "metric", "name": name}
+    if kind is _VALUES.get(kind.__name__):
+        return {"type": kind.__name__} | {field.name: encode(getattr(value, field.name)) for field in fields(value)}
+    raise NotPlainError(f"expected numbers, texts, lists, or a rule or surrogate of this library, got {value!r}")
+
+
+def decode(data: Any) -> Any:
+    """Return the value that ``encode`` was given.
+
+    >>> decode(encode({2: float("inf")}))
+    {2: inf}
+    """
+    if isinstance(data, list):
+        return [decode(item) for item in data]
+    if not isinstance(data, dict):
+        return data
+    if "type" not in data:
+        return {key: decode(item) for key, item in data.items()}
+    kind, given = data["type"], {key: item for key, item in data.items() if key != "type"}
+    if kind == "float" and given.get("text") in _NUMBERS:
+        return _NUMBERS[given["text"]]
+    if kind == "tuple" and type(given.get("items")) is list:
+        return tuple(decode(given["items"]))
+    if kind == "dict" and type(given.get("items")) is list:
+        return _dict(given["items"])
+    if kind == "array" and type(given.get("items")) is list:
+        return _array(given.get("dtype"), decode(given["items"]))
+    if kind == "metric" and given.get("name") in metrics.names():
+        return metrics.get(given["name"])
+    if type(kind) is str and kind in _VALUES and given.keys() <= {field.name for field in fields(_VALUES[kind])}:
+        return _VALUES[kind](**{name: decode(item) for name, item in given.items()})
+    raise ValueError(f"expected a type of this library with its fields, got {str(data)[:200]}")
+
+
+def _dict(pairs: list[Any]) -> dict[Any, Any]:
+    if not all(type(pair) is list and len(pair) == 2 for pair in pairs):
+        raise ValueError("expected pairs of keys and values in a dict")
+    found = {decode(key): decode(item) for key, item in pairs}
+    if len(found) < len(pairs):
+        raise ValueError("expected every key of a dict once")
+    return found
+
+
+def _array(name: Any, items: list[Any]) -> Any:
+    """Return an array of a type of the table; each item must be of that type, and texts decide their own length."""
+    match = _DTYPE.fullmatch(name) if type(name) is str else None
+    if match is None:
+        raise ValueError(f"expected an array of numbers or texts, got one of {name!r}")
+    dtype = np.dtype(str if match["text"] else name)
+    wanted = {"b": (bool,), "i": (int,), "u": (int,), "f": (int, float), "U": (str,)}.get(
+        dtype.kind, (bool, int, float, str, type(None))
+    )
+    for item in items:
+        if type(item) not in wanted:
+            raise ValueError(f"expected items of {name}, got {item!r}")
+        if dtype.kind in "iu" and not np.iinfo(dtype).min <= item <= np.iinfo(dtype).max:
+            raise ValueError(f"expected items of {name}, got {item!r}")
+    if dtype.kind != "O":
+        return np.array(items, dtype=dtype)
+    found = np.empty(len(items), dtype)
+    found[:] = items
+    return found

@@ -1,0 +1,54 @@
+"""Surrogates: soft steps that turn logits into memberships in [0, 1].
+
+A surrogate is a callable ``logits -> memberships``; any function or ``nn.Module`` of yours will do. Those here are
+frozen dataclasses, so they print, pickle and compare; ``Learned`` and ``Annealed`` move their numbers during
+training.
+
+Which decision a surrogate softens, and how it sharpens to it:
+
+=================  ==========================================  ============================  =======================
+surrogate          membership                                  hard rule                     reaches it as
+=================  ==========================================  ============================  =======================
+``Linear``         five-point ramp of the probability          p ≥ τ                         width → 0 and delta → 0
+``Sigmoid``        sigmoid(k(p − τ))                           p ≥ τ                         k → ∞
+``LogitSigmoid``   sigmoid(β(z + η))                           z ≥ −η                        β → ∞
+``Identity``       p itself                                    p ≥ ½                         –
+``TopTwo``         ramp around the two largest probabilities   argmax                        width → 0 and delta → 0
+``UnitsVsZeros``   MFoM's smooth error, from the labels        uses the labels               –
+``Unbounded``      the logit itself                            none                          –
+=================  ==========================================  ============================  =======================
+
+For ``task="multiclass"`` a step (``Linear``, ``Sigmoid``, ``LogitSigmoid``) stands at the sample's own threshold,
+midway between its two largest scores, and the memberships of a row are normalised to sum to one; with ``Linear`` this
+is ``TopTwo``, the method of [tsoi2024]. There ``Identity`` is softmax and ``Hard`` the argmax.
+"""
+
+from metricgrad.surrogates.steps import (
+    Hard,
+    Identity,
+    Linear,
+    LogitSigmoid,
+    Sigmoid,
+    Surrogate,
+    TopTwo,
+    Unbounded,
+    UnitsVsZeros,
+)
+from metricgrad.surrogates.wrappers import Annealed, Learned, StraightThrough, Table
+from metricgrad.surrogates.wrappers import current as current
+
+__all__ = [
+    "Annealed",
+    "Hard",
+    "Identity",
+    "Learned",
+    "Linear",
+    "LogitSigmoid",
+    "Sigmoid",
+    "StraightThrough",
+    "Surrogate",
+    "Table",
+    "TopTwo",
+    "Unbounded",
+    "UnitsVsZeros",
+]
