@@ -98,7 +98,9 @@ def test_type_checkers_see_the_same_names_and_homes() -> None:
         assert isinstance(node, ast.ImportFrom)
         for alias in node.names:
             assert alias.name == alias.asname  # which is what makes it public to them
-            seen[alias.name] = (node.module or "").removeprefix("metricgrad").lstrip(".") or alias.name
+            home = (node.module or "").removeprefix("metricgrad").lstrip(".")
+            inner = f"{home}.{alias.name}".lstrip(".")
+            seen[alias.name] = inner if inner in modules() or f"{inner}.__init__" in modules() else home
     assert optional == OPTIONAL == sorted(name for name in mg._HOME if mg._home(name)[1])
     assert seen == {name: mg._home(name)[0] for name in mg._HOME if name not in OPTIONAL}
 

@@ -3,7 +3,8 @@
 A case is made from its number alone. Value and gradient must be finite and equal those of the plain autograd path in
 float64, which is the same loss with its surrogate wrapped in a function, so that the kernel does not serve. How equal
 follows from the case: the reference is computed again with memberships moved by their rounding, and what that changes
-is allowed. One case in a hundred is also held against ``tests/reference.py``, which shares nothing with the library.
+is allowed. One case in a hundred is also held against ``tests/support/reference.py``, which shares nothing with the
+library.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import metricgrad as mg
 from metricgrad import metrics as M
 from metricgrad import surrogates as s
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "support"))
 import reference
 
 NAIVE_EVERY = 100

@@ -28,10 +28,9 @@ from metricgrad.app.cli.main import main
 from metricgrad.app.contenders.scorers import Effort
 from metricgrad.app.study import work
 
-sys.path[:0] = [str(Path(__file__).parents[2] / "tests"), str(Path(__file__).parents[2] / "tests" / "app")]
-from tables import binary, written  # noqa: E402
-
-import damage  # noqa: E402
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "support"))
+import damage
+from tables import binary, written
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from tables import binary, written
 
 from damage import change, reseal
 from metricgrad.app.cli.main import main
 from metricgrad.app.study import protocol
 from metricgrad.app.tables import files
+from tables import binary, written
 
 GOOD = binary(200).drop(columns="day")
 

@@ -22,8 +22,6 @@ from metricgrad.app.contenders.scorers import Effort
 from metricgrad.app.errors import UserError
 from metricgrad.app.runs import folder as runs
 from metricgrad.app.study import protocol, work, workspace
-
-sys.path.insert(0, str(Path(__file__).parent))
 from tables import binary, multiclass, multilabel, written
 
 ASK = ["--target", "ripe", "--metric", "f1,auroc", "--repeats", "2", "--only", "majority,hybrid", "--jobs", "1"]

@@ -13,7 +13,6 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tables import binary, multiclass, multilabel, written
 
 import metricgrad as mg
 from damage import change, reseal
@@ -26,6 +25,7 @@ from metricgrad.app.use.drift import drift, psi
 from metricgrad.app.use.evaluate import judge
 from metricgrad.app.use.predict import predict
 from metricgrad.app.use.tune import tune
+from tables import binary, multiclass, multilabel, written
 
 TABLES = {
     "binary": (binary, "ripe"),

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tables import binary, multilabel, written
 
 import metricgrad as mg
 from damage import change, cuts, flips, reseal
@@ -30,8 +29,9 @@ from metricgrad.app.study.workspace import Workspace
 from metricgrad.app.use.evaluate import judge
 from metricgrad.decisions.rules import Threshold
 from metricgrad.storage import folders, records
+from tables import binary, multilabel, written
 
-OLDER = Path(__file__).parents[1] / "older"
+OLDER = Path(__file__).parents[1] / "support" / "older"
 KINDS = {"prior": "majority", "trees": "xgboost", "network": "hybrid", "boosting": "metric boosting"}
 EVIL = "from pathlib import Path\nPath('was-run').touch()\nfrom metricgrad.metrics import f1\n"
 

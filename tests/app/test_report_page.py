@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 import torch
+from test_report import HOSTILE, hostile
 
 from metricgrad import metrics
 from metricgrad.app.report.page import write
 from metricgrad.app.report.payload import Payload
 from metricgrad.counts import Counts
 from report_example import Example, simulate
-from test_report import HOSTILE, hostile
 
 # A path to a browser, or "1": one must be found.
 WISH = os.environ.get("METRICGRAD_CHROMIUM", "")

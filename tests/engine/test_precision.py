@@ -339,7 +339,7 @@ def test_one_class_of_rows_is_certain() -> None:
 
 def test_attack_batches() -> None:
     """The first of the cases of ``benchmarks/attack.py``."""
-    sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+    sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
     from attacks import batches
 
     failures = {number: found for number in range(1500) if (found := batches.check(number)) is not None}

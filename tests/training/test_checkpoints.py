@@ -31,7 +31,7 @@ import metricgrad as mg
 from metricgrad import surrogates as s
 from metricgrad.training import checkpoints, states
 
-RUN = Path(__file__).parent / "killed_run.py"
+RUN = Path(__file__).parents[1] / "support" / "killed_run.py"
 
 
 def parts() -> dict[str, Any]:
