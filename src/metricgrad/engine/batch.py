@@ -45,10 +45,12 @@ def encode(
     mask: Tensor | None = None,
     ignore_index: int | None = None,
     check_values: bool = True,
+    check_labels: bool = True,
 ) -> Batch:
     """Check shapes and values and flatten to rows × classes.
 
-    ``check_values=False`` skips what would read values back from the device, for ``torch.compile`` and ``torch.func``.
+    ``check_values=False`` skips what would read values back from the device, for ``torch.compile`` and ``torch.func``;
+    ``check_labels=False`` leaves the values of the targets to the caller.
     """
     _check_tensor("logits", logits)
     _check_tensor("targets", targets)
@@ -63,7 +65,7 @@ def encode(
         and logits.shape[1]
     ):
         # The usual case, quickly: nothing to flatten or to leave out.
-        if check_values:
+        if check_values and check_labels:
             check_targets(targets, logits.shape[1])
         return Batch(logits, targets, None, None)
     if not logits.is_floating_point():
@@ -106,10 +108,10 @@ def encode(
         y = y.where(keep.squeeze(1) if indices else keep, 0)
     if indices:
         y = y.long()
-    if check_values:
+    if check_values and check_labels:
         check_targets(y, classes)
-        if w is not None and w.numel() and not w.is_meta and w.detach().min().item() < 0:
-            raise ValueError(f"weight: expected no negative value, got {w.min().item():g}")
+    if check_values and w is not None and w.numel() and not w.is_meta and w.detach().min().item() < 0:
+        raise ValueError(f"weight: expected no negative value, got {w.min().item():g}")
     if w is not None:
         w = w.to(compute_dtype(z))
     if keep is not None:

@@ -1,29 +1,33 @@
-"""The kernel: from logits to the sums of a statistic and back, in chunks that stay in the cache.
+"""The kernel: logits to loss and gradient, or to the sums of a statistic, as one node of the graph.
 
-What the chunks buy: the memberships are never stored. A surrogate with a closed form leaves its derivative behind
-(one number per logit), which the backward pass turns into the gradient in place; any other surrogate is evaluated
-again, chunk by chunk. So the extra memory is that of the gradient, and the arithmetic runs from the cache.
+Logits are worked on in chunks of rows that stay in the cache, and memberships are never stored. A surrogate with a
+closed form is *opened* (it writes its link, say sigmoid(z), and the memberships of a chunk) and *closed* (it turns the
+link into the gradient, in place); any other surrogate is evaluated again, chunk by chunk, and differentiated by
+autograd. The gradient of a loss is computed with the loss, since the derivative of the metric is known then: backward
+only scales it. So the extra memory is that of the gradient, and the arithmetic runs from the cache.
 """
 
 from __future__ import annotations
 
 import threading
 from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from metricgrad.counts import compute_dtype
+from metricgrad.counts import compute_dtype, wide
+from metricgrad.engine import distributed
 from metricgrad.engine.batch import check_targets
+from metricgrad.engine.statistics import LOPSIDED, Columns, State
 from metricgrad.metrics.derivatives import as_constant
 from metricgrad.surrogates.steps import Surrogate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from metricgrad.engine.statistics import Layout, State
+    from metricgrad.engine.objective import Objective
+    from metricgrad.engine.statistics import Layout
 
 WHOLE, LARGE = 1 << 19, 1 << 21
 """Elements worked on at a time: all of a batch up to WHOLE; half (a fifth) of a larger one, up to LARGE.
@@ -33,12 +37,9 @@ cost of waking torch's threads, 10 µs and more a call, does not count.
 """
 
 TINY = 1 << 15
-"""Up to so many elements fresh buffers are as quick as kept ones."""
+"""Up to this many elements new buffers are as fast as reused ones."""
 
 _local = threading.local()
-
-Kept = tuple[Tensor, list[Any]] | None
-"""What the forward pass leaves for the backward pass: one number per logit, and a note per chunk."""
 
 
 class Plan:
@@ -46,8 +47,8 @@ class Plan:
 
     ``leading``: whether the thresholds are a leading axis of the result; otherwise there is one, and no such axis.
     ``rowwise``: whether memberships are those of whole rows (multi-class) instead of elements. ``names``: the
-    surrogate's fields that are tensors; their values are passed beside the logits, in this order. ``closed_form``,
-    ``closed_rows``: whether the surrogate has a kernel of its own, elementwise or for rows.
+    surrogate's fields that are tensors; their values are passed beside the logits, in this order. ``closed``: what has
+    ``open`` and ``close``, the surrogate itself or its counterpart for rows; None if autograd differentiates it.
     """
 
     def __init__(
@@ -57,8 +58,8 @@ class Plan:
         self.leading, self.rowwise = leading, rowwise
         ours = isinstance(surrogate, Surrogate)
         self.names = tuple(surrogate.tensors()) if ours else ()
-        self.closed_form = ours and not rowwise and surrogate.closed_form
-        self.closed_rows = ours and rowwise and surrogate.closed_rows
+        self.closed = surrogate.closed(rowwise) if ours else None
+        self.one_class = type(layout) is Columns and self.closed is not None and not leading and not rowwise
 
     def with_tensors(self, tensors: tuple[Tensor, ...]) -> Any:
         """Return the surrogate with its tensors replaced by the given ones."""
@@ -75,36 +76,199 @@ class Plan:
         return [surrogate(z, threshold) for threshold in self.thresholds]
 
 
-def sums(call: Call, z: Tensor, tensors: tuple[Tensor, ...], keep: bool) -> tuple[State, Kept]:
-    """Return the sums of the statistic and, if ``keep`` and there is a closed form, what ``pull`` needs.
+class Call:
+    """One call of a loss, taken apart; plain attributes, since this is made for every batch."""
 
-    That is one number per logit: its membership's derivative, or its softmax for memberships of rows.
+    __slots__ = ("check", "group", "learned", "mask", "objective", "plan", "row_weight", "serves", "w", "y", "z")
+
+    objective: Objective
+    plan: Plan
+    group: Any
+    z: Tensor
+    """``(N, K)``; of a single class any shape, see ``rows``."""
+    y: Tensor
+    """``(N, K)``, or ``(N,)`` class indices."""
+    w: Tensor | None
+    """The weights inside the cells."""
+    mask: Tensor | None
+    row_weight: Tensor | None
+    """What each row counts, for the samples average."""
+    learned: tuple[Tensor, ...]
+    """The surrogate's tensors."""
+    check: bool
+    """Whether the kernel is to check the targets, which is cheapest where they are in the cache."""
+    serves: bool
+    """Whether the kernel serves: no tracing, a surrogate of this library, no gradient of the targets or weights."""
+
+    def loss(self) -> Tensor:
+        """Return the loss."""
+        if not self.serves or self.objective.is_vector:
+            return self.plain_loss(self.z, *self.learned)
+        if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (self.z, *self.learned)):
+            return Kernel.apply(self, True, self.z, *self.learned)  # type: ignore[no-any-return, no-untyped-call]
+        statistic = distributed.total(self.statistic(), self.group)
+        return 1 - self.objective.value(statistic.map(wide)).to(compute_dtype(self.z))
+
+    def statistic(self) -> Any:
+        """Return the statistic of this process's data, differentiably."""
+        learned = self._shared(self.learned)
+        if not self.serves:
+            return self._of_rows(self._plain_statistic(self.z, learned))
+        state = Kernel.apply(self, False, self.z, *learned)  # type: ignore[no-untyped-call]
+        return self._of_rows(self.plan.layout.finish(state))
+
+    # By differentiable operations alone, for torch.compile, torch.func and second derivatives
+
+    def plain_loss(self, z: Tensor, *learned: Tensor) -> Tensor:
+        """Return the loss."""
+        statistic = self._of_rows(self._plain_statistic(z, self._shared(learned)))
+        return 1 - self.objective.value(distributed.total(statistic, self.group))
+
+    def plain_cells(self, z: Tensor, *learned: Tensor) -> tuple[Tensor, ...]:
+        """Return the cells of the statistic."""
+        return self._plain_statistic(z, learned).cells()  # type: ignore[no-any-return]
+
+    def _plain_statistic(self, z: Tensor, learned: tuple[Tensor, ...]) -> Any:
+        plan, z = self.plan, self.rows(z)
+        members = plan.members(plan.with_tensors(learned), z.to(compute_dtype(z)), self.y, self.mask)
+        return plan.layout.plain(torch.stack(members) if plan.leading else members[0], self.y, self.w)
+
+    def rows(self, z: Tensor) -> Tensor:
+        """Return logits as ``(N, K)``: those of a single class come in any shape."""
+        return z if z.dim() == 2 and z.shape[0] == len(self.y) else z.reshape(-1, 1)
+
+    def _of_rows(self, statistic: Any) -> Any:
+        return self.objective.mean_of_rows(statistic, self.row_weight)
+
+    def _shared(self, learned: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Return the surrogate's tensors, their gradients to be averaged over the processes."""
+        group = self.group
+        return learned if group is None else tuple(distributed.shared(tensor, group) for tensor in learned)
+
+    def reduced(self, gradient: Tensor, mean: bool = False) -> Tensor:
+        """Return a gradient summed (or averaged) over the processes."""
+        return gradient if self.group is None else distributed.all_reduce(gradient, self.group, mean)
+
+
+class Kernel(torch.autograd.Function):
+    """A loss, whose gradient is computed with it, or the sums of a statistic, whose gradient has to wait for theirs.
+
+    ``ctx.links`` is what the sums leave for the gradient: the links of all logits and a note per chunk.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, call: Call, is_loss: bool, z: Tensor, *tensors: Tensor) -> Any:
+        """Return the loss, or the sums."""
+        ctx.call, ctx.is_loss = call, is_loss
+        ctx.save_for_backward(z, call.y, call.w, call.mask, *tensors)
+        wanted = any(ctx.needs_input_grad[2:])
+        ctx.links = ctx.gradients = None
+        if is_loss:
+            loss, ctx.gradients = _differentiated(call, z, tensors)
+            return loss
+        state, ctx.links = _opened(call, call.rows(z), tensors, wanted)
+        ctx.mark_non_differentiable(*state[2:])  # P and N: the prediction does not move them
+        return state
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        """Scale the gradient, which is there already, or spread that of the sums over the logits."""
+        call = ctx.call
+        z, _, _, _, *tensors = ctx.saved_tensors  # raises if they, the targets or the weights were changed since
+        if torch.is_grad_enabled():  # create_graph=True: the gradient needs a graph of its own
+            outputs = [call.plain_loss(z, *tensors)] if ctx.is_loss else call.plain_cells(z, *tensors)[:2]
+            return None, None, *_with_graph(ctx.needs_input_grad[2:], outputs, grads, z, *tensors)
+        if not ctx.is_loss:
+            links, ctx.links = ctx.links, None
+            by_z, by_tensor = _closed(call, call.rows(z), tuple(tensors), grads[:2], links)
+            return None, None, by_z.view(z.shape), *by_tensor
+        # A second time computed again, to the same bits.
+        gradients, ctx.gradients = ctx.gradients or _differentiated(call, z, tuple(tensors))[1], None
+        by_z, by_tensor = gradients
+        grad = call.reduced(grads[0])
+        if not (grad.is_cpu and grad.item() == 1.0):  # a loss that is not scaled spares a pass over the logits
+            by_z, by_tensor = by_z.mul_(grad), [g.mul_(grad) for g in by_tensor]
+        return None, None, by_z.view(z.shape), *(call.reduced(g, mean=True) for g in by_tensor)
+
+
+def _with_graph(
+    needed: Sequence[bool], outputs: Sequence[Tensor], grads: Sequence[Tensor], *inputs: Tensor
+) -> Iterator[Tensor | None]:
+    """Yield the gradients that ``backward`` owes, with a graph of their own."""
+    wanted = [x for x, need in zip(inputs, needed, strict=True) if need]
+    found = iter(torch.autograd.grad(outputs, wanted, grads[: len(outputs)], create_graph=True))
+    return (next(found) if need else None for need in needed)
+
+
+Gradients = tuple[Tensor, list[Tensor]]
+"""With respect to the logits, and to the surrogate's tensors."""
+
+
+def _differentiated(call: Call, z: Tensor, tensors: tuple[Tensor, ...]) -> tuple[Tensor, Gradients]:
+    """Return the loss and its gradients."""
+    z = call.rows(z)
+    state, links = _opened(call, z, tensors, keep=True, numbers=_in_numbers(call, z))
+    loss, gradient = call.objective.differentiate(state, call.row_weight, call.group)
+    return loss, _closed(call, z, tensors, gradient, links)
+
+
+def _in_numbers(call: Call, z: Tensor) -> bool:
+    """Tell whether plain numbers serve: one class in float32 on the CPU, in one chunk, without weights."""
+    return (
+        call.plan.one_class
+        and z.shape[1] == 1
+        and z.dtype is torch.float32
+        and z.is_cpu
+        and 0 < len(z) <= WHOLE
+        and call.w is None
+        and call.group is None
+        and call.objective.labels is None
+    )
+
+
+Links = tuple[Tensor, list[Any]] | None
+
+
+def _opened(
+    call: Call, z: Tensor, tensors: tuple[Tensor, ...], keep: bool, numbers: bool = False
+) -> tuple[State, Links]:
+    """Return the sums of the statistic and, if ``keep`` and there is a closed form, the links.
+
+    ``numbers``: sum into plain numbers, which are several times as fast as tensors of one number.
     """
     plan, dtype = call.plan, compute_dtype(z)
-    # One derivative per logit pays only if it can become the gradient: one threshold, no change of type.
-    closed = plan.closed_form or (plan.closed_rows and z.shape[1] > 1)
-    slopes = torch.empty_like(z) if keep and closed and not plan.leading and z.dtype is dtype else None
+    closed = _closed_form(plan, z)
+    # A number per logit pays only if it can become the gradient: one threshold, no change of type.
+    kept = None
+    if keep and closed is not None and not plan.leading and z.dtype is dtype:
+        kept = torch.empty_like(z, memory_format=torch.contiguous_format)
     surrogate = plan.with_tensors(tensors)
     notes: list[Any] = []
     total: State = ()
     parts = []
-    for zc, yc, wc, kc, slope in _chunks(call, z, slopes):
+    for zc, yc, wc, mask, link in _chunks(call, z, kept):
         zc, yc = _as(zc, dtype), yc if yc.dim() == 1 else _as(yc, dtype)
         if call.check:
-            check_targets(yc, z.shape[1])  # cheapest here, where they are in the cache
-        if plan.closed_form:
-            reduce = partial(reduced, plan.layout, yc, wc)
-            states = [surrogate.fill(zc, t, slope, scratch(zc, 0), reduce) for t in plan.thresholds]
-        elif closed:
-            member = scratch(zc, 0)
-            rows, note = surrogate.fill_rows(zc, scratch(zc, 1) if slope is None else slope, member)
-            notes.append(note)
-            scale = 1 / rows if wc is None else wc / rows
-            total = plan.layout.add(total, member, yc, scale, wc, member, len(z))
-            continue
-        else:
-            members = plan.members(surrogate, zc, yc, kc)
+            check_targets(yc, z.shape[1])
+        if closed is None:
+            members = plan.members(surrogate, zc, yc, mask)
             states = [plan.layout.reduce(m, yc, wc, wc, torch.empty_like(m)) for m in members]
+        else:
+            states = []
+            buffer = scratch(zc, 0)
+            for threshold in plan.thresholds:
+                own = scratch(zc, 1) if link is None else link
+                member, scale, note = closed.open(zc, threshold, own, buffer)
+                if plan.rowwise:
+                    weight = scale if wc is None else scale * wc
+                    total = plan.layout.add(total, member, yc, weight, wc, buffer, len(z))
+                elif numbers:
+                    return _sum_numbers(member, scale, yc, buffer), (own, [note])
+                else:
+                    states.append(_sum(plan.layout, member, scale, yc, wc, buffer))
+                notes.append(note)
+            if plan.rowwise:
+                continue
         state = tuple(torch.stack(cell) for cell in zip(*states, strict=True)) if plan.leading else states[0]
         if plan.layout.additive:
             total = plan.layout.merge(total, state)
@@ -112,50 +276,42 @@ def sums(call: Call, z: Tensor, tensors: tuple[Tensor, ...], keep: bool) -> tupl
             parts.append(state)
     if parts:
         total = parts[0] if len(parts) == 1 else tuple(torch.cat(cell, -1) for cell in zip(*parts, strict=True))
-    kept = None if slopes is None else (slopes, notes)
-    return tuple(_as(cell, dtype) for cell in total), kept
+    return tuple(_as(cell, dtype) for cell in total), None if kept is None else (kept, notes)
 
 
-def pull(
-    call: Call, z: Tensor, tensors: tuple[Tensor, ...], gradient: State, kept: Kept
-) -> tuple[Tensor, list[Tensor]]:
-    """Return the gradient by the logits and by the surrogate's tensors, given that by the sums (a, b or the matrix).
+def _closed(call: Call, z: Tensor, tensors: tuple[Tensor, ...], gradient: State, links: Links) -> Gradients:
+    """Return the gradients, given that with respect to the sums (a, b or the matrix).
 
-    ``kept``, if given, is consumed: the gradient is written over it.
+    ``links``, if given, are consumed: the gradient is written over them.
     """
-    slopes, notes = kept or (None, [])
     plan, dtype = call.plan, compute_dtype(z)
-    result = torch.empty_like(z) if slopes is None else slopes
+    closed = _closed_form(plan, z)
+    kept, notes = links or (None, [])
+    result = torch.empty_like(z, memory_format=torch.contiguous_format) if kept is None else kept
     by_tensor = [torch.zeros_like(tensor) for tensor in tensors]
     first = 0
-    for zc, yc, wc, kc, out in _chunks(call, z, result):
+    for number, (zc, yc, wc, mask, out) in enumerate(_chunks(call, z, result)):
         yc = yc if yc.dim() == 1 else _as(yc, dtype)
         own = gradient if plan.layout.additive else tuple(g[..., first : first + len(zc)] for g in gradient)
         first += len(zc)
-        if slopes is not None and plan.closed_form:
-            plan.surrogate.pull(out, plan.layout.expand(own, yc, wc, scratch(out, 0)))
-            continue
-        if slopes is not None:
+        if kept is not None and closed is not None:
             by_member = plan.layout.expand(own, yc, wc, scratch(out, 0))
-            plan.surrogate.pull_rows(out, by_member, notes.pop(0), scratch(out, 1))
+            closed.close(out, by_member, plan.thresholds[0], notes[number], scratch(out, 1))
             continue
         each = list(zip(*(g.unbind(0) for g in own), strict=True)) if plan.leading else [own]
         zc = _as(zc, dtype)
-        if plan.closed_rows and z.shape[1] > 1:
-            chunk = torch.empty_like(zc)
-            _, note = plan.surrogate.fill_rows(zc, chunk, scratch(zc, 0))
-            by_member = plan.layout.expand(own, yc, wc, scratch(zc, 0))
-            plan.surrogate.pull_rows(chunk, by_member, note, scratch(zc, 1))
-        elif plan.closed_form:
-            chunk, slope = torch.zeros_like(zc), torch.empty_like(zc)
+        if closed is not None:
+            chunk = torch.zeros_like(zc)
             for threshold, g in zip(plan.thresholds, each, strict=True):
-                plan.surrogate.fill(zc, threshold, slope, scratch(zc, 0), lambda *_: None)
-                plan.surrogate.pull(slope, plan.layout.expand(g, yc, wc, scratch(zc, 0)))
-                chunk += slope
+                link = torch.empty_like(zc)
+                _, _, note = closed.open(zc, threshold, link, scratch(zc, 0))
+                by_member = plan.layout.expand(g, yc, wc, scratch(zc, 0))
+                closed.close(link, by_member, threshold, note, scratch(zc, 1))
+                chunk += link
         else:
             with torch.enable_grad():
                 leaves = [x.detach().requires_grad_() for x in (zc, *tensors)]
-                members = plan.members(plan.with_tensors(tuple(leaves[1:])), leaves[0], yc, kc)
+                members = plan.members(plan.with_tensors(tuple(leaves[1:])), leaves[0], yc, mask)
             spread = [plan.layout.expand(g, yc, wc, torch.empty_like(zc)) for g in each]
             chunk, *more = torch.autograd.grad(members, leaves, spread)
             for grown, share in zip(by_tensor, more, strict=True):
@@ -164,87 +320,9 @@ def pull(
     return result, by_tensor
 
 
-class Call(Protocol):
-    """One call of a loss: everything but the tensors that a gradient is asked for."""
-
-    plan: Plan
-    y: Tensor
-    w: Tensor | None
-    mask: Tensor | None
-    check: bool
-
-    def cells(self, z: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
-        """Return the cells of the statistic by differentiable operations alone."""
-
-    def head(self, state: State) -> tuple[Tensor, State]:
-        """Return the loss of the sums and its gradient by them."""
-
-    def whole(self, z: Tensor, *tensors: Tensor) -> Tensor:
-        """Return the loss by differentiable operations alone."""
-
-    def reduce(self, gradient: Tensor, mean: bool = False) -> Tensor:
-        """Sum (or average) a gradient over the processes."""
-
-
-class Sums(torch.autograd.Function):
-    """The sums of a statistic as one node of the graph, which keeps the logits, the labels and one number per logit."""
-
-    @staticmethod
-    def forward(ctx: Any, call: Call, z: Tensor, *tensors: Tensor) -> State:
-        """Sum."""
-        ctx.call = call
-        ctx.save_for_backward(z, call.y, call.w, call.mask, *tensors)
-        state, ctx.kept = sums(call, z, tensors, keep=ctx.needs_input_grad[1])
-        ctx.mark_non_differentiable(*state[2:])  # P and N: the prediction does not move them
-        return state
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        """Spread the gradient of the sums over the logits."""
-        z, tensors = _saved(ctx)
-        if torch.is_grad_enabled():  # create_graph=True: second derivatives need differentiable operations
-            return _again(ctx, ctx.call.cells(z, *tensors)[:2], grads[:2], z, *tensors)
-        kept, ctx.kept = ctx.kept, None
-        by_z, by_tensor = pull(ctx.call, z, tensors, grads[:2], kept)
-        return None, by_z, *by_tensor
-
-
-class Loss(torch.autograd.Function):
-    """A whole scalar loss as one node; ``small`` has another for batches in one piece."""
-
-    @staticmethod
-    def forward(ctx: Any, call: Call, z: Tensor, *tensors: Tensor) -> Tensor:
-        """Return the loss."""
-        ctx.call = call
-        ctx.save_for_backward(z, call.y, call.w, call.mask, *tensors)
-        state, ctx.kept = sums(call, z, tensors, keep=ctx.needs_input_grad[1])
-        loss, ctx.gradient = call.head(state)
-        return loss
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        """Spread the loss's gradient over the logits."""
-        call, (z, tensors) = ctx.call, _saved(ctx)
-        if torch.is_grad_enabled():
-            return _again(ctx, [call.whole(z, *tensors)], [grad], z, *tensors)
-        grad = call.reduce(grad)
-        scale = grad if isinstance(ctx.gradient[0], Tensor) else grad.item()
-        kept, ctx.kept = ctx.kept, None
-        by_z, by_tensor = pull(call, z, tensors, tuple(g * scale for g in ctx.gradient), kept)
-        return None, by_z, *(call.reduce(g, mean=True) for g in by_tensor)
-
-
-def _saved(ctx: Any) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """Return the logits and the surrogate's tensors; raises if these, the targets or weights were changed since."""
-    z, _, _, _, *tensors = ctx.saved_tensors
-    return z, tuple(tensors)
-
-
-def _again(ctx: Any, outputs: Sequence[Tensor], grads: Sequence[Tensor], *inputs: Tensor) -> tuple[Tensor | None, ...]:
-    """Return the gradients that ``backward`` owes, with a graph of their own."""
-    wanted = [x for x, needed in zip(inputs, ctx.needs_input_grad[1:], strict=True) if needed]
-    found = iter(torch.autograd.grad(outputs, wanted, grads, create_graph=True))
-    return tuple(next(found) if needed else None for needed in ctx.needs_input_grad)
+def _closed_form(plan: Plan, z: Tensor) -> Any:
+    """Return what has ``open`` and ``close``, or None; the memberships of a row need another class."""
+    return None if plan.rowwise and z.shape[1] == 1 else plan.closed
 
 
 def _chunks(call: Call, z: Tensor, buffer: Tensor | None) -> Iterator[tuple[Any, ...]]:
@@ -261,9 +339,9 @@ def _chunks(call: Call, z: Tensor, buffer: Tensor | None) -> Iterator[tuple[Any,
 
 
 def scratch(like: Tensor, which: int) -> Tensor:
-    """Return a buffer of a chunk's shape, reused from call to call: fresh memory costs more than the arithmetic."""
+    """Return a buffer of a chunk's shape, reused from call to call: new memory takes longer than the arithmetic."""
     size = like.numel()
-    if size <= TINY or size > LARGE or like.device.type != "cpu":
+    if size <= TINY or size > LARGE or not like.is_cpu:
         return torch.empty_like(like)
     kept: dict[tuple[torch.dtype, int], Tensor] = _local.__dict__.setdefault("kept", {})
     buffer = kept.get((like.dtype, which))
@@ -277,15 +355,32 @@ def _as(x: Tensor, dtype: torch.dtype) -> Tensor:
     return x if x.dtype is dtype else x.to(dtype)
 
 
-def reduced(layout: Layout, y: Tensor, w: Tensor | None, member: Tensor, out: Tensor, scale: float) -> State:
+def _sum(layout: Layout, member: Tensor, scale: float, y: Tensor, w: Tensor | None, buffer: Tensor) -> State:
     """Return the sums of scale·member, with labels y and weights w."""
     if scale == 1.0:
-        return layout.reduce(member, y, w, w, out)
+        return layout.reduce(member, y, w, w, buffer)
     if w is not None:
         # Before weighting, so that a full membership is exactly 1 and its sum exactly that of the weights.
         member.mul_(as_constant(scale, member)).clamp_max_(1.0)
-        return layout.reduce(member, y, w, w, out)
-    tp, fp, positives, negatives = layout.reduce(member, y, w, w, out)
+        return layout.reduce(member, y, w, w, buffer)
+    tp, fp, positives, negatives = layout.reduce(member, y, w, w, buffer)
     factor = as_constant(scale, tp)
     # A scaled membership reaches 1 up to rounding; the cells it leaves over must not become negative.
     return torch.minimum(tp * factor, positives), torch.minimum(fp * factor, negatives), positives, negatives
+
+
+def _sum_numbers(member: Tensor, scale: float, y: Tensor, buffer: Tensor) -> State:
+    """Return the sums of scale·member of one class as plain numbers."""
+    positives = y.sum().item()
+    negatives = y.numel() - positives
+    if positives > LOPSIDED * y.numel():
+        inside = member * y
+        tp, fp = inside.sum().item(), torch.sub(member, inside, out=inside).sum().item()
+    else:
+        predicted = member.sum().item()
+        tp = torch.mul(member, y, out=buffer).sum().item()
+        fp = predicted - tp
+    if scale != 1.0:
+        # The order of min's arguments lets NaN through.
+        tp, fp = min(tp * scale, positives), min(fp * scale, negatives)
+    return tp, fp, positives, negatives

@@ -115,6 +115,9 @@ class Objective:
 
     def differentiate(self, state: State, row_weight: Tensor | None = None, group: Any = None) -> tuple[Tensor, State]:
         """Return the loss of the sums over all processes and its gradient by them: a ``Jet``'s a and b, or a matrix."""
+        if isinstance(state[0], float):
+            value, *gradient = self._differentiate_numbers(state)
+            return torch.scalar_tensor(value, dtype=torch.float32), tuple(gradient)
         if row_weight is not None:
             return self._of_rows(state, row_weight, group)
         if group is not None:
@@ -127,9 +130,6 @@ class Objective:
                 loss = 1 - self.metric(Confusion(leaf))
             (by_matrix,) = torch.autograd.grad(loss, leaf)
             return loss.detach().to(tp.dtype), (bounded(by_matrix, tp.dtype),)
-        if tp.numel() == 1 and tp.is_cpu and tp.dtype is torch.float32 and self.labels is None and not self.leading:
-            value, *gradient = self.differentiate_numbers([float(cell) for cell in state], tp)
-            return tp.new_full((), value), tuple(gradient)
         share = 1.0 / (len(tp) if self.leading else 1)
         if self.average == "micro":
             values, a, b = self._partials(tuple(pool(cell, self.labels) for cell in state), -share)
@@ -146,14 +146,14 @@ class Objective:
     def _class_weights(self, positives: Tensor) -> Tensor:
         return class_weights(self.average, positives, self.labels, self.absent)
 
-    def differentiate_numbers(self, state: list[float], like: Tensor) -> tuple[float, float, float]:
+    def _differentiate_numbers(self, state: State) -> tuple[float, float, float]:
         """Return loss, a and b of one class in plain numbers: tensors of one number cost more than the arithmetic.
 
         For sums in float32, since plain numbers are divided by down to the ``FLOOR`` of that type.
         """
         if (self.average == "weighted" or (self.average == "macro" and self.absent == "skip")) and state[2] < FLOOR:
             return 1.0, 0.0, 0.0
-        value, a, b = self._partials(tuple(state), -1.0, like)
+        value, a, b = self._partials(state, -1.0)
         return 1.0 - float(value), float(a), float(b)
 
     def _of_rows(self, state: State, row_weight: Tensor, group: Any) -> tuple[Tensor, State]:
@@ -165,16 +165,14 @@ class Objective:
         value = (values * weights).sum()
         return 1 - (value if group is None else distributed.all_reduce(value, group)), (a, b)
 
-    def _partials(self, state: State, weights: Any, like: Tensor | None = None) -> tuple[Any, Any, Any]:
-        """Return the metric's values and the derivatives of their weighted sum along the two directions of a ``Jet``.
-
-        ``like``, if given, tells that the sums are plain numbers, and which tensors they came from.
-        """
+    def _partials(self, state: State, weights: Any) -> tuple[Any, Any, Any]:
+        """Return the metric's values, and the derivatives of their weighted sum: a ``Jet``'s a and b."""
+        numbers = isinstance(state[0], float)
         if self._arithmetic:
             try:
                 jet: Any = self.metric(Moving(*state))
                 a, b = jet.a, jet.b
-                if like is None:
+                if not numbers:
                     if jet.value.shape != state[0].shape:
                         raise TypeError
                     # A direction in which the metric does not move has the plain number 0 for derivative.
@@ -185,8 +183,8 @@ class Objective:
                 pass  # plain numbers refuse what tensors answer with ∞ or NaN: let tensors answer
             except (TypeError, AttributeError):
                 self._arithmetic = False  # it uses more than arithmetic: from here on autograd differentiates it
-        if like is not None:
-            state = tuple(like.new_full((1,), cell) for cell in state)
+        if numbers:
+            state = tuple(torch.full((1,), cell, dtype=torch.float32) for cell in state)
         with torch.enable_grad():
             leaf = cells(*state).map(lambda cell: cell.detach().requires_grad_())
             values = self.values(leaf)

@@ -9,13 +9,11 @@ from typing import Any, Self, TypeVar
 import torch
 from torch import Tensor, nn
 
-from metricgrad.counts import compute_dtype, wide
 from metricgrad.engine import distributed
-from metricgrad.engine.batch import Task, check_targets, check_task, encode
-from metricgrad.engine.kernel import WHOLE, Loss, Plan, Sums
+from metricgrad.engine.batch import Task, check_task, encode
+from metricgrad.engine.kernel import Call, Plan
 from metricgrad.engine.objective import Objective
-from metricgrad.engine.small import SmallLoss, is_small
-from metricgrad.engine.statistics import Columns, Indices, Matrix, Rows, State
+from metricgrad.engine.statistics import Columns, Indices, Matrix, Rows
 from metricgrad.metrics import Metric, name_of
 from metricgrad.metrics.averages import row_weights
 from metricgrad.surrogates import Linear, Surrogate, TopTwo, current
@@ -131,26 +129,7 @@ class MetricLoss(nn.Module):
         self, logits: Tensor, targets: Tensor, weight: Tensor | None = None, mask: Tensor | None = None
     ) -> Tensor:
         """Return the loss: a scalar, or one per class for ``average=None``."""
-        objective = self.objective
-        plain = weight is None and mask is None and self.ignore_index is None and self.process_group is None
-        if (
-            plain
-            and torch.is_grad_enabled()
-            and objective.pools_rows
-            and is_small(logits, targets, objective)
-            and not tracing(logits)
-        ):
-            plan = self._plan(indices=False)
-            if plan.closed_form and not plan.leading:
-                distributed.resolve(None)
-                return SmallLoss.apply(plan, objective, self._again, logits, targets)  # type: ignore[no-any-return, no-untyped-call]
-        call = self._call(logits, targets, weight, mask)
-        if not call.fusible or objective.is_vector:
-            return call.whole(call.z, *call.learned)
-        if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (call.z, *call.learned)):
-            return Loss.apply(call, call.z, *call.learned)  # type: ignore[no-any-return, no-untyped-call]
-        statistic = distributed.total(self._statistic(call), call.group)
-        return 1 - objective.value(statistic.map(wide)).to(compute_dtype(call.z))
+        return self._call(logits, targets, weight, mask).loss()
 
     @without_autocast
     def counts(self, logits: Tensor, targets: Tensor, weight: Tensor | None = None, mask: Tensor | None = None) -> Any:
@@ -159,47 +138,48 @@ class MetricLoss(nn.Module):
         ``Counts`` of shape ``(K,)`` (with a leading axis for several thresholds); ``Confusion`` for a metric of the d×d
         matrix; ``Mean`` for the samples average. Statistics of batches add with ``+``.
         """
-        return self._statistic(self._call(logits, targets, weight, mask))
-
-    def _statistic(self, call: _Call) -> Any:
-        learned = call.shared(call.learned)
-        if not call.fusible:
-            return call.statistic(call.z, *learned)
-        state = Sums.apply(call, call.z, *learned)  # type: ignore[no-untyped-call]
-        return self.objective.mean_of_rows(call.plan.layout.finish(state), call.row_weight)
+        return self._call(logits, targets, weight, mask).statistic()
 
     def value(self, statistic: Any) -> Tensor:
         """Return the metric of a statistic, averaged: a scalar, or one per class; several thresholds are averaged."""
         return self.objective.value(statistic)
 
-    def _call(self, logits: Tensor, targets: Tensor, weight: Tensor | None, mask: Tensor | None) -> _Call:
+    def _call(self, logits: Tensor, targets: Tensor, weight: Tensor | None, mask: Tensor | None) -> Call:
         """Take one call apart."""
+        call, surrogate = Call(), current(self.surrogate)
+        call.objective, call.group = self.objective, distributed.resolve(self.process_group)
         traced = tracing(logits)
-        # Large targets are checked chunk by chunk, when the kernel has them in the cache.
-        large = not traced and weight is None and isinstance(logits, Tensor) and logits.numel() > WHOLE
-        batch = encode(self.task, logits, targets, weight, mask, self.ignore_index, not traced and not large)
-        call = _Call()
-        call.objective = self.objective
-        call.group = distributed.resolve(self.process_group)
-        call.z, call.y, call.w, call.mask, call.row_weight = batch.logits, batch.targets, batch.weight, batch.mask, None
-        call.plan = plan = self._plan(indices=batch.targets.dim() == 1)
-        if self.average == "samples":
-            call.row_weight, call.w = row_weights(batch.logits, batch.weight, batch.mask, self.objective.labels)
-        call.learned = tuple(plan.surrogate.tensors().values()) if plan.names else ()
-        moving = call.y.requires_grad or (call.w is not None and call.w.requires_grad)
-        call.fusible = not traced and not moving and isinstance(plan.surrogate, Surrogate)
-        call.check = large and call.fusible
-        if large and not call.fusible:
-            check_targets(call.y, call.z.shape[1])
+        moving = any(isinstance(x, Tensor) and x.requires_grad for x in (targets, weight))
+        call.serves = call.check = not traced and not moving and isinstance(surrogate, Surrogate)
+        plain = weight is None and mask is None and self.ignore_index is None
+        call.row_weight = None
+        if call.serves and plain and self._is_usual(logits, targets):
+            call.z, call.w, call.mask = logits, None, None
+            call.y = targets if targets.dim() == 2 and self.task == "multilabel" else targets.reshape(-1, 1)
+        else:
+            # Targets are checked by the kernel if it serves.
+            batch = encode(self.task, logits, targets, weight, mask, self.ignore_index, not traced, not call.check)
+            call.z, call.y, call.w, call.mask = batch.logits, batch.targets, batch.weight, batch.mask
+            if self.average == "samples":
+                call.row_weight, call.w = row_weights(call.z, call.w, call.mask, self.objective.labels)
+        call.plan = self._plan(surrogate, indices=call.y.dim() == 1)
+        call.learned = tuple(surrogate.tensors().values()) if call.plan.names else ()
         return call
 
-    def _again(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Return the loss by differentiable operations alone."""
-        call = self._call(logits, targets, None, None)
-        return call.whole(call.z, *call.learned)
+    def _is_usual(self, z: Any, y: Any) -> bool:
+        """Tell whether a batch, without weights or a mask, can be taken as it is: labels of the logits' shape."""
+        return (
+            isinstance(z, Tensor)
+            and isinstance(y, Tensor)
+            and z.shape == y.shape
+            and z.dtype in (torch.float32, torch.float64)
+            and not y.is_complex()
+            and self.average != "samples"
+            and (self.task == "binary" or (self.task == "multilabel" and z.dim() == 2))
+            and z.numel() > 0
+        )
 
-    def _plan(self, indices: bool) -> Plan:
-        surrogate = current(self.surrogate)
+    def _plan(self, surrogate: Any, indices: bool) -> Plan:
         plan = self._plans.get(indices)
         if plan is None or plan.surrogate is not surrogate:
             layout: Columns | Matrix
@@ -227,60 +207,6 @@ class MetricLoss(nn.Module):
             if getattr(held, name) != default:
                 parts.append(f"{name}={getattr(held, name)!r}")
         return ", ".join(parts)
-
-
-class _Call:
-    """One call of a loss, taken apart; plain attributes, since this is made for every batch."""
-
-    __slots__ = ("check", "fusible", "group", "learned", "mask", "objective", "plan", "row_weight", "w", "y", "z")
-
-    objective: Objective
-    plan: Plan
-    group: Any
-    z: Tensor
-    y: Tensor
-    w: Tensor | None
-    """The weights inside the cells."""
-    mask: Tensor | None
-    row_weight: Tensor | None
-    """What each row counts, for the samples average."""
-    learned: tuple[Tensor, ...]
-    """The surrogate's tensors."""
-    check: bool
-    """Whether the kernel is to check the targets."""
-    fusible: bool
-    """Whether the kernel serves: nobody traces, a surrogate of this library, no gradient by the targets or weights."""
-
-    def head(self, state: State) -> tuple[Tensor, State]:
-        """Return the loss of the sums and its gradient by them."""
-        return self.objective.differentiate(state, self.row_weight, self.group)
-
-    def reduce(self, gradient: Tensor, mean: bool = False) -> Tensor:
-        """Sum (or average) a gradient over the processes."""
-        return gradient if self.group is None else distributed.all_reduce(gradient, self.group, mean)
-
-    def cells(self, z: Tensor, *learned: Tensor) -> tuple[Tensor, ...]:
-        """Return the cells of the statistic by differentiable operations alone."""
-        return self._plain(z, learned).cells()  # type: ignore[no-any-return]
-
-    def statistic(self, z: Tensor, *learned: Tensor) -> Any:
-        """Return the statistic by differentiable operations alone."""
-        return self.objective.mean_of_rows(self._plain(z, learned), self.row_weight)
-
-    def _plain(self, z: Tensor, learned: tuple[Tensor, ...]) -> Any:
-        plan = self.plan
-        members = plan.members(plan.with_tensors(learned), z.to(compute_dtype(z)), self.y, self.mask)
-        return plan.layout.plain(torch.stack(members) if plan.leading else members[0], self.y, self.w)
-
-    def whole(self, z: Tensor, *learned: Tensor) -> Tensor:
-        """Return the loss by differentiable operations alone."""
-        statistic = self.statistic(z, *self.shared(learned))
-        return 1 - self.objective.value(distributed.total(statistic, self.group))
-
-    def shared(self, learned: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """Return the surrogate's tensors, their gradients to be averaged over the processes."""
-        group = self.group
-        return learned if group is None else tuple(distributed.shared(tensor, group) for tensor in learned)
 
 
 def _tensors(metric: Metric) -> dict[str, Tensor]:
@@ -312,5 +238,5 @@ def tracing(logits: Any = None) -> bool:
     if getattr(logits, "is_meta", False):
         return True
     # The switch autograd.Function itself asks; there is no public one, and the documented way, setup_context, makes
-    # every call of a Function 40 µs dearer.
+    # every call of a Function 40 µs slower.
     return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()

@@ -6,7 +6,6 @@ The public module is ``surrogates``.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
@@ -15,9 +14,6 @@ from torch import Tensor
 
 from metricgrad.metrics.derivatives import as_constant, ratio
 from metricgrad.surrogates import top_two
-
-Reduce = Callable[[Tensor, Tensor, float], Any]
-"""Sums scale·member, given (member, out, scale); ``out`` is a buffer and may be ``member``."""
 
 Number = float | Tensor
 """A fixed number, or a tensor with one number per class."""
@@ -43,10 +39,6 @@ class Surrogate:
     """Whether ``threshold=`` means anything: the step is on probabilities."""
     takes_targets: ClassVar[bool] = False
     """Whether the labels are needed (training only)."""
-    closed_form: ClassVar[bool] = False
-    """Whether ``fill`` exists, which the fused kernel uses instead of autograd."""
-    closed_rows: ClassVar[bool] = False
-    """Whether ``fill_rows`` and ``pull_rows`` exist, the same for multi-class problems."""
 
     def __call__(self, logits: Tensor, threshold: float = 0.5) -> Tensor:
         """Return memberships, elementwise, for binary and multi-label problems."""
@@ -60,23 +52,22 @@ class Surrogate:
         """Return the 0/1 memberships of the rule that this surrogate softens."""
         raise ValueError(f"surrogate: {self!r} has no hard rule; use Linear, Sigmoid, LogitSigmoid, Identity or TopTwo")
 
-    def fill(self, logits: Tensor, threshold: float, kept: Tensor | None, scratch: Tensor, reduce: Reduce) -> Any:
-        """Hand the memberships to ``reduce``, return what it returns, and leave in ``kept`` what ``pull`` needs.
+    def closed(self, rowwise: bool) -> Surrogate | None:
+        """Return the surrogate that has ``open`` and ``close``, for rows or elements; None leaves it to autograd."""
+        return None
 
-        ``kept`` (unless None) and ``scratch`` are buffers of the logits' shape, and all the memory there is.
+    def open(self, logits: Tensor, threshold: float, link: Tensor, buffer: Tensor) -> tuple[Tensor, Any, Any]:
+        """Write into ``link`` what ``close`` needs; return memberships, by what to multiply them, and a note for it.
+
+        ``link`` and ``buffer`` have the logits' shape, and are all the memory there is; memberships are one of them.
         """
         raise NotImplementedError
 
-    def pull(self, kept: Tensor, gradient: Tensor) -> None:
-        """Turn ``kept`` into the gradient by the logits, in place; by default ``kept`` is the derivative."""
-        kept.mul_(gradient)
+    def close(self, link: Tensor, gradient: Tensor, threshold: float, note: Any, spare: Tensor) -> None:
+        """Turn ``link`` into the gradient with respect to the logits, in place, given that of the memberships.
 
-    def fill_rows(self, logits: Tensor, probabilities: Tensor, member: Tensor) -> tuple[Tensor, Any]:
-        """Write softmax and memberships times the row's sum into the buffers; return the sums and a note for later."""
-        raise NotImplementedError
-
-    def pull_rows(self, probabilities: Tensor, gradient: Tensor, note: Any, spare: Tensor) -> None:
-        """Overwrite softmax with the gradient by the logits, given that by the memberships and ``fill_rows``'s note."""
+        ``gradient`` and ``spare`` may be overwritten.
+        """
         raise NotImplementedError
 
     def tensors(self) -> dict[str, Tensor]:
@@ -123,8 +114,6 @@ class Linear(ProbabilityStep):
 
     delta: float = 0.1
     width: float = 1.0
-    closed_form: ClassVar[bool] = True
-    closed_rows: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         _check_ramp(self.delta, self.width)
@@ -151,38 +140,32 @@ class Linear(ProbabilityStep):
         low, high = threshold - half, threshold + half
         return low, high, self.delta / low, (0.5 - self.delta) / half, self.delta / (1 - high)
 
-    def fill(self, logits: Tensor, threshold: float, kept: Tensor | None, scratch: Tensor, reduce: Reduce) -> Any:
+    def closed(self, rowwise: bool) -> Surrogate:
+        return TopTwo(self.delta, self.width) if rowwise else self
+
+    def open(self, logits: Tensor, threshold: float, link: Tensor, buffer: Tensor) -> tuple[Tensor, Any, Any]:
         low, high, m1, m2, m3 = self.pieces(threshold)
-        p = torch.sigmoid(logits, out=scratch)
-        member = torch.empty_like(p) if kept is None else kept
         rise = m2 - m1
+        p = torch.sigmoid(logits, out=link)
         # Subtract before summing: Σp − Σlow in place of Σ(p − low) leaves rounding where nothing is predicted, which
         # precision would take for true positives. In units of m1 a full membership is a short number (2.5 by default),
         # so that sums of them are exact; without outer slopes the unit is that of the ramp.
         unit = m1 or rise
-        torch.sub(p, low, out=member).clamp_(0.0, high - low)
+        member = torch.sub(p, low, out=buffer).clamp_(0.0, high - low)
         if m1:
             torch.add(p, member, alpha=rise / m1, out=member)
         if m3 != m1:
             member.add_(torch.clamp_min(p - high, 0.0), alpha=(m3 - m1) / unit)
-        result = reduce(member, member, unit)
-        if kept is not None:
-            # The derivative of a clamp is what hardtanh's backward computes, in one pass.
-            steep = as_constant(rise, p)
-            torch.ops.aten.hardtanh_backward.grad_input(steep, p, low, high, grad_input=kept)
-            kept.add_(as_constant(m1, p))  # a plain number takes torch longer
-            if m3 != m1:
-                kept.add_(p > high, alpha=m3 - m1)
-            _through_sigmoid(kept, p)
-        return result
+        return member, unit, None
 
-    def fill_rows(self, logits: Tensor, probabilities: Tensor, member: Tensor) -> tuple[Tensor, Any]:
-        p = torch.softmax(logits, 1, out=probabilities)
-        row = top_two.analyse(p, self.delta, self.width)
-        return top_two.heights(p, row, member), row
-
-    def pull_rows(self, probabilities: Tensor, gradient: Tensor, note: Any, spare: Tensor) -> None:
-        top_two.pull(probabilities, gradient, note, self.delta, self.width, spare)
+    def close(self, link: Tensor, gradient: Tensor, threshold: float, note: Any, spare: Tensor) -> None:
+        low, high, m1, m2, m3 = self.pieces(threshold)
+        # The derivative of a clamp is what hardtanh's backward computes, in one pass.
+        torch.ops.aten.hardtanh_backward.grad_input(gradient, link, low, high, grad_input=spare)
+        spare.mul_(as_constant(m2 - m1, spare)).add_(gradient, alpha=m1)
+        if m3 != m1:
+            spare.addcmul_(gradient, (link > high).to(link.dtype), value=m3 - m1)
+        _through_sigmoid(spare, link, link)
 
 
 @dataclass(frozen=True)
@@ -194,7 +177,6 @@ class Sigmoid(ProbabilityStep):
     """
 
     k: float = 10.0
-    closed_form: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         _positive("k", self.k)
@@ -206,14 +188,19 @@ class Sigmoid(ProbabilityStep):
         height = self.step(p, threshold)
         return self.k * height * (1 - height)
 
-    def fill(self, logits: Tensor, threshold: float, kept: Tensor | None, scratch: Tensor, reduce: Reduce) -> Any:
-        p = torch.sigmoid(logits, out=scratch if kept is None else kept)
-        torch.add(as_constant(-self.k * threshold, p), p, alpha=self.k, out=scratch)
-        torch.sigmoid(scratch, out=scratch)
-        if kept is not None:
-            _through_sigmoid(as_constant(self.k, p), p, kept)
-            _through_sigmoid(kept, scratch)
-        return reduce(scratch, scratch, 1.0)
+    def closed(self, rowwise: bool) -> Surrogate | None:
+        return None if rowwise else self
+
+    def open(self, logits: Tensor, threshold: float, link: Tensor, buffer: Tensor) -> tuple[Tensor, Any, Any]:
+        p = torch.sigmoid(logits, out=link)
+        torch.add(as_constant(-self.k * threshold, p), p, alpha=self.k, out=buffer)
+        member = torch.sigmoid(buffer, out=buffer)
+        _through_sigmoid(as_constant(self.k, p), p, link)
+        _through_sigmoid(link, member)  # now the link is the derivative
+        return member, 1.0, None
+
+    def close(self, link: Tensor, gradient: Tensor, threshold: float, note: Any, spare: Tensor) -> None:
+        link.mul_(gradient)
 
 
 @dataclass(frozen=True)
@@ -229,11 +216,6 @@ class LogitSigmoid(Surrogate):
     beta: Number = 1.0
     eta: Number = 0.0
 
-    @property
-    def closed_form(self) -> bool:  # type: ignore[override]
-        """Plain numbers have one; tensors leave their gradient to autograd."""
-        return not self.tensors()
-
     def __post_init__(self) -> None:
         if not isinstance(self.beta, Tensor):
             _positive("beta", self.beta)
@@ -248,19 +230,21 @@ class LogitSigmoid(Surrogate):
     def hard(self, logits: Tensor, threshold: float = 0.5) -> Tensor:
         return _at_least(logits + self.eta, 0.0)
 
-    def fill(self, logits: Tensor, threshold: float, kept: Tensor | None, scratch: Tensor, reduce: Reduce) -> Any:
-        member = scratch if kept is None else kept  # the derivative follows from the membership, so it is what is kept
-        if self.beta == 1.0 and self.eta == 0.0:
-            torch.sigmoid(logits, out=member)
-        else:
-            torch.add(logits, self.eta, out=member).mul_(self.beta)
-            torch.sigmoid(member, out=member)
-        return reduce(member, scratch, 1.0)
+    def closed(self, rowwise: bool) -> Surrogate | None:
+        return None if rowwise or self.tensors() else self  # the gradient of tensors is autograd's
 
-    def pull(self, kept: Tensor, gradient: Tensor) -> None:
+    def open(self, logits: Tensor, threshold: float, link: Tensor, buffer: Tensor) -> tuple[Tensor, Any, Any]:
+        if self.beta == 1.0 and self.eta == 0.0:
+            torch.sigmoid(logits, out=link)
+        else:
+            torch.add(logits, self.eta, out=link).mul_(self.beta)
+            torch.sigmoid(link, out=link)
+        return link, 1.0, None  # the derivative follows from the membership
+
+    def close(self, link: Tensor, gradient: Tensor, threshold: float, note: Any, spare: Tensor) -> None:
         if self.beta != 1.0:
             gradient.mul_(self.beta)
-        _through_sigmoid(gradient, kept, kept)
+        _through_sigmoid(gradient, link, link)
 
 
 @dataclass(frozen=True)
@@ -271,8 +255,6 @@ class Identity(Surrogate):
     tensor([0.5000])
     """
 
-    closed_form: ClassVar[bool] = True
-
     def __call__(self, logits: Tensor, threshold: float = 0.5) -> Tensor:
         return torch.sigmoid(logits)
 
@@ -282,11 +264,8 @@ class Identity(Surrogate):
     def hard(self, logits: Tensor, threshold: float = 0.5) -> Tensor:
         return _at_least(torch.sigmoid(logits), threshold)
 
-    def fill(self, logits: Tensor, threshold: float, kept: Tensor | None, scratch: Tensor, reduce: Reduce) -> Any:
-        return LogitSigmoid().fill(logits, threshold, kept, scratch, reduce)
-
-    def pull(self, kept: Tensor, gradient: Tensor) -> None:
-        LogitSigmoid().pull(kept, gradient)
+    def closed(self, rowwise: bool) -> Surrogate | None:
+        return None if rowwise else LogitSigmoid()
 
 
 @dataclass(frozen=True)
@@ -350,7 +329,6 @@ class TopTwo(Surrogate):
 
     delta: float = 0.2
     width: float = 1.0
-    closed_rows: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         _check_ramp(self.delta, self.width)
@@ -362,11 +340,16 @@ class TopTwo(Surrogate):
     def rows(self, logits: Tensor) -> Tensor:
         return Linear(self.delta, self.width).rows(logits)
 
-    def fill_rows(self, logits: Tensor, probabilities: Tensor, member: Tensor) -> tuple[Tensor, Any]:
-        return Linear(self.delta, self.width).fill_rows(logits, probabilities, member)
+    def closed(self, rowwise: bool) -> Surrogate | None:
+        return self if rowwise else None
 
-    def pull_rows(self, probabilities: Tensor, gradient: Tensor, note: Any, spare: Tensor) -> None:
-        Linear(self.delta, self.width).pull_rows(probabilities, gradient, note, spare)
+    def open(self, logits: Tensor, threshold: float, link: Tensor, buffer: Tensor) -> tuple[Tensor, Any, Any]:
+        p = torch.softmax(logits, 1, out=link)
+        row = top_two.analyse(p, self.delta, self.width)
+        return buffer, 1 / top_two.heights(p, row, buffer), row
+
+    def close(self, link: Tensor, gradient: Tensor, threshold: float, note: Any, spare: Tensor) -> None:
+        top_two.pull(link, gradient, note, self.delta, self.width, spare)
 
 
 @dataclass(frozen=True)
