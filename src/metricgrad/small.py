@@ -38,7 +38,7 @@ def is_small(z: Any, y: Any, objective: Objective) -> bool:
         and z.dtype in _WIDE
         and not y.is_complex()
         and 0 < z.numel() <= fused.WHOLE
-        and (z.dim() == 2 or _one_class(z, objective))
+        and (_one_class(z, objective) or (z.dim() == 2 and (objective.task != "binary" or z.shape[1] == 1)))
     )
 
 
