@@ -37,13 +37,8 @@ def is_small(z: Any, y: Any, objective: Objective) -> bool:
         and z.shape == y.shape
         and z.dtype in _WIDE
         and not y.is_complex()
-<<<<<<< HEAD:src/metricgrad/engine/small.py
         and 0 < z.numel() <= kernel.WHOLE
-        and (z.dim() == 2 or _one_class(z, objective))
-=======
-        and 0 < z.numel() <= fused.WHOLE
         and (_one_class(z, objective) or (z.dim() == 2 and (objective.task != "binary" or z.shape[1] == 1)))
->>>>>>> main:src/metricgrad/small.py
     )
 
 
