@@ -337,9 +337,9 @@ def test_one_class_of_rows_is_certain() -> None:
 # The attack
 
 
-def test_attack_batches() -> None:
+def test_attack_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first of the cases of ``benchmarks/attack.py``."""
-    sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "benchmarks")
     from attacks import batches
 
     failures = {number: found for number in range(1500) if (found := batches.check(number)) is not None}

@@ -222,11 +222,22 @@ def test_dense_predictions_equal_their_flattened_rows(task: str) -> None:
         torch.testing.assert_close(loss(z, y, per_class), loss(z, y, per_class[:, :, None, None].expand(z.shape)))
 
 
-def test_binary_shapes_that_mean_the_same() -> None:
-    z, y = torch.tensor([1.0, -1.0, 0.5]), torch.tensor([1, 0, 0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
+def test_binary_shapes_that_mean_the_same(dtype: torch.dtype) -> None:
+    z, y = torch.tensor([1.0, -1.0, 0.5, 2.0], dtype=dtype), torch.tensor([1, 0, 0, 1])
     loss = mg.MetricLoss("f1")
-    expected = loss(z, y)
-    for left, right in ((z[:, None], y), (z[:, None], y[:, None]), (z, y[:, None]), (z[None], y[None])):
+    expected, gradient = backward(loss, z, y)
+    shapes = (
+        (z[:, None], y),
+        (z[:, None], y[:, None]),
+        (z, y[:, None]),
+        (z[None], y[None]),
+        (z.view(2, 2), y.view(2, 2)),
+    )
+    for left, right in (*shapes, (z.view(2, 1, 2), y.view(2, 1, 2)), (z.view(1, 2, 2), y.view(1, 2, 2))):
+        value, found = backward(loss, left, right)
+        torch.testing.assert_close(value, expected)
+        torch.testing.assert_close(found.flatten(), gradient)
         torch.testing.assert_close(loss(left, right), expected)
 
 

@@ -74,7 +74,8 @@ class Indices(Columns):
         # Added one by one, so in float64: two numbers per row, not K.
         each = wide(torch.cat((hits, ones), 1))
         tp, positives = each.new_zeros(2, m.shape[1]).index_add_(1, y, each.t()).unbind(0)
-        negatives = positives.sum() - positives
+        # The sum of all others, without subtracting: beside a class of nearly all weight nothing would be left of it.
+        negatives = _before(positives) + _before(positives.flip(0)).flip(0)
         others = out.copy_(m).scatter_(1, index, 0.0)
         fp = wide(others.sum(0) if scale is None else _weighted_sum(others, scale))
         eps = torch.finfo(m.dtype).eps
@@ -181,6 +182,11 @@ def _sum(x: Tensor, axis: int) -> Tensor:
     whole = rows - rows % FOLDED
     total = x[:whole].view(FOLDED, -1).sum(0).view(-1, columns).sum(0)
     return total if whole == rows else total.add_(x[whole:].sum(0))
+
+
+def _before(x: Tensor) -> Tensor:
+    """Return at each place the sum of all before it."""
+    return torch.cat((x.new_zeros(1), x[:-1].cumsum(0)))
 
 
 def _weighted_sum(x: Tensor, weight: Tensor) -> Tensor:
