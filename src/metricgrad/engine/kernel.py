@@ -24,7 +24,7 @@ from metricgrad.metrics.derivatives import as_constant
 from metricgrad.surrogates.steps import Surrogate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from metricgrad.engine.objective import Objective
     from metricgrad.engine.statistics import Layout
@@ -49,6 +49,7 @@ class Plan:
     ``rowwise``: whether memberships are those of whole rows (multi-class) instead of elements. ``names``: the
     surrogate's fields that are tensors; their values are passed beside the logits, in this order. ``closed``: what has
     ``open`` and ``close``, the surrogate itself or its counterpart for rows; None if autograd differentiates it.
+    ``in_one_piece``: whether a small batch can do without loops over chunks and thresholds.
     """
 
     def __init__(
@@ -58,8 +59,8 @@ class Plan:
         self.leading, self.rowwise = leading, rowwise
         ours = isinstance(surrogate, Surrogate)
         self.names = tuple(surrogate.tensors()) if ours else ()
-        self.closed = surrogate.closed(rowwise) if ours else None
-        self.one_class = type(layout) is Columns and self.closed is not None and not leading and not rowwise
+        self.closed: Any = surrogate.closed(rowwise) if ours else None
+        self.in_one_piece = type(layout) is Columns and self.closed is not None and not leading and not rowwise
 
     def with_tensors(self, tensors: tuple[Tensor, ...]) -> Any:
         """Return the surrogate with its tensors replaced by the given ones."""
@@ -135,7 +136,7 @@ class Call:
 
     def rows(self, z: Tensor) -> Tensor:
         """Return logits as ``(N, K)``: those of a single class come in any shape."""
-        return z if z.dim() == 2 and z.shape[0] == len(self.y) else z.reshape(-1, 1)
+        return z if z.dim() == 2 and z.shape[0] == self.y.shape[0] else z.reshape(-1, 1)
 
     def _of_rows(self, statistic: Any) -> Any:
         return self.objective.mean_of_rows(statistic, self.row_weight)
@@ -161,12 +162,10 @@ class Kernel(torch.autograd.Function):
         """Return the loss, or the sums."""
         ctx.call, ctx.is_loss = call, is_loss
         ctx.save_for_backward(z, call.y, call.w, call.mask, *tensors)
-        wanted = any(ctx.needs_input_grad[2:])
-        ctx.links = ctx.gradients = None
         if is_loss:
             loss, ctx.gradients = _differentiated(call, z, tensors)
             return loss
-        state, ctx.links = _opened(call, call.rows(z), tensors, wanted)
+        state, ctx.links = _opened(call, call.rows(z), tensors, keep=any(ctx.needs_input_grad[2:]))
         ctx.mark_non_differentiable(*state[2:])  # P and N: the prediction does not move them
         return state
 
@@ -188,7 +187,8 @@ class Kernel(torch.autograd.Function):
         grad = call.reduced(grads[0])
         if not (grad.is_cpu and grad.item() == 1.0):  # a loss that is not scaled spares a pass over the logits
             by_z, by_tensor = by_z.mul_(grad), [g.mul_(grad) for g in by_tensor]
-        return None, None, by_z.view(z.shape), *(call.reduced(g, mean=True) for g in by_tensor)
+        by_z = by_z if by_z.dim() == z.dim() == 2 else by_z.view(z.shape)
+        return None, None, by_z, *(call.reduced(g, mean=True) for g in by_tensor)
 
 
 def _with_graph(
@@ -206,36 +206,40 @@ Gradients = tuple[Tensor, list[Tensor]]
 
 def _differentiated(call: Call, z: Tensor, tensors: tuple[Tensor, ...]) -> tuple[Tensor, Gradients]:
     """Return the loss and its gradients."""
-    z = call.rows(z)
-    state, links = _opened(call, z, tensors, keep=True, numbers=_in_numbers(call, z))
+    z, plan = call.rows(z), call.plan
+    if plan.in_one_piece and call.w is None and z.numel() <= WHOLE and z.dtype in _WIDE:
+        return _in_one_piece(call, z)
+    state, links = _opened(call, z, tensors, keep=True)
     loss, gradient = call.objective.differentiate(state, call.row_weight, call.group)
     return loss, _closed(call, z, tensors, gradient, links)
 
 
-def _in_numbers(call: Call, z: Tensor) -> bool:
-    """Tell whether plain numbers serve: one class in float32 on the CPU, in one chunk, without weights."""
-    return (
-        call.plan.one_class
-        and z.shape[1] == 1
-        and z.dtype is torch.float32
-        and z.is_cpu
-        and 0 < len(z) <= WHOLE
-        and call.w is None
-        and call.group is None
-        and call.objective.labels is None
-    )
+_WIDE = (torch.float32, torch.float64)
+
+
+def _in_one_piece(call: Call, z: Tensor) -> tuple[Tensor, Gradients]:
+    """Do the same in straight lines: beside a small batch each call into torch counts, and each line of Python."""
+    objective, plan, y = call.objective, call.plan, _as(call.y, z.dtype)
+    closed, threshold = plan.closed, plan.thresholds[0]
+    if call.check:
+        check_targets(y)
+    link, buffer = torch.empty_like(z, memory_format=torch.contiguous_format), scratch(z, 0)
+    member, scale, note = closed.open(z, threshold, link, buffer)
+    one = z.shape[1] == 1 and z.dtype is torch.float32 and z.is_cpu and objective.labels is None and call.group is None
+    if one:  # tensors of one number take several times as long as plain numbers
+        loss, gradient = objective.differentiate(_sum_numbers(member, scale, y, buffer))
+    else:
+        state = _sum(plan.layout, member, scale, y, None, buffer)
+        loss, gradient = objective.differentiate(state, None, call.group)
+    closed.close(link, plan.layout.expand(gradient, y, None, buffer), threshold, note, scratch(z, 1))
+    return loss, (link, [])
 
 
 Links = tuple[Tensor, list[Any]] | None
 
 
-def _opened(
-    call: Call, z: Tensor, tensors: tuple[Tensor, ...], keep: bool, numbers: bool = False
-) -> tuple[State, Links]:
-    """Return the sums of the statistic and, if ``keep`` and there is a closed form, the links.
-
-    ``numbers``: sum into plain numbers, which are several times as fast as tensors of one number.
-    """
+def _opened(call: Call, z: Tensor, tensors: tuple[Tensor, ...], keep: bool) -> tuple[State, Links]:
+    """Return the sums of the statistic and, if ``keep`` and there is a closed form, the links."""
     plan, dtype = call.plan, compute_dtype(z)
     closed = _closed_form(plan, z)
     # A number per logit pays only if it can become the gradient: one threshold, no change of type.
@@ -262,8 +266,6 @@ def _opened(
                 if plan.rowwise:
                     weight = scale if wc is None else scale * wc
                     total = plan.layout.add(total, member, yc, weight, wc, buffer, len(z))
-                elif numbers:
-                    return _sum_numbers(member, scale, yc, buffer), (own, [note])
                 else:
                     states.append(_sum(plan.layout, member, scale, yc, wc, buffer))
                 notes.append(note)
@@ -292,8 +294,8 @@ def _closed(call: Call, z: Tensor, tensors: tuple[Tensor, ...], gradient: State,
     first = 0
     for number, (zc, yc, wc, mask, out) in enumerate(_chunks(call, z, result)):
         yc = yc if yc.dim() == 1 else _as(yc, dtype)
-        own = gradient if plan.layout.additive else tuple(g[..., first : first + len(zc)] for g in gradient)
-        first += len(zc)
+        own = gradient if plan.layout.additive else tuple(g[..., first : first + zc.shape[0]] for g in gradient)
+        first += zc.shape[0]
         if kept is not None and closed is not None:
             by_member = plan.layout.expand(own, yc, wc, scratch(out, 0))
             closed.close(out, by_member, plan.thresholds[0], notes[number], scratch(out, 1))
@@ -325,12 +327,15 @@ def _closed_form(plan: Plan, z: Tensor) -> Any:
     return None if plan.rowwise and z.shape[1] == 1 else plan.closed
 
 
-def _chunks(call: Call, z: Tensor, buffer: Tensor | None) -> Iterator[tuple[Any, ...]]:
-    """Yield logits, targets, weights, mask and a buffer in chunks of rows."""
+def _chunks(call: Call, z: Tensor, buffer: Tensor | None) -> Iterable[tuple[Any, ...]]:
+    """Return logits, targets, weights, mask and a buffer in chunks of rows."""
+    if z.numel() <= WHOLE:
+        return ((z, call.y, call.w, call.mask, buffer),)
+    return _parts(call, z, buffer)
+
+
+def _parts(call: Call, z: Tensor, buffer: Tensor | None) -> Iterator[tuple[Any, ...]]:
     others, size = (call.y, call.w, call.mask, buffer), z.numel()
-    if size <= WHOLE:
-        yield z, *others
-        return
     parts = 5 if call.plan.rowwise else 2  # memberships of rows need two buffers, and a matrix; elementwise ones one
     rows = max(1, min(LARGE, size // parts + 1) // z.shape[1])
     for start in range(0, len(z), rows):

@@ -149,7 +149,7 @@ class MetricLoss(nn.Module):
         call, surrogate = Call(), current(self.surrogate)
         call.objective, call.group = self.objective, distributed.resolve(self.process_group)
         traced = tracing(logits)
-        moving = any(isinstance(x, Tensor) and x.requires_grad for x in (targets, weight))
+        moving = getattr(targets, "requires_grad", False) or getattr(weight, "requires_grad", False)
         call.serves = call.check = not traced and not moving and isinstance(surrogate, Surrogate)
         plain = weight is None and mask is None and self.ignore_index is None
         call.row_weight = None

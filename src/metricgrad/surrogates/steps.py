@@ -151,18 +151,18 @@ class Linear(ProbabilityStep):
         # precision would take for true positives. In units of m1 a full membership is a short number (2.5 by default),
         # so that sums of them are exact; without outer slopes the unit is that of the ramp.
         unit = m1 or rise
-        member = torch.sub(p, low, out=buffer).clamp_(0.0, high - low)
+        member = torch.sub(p, as_constant(low, p), out=buffer).clamp_(0.0, high - low)
         if m1:
             torch.add(p, member, alpha=rise / m1, out=member)
         if m3 != m1:
             member.add_(torch.clamp_min(p - high, 0.0), alpha=(m3 - m1) / unit)
-        return member, unit, None
+        return member, unit, (low, high, m1, rise, m3)
 
     def close(self, link: Tensor, gradient: Tensor, threshold: float, note: Any, spare: Tensor) -> None:
-        low, high, m1, m2, m3 = self.pieces(threshold)
+        low, high, m1, rise, m3 = note
         # The derivative of a clamp is what hardtanh's backward computes, in one pass.
         torch.ops.aten.hardtanh_backward.grad_input(gradient, link, low, high, grad_input=spare)
-        spare.mul_(as_constant(m2 - m1, spare)).add_(gradient, alpha=m1)
+        spare.mul_(as_constant(rise, spare)).add_(gradient, alpha=m1)
         if m3 != m1:
             spare.addcmul_(gradient, (link > high).to(link.dtype), value=m3 - m1)
         _through_sigmoid(spare, link, link)
