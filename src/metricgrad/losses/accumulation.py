@@ -42,29 +42,56 @@ def exact_backward(
     forward: Forward | None = None,
     scaler: Any = None,
 ) -> Tensor:
-    """Backpropagate the loss of all micro-batches as of one batch, in the memory of one; return the loss, detached.
+    """Backpropagate the loss of all micro-batches as of one batch, in the memory of one micro-batch.
 
-    ``batches``: a list, a ``DataLoader``, one of this library's streams or the like, read twice, of ``(inputs,
-    targets)``, ``(inputs, targets, weight)`` or ``(inputs, targets, weight, mask)``; where only some micro-batches have
-    a weight or a mask, None is a weight of 1 and a mask of True. The first pass runs ``model(inputs)`` without
-    gradients, the second backpropagates each micro-batch; gradients are added to ``.grad``, as by ``backward()``.
-    ``forward``: for other batches and models, a function of ``(model, batch)`` that returns ``(logits, targets)`` and,
-    if there are any, weight and mask: ``lambda model, batch: (model(**batch).logits, batch["labels"])``. ``loss`` is
-    any loss of this library, or any callable of (logits, targets, …) that returns one number. Of a ``MetricLoss`` the
-    statistic is kept between the passes, a few numbers per class; of all other losses the logits and targets, of which
-    the loss is then taken at once, in whatever memory that takes.
+    The first pass runs ``model(inputs)`` without gradients, the second backpropagates each micro-batch [gao2021];
+    gradients are added to ``.grad``, as by ``backward()``. Of a ``MetricLoss`` the statistic is kept between the
+    passes, a few numbers per class; of all other losses the logits and targets, of which the loss is then computed at
+    once.
 
-    The random state, the model's buffers and the place in the data are set back in between: dropout is the same in both
-    passes, running statistics move once, and both passes see the same epoch of a stream, of a sampler, or of a
-    ``DataLoader`` around one. (Any other source of data is set back if it has a ``bookmark()`` as those have.) A second
-    pass that sees other inputs, targets, weights or masks, or the same in another order, raises ``ValueError``.
+    Parameters
+    ----------
+    loss : callable
+        Any loss of this library, or any callable of (logits, targets, ...) that returns one number.
+    model : nn.Module
+        The model; one in ``DistributedDataParallel`` synchronises in its last micro-batch alone.
+    batches : iterable
+        A list, a ``DataLoader``, one of this library's streams or the like, read twice, of ``(inputs, targets)``,
+        ``(inputs, targets, weight)`` or ``(inputs, targets, weight, mask)``; where only some micro-batches have a
+        weight or a mask, None is a weight of 1 and a mask of True.
+    forward : callable, optional
+        For other batches and models, a function of ``(model, batch)`` that returns ``(logits, targets)`` and, if there
+        are any, weight and mask: ``lambda model, batch: (model(**batch).logits, batch["labels"])``.
+    scaler : GradScaler, optional
+        Scales the gradient, for a model that runs in ``torch.autocast``; call this function inside it too.
+
+    Returns
+    -------
+    Tensor
+        The loss, a detached scalar.
+
+    Raises
+    ------
+    ValueError
+        If ``batches`` is an iterator or empty, or if the second pass sees other inputs, targets, weights or masks than
+        the first, or the same in another order.
+
+    See Also
+    --------
+    RunningLoss : Nearly the same gradient in one pass.
+
+    Notes
+    -----
+    The random state, the model's buffers and the position in the data are restored in between: dropout is the same in
+    both passes, running statistics are updated once, and both passes see the same epoch of a stream, of a sampler, or
+    of a ``DataLoader`` around one. (Any other source of data is restored if it has a ``bookmark()`` as those have.)
 
     Batch-norm in training mode normalises each micro-batch by itself, so the gradient is then that of the loss of the
-    concatenated outputs. Call it inside ``torch.autocast`` if the model runs in that, and give ``scaler`` (a
-    ``GradScaler``) to scale the gradient. A model in ``DistributedDataParallel`` synchronises in its last micro-batch
-    alone; with the loss's ``process_group`` the batch is that of all processes, each of which needs at least one
-    micro-batch, be it empty.
+    concatenated outputs. With the loss's ``process_group`` the batch is that of all processes, each of which needs at
+    least one micro-batch, which may be empty.
 
+    Examples
+    --------
     >>> model, loss = nn.Linear(2, 1), MetricLoss("f1")
     >>> batches = [(torch.randn(8, 2), torch.randint(2, (8,))) for _ in range(4)]
     >>> value = exact_backward(loss, model, batches)
@@ -326,11 +353,28 @@ class RunningLoss(nn.Module):
     r"""A ``MetricLoss`` at counts averaged over the steps: nearly the gradient of a large batch, in one pass.
 
     $\bar c_t = d\,\bar c_{t-1} + (1 - d)\,c_t$, divided by $1 - d^t$ so that the start does not count as zeros. The
-    value is the loss at $\bar c_t$, the gradient $\partial L / \partial c$ there times that of the present counts. It
-    is exact where the counts of a step are those of the average, and lags behind a model that moves fast. ``decay``: d
-    in [0, 1), memory of about 1 / (1 − d) steps; with 0 it is the loss itself. In evaluation mode it is the loss of
-    the batch alone. Where two passes can be afforded, ``exact_backward`` is exact.
+    value is the loss at $\bar c_t$, the gradient $\partial L / \partial c$ there times that of the current counts. It
+    is exact where the counts of a step are those of the average, and lags behind a model that moves fast. In evaluation
+    mode it is the loss of the batch alone.
 
+    Parameters
+    ----------
+    loss : MetricLoss
+        The loss whose statistic is averaged.
+    decay : float, default 0.9
+        d in [0, 1), a memory of about 1 / (1 − d) steps; with 0 it is the loss itself.
+
+    Raises
+    ------
+    ValueError
+        If ``loss`` is no ``MetricLoss`` or ``decay`` is not in [0, 1).
+
+    See Also
+    --------
+    exact_backward : The exact gradient, in two passes.
+
+    Examples
+    --------
     >>> loss = RunningLoss(MetricLoss("f1"), decay=0.9)
     >>> for _ in range(3):
     ...     value = loss(torch.tensor([2.0, -1.0, 0.0]), torch.tensor([1, 0, 1]))
@@ -355,7 +399,24 @@ class RunningLoss(nn.Module):
     def forward(
         self, logits: Tensor, targets: Tensor, weight: Tensor | None = None, mask: Tensor | None = None
     ) -> Tensor:
-        """Return the loss; arguments as for ``MetricLoss``."""
+        """Return the loss at the running average of the counts; in evaluation mode, of the batch alone.
+
+        Parameters
+        ----------
+        logits : Tensor
+            Raw scores, never probabilities; the shape is that of the task.
+        targets : Tensor
+            0 and 1, soft labels in between, or class indices; the shape is that of the task.
+        weight : Tensor, optional
+            Per sample or per element.
+        mask : Tensor, optional
+            True for what counts.
+
+        Returns
+        -------
+        Tensor
+            A scalar, or one loss per class, ``(K,)``, for ``average=None``.
+        """
         if not self.training:
             return self.loss(logits, targets, weight, mask)  # type: ignore[no-any-return]
         group = distributed.resolve(self.loss.process_group)
@@ -383,5 +444,11 @@ class RunningLoss(nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def extra_repr(self) -> str:
-        """Return the decay."""
+        """Return the decay, for ``repr``.
+
+        Returns
+        -------
+        str
+            ``decay=value``.
+        """
         return f"decay={self.decay}"
