@@ -20,11 +20,33 @@ class _Additive:
     """Named tensors that add: what ``Counts``, ``Confusion`` and ``Mean`` have in common."""
 
     def map(self, function: Callable[[Any], Any]) -> Self:
-        """Apply ``function`` to every cell, keeping the names."""
+        """Apply a function to every cell, keeping the names.
+
+        Parameters
+        ----------
+        function : callable
+            Of one cell, a tensor; returns the new cell.
+
+        Returns
+        -------
+        Counts, Confusion or Mean
+            The same statistic with the new cells.
+
+        Examples
+        --------
+        >>> Confusion(torch.eye(2)).map(torch.Tensor.double).matrix.dtype
+        torch.float64
+        """
         return type(self)(*(function(cell) for cell in self.cells()))
 
     def cells(self) -> tuple[Any, ...]:
-        """Return the cells in the order of the fields."""
+        """Return the cells in the order of the fields.
+
+        Returns
+        -------
+        tuple of Tensor
+            (tp, fp, fn, tn) of ``Counts``, (matrix,) of ``Confusion``, (total, weight) of ``Mean``.
+        """
         return tuple(getattr(self, field.name) for field in fields(self))  # type: ignore[arg-type]
 
     def __add__(self, other: Self) -> Self:
@@ -35,12 +57,30 @@ class _Additive:
 
 @dataclass(frozen=True, eq=False)
 class Counts(_Additive):
-    """One-vs-rest cells, each of shape ``(..., K)``: soft while training, hard while judging.
+    """One-vs-rest cells, each of shape ``(..., K)``: soft while training, hard in evaluation.
 
     The cells are named because their order differs in every library; leading axes (thresholds, replicates) broadcast
-    through every metric. A sum keeps the type of its cells: to add up more than 2²⁴ samples over batches, widen them
-    first, ``counts.map(torch.Tensor.double)``; ``Evaluator`` does.
+    through every metric. A sum keeps the type of its cells: to add up more than 2²⁴ samples over batches, convert them
+    first, ``counts.map(torch.Tensor.double)``; ``Evaluator`` does. Counts of batches add with ``+``.
 
+    Parameters
+    ----------
+    tp : Tensor
+        True positives.
+    fp : Tensor
+        False positives.
+    fn : Tensor
+        False negatives.
+    tn : Tensor
+        True negatives.
+
+    See Also
+    --------
+    count : Sum memberships into counts.
+    Confusion : The d×d matrix of a multi-class problem.
+
+    Examples
+    --------
     >>> a = Counts(*map(torch.tensor, (3.0, 1.0, 1.0, 5.0)))
     >>> (a + a).tp
     tensor(6.)
@@ -53,22 +93,22 @@ class Counts(_Additive):
 
     @property
     def positives(self) -> Tensor:
-        """P = TP + FN, the weight of what is truly in the class."""
+        """P = TP + FN, the weight of what is truly in the class, ``(..., K)``."""
         return self.tp + self.fn
 
     @property
     def negatives(self) -> Tensor:
-        """N = FP + TN, the weight of what is truly outside the class."""
+        """N = FP + TN, the weight of what is truly outside the class, ``(..., K)``."""
         return self.fp + self.tn
 
     @property
     def predicted(self) -> Tensor:
-        """PP = TP + FP, the weight of what is predicted to be in the class."""
+        """PP = TP + FP, the weight of what is predicted to be in the class, ``(..., K)``."""
         return self.tp + self.fp
 
     @property
     def total(self) -> Tensor:
-        """The weight of everything counted."""
+        """The weight of everything counted, ``(..., K)``."""
         return self.tp + self.fp + self.fn + self.tn
 
     @property
@@ -82,8 +122,17 @@ class Counts(_Additive):
 
 @dataclass(frozen=True, eq=False)
 class Confusion(_Additive):
-    """The d×d matrix of a multi-class problem, ``(..., d, d)``: rows are true classes, columns predicted ones.
+    """The d×d matrix of a multi-class problem: rows are true classes, columns predicted ones.
 
+    Matrices of batches add with ``+``.
+
+    Parameters
+    ----------
+    matrix : Tensor
+        ``(..., d, d)``, soft or hard.
+
+    Examples
+    --------
     >>> Confusion(torch.tensor([[4.0, 1.0], [2.0, 3.0]])).counts().fp
     tensor([2., 1.])
     """
@@ -91,7 +140,13 @@ class Confusion(_Additive):
     matrix: Tensor
 
     def counts(self) -> Counts:
-        """Return the one-vs-rest cells of every class [tsoi2024, eq. 3]."""
+        """Return the one-vs-rest cells of every class [tsoi2024, eq. 3].
+
+        Returns
+        -------
+        Counts
+            Cells of shape ``(..., d)``.
+        """
         tp = self.matrix.diagonal(dim1=-2, dim2=-1)
         fn = self.matrix.sum(-1) - tp
         fp = self.matrix.sum(-2) - tp
@@ -100,7 +155,21 @@ class Confusion(_Additive):
 
 @dataclass(frozen=True, eq=False)
 class Mean(_Additive):
-    """A weighted mean that adds: Σ w·value and Σ w, the state of the *samples* average."""
+    """A weighted mean that adds: Σ w·value and Σ w, the statistic of the *samples* average.
+
+    Parameters
+    ----------
+    total : Tensor
+        Σ w·value.
+    weight : Tensor
+        Σ w.
+
+    Examples
+    --------
+    >>> mean = Mean(torch.tensor(3.0), torch.tensor(4.0)) + Mean(torch.tensor(1.0), torch.tensor(4.0))
+    >>> mean.total / mean.weight
+    tensor(0.5000)
+    """
 
     total: Tensor
     weight: Tensor
@@ -124,9 +193,24 @@ def cells(tp: Tensor, fp: Tensor, positives: Tensor, negatives: Tensor) -> Count
 def count(memberships: Tensor, targets: Tensor, weight: Tensor | None = None, mask: Tensor | None = None) -> Counts:
     r"""Sum memberships into cells: $TP_k = \sum_i w_{ik} y_{ik} m_{ik}$ and so on [tsoi2022, eq. 6].
 
-    ``memberships`` is ``(..., N, K)`` in [0, 1] (how much each sample is predicted to be in each class), ``targets``
-    ``(N, K)`` in [0, 1], ``weight`` ``(N,)`` or ``(N, K)``, ``mask`` the same with True for what counts.
+    Parameters
+    ----------
+    memberships : Tensor
+        ``(..., N, K)`` in [0, 1], how much each sample is predicted to be in each class.
+    targets : Tensor
+        ``(N, K)`` in [0, 1].
+    weight : Tensor, optional
+        Per sample or per element: ``(N,)`` or ``(N, K)``.
+    mask : Tensor, optional
+        True for what counts: ``(N,)`` or ``(N, K)``.
 
+    Returns
+    -------
+    Counts
+        Cells of shape ``(..., K)``, in float32 at least.
+
+    Examples
+    --------
     >>> count(torch.tensor([[1.0], [0.25]]), torch.tensor([[1], [0]])).fp
     tensor([0.2500])
     """

@@ -29,8 +29,26 @@ Sets = Literal["element", "sample", "batch"]
 class WeightedMean(nn.Module):
     """Σ weight·term / Σ weight over what counts, 0 if nothing does.
 
-    ``terms``: one of the functions below. ``parameters``: its further arguments; tensors become buffers and have one
-    number per class in their last axis.
+    Parameters
+    ----------
+    terms : callable
+        One of the functions of this module, of (logits, targets, weight, task) and ``parameters``, that returns the
+        terms and their weights.
+    parameters : dict
+        Its further arguments; tensors become buffers and have one number per class in their last axis.
+    task : {'binary', 'multilabel', 'multiclass'}
+        "binary": logits of any shape with targets of that shape. "multilabel": logits ``(N, K)`` or ``(N, K, ...)``
+        with targets of that shape. "multiclass": the same logits with class indices ``(N,)`` or ``(N, ...)``, or soft
+        labels of the shape of the logits.
+    tasks : iterable of str, default ('binary', 'multilabel')
+        The tasks that the terms are for.
+    sets : {'element', 'sample', 'batch'}, default 'element'
+        What a term is of: each element, all positions of one sample, or the whole batch.
+    ignore_index : int, optional
+        Targets of this value do not count.
+    process_group : ProcessGroup or 'world', optional
+        Make value and gradient those of all processes' data together; every process must call the loss and
+        ``backward``.
     """
 
     def __init__(
@@ -38,8 +56,8 @@ class WeightedMean(nn.Module):
         terms: Terms,
         parameters: dict[str, Any],
         *,
-        task: str,
-        tasks: Iterable[str] = ("binary", "multilabel"),
+        task: Task,
+        tasks: Iterable[Task] = ("binary", "multilabel"),
         sets: Sets = "element",
         ignore_index: int | None = None,
         process_group: Any = None,
@@ -58,7 +76,24 @@ class WeightedMean(nn.Module):
     def forward(
         self, logits: Tensor, targets: Tensor, weight: Tensor | None = None, mask: Tensor | None = None
     ) -> Tensor:
-        """Return the loss, a scalar; arguments as for ``MetricLoss``."""
+        """Return the loss.
+
+        Parameters
+        ----------
+        logits : Tensor
+            Raw scores, never probabilities; the shape is that of the task.
+        targets : Tensor
+            0 and 1, soft labels in between, or class indices; the shape is that of the task.
+        weight : Tensor, optional
+            Per sample or per element.
+        mask : Tensor, optional
+            True for what counts.
+
+        Returns
+        -------
+        Tensor
+            A scalar.
+        """
         batch = encode(self.task, logits, targets, weight, mask, self.ignore_index, not tracing(logits))
         group = distributed.resolve(self.process_group)
         if group is not None and self.sets == "batch":
@@ -90,7 +125,13 @@ class WeightedMean(nn.Module):
         return self.terms.__name__
 
     def extra_repr(self) -> str:
-        """Return the parameters."""
+        """Return the parameters, for ``repr``.
+
+        Returns
+        -------
+        str
+            Comma-separated ``name=value``.
+        """
         tensors = {name: value.tolist() for name, value in self.named_buffers(recurse=False)}
         shown = {**self.numbers, **tensors, "task": self.task}
         if self.sets != "element":

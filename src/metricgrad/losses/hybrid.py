@@ -6,14 +6,13 @@ gets no gradient. The mix keeps the ranking and the gradient; ``warmup`` starts 
 
 from __future__ import annotations
 
-import inspect
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from metricgrad.losses import baselines
-from metricgrad.losses.metric import MetricLoss
+from metricgrad.losses.metric import MetricLoss, changed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -107,7 +106,7 @@ class HybridLoss(nn.Module):
             "ignore_index": ignore_index,
             "process_group": process_group,
         }
-        if isinstance(metric, MetricLoss) and (given := _not_default(options)):
+        if isinstance(metric, MetricLoss) and (given := changed(options)):
             raise ValueError(f"metric: a MetricLoss is complete, got also {', '.join(given)}; give these to MetricLoss")
         self.metric_loss = metric if isinstance(metric, MetricLoss) else MetricLoss(metric, **options)
         if self.metric_loss.average == "per-class":
@@ -164,10 +163,3 @@ class HybridLoss(nn.Module):
             Comma-separated ``name=value``.
         """
         return f"share={self.share}" + (f", warmup={self.warmup}" if self.warmup else "")
-
-
-def _not_default(options: dict[str, Any]) -> list[str]:
-    """Return the names of the options that differ from the defaults of ``MetricLoss``."""
-    defaults = {name: p.default for name, p in inspect.signature(MetricLoss).parameters.items()}
-    plain = (str, float, type(None))  # a threshold may be a tensor, which cannot be compared with a number
-    return [name for name, value in options.items() if not (isinstance(value, plain) and value == defaults[name])]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial, wraps
 from typing import Any, Self, TypeVar
@@ -413,3 +414,10 @@ def tracing(logits: Any = None) -> bool:
     # autograd.Function itself checks this flag; there is no public one, and the documented way, setup_context, makes
     # every call of a Function 40 µs slower.
     return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+
+
+def changed(options: dict[str, Any]) -> list[str]:
+    """Return the names of the options that differ from the defaults of ``MetricLoss``."""
+    defaults = {name: parameter.default for name, parameter in inspect.signature(MetricLoss).parameters.items()}
+    plain = (str, float, type(None))  # a threshold may be a tensor, which cannot be compared with a number
+    return [name for name, value in options.items() if not (isinstance(value, plain) and value == defaults[name])]

@@ -237,8 +237,24 @@ class Moving:
 
 
 def ratio(numerator: Any, denominator: Any, empty: float = 0.0) -> Tensor:
-    """Divide; where the denominator is zero (below ``FLOORS``) the value is ``empty`` and the gradient zero, not NaN.
+    """Divide, with a value and a zero gradient where the denominator is zero.
 
+    Parameters
+    ----------
+    numerator : Tensor or float
+        What is divided.
+    denominator : Tensor or float
+        What it is divided by; below about 2e-31 (in float32) it counts as zero.
+    empty : float, default 0.0
+        The value of 0/0, as scikit-learn's ``zero_division``; its gradient is zero.
+
+    Returns
+    -------
+    Tensor
+        The quotient, elementwise.
+
+    Examples
+    --------
     >>> ratio(torch.tensor([1.0, 0.0]), torch.tensor([2.0, 0.0]), empty=1.0)
     tensor([0.5000, 1.0000])
     """
@@ -256,8 +272,20 @@ def ratio(numerator: Any, denominator: Any, empty: float = 0.0) -> Tensor:
 
 
 def root(x: Any) -> Tensor:
-    """Square root; where ``x`` is not positive (below ``FLOORS``) the value and the gradient are zero.
+    """Return the square root, with zero value and gradient where the argument is not positive.
 
+    Parameters
+    ----------
+    x : Tensor or float
+        The argument; below about 2e-31 (in float32) it counts as zero.
+
+    Returns
+    -------
+    Tensor
+        √x, elementwise.
+
+    Examples
+    --------
     >>> root(torch.tensor([4.0, 0.0, -1e-9]))
     tensor([2., 0., 0.])
     """
