@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class _Additive:
-    """Named tensors that add: what ``Counts``, ``Confusion`` and ``Mean`` have in common."""
+    """Base class of ``Counts``, ``Confusion`` and ``Mean``: named tensors that add."""
 
     def map(self, function: Callable[[Any], Any]) -> Self:
         """Apply a function to every cell, keeping the names.
@@ -113,7 +113,7 @@ class Counts(_Additive):
 
     @property
     def matrix(self) -> NoReturn:
-        """Not here: one-vs-rest cells do not hold the d×d matrix."""
+        """Not available: one-vs-rest cells do not contain the d×d matrix."""
         raise AttributeError(
             "Counts has no 'matrix': a metric of the d×d matrix annotates its argument, def metric(c: mg.Confusion), "
             "and is used with task='multiclass'"
@@ -176,17 +176,17 @@ class Mean(_Additive):
 
 
 def compute_dtype(tensor: Tensor) -> torch.dtype:
-    """Return the type to count in: float32 at least, since a bfloat16 running sum stops growing at 256."""
+    """Return the dtype for counting: float32 at least, since a bfloat16 running sum stops growing at 256."""
     return torch.promote_types(tensor.dtype, torch.float32)
 
 
 def wide(x: Tensor) -> Tensor:
-    """Return ``x`` in float64, where many numbers are to be added: float32 stops at 2^24."""
-    return x if x.device.type == "mps" else x.double()  # which has no float64
+    """Return ``x`` in float64, for sums of many numbers: float32 stops counting at 2^24."""
+    return x if x.device.type == "mps" else x.double()  # mps has no float64
 
 
 def cells(tp: Tensor, fp: Tensor, positives: Tensor, negatives: Tensor) -> Counts:
-    """Complete the four cells; TP + FN = P and FP + TN = N hold by construction."""
+    """Return the four cells, given two of them, P and N; TP + FN = P and FP + TN = N hold by construction."""
     return Counts(tp, fp, positives - tp, negatives - fp)
 
 
@@ -220,10 +220,10 @@ def count(memberships: Tensor, targets: Tensor, weight: Tensor | None = None, ma
         weight = (weight if weight.dim() > 1 else weight.unsqueeze(-1)).to(dtype)
     if mask is not None:
         keep = (mask if mask.dim() > 1 else mask.unsqueeze(-1)).expand(y.shape)
-        # where, not a product: what is masked may be NaN.
+        # where, not a product: masked values may be NaN.
         m, y = m.where(keep, 0), y.where(keep, 0)
         weight = keep.to(dtype) if weight is None else weight * keep
     weight = torch.ones_like(y) if weight is None else weight
-    # Each cell and its margin are summed alike, so that what should be zero is exactly zero.
+    # Cells and margins are summed in the same way, so that a difference that should be zero is exactly zero.
     wy, wn = weight * y, weight * (1 - y)
     return cells((m * wy).sum(-2), (m * wn).sum(-2), wy.sum(-2), wn.sum(-2))

@@ -1,6 +1,6 @@
 """Curves: exact hard counts at every distinct threshold, from one sort and a cumulative sum.
 
-Any metric applies to them unchanged: ``metrics.f1(curve(scores, targets).counts)`` is F1 at every cut there is.
+Any metric applies to them unchanged: ``metrics.f1(curve(scores, targets).counts)`` is F1 at every threshold.
 Scores may be on any scale and come as torch tensors, numpy arrays or pandas columns.
 """
 
@@ -96,19 +96,19 @@ def curve(scores: Any, targets: Any, weight: Any = None, mask: Any = None) -> Cu
 
 
 def cumulate(scores: Tensor, positives: Tensor, negatives: Tensor | None = None) -> Curve:
-    """Return the curve of ``(N,)`` scores that bring these weights of positives and negatives (by default 1 in all)."""
+    """Return the curve of ``(N,)`` scores with these weights of positives and negatives (by default 1 − positives)."""
     s, order = descending(scores)
     last = last_of_equals(s)
     cuts = None if last.all() else last.nonzero().squeeze(1)
 
     def at_cuts(x: Tensor, first: float = 0.0, dtype: torch.dtype = torch.float64) -> Tensor:
         x = x if cuts is None else x.index_select(0, cuts)
-        out = torch.empty(len(x) + 1, dtype=dtype, device=x.device)  # first comes the cut that predicts nothing
+        out = torch.empty(len(x) + 1, dtype=dtype, device=x.device)  # the first cut predicts nothing
         out[0], out[1:] = first, x
         return out
 
     def total(weights: Tensor) -> Tensor:
-        # index_select, since indexing 1e7 rows by a tensor takes five times as long; int32 holds what int8 adds up to.
+        # index_select, since indexing 1e7 rows by a tensor takes five times as long; int32 is enough for sums of int8.
         dtype = torch.int32 if weights.dtype == torch.int8 and len(weights) < 2**24 else torch.float64
         return at_cuts(weights.index_select(0, order).cumsum(0, dtype=dtype))
 
@@ -118,7 +118,7 @@ def cumulate(scores: Tensor, positives: Tensor, negatives: Tensor | None = None)
 
 
 def last_of_equals(s: Tensor) -> Tensor:
-    """Mark the last of equal sorted scores: the only cut among them, since a threshold takes all of them or none."""
+    """Return where the last of equal sorted scores is, the only cut: a threshold includes all of them or none."""
     last = torch.ones(len(s), dtype=torch.bool, device=s.device)
     torch.ne(s[1:], s[:-1], out=last[:-1])
     return last
@@ -127,7 +127,7 @@ def last_of_equals(s: Tensor) -> Tensor:
 def descending(scores: Tensor) -> tuple[Tensor, Tensor]:
     """Sort ``(N,)`` scores from the highest down and return them with their order.
 
-    Through integers that are ordered as the scores are: torch sorts those by radix, three times as fast as floats.
+    By way of integers in the same order: torch sorts those by radix, three times as fast as floats.
     """
     kinds = {torch.float32: torch.int32, torch.float64: torch.int64}
     if scores.dtype not in kinds or scores.device.type != "cpu":
@@ -137,7 +137,7 @@ def descending(scores: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _turned(bits: Tensor) -> Tensor:
-    """Turn round the bits of negative numbers, which grow as the number falls; and back."""
+    """Flip the bits of negative numbers, whose order is reversed; applied twice it changes nothing."""
     if not bits.numel() or bits.amin() >= 0:
         return bits
     return torch.where(bits < 0, bits ^ torch.iinfo(bits.dtype).max, bits)

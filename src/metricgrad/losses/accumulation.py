@@ -1,8 +1,8 @@
-"""Large batches in the memory of small ones: the exact gradient in two passes, or nearly that in one.
+"""Large batches in the memory of small ones: the exact gradient in two passes, or an approximation in one.
 
 A metric is not a mean over samples, so the mean of the micro-batches' gradients is not the gradient of the batch. But
-the gradient passes through few numbers: the statistic of the whole batch, or its logits. Once these are known,
-∂L/∂(these) is too, and each micro-batch can be backpropagated alone.
+the gradient passes through few numbers: the statistic of the whole batch, or its logits. Once these and ∂L/∂(these)
+are known, each micro-batch can be backpropagated on its own.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["RunningLoss", "exact_backward"]
 
 
 Forward = Callable[[nn.Module, Any], Sequence[Any]]
-"""Of a model and a batch: the logits, the targets and, if there are any, the weight and the mask."""
+"""A function of a model and a batch that returns the logits, the targets and, optionally, weight and mask."""
 
 
 def exact_backward(
@@ -102,8 +102,10 @@ def exact_backward(
     if isinstance(batches, Iterator):
         raise ValueError("batches: expected what can be read twice, a list or a DataLoader, got an iterator; list() it")
     start, again = _Start(model), list(_bookmarks(batches, set()))
-    inner = model.module if isinstance(model, DistributedDataParallel) else model  # nothing to synchronise yet
-    # What a surrogate learns needs the logits too, and all at once where processes average its gradient.
+    inner = (
+        model.module if isinstance(model, DistributedDataParallel) else model
+    )  # the first pass has nothing to synchronise
+    # A learned surrogate needs the logits too, all at once, since processes average the gradient of its parameters.
     by_counts = type(loss) is MetricLoss and next(loss.parameters(), None) is None
     route = _Counts(loss) if by_counts else _Logits(loss)
     forward = forward or _plain_forward
@@ -116,7 +118,7 @@ def exact_backward(
             route.see(logits, *rest)
     if not first:
         raise ValueError("batches: expected at least one micro-batch (an empty one will do), got none")
-    torch.clear_autocast_cache()  # weights that were cast without gradients would be used again, and get none
+    torch.clear_autocast_cache()  # otherwise weights cast without gradients would be reused, and get none
     value = route.differentiate(logits, scaler)
     start.restore()
     for back in again:
@@ -159,13 +161,13 @@ def _outputs(forward: Forward, model: nn.Module, batch: Any) -> Sequence[Any]:
 
 
 def _described(value: Any) -> str:
-    """Return the type of a value and, of a tuple or list, of what it holds."""
+    """Return the type of a value and, for a tuple or list, the types of its items, for messages."""
     inner = f" of {', '.join(type(item).__name__ for item in value)}" if isinstance(value, tuple | list) else ""
     return type(value).__name__ + inner
 
 
 def _bookmarks(source: Any, known: set[int]) -> Iterator[Callable[[], object]]:
-    """Yield functions that set back whatever gives the batches: streams and samplers, also those of a DataLoader."""
+    """Yield functions that restore the position of streams and samplers, also those inside a DataLoader."""
     if id(source) in known:
         return
     known.add(id(source))
@@ -200,7 +202,7 @@ class _Start:
 
 
 class _Counts:
-    """The route through the statistic of a ``MetricLoss``."""
+    """Keeps the statistic of a ``MetricLoss`` between the passes."""
 
     def __init__(self, loss: Any) -> None:
         self.loss: MetricLoss = loss
@@ -208,13 +210,13 @@ class _Counts:
         self.gradient: tuple[Tensor, ...] = ()
 
     def see(self, logits: Tensor, *rest: Any) -> None:
-        """Take in a micro-batch of the first pass."""
+        """Add a micro-batch of the first pass."""
         counts = self.loss.counts(logits, *rest).map(wide)
         self.statistic = counts if self.statistic is None else self.statistic + counts
 
     @without_autocast
     def differentiate(self, like: Tensor, scaler: Any) -> Tensor:
-        """Return the loss, having found its gradient by what was seen."""
+        """Return the loss, and store its gradient with respect to the statistic."""
         leaf = self.statistic.map(lambda cell: cell.requires_grad_())
         group = distributed.resolve(self.loss.process_group)
         value = 1 - self.loss.value(distributed.total(leaf, group))
@@ -230,7 +232,7 @@ class _Counts:
 
 
 class _Logits:
-    """The route through the logits, for any loss: N·K numbers and their gradient, where activations are many more."""
+    """Keeps the logits between the passes, for any loss: N·K numbers, where activations are many more."""
 
     def __init__(self, loss: Callable[..., Tensor]) -> None:
         self.loss = loss
@@ -257,12 +259,12 @@ class _Logits:
     @without_autocast
     def pull(self, logits: Tensor, *rest: Any) -> None:
         gradient = next(self.gradients, None)
-        if gradient is not None and gradient.shape == logits.shape:  # otherwise the check at the end tells
+        if gradient is not None and gradient.shape == logits.shape:  # otherwise the check at the end raises
             logits.backward(gradient)
 
 
 def _joined(name: str, column: Sequence[Any], lengths: list[int]) -> Tensor | None:
-    """Return a column of all micro-batches as one; where only some have a weight or a mask, others get 1 or True."""
+    """Concatenate a column of all micro-batches; where only some have a weight or a mask, others get 1 or True."""
     given = [x for x in column if x is not None]
     if not given:
         return None
@@ -283,7 +285,7 @@ def _scaled(value: Tensor, scaler: Any) -> Tensor:
 
 
 class _Seen:
-    """What a pass saw of a micro-batch, to tell whether the other saw the same."""
+    """Checksums of a micro-batch in one pass, to compare with those of the other pass."""
 
     def __init__(self, batch: Any) -> None:
         self.plain: list[Any] = []
@@ -293,7 +295,7 @@ class _Seen:
         self._walk(batch)
 
     def add(self, logits: Tensor, rest: Sequence[Any]) -> None:
-        """Take in what went into the loss, unless it stood in the batch."""
+        """Add the inputs of the loss, unless they were part of the batch."""
         new = [part for part in rest if id(part) not in self._known]
         floating = [isinstance(part, Tensor) and part.is_floating_point() for part in new]
         self._walk([None if close else part for part, close in zip(new, floating, strict=True)])
@@ -303,7 +305,7 @@ class _Seen:
         self._known.clear()
 
     def _walk(self, value: Any) -> None:
-        """Note types, shapes, plain values and checksums of tensors."""
+        """Record types, shapes, plain values and checksums of tensors."""
         self.plain.append(type(value))
         if isinstance(value, Tensor):
             self.plain.append((value.shape, value.dtype))
@@ -318,10 +320,10 @@ class _Seen:
             for item in value:
                 self._walk(item)
         elif isinstance(value, str | bytes | bool | int | float):
-            self.plain.append(hash(repr(value)))  # NaN equals NaN, and texts are not kept
+            self.plain.append(hash(repr(value)))  # a hash: NaN equals NaN, and texts are not stored
 
     def alike(self, other: _Seen) -> bool:
-        """Return whether data are the same, and what a model computes nearly so."""
+        """Return whether the data are equal, and the outputs of the model nearly equal."""
         lengths = len(self.exact), len(self.close)
         if self.plain != other.plain or lengths != (len(other.exact), len(other.close)):
             return False
@@ -329,7 +331,7 @@ class _Seen:
 
 
 def _fingerprint(x: Tensor) -> Tensor:
-    """Return the sum weighted by row, and the sum of magnitudes, of what may be rounded differently."""
+    """Return the sum weighted by row, and the sum of magnitudes, of values that may be rounded differently."""
     dtype = compute_dtype(x)
     rows = x.reshape(len(x), -1) if x.numel() and x.dim() else x.reshape(1, -1)
     places = 1 + mixed(len(rows), x.device).to(dtype) / 2.0**64
@@ -341,7 +343,7 @@ def _nearly(a: Tensor, b: Tensor) -> bool:
 
 
 def _check_alike(first: list[_Seen], second: list[_Seen]) -> None:
-    """Refuse a second pass that was not the first one: its gradient is of other outputs."""
+    """Raise if the second pass differs from the first, since the gradient would be of other outputs."""
     if len(first) != len(second) or not all(a.alike(b) for a, b in zip(first, second, strict=True)):
         raise ValueError(
             "batches: the second reading gave other data or outputs than the first, and the gradient is wrong; "
@@ -429,9 +431,9 @@ class RunningLoss(nn.Module):
             raise ValueError(f"logits: expected the classes of before, {self.average.shape[-1]}, got {now.shape[-1]}")
         average = self.decay * self.average.to(now) + (1 - self.decay) * now
         weight = self.decay * self.weight + (1 - self.decay)
-        # The value is that of the average, the derivative by the present counts that by the average.
+        # The value is that of the average; the gradient with respect to the current counts is that at the average.
         moving = (average / weight).to(cells) + (cells - cells.detach())
-        # A batch that is not finite, which GradScaler skips, must not stay in the memory.
+        # A batch that is not finite, which GradScaler skips, must not enter the average.
         finite = now.isfinite().all()
         self.average = torch.where(finite, average, self.average.to(now))
         self.weight = torch.where(finite, weight, self.weight)

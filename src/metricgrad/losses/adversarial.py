@@ -87,7 +87,7 @@ class AdversarialLoss(LabellingLoss):
             raise ValueError(f"tol: expected a number above 0, got {tol!r}")
         self.tol, self.gap = tol, 0.0
         self._tables: dict[int, tuple[Tensor, Tensor, float]] = {}
-        payoffs(self.metric, 16)  # refuses, before any data is seen
+        payoffs(self.metric, 16)  # raises for an unsuitable metric before any data is seen
 
     def forward(
         self, logits: Tensor, targets: Tensor, weight: Tensor | None = None, mask: Tensor | None = None
@@ -150,7 +150,7 @@ class AdversarialLoss(LabellingLoss):
         alpha, gamma, spread = self._payoffs(n)
         alpha, gamma = (table[..., min(column, table.shape[-1] - 1)].to(scores.device) for table in (alpha, gamma))
         z = scores.to(torch.float64) / n
-        # A score beyond all that the metric can change decides a label; how far beyond does not matter to the game.
+        # A score beyond the range of the metric decides the label, and the game does not depend on how far beyond.
         limit = 1.05 * spread
         bounded = z.clamp(-limit, limit)
         solution = solve(Game(bounded, alpha, gamma), self.tol)

@@ -1,7 +1,7 @@
-"""Losses through a threshold that the batch sets: precision at k, break-even, equal error, recall under a constraint.
+"""Losses at a threshold set by the batch: precision at k, break-even, equal error, recall under a constraint.
 
-All five work alike. One sort gives the hard counts at every cut, and among them the cut that is asked for; the
-threshold stands midway between the two scores beside it, and the metric is that of soft memberships σ(β(z − t)).
+All five work in the same way. One sort gives the hard counts at every cut, and the cut that meets the constraint; the
+threshold is midway between the two scores beside it, and the metric is that of soft memberships σ(β(z − t)).
 
 The threshold moves with the scores, and that part of the gradient is what makes these losses work: at a fixed
 threshold recall grows by raising all scores. The gradient is that of the constraint which the threshold keeps
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["EERLoss", "OperatingPointLoss", "PRBEPLoss", "PrecisionAtKLoss", "RecallAtFPRLoss", "RecallAtPrecisionLoss"]
 
 SLACK = 1e-9
-"""By what share a constraint may be missed: 0.1 · 30 is not 3 in binary."""
+"""The relative tolerance of a constraint: 0.1 · 30 is not exactly 3 in floating point."""
 
 
 class OperatingPointLoss(PerClassLoss):
@@ -65,7 +65,7 @@ class OperatingPointLoss(PerClassLoss):
     """
 
     metric: Callable[[Counts], Tensor]
-    """What is judged at the threshold."""
+    """The metric at the threshold."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class OperatingPointLoss(PerClassLoss):
     def losses(self, z: Tensor, wy: Tensor, wn: Tensor) -> Tensor:
         step = current(self.surrogate)
         top = torch.finfo(z.dtype).max / 4
-        z = wide(z.clamp(-top, top))  # finite, so that no difference is NaN
+        z = wide(z.clamp(-top, top))  # finite, so that no difference of infinities is NaN
         start = self.threshold(z, wy, wn)
         positives, negatives = wy.sum(0), wn.sum(0)
         member = step(z - start)
@@ -128,7 +128,7 @@ class OperatingPointLoss(PerClassLoss):
         with torch.no_grad():
             slope = step.beta * member * (1 - member)
             growth = (price * slope).sum(0)
-            # Prices of both signs can cancel, where soft precision hardly moves with the threshold: keep a tenth.
+            # Prices of both signs can cancel, where soft precision hardly changes with the threshold: keep a tenth.
             growth = torch.maximum(growth, 0.1 * (price.abs() * slope).sum(0))
             growth = growth.masked_fill(growth < torch.finfo(growth.dtype).tiny, 0.0)
         spent = (price * member).sum(0)
@@ -156,7 +156,7 @@ class OperatingPointLoss(PerClassLoss):
         Tensor
             ``(K,)``, on the scale of the logits.
         """
-        # What has no weight comes last, as if it were not there.
+        # Samples of weight zero come last, as if they were absent.
         s, order = z.masked_fill(wy + wn == 0, -torch.inf).sort(0, descending=True)
         tp, fp = (F.pad(w.gather(0, order).cumsum(0), (0, 0, 1, 0)) for w in (wy, wn))
         distance = self.distance(cells(tp, fp, tp[-1:], fp[-1:]))
@@ -172,7 +172,7 @@ class OperatingPointLoss(PerClassLoss):
 
 
 def _nearest(c: Counts, wanted: Any) -> Tensor:
-    """Return how far the predicted weight is from the one that is wanted; predicting nothing has no precision."""
+    """Return how far the predicted weight is from the wanted one; ∞ if nothing is predicted, which has no precision."""
     return torch.where(c.predicted > 0, (c.predicted - wanted).abs(), torch.inf)
 
 

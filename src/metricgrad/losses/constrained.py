@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 __all__ = ["ConstrainedLoss", "Outcome", "Report"]
 
 FULL = 0.1
-"""The violation, and the slack, from which on a multiplier moves at full speed."""
+"""The violation, and the slack, from which on a multiplier changes at the full rate."""
 STIFFNESS = 2.0
-"""The power of e by which the present violation moves its weight, at most: it damps what would oscillate."""
+"""The largest exponent by which the current violation changes its weight, which damps oscillations."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Outcome:
 
 @dataclass(frozen=True, eq=False)
 class Memory:
-    """A decayed sum of past batches: soft and hard statistic, and of how many rows."""
+    """A decayed sum of past batches: soft and hard statistic, and the number of rows."""
 
     soft: Any
     hard: Any
@@ -209,7 +209,7 @@ class ConstrainedLoss(nn.Module):
         self.margin, self.rate, self.cap = margin, rate, cap
         self.memory = whole_number("memory", memory, 0)
         self.process_group = process_group
-        # These give values of one statistic that all share; soft and hard count it.
+        # These losses evaluate a shared statistic, which ``soft`` and ``hard`` count.
         plain: dict[str, Any] = {
             "task": task,
             "average": average,
@@ -265,10 +265,10 @@ class ConstrainedLoss(nn.Module):
     def _remembered(self, soft: Any, hard: Any, rows: float) -> tuple[Any, Any]:
         """Return both statistics with those of past batches added, and remember them.
 
-        The gradient is that of the sum if all of it moved as the present batch does: a memory does not shrink it.
+        The gradient is that of the sum as if all of it changed like the current batch: a memory does not shrink it.
         """
         if not all(cell.isfinite().all() for cell in (*soft.cells(), *hard.cells())):
-            return soft, hard  # as in a step that a GradScaler skips
+            return soft, hard  # a step that a GradScaler skips is not remembered
         self._seen = hard if self._seen is None else self._seen + hard
         keep = max(0.0, 1 - rows / self.memory) if self.memory else 0.0
         past = self._memory
@@ -325,7 +325,7 @@ class ConstrainedLoss(nn.Module):
         if logits is not None:
             seen = self._count(logits, targets, weight, mask)
         elif seen is not None and self._memory is not None and _weight(self._memory.hard) > _weight(seen):
-            seen = self._memory.hard  # steps that are closer than the memory is long
+            seen = self._memory.hard  # the memory is longer than the time between two steps
         if seen is None:
             raise ValueError("step: nothing was seen since the last one; call the loss in training mode, or give data")
         factors = torch.exp(self.rate * _urgency(self._violations(self._judged, seen)))
@@ -378,28 +378,28 @@ class ConstrainedLoss(nn.Module):
 
     @torch.no_grad()
     def _count(self, logits: Tensor, targets: Tensor | None, weight: Tensor | None, mask: Tensor | None) -> Any:
-        """Return the hard statistic of all processes, in float64 where there is such: it is summed over an epoch."""
+        """Return the hard statistic of all processes, in float64 if the device has it: it is summed over an epoch."""
         hard = self.hard.counts(logits, targets, weight, mask)  # type: ignore[arg-type]
         return self._joined(hard).map(lambda cell: cell if cell.device.type == "mps" else cell.double())
 
     def _joined(self, statistic: Any) -> Any:
-        """Return a statistic of all processes, differentiably."""
+        """Return the sum of a statistic over all processes, differentiable."""
         return distributed.total(statistic, distributed.resolve(self.process_group))
 
     def _violations(self, parts: list[MetricLoss], statistic: Any) -> Tensor:
-        """Return the violations that training sees, margin included; one per class where a constraint is of each."""
+        """Return the violations used in training, margin included; one per class for a constraint on each class."""
         pairs = zip(self.constraints, parts, strict=True)
         each = [constraint.violation(_value(part, statistic)).reshape(-1) for constraint, part in pairs]
         return self.margin + torch.cat(each)
 
     def _check_classes(self, hard: Any) -> None:
-        """Refuse a batch of other classes than those remembered."""
+        """Raise if the number of classes differs from that of the remembered batches."""
         past = self._seen if self._memory is None else self._memory.hard
         if past is not None and (before := past.cells()[0].shape[-1]) != (now := hard.cells()[0].shape[-1]):
             raise ValueError(f"logits: expected the classes of before, {before}, got {now}; reset() forgets them")
 
     def _multipliers(self, number: int) -> Tensor:
-        """Return the multipliers, one per violation; how many classes there are is known from the first batch on."""
+        """Return the multipliers, one per violation; the number of classes is known from the first batch on."""
         have = len(self.multipliers)
         if have != number:
             if have != len(self.constraints):
@@ -488,17 +488,17 @@ def _takes_empty(metric: Metric) -> bool:
 
 
 def _value(part: MetricLoss, statistic: Any) -> Tensor:
-    """Return a metric of the statistic that all share."""
+    """Return the metric of one part, of the shared statistic."""
     return part.value(
         statistic.counts() if isinstance(statistic, Confusion) and not part.objective.of_matrix else statistic
     )
 
 
 def _weight(statistic: Any) -> float:
-    """Return the weight of all that was counted."""
+    """Return the total weight of a statistic."""
     return float(sum(cell.sum() for cell in statistic.cells()))
 
 
 def _urgency(violations: Tensor) -> Tensor:
-    """Return violations as numbers from -1, much slack or 0/0, to 1, far off."""
+    """Return violations scaled to [-1, 1]: -1 is large slack or 0/0, 1 a large violation."""
     return (violations / FULL).nan_to_num(nan=-1.0).clamp(-1.0, 1.0)

@@ -1,4 +1,4 @@
-"""Losses that are a weighted mean of terms, one per element or per set of elements: what all baselines share."""
+"""Losses that are a weighted mean of terms, one per element or per set of elements: the base of the baselines."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class WeightedMean(nn.Module):
         batch = encode(self.task, logits, targets, weight, mask, self.ignore_index, not tracing(logits))
         group = distributed.resolve(self.process_group)
         if group is not None and self.sets == "batch":
-            batch, group = distributed.joined(batch, group), None  # the set is that of all processes
+            batch, group = distributed.joined(batch, group), None  # one set of the samples of all processes
         z, y, w = batch.logits.to(compute_dtype(batch.logits)), batch.targets, batch.weight
         y = y if y.dim() == 1 else y.to(z.dtype)
         w = torch.ones_like(z[:, :1]) if w is None else w
@@ -106,7 +106,7 @@ class WeightedMean(nn.Module):
             z, y, w = (_fold(x, samples) for x in (z, y, w))
         each, weights = self.terms(z, y, w, self.task, **self.numbers, **self._tensors(z))
         if batch.weight is None and weights is w and group is None and each.numel():
-            return each.mean()  # the usual case, quickly
+            return each.mean()  # the usual case, faster
         w = weights
         total, count = (each * w).sum(), w.expand(each.shape).sum()
         if group is not None:
@@ -158,7 +158,7 @@ def bce(
     """Binary cross-entropy, each side weighted."""
     if label_smoothing:
         y = y * (1 - label_smoothing) + label_smoothing / 2
-    odds = positive_weight / negative_weight  # torch weighs the positives only
+    odds = positive_weight / negative_weight  # torch has a weight for the positives only
     if not isinstance(odds, Tensor):
         odds = None if odds == 1 else z.new_tensor(odds)
     each = F.binary_cross_entropy_with_logits(z, y, pos_weight=odds, reduction="none")
@@ -224,7 +224,7 @@ def dice(z: Tensor, y: Tensor, w: Tensor, task: str, smooth: float) -> tuple[Ten
     """1 − Dice of each set and class, with squares in the denominator."""
     p = torch.sigmoid(z)
     own = _weight_of_sets(w)
-    inner = ratio(w, own.unsqueeze(1))  # so that the set's own weight does not compete with the smoothing
+    inner = ratio(w, own.unsqueeze(1))  # normalised, so that the smoothing does not depend on the weight of the set
     overlap, size = (inner * p * y).sum(1), (inner * (p * p + y * y)).sum(1)
     return 1 - ratio(2 * overlap + smooth, size + smooth), own
 
@@ -235,18 +235,18 @@ def lovasz_hinge(z: Tensor, y: Tensor, w: Tensor, task: str) -> tuple[Tensor, Te
         raise ValueError("targets: expected 0 or 1 for lovasz_hinge, got values in between")
     errors, order = (1 - z * (2 * y - 1)).sort(1, descending=True)
     with torch.no_grad():
-        # In float64 (which mps lacks): the steps are differences of numbers near each other.
+        # In float64 (which mps lacks), since the steps are differences of nearly equal numbers.
         wide = z.dtype if z.device.type == "mps" else torch.float64
         hits, misses = ((w * side).gather(1, order).to(wide) for side in (y, 1 - y))
         positives = hits.sum(1, keepdim=True)
-        # The Jaccard index of calling the k worst wrong; of nothing and nothing it is 1.
+        # The Jaccard index if the k largest errors are wrong; of two empty sets it is 1.
         jaccard = ratio(positives - hits.cumsum(1), positives + misses.cumsum(1), empty=1.0)
         steps = -jaccard.diff(dim=1, prepend=torch.ones_like(positives))
     return (F.relu(errors) * steps.to(z.dtype)).sum(1), _weight_of_sets(w)
 
 
 def _weight_of_sets(w: Tensor) -> Tensor:
-    """Return what each set counts: the mean weight of its elements that count."""
+    """Return the weight of each set: the mean weight of its elements that count."""
     return ratio(w.sum(1), (w > 0).to(w.dtype).sum(1))
 
 

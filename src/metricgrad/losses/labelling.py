@@ -32,7 +32,7 @@ CUTS = 6
 
 
 class Worst(NamedTuple):
-    """The labelling ŷ that a hinge loss finds: the loss is ``loss + slope @ scores``, with ``slope`` (ŷ − y)/n."""
+    """The maximising labelling ŷ of a hinge loss, which is ``loss + slope @ scores`` with ``slope`` = (ŷ − y)/n."""
 
     loss: Tensor
     slope: Tensor
@@ -85,19 +85,19 @@ class _Search:
             return self._whole()
         try:
             return self._bounded()
-        except (TypeError, AttributeError):  # more than arithmetic: nothing bounds it
+        except (TypeError, AttributeError):  # not arithmetic alone, so it cannot be bounded
             return self._whole()
 
     def loss(self, tp: Tensor, fp: Tensor) -> Tensor:
         """Return 1 − metric for integer counts that broadcast."""
-        tp, fp = (count.to(self.hits.dtype).unsqueeze(-1) for count in (tp, fp))  # the last axis is the classes'
+        tp, fp = (count.to(self.hits.dtype).unsqueeze(-1) for count in (tp, fp))  # the last axis is that of the classes
         return 1 - self._of_class(self.metric(Counts(tp, fp, self.positives - tp, self.negatives - fp)))
 
     def _of_class(self, values: Tensor) -> Tensor:
         return values[..., min(self.column, values.shape[-1] - 1)] if values.dim() else values
 
     def _whole(self) -> tuple[int, int]:
-        """Look at every pair, some rows at a time."""
+        """Evaluate every pair, some rows at a time."""
         best, pair = -torch.inf, (0, 0)
         wide = self.negatives + 1
         alarms = torch.arange(wide, device=self.hits.device)
@@ -109,9 +109,9 @@ class _Search:
         return pair
 
     def _bounded(self) -> tuple[int, int]:
-        """Branch and bound: cut up the boxes that may hold a better pair."""
+        """Branch and bound: split the boxes that may hold a better pair."""
         best, pair = -torch.inf, (0, 0)
-        # Where the gains are largest: as many as have a positive score.
+        # The gains are largest where exactly the samples of positive score are taken.
         peak = [(rise > 0).sum() for rise in self.rises]
         waiting = [self.hits.new_tensor([[0], [self.positives], [0], [self.negatives]], dtype=torch.long)]
         while waiting:
@@ -128,7 +128,7 @@ class _Search:
             span = tuple(box.to(self.hits.dtype).unsqueeze(-1).unbind(0))
             found = bounds.limits(self.metric, span, self.positives, self.negatives)  # type: ignore[arg-type]
             bound = 1 - self._of_class(found.least) + self.hits[top[0]] + self.alarms[top[1]]
-            # By the slopes: the middle's value, and what is to be won on the way from there to a corner.
+            # A second bound by the slopes: the value in the middle plus the largest gain from there to a corner.
             reach = values
             for side, (least, largest) in enumerate((found.along_tp, found.along_fp)):
                 rise, at = self.rises[side], middle[side]
@@ -136,7 +136,7 @@ class _Search:
                 down = self._of_class(largest) - rise[(at - 1).clamp(min=0)]
                 ways = (box[2 * side + 1] - at) * up.clamp(min=0), (at - box[2 * side]) * down.clamp(min=0)
                 reach = reach + torch.maximum(*ways)
-            # fmin takes what is known; "not ≤" keeps a box of which nothing is. Rounding may cost 1e-12, no more.
+            # fmin ignores an unknown bound (NaN); "not ≤" keeps a box where both are unknown. Rounding costs 1e-12.
             hopeful = ~(torch.fmin(bound, reach) <= best + 1e-12 * max(abs(best), 1.0))
             hopeful &= (box[0] < box[1]) | (box[2] < box[3])
             if hopeful.any():
@@ -210,7 +210,7 @@ class LabellingLoss(nn.Module):
         """
         raise NotImplementedError
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]  # a search on values: nothing to compile
+    @torch.compiler.disable  # type: ignore[untyped-decorator]  # a search that depends on values cannot be compiled
     @without_autocast
     def forward(
         self, logits: Tensor, targets: Tensor, weight: Tensor | None = None, mask: Tensor | None = None
@@ -257,7 +257,7 @@ class LabellingLoss(nn.Module):
                 found = self.worst(scores[rows, k], labels[rows, k], k)
                 slope[:, k] = slope[:, k].index_add(0, rows, found.slope.to(z.dtype))
             loss = loss + found.loss.to(z.dtype)
-        # Linear in the logits at the labelling found: that is the value, and the slope a subgradient.
+        # Linear in the logits for the labelling found: this is the value, and its slope a subgradient.
         return (loss + (slope * z).sum()) / z.shape[1]
 
     def extra_repr(self) -> str:
@@ -336,7 +336,7 @@ class StructuredHingeLoss(LabellingLoss):
 
 
 def of_labellings(metric: str | Metric) -> Metric:
-    """Find a metric of ``Counts``, or raise."""
+    """Return a metric of ``Counts`` by name, or raise."""
     found = get(metric)
     if not of_counts(found):
         raise ValueError(f"metric: {name_of(found)} is of the d×d matrix; expected a function of Counts")

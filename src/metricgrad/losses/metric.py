@@ -30,7 +30,7 @@ def without_autocast(method: Method) -> Method:
     @wraps(method)
     def wrapped(self: Any, logits: Tensor, *args: Any, **kwargs: Any) -> Any:
         kind = "cpu" if not isinstance(logits, Tensor) or logits.is_cpu else logits.device.type
-        if kind == "meta" or not torch.is_autocast_enabled(kind):  # which torch cannot be asked of the meta device
+        if kind == "meta" or not torch.is_autocast_enabled(kind):  # torch has no such flag for the meta device
             return method(self, logits, *args, **kwargs)
         with torch.autocast(kind, enabled=False):
             return method(self, logits, *args, **kwargs)
@@ -138,7 +138,7 @@ class MetricLoss(nn.Module):
         return self.objective.average
 
     def _check(self) -> None:
-        """Refuse what does not fit together, before any data is seen."""
+        """Raise if arguments do not fit together, before any data is seen."""
         if not callable(self.surrogate):
             raise ValueError(f"surrogate: expected a callable of logits, got {self.surrogate!r}")
         now = current(self.surrogate)
@@ -267,9 +267,9 @@ class MetricLoss(nn.Module):
         return self.objective.value(statistic)
 
     def _call(self, logits: Tensor, targets: Tensor, weight: Tensor | None, mask: Tensor | None) -> _Call:
-        """Take one call apart."""
+        """Return the parts of one call."""
         traced = tracing(logits)
-        # Large targets are checked chunk by chunk, when the kernel has them in the cache.
+        # Large targets are checked chunk by chunk in the kernel, while they are in the cache.
         large = not traced and weight is None and isinstance(logits, Tensor) and logits.numel() > WHOLE
         batch = encode(self.task, logits, targets, weight, mask, self.ignore_index, not traced and not large)
         call = _Call()
@@ -330,7 +330,7 @@ class MetricLoss(nn.Module):
 
 
 class _Call:
-    """One call of a loss, taken apart; plain attributes, since this is made for every batch."""
+    """The parts of one call of a loss; plain attributes, since it is created for every batch."""
 
     __slots__ = ("check", "fusible", "group", "learned", "mask", "objective", "plan", "row_weight", "w", "y", "z")
 
@@ -343,11 +343,11 @@ class _Call:
     """The weights inside the cells."""
     mask: Tensor | None
     row_weight: Tensor | None
-    """What each row counts, for the samples average."""
+    """The weight of each row, for the samples average."""
     learned: tuple[Tensor, ...]
     """The surrogate's tensors."""
     check: bool
-    """Whether the kernel is to check the targets."""
+    """Whether the kernel has to check the targets."""
     fusible: bool
     """Whether the kernel serves: not tracing, a surrogate of this library, targets and weights without gradient."""
 

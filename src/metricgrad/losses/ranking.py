@@ -1,6 +1,6 @@
 """Losses of the ranking: the area under a soft curve, and the pairs that are in the wrong order.
 
-Written down plainly they need a table of samples × thresholds, or of positives × negatives. Here a histogram of the
+Implemented directly they need a table of samples × thresholds, or of positives × negatives. Here a histogram of the
 probabilities, or one sort of the scores, gives the same sums and the same gradient in linear (n log n) time and
 memory; both are made of differentiable operations, so second derivatives, ``torch.func`` and ``torch.compile`` need no
 path of their own.
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["AUROCLoss", "PerClassLoss", "WMWLoss"]
 
 TABLE = 1 << 16
-"""How many memberships, samples × thresholds, a step that is not linear computes at a time."""
+"""The number of memberships, samples × thresholds, computed at a time for a step that is not linear."""
 
 CurveKind = Literal["roc", "pr"]
 Scale = Literal["probabilities", "logits"]
@@ -61,7 +61,7 @@ class PerClassLoss(nn.Module):
     """
 
     additive: ClassVar[bool] = False
-    """Whether ``losses`` sums over the processes itself, with ``total``; otherwise it is given the rows of all."""
+    """Whether ``losses`` sums over the processes itself, with ``total``; otherwise it receives the rows of all."""
 
     def __init__(
         self, task: Task, average: Average | None, ignore_index: int | None, process_group: Any = None
@@ -300,7 +300,7 @@ def ramp_sums(step: Linear, k: int, p: Tensor, *weights: Tensor) -> list[Tensor]
     sums = []
     for w in weights:
         above = _from_the_right(histogram(w))
-        # From knot to knot, downwards, everything above grows by the gap; only sums of positive numbers.
+        # From knot to knot, downwards, every ramp above grows by the gap: only positive numbers are added.
         ramps = _from_the_right(histogram(w * rise) + F.pad(knots.diff() * above[:, 1:], (0, 1)))
         sums.append((m1 * ramps[:, :1] + (m2 - m1) * ramps[:, at_low] + (m3 - m2) * ramps[:, at_high]).t())
     return sums
@@ -329,7 +329,7 @@ def _table_sums(step: ProbabilityStep, tau: Tensor, p: Tensor, wy: Tensor, wn: T
 
 
 class _StepSums(torch.autograd.Function):
-    """``step_sums`` without keeping the memberships: the backward pass takes the slopes again."""
+    """``step_sums`` without storing the memberships: the backward pass computes the slopes again."""
 
     @staticmethod
     def forward(ctx: Any, step: ProbabilityStep, tau: Tensor, p: Tensor, wy: Tensor, wn: Tensor) -> Tensor:
@@ -418,14 +418,14 @@ class WMWLoss(PerClassLoss):
         self.gamma, self.power, self.on = gamma, int(power), on
 
     def losses(self, z: Tensor, wy: Tensor, wn: Tensor) -> Tensor:
-        # Rows are classes, and scores are turned round, so that the negatives to fear are the first ones.
+        # Rows are classes, and scores are negated, so that the negatives within the margin come first.
         t, order = (-wide(torch.sigmoid(z) if self.on == "probabilities" else z).t()).contiguous().sort(1)
         first = torch.searchsorted(t.detach(), t.detach() + self.gamma)
         wy, wn = wy.t().gather(1, order), wn.t().gather(1, order)
-        t = t - t.detach().mean(1, keepdim=True)  # powers of small numbers cancel less
+        t = t - t.detach().mean(1, keepdim=True)  # centred, since powers of small numbers cancel less
         reach = t + self.gamma
         pays = torch.zeros_like(t)
-        # Σ w (r − t)^p over the first ones, multiplied out: Σ_m C(p, m) r^(p−m) Σ w (−t)^m.
+        # Σ w (r − t)^p over these, expanded: Σ_m C(p, m) r^(p−m) Σ w (−t)^m.
         for m in range(self.power + 1):
             moment = F.pad((wn * (-t) ** m).cumsum(1), (1, 0)).gather(1, first)
             pays = pays + math.comb(self.power, m) * reach ** (self.power - m) * moment

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from metricgrad.counts import Counts
 
 ROUNDING = 1e-9
-"""By so much a value may fail its bound: a recall of 1 must meet "recall >= 1" however it was summed."""
+"""By how much a value may fail its bound: a recall of 1 must meet "recall >= 1" in any order of summation."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Constraint:
             raise ValueError(f"sense: expected '>=' or '<=', got {self.sense!r}")
         if not (self.over in (None, "each") or (is_whole(self.over) and int(self.over) >= 0)):
             raise ValueError(f"over: expected 'each', a class number or None, got {self.over!r}")
-        # Python's own, so that it prints as it reads.
+        # As Python's own numbers, so that the repr shows no numpy types.
         object.__setattr__(self, "bound", self.bound if isinstance(self.bound, int) else float(self.bound))
         object.__setattr__(self, "over", int(self.over) if is_whole(self.over) else self.over)  # type: ignore[arg-type]
 
@@ -199,7 +199,7 @@ def lower_bound(metric: Metric, counts: Counts, confidence: float, scale: float 
     smoothed = counts.map(lambda cell: cell * scale + z**2 / 2)
     with differentiable(*smoothed.cells()) as leaves:
         values = metric(type(counts)(*leaves))
-        # The zero keeps a metric without slope, a step, differentiable.
+        # The added zero keeps a metric without any gradient, such as a step, differentiable.
         grads = torch.autograd.grad(values.sum() + 0 * leaves[0].sum(), leaves, allow_unused=True)
     slopes = [torch.zeros_like(values) if g is None else g for g in grads]
     pairs = list(zip(slopes, smoothed.cells(), strict=True))

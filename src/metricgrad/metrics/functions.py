@@ -299,7 +299,7 @@ def balanced_accuracy(c: Counts | Confusion, empty: float = 0.0) -> Tensor:
         support = c.matrix.sum(-1)
         recalls = ratio(c.matrix.diagonal(dim1=-2, dim2=-1), support)
         return ratio(recalls.sum(-1), (~is_zero(support)).to(support.dtype).sum(-1), empty)
-    # A side without samples has no recall; the other one counts alone, as in scikit-learn.
+    # Positives or negatives without samples have no recall; the other recall counts alone, as in scikit-learn.
     sides = ratio(c.positives, c.positives) + ratio(c.negatives, c.negatives)
     return ratio(recall(c) + specificity(c), sides, empty)
 
@@ -326,7 +326,7 @@ def g_mean(c: Counts | Confusion, empty: float = 0.0) -> Tensor:
     """
     if isinstance(c, Confusion):
         support = c.matrix.sum(-1)
-        present = ~is_zero(support)  # true of NaN, which must stay visible
+        present = ~is_zero(support)  # NaN included, so that it shows in the result
         recalls = ratio(c.matrix.diagonal(dim1=-2, dim2=-1), support)
         # exp of the mean logarithm: a product of thousands of recalls would underflow.
         dead = (present & (recalls <= 0)).any(-1)
@@ -454,7 +454,7 @@ def _weighted_kappa(c: Confusion, power: int, empty: float) -> Tensor:
     share = ratio(c.matrix, c.matrix.sum((-2, -1), keepdim=True))
     d = share.shape[-1]
     true, predicted = share.sum(-1), share.sum(-2)
-    if power == 0:  # every error costs the same: no d×d table of prices needed
+    if power == 0:  # every error has the same price: no d×d table needed
         observed = share.sum((-2, -1)) - share.diagonal(dim1=-2, dim2=-1).sum(-1)
         chance = true.sum(-1) * predicted.sum(-1) - (true * predicted).sum(-1)
     else:
@@ -703,7 +703,7 @@ def get(metric: str | Metric) -> Metric:
     )
 
 
-# Names that people know from elsewhere, in lower case, without separators.
+# Names used elsewhere, in lower case, without separators.
 _OTHER_NAMES = {
     "acc": "accuracy",
     "bacc": "balanced_accuracy",
@@ -745,7 +745,7 @@ _COMPLEMENTS = {
     "hammingloss": "accuracy",
     "missrate": "recall",
 }
-# What is no function of the counts at one threshold, and the loss that trains on it.
+# Metrics that are no function of the counts at one threshold, and the loss that trains on them.
 _LOSSES = {
     "ap": "AUROCLoss(curve='pr')",
     "auc": "AUROCLoss()",
@@ -767,7 +767,7 @@ _LOSSES = {
 
 
 def _hint(name: str) -> str:
-    """Return what may have been meant by an unknown name, to append to a message."""
+    """Return a suggestion for an unknown name, to append to a message."""
     plain = re.sub(r"[^a-z0-9.]", "", name.lower().removesuffix("_score").replace("@", "at"))
     plain = re.sub(r"^precisionat\d+$", "precisionatk", plain)
     if plain in _LOSSES:
@@ -795,7 +795,7 @@ def _imported(path: str) -> Metric:
 
 
 def name_of(metric: Metric) -> str:
-    """Return a metric's name, with its arguments if they are fixed, for messages."""
+    """Return the name of a metric, with its fixed arguments, for messages."""
     if isinstance(metric, partial):
         inner = ", ".join(f"{key}={value!r}" for key, value in metric.keywords.items())
         return f"{name_of(metric.func)}({inner})"
@@ -803,12 +803,12 @@ def name_of(metric: Metric) -> str:
 
 
 def of_matrix(metric: Metric) -> bool:
-    """Tell whether a metric takes the d×d matrix: whether its first argument is annotated ``Confusion``."""
+    """Return whether a metric takes the d×d matrix: whether its first argument is annotated ``Confusion``."""
     return "Confusion" in _annotation(metric)
 
 
 def of_counts(metric: Metric) -> bool:
-    """Tell whether a metric takes one-vs-rest cells: everything that does not ask for the matrix alone."""
+    """Return whether a metric takes one-vs-rest cells: every metric but those of the matrix alone."""
     annotation = _annotation(metric)
     return "Confusion" not in annotation or "Counts" in annotation
 

@@ -1,4 +1,4 @@
-"""Surrogates made of others: the hard value with a soft gradient, a table, and numbers that move during training."""
+"""Surrogates made of others: the hard value with a soft gradient, a table, and numbers that change during training."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class Table(Surrogate):
             grid = torch.arange(size + 1, dtype=torch.float64, device=p.device) / size
             values = self.step.step(grid, threshold).to(p.dtype)
             slopes = self.step.slope(grid, threshold).to(p.dtype)
-            # A hair above, so that 0.29 × 100 = 28.999… is entry 29.
+            # Slightly increased, so that 0.29 × 100 = 28.999… is entry 29.
             cell = (p.nan_to_num(0.0).double() * size * (1 + 1e-12)).floor().long().clamp_(0, size)
         # p − p is 0 in value (NaN for NaN) and 1 in gradient: the slope is the gradient, the table the value.
         return values[cell] + slopes[cell] * (p - p.detach())
@@ -285,5 +285,5 @@ _MOVING = (Learned, Annealed)
 
 
 def current(surrogate: Any) -> Any:
-    """Return a surrogate as it is now: of ``Learned`` and ``Annealed`` the present one, anything else as it is."""
+    """Return the current surrogate of ``Learned`` and ``Annealed``, and any other surrogate as it is."""
     return surrogate.current() if isinstance(surrogate, _MOVING) else surrogate
