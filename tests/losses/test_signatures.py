@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable
 from typing import Any, Literal, get_args, get_origin
 
@@ -52,6 +53,28 @@ def test_options_of_metric_loss_have_its_defaults(name: str) -> None:
         assert parameters(LOSSES[name]).keys() & defaults.keys()
     for key in parameters(LOSSES[name]).keys() & defaults.keys():
         assert parameters(LOSSES[name])[key].default == defaults[key], key
+
+
+def described(loss: Callable[..., Any]) -> dict[str, list[str]]:
+    """Return the sentences about each parameter in a docstring."""
+    section = re.search(
+        r"^Parameters\n-+\n(.*?)(?=\n\n\w+\n---|\Z)", inspect.getdoc(loss) or "", re.DOTALL | re.MULTILINE
+    )
+    assert section is not None
+    found = re.findall(r"^(\w+) : .*\n((?:    .*\n?)+)", section[1], re.MULTILINE)
+    return {name: re.split(r"(?<=\.) ", " ".join(text.split())) for name, text in found}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_shared_options_are_described_in_the_words_of_metric_loss(name: str) -> None:
+    """A loss that refuses a choice leaves its sentence out; nothing is worded in another way."""
+    words, found = described(mg.MetricLoss), described(LOSSES[name])
+    assert words.keys() == parameters(mg.MetricLoss).keys()
+    assert found.keys() == parameters(LOSSES[name]).keys()
+    # ConstrainedLoss takes one threshold only, cross_entropy one task only.
+    own = {"metric", "surrogate", {"ConstrainedLoss": "threshold", "baselines.cross_entropy": "task"}.get(name)}
+    for key in (words.keys() & found.keys()) - own:
+        assert set(found[key]) <= set(words[key]), key
 
 
 @pytest.mark.parametrize("name", [name for name in LOSSES if name.startswith(("presets.", "baselines."))])
