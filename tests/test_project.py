@@ -227,3 +227,9 @@ def test_no_test_passes_by_leaving_early() -> None:
             if isinstance(test, ast.FunctionDef) and test.name.startswith("test_"):
                 early = [n.lineno for n in ast.walk(test) if isinstance(n, ast.Return) and n.value is None]
                 assert not early, f"{path.name}:{early[0]} {test.name}"
+
+
+def test_a_public_module_is_not_hidden_by_what_it_holds() -> None:
+    code = "import metricgrad as mg; print(mg.curves.curves.__name__, mg.bootstrap.__name__, mg.baselines.__name__)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["curves", "bootstrap", "metricgrad.losses.baselines"]

@@ -129,7 +129,8 @@ def __getattr__(name: str) -> Any:
         if not extra:
             raise
         raise ImportError(f"{name} needs {error.name}: pip install 'metricgrad[{extra}]'") from error
-    value = found if module == name else getattr(found, name, found)  # a module may be public itself
+    # A public module, or what a module holds under that name; curves.curves must not hide curves.
+    value = found if module == name else getattr(found, name, found)
     if not extra:
         globals()[name] = value  # so that the next one finds it without asking
     return value

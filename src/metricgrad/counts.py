@@ -17,14 +17,36 @@ if TYPE_CHECKING:
 
 
 class _Additive:
-    """Named tensors that add: what ``Counts``, ``Confusion`` and ``Mean`` have in common."""
+    """Base class of ``Counts``, ``Confusion`` and ``Mean``: named tensors that add."""
 
     def map(self, function: Callable[[Any], Any]) -> Self:
-        """Apply ``function`` to every cell, keeping the names."""
+        """Apply a function to every cell, keeping the names.
+
+        Parameters
+        ----------
+        function : callable
+            Of one cell, a tensor; returns the new cell.
+
+        Returns
+        -------
+        Counts, Confusion or Mean
+            The same statistic with the new cells.
+
+        Examples
+        --------
+        >>> Confusion(torch.eye(2)).map(torch.Tensor.double).matrix.dtype
+        torch.float64
+        """
         return type(self)(*(function(cell) for cell in self.cells()))
 
     def cells(self) -> tuple[Any, ...]:
-        """Return the cells in the order of the fields."""
+        """Return the cells in the order of the fields.
+
+        Returns
+        -------
+        tuple of Tensor
+            (tp, fp, fn, tn) of ``Counts``, (matrix,) of ``Confusion``, (total, weight) of ``Mean``.
+        """
         return tuple(getattr(self, field.name) for field in fields(self))  # type: ignore[arg-type]
 
     def __add__(self, other: Self) -> Self:
@@ -35,12 +57,30 @@ class _Additive:
 
 @dataclass(frozen=True, eq=False)
 class Counts(_Additive):
-    """One-vs-rest cells, each of shape ``(..., K)``: soft while training, hard while judging.
+    """One-vs-rest cells, each of shape ``(..., K)``: soft while training, hard in evaluation.
 
     The cells are named because their order differs in every library; leading axes (thresholds, replicates) broadcast
-    through every metric. A sum keeps the type of its cells: to add up more than 2²⁴ samples over batches, widen them
-    first, ``counts.map(torch.Tensor.double)``; ``Evaluator`` does.
+    through every metric. A sum keeps the type of its cells: to add up more than 2²⁴ samples over batches, convert them
+    first, ``counts.map(torch.Tensor.double)``; ``Evaluator`` does. Counts of batches add with ``+``.
 
+    Parameters
+    ----------
+    tp : Tensor
+        True positives.
+    fp : Tensor
+        False positives.
+    fn : Tensor
+        False negatives.
+    tn : Tensor
+        True negatives.
+
+    See Also
+    --------
+    count : Sum memberships into counts.
+    Confusion : The d×d matrix of a multi-class problem.
+
+    Examples
+    --------
     >>> a = Counts(*map(torch.tensor, (3.0, 1.0, 1.0, 5.0)))
     >>> (a + a).tp
     tensor(6.)
@@ -53,27 +93,27 @@ class Counts(_Additive):
 
     @property
     def positives(self) -> Tensor:
-        """P = TP + FN, the weight of what is truly in the class."""
+        """P = TP + FN, the weight of what is truly in the class, ``(..., K)``."""
         return self.tp + self.fn
 
     @property
     def negatives(self) -> Tensor:
-        """N = FP + TN, the weight of what is truly outside the class."""
+        """N = FP + TN, the weight of what is truly outside the class, ``(..., K)``."""
         return self.fp + self.tn
 
     @property
     def predicted(self) -> Tensor:
-        """PP = TP + FP, the weight of what is predicted to be in the class."""
+        """PP = TP + FP, the weight of what is predicted to be in the class, ``(..., K)``."""
         return self.tp + self.fp
 
     @property
     def total(self) -> Tensor:
-        """The weight of everything counted."""
+        """The weight of everything counted, ``(..., K)``."""
         return self.tp + self.fp + self.fn + self.tn
 
     @property
     def matrix(self) -> NoReturn:
-        """Not here: one-vs-rest cells do not hold the d×d matrix."""
+        """Not available: one-vs-rest cells do not contain the d×d matrix."""
         raise AttributeError(
             "Counts has no 'matrix': a metric of the d×d matrix annotates its argument, def metric(c: mg.Confusion), "
             "and is used with task='multiclass'"
@@ -82,8 +122,17 @@ class Counts(_Additive):
 
 @dataclass(frozen=True, eq=False)
 class Confusion(_Additive):
-    """The d×d matrix of a multi-class problem, ``(..., d, d)``: rows are true classes, columns predicted ones.
+    """The d×d matrix of a multi-class problem: rows are true classes, columns predicted ones.
 
+    Matrices of batches add with ``+``.
+
+    Parameters
+    ----------
+    matrix : Tensor
+        ``(..., d, d)``, soft or hard.
+
+    Examples
+    --------
     >>> Confusion(torch.tensor([[4.0, 1.0], [2.0, 3.0]])).counts().fp
     tensor([2., 1.])
     """
@@ -91,7 +140,13 @@ class Confusion(_Additive):
     matrix: Tensor
 
     def counts(self) -> Counts:
-        """Return the one-vs-rest cells of every class [tsoi2024, eq. 3]."""
+        """Return the one-vs-rest cells of every class [tsoi2024, eq. 3].
+
+        Returns
+        -------
+        Counts
+            Cells of shape ``(..., d)``.
+        """
         tp = self.matrix.diagonal(dim1=-2, dim2=-1)
         fn = self.matrix.sum(-1) - tp
         fp = self.matrix.sum(-2) - tp
@@ -100,33 +155,62 @@ class Confusion(_Additive):
 
 @dataclass(frozen=True, eq=False)
 class Mean(_Additive):
-    """A weighted mean that adds: Σ w·value and Σ w, the state of the *samples* average."""
+    """A weighted mean that adds: Σ w·value and Σ w, the statistic of the *samples* average.
+
+    Parameters
+    ----------
+    total : Tensor
+        Σ w·value.
+    weight : Tensor
+        Σ w.
+
+    Examples
+    --------
+    >>> mean = Mean(torch.tensor(3.0), torch.tensor(4.0)) + Mean(torch.tensor(1.0), torch.tensor(4.0))
+    >>> mean.total / mean.weight
+    tensor(0.5000)
+    """
 
     total: Tensor
     weight: Tensor
 
 
 def compute_dtype(tensor: Tensor) -> torch.dtype:
-    """Return the type to count in: float32 at least, since a bfloat16 running sum stops growing at 256."""
+    """Return the dtype for counting: float32 at least, since a bfloat16 running sum stops growing at 256."""
     return torch.promote_types(tensor.dtype, torch.float32)
 
 
 def wide(x: Tensor) -> Tensor:
-    """Return ``x`` in float64, where many numbers are to be added: float32 stops at 2^24."""
-    return x if x.device.type == "mps" else x.double()  # which has no float64
+    """Return ``x`` in float64, for sums of many numbers: float32 stops counting at 2^24."""
+    return x if x.device.type == "mps" else x.double()  # mps has no float64
 
 
 def cells(tp: Tensor, fp: Tensor, positives: Tensor, negatives: Tensor) -> Counts:
-    """Complete the four cells; TP + FN = P and FP + TN = N hold by construction."""
+    """Return the four cells, given two of them, P and N; TP + FN = P and FP + TN = N hold by construction."""
     return Counts(tp, fp, positives - tp, negatives - fp)
 
 
 def count(memberships: Tensor, targets: Tensor, weight: Tensor | None = None, mask: Tensor | None = None) -> Counts:
     r"""Sum memberships into cells: $TP_k = \sum_i w_{ik} y_{ik} m_{ik}$ and so on [tsoi2022, eq. 6].
 
-    ``memberships`` is ``(..., N, K)`` in [0, 1] (how much each sample is predicted to be in each class), ``targets``
-    ``(N, K)`` in [0, 1], ``weight`` ``(N,)`` or ``(N, K)``, ``mask`` the same with True for what counts.
+    Parameters
+    ----------
+    memberships : Tensor
+        ``(..., N, K)`` in [0, 1], how much each sample is predicted to be in each class.
+    targets : Tensor
+        ``(N, K)`` in [0, 1].
+    weight : Tensor, optional
+        Per sample or per element: ``(N,)`` or ``(N, K)``.
+    mask : Tensor, optional
+        True for what counts: ``(N,)`` or ``(N, K)``.
 
+    Returns
+    -------
+    Counts
+        Cells of shape ``(..., K)``, in float32 at least.
+
+    Examples
+    --------
     >>> count(torch.tensor([[1.0], [0.25]]), torch.tensor([[1], [0]])).fp
     tensor([0.2500])
     """
@@ -136,10 +220,10 @@ def count(memberships: Tensor, targets: Tensor, weight: Tensor | None = None, ma
         weight = (weight if weight.dim() > 1 else weight.unsqueeze(-1)).to(dtype)
     if mask is not None:
         keep = (mask if mask.dim() > 1 else mask.unsqueeze(-1)).expand(y.shape)
-        # where, not a product: what is masked may be NaN.
+        # where, not a product: masked values may be NaN.
         m, y = m.where(keep, 0), y.where(keep, 0)
         weight = keep.to(dtype) if weight is None else weight * keep
     weight = torch.ones_like(y) if weight is None else weight
-    # Each cell and its margin are summed alike, so that what should be zero is exactly zero.
+    # Cells and margins are summed in the same way, so that a difference that should be zero is exactly zero.
     wy, wn = weight * y, weight * (1 - y)
     return cells((m * wy).sum(-2), (m * wn).sum(-2), wy.sum(-2), wn.sum(-2))

@@ -1,6 +1,6 @@
 """Curves: exact hard counts at every distinct threshold, from one sort and a cumulative sum.
 
-Any metric applies to them unchanged: ``metrics.f1(curve(scores, targets).counts)`` is F1 at every cut there is.
+Any metric applies to them unchanged: ``metrics.f1(curve(scores, targets).counts)`` is F1 at every threshold.
 Scores may be on any scale and come as torch tensors, numpy arrays or pandas columns.
 """
 
@@ -32,8 +32,16 @@ __all__ = [
 class Curve:
     """The cells of one class when everything that scores at least a threshold is predicted to be in it.
 
-    ``thresholds``: ``(M,)``, the distinct scores from the highest to the lowest, after ∞, at which nothing is
-    predicted. ``counts``: cells of shape ``(M,)`` in float64.
+    Parameters
+    ----------
+    thresholds : Tensor
+        ``(M,)``, the distinct scores from the highest to the lowest, after ∞, at which nothing is predicted.
+    counts : Counts
+        Cells of shape ``(M,)`` in float64, one for each threshold.
+
+    See Also
+    --------
+    curve : Make one from scores and targets.
     """
 
     thresholds: Tensor
@@ -41,8 +49,31 @@ class Curve:
 
 
 def curve(scores: Any, targets: Any, weight: Any = None, mask: Any = None) -> Curve:
-    """Return the counts at every distinct threshold of ``(N,)`` scores, 0/1 (or soft) targets, weights and mask.
+    """Return the exact hard counts at every distinct threshold of the scores of one class.
 
+    Parameters
+    ----------
+    scores : Tensor or array
+        ``(N,)``, on any scale.
+    targets : Tensor or array
+        ``(N,)``, 0 and 1 or soft labels in between.
+    weight : Tensor or array, optional
+        Per sample, ``(N,)``, not negative.
+    mask : Tensor or array, optional
+        True for what counts, ``(N,)``.
+
+    Returns
+    -------
+    Curve
+        M thresholds and the counts at each.
+
+    Raises
+    ------
+    ValueError
+        If shapes differ, a score is NaN, or targets or weights are out of range.
+
+    Examples
+    --------
     >>> c = curve(torch.tensor([0.9, 0.4, 0.4, 0.1]), torch.tensor([1, 0, 1, 0]))
     >>> c.thresholds
     tensor([   inf, 0.9000, 0.4000, 0.1000], dtype=torch.float64)
@@ -65,19 +96,19 @@ def curve(scores: Any, targets: Any, weight: Any = None, mask: Any = None) -> Cu
 
 
 def cumulate(scores: Tensor, positives: Tensor, negatives: Tensor | None = None) -> Curve:
-    """Return the curve of ``(N,)`` scores that bring these weights of positives and negatives (by default 1 in all)."""
+    """Return the curve of ``(N,)`` scores with these weights of positives and negatives (by default 1 − positives)."""
     s, order = descending(scores)
     last = last_of_equals(s)
     cuts = None if last.all() else last.nonzero().squeeze(1)
 
     def at_cuts(x: Tensor, first: float = 0.0, dtype: torch.dtype = torch.float64) -> Tensor:
         x = x if cuts is None else x.index_select(0, cuts)
-        out = torch.empty(len(x) + 1, dtype=dtype, device=x.device)  # first comes the cut that predicts nothing
+        out = torch.empty(len(x) + 1, dtype=dtype, device=x.device)  # the first cut predicts nothing
         out[0], out[1:] = first, x
         return out
 
     def total(weights: Tensor) -> Tensor:
-        # index_select, since indexing 1e7 rows by a tensor takes five times as long; int32 holds what int8 adds up to.
+        # index_select, since indexing 1e7 rows by a tensor takes five times as long; int32 is enough for sums of int8.
         dtype = torch.int32 if weights.dtype == torch.int8 and len(weights) < 2**24 else torch.float64
         return at_cuts(weights.index_select(0, order).cumsum(0, dtype=dtype))
 
@@ -87,7 +118,7 @@ def cumulate(scores: Tensor, positives: Tensor, negatives: Tensor | None = None)
 
 
 def last_of_equals(s: Tensor) -> Tensor:
-    """Mark the last of equal sorted scores: the only cut among them, since a threshold takes all of them or none."""
+    """Return where the last of equal sorted scores is, the only cut: a threshold includes all of them or none."""
     last = torch.ones(len(s), dtype=torch.bool, device=s.device)
     torch.ne(s[1:], s[:-1], out=last[:-1])
     return last
@@ -96,7 +127,7 @@ def last_of_equals(s: Tensor) -> Tensor:
 def descending(scores: Tensor) -> tuple[Tensor, Tensor]:
     """Sort ``(N,)`` scores from the highest down and return them with their order.
 
-    Through integers that are ordered as the scores are: torch sorts those by radix, three times as fast as floats.
+    By way of integers in the same order: torch sorts those by radix, three times as fast as floats.
     """
     kinds = {torch.float32: torch.int32, torch.float64: torch.int64}
     if scores.dtype not in kinds or scores.device.type != "cpu":
@@ -106,14 +137,42 @@ def descending(scores: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _turned(bits: Tensor) -> Tensor:
-    """Turn round the bits of negative numbers, which grow as the number falls; and back."""
+    """Flip the bits of negative numbers, whose order is reversed; applied twice it changes nothing."""
     if not bits.numel() or bits.amin() >= 0:
         return bits
     return torch.where(bits < 0, bits ^ torch.iinfo(bits.dtype).max, bits)
 
 
 def curves(scores: Any, targets: Any, weight: Any = None, mask: Any = None) -> list[Curve]:
-    """Return the curve of every class of ``(N, K)`` scores; weight and mask are ``(N,)`` or ``(N, K)``."""
+    """Return the curve of every class.
+
+    Parameters
+    ----------
+    scores : Tensor or array
+        ``(N, K)``, on any scale.
+    targets : Tensor or array
+        ``(N, K)``, 0 and 1 or soft labels in between.
+    weight : Tensor or array, optional
+        Per sample or per element: ``(N,)`` or ``(N, K)``.
+    mask : Tensor or array, optional
+        True for what counts: ``(N,)`` or ``(N, K)``.
+
+    Returns
+    -------
+    list of Curve
+        One per class.
+
+    Raises
+    ------
+    ValueError
+        If shapes differ, a score is NaN, or targets or weights are out of range.
+
+    Examples
+    --------
+    >>> scores, targets = torch.tensor([[0.9, 0.2], [0.4, 0.7]]), torch.tensor([[1, 0], [0, 1]])
+    >>> [float(auroc(c)) for c in curves(scores, targets)]
+    [1.0, 1.0]
+    """
     s, y = as_tensor("scores", scores), as_tensor("targets", targets)
     if s.dim() != 2 or y.shape != s.shape:
         raise ValueError(f"scores and targets: expected (N, K) both, got {tuple(s.shape)} and {tuple(y.shape)}")
@@ -122,13 +181,45 @@ def curves(scores: Any, targets: Any, weight: Any = None, mask: Any = None) -> l
 
 
 def roc(c: Curve) -> tuple[Tensor, Tensor]:
-    """Return false and true positive rates, from (0, 0) to (1, 1); NaN where there are no negatives or positives."""
+    """Return the ROC curve: false and true positive rates, from (0, 0) to (1, 1).
+
+    Parameters
+    ----------
+    c : Curve
+        What ``curve`` returned.
+
+    Returns
+    -------
+    fpr, tpr : tuple of Tensor
+        ``(M,)`` each, from the highest threshold on; NaN where there are no negatives, or no positives.
+
+    Examples
+    --------
+    >>> roc(curve(torch.tensor([0.9, 0.4]), torch.tensor([1, 0])))[0]
+    tensor([0., 0., 1.], dtype=torch.float64)
+    """
     counts = c.counts
     return ratio(counts.fp, counts.negatives, torch.nan), ratio(counts.tp, counts.positives, torch.nan)
 
 
 def precision_recall(c: Curve) -> tuple[Tensor, Tensor]:
-    """Return precision and recall from the highest threshold on; precision is 1 while nothing is predicted."""
+    """Return the precision–recall curve.
+
+    Parameters
+    ----------
+    c : Curve
+        What ``curve`` returned.
+
+    Returns
+    -------
+    precision, recall : tuple of Tensor
+        ``(M,)`` each, from the highest threshold on; precision is 1 while nothing is predicted.
+
+    Examples
+    --------
+    >>> precision_recall(curve(torch.tensor([0.9, 0.4]), torch.tensor([1, 0])))[0]
+    tensor([1.0000, 1.0000, 0.5000], dtype=torch.float64)
+    """
     counts = c.counts
     return ratio(counts.tp, counts.predicted, 1.0), ratio(counts.tp, counts.positives)
 
@@ -136,6 +227,18 @@ def precision_recall(c: Curve) -> tuple[Tensor, Tensor]:
 def auroc(c: Curve) -> Tensor:
     """Return the area under the ROC curve: the chance that a positive outscores a negative, ties counting half.
 
+    Parameters
+    ----------
+    c : Curve
+        What ``curve`` returned.
+
+    Returns
+    -------
+    Tensor
+        A scalar in float64; NaN without positives or without negatives.
+
+    Examples
+    --------
     >>> auroc(curve(torch.tensor([0.9, 0.4, 0.4, 0.1]), torch.tensor([1, 0, 1, 0])))
     tensor(0.8750, dtype=torch.float64)
     """
@@ -143,13 +246,45 @@ def auroc(c: Curve) -> Tensor:
 
 
 def average_precision(c: Curve) -> Tensor:
-    r"""Return $\sum_i (R_i - R_{i-1}) P_i$, scikit-learn's average precision; 0 without positives."""
+    r"""Return $\sum_i (R_i - R_{i-1}) P_i$, scikit-learn's average precision.
+
+    Parameters
+    ----------
+    c : Curve
+        What ``curve`` returned.
+
+    Returns
+    -------
+    Tensor
+        A scalar in float64; 0 without positives.
+
+    Examples
+    --------
+    >>> average_precision(curve(torch.tensor([0.9, 0.4, 0.1]), torch.tensor([1, 0, 1])))
+    tensor(0.8333, dtype=torch.float64)
+    """
     precision, recall = precision_recall(c)
     return (recall.diff() * precision[1:]).sum()
 
 
 def interpolated_average_precision(c: Curve) -> Tensor:
-    """Return average precision with each precision raised to the best at any higher recall [benedict2022, eq. 13]."""
+    """Return average precision with each precision raised to the best at any higher recall [benedict2022, eq. 13].
+
+    Parameters
+    ----------
+    c : Curve
+        What ``curve`` returned.
+
+    Returns
+    -------
+    Tensor
+        A scalar in float64; 0 without positives.
+
+    Examples
+    --------
+    >>> interpolated_average_precision(curve(torch.tensor([0.9, 0.4, 0.1]), torch.tensor([0, 1, 1])))
+    tensor(0.6667, dtype=torch.float64)
+    """
     precision, recall = precision_recall(c)
     best = precision[1:].flip(0).cummax(0).values.flip(0)
     return (recall.diff() * best).sum()

@@ -1,8 +1,8 @@
 """Presets: one short function per published method, each a ``MetricLoss`` with other parts plugged in.
 
-Every preset takes further keywords of ``MetricLoss`` (``task``, ``average``, ``threshold``, ``process_group``, …).
-Where the authors' released code differs from their paper, the paper's equation is followed and the difference is
-named.
+Every preset takes the keywords of ``MetricLoss`` (``task``, ``average``, ``threshold``, ``process_group``, …) with the
+method's own defaults. Where the authors' released code differs from their paper, the paper's equation is followed and
+the difference is named.
 """
 
 from __future__ import annotations
@@ -18,7 +18,12 @@ from metricgrad.metrics import Metric, detection_cost, f1, f_beta, worst_recall
 from metricgrad.surrogates import Identity, Learned, Linear, LogitSigmoid, TopTwo, Unbounded, UnitsVsZeros
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Sequence
+
+    from metricgrad.engine.batch import Task
+    from metricgrad.metrics.averages import Absent, Average
+
+    Step = Callable[..., Tensor]
 
 __all__ = [
     "mfom_detection_cost",
@@ -32,59 +37,365 @@ __all__ = [
 ]
 
 
-def soft_set(metric: str | Metric = "f1", **options: Any) -> MetricLoss:
+def soft_set(
+    metric: str | Metric = "f1",
+    *,
+    task: Task = "binary",
+    surrogate: Step | None = None,
+    average: Average | None = "macro",
+    threshold: float | Sequence[float] | Tensor = 0.5,
+    labels: Iterable[int] | None = None,
+    absent: Absent = "count",
+    ignore_index: int | None = None,
+    process_group: Any = None,
+) -> MetricLoss:
     """Binary soft sets with the linear step at τ = ½, δ = 0.1 [tsoi2022, eq. 5, 6, 8].
 
-    ``surrogate=Sigmoid(k=10)`` is the paper's other step. The authors' code averages the loss over τ = 0.1, …, 0.9
-    (``threshold=[t / 10 for t in range(1, 10)]`` here) and exchanges τ and 1 − τ by the side on which p falls, so that
-    its TP + FN is not P.
+    Parameters
+    ----------
+    metric : str or callable, default 'f1'
+        A name ("f1", "f0.5", "mcc", ...), "package.module:function", or a function of ``Counts`` (or ``Confusion``).
+    task : {'binary', 'multilabel', 'multiclass'}, default 'binary'
+        "binary": logits of any shape with targets of that shape. "multilabel": logits ``(N, K)`` or ``(N, K, ...)``
+        with targets of that shape. "multiclass": the same logits with class indices ``(N,)`` or ``(N, ...)``, or soft
+        labels of the shape of the logits.
+    surrogate : callable, optional
+        Another soft step than ``Linear()``; ``Sigmoid(k=10)`` is the paper's other one.
+    average : {'macro', 'micro', 'weighted', 'samples'} or None, default 'macro'
+        How the values of the classes become one. None returns one per class. "samples" is the mean over rows, for
+        multi-label problems.
+    threshold : float or sequence of float, default 0.5
+        Where a step on probabilities stands; of several, the mean of their losses.
+    labels : iterable of int, optional
+        The classes that count; leave a negative class out.
+    absent : {'count', 'skip'}, default 'count'
+        What a class without positives does to the macro average: "count" (as in scikit-learn) or "skip".
+    ignore_index : int, optional
+        Targets of this value do not count.
+    process_group : ProcessGroup or 'world', optional
+        Make value and gradient those of all processes' data together; every process must call the loss and
+        ``backward``.
 
+    Returns
+    -------
+    MetricLoss
+        The loss.
+
+    Notes
+    -----
+    The authors' code averages the loss over τ = 0.1, …, 0.9 (``threshold=[t / 10 for t in range(1, 10)]`` here) and
+    exchanges τ and 1 − τ by the side on which p falls, so that its TP + FN is not P.
+
+    Examples
+    --------
     >>> soft_set("f2")
     MetricLoss(f_beta(beta=2.0), task='binary', surrogate=Linear(delta=0.1, width=1.0), average='macro')
     """
-    return MetricLoss(metric, **{"surrogate": Linear(), **options})
+    return MetricLoss(
+        metric,
+        task=task,
+        surrogate=Linear() if surrogate is None else surrogate,
+        average=average,
+        threshold=threshold,
+        labels=labels,
+        absent=absent,
+        ignore_index=ignore_index,
+        process_group=process_group,
+    )
 
 
-def sigmoid_f1(beta: float = 1.0, eta: float = 0.0, average: str = "macro", **options: Any) -> MetricLoss:
-    """sigmoidF1 for multi-label problems [benedict2022, eq. 5, 6, 8].
+def sigmoid_f1(
+    beta: float = 1.0,
+    eta: float = 0.0,
+    average: Average | None = "macro",
+    *,
+    task: Task = "multilabel",
+    surrogate: Step | None = None,
+    threshold: float | Sequence[float] | Tensor = 0.5,
+    labels: Iterable[int] | None = None,
+    absent: Absent = "count",
+    ignore_index: int | None = None,
+    process_group: Any = None,
+) -> MetricLoss:
+    r"""sigmoidF1 for multi-label problems [benedict2022, eq. 5, 6, 8].
 
-    ``beta`` is the slope, positive: the authors' code writes it with the other sign. Their pseudo-code and code
-    average F1 over the classes, which is "macro"; ``average="micro"`` is the reading of their text (their eq. 9,
-    which they call macro). Their code applies a sigmoid twice; here it is applied once, to logits.
+    The memberships are $1/(1+e^{-\beta(z+\eta)})$ of the logits z.
+
+    Parameters
+    ----------
+    beta : float, default 1.0
+        The slope, positive: the authors' code writes it with the other sign.
+    eta : float, default 0.0
+        The shift η.
+    average : {'macro', 'micro', 'weighted', 'samples'} or None, default 'macro'
+        How the values of the classes become one. None returns one per class. "samples" is the mean over rows, for
+        multi-label problems.
+    task : {'binary', 'multilabel', 'multiclass'}, default 'multilabel'
+        "binary": logits of any shape with targets of that shape. "multilabel": logits ``(N, K)`` or ``(N, K, ...)``
+        with targets of that shape. "multiclass": the same logits with class indices ``(N,)`` or ``(N, ...)``, or soft
+        labels of the shape of the logits.
+    surrogate : callable, optional
+        Another soft step than ``LogitSigmoid(beta, eta)``.
+    threshold : float or sequence of float, default 0.5
+        Where a step on probabilities stands; of several, the mean of their losses.
+    labels : iterable of int, optional
+        The classes that count; leave a negative class out.
+    absent : {'count', 'skip'}, default 'count'
+        What a class without positives does to the macro average: "count" (as in scikit-learn) or "skip".
+    ignore_index : int, optional
+        Targets of this value do not count.
+    process_group : ProcessGroup or 'world', optional
+        Make value and gradient those of all processes' data together; every process must call the loss and
+        ``backward``.
+
+    Returns
+    -------
+    MetricLoss
+        The loss.
+
+    Notes
+    -----
+    The authors' pseudo-code and code average F1 over the classes, which is "macro"; ``average="micro"`` is the reading
+    of their text (their eq. 9, which they call macro). Their code applies a sigmoid twice; here it is applied once, to
+    logits.
+
+    Examples
+    --------
+    >>> sigmoid_f1()(torch.tensor([[1.0, -1.0], [-2.0, 2.0]]), torch.tensor([[1, 0], [0, 1]]))
+    tensor(0.1952)
     """
-    return MetricLoss(f1, average=average, **{"task": "multilabel", "surrogate": LogitSigmoid(beta, eta), **options})
+    return MetricLoss(
+        f1,
+        task=task,
+        surrogate=LogitSigmoid(beta, eta) if surrogate is None else surrogate,
+        average=average,
+        threshold=threshold,
+        labels=labels,
+        absent=absent,
+        ignore_index=ignore_index,
+        process_group=process_group,
+    )
 
 
-def unbounded_f1(**options: Any) -> MetricLoss:
+def unbounded_f1(
+    *,
+    task: Task = "multilabel",
+    surrogate: Step | None = None,
+    average: Average | None = "macro",
+    threshold: float | Sequence[float] | Tensor = 0.5,
+    labels: Iterable[int] | None = None,
+    absent: Absent = "count",
+    ignore_index: int | None = None,
+    process_group: Any = None,
+) -> MetricLoss:
     """unboundedF1: F1 of raw logits [benedict2022, eq. 4, 7].
 
-    Warning: it is not bounded and diverges, as its authors report; it is here to compare with. Their released code's
-    nearest loss applies a sigmoid first, which is ``soft_dice`` here.
+    Warning: it is not bounded and diverges, as its authors report; it is here for comparison. The nearest loss of their
+    released code applies a sigmoid first, which is ``soft_dice`` here.
+
+    Parameters
+    ----------
+    task : {'binary', 'multilabel', 'multiclass'}, default 'multilabel'
+        "binary": logits of any shape with targets of that shape. "multilabel": logits ``(N, K)`` or ``(N, K, ...)``
+        with targets of that shape. "multiclass": the same logits with class indices ``(N,)`` or ``(N, ...)``, or soft
+        labels of the shape of the logits.
+    surrogate : callable, optional
+        Another soft step than ``Unbounded()``.
+    average : {'macro', 'micro', 'weighted', 'samples'} or None, default 'macro'
+        How the values of the classes become one. None returns one per class. "samples" is the mean over rows, for
+        multi-label problems.
+    threshold : float or sequence of float, default 0.5
+        Where a step on probabilities stands; of several, the mean of their losses.
+    labels : iterable of int, optional
+        The classes that count; leave a negative class out.
+    absent : {'count', 'skip'}, default 'count'
+        What a class without positives does to the macro average: "count" (as in scikit-learn) or "skip".
+    ignore_index : int, optional
+        Targets of this value do not count.
+    process_group : ProcessGroup or 'world', optional
+        Make value and gradient those of all processes' data together; every process must call the loss and
+        ``backward``.
+
+    Returns
+    -------
+    MetricLoss
+        The loss.
+
+    Examples
+    --------
+    >>> unbounded_f1()(torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([[1, 0], [0, 1]]))
+    tensor(0.)
     """
-    return MetricLoss(f1, **{"task": "multilabel", "surrogate": Unbounded(), **options})
+    return MetricLoss(
+        f1,
+        task=task,
+        surrogate=Unbounded() if surrogate is None else surrogate,
+        average=average,
+        threshold=threshold,
+        labels=labels,
+        absent=absent,
+        ignore_index=ignore_index,
+        process_group=process_group,
+    )
 
 
-def mfom_f1(classes: int | None = None, alpha: float = 1.0, beta: float = 0.0, **options: Any) -> MetricLoss:
+def mfom_f1(
+    classes: int | None = None,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    *,
+    task: Task = "multilabel",
+    surrogate: Step | None = None,
+    average: Average | None = "micro",
+    threshold: float | Sequence[float] | Tensor = 0.5,
+    labels: Iterable[int] | None = None,
+    absent: Absent = "count",
+    ignore_index: int | None = None,
+    process_group: Any = None,
+) -> MetricLoss:
     """Maximal figure of merit, micro-F1 [kukanov2020, eq. 26–33, 39–43].
 
-    With ``classes`` given, α and β are learned, one of each per class: give ``loss.parameters()`` to the optimiser.
     It uses the labels inside the surrogate, so it is for training only. The authors train with cross-entropy first.
     Rows whose labels are all on or all off, 0/0 in the paper and NaN in the authors' code, use ψ = ½ − g.
+
+    Parameters
+    ----------
+    classes : int, optional
+        With the number of classes given, α and β are learned, one of each per class: give ``loss.parameters()`` to the
+        optimizer.
+    alpha : float, default 1.0
+        The slope α, or where learning starts.
+    beta : float, default 0.0
+        The shift β, or where learning starts.
+    task : {'binary', 'multilabel', 'multiclass'}, default 'multilabel'
+        "binary": logits of any shape with targets of that shape. "multilabel": logits ``(N, K)`` or ``(N, K, ...)``
+        with targets of that shape. "multiclass": the same logits with class indices ``(N,)`` or ``(N, ...)``, or soft
+        labels of the shape of the logits.
+    surrogate : callable, optional
+        Another soft step than ``UnitsVsZeros(alpha, beta)``.
+    average : {'macro', 'micro', 'weighted', 'samples'} or None, default 'micro'
+        How the values of the classes become one. None returns one per class. "samples" is the mean over rows, for
+        multi-label problems.
+    threshold : float or sequence of float, default 0.5
+        Where a step on probabilities stands; of several, the mean of their losses.
+    labels : iterable of int, optional
+        The classes that count; leave a negative class out.
+    absent : {'count', 'skip'}, default 'count'
+        What a class without positives does to the macro average: "count" (as in scikit-learn) or "skip".
+    ignore_index : int, optional
+        Targets of this value do not count.
+    process_group : ProcessGroup or 'world', optional
+        Make value and gradient those of all processes' data together; every process must call the loss and
+        ``backward``.
+
+    Returns
+    -------
+    MetricLoss
+        The loss.
+
+    See Also
+    --------
+    metricgrad.surrogates.UnitsVsZeros : The smooth error count.
+
+    Examples
+    --------
+    >>> mfom_f1()(torch.tensor([[1.0, -1.0], [-2.0, 2.0]]), torch.tensor([[1, 0], [0, 1]]))
+    tensor(0.3524)
     """
-    return _mfom(f1, classes, alpha, beta, {"average": "micro", **options})
+    return MetricLoss(
+        f1,
+        task=task,
+        surrogate=_smooth_errors(classes, alpha, beta) if surrogate is None else surrogate,
+        average=average,
+        threshold=threshold,
+        labels=labels,
+        absent=absent,
+        ignore_index=ignore_index,
+        process_group=process_group,
+    )
 
 
-def mfom_eer(classes: int | None = None, alpha: float = 1.0, beta: float = 0.0, **options: Any) -> MetricLoss:
+def mfom_eer(
+    classes: int | None = None,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    *,
+    task: Task = "multilabel",
+    surrogate: Step | None = None,
+    average: Average | None = "macro",
+    threshold: float | Sequence[float] | Tensor = 0.5,
+    labels: Iterable[int] | None = None,
+    absent: Absent = "count",
+    ignore_index: int | None = None,
+    process_group: Any = None,
+) -> MetricLoss:
     """Maximal figure of merit, equal error rate: the larger of FNR and FPR, of smooth errors [kukanov2020, eq. 27, 28].
 
-    Arguments and warnings as for ``mfom_f1``; the mean over classes. The paper names this objective without a formula.
-    The authors' code has FPR + ½|FNR − FPR|, with 1 added to every count: while FNR is the smaller one this rewards
-    misses. The larger of the two agrees with it, and with EER, where they are equal.
+    It uses the labels inside the surrogate, so it is for training only. The authors train with cross-entropy first.
+    Rows whose labels are all on or all off, 0/0 in the paper and NaN in the authors' code, use ψ = ½ − g.
 
+    Parameters
+    ----------
+    classes : int, optional
+        With the number of classes given, α and β are learned, one of each per class: give ``loss.parameters()`` to the
+        optimizer.
+    alpha : float, default 1.0
+        The slope α, or where learning starts.
+    beta : float, default 0.0
+        The shift β, or where learning starts.
+    task : {'binary', 'multilabel', 'multiclass'}, default 'multilabel'
+        "binary": logits of any shape with targets of that shape. "multilabel": logits ``(N, K)`` or ``(N, K, ...)``
+        with targets of that shape. "multiclass": the same logits with class indices ``(N,)`` or ``(N, ...)``, or soft
+        labels of the shape of the logits.
+    surrogate : callable, optional
+        Another soft step than ``UnitsVsZeros(alpha, beta)``.
+    average : {'macro', 'micro', 'weighted', 'samples'} or None, default 'macro'
+        How the values of the classes become one. None returns one per class. "samples" is the mean over rows, for
+        multi-label problems.
+    threshold : float or sequence of float, default 0.5
+        Where a step on probabilities stands; of several, the mean of their losses.
+    labels : iterable of int, optional
+        The classes that count; leave a negative class out.
+    absent : {'count', 'skip'}, default 'count'
+        What a class without positives does to the macro average: "count" (as in scikit-learn) or "skip".
+    ignore_index : int, optional
+        Targets of this value do not count.
+    process_group : ProcessGroup or 'world', optional
+        Make value and gradient those of all processes' data together; every process must call the loss and
+        ``backward``.
+
+    Returns
+    -------
+    MetricLoss
+        The loss.
+
+    See Also
+    --------
+    EERLoss : The equal error rate at the threshold where FNR = FPR.
+    metricgrad.surrogates.UnitsVsZeros : The smooth error count.
+
+    Notes
+    -----
+    The paper names this objective without a formula. The authors' code has FPR + ½|FNR − FPR|, with 1 added to every
+    count: while FNR is the smaller one this rewards misses. The larger of the two agrees with it, and with EER, where
+    they are equal.
+
+    Examples
+    --------
     >>> mfom_eer()(torch.tensor([[1.0, -1.0], [-2.0, 2.0]]), torch.tensor([[1, 0], [0, 1]]))
     tensor(0.3865)
     """
-    return _mfom(worst_recall, classes, alpha, beta, options)
+    return MetricLoss(
+        worst_recall,
+        task=task,
+        surrogate=_smooth_errors(classes, alpha, beta) if surrogate is None else surrogate,
+        average=average,
+        threshold=threshold,
+        labels=labels,
+        absent=absent,
+        ignore_index=ignore_index,
+        process_group=process_group,
+    )
 
 
 def mfom_detection_cost(
@@ -95,35 +406,213 @@ def mfom_detection_cost(
     miss: float = 1.0,
     false_alarm: float = 1.0,
     prior: float = 0.5,
-    **options: Any,
+    task: Task = "multilabel",
+    surrogate: Step | None = None,
+    average: Average | None = "micro",
+    threshold: float | Sequence[float] | Tensor = 0.5,
+    labels: Iterable[int] | None = None,
+    absent: Absent = "count",
+    ignore_index: int | None = None,
+    process_group: Any = None,
 ) -> MetricLoss:
     """Maximal figure of merit, detection cost: miss·prior·FNR + false_alarm·(1 − prior)·FPR, as a share of its worst.
 
-    Smooth errors as in [kukanov2020, eq. 27, 28], all classes pooled as in the authors' code, whose ``prior`` is 0.01;
-    ½ is that of language recognition. Arguments and warnings as for ``mfom_f1``.
+    Smooth errors as in [kukanov2020, eq. 27, 28], all classes pooled as in the authors' code. It uses the labels inside
+    the surrogate, so it is for training only. The authors train with cross-entropy first. Rows whose labels are all on
+    or all off, 0/0 in the paper and NaN in the authors' code, use ψ = ½ − g.
 
+    Parameters
+    ----------
+    classes : int, optional
+        With the number of classes given, α and β are learned, one of each per class: give ``loss.parameters()`` to the
+        optimizer.
+    alpha : float, default 1.0
+        The slope α, or where learning starts.
+    beta : float, default 0.0
+        The shift β, or where learning starts.
+    miss : float, default 1.0
+        The cost of a miss.
+    false_alarm : float, default 1.0
+        The cost of a false alarm.
+    prior : float, default 0.5
+        The share of targets where the model is used; ½ is that of language recognition, 0.01 that of the authors' code.
+    task : {'binary', 'multilabel', 'multiclass'}, default 'multilabel'
+        "binary": logits of any shape with targets of that shape. "multilabel": logits ``(N, K)`` or ``(N, K, ...)``
+        with targets of that shape. "multiclass": the same logits with class indices ``(N,)`` or ``(N, ...)``, or soft
+        labels of the shape of the logits.
+    surrogate : callable, optional
+        Another soft step than ``UnitsVsZeros(alpha, beta)``.
+    average : {'macro', 'micro', 'weighted', 'samples'} or None, default 'micro'
+        How the values of the classes become one. None returns one per class. "samples" is the mean over rows, for
+        multi-label problems.
+    threshold : float or sequence of float, default 0.5
+        Where a step on probabilities stands; of several, the mean of their losses.
+    labels : iterable of int, optional
+        The classes that count; leave a negative class out.
+    absent : {'count', 'skip'}, default 'count'
+        What a class without positives does to the macro average: "count" (as in scikit-learn) or "skip".
+    ignore_index : int, optional
+        Targets of this value do not count.
+    process_group : ProcessGroup or 'world', optional
+        Make value and gradient those of all processes' data together; every process must call the loss and
+        ``backward``.
+
+    Returns
+    -------
+    MetricLoss
+        The loss.
+
+    See Also
+    --------
+    metricgrad.metrics.detection_cost : The metric.
+    metricgrad.surrogates.UnitsVsZeros : The smooth error count.
+
+    Examples
+    --------
     >>> mfom_detection_cost()(torch.tensor([[1.0, -1.0], [-2.0, 2.0]]), torch.tensor([[1, 0], [0, 1]]))
     tensor(0.3524)
     """
-    metric = partial(detection_cost, miss=miss, false_alarm=false_alarm, prior=prior)
-    return _mfom(metric, classes, alpha, beta, {"average": "micro", **options})
+    return MetricLoss(
+        partial(detection_cost, miss=miss, false_alarm=false_alarm, prior=prior),
+        task=task,
+        surrogate=_smooth_errors(classes, alpha, beta) if surrogate is None else surrogate,
+        average=average,
+        threshold=threshold,
+        labels=labels,
+        absent=absent,
+        ignore_index=ignore_index,
+        process_group=process_group,
+    )
 
 
-def _mfom(metric: Metric, classes: int | None, alpha: float, beta: float, options: dict[str, Any]) -> MetricLoss:
+def _smooth_errors(classes: int | None, alpha: float, beta: float) -> Step:
+    """Return the surrogate of MFoM, with learned parameters if the number of classes is given."""
     start = UnitsVsZeros(alpha, beta)
-    surrogate = start if classes is None else Learned(start, classes)
-    return MetricLoss(metric, **{"task": "multilabel", "surrogate": surrogate, **options})
+    return start if classes is None else Learned(start, classes)
 
 
-def multiclass_f_beta(beta: float | Sequence[float] | Tensor = 1.0, **options: Any) -> MetricLoss:
-    """Macro F-beta of the d×d soft-set matrix, δ = 0.2 [tsoi2024, eq. 3–6]; ``beta`` a number or one per class.
+def multiclass_f_beta(
+    beta: float | Sequence[float] | Tensor = 1.0,
+    *,
+    task: Task = "multiclass",
+    surrogate: Step | None = None,
+    average: Average | None = "macro",
+    threshold: float | Sequence[float] | Tensor = 0.5,
+    labels: Iterable[int] | None = None,
+    absent: Absent = "count",
+    ignore_index: int | None = None,
+    process_group: Any = None,
+) -> MetricLoss:
+    """Macro F-beta of the d×d soft-set matrix, δ = 0.2 [tsoi2024, eq. 3–6].
 
-    β > 1 prefers recall, by the paper's own eq. 6; its text says the opposite in one place.
+    Parameters
+    ----------
+    beta : float or sequence of float, default 1.0
+        A number, or one per class. β > 1 prefers recall, by the paper's own eq. 6; its text says the opposite in one
+        place.
+    task : {'binary', 'multilabel', 'multiclass'}, default 'multiclass'
+        "binary": logits of any shape with targets of that shape. "multilabel": logits ``(N, K)`` or ``(N, K, ...)``
+        with targets of that shape. "multiclass": the same logits with class indices ``(N,)`` or ``(N, ...)``, or soft
+        labels of the shape of the logits.
+    surrogate : callable, optional
+        Another soft step than ``TopTwo()``.
+    average : {'macro', 'micro', 'weighted', 'samples'} or None, default 'macro'
+        How the values of the classes become one. None returns one per class. "samples" is the mean over rows, for
+        multi-label problems.
+    threshold : float or sequence of float, default 0.5
+        Where a step on probabilities stands; of several, the mean of their losses.
+    labels : iterable of int, optional
+        The classes that count; leave a negative class out.
+    absent : {'count', 'skip'}, default 'count'
+        What a class without positives does to the macro average: "count" (as in scikit-learn) or "skip".
+    ignore_index : int, optional
+        Targets of this value do not count.
+    process_group : ProcessGroup or 'world', optional
+        Make value and gradient those of all processes' data together; every process must call the loss and
+        ``backward``.
+
+    Returns
+    -------
+    MetricLoss
+        The loss.
+
+    Examples
+    --------
+    >>> multiclass_f_beta([0.5, 1.0, 2.0])(torch.eye(3), torch.tensor([0, 1, 2]))
+    tensor(0.3643)
     """
     per_class = beta if isinstance(beta, int | float) else torch.as_tensor(beta)
-    return MetricLoss(partial(f_beta, beta=per_class), **{"task": "multiclass", "surrogate": TopTwo(), **options})
+    return MetricLoss(
+        partial(f_beta, beta=per_class),
+        task=task,
+        surrogate=TopTwo() if surrogate is None else surrogate,
+        average=average,
+        threshold=threshold,
+        labels=labels,
+        absent=absent,
+        ignore_index=ignore_index,
+        process_group=process_group,
+    )
 
 
-def soft_dice(**options: Any) -> MetricLoss:
-    """Soft Dice of the whole batch: F1 with the probability itself as membership [milletari2016]."""
-    return MetricLoss(f1, **{"surrogate": Identity(), **options})
+def soft_dice(
+    *,
+    task: Task = "binary",
+    surrogate: Step | None = None,
+    average: Average | None = "macro",
+    threshold: float | Sequence[float] | Tensor = 0.5,
+    labels: Iterable[int] | None = None,
+    absent: Absent = "count",
+    ignore_index: int | None = None,
+    process_group: Any = None,
+) -> MetricLoss:
+    """Soft Dice of the whole batch: F1 with the probability itself as membership [milletari2016].
+
+    Parameters
+    ----------
+    task : {'binary', 'multilabel', 'multiclass'}, default 'binary'
+        "binary": logits of any shape with targets of that shape. "multilabel": logits ``(N, K)`` or ``(N, K, ...)``
+        with targets of that shape. "multiclass": the same logits with class indices ``(N,)`` or ``(N, ...)``, or soft
+        labels of the shape of the logits.
+    surrogate : callable, optional
+        Another soft step than ``Identity()``.
+    average : {'macro', 'micro', 'weighted', 'samples'} or None, default 'macro'
+        How the values of the classes become one. None returns one per class. "samples" is the mean over rows, for
+        multi-label problems.
+    threshold : float or sequence of float, default 0.5
+        Where a step on probabilities stands; of several, the mean of their losses.
+    labels : iterable of int, optional
+        The classes that count; leave a negative class out.
+    absent : {'count', 'skip'}, default 'count'
+        What a class without positives does to the macro average: "count" (as in scikit-learn) or "skip".
+    ignore_index : int, optional
+        Targets of this value do not count.
+    process_group : ProcessGroup or 'world', optional
+        Make value and gradient those of all processes' data together; every process must call the loss and
+        ``backward``.
+
+    Returns
+    -------
+    MetricLoss
+        The loss.
+
+    See Also
+    --------
+    metricgrad.baselines.dice : Dice of each sample, or with smoothing.
+
+    Examples
+    --------
+    >>> soft_dice()(torch.tensor([2.0, -1.0]), torch.tensor([1, 0]))
+    tensor(0.1806)
+    """
+    return MetricLoss(
+        f1,
+        task=task,
+        surrogate=Identity() if surrogate is None else surrogate,
+        average=average,
+        threshold=threshold,
+        labels=labels,
+        absent=absent,
+        ignore_index=ignore_index,
+        process_group=process_group,
+    )

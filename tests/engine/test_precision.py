@@ -59,7 +59,7 @@ def test_ratio_and_root_are_safe_for_every_size(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("average", ["macro", "micro", "samples", None])
 @pytest.mark.parametrize("surrogate", SATURATING, ids=repr)
-def test_every_logit_gives_a_finite_gradient(surrogate: Any, average: str | None) -> None:
+def test_every_logit_gives_a_finite_gradient(surrogate: Any, average: Any) -> None:
     """Every metric, with and without positives, over all logits between those where memberships are 0 and 1."""
     g = torch.Generator().manual_seed(0)
     noise = torch.randn(6, 3, generator=g)
@@ -115,6 +115,7 @@ def test_dice_of_confident_background_is_finite() -> None:
 def test_weights_of_every_size(size: float) -> None:
     g = torch.Generator().manual_seed(0)
     z, y = torch.randn(6, 3, generator=g), (torch.rand(6, 3, generator=g) < 0.5).float()
+    average: Any
     for metric, average in itertools.product(METRICS, ("macro", "micro", "weighted", "samples", None)):
         loss = mg.MetricLoss(metric, task="multilabel", average=average)
         value, gradient = run(loss, z, y, torch.full((6,), size))
@@ -255,7 +256,7 @@ def test_constants_of_inference_mode_serve_training() -> None:
 
 
 @pytest.mark.parametrize("task", ["binary", "multilabel", "multiclass"])
-def test_an_empty_batch_with_ignore_index(task: str) -> None:
+def test_an_empty_batch_with_ignore_index(task: Any) -> None:
     z = torch.zeros(0, 3) if task != "binary" else torch.zeros(0)
     y = torch.zeros(0, dtype=torch.long) if task != "multilabel" else torch.zeros(0, 3)
     losses: list[Any] = [

@@ -66,6 +66,7 @@ def backward(loss: mg.MetricLoss, z: Tensor, y: Tensor, **options: Any) -> tuple
 def test_extreme_multilabel_batches_are_finite(surrogate: Any, logits: str) -> None:
     if logits == "infinite" and isinstance(surrogate, s.Unbounded):
         pytest.skip("an unbounded membership is as infinite as its logit")
+    average: Any
     for metric, average, labels in itertools.product(METRICS, ("micro", "macro", "weighted", "samples", None), LABELS):
         loss = mg.MetricLoss(metric, task="multilabel", surrogate=surrogate, average=average, absent="skip")
         value, gradient = backward(loss, LOGITS[logits], LABELS[labels])
@@ -87,7 +88,7 @@ def test_extreme_multiclass_batches_are_finite(surrogate: Any, logits: str) -> N
 
 @pytest.mark.parametrize("rows", [0, 1])
 @pytest.mark.parametrize("average", ["micro", "macro", "weighted", "samples", None])
-def test_empty_and_single_batches(rows: int, average: str | None) -> None:
+def test_empty_and_single_batches(rows: int, average: Any) -> None:
     for metric in METRICS:
         z = torch.zeros(rows, 3)
         value, gradient = backward(mg.MetricLoss(metric, task="multilabel", average=average), z, torch.zeros(rows, 3))
@@ -102,7 +103,9 @@ def test_empty_and_single_batches(rows: int, average: str | None) -> None:
 
 
 @pytest.mark.parametrize("absent", ["count", "skip"])
-def test_nothing_to_find_gives_a_finite_loss_and_no_gradient(absent: str) -> None:
+def test_nothing_to_find_gives_a_finite_loss_and_no_gradient(absent: Any) -> None:
+    task: Any
+    average: Any
     for task, average in (("binary", "macro"), ("multilabel", "macro"), ("multilabel", "micro")):
         z = torch.randn(6, 1, generator=torch.Generator().manual_seed(0))
         loss = mg.MetricLoss("f1", task=task, average=average, absent=absent)
@@ -192,7 +195,7 @@ def test_soft_labels() -> None:
 
 
 @pytest.mark.parametrize("task", ["binary", "multilabel", "multiclass"])
-def test_dense_predictions_equal_their_flattened_rows(task: str) -> None:
+def test_dense_predictions_equal_their_flattened_rows(task: Any) -> None:
     g = torch.Generator().manual_seed(0)
     classes = 1 if task == "binary" else 3
     z = torch.randn(2, classes, 4, 5, generator=g)

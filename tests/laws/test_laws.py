@@ -247,7 +247,7 @@ def test_margins_are_those_of_the_labels(setup: str, n: int, seed: int, soft: bo
 @pytest.mark.parametrize(
     ("task", "weights"), [("multilabel", 0), ("multilabel", 1), ("multilabel", 2), ("multiclass", 0), ("multiclass", 1)]
 )
-def test_empty_margins_are_exactly_empty(task: str, weights: int, n: int, dtype: torch.dtype) -> None:
+def test_empty_margins_are_exactly_empty(task: Any, weights: int, n: int, dtype: torch.dtype) -> None:
     """Nothing but positives leaves no negatives, not 1e-7 of them: a rate of that noise would be any number."""
     g = torch.Generator().manual_seed(n)
     for classes in (2, 5):
@@ -281,7 +281,8 @@ def test_values_are_in_range(scale: float, n: int, seed: int, soft: bool, weight
     for setup in ("macro", "samples", "multiclass", "matrix"):
         z, y, w, _ = data(setup, n, seed, soft, scale)
         options = list(surrogates_for(setup).values())
-        task, average = SETUPS[setup]["task"], "samples" if setup == "samples" else None
+        task: Any = SETUPS[setup]["task"]
+        average: Any = "samples" if setup == "samples" else None
         for metric in ["quadratic_kappa", "mcc", "kappa"] if setup == "matrix" else BOUNDED + SIGNED:
             loss = mg.MetricLoss(metric, task=task, average=average, surrogate=options[pick % len(options)])
             value, gradient = run(loss, z, y, w if weighted else None)
@@ -357,7 +358,7 @@ def members_by_reference(surrogate: Any, z: Any, y: Any, mask: Any) -> Any:
 @law
 @given(n=few, seed=seeds, soft=st.booleans(), weights=st.integers(0, 2), masked=st.booleans())
 def test_multilabel_equals_reference_under_weights_and_masks(
-    average: str | None, surrogate: str, n: int, seed: int, soft: bool, weights: int, masked: bool
+    average: Any, surrogate: str, n: int, seed: int, soft: bool, weights: int, masked: bool
 ) -> None:
     z, y, _, g = data("macro", n, seed, soft)
     soften = {**STEPS, **WITHOUT_THRESHOLD}[surrogate]
@@ -412,7 +413,7 @@ def test_ignored_targets_are_masked(setup: str, n: int, seed: int, weighted: boo
 @settings(law, max_examples=8)
 @given(n=few, seed=seeds, soft=st.booleans(), weighted=st.booleans())
 def test_binary_is_multilabel_of_one_class(
-    metric: str, average: str | None, n: int, seed: int, soft: bool, weighted: bool
+    metric: str, average: Any, n: int, seed: int, soft: bool, weighted: bool
 ) -> None:
     z, y, w, _ = data("binary", n, seed, soft)
     for surrogate in (*STEPS.values(), *WITHOUT_THRESHOLD.values()):
@@ -525,7 +526,7 @@ def test_unbounded_by_every_path(n: int, seed: int, soft: bool, weighted: bool) 
 @law
 @given(n=few, seed=seeds, soft=st.booleans(), weighted=st.booleans(), masked=st.booleans())
 def test_learned_numbers_get_the_gradient_of_plain_operations(
-    start: Any, average: str | None, n: int, seed: int, soft: bool, weighted: bool, masked: bool
+    start: Any, average: Any, n: int, seed: int, soft: bool, weighted: bool, masked: bool
 ) -> None:
     z, y, w, g = data("macro", n, seed, soft)
     learned = Learned(start, classes=z.shape[1]).double()

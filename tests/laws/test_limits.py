@@ -133,7 +133,7 @@ def test_annealed_moves_from_start_to_end_and_stays(
     start, end = SHARPER[surrogate](1.0), SHARPER[surrogate](1e9)
     if surrogate == "LogitSigmoid":  # η = 0 has no ratio
         start, end = LogitSigmoid(beta=1.0, eta=0.1), LogitSigmoid(beta=1e9, eta=0.1)
-    task = "multiclass" if surrogate == "TopTwo" else "multilabel"
+    task: Any = "multiclass" if surrogate == "TopTwo" else "multilabel"
     data = multiclass_data() if surrogate == "TopTwo" else multilabel_data()
     annealed = Annealed(start, end, steps=4, shape=shape)
     loss = mg.MetricLoss("f1", task=task, surrogate=annealed)

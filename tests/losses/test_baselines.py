@@ -218,6 +218,7 @@ def test_limits() -> None:
     for loss in (b.focal(0.0, task="multiclass"), b.poly1(0.0, task="multiclass")):
         torch.testing.assert_close(loss(Z, INDEX), softmax)
     torch.testing.assert_close(b.logit_adjusted_cross_entropy([4, 3, 2, 1], tau=0.0)(Z, INDEX), softmax)
+    task: Any
     for task, y in (("multilabel", Y), ("multiclass", INDEX)):
         ours = b.focal_tversky(0.3, 0.7, gamma=1.0, task=task)(Z, y)
         torch.testing.assert_close(ours, b.tversky(0.3, 0.7, task=task)(Z, y))
@@ -417,8 +418,24 @@ BAD: list[tuple[Callable[[], Any], str]] = [
     (lambda: b.cross_entropy(task="multilabel"), "task: cross_entropy is for 'multiclass', got 'multilabel'"),
     (lambda: b.asymmetric(task="multiclass"), "task: asymmetric is for 'binary' or 'multilabel'"),
     (lambda: b.lovasz_hinge(task="multiclass"), "task: lovasz_hinge is for 'binary' or 'multilabel'"),
+    (
+        lambda: b.dice(per_sample=True, average="micro", labels=[0]),
+        "per_sample: expected no options of the batch, got average, labels; leave them out",
+    ),
+    (
+        lambda: b.dice(per_sample=True, threshold=torch.tensor([0.2, 0.5])),
+        "per_sample: expected no options of the batch, got threshold",
+    ),
+    (
+        lambda: b.label_smoothed_cross_entropy(positive_weight=2.0),
+        "positive_weight, negative_weight: expected None for task='multiclass'; use class_weights",
+    ),
+    (
+        lambda: b.label_smoothed_cross_entropy(class_weights=[1.0], task="binary"),
+        "class_weights: expected None for task='binary'; use positive_weight and negative_weight",
+    ),
     (lambda: b.dice(per_sample=True, task="multiclass"), "task: dice is for 'binary' or 'multilabel'"),
-    (lambda: b.focal(task="multi"), "task: expected one of"),
+    (lambda: b.focal(task="multi"), "task: expected one of"),  # type: ignore[arg-type]
     (lambda: b.focal(-1.0), "gamma: expected a number of at least 0, got -1.0"),
     (lambda: b.focal(alpha=2.0), r"alpha: expected a number in \[0, 1\], got 2.0"),
     (lambda: b.focal(alpha=0.5, task="multiclass"), "alpha: expected positive numbers, one per class, got 0.5"),

@@ -98,7 +98,7 @@ CASES: dict[str, tuple[dict[str, Any], Tensor, Tensor]] = {
     "classes": ({"maximise": "f1", "subject_to": "recall[each]>=0.5"}, ROWS, INDEX),
     "matrix": ({"maximise": "accuracy", "subject_to": ["recall[each]>=0.4", "kappa>=0.1", "f1>=0.3"]}, ROWS, INDEX),
 }
-TASKS = {"labels": "multilabel", "micro": "multilabel", "classes": "multiclass", "matrix": "multiclass"}
+TASKS: dict[str, Any] = {"labels": "multilabel", "micro": "multilabel", "classes": "multiclass", "matrix": "multiclass"}
 
 
 def case(name: str, **more: Any) -> tuple[mg.ConstrainedLoss, Tensor, Tensor]:
@@ -434,7 +434,7 @@ BAD: list[tuple[Callable[[], Any], str]] = [
         lambda: mg.ConstrainedLoss("f1", "recall>=0.9", task="multilabel", average=None),
         r"average: expected 'macro', 'micro' or 'weighted', got None; .*'metric\[each\]>=number'",
     ),
-    (lambda: mg.ConstrainedLoss("f1", "recall>=0.9", threshold=[0.2, 0.5]), "threshold: expected one number"),
+    (lambda: mg.ConstrainedLoss("f1", "recall>=0.9", threshold=[0.2, 0.5]), "threshold: expected one number"),  # type: ignore[arg-type]
     (
         lambda: mg.ConstrainedLoss("f1", "accuracy[each]>=0.9", task="multiclass"),
         r"subject_to: accuracy is of the whole d×d matrix and has no classes, got accuracy\[each\] >= 0.9",

@@ -88,6 +88,7 @@ def test_a_run_goes_on_from_everything(tmp_path: Path) -> None:
 
 
 def test_what_constraints_have_seen_is_saved(tmp_path: Path) -> None:
+    task: Any
     for task, metrics in (("binary", ("recall", "precision>=0.9")), ("multiclass", ("accuracy", "kappa>=0.9"))):
         losses = [mg.ConstrainedLoss(*metrics, task=task) for _ in range(2)]
         logits = torch.tensor([2.0, 1.0, -1.0]) if task == "binary" else torch.eye(3)

@@ -1,8 +1,8 @@
-"""Large batches in the memory of small ones: the exact gradient in two passes, or nearly that in one.
+"""Large batches in the memory of small ones: the exact gradient in two passes, or an approximation in one.
 
 A metric is not a mean over samples, so the mean of the micro-batches' gradients is not the gradient of the batch. But
-the gradient passes through few numbers: the statistic of the whole batch, or its logits. Once these are known,
-∂L/∂(these) is too, and each micro-batch can be backpropagated alone.
+the gradient passes through few numbers: the statistic of the whole batch, or its logits. Once these and ∂L/∂(these)
+are known, each micro-batch can be backpropagated on its own.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["RunningLoss", "exact_backward"]
 
 
 Forward = Callable[[nn.Module, Any], Sequence[Any]]
-"""Of a model and a batch: the logits, the targets and, if there are any, the weight and the mask."""
+"""A function of a model and a batch that returns the logits, the targets and, optionally, weight and mask."""
 
 
 def exact_backward(
@@ -42,29 +42,56 @@ def exact_backward(
     forward: Forward | None = None,
     scaler: Any = None,
 ) -> Tensor:
-    """Backpropagate the loss of all micro-batches as of one batch, in the memory of one; return the loss, detached.
+    """Backpropagate the loss of all micro-batches as of one batch, in the memory of one micro-batch.
 
-    ``batches``: a list, a ``DataLoader``, one of this library's streams or the like, read twice, of ``(inputs,
-    targets)``, ``(inputs, targets, weight)`` or ``(inputs, targets, weight, mask)``; where only some micro-batches have
-    a weight or a mask, None is a weight of 1 and a mask of True. The first pass runs ``model(inputs)`` without
-    gradients, the second backpropagates each micro-batch; gradients are added to ``.grad``, as by ``backward()``.
-    ``forward``: for other batches and models, a function of ``(model, batch)`` that returns ``(logits, targets)`` and,
-    if there are any, weight and mask: ``lambda model, batch: (model(**batch).logits, batch["labels"])``. ``loss`` is
-    any loss of this library, or any callable of (logits, targets, …) that returns one number. Of a ``MetricLoss`` the
-    statistic is kept between the passes, a few numbers per class; of all other losses the logits and targets, of which
-    the loss is then taken at once, in whatever memory that takes.
+    The first pass runs ``model(inputs)`` without gradients, the second backpropagates each micro-batch [gao2021];
+    gradients are added to ``.grad``, as by ``backward()``. Of a ``MetricLoss`` the statistic is kept between the
+    passes, a few numbers per class; of all other losses the logits and targets, of which the loss is then computed at
+    once.
 
-    The random state, the model's buffers and the place in the data are set back in between: dropout is the same in both
-    passes, running statistics move once, and both passes see the same epoch of a stream, of a sampler, or of a
-    ``DataLoader`` around one. (Any other source of data is set back if it has a ``bookmark()`` as those have.) A second
-    pass that sees other inputs, targets, weights or masks, or the same in another order, raises ``ValueError``.
+    Parameters
+    ----------
+    loss : callable
+        Any loss of this library, or any callable of (logits, targets, ...) that returns one number.
+    model : nn.Module
+        The model; one in ``DistributedDataParallel`` synchronises in its last micro-batch alone.
+    batches : iterable
+        A list, a ``DataLoader``, one of this library's streams or the like, read twice, of ``(inputs, targets)``,
+        ``(inputs, targets, weight)`` or ``(inputs, targets, weight, mask)``; where only some micro-batches have a
+        weight or a mask, None is a weight of 1 and a mask of True.
+    forward : callable, optional
+        For other batches and models, a function of ``(model, batch)`` that returns ``(logits, targets)`` and, if there
+        are any, weight and mask: ``lambda model, batch: (model(**batch).logits, batch["labels"])``.
+    scaler : GradScaler, optional
+        Scales the gradient, for a model that runs in ``torch.autocast``; call this function inside it too.
+
+    Returns
+    -------
+    Tensor
+        The loss, a detached scalar.
+
+    Raises
+    ------
+    ValueError
+        If ``batches`` is an iterator or empty, or if the second pass sees other inputs, targets, weights or masks than
+        the first, or the same in another order.
+
+    See Also
+    --------
+    RunningLoss : Nearly the same gradient in one pass.
+
+    Notes
+    -----
+    The random state, the model's buffers and the position in the data are restored in between: dropout is the same in
+    both passes, running statistics are updated once, and both passes see the same epoch of a stream, of a sampler, or
+    of a ``DataLoader`` around one. (Any other source of data is restored if it has a ``bookmark()`` as those have.)
 
     Batch-norm in training mode normalises each micro-batch by itself, so the gradient is then that of the loss of the
-    concatenated outputs. Call it inside ``torch.autocast`` if the model runs in that, and give ``scaler`` (a
-    ``GradScaler``) to scale the gradient. A model in ``DistributedDataParallel`` synchronises in its last micro-batch
-    alone; with the loss's ``process_group`` the batch is that of all processes, each of which needs at least one
-    micro-batch, be it empty.
+    concatenated outputs. With the loss's ``process_group`` the batch is that of all processes, each of which needs at
+    least one micro-batch, which may be empty.
 
+    Examples
+    --------
     >>> model, loss = nn.Linear(2, 1), MetricLoss("f1")
     >>> batches = [(torch.randn(8, 2), torch.randint(2, (8,))) for _ in range(4)]
     >>> value = exact_backward(loss, model, batches)
@@ -75,8 +102,10 @@ def exact_backward(
     if isinstance(batches, Iterator):
         raise ValueError("batches: expected what can be read twice, a list or a DataLoader, got an iterator; list() it")
     start, again = _Start(model), list(_bookmarks(batches, set()))
-    inner = model.module if isinstance(model, DistributedDataParallel) else model  # nothing to synchronise yet
-    # What a surrogate learns needs the logits too, and all at once where processes average its gradient.
+    inner = (
+        model.module if isinstance(model, DistributedDataParallel) else model
+    )  # the first pass has nothing to synchronise
+    # A learned surrogate needs the logits too, all at once, since processes average the gradient of its parameters.
     by_counts = type(loss) is MetricLoss and next(loss.parameters(), None) is None
     route = _Counts(loss) if by_counts else _Logits(loss)
     forward = forward or _plain_forward
@@ -89,7 +118,7 @@ def exact_backward(
             route.see(logits, *rest)
     if not first:
         raise ValueError("batches: expected at least one micro-batch (an empty one will do), got none")
-    torch.clear_autocast_cache()  # weights that were cast without gradients would be used again, and get none
+    torch.clear_autocast_cache()  # otherwise weights cast without gradients would be reused, and get none
     value = route.differentiate(logits, scaler)
     start.restore()
     for back in again:
@@ -132,13 +161,13 @@ def _outputs(forward: Forward, model: nn.Module, batch: Any) -> Sequence[Any]:
 
 
 def _described(value: Any) -> str:
-    """Return the type of a value and, of a tuple or list, of what it holds."""
+    """Return the type of a value and, for a tuple or list, the types of its items, for messages."""
     inner = f" of {', '.join(type(item).__name__ for item in value)}" if isinstance(value, tuple | list) else ""
     return type(value).__name__ + inner
 
 
 def _bookmarks(source: Any, known: set[int]) -> Iterator[Callable[[], object]]:
-    """Yield functions that set back whatever gives the batches: streams and samplers, also those of a DataLoader."""
+    """Yield functions that restore the position of streams and samplers, also those inside a DataLoader."""
     if id(source) in known:
         return
     known.add(id(source))
@@ -173,7 +202,7 @@ class _Start:
 
 
 class _Counts:
-    """The route through the statistic of a ``MetricLoss``."""
+    """Keeps the statistic of a ``MetricLoss`` between the passes."""
 
     def __init__(self, loss: Any) -> None:
         self.loss: MetricLoss = loss
@@ -181,13 +210,13 @@ class _Counts:
         self.gradient: tuple[Tensor, ...] = ()
 
     def see(self, logits: Tensor, *rest: Any) -> None:
-        """Take in a micro-batch of the first pass."""
+        """Add a micro-batch of the first pass."""
         counts = self.loss.counts(logits, *rest).map(wide)
         self.statistic = counts if self.statistic is None else self.statistic + counts
 
     @without_autocast
     def differentiate(self, like: Tensor, scaler: Any) -> Tensor:
-        """Return the loss, having found its gradient by what was seen."""
+        """Return the loss, and store its gradient with respect to the statistic."""
         leaf = self.statistic.map(lambda cell: cell.requires_grad_())
         group = distributed.resolve(self.loss.process_group)
         value = 1 - self.loss.value(distributed.total(leaf, group))
@@ -203,7 +232,7 @@ class _Counts:
 
 
 class _Logits:
-    """The route through the logits, for any loss: N·K numbers and their gradient, where activations are many more."""
+    """Keeps the logits between the passes, for any loss: N·K numbers, where activations are many more."""
 
     def __init__(self, loss: Callable[..., Tensor]) -> None:
         self.loss = loss
@@ -230,12 +259,12 @@ class _Logits:
     @without_autocast
     def pull(self, logits: Tensor, *rest: Any) -> None:
         gradient = next(self.gradients, None)
-        if gradient is not None and gradient.shape == logits.shape:  # otherwise the check at the end tells
+        if gradient is not None and gradient.shape == logits.shape:  # otherwise the check at the end raises
             logits.backward(gradient)
 
 
 def _joined(name: str, column: Sequence[Any], lengths: list[int]) -> Tensor | None:
-    """Return a column of all micro-batches as one; where only some have a weight or a mask, others get 1 or True."""
+    """Concatenate a column of all micro-batches; where only some have a weight or a mask, others get 1 or True."""
     given = [x for x in column if x is not None]
     if not given:
         return None
@@ -256,7 +285,7 @@ def _scaled(value: Tensor, scaler: Any) -> Tensor:
 
 
 class _Seen:
-    """What a pass saw of a micro-batch, to tell whether the other saw the same."""
+    """Checksums of a micro-batch in one pass, to compare with those of the other pass."""
 
     def __init__(self, batch: Any) -> None:
         self.plain: list[Any] = []
@@ -266,7 +295,7 @@ class _Seen:
         self._walk(batch)
 
     def add(self, logits: Tensor, rest: Sequence[Any]) -> None:
-        """Take in what went into the loss, unless it stood in the batch."""
+        """Add the inputs of the loss, unless they were part of the batch."""
         new = [part for part in rest if id(part) not in self._known]
         floating = [isinstance(part, Tensor) and part.is_floating_point() for part in new]
         self._walk([None if close else part for part, close in zip(new, floating, strict=True)])
@@ -276,7 +305,7 @@ class _Seen:
         self._known.clear()
 
     def _walk(self, value: Any) -> None:
-        """Note types, shapes, plain values and checksums of tensors."""
+        """Record types, shapes, plain values and checksums of tensors."""
         self.plain.append(type(value))
         if isinstance(value, Tensor):
             self.plain.append((value.shape, value.dtype))
@@ -291,10 +320,10 @@ class _Seen:
             for item in value:
                 self._walk(item)
         elif isinstance(value, str | bytes | bool | int | float):
-            self.plain.append(hash(repr(value)))  # NaN equals NaN, and texts are not kept
+            self.plain.append(hash(repr(value)))  # a hash: NaN equals NaN, and texts are not stored
 
     def alike(self, other: _Seen) -> bool:
-        """Return whether data are the same, and what a model computes nearly so."""
+        """Return whether the data are equal, and the outputs of the model nearly equal."""
         lengths = len(self.exact), len(self.close)
         if self.plain != other.plain or lengths != (len(other.exact), len(other.close)):
             return False
@@ -302,7 +331,7 @@ class _Seen:
 
 
 def _fingerprint(x: Tensor) -> Tensor:
-    """Return the sum weighted by row, and the sum of magnitudes, of what may be rounded differently."""
+    """Return the sum weighted by row, and the sum of magnitudes, of values that may be rounded differently."""
     dtype = compute_dtype(x)
     rows = x.reshape(len(x), -1) if x.numel() and x.dim() else x.reshape(1, -1)
     places = 1 + mixed(len(rows), x.device).to(dtype) / 2.0**64
@@ -314,7 +343,7 @@ def _nearly(a: Tensor, b: Tensor) -> bool:
 
 
 def _check_alike(first: list[_Seen], second: list[_Seen]) -> None:
-    """Refuse a second pass that was not the first one: its gradient is of other outputs."""
+    """Raise if the second pass differs from the first, since the gradient would be of other outputs."""
     if len(first) != len(second) or not all(a.alike(b) for a, b in zip(first, second, strict=True)):
         raise ValueError(
             "batches: the second reading gave other data or outputs than the first, and the gradient is wrong; "
@@ -326,11 +355,28 @@ class RunningLoss(nn.Module):
     r"""A ``MetricLoss`` at counts averaged over the steps: nearly the gradient of a large batch, in one pass.
 
     $\bar c_t = d\,\bar c_{t-1} + (1 - d)\,c_t$, divided by $1 - d^t$ so that the start does not count as zeros. The
-    value is the loss at $\bar c_t$, the gradient $\partial L / \partial c$ there times that of the present counts. It
-    is exact where the counts of a step are those of the average, and lags behind a model that moves fast. ``decay``: d
-    in [0, 1), memory of about 1 / (1 − d) steps; with 0 it is the loss itself. In evaluation mode it is the loss of
-    the batch alone. Where two passes can be afforded, ``exact_backward`` is exact.
+    value is the loss at $\bar c_t$, the gradient $\partial L / \partial c$ there times that of the current counts. It
+    is exact where the counts of a step are those of the average, and lags behind a model that moves fast. In evaluation
+    mode it is the loss of the batch alone.
 
+    Parameters
+    ----------
+    loss : MetricLoss
+        The loss whose statistic is averaged.
+    decay : float, default 0.9
+        d in [0, 1), a memory of about 1 / (1 − d) steps; with 0 it is the loss itself.
+
+    Raises
+    ------
+    ValueError
+        If ``loss`` is no ``MetricLoss`` or ``decay`` is not in [0, 1).
+
+    See Also
+    --------
+    exact_backward : The exact gradient, in two passes.
+
+    Examples
+    --------
     >>> loss = RunningLoss(MetricLoss("f1"), decay=0.9)
     >>> for _ in range(3):
     ...     value = loss(torch.tensor([2.0, -1.0, 0.0]), torch.tensor([1, 0, 1]))
@@ -355,7 +401,24 @@ class RunningLoss(nn.Module):
     def forward(
         self, logits: Tensor, targets: Tensor, weight: Tensor | None = None, mask: Tensor | None = None
     ) -> Tensor:
-        """Return the loss; arguments as for ``MetricLoss``."""
+        """Return the loss at the running average of the counts; in evaluation mode, of the batch alone.
+
+        Parameters
+        ----------
+        logits : Tensor
+            Raw scores, never probabilities; the shape is that of the task.
+        targets : Tensor
+            0 and 1, soft labels in between, or class indices; the shape is that of the task.
+        weight : Tensor, optional
+            Per sample or per element.
+        mask : Tensor, optional
+            True for what counts.
+
+        Returns
+        -------
+        Tensor
+            A scalar, or one loss per class, ``(K,)``, for ``average=None``.
+        """
         if not self.training:
             return self.loss(logits, targets, weight, mask)  # type: ignore[no-any-return]
         group = distributed.resolve(self.loss.process_group)
@@ -368,9 +431,9 @@ class RunningLoss(nn.Module):
             raise ValueError(f"logits: expected the classes of before, {self.average.shape[-1]}, got {now.shape[-1]}")
         average = self.decay * self.average.to(now) + (1 - self.decay) * now
         weight = self.decay * self.weight + (1 - self.decay)
-        # The value is that of the average, the derivative by the present counts that by the average.
+        # The value is that of the average; the gradient with respect to the current counts is that at the average.
         moving = (average / weight).to(cells) + (cells - cells.detach())
-        # A batch that is not finite, which GradScaler skips, must not stay in the memory.
+        # A batch that is not finite, which GradScaler skips, must not enter the average.
         finite = now.isfinite().all()
         self.average = torch.where(finite, average, self.average.to(now))
         self.weight = torch.where(finite, weight, self.weight)
@@ -383,5 +446,11 @@ class RunningLoss(nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def extra_repr(self) -> str:
-        """Return the decay."""
+        """Return the decay, for ``repr``.
+
+        Returns
+        -------
+        str
+            ``decay=value``.
+        """
         return f"decay={self.decay}"

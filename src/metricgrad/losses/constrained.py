@@ -24,19 +24,32 @@ from metricgrad.metrics.constraints import Constraint, parse
 from metricgrad.surrogates import Hard
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
+
+    from metricgrad.engine.batch import Task
+    from metricgrad.metrics.averages import Absent, Average
 
 __all__ = ["ConstrainedLoss", "Outcome", "Report"]
 
 FULL = 0.1
-"""The violation, and the slack, from which on a multiplier moves at full speed."""
+"""The violation, and the slack, from which on a multiplier changes at the full rate."""
 STIFFNESS = 2.0
-"""The power of e by which the present violation moves its weight, at most: it damps what would oscillate."""
+"""The largest exponent by which the current violation changes its weight, which damps oscillations."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one constraint (of one class): ``value`` is NaN where the metric is 0/0, which meets any bound."""
+    """The result of one constraint, of one class if it is a bound on classes.
+
+    Parameters
+    ----------
+    constraint : str
+        The constraint as text, such as "precision >= 0.9".
+    value : float
+        The hard value of its metric; NaN where the metric is 0/0, which meets any bound.
+    met : bool
+        Whether the value meets the bound.
+    """
 
     constraint: str
     value: float
@@ -45,7 +58,7 @@ class Outcome:
 
 @dataclass(frozen=True, eq=False)
 class Memory:
-    """A decayed sum of past batches: soft and hard statistic, and of how many rows."""
+    """A decayed sum of past batches: soft and hard statistic, and the number of rows."""
 
     soft: Any
     hard: Any
@@ -54,7 +67,17 @@ class Memory:
 
 @dataclass(frozen=True)
 class Report:
-    """The hard value of the objective and of every constraint; prints as a table."""
+    """The hard value of the objective and of every constraint; prints as a table.
+
+    Parameters
+    ----------
+    objective : str
+        The name of the metric that is maximised.
+    value : float
+        Its hard value.
+    outcomes : tuple of Outcome
+        One per constraint, and per class where a constraint bounds each class.
+    """
 
     objective: str
     value: float
@@ -75,22 +98,67 @@ class Report:
 class ConstrainedLoss(nn.Module):
     r"""Maximise a metric subject to bounds on others, by the proxy-Lagrangian [cotter2019].
 
-    ``maximise``: what the first argument of ``MetricLoss`` may be. ``subject_to``: constraints as text ("precision >=
-    0.9", see ``constraints.parse``), ``{name: least value}``, a ``Constraint``, or a list of these. Further keywords go
-    to ``MetricLoss``; the average, "macro" unless given, is that of the objective and of constraints without brackets.
-
     The loss is $(1 - m + \sum_j w_j v_j) / (1 + \sum_j w_j)$ of the soft metric m and the soft violations v, all from
-    one statistic of the batch. Call ``step()`` once an epoch, or every few batches: it multiplies each λ by
-    $e^{\pm rate}$ at most, up while its *hard* constraint (p ≥ threshold, or argmax) is violated in what the loss saw
-    in training mode since the last step, down while there is slack, within [1/cap, cap]. Nothing else changes a
-    multiplier. The weights w are λ times a factor of $e^{\pm 2}$ at most by the present hard violation, which keeps the
-    two players from chasing each other. In training mode both metrics are those of the present batch and of the ones
-    before, about ``memory`` rows in all (their counts add up, older ones fading), since a small batch holds too few
-    samples of a rare class to tell whether a bound holds; batches of ``memory`` rows or more stand alone, and 0 turns
-    it off. ``report()`` and ``met`` tell whether the bounds hold there; ``reset()`` forgets. Training aims ``margin``
-    beyond the bounds, since it ends somewhere around what it aims at. A bound that cannot be met ends with λ at
+    one statistic of the batch. Call ``step()`` once an epoch, or every few batches: it multiplies each λ by a factor
+    between $e^{-rate}$ and $e^{rate}$, up while its *hard* constraint (p ≥ threshold, or argmax) is violated in what
+    the loss saw in training mode since the last step, down while there is slack, within [1/cap, cap]. Nothing else
+    changes a multiplier. The weights w are λ times a factor between $e^{-2}$ and $e^2$ that depends on the current hard
+    violation, which damps oscillations.
+
+    The average is that of the objective and of constraints without brackets. ``report()`` and ``met`` return whether
+    the bounds hold on the remembered batches; ``reset()`` forgets them. A bound that cannot be met ends with λ at
     ``cap``, and the loss stays finite. A metric that is 0/0 (no such class, nothing predicted) meets its bound.
 
+    Parameters
+    ----------
+    maximise : str or callable
+        A name ("f1", "f0.5", "mcc", ...), "package.module:function", or a function of ``Counts`` (or ``Confusion``).
+    subject_to : str, Constraint, mapping or iterable of these
+        Bounds as text, "precision >= 0.9", "recall[each] >= 0.8" (every class), "recall[2] >= 0.8" (class 2),
+        comma-separated if several; ``{name: least value}``; a ``Constraint``; or a list of these.
+    margin : float, default 0.01
+        Training aims this far beyond the bounds, since it ends near what it aims at.
+    rate : float, default 0.2
+        The largest change of log λ in one ``step()``.
+    cap : float, default 100.0
+        The largest multiplier; the smallest is 1/cap.
+    memory : int, default 4096
+        In training mode both metrics are those of the current batch and of the ones before, about this many rows in all
+        (their counts add up, older ones fading), since a small batch holds too few samples of a rare class to estimate
+        a bound. Batches of this many rows or more stand alone; 0 turns it off.
+    task : {'binary', 'multilabel', 'multiclass'}, default 'binary'
+        "binary": logits of any shape with targets of that shape. "multilabel": logits ``(N, K)`` or ``(N, K, ...)``
+        with targets of that shape. "multiclass": the same logits with class indices ``(N,)`` or ``(N, ...)``, or soft
+        labels of the shape of the logits.
+    surrogate : callable, optional
+        The soft step that turns logits into memberships; one of ``mg.surrogates`` or a function of your own. By default
+        ``Linear()``, for "multiclass" ``TopTwo()``.
+    average : {'macro', 'micro', 'weighted'}, default 'macro'
+        How the values of the classes become one.
+    threshold : float, default 0.5
+        Where a step on probabilities stands, and where the hard constraints decide.
+    labels : iterable of int, optional
+        The classes that count; leave a negative class out.
+    absent : {'count', 'skip'}, default 'count'
+        What a class without positives does to the macro average: "count" (as in scikit-learn) or "skip".
+    ignore_index : int, optional
+        Targets of this value do not count.
+    process_group : ProcessGroup or 'world', optional
+        Make value and gradient those of all processes' data together; every process must call the loss and
+        ``backward``.
+
+    Raises
+    ------
+    ValueError
+        If there is no constraint or one cannot be read, or ``average`` is None or "samples".
+
+    See Also
+    --------
+    RecallAtPrecisionLoss : Recall at a precision, with a threshold set by the batch.
+    tune_threshold : Tune a threshold subject to the same constraints.
+
+    Examples
+    --------
     >>> loss = ConstrainedLoss("recall", "precision>=0.9")
     >>> logits, targets = torch.tensor([2.0, 1.0, -1.0, 0.5]), torch.tensor([1, 0, 0, 1])
     >>> value = loss(logits, targets)
@@ -114,7 +182,14 @@ class ConstrainedLoss(nn.Module):
         rate: float = 0.2,
         cap: float = 100.0,
         memory: int = 4096,
-        **options: Any,
+        task: Task = "binary",
+        surrogate: Callable[..., Tensor] | None = None,
+        average: Average | None = "macro",
+        threshold: float | Tensor = 0.5,
+        labels: Iterable[int] | None = None,
+        absent: Absent = "count",
+        ignore_index: int | None = None,
+        process_group: Any = None,
     ) -> None:
         super().__init__()
         if not 0 <= margin < math.inf:
@@ -123,9 +198,9 @@ class ConstrainedLoss(nn.Module):
             raise ValueError(f"rate: expected a positive number, got {rate!r}")
         if not 1 < cap < math.inf:
             raise ValueError(f"cap: expected a number above 1, got {cap!r}")
-        if options.get("average", "macro") in (None, "samples"):
+        if average in (None, "samples"):
             raise ValueError(
-                f"average: expected 'macro', 'micro' or 'weighted', got {options['average']!r}; for the value of each "
+                f"average: expected 'macro', 'micro' or 'weighted', got {average!r}; for the value of each "
                 "class write subject_to='metric[each]>=number'"
             )
         self.constraints = parse(subject_to)
@@ -133,15 +208,22 @@ class ConstrainedLoss(nn.Module):
             raise ValueError("subject_to: expected at least one constraint, got none; use MetricLoss without any")
         self.margin, self.rate, self.cap = margin, rate, cap
         self.memory = whole_number("memory", memory, 0)
-        self.process_group = options.get("process_group")
-        # These give values of one statistic that all share; soft and hard count it.
-        plain = {name: value for name, value in options.items() if name not in ("surrogate", "threshold")}
+        self.process_group = process_group
+        # These losses evaluate a shared statistic, which ``soft`` and ``hard`` count.
+        plain: dict[str, Any] = {
+            "task": task,
+            "average": average,
+            "labels": None if labels is None else tuple(labels),  # read several times
+            "absent": absent,
+            "ignore_index": ignore_index,
+            "process_group": process_group,
+        }
         self._objective = MetricLoss(maximise, **plain)
         self._bounded = [_bounded(constraint, plain) for constraint in self.constraints]
         self._judged = [_bounded(constraint, plain, undefined=True) for constraint in self.constraints]
         whole = next((part for part in (self._objective, *self._bounded) if part.objective.of_matrix), self._objective)
-        self.soft = MetricLoss(whole.metric, **options)
-        self.hard = MetricLoss(whole.metric, **{**options, "surrogate": Hard()})
+        self.soft = MetricLoss(whole.metric, surrogate=surrogate, threshold=threshold, **plain)
+        self.hard = MetricLoss(whole.metric, surrogate=Hard(), threshold=threshold, **plain)
         if self.soft._leading:
             raise ValueError(f"threshold: expected one number, got {list(self.soft.thresholds)}")
         self._seen: Any = None
@@ -152,7 +234,24 @@ class ConstrainedLoss(nn.Module):
     def forward(
         self, logits: Tensor, targets: Tensor, weight: Tensor | None = None, mask: Tensor | None = None
     ) -> Tensor:
-        """Return the loss, a scalar; arguments as for ``MetricLoss``."""
+        """Return the loss; in training mode the batch is remembered.
+
+        Parameters
+        ----------
+        logits : Tensor
+            Raw scores, never probabilities; the shape is that of the task.
+        targets : Tensor
+            0 and 1, soft labels in between, or class indices; the shape is that of the task.
+        weight : Tensor, optional
+            Per sample or per element.
+        mask : Tensor, optional
+            True for what counts.
+
+        Returns
+        -------
+        Tensor
+            A scalar.
+        """
         soft = self._joined(self.soft.counts(logits, targets, weight, mask))
         hard = self._count(logits, targets, weight, mask)
         self._check_classes(hard)
@@ -166,10 +265,10 @@ class ConstrainedLoss(nn.Module):
     def _remembered(self, soft: Any, hard: Any, rows: float) -> tuple[Any, Any]:
         """Return both statistics with those of past batches added, and remember them.
 
-        The gradient is that of the sum if all of it moved as the present batch does: a memory does not shrink it.
+        The gradient is that of the sum as if all of it changed like the current batch: a memory does not shrink it.
         """
         if not all(cell.isfinite().all() for cell in (*soft.cells(), *hard.cells())):
-            return soft, hard  # as in a step that a GradScaler skips
+            return soft, hard  # a step that a GradScaler skips is not remembered
         self._seen = hard if self._seen is None else self._seen + hard
         keep = max(0.0, 1 - rows / self.memory) if self.memory else 0.0
         past = self._memory
@@ -203,12 +302,30 @@ class ConstrainedLoss(nn.Module):
         weight: Tensor | None = None,
         mask: Tensor | None = None,
     ) -> None:
-        """Move the multipliers by the hard violations since the last step, or by those of the data given."""
+        """Update the multipliers from the hard violations since the last step, or from those of the given data.
+
+        Parameters
+        ----------
+        logits : Tensor, optional
+            Raw scores, never probabilities; the shape is that of the task. By default, what the loss saw in training
+            mode.
+        targets : Tensor, optional
+            0 and 1, soft labels in between, or class indices; the shape is that of the task.
+        weight : Tensor, optional
+            Per sample or per element.
+        mask : Tensor, optional
+            True for what counts.
+
+        Raises
+        ------
+        ValueError
+            If no data is given and none was seen since the last step.
+        """
         seen, self._seen = self._seen, None
         if logits is not None:
             seen = self._count(logits, targets, weight, mask)
         elif seen is not None and self._memory is not None and _weight(self._memory.hard) > _weight(seen):
-            seen = self._memory.hard  # steps that are closer than the memory is long
+            seen = self._memory.hard  # the memory is longer than the time between two steps
         if seen is None:
             raise ValueError("step: nothing was seen since the last one; call the loss in training mode, or give data")
         factors = torch.exp(self.rate * _urgency(self._violations(self._judged, seen)))
@@ -222,9 +339,28 @@ class ConstrainedLoss(nn.Module):
         weight: Tensor | None = None,
         mask: Tensor | None = None,
     ) -> Report:
-        """Tell the hard value of the objective and whether each constraint holds, on data of your choice.
+        """Return the hard value of the objective and whether each constraint holds.
 
-        Without data: on the batches that the loss remembers of training.
+        Parameters
+        ----------
+        logits : Tensor, optional
+            Raw scores, never probabilities; the shape is that of the task. By default, the remembered training batches.
+        targets : Tensor, optional
+            0 and 1, soft labels in between, or class indices; the shape is that of the task.
+        weight : Tensor, optional
+            Per sample or per element.
+        mask : Tensor, optional
+            True for what counts.
+
+        Returns
+        -------
+        Report
+            The values; prints as a table.
+
+        Raises
+        ------
+        ValueError
+            If no data is given and no batch is remembered.
         """
         if logits is not None:
             hard = self._count(logits, targets, weight, mask)
@@ -242,28 +378,28 @@ class ConstrainedLoss(nn.Module):
 
     @torch.no_grad()
     def _count(self, logits: Tensor, targets: Tensor | None, weight: Tensor | None, mask: Tensor | None) -> Any:
-        """Return the hard statistic of all processes, in float64 where there is such: it is summed over an epoch."""
+        """Return the hard statistic of all processes, in float64 if the device has it: it is summed over an epoch."""
         hard = self.hard.counts(logits, targets, weight, mask)  # type: ignore[arg-type]
         return self._joined(hard).map(lambda cell: cell if cell.device.type == "mps" else cell.double())
 
     def _joined(self, statistic: Any) -> Any:
-        """Return a statistic of all processes, differentiably."""
+        """Return the sum of a statistic over all processes, differentiable."""
         return distributed.total(statistic, distributed.resolve(self.process_group))
 
     def _violations(self, parts: list[MetricLoss], statistic: Any) -> Tensor:
-        """Return the violations that training sees, margin included; one per class where a constraint is of each."""
+        """Return the violations used in training, margin included; one per class for a constraint on each class."""
         pairs = zip(self.constraints, parts, strict=True)
         each = [constraint.violation(_value(part, statistic)).reshape(-1) for constraint, part in pairs]
         return self.margin + torch.cat(each)
 
     def _check_classes(self, hard: Any) -> None:
-        """Refuse a batch of other classes than those remembered."""
+        """Raise if the number of classes differs from that of the remembered batches."""
         past = self._seen if self._memory is None else self._memory.hard
         if past is not None and (before := past.cells()[0].shape[-1]) != (now := hard.cells()[0].shape[-1]):
             raise ValueError(f"logits: expected the classes of before, {before}, got {now}; reset() forgets them")
 
     def _multipliers(self, number: int) -> Tensor:
-        """Return the multipliers, one per violation; how many classes there are is known from the first batch on."""
+        """Return the multipliers, one per violation; the number of classes is known from the first batch on."""
         have = len(self.multipliers)
         if have != number:
             if have != len(self.constraints):
@@ -279,18 +415,30 @@ class ConstrainedLoss(nn.Module):
 
     @property
     def met(self) -> bool:
-        """Whether all constraints hold on the batches that the loss remembers of training."""
+        """Whether all constraints hold on the batches remembered from training."""
         return self.report().met
 
     def get_extra_state(self) -> dict[str, Any]:
-        """Return what was seen since the last step and what is remembered, so that a run goes on as it would have."""
+        """Return the statistics seen since the last step and the remembered ones, for ``state_dict``.
+
+        Returns
+        -------
+        dict
+            Lists of cells under "seen", "soft" and "hard", and the number of remembered "rows".
+        """
         past = self._memory
         found = {"seen": self._seen, "soft": past and past.soft, "hard": past and past.hard}
         cells = {name: [] if one is None else list(one.cells()) for name, one in found.items()}
         return {**cells, "rows": past.rows if past else 0.0}
 
     def set_extra_state(self, state: dict[str, Any] | list[Tensor]) -> None:
-        """Put that back; a list is what versions without a memory saved."""
+        """Restore what ``get_extra_state`` returned.
+
+        Parameters
+        ----------
+        state : dict or list of Tensor
+            The state; a list is what versions without a memory saved.
+        """
         state = {"seen": state} if isinstance(state, list) else state
         found = {name: self._statistic(state.get(name, [])) for name in ("seen", "soft", "hard")}
         self._seen, self._memory = found["seen"], None
@@ -302,7 +450,13 @@ class ConstrainedLoss(nn.Module):
         return (Confusion(*cells) if len(cells) == 1 else Counts(*cells)) if cells else None
 
     def extra_repr(self) -> str:
-        """Return what is maximised, and subject to what."""
+        """Return the objective, the constraints and the options, for ``repr``.
+
+        Returns
+        -------
+        str
+            Comma-separated.
+        """
         bounds = ", ".join(map(str, self.constraints))
         numbers = f"margin={self.margin}, rate={self.rate}, cap={self.cap}, memory={self.memory}"
         return f"{name_of(self._objective.metric)}, subject_to={bounds!r}, {numbers}"
@@ -334,17 +488,17 @@ def _takes_empty(metric: Metric) -> bool:
 
 
 def _value(part: MetricLoss, statistic: Any) -> Tensor:
-    """Return a metric of the statistic that all share."""
+    """Return the metric of one part, of the shared statistic."""
     return part.value(
         statistic.counts() if isinstance(statistic, Confusion) and not part.objective.of_matrix else statistic
     )
 
 
 def _weight(statistic: Any) -> float:
-    """Return the weight of all that was counted."""
+    """Return the total weight of a statistic."""
     return float(sum(cell.sum() for cell in statistic.cells()))
 
 
 def _urgency(violations: Tensor) -> Tensor:
-    """Return violations as numbers from -1, much slack or 0/0, to 1, far off."""
+    """Return violations scaled to [-1, 1]: -1 is large slack or 0/0, 1 a large violation."""
     return (violations / FULL).nan_to_num(nan=-1.0).clamp(-1.0, 1.0)

@@ -1,4 +1,4 @@
-"""Losses that are a weighted mean of terms, one per element or per set of elements: what all baselines share."""
+"""Losses that are a weighted mean of terms, one per element or per set of elements: the base of the baselines."""
 
 from __future__ import annotations
 
@@ -29,8 +29,26 @@ Sets = Literal["element", "sample", "batch"]
 class WeightedMean(nn.Module):
     """Σ weight·term / Σ weight over what counts, 0 if nothing does.
 
-    ``terms``: one of the functions below. ``parameters``: its further arguments; tensors become buffers and have one
-    number per class in their last axis.
+    Parameters
+    ----------
+    terms : callable
+        One of the functions of this module, of (logits, targets, weight, task) and ``parameters``, that returns the
+        terms and their weights.
+    parameters : dict
+        Its further arguments; tensors become buffers and have one number per class in their last axis.
+    task : {'binary', 'multilabel', 'multiclass'}
+        "binary": logits of any shape with targets of that shape. "multilabel": logits ``(N, K)`` or ``(N, K, ...)``
+        with targets of that shape. "multiclass": the same logits with class indices ``(N,)`` or ``(N, ...)``, or soft
+        labels of the shape of the logits.
+    tasks : iterable of str, default ('binary', 'multilabel')
+        The tasks that the terms are for.
+    sets : {'element', 'sample', 'batch'}, default 'element'
+        What a term is of: each element, all positions of one sample, or the whole batch.
+    ignore_index : int, optional
+        Targets of this value do not count.
+    process_group : ProcessGroup or 'world', optional
+        Make value and gradient those of all processes' data together; every process must call the loss and
+        ``backward``.
     """
 
     def __init__(
@@ -38,8 +56,8 @@ class WeightedMean(nn.Module):
         terms: Terms,
         parameters: dict[str, Any],
         *,
-        task: str,
-        tasks: Iterable[str] = ("binary", "multilabel"),
+        task: Task,
+        tasks: Iterable[Task] = ("binary", "multilabel"),
         sets: Sets = "element",
         ignore_index: int | None = None,
         process_group: Any = None,
@@ -58,11 +76,28 @@ class WeightedMean(nn.Module):
     def forward(
         self, logits: Tensor, targets: Tensor, weight: Tensor | None = None, mask: Tensor | None = None
     ) -> Tensor:
-        """Return the loss, a scalar; arguments as for ``MetricLoss``."""
+        """Return the loss.
+
+        Parameters
+        ----------
+        logits : Tensor
+            Raw scores, never probabilities; the shape is that of the task.
+        targets : Tensor
+            0 and 1, soft labels in between, or class indices; the shape is that of the task.
+        weight : Tensor, optional
+            Per sample or per element.
+        mask : Tensor, optional
+            True for what counts.
+
+        Returns
+        -------
+        Tensor
+            A scalar.
+        """
         batch = encode(self.task, logits, targets, weight, mask, self.ignore_index, not tracing(logits))
         group = distributed.resolve(self.process_group)
         if group is not None and self.sets == "batch":
-            batch, group = distributed.joined(batch, group), None  # the set is that of all processes
+            batch, group = distributed.joined(batch, group), None  # one set of the samples of all processes
         z, y, w = batch.logits.to(compute_dtype(batch.logits)), batch.targets, batch.weight
         y = y if y.dim() == 1 else y.to(z.dtype)
         w = torch.ones_like(z[:, :1]) if w is None else w
@@ -71,7 +106,7 @@ class WeightedMean(nn.Module):
             z, y, w = (_fold(x, samples) for x in (z, y, w))
         each, weights = self.terms(z, y, w, self.task, **self.numbers, **self._tensors(z))
         if batch.weight is None and weights is w and group is None and each.numel():
-            return each.mean()  # the usual case, quickly
+            return each.mean()  # the usual case, faster
         w = weights
         total, count = (each * w).sum(), w.expand(each.shape).sum()
         if group is not None:
@@ -90,7 +125,13 @@ class WeightedMean(nn.Module):
         return self.terms.__name__
 
     def extra_repr(self) -> str:
-        """Return the parameters."""
+        """Return the parameters, for ``repr``.
+
+        Returns
+        -------
+        str
+            Comma-separated ``name=value``.
+        """
         tensors = {name: value.tolist() for name, value in self.named_buffers(recurse=False)}
         shown = {**self.numbers, **tensors, "task": self.task}
         if self.sets != "element":
@@ -117,7 +158,7 @@ def bce(
     """Binary cross-entropy, each side weighted."""
     if label_smoothing:
         y = y * (1 - label_smoothing) + label_smoothing / 2
-    odds = positive_weight / negative_weight  # torch weighs the positives only
+    odds = positive_weight / negative_weight  # torch has a weight for the positives only
     if not isinstance(odds, Tensor):
         odds = None if odds == 1 else z.new_tensor(odds)
     each = F.binary_cross_entropy_with_logits(z, y, pos_weight=odds, reduction="none")
@@ -183,7 +224,7 @@ def dice(z: Tensor, y: Tensor, w: Tensor, task: str, smooth: float) -> tuple[Ten
     """1 − Dice of each set and class, with squares in the denominator."""
     p = torch.sigmoid(z)
     own = _weight_of_sets(w)
-    inner = ratio(w, own.unsqueeze(1))  # so that the set's own weight does not compete with the smoothing
+    inner = ratio(w, own.unsqueeze(1))  # normalised, so that the smoothing does not depend on the weight of the set
     overlap, size = (inner * p * y).sum(1), (inner * (p * p + y * y)).sum(1)
     return 1 - ratio(2 * overlap + smooth, size + smooth), own
 
@@ -194,18 +235,18 @@ def lovasz_hinge(z: Tensor, y: Tensor, w: Tensor, task: str) -> tuple[Tensor, Te
         raise ValueError("targets: expected 0 or 1 for lovasz_hinge, got values in between")
     errors, order = (1 - z * (2 * y - 1)).sort(1, descending=True)
     with torch.no_grad():
-        # In float64 (which mps lacks): the steps are differences of numbers near each other.
+        # In float64 (which mps lacks), since the steps are differences of nearly equal numbers.
         wide = z.dtype if z.device.type == "mps" else torch.float64
         hits, misses = ((w * side).gather(1, order).to(wide) for side in (y, 1 - y))
         positives = hits.sum(1, keepdim=True)
-        # The Jaccard index of calling the k worst wrong; of nothing and nothing it is 1.
+        # The Jaccard index if the k largest errors are wrong; of two empty sets it is 1.
         jaccard = ratio(positives - hits.cumsum(1), positives + misses.cumsum(1), empty=1.0)
         steps = -jaccard.diff(dim=1, prepend=torch.ones_like(positives))
     return (F.relu(errors) * steps.to(z.dtype)).sum(1), _weight_of_sets(w)
 
 
 def _weight_of_sets(w: Tensor) -> Tensor:
-    """Return what each set counts: the mean weight of its elements that count."""
+    """Return the weight of each set: the mean weight of its elements that count."""
     return ratio(w.sum(1), (w > 0).to(w.dtype).sum(1))
 
 

@@ -2,9 +2,9 @@
 
 With TP = a and FP = b given, the best labelling takes the a positives and the b negatives of highest score. So the
 maximum over 2ⁿ labellings is one over (P + 1)·(N + 1) pairs of counts, of 1 − metric(a, b) plus two sums of sorted
-scores. A small table is searched whole. In a large one boxes of pairs are bounded and cut up: ``boxes`` gives limits
-of the metric and of its slopes over a box, the scores' part is concave, and a box that cannot beat the best pair is
-dropped. A metric that ``boxes`` cannot bound is searched whole, however large.
+scores. A small table is searched completely, a large one by branch and bound over boxes of pairs: ``metrics.bounds``
+gives limits of the metric and of its slopes over a box, the part of the scores is concave, and a box that cannot beat
+the best pair is dropped. A metric that ``metrics.bounds`` cannot bound is searched completely, whatever its size.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from torch.nn.functional import pad
 
 from metricgrad.counts import Counts, compute_dtype
 from metricgrad.engine import distributed
-from metricgrad.engine.batch import Batch, check_task, encode
+from metricgrad.engine.batch import Batch, Task, check_task, encode
 from metricgrad.losses.metric import without_autocast
 from metricgrad.metrics import Metric, bounds, get, name_of, of_counts
 
 WHOLE = 1 << 16
-"""Up to so many pairs of counts, looking at all of them is quicker than bounding."""
+"""Up to this many pairs of counts, evaluating all of them is faster than branch and bound."""
 CHUNK = 1 << 18
-"""Pairs or boxes looked at together: what bounds the memory."""
+"""Pairs or boxes evaluated at a time, which limits the memory."""
 MOST_COPIES = 1 << 25
-"""The largest sum of the weights of a class: so many repeated samples take more than a gigabyte."""
+"""The largest sum of the weights of a class: more repeated samples would take over a gigabyte."""
 CUTS = 6
 """Into how many parts a box is cut in each direction: a round over a thousand boxes costs hardly more than over ten."""
 
 
 class Worst(NamedTuple):
-    """The labelling ŷ that a hinge loss finds: the loss is ``loss + slope @ scores``, with ``slope`` (ŷ − y)/n."""
+    """The maximising labelling ŷ of a hinge loss, which is ``loss + slope @ scores`` with ``slope`` = (ŷ − y)/n."""
 
     loss: Tensor
     slope: Tensor
@@ -53,7 +53,7 @@ class Ranking:
             self.gains.append(pad(self.rises[-1][:-1].cumsum(0), (1, 0)))
 
     def slope(self, hits: int, alarms: int) -> Tensor:
-        """Return (ŷ − y)/n for the ŷ of the highest positives and negatives, so many of each."""
+        """Return (ŷ − y)/n for the ŷ of the ``hits`` highest positives and ``alarms`` highest negatives."""
         slope = self.gains[0].new_zeros(sum(map(len, self.order)))
         slope[self.order[0][hits:]] = -1 / self.count
         slope[self.order[1][:alarms]] = 1 / self.count
@@ -85,19 +85,19 @@ class _Search:
             return self._whole()
         try:
             return self._bounded()
-        except (TypeError, AttributeError):  # more than arithmetic: nothing bounds it
+        except (TypeError, AttributeError):  # not arithmetic alone, so it cannot be bounded
             return self._whole()
 
     def loss(self, tp: Tensor, fp: Tensor) -> Tensor:
         """Return 1 − metric for integer counts that broadcast."""
-        tp, fp = (count.to(self.hits.dtype).unsqueeze(-1) for count in (tp, fp))  # the last axis is the classes'
+        tp, fp = (count.to(self.hits.dtype).unsqueeze(-1) for count in (tp, fp))  # the last axis is that of the classes
         return 1 - self._of_class(self.metric(Counts(tp, fp, self.positives - tp, self.negatives - fp)))
 
     def _of_class(self, values: Tensor) -> Tensor:
         return values[..., min(self.column, values.shape[-1] - 1)] if values.dim() else values
 
     def _whole(self) -> tuple[int, int]:
-        """Look at every pair, some rows at a time."""
+        """Evaluate every pair, some rows at a time."""
         best, pair = -torch.inf, (0, 0)
         wide = self.negatives + 1
         alarms = torch.arange(wide, device=self.hits.device)
@@ -109,9 +109,9 @@ class _Search:
         return pair
 
     def _bounded(self) -> tuple[int, int]:
-        """Branch and bound: cut up the boxes that may hold a better pair."""
+        """Branch and bound: split the boxes that may hold a better pair."""
         best, pair = -torch.inf, (0, 0)
-        # Where the gains are largest: as many as have a positive score.
+        # The gains are largest where exactly the samples of positive score are taken.
         peak = [(rise > 0).sum() for rise in self.rises]
         waiting = [self.hits.new_tensor([[0], [self.positives], [0], [self.negatives]], dtype=torch.long)]
         while waiting:
@@ -128,7 +128,7 @@ class _Search:
             span = tuple(box.to(self.hits.dtype).unsqueeze(-1).unbind(0))
             found = bounds.limits(self.metric, span, self.positives, self.negatives)  # type: ignore[arg-type]
             bound = 1 - self._of_class(found.least) + self.hits[top[0]] + self.alarms[top[1]]
-            # By the slopes: the middle's value, and what is to be won on the way from there to a corner.
+            # A second bound by the slopes: the value in the middle plus the largest gain from there to a corner.
             reach = values
             for side, (least, largest) in enumerate((found.along_tp, found.along_fp)):
                 rise, at = self.rises[side], middle[side]
@@ -136,7 +136,7 @@ class _Search:
                 down = self._of_class(largest) - rise[(at - 1).clamp(min=0)]
                 ways = (box[2 * side + 1] - at) * up.clamp(min=0), (at - box[2 * side]) * down.clamp(min=0)
                 reach = reach + torch.maximum(*ways)
-            # fmin takes what is known; "not ≤" keeps a box of which nothing is. Rounding may cost 1e-12, no more.
+            # fmin ignores an unknown bound (NaN); "not ≤" keeps a box where both are unknown. Rounding costs 1e-12.
             hopeful = ~(torch.fmin(bound, reach) <= best + 1e-12 * max(abs(best), 1.0))
             hopeful &= (box[0] < box[1]) | (box[2] < box[3])
             if hopeful.any():
@@ -156,19 +156,31 @@ def _parts(box: Tensor) -> Tensor:
 
 
 class LabellingLoss(nn.Module):
-    """A loss that looks at whole labellings of each class: the mean over the classes of ``worst``'s values.
+    """Base class of the losses over whole labellings: the mean over the classes of the values of ``worst``.
 
-    ``process_group``: a ``torch.distributed`` group or "world", to label the batches of all processes as one.
-    Labellings are not sums, so the processes gather their rows: with N rows of K classes on all of them together each
-    receives N·K logits, as many targets, and weights if given, 5 to 16 bytes an element, and each does the work for
-    all; the way back adds N·K numbers.
+    Labellings are not sums, so with ``process_group`` the processes gather their rows: with N rows of K classes on all
+    of them together each receives N·K logits, as many targets, and weights if given, 5 to 16 bytes an element, and each
+    does the work for all; the backward pass adds N·K numbers.
+
+    Parameters
+    ----------
+    metric : str or callable
+        A name ("f1", "f0.5", "mcc", ...), "package.module:function", or a function of ``Counts`` (or ``Confusion``).
+    task : {'binary', 'multilabel'}, default 'binary'
+        "binary": logits of any shape with targets of that shape. "multilabel": logits ``(N, K)`` or ``(N, K, ...)``
+        with targets of that shape.
+    ignore_index : int, optional
+        Targets of this value do not count.
+    process_group : ProcessGroup or 'world', optional
+        Make value and gradient those of all processes' data together; every process must call the loss and
+        ``backward``.
     """
 
     def __init__(
         self,
         metric: str | Metric,
         *,
-        task: str = "binary",
+        task: Task = "binary",
         ignore_index: int | None = None,
         process_group: Any = None,
     ) -> None:
@@ -180,15 +192,52 @@ class LabellingLoss(nn.Module):
         self.ignore_index, self.process_group = ignore_index, process_group
 
     def worst(self, scores: Tensor, labels: Tensor, column: int) -> Worst:
-        """Return the labelling, or the mean of several, that the loss of one class is the value of."""
+        """Return the labelling, or the mean of several, that gives the loss of one class.
+
+        Parameters
+        ----------
+        scores : Tensor
+            The logits of the class, ``(n,)``.
+        labels : Tensor
+            Its labels, bool, ``(n,)``.
+        column : int
+            The class, for a metric with parameters per class.
+
+        Returns
+        -------
+        Worst
+            The loss without its part in the scores, and the derivative with respect to the scores.
+        """
         raise NotImplementedError
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]  # a search on values: nothing to compile
+    @torch.compiler.disable  # type: ignore[untyped-decorator]  # a search that depends on values cannot be compiled
     @without_autocast
     def forward(
         self, logits: Tensor, targets: Tensor, weight: Tensor | None = None, mask: Tensor | None = None
     ) -> Tensor:
-        """Return the loss, a scalar."""
+        """Return the loss, the mean over the classes.
+
+        Parameters
+        ----------
+        logits : Tensor
+            Raw scores, never probabilities; the shape is that of the task.
+        targets : Tensor
+            0 and 1; the shape is that of the task.
+        weight : Tensor, optional
+            Per sample or per element.
+        mask : Tensor, optional
+            True for what counts.
+
+        Returns
+        -------
+        Tensor
+            A scalar.
+
+        Raises
+        ------
+        ValueError
+            If targets are soft labels or weights are no whole numbers: a sample of weight 2 occurs twice.
+        """
         batch = encode(self.task, logits, targets, weight, mask, self.ignore_index)
         if batch.logits.is_meta:
             raise ValueError("logits: expected numbers to search among, got the meta device, which has none; use 'cpu'")
@@ -208,11 +257,17 @@ class LabellingLoss(nn.Module):
                 found = self.worst(scores[rows, k], labels[rows, k], k)
                 slope[:, k] = slope[:, k].index_add(0, rows, found.slope.to(z.dtype))
             loss = loss + found.loss.to(z.dtype)
-        # Linear in the logits at the labelling found: that is the value, and the slope a subgradient.
+        # Linear in the logits for the labelling found: this is the value, and its slope a subgradient.
         return (loss + (slope * z).sum()) / z.shape[1]
 
     def extra_repr(self) -> str:
-        """Return the metric and the options."""
+        """Return the metric and the options, for ``repr``.
+
+        Returns
+        -------
+        str
+            Comma-separated.
+        """
         ignored = "" if self.ignore_index is None else f", ignore_index={self.ignore_index}"
         return f"{name_of(self.metric)}, task={self.task!r}{ignored}"
 
@@ -222,24 +277,66 @@ class StructuredHingeLoss(LabellingLoss):
 
     $L = \max_{\hat y\in\{0,1\}^n} 1 - \text{metric}(\hat y) + \sum_i (\hat y_i - y_i) z_i / n$ with labels 0/1: convex
     in the logits, an upper bound of 1 − metric of the decision z > 0, and exact in value and subgradient, which is
-    $(\hat y_i - y_i)/n$. Any metric of ``Counts`` will do. ``task``: "binary" takes logits of any shape with targets of
-    that shape, "multilabel" ``(N, K)`` or ``(N, K, ...)``, of which each class has a loss of its own and the mean is
-    returned. Targets are 0 or 1, n is the number of samples that count. ``weight`` must be whole numbers, and a sample
-    of weight 2 occurs twice: other weights would make the maximum a knapsack problem. ``process_group`` as in
-    ``LabellingLoss``.
+    $(\hat y_i - y_i)/n$. For "multilabel" each class has a loss of its own and the mean is returned. Targets are 0 or
+    1, n is the number of samples that count. Weights must be whole numbers, and a sample of weight 2 occurs twice:
+    other weights would make the maximum a knapsack problem.
 
+    Parameters
+    ----------
+    metric : str or callable
+        A name ("f1", "f0.5", "mcc", ...), "package.module:function", or a function of ``Counts``.
+    task : {'binary', 'multilabel'}, default 'binary'
+        "binary": logits of any shape with targets of that shape. "multilabel": logits ``(N, K)`` or ``(N, K, ...)``
+        with targets of that shape.
+    ignore_index : int, optional
+        Targets of this value do not count.
+    process_group : ProcessGroup or 'world', optional
+        Make value and gradient those of all processes' data together; every process must call the loss and
+        ``backward``.
+
+    Raises
+    ------
+    ValueError
+        If the metric is one of the d×d matrix, or for ``task="multiclass"``.
+
+    See Also
+    --------
+    AdversarialLoss : The same with a predictor that may randomise.
+    LinearSVMPerf : A linear classifier trained on this loss.
+
+    Notes
+    -----
+    Labellings are not sums: with ``process_group`` the processes gather their rows, and each does the work for all.
+
+    Examples
+    --------
     >>> loss = StructuredHingeLoss("f1")
     >>> loss(torch.tensor([2.0, -1.0, 0.5, -3.0]), torch.tensor([1, 0, 1, 0]))
     tensor(0.3750)
     """
 
     def worst(self, scores: Tensor, labels: Tensor, column: int) -> Worst:
-        """Return the labelling of largest 1 − metric plus score."""
+        """Return the labelling of largest 1 − metric plus score.
+
+        Parameters
+        ----------
+        scores : Tensor
+            The logits of the class, ``(n,)``.
+        labels : Tensor
+            Its labels, bool, ``(n,)``.
+        column : int
+            The class, for a metric with parameters per class.
+
+        Returns
+        -------
+        Worst
+            The loss without its part in the scores, and the derivative with respect to the scores.
+        """
         return worst_labelling(self.metric, scores, labels, column)
 
 
 def of_labellings(metric: str | Metric) -> Metric:
-    """Find a metric of ``Counts``, or raise."""
+    """Return a metric of ``Counts`` by name, or raise."""
     found = get(metric)
     if not of_counts(found):
         raise ValueError(f"metric: {name_of(found)} is of the d×d matrix; expected a function of Counts")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial, wraps
 from typing import Any, Self, TypeVar
@@ -15,7 +16,7 @@ from metricgrad.engine.kernel import Call, Plan
 from metricgrad.engine.objective import Objective
 from metricgrad.engine.statistics import Columns, Indices, Matrix, Rows
 from metricgrad.metrics import Metric, name_of
-from metricgrad.metrics.averages import row_weights
+from metricgrad.metrics.averages import Absent, Average, row_weights
 from metricgrad.surrogates import Linear, Surrogate, TopTwo, current
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -27,7 +28,7 @@ def without_autocast(method: Method) -> Method:
     @wraps(method)
     def wrapped(self: Any, logits: Tensor, *args: Any, **kwargs: Any) -> Any:
         kind = "cpu" if not isinstance(logits, Tensor) or logits.is_cpu else logits.device.type
-        if kind == "meta" or not torch.is_autocast_enabled(kind):  # which torch cannot be asked of the meta device
+        if kind == "meta" or not torch.is_autocast_enabled(kind):  # torch has no such flag for the meta device
             return method(self, logits, *args, **kwargs)
         with torch.autocast(kind, enabled=False):
             return method(self, logits, *args, **kwargs)
@@ -38,21 +39,54 @@ def without_autocast(method: Method) -> Method:
 class MetricLoss(nn.Module):
     """1 − a metric of soft counts: train on the metric you will be judged on.
 
-    ``metric``: a name ("f1", "f0.5", "mcc", "package.module:function") or a function of ``Counts`` (or
-    ``Confusion``). ``task``: "binary" takes logits of any shape with targets of that shape; "multilabel" ``(N, K)``
-    or ``(N, K, ...)`` with targets of that shape; "multiclass" the same with class indices ``(N,)``, ``(N, ...)`` or
-    soft labels. For "multiclass" the names accuracy, balanced_accuracy, g_mean, mcc, kappa and quadratic_kappa mean
-    the quantities of the d×d matrix, as in scikit-learn, and take no average. ``surrogate``: a soft step; by default
-    ``Linear()``, for "multiclass" ``TopTwo()``. ``average``: "micro", "macro", "weighted", "samples" (multi-label) or
-    None, which returns one loss per class. ``threshold``: where a step on probabilities stands; several give the mean
-    of their losses. ``labels``: the classes that count, to leave a negative class out. ``absent``: what a class
-    without positives does to the macro average; "count" (scikit-learn's convention, the same in training and in
-    judging) or "skip". ``ignore_index``: targets of this value do not count. ``process_group``: a
-    ``torch.distributed`` group or "world", to make value and gradient those of all processes' data together; every
-    process must call the loss and ``backward``.
+    The logits become memberships by a soft step, the memberships are summed into counts, and the metric of the counts,
+    averaged over the classes, is subtracted from 1 [tsoi2022, eq. 6, 8; tsoi2024, eq. 3–6].
 
-    Call it with logits, never probabilities. ``weight`` is per sample or per element, ``mask`` True for what counts.
+    Parameters
+    ----------
+    metric : str or callable
+        A name ("f1", "f0.5", "mcc", ...), "package.module:function", or a function of ``Counts`` (or ``Confusion``).
+    task : {'binary', 'multilabel', 'multiclass'}, default 'binary'
+        "binary": logits of any shape with targets of that shape. "multilabel": logits ``(N, K)`` or ``(N, K, ...)``
+        with targets of that shape. "multiclass": the same logits with class indices ``(N,)`` or ``(N, ...)``, or soft
+        labels of the shape of the logits.
+    surrogate : callable, optional
+        The soft step that turns logits into memberships; one of ``mg.surrogates`` or a function of your own. By default
+        ``Linear()``, for "multiclass" ``TopTwo()``.
+    average : {'macro', 'micro', 'weighted', 'samples'} or None, default 'macro'
+        How the values of the classes become one. None returns one per class. "samples" is the mean over rows, for
+        multi-label problems.
+    threshold : float or sequence of float, default 0.5
+        Where a step on probabilities stands; of several, the mean of their losses.
+    labels : iterable of int, optional
+        The classes that count; leave a negative class out.
+    absent : {'count', 'skip'}, default 'count'
+        What a class without positives does to the macro average: "count" (as in scikit-learn) or "skip".
+    ignore_index : int, optional
+        Targets of this value do not count.
+    process_group : ProcessGroup or 'world', optional
+        Make value and gradient those of all processes' data together; every process must call the loss and
+        ``backward``.
 
+    Raises
+    ------
+    ValueError
+        If an argument is unknown or two of them do not fit together, before any data is seen.
+
+    See Also
+    --------
+    HybridLoss : Cross-entropy plus a share of this loss.
+    ConstrainedLoss : Maximise one metric subject to bounds on others.
+    exact_backward : The exact gradient of a batch that does not fit into memory.
+    metricgrad.presets : Published methods as a ``MetricLoss``.
+
+    Notes
+    -----
+    For "multiclass" the names accuracy, balanced_accuracy, g_mean, mcc, kappa and quadratic_kappa mean the quantities
+    of the d×d matrix, as in scikit-learn, and take no average.
+
+    Examples
+    --------
     >>> loss = MetricLoss("f1")
     >>> loss(torch.tensor([2.0, -1.0, 0.0]), torch.tensor([1, 0, 1]))
     tensor(0.1892)
@@ -62,12 +96,12 @@ class MetricLoss(nn.Module):
         self,
         metric: str | Metric,
         *,
-        task: str = "binary",
+        task: Task = "binary",
         surrogate: Callable[..., Tensor] | None = None,
-        average: str | None = "macro",
+        average: Average | None = "macro",
         threshold: float | Sequence[float] | Tensor = 0.5,
         labels: Iterable[int] | None = None,
-        absent: str = "count",
+        absent: Absent = "count",
         ignore_index: int | None = None,
         process_group: Any = None,
     ) -> None:
@@ -97,12 +131,12 @@ class MetricLoss(nn.Module):
         return self.objective.metric
 
     @property
-    def average(self) -> str:
+    def average(self) -> Average:
         """The average; "per-class" for None."""
         return self.objective.average
 
     def _check(self) -> None:
-        """Refuse what does not fit together, before any data is seen."""
+        """Raise if arguments do not fit together, before any data is seen."""
         if not callable(self.surrogate):
             raise ValueError(f"surrogate: expected a callable of logits, got {self.surrogate!r}")
         now = current(self.surrogate)
@@ -128,20 +162,80 @@ class MetricLoss(nn.Module):
     def forward(
         self, logits: Tensor, targets: Tensor, weight: Tensor | None = None, mask: Tensor | None = None
     ) -> Tensor:
-        """Return the loss: a scalar, or one per class for ``average=None``."""
+        """Return the loss.
+
+        Parameters
+        ----------
+        logits : Tensor
+            Raw scores, never probabilities; the shape is that of the task.
+        targets : Tensor
+            0 and 1, soft labels in between, or class indices; the shape is that of the task.
+        weight : Tensor, optional
+            Per sample or per element.
+        mask : Tensor, optional
+            True for what counts.
+
+        Returns
+        -------
+        Tensor
+            A scalar, or one loss per class, ``(K,)``, for ``average=None``.
+
+        Raises
+        ------
+        ValueError
+            If shapes, types or values do not fit the task.
+        """
         return self._call(logits, targets, weight, mask).loss()
 
     @without_autocast
     def counts(self, logits: Tensor, targets: Tensor, weight: Tensor | None = None, mask: Tensor | None = None) -> Any:
         """Return the additive statistic of this batch, on this process.
 
-        ``Counts`` of shape ``(K,)`` (with a leading axis for several thresholds); ``Confusion`` for a metric of the d×d
-        matrix; ``Mean`` for the samples average. Statistics of batches add with ``+``.
+        Parameters
+        ----------
+        logits : Tensor
+            Raw scores, never probabilities; the shape is that of the task.
+        targets : Tensor
+            0 and 1, soft labels in between, or class indices; the shape is that of the task.
+        weight : Tensor, optional
+            Per sample or per element.
+        mask : Tensor, optional
+            True for what counts.
+
+        Returns
+        -------
+        Counts, Confusion or Mean
+            ``Counts`` of shape ``(K,)`` (with a leading axis for several thresholds); ``Confusion`` for a metric of the
+            d×d matrix; ``Mean`` for the samples average. Statistics of batches add with ``+``.
+
+        Examples
+        --------
+        >>> loss = MetricLoss("f1")
+        >>> loss.counts(torch.tensor([2.0, -1.0]), torch.tensor([1, 0])).positives
+        tensor([1.])
         """
         return self._call(logits, targets, weight, mask).statistic()
 
     def value(self, statistic: Any) -> Tensor:
-        """Return the metric of a statistic, averaged: a scalar, or one per class; several thresholds are averaged."""
+        """Return the averaged metric of a statistic.
+
+        Parameters
+        ----------
+        statistic : Counts, Confusion or Mean
+            What ``counts`` returned, or a sum of these.
+
+        Returns
+        -------
+        Tensor
+            A scalar, or one value per class, ``(K,)``, for ``average=None``; the mean over several thresholds.
+
+        Examples
+        --------
+        >>> loss = MetricLoss("recall")
+        >>> counts = loss.counts(torch.tensor([9.0, -9.0]), torch.tensor([1, 0]))
+        >>> loss.value(counts + counts)
+        tensor(1.0000)
+        """
         return self.objective.value(statistic)
 
     def _call(self, logits: Tensor, targets: Tensor, weight: Tensor | None, mask: Tensor | None) -> Call:
@@ -194,7 +288,13 @@ class MetricLoss(nn.Module):
         return plan
 
     def extra_repr(self) -> str:
-        """Return what is not shown by the submodules."""
+        """Return the options that the submodules do not show, for ``repr``.
+
+        Returns
+        -------
+        str
+            Comma-separated.
+        """
         parts = [f"{name_of(self.metric)}, task={self.task!r}"]
         if not isinstance(self.surrogate, nn.Module):
             parts.append(f"surrogate={self.surrogate!r}")
@@ -234,9 +334,16 @@ def _thresholds(threshold: Any) -> tuple[float, ...]:
 
 
 def tracing(logits: Any = None) -> bool:
-    """Tell whether torch.compile, torch.func or the meta device wants plain operations and no look at values."""
+    """Return whether torch.compile, torch.func or the meta device needs plain operations that read no values."""
     if getattr(logits, "is_meta", False):
         return True
-    # The switch autograd.Function itself asks; there is no public one, and the documented way, setup_context, makes
+    # autograd.Function itself checks this flag; there is no public one, and the documented way, setup_context, makes
     # every call of a Function 40 µs slower.
     return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+
+
+def changed(options: dict[str, Any]) -> list[str]:
+    """Return the names of the options that differ from the defaults of ``MetricLoss``."""
+    defaults = {name: parameter.default for name, parameter in inspect.signature(MetricLoss).parameters.items()}
+    plain = (str, float, type(None))  # a threshold may be a tensor, which cannot be compared with a number
+    return [name for name, value in options.items() if not (isinstance(value, plain) and value == defaults[name])]

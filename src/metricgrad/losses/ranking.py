@@ -1,6 +1,6 @@
 """Losses of the ranking: the area under a soft curve, and the pairs that are in the wrong order.
 
-Written down plainly they need a table of samples × thresholds, or of positives × negatives. Here a histogram of the
+Implemented directly they need a table of samples × thresholds, or of positives × negatives. Here a histogram of the
 probabilities, or one sort of the scores, gives the same sums and the same gradient in linear (n log n) time and
 memory; both are made of differentiable operations, so second derivatives, ``torch.func`` and ``torch.compile`` need no
 path of their own.
@@ -26,32 +26,46 @@ from metricgrad.surrogates import current
 from metricgrad.surrogates.steps import Linear, ProbabilityStep
 
 if TYPE_CHECKING:
+    from metricgrad.engine.batch import Task
+    from metricgrad.metrics.averages import Average
     from metricgrad.surrogates import Annealed
 
 __all__ = ["AUROCLoss", "PerClassLoss", "WMWLoss"]
 
 TABLE = 1 << 16
-"""How many memberships, samples × thresholds, a step that is not linear computes at a time."""
+"""The number of memberships, samples × thresholds, computed at a time for a step that is not linear."""
 
 CurveKind = Literal["roc", "pr"]
 Scale = Literal["probabilities", "logits"]
 
 
 class PerClassLoss(nn.Module):
-    """What the losses of scores share: one loss per class, from ``losses``, and its average over the classes.
+    """Base class of the losses of scores: one loss per class, from ``losses``, and its average over the classes.
 
-    ``task``: "binary" or "multilabel". ``average``: "macro", "weighted" by the positives, "micro" (all classes as one),
-    or None for one loss per class. ``ignore_index``: targets of this value do not count. ``process_group``: a
-    ``torch.distributed`` group or "world", to make value and gradient those of all processes' data together. A ranking
-    is not a sum, so the processes gather their rows: with N rows of K classes on all of them together each receives N·K
-    logits, as many targets, and weights if given, 5 to 16 bytes an element, and each does the work for all; the way
-    back adds N·K numbers. ``AUROCLoss`` alone adds sums instead.
+    A ranking is not a sum, so with ``process_group`` the processes gather their rows: with N rows of K classes on all
+    of them together each receives N·K logits, as many targets, and weights if given, 5 to 16 bytes an element, and each
+    does the work for all; the backward pass adds N·K numbers. ``AUROCLoss`` alone adds sums instead.
+
+    Parameters
+    ----------
+    task : {'binary', 'multilabel'}
+        "binary": logits of any shape with targets of that shape. "multilabel": logits ``(N, K)`` or ``(N, K, ...)``
+        with targets of that shape.
+    average : {'macro', 'micro', 'weighted'} or None
+        How the values of the classes become one. None returns one per class.
+    ignore_index : int, optional
+        Targets of this value do not count.
+    process_group : ProcessGroup or 'world', optional
+        Make value and gradient those of all processes' data together; every process must call the loss and
+        ``backward``.
     """
 
     additive: ClassVar[bool] = False
-    """Whether ``losses`` sums over the processes itself, with ``total``; otherwise it is given the rows of all."""
+    """Whether ``losses`` sums over the processes itself, with ``total``; otherwise it receives the rows of all."""
 
-    def __init__(self, task: str, average: str | None, ignore_index: int | None, process_group: Any = None) -> None:
+    def __init__(
+        self, task: Task, average: Average | None, ignore_index: int | None, process_group: Any = None
+    ) -> None:
         super().__init__()
         self.task = check_task(task)
         if task == "multiclass":
@@ -65,7 +79,24 @@ class PerClassLoss(nn.Module):
     def forward(
         self, logits: Tensor, targets: Tensor, weight: Tensor | None = None, mask: Tensor | None = None
     ) -> Tensor:
-        """Return the loss: a scalar, or one per class for ``average=None``; arguments as for ``MetricLoss``."""
+        """Return the loss.
+
+        Parameters
+        ----------
+        logits : Tensor
+            Raw scores, never probabilities; the shape is that of the task.
+        targets : Tensor
+            0 and 1, soft labels in between, or class indices; the shape is that of the task.
+        weight : Tensor, optional
+            Per sample or per element.
+        mask : Tensor, optional
+            True for what counts.
+
+        Returns
+        -------
+        Tensor
+            A scalar, or one loss per class, ``(K,)``, for ``average=None``.
+        """
         batch = encode(self.task, logits, targets, weight, mask, self.ignore_index, not tracing(logits))
         group = distributed.resolve(self.process_group)
         if group is not None and not self.additive:
@@ -87,19 +118,50 @@ class PerClassLoss(nn.Module):
         return mean_over_classes(losses, class_weights(self.average, positives))
 
     def total(self, *sums: Tensor) -> tuple[Tensor, ...]:
-        """Return sums over the rows at hand as sums over the rows of all processes."""
+        """Return sums over the rows of this process as sums over the rows of all processes.
+
+        Parameters
+        ----------
+        *sums : Tensor
+            Sums over the rows of this process.
+
+        Returns
+        -------
+        tuple of Tensor
+            The same, summed over the processes if the loss is additive.
+        """
         group = distributed.resolve(self.process_group) if self.additive else None
         return sums if group is None else distributed.summed(sums, group)
 
     def losses(self, z: Tensor, wy: Tensor, wn: Tensor) -> Tensor:
-        """Return the losses ``(K,)`` of ``(N, K)`` logits, given how much each is a positive and a negative.
+        """Return the loss of each class.
 
-        Weights, soft labels and masks are all in these two numbers; what is masked has two zeros.
+        Weights, soft labels and masks are all in ``wy`` and ``wn``; what is masked has two zeros.
+
+        Parameters
+        ----------
+        z : Tensor
+            The logits, ``(N, K)``.
+        wy : Tensor
+            The weight with which each element is a positive, ``(N, K)``.
+        wn : Tensor
+            The weight with which each element is a negative, ``(N, K)``.
+
+        Returns
+        -------
+        Tensor
+            One loss per class, ``(K,)``.
         """
         raise NotImplementedError
 
     def extra_repr(self) -> str:
-        """Return the options that are not the default."""
+        """Return the options that are not the default, for ``repr``.
+
+        Returns
+        -------
+        str
+            Comma-separated ``name=value``.
+        """
         average = None if self.average == "per-class" else self.average
         options = [
             ("task", self.task, "binary"),
@@ -113,17 +175,48 @@ class AUROCLoss(PerClassLoss):
     r"""1 − the area under the ROC curve of soft sets [tsoi2022, eq. 18], a trapezoid over $\tau_i = i/k$.
 
     $\frac12\sum_{i=1}^k (FPR(\tau_{i-1}) - FPR(\tau_i))(TPR(\tau_i) + TPR(\tau_{i-1}))$, both rates set to 1 at τ = 0
-    and to 0 at τ = 1, which the steps do not reach there. ``surrogate``: a step on probabilities, ``Linear()`` by
-    default or ``Sigmoid(k)`` (or ``Annealed`` from one to another); a linear step takes O(N) time, any other O(N·k),
-    and both take O(N) memory. ``thresholds``: k. ``curve="pr"``: average precision $\sum_i (R_{i-1} -
-    R_i)\,Prec_{i-1}$, from recall 1 and the precision of predicting everything at τ = 0 to recall 0 at τ = 1, without
-    the straight lines between points that promise too much in a precision–recall curve [davis2006].
+    and to 0 at τ = 1, which the steps do not reach there. With ``curve="pr"`` it is average precision $\sum_i (R_{i-1}
+    - R_i)\,Prec_{i-1}$, from recall 1 and the precision of predicting everything at τ = 0 to recall 0 at τ = 1, without
+    linear interpolation, which is too optimistic in a precision–recall curve [davis2006].
 
-    ``(N,)`` logits and 0/1 targets, or ``(N, K)`` of each for ``task="multilabel"``; further options as in
-    ``PerClassLoss``. A class without positives or without negatives has no ROC curve: it counts as chance, ½, without
-    gradient. Its average precision is 0 without positives and 1 without negatives. With ``process_group`` the processes
-    add 2k sums per class; nothing is gathered.
+    Parameters
+    ----------
+    surrogate : Linear, Sigmoid or Annealed, optional
+        A step on probabilities, or ``Annealed`` from one to another; ``Linear()`` by default. A linear step takes O(N)
+        time, any other O(N·k), and both take O(N) memory.
+    thresholds : int, default 20
+        k, at least 2.
+    curve : {'roc', 'pr'}, default 'roc'
+        "roc": the area under the ROC curve. "pr": average precision.
+    task : {'binary', 'multilabel'}, default 'binary'
+        "binary": logits of any shape with targets of that shape. "multilabel": logits ``(N, K)`` or ``(N, K, ...)``
+        with targets of that shape.
+    average : {'macro', 'micro', 'weighted'} or None, default 'macro'
+        How the values of the classes become one. None returns one per class.
+    ignore_index : int, optional
+        Targets of this value do not count.
+    process_group : ProcessGroup or 'world', optional
+        Make value and gradient those of all processes' data together; every process must call the loss and
+        ``backward``.
 
+    Raises
+    ------
+    ValueError
+        If the surrogate is not a step on probabilities, or for ``task="multiclass"``.
+
+    See Also
+    --------
+    WMWLoss : The other surrogate of AUROC, over pairs.
+    metricgrad.curves.auroc : The exact hard value.
+
+    Notes
+    -----
+    A class without positives or without negatives has no ROC curve: it counts as chance, ½, without gradient. Its
+    average precision is 0 without positives and 1 without negatives. With ``process_group`` the processes add 2k sums
+    per class; nothing is gathered.
+
+    Examples
+    --------
     >>> AUROCLoss()(torch.tensor([2.0, -1.0, 0.0]), torch.tensor([1, 0, 1]))
     tensor(0.1336)
     """
@@ -136,8 +229,8 @@ class AUROCLoss(PerClassLoss):
         thresholds: int = 20,
         *,
         curve: CurveKind = "roc",
-        task: str = "binary",
-        average: str | None = "macro",
+        task: Task = "binary",
+        average: Average | None = "macro",
         ignore_index: int | None = None,
         process_group: Any = None,
     ) -> None:
@@ -207,7 +300,7 @@ def ramp_sums(step: Linear, k: int, p: Tensor, *weights: Tensor) -> list[Tensor]
     sums = []
     for w in weights:
         above = _from_the_right(histogram(w))
-        # From knot to knot, downwards, everything above grows by the gap; only sums of positive numbers.
+        # From knot to knot, downwards, every ramp above grows by the gap: only positive numbers are added.
         ramps = _from_the_right(histogram(w * rise) + F.pad(knots.diff() * above[:, 1:], (0, 1)))
         sums.append((m1 * ramps[:, :1] + (m2 - m1) * ramps[:, at_low] + (m3 - m2) * ramps[:, at_high]).t())
     return sums
@@ -236,7 +329,7 @@ def _table_sums(step: ProbabilityStep, tau: Tensor, p: Tensor, wy: Tensor, wn: T
 
 
 class _StepSums(torch.autograd.Function):
-    """``step_sums`` without keeping the memberships: the backward pass takes the slopes again."""
+    """``step_sums`` without storing the memberships: the backward pass computes the slopes again."""
 
     @staticmethod
     def forward(ctx: Any, step: ProbabilityStep, tau: Tensor, p: Tensor, wy: Tensor, wn: Tensor) -> Tensor:
@@ -259,17 +352,47 @@ class _StepSums(torch.autograd.Function):
 
 
 class WMWLoss(PerClassLoss):
-    r"""The Wilcoxon–Mann–Whitney surrogate of AUROC [yan2003]: pairs that are not apart by γ pay for it.
+    r"""The Wilcoxon–Mann–Whitney surrogate of AUROC [yan2003]: pairs that are not apart by γ are penalised.
 
     The mean over all pairs of a positive $x_i$ and a negative $y_j$ of $\max(\gamma - (x_i - y_j), 0)^p$, exactly, in
-    O(N log N): the negatives that a positive must fear are a stretch of the sorted scores, and their sum of powers
-    follows from cumulated moments. ``gamma``: the margin; ``power``: p, 1 to 3. ``on="probabilities"`` compares
-    sigmoids of the logits, as the paper does, ``"logits"`` the logits themselves. A pair weighs the product of its two
-    weights.
+    O(N log N): the negatives within reach of a positive are a range of the sorted scores, and their sum of powers
+    follows from cumulated moments. A pair weighs the product of its two weights.
 
-    ``(N,)`` logits and 0/1 targets, or ``(N, K)`` of each for ``task="multilabel"``; further options as in
-    ``PerClassLoss``. A class without pairs has the loss 0, without gradient.
+    Parameters
+    ----------
+    gamma : float, default 0.2
+        The margin γ, positive.
+    power : {1, 2, 3}, default 2
+        The exponent p.
+    on : {'probabilities', 'logits'}, default 'probabilities'
+        What is compared: sigmoids of the logits, as in the paper, or the logits themselves.
+    task : {'binary', 'multilabel'}, default 'binary'
+        "binary": logits of any shape with targets of that shape. "multilabel": logits ``(N, K)`` or ``(N, K, ...)``
+        with targets of that shape.
+    average : {'macro', 'micro', 'weighted'} or None, default 'macro'
+        How the values of the classes become one. None returns one per class.
+    ignore_index : int, optional
+        Targets of this value do not count.
+    process_group : ProcessGroup or 'world', optional
+        Make value and gradient those of all processes' data together; every process must call the loss and
+        ``backward``.
 
+    Raises
+    ------
+    ValueError
+        If a number is out of its range, or for ``task="multiclass"``.
+
+    See Also
+    --------
+    AUROCLoss : The area under the curve of soft sets.
+
+    Notes
+    -----
+    A class without pairs has the loss 0, without gradient. With ``process_group`` the processes gather their rows,
+    since a ranking is not a sum.
+
+    Examples
+    --------
     >>> WMWLoss()(torch.tensor([2.0, 0.5, 0.0]), torch.tensor([1, 0, 1]))
     tensor(0.0520)
     """
@@ -280,8 +403,8 @@ class WMWLoss(PerClassLoss):
         power: int = 2,
         *,
         on: Scale = "probabilities",
-        task: str = "binary",
-        average: str | None = "macro",
+        task: Task = "binary",
+        average: Average | None = "macro",
         ignore_index: int | None = None,
         process_group: Any = None,
     ) -> None:
@@ -295,14 +418,14 @@ class WMWLoss(PerClassLoss):
         self.gamma, self.power, self.on = gamma, int(power), on
 
     def losses(self, z: Tensor, wy: Tensor, wn: Tensor) -> Tensor:
-        # Rows are classes, and scores are turned round, so that the negatives to fear are the first ones.
+        # Rows are classes, and scores are negated, so that the negatives within the margin come first.
         t, order = (-wide(torch.sigmoid(z) if self.on == "probabilities" else z).t()).contiguous().sort(1)
         first = torch.searchsorted(t.detach(), t.detach() + self.gamma)
         wy, wn = wy.t().gather(1, order), wn.t().gather(1, order)
-        t = t - t.detach().mean(1, keepdim=True)  # powers of small numbers cancel less
+        t = t - t.detach().mean(1, keepdim=True)  # centred, since powers of small numbers cancel less
         reach = t + self.gamma
         pays = torch.zeros_like(t)
-        # Σ w (r − t)^p over the first ones, multiplied out: Σ_m C(p, m) r^(p−m) Σ w (−t)^m.
+        # Σ w (r − t)^p over these, expanded: Σ_m C(p, m) r^(p−m) Σ w (−t)^m.
         for m in range(self.power + 1):
             moment = F.pad((wn * (-t) ** m).cumsum(1), (1, 0)).gather(1, first)
             pays = pays + math.comb(self.power, m) * reach ** (self.power - m) * moment

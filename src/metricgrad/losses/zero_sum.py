@@ -3,13 +3,13 @@
 Two players label the same n samples. The adversary wants a high score Σ zᵢ y̌ᵢ and a low metric of the predictor's
 labels ŷ against its own, the predictor a high metric. The metric is α(k, l) + γ(k, l)·TP with k = Σŷ and l = Σy̌, so
 of a mixed strategy only the marginals matter [fathony2020]: the chance c(l) of size l, and x(i, l) of "size l, with
-sample i". All x with 0 ≤ x(i, l) ≤ c(l) and Σᵢ x(i, l) = l·c(l) can be had, and the best answer to a strategy is, for
+sample i". All x with 0 ≤ x(i, l) ≤ c(l) and Σᵢ x(i, l) = l·c(l) are possible, and the best answer to a strategy is, for
 each size, the samples of largest weight: one sort.
 
 Few sizes matter. The game restricted to some sizes of each player is a linear program, solved by a predictor–corrector
 interior-point method [mehrotra1992], whose Newton systems fall apart into one small block per sample. Best answers of
-every size give a lower and an upper bound of the whole game's value, and sizes that beat the present ones join without
-starting again. Samples of equal score are one block.
+every size give a lower and an upper bound of the value of the whole game, and sizes that beat the current ones are
+added without restarting. Samples of equal score are one block.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Solution(NamedTuple):
-    """The adversary's marginals ``(n,)``, the value that they guarantee, and how much more the game's can be."""
+    """The adversary's marginals ``(n,)``, the value that they guarantee, and how far the true value may be above."""
 
     marginals: Tensor
     value: Tensor
@@ -79,7 +79,7 @@ class Point:
         both = zip(adversary[2:5], predictor[2:5], strict=True)
         self.x, self.up, self.low = (torch.cat(parts, 1) for parts in both)
         self.room = self.c[4:] - self.x
-        # Both players' conditions in skew-symmetric matrices: what one wins the other loses.
+        # The conditions of both players in skew-symmetric matrices, since the game is zero-sum.
         self.gamma = game.gamma[predictor.inner][:, adversary.inner]
         self.couple = like.new_zeros(s, s)
         self.couple[:a, a:], self.couple[a:, :a] = self.gamma.T, -self.gamma
@@ -92,7 +92,7 @@ class Point:
         self._price(mine)
 
     def _price(self, mine: Tensor) -> None:
-        """Make the prices fit the marginals: what is missing is added, and the best size gets a little slack."""
+        """Make the prices feasible for the marginals, with a little slack for the best size."""
         game, a = self.game, self.split
         field = self.x @ self.couple - self.omega
         field[:, :a] += game.z.unsqueeze(1)
@@ -172,7 +172,7 @@ class Point:
         inverse[:, :a, a:], inverse[:, a:, :a] = side, -side.transpose(1, 2)
         inverse[:, a:, a:] = (self.gamma @ side) / -p.unsqueeze(2)
         inverse[:, a:, a:].diagonal(dim1=1, dim2=2).add_(1 / p)
-        # What is left couples the sizes alone: the prices omega, the chances c, and the two players' values.
+        # The rest couples the sizes only: the prices omega, the chances c, and the two players' values.
         weighed = copies.reshape(-1, 1, 1) * inverse
         rows = phi.unsqueeze(2) * weighed
         sizes = torch.diag(self.inner)
@@ -202,7 +202,10 @@ def solve(game: Game, tol: float, max_steps: int = 300) -> Solution:
     """Solve the game until the bounds of its value are ``tol`` apart, or rounding or ``max_steps`` ends it."""
     point = _start(game)
     lower, upper, best = -torch.inf, torch.inf, point.marginals()
-    look, length = 0.5, 1.0  # answers to strategies that are far off tell little
+    look, length = (
+        0.5,
+        1.0,
+    )  # best answers are computed once the gap is below ``look``, since far from the solution they say little
     for step in range(max_steps + 1):
         stuck = step == max_steps or not length > 1e-6
         if point.gap < look or stuck:
@@ -233,7 +236,7 @@ def _start(game: Game) -> Point:
 
 
 def _grown(point: Point, weights: list[Tensor], values: list[Tensor]) -> Point:
-    """Let the sizes join that answer better than all present ones, by a part of the gap."""
+    """Add the sizes that answer better than all current ones, by at least a tenth of the gap."""
     players, grew = [], False
     for side in (0, 1):
         player, value, present = point.player(side), values[side], point.sizes[side]
@@ -249,7 +252,7 @@ def _grown(point: Point, weights: list[Tensor], values: list[Tensor]) -> Point:
 
 
 def _joined(player: Player, new: Tensor, weights: Tensor, point: Point) -> Player:
-    """Give new sizes a small chance, and the samples in them what is central for the present mean product of a pair."""
+    """Add new sizes with a small chance, their samples with central values for the current mean product of a pair."""
     # A chance of ε disturbs the others by about ε, and puts the new sizes' own pairs off by gap / (columns·ε).
     chance = min((point.gap / point.columns) ** 0.5, 0.1)
     share, product = chance / len(new), point.product

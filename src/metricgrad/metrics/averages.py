@@ -2,7 +2,7 @@
 
 micro pools the cells, macro is the mean over classes, weighted the mean weighted by the number of positives, samples
 the mean over rows (each row's labels being its cells), None keeps one value per class. The sigmoidF1 paper calls
-micro "macro" and macro "micro" (its eq. 9 and 10); the names here are everyone else's.
+micro "macro" and macro "micro" (its eq. 9 and 10); the names here are those of scikit-learn.
 """
 
 from __future__ import annotations
@@ -36,13 +36,12 @@ def check_absent(absent: str) -> Absent:
 
 
 def check_labels(labels: tuple[int, ...] | None, classes: int) -> None:
-    """Refuse labels beyond the classes that there are."""
+    """Raise if a label is not below the number of classes."""
     if labels is None or max(labels) < classes:
         return
     if classes == 1:
         raise ValueError(
-            f"labels: expected None for one class, whose positives are what is judged, got {list(labels)}; "
-            "leave labels= out"
+            f"labels: expected None for one class, whose positives are evaluated, got {list(labels)}; leave labels= out"
         )
     raise ValueError(f"labels: expected class indices below {classes}, got {max(labels)}")
 
@@ -59,7 +58,7 @@ def selected(labels: tuple[int, ...] | None, like: Tensor) -> Tensor | None:
 
 
 def pool(cell: Tensor, labels: tuple[int, ...] | None = None) -> Tensor:
-    """Add up a cell over all classes, ``(..., K) -> (...)``: the micro average's one class."""
+    """Return the sum of a cell over all classes, ``(..., K) -> (...)``, for the micro average."""
     keep = selected(labels, cell)
     return cell.sum(-1) if keep is None else (cell * keep).sum(-1)
 
@@ -67,12 +66,12 @@ def pool(cell: Tensor, labels: tuple[int, ...] | None = None) -> Tensor:
 def class_weights(
     average: Average, positives: Tensor, labels: tuple[int, ...] | None = None, absent: Absent = "count"
 ) -> Tensor:
-    """Return what each class counts in the macro or weighted average, ``(..., K)``, summing to one (or to zero)."""
+    """Return the weight of each class in the macro or weighted average, ``(..., K)``, summing to one (or to zero)."""
     keep = selected(labels, positives)
     if average == "weighted":
         raw = positives
     elif absent == "skip":
-        raw = (~is_zero(positives)).to(positives.dtype)  # NaN counts, so that it stays visible
+        raw = (~is_zero(positives)).to(positives.dtype)  # NaN is not zero, so that it shows in the result
     else:
         raw = torch.ones_like(positives)
     if keep is not None:
@@ -81,7 +80,7 @@ def class_weights(
 
 
 def mean_over_classes(values: Tensor, weights: Tensor) -> Tensor:
-    """Return Σ weights·values over the last axis; a class of no weight takes no part, whatever its value."""
+    """Return Σ weights·values over the last axis; a class of weight zero is left out, even if its value is NaN."""
     return (torch.where(weights > 0, values, 0.0) * weights).sum(-1)
 
 
@@ -93,9 +92,9 @@ def mean_of(state: Mean) -> Tensor:
 def row_weights(
     scores: Tensor, weight: Tensor | None, mask: Tensor | None, labels: tuple[int, ...] | None = None
 ) -> tuple[Tensor, Tensor | None]:
-    """Return what each row counts in the samples average, and the weights inside its cells, relative to that.
+    """Return the weight of each row in the samples average, and the weights inside its cells, relative to that.
 
-    A row counts by the mean weight of its labels that count.
+    The weight of a row is the mean weight of its labels that count.
     """
     dtype, rows = compute_dtype(scores), len(scores)
     keep = selected(labels, scores.new_zeros(1, scores.shape[1], dtype=dtype))

@@ -89,7 +89,7 @@ class Box(Number):
     __rmul__ = __mul__
 
     def ratio(self, other: Any, empty: float) -> Box:
-        """Return the limits of self / other, none where other may be zero and may not; ``empty`` where it is."""
+        """Return the limits of self / other: ±∞ where other may be zero, ``empty`` where it is zero."""
         if other.line and not any(other.line[1:]):
             return self * (1 / other.line[0]) if other.line[0] else Box.of(empty)
         low, high = (_double(end) for end in other.ends)
@@ -100,7 +100,7 @@ class Box(Number):
         return Box(tuple(ends))  # type: ignore[arg-type]
 
     def root(self) -> Box:
-        """Return the limits of √self, taking what is below zero as zero."""
+        """Return the limits of √self, with negative numbers as zero."""
         low, high = (_double(end) for end in self.ends)
         return Box((low.clamp(min=0).sqrt(), high.clamp(min=0).sqrt()))
 

@@ -20,13 +20,31 @@ if TYPE_CHECKING:
     from metricgrad.counts import Counts
 
 ROUNDING = 1e-9
-"""By so much a value may fail its bound: a recall of 1 must meet "recall >= 1" however it was summed."""
+"""By how much a value may fail its bound: a recall of 1 must meet "recall >= 1" in any order of summation."""
 
 
 @dataclass(frozen=True)
 class Constraint:
-    """A bound on a metric: of its average, of ``over="each"`` class, or of one class, its number.
+    """A bound on a metric: on its average, on each class, or on one class.
 
+    Parameters
+    ----------
+    metric : str or callable
+        A name ("f1", "f0.5", "mcc", ...), "package.module:function", or a function of ``Counts`` (or ``Confusion``).
+    bound : float
+        The bound.
+    sense : {'>=', '<='}, default '>='
+        Whether the bound is the least or the largest value.
+    over : 'each', int or None, default None
+        "each": every class must meet the bound. A number: that class must. None: the average must.
+
+    Raises
+    ------
+    ValueError
+        If the bound is not a finite number, or ``sense`` or ``over`` is unknown.
+
+    Examples
+    --------
     >>> Constraint("recall", 0.8, over="each")
     Constraint(metric='recall', bound=0.8, sense='>=', over='each')
     """
@@ -43,7 +61,7 @@ class Constraint:
             raise ValueError(f"sense: expected '>=' or '<=', got {self.sense!r}")
         if not (self.over in (None, "each") or (is_whole(self.over) and int(self.over) >= 0)):
             raise ValueError(f"over: expected 'each', a class number or None, got {self.over!r}")
-        # Python's own, so that it prints as it reads.
+        # As Python's own numbers, so that the repr shows no numpy types.
         object.__setattr__(self, "bound", self.bound if isinstance(self.bound, int) else float(self.bound))
         object.__setattr__(self, "over", int(self.over) if is_whole(self.over) else self.over)  # type: ignore[arg-type]
 
@@ -51,17 +69,51 @@ class Constraint:
         return self.text(self.over)
 
     def text(self, over: str | int | None) -> str:
-        """Return it as text, of another choice of classes."""
+        """Return the constraint as text, for another choice of classes.
+
+        Parameters
+        ----------
+        over : 'each', int or None
+            The choice of classes.
+
+        Returns
+        -------
+        str
+            Such as "recall[each] >= 0.8".
+        """
         name = self.metric if isinstance(self.metric, str) else name_of(self.metric)
         return f"{name}{'' if over is None else f'[{over}]'} {self.sense} {self.bound}"
 
     def violation(self, value: Tensor) -> Tensor:
-        """Return by how much a value fails the bound; negative is slack."""
+        """Return by how much a value fails the bound.
+
+        Parameters
+        ----------
+        value : Tensor
+            Values of the metric.
+
+        Returns
+        -------
+        Tensor
+            Of the same shape; negative is slack.
+        """
         return self.bound - value if self.sense == ">=" else value - self.bound
 
     def met(self, value: Any) -> bool:
-        """Tell whether a value meets the bound, or each of several values, up to rounding; NaN, as of 0/0, does.
+        """Return whether a value, or each of several values, meets the bound, up to rounding.
 
+        Parameters
+        ----------
+        value : float, sequence of float or Tensor
+            Values of the metric; NaN, as of 0/0, meets any bound.
+
+        Returns
+        -------
+        bool
+            Whether all meet it.
+
+        Examples
+        --------
         >>> Constraint("recall", 0.8).met([0.8, 0.9]), Constraint("recall", 0.8).met([0.7, 0.9])
         (True, False)
         """
@@ -70,11 +122,27 @@ class Constraint:
 
 
 def parse(subject_to: Any) -> tuple[Constraint, ...]:
-    """Read constraints: text, {metric: least value}, a ``Constraint``, or a list of these; None is none.
+    """Return the constraints that a text or another description stands for.
 
-    Text is "precision>=0.9", "recall[each]>=0.8" (of every class) or "recall[2]>=0.8" (of class 2), with ">=" or "<=",
-    and commas between several.
+    Parameters
+    ----------
+    subject_to : str, Constraint, mapping, iterable of these or None
+        Bounds as text, "precision >= 0.9", "recall[each] >= 0.8" (every class), "recall[2] >= 0.8" (class 2), with ">="
+        or "<=", comma-separated if several; ``{metric: least value}``; a ``Constraint``; or a list of these. None is
+        none.
 
+    Returns
+    -------
+    tuple of Constraint
+        In the order given.
+
+    Raises
+    ------
+    ValueError
+        If a constraint cannot be read.
+
+    Examples
+    --------
     >>> [str(c) for c in parse("precision>=0.9, recall[each] >= .5")]
     ['precision >= 0.9', 'recall[each] >= 0.5']
     """
@@ -110,13 +178,28 @@ def lower_bound(metric: Metric, counts: Counts, confidence: float, scale: float 
 
     The delta method on the four cells, each with z²/2 pseudo-observations: for a proportion that is the bound of
     Agresti and Coull [agresti1998], which, unlike the plain one, does not claim certainty after a single success.
-    ``scale``: the number of observations that a unit of weight stands for.
+
+    Parameters
+    ----------
+    metric : callable
+        A function of ``Counts``.
+    counts : Counts
+        Hard counts, cells ``(...)``.
+    confidence : float
+        The confidence of the bound, such as 0.95.
+    scale : float, default 1.0
+        The number of observations that a unit of weight stands for.
+
+    Returns
+    -------
+    Tensor
+        The bound, ``(...)``.
     """
     z = NormalDist().inv_cdf(confidence)
     smoothed = counts.map(lambda cell: cell * scale + z**2 / 2)
     with differentiable(*smoothed.cells()) as leaves:
         values = metric(type(counts)(*leaves))
-        # The zero keeps a metric without slope, a step, differentiable.
+        # The added zero keeps a metric without any gradient, such as a step, differentiable.
         grads = torch.autograd.grad(values.sum() + 0 * leaves[0].sum(), leaves, allow_unused=True)
     slopes = [torch.zeros_like(values) if g is None else g for g in grads]
     pairs = list(zip(slopes, smoothed.cells(), strict=True))

@@ -1,9 +1,9 @@
-"""Division and roots that are safe at zero, and first derivatives of a metric along the only two directions there are.
+"""Division and roots that are safe at zero, and the two first derivatives of a metric of counts.
 
-P = TP + FN and N = FP + TN do not depend on the prediction, so a metric moves in two ways only: TP up with FN down,
-and FP up with TN down. ``Jet`` carries these two derivatives forward through a metric's arithmetic. On the few
-numbers that counts are, this is several times faster than a backward graph, whose fixed costs exceed those of the
-loss itself; a metric that uses anything beyond ``+ - * /``, ``ratio`` and ``root`` raises ``TypeError`` or
+P = TP + FN and N = FP + TN do not depend on the prediction, so a metric changes in two directions only: TP up with FN
+down, and FP up with TN down. ``Jet`` carries these two derivatives forward through a metric's arithmetic. Counts are
+few numbers, for which this is several times faster than a backward graph, whose overhead exceeds the cost of the loss
+itself; a metric that uses anything beyond ``+ - * /``, ``ratio`` and ``root`` raises ``TypeError`` or
 ``AttributeError`` here and is differentiated by autograd instead.
 """
 
@@ -20,19 +20,19 @@ from torch import Tensor
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_PLAIN = (float, int)  # made once: float | int would be made anew in every call
+_PLAIN = (float, int)  # a constant: float | int would be created in every call
 
 
 @lru_cache(maxsize=256)
 def _kept(value: float, dtype: torch.dtype, device: torch.device) -> Tensor:
-    with torch.inference_mode(False):  # a tensor made in inference mode could not serve training afterwards
+    with torch.inference_mode(False):  # a tensor created in inference mode cannot be used in training afterwards
         return torch.tensor(value, dtype=dtype, device=device)
 
 
 FLOORS = {dtype: torch.finfo(dtype).tiny * 2.0**24 for dtype in (torch.float32, torch.float64, torch.bfloat16)} | {
     torch.float16: torch.finfo(torch.float16).tiny
 }
-"""The size below which a denominator, or what a root is taken of, counts as zero; 2e-31 in float32.
+"""The size below which a denominator, or the argument of a root, counts as zero; 2e-31 in float32.
 
 1/x of a float32 below 3e-39 is infinite, and infinity times the zero derivative of a saturated membership is NaN. The
 factor leaves room for a metric's coefficients: derivatives stay below 5e30 times those.
@@ -44,7 +44,7 @@ FLOOR = FLOORS[torch.float32]
 
 @contextmanager
 def differentiable(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """Yield copies of tensors that a gradient can be asked for, whatever mode the caller is in; inference mode too."""
+    """Yield copies of tensors that require a gradient, in any mode of the caller, inference mode included."""
     with torch.inference_mode(False), torch.enable_grad():
         yield tuple(tensor.detach().clone().requires_grad_() for tensor in tensors)
 
@@ -56,20 +56,20 @@ def bounded(gradient: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def is_zero(x: Tensor) -> Tensor:
-    """Tell where numbers are too small to divide by; NaN is not."""
+    """Return where numbers are too small to divide by; NaN is not."""
     return x.abs() < FLOORS.get(x.dtype, 1)  # whole numbers: 0 alone
 
 
 def as_constant(x: Any, like: Tensor) -> Any:
     """Return a plain number as a tensor for arithmetic with another; anything else as it is.
 
-    It is kept, since wrapping a plain number takes torch longer than the arithmetic on a small tensor.
+    It is cached, since wrapping a plain number takes torch longer than the arithmetic on a small tensor.
     """
     return _kept(float(x), like.dtype, like.device) if isinstance(x, _PLAIN) else x
 
 
 class Number:
-    """What a metric's arithmetic runs on besides tensors and floats: derivatives here, limits in ``boxes``."""
+    """Base class of the numbers that a metric can compute with besides tensors and floats: ``Jet``, ``bounds.Box``."""
 
     __slots__ = ()
     __hash__ = None  # type: ignore[assignment]
@@ -198,16 +198,16 @@ def _minus(x: Any, y: Any) -> Any:
 def _divide(x: Any, y: Any) -> Any:
     """Divide as torch does, also plain numbers: x/0 is ±∞ or NaN, no exception."""
     if isinstance(x, float) and x == 0.0 and isinstance(y, _MANY):
-        return 0.0  # a direction that does not move the quotient
+        return 0.0  # the quotient does not change in this direction
     if isinstance(y, _MANY) or isinstance(x, _MANY) or y != 0:
         return x / y
     return math.nan if x == 0 or math.isnan(x) else math.copysign(math.inf, x)
 
 
 class Moving:
-    """Counts as a metric sees them, with TP, FP and what follows from them as jets; P and N do not move.
+    """Counts with derivatives, as passed to a metric: TP, FP and what follows from them are jets, P and N constants.
 
-    FN and TN are computed when asked for: each operation on a small tensor counts.
+    FN and TN are computed on access, since every operation on a small tensor takes time.
     """
 
     __slots__ = ("fp", "negatives", "positives", "tp")
@@ -237,8 +237,24 @@ class Moving:
 
 
 def ratio(numerator: Any, denominator: Any, empty: float = 0.0) -> Tensor:
-    """Divide; where the denominator is zero (below ``FLOORS``) the value is ``empty`` and the gradient zero, not NaN.
+    """Divide, with a value and a zero gradient where the denominator is zero.
 
+    Parameters
+    ----------
+    numerator : Tensor or float
+        What is divided.
+    denominator : Tensor or float
+        What it is divided by; below about 2e-31 (in float32) it counts as zero.
+    empty : float, default 0.0
+        The value of 0/0, as scikit-learn's ``zero_division``; its gradient is zero.
+
+    Returns
+    -------
+    Tensor
+        The quotient, elementwise.
+
+    Examples
+    --------
     >>> ratio(torch.tensor([1.0, 0.0]), torch.tensor([2.0, 0.0]), empty=1.0)
     tensor([0.5000, 1.0000])
     """
@@ -251,13 +267,25 @@ def ratio(numerator: Any, denominator: Any, empty: float = 0.0) -> Tensor:
         denominator = denominator.double()
     zero = is_zero(denominator)
     quotient = numerator / denominator.masked_fill(zero, math.inf)
-    # where, not a sum: a numerator that is not zero (or NaN) must not leak into the empty case.
+    # where, not a sum: the numerator, which may be NaN, must not enter the empty case.
     return torch.where(zero, empty, quotient) if empty else quotient
 
 
 def root(x: Any) -> Tensor:
-    """Square root; where ``x`` is not positive (below ``FLOORS``) the value and the gradient are zero.
+    """Return the square root, with zero value and gradient where the argument is not positive.
 
+    Parameters
+    ----------
+    x : Tensor or float
+        The argument; below about 2e-31 (in float32) it counts as zero.
+
+    Returns
+    -------
+    Tensor
+        √x, elementwise.
+
+    Examples
+    --------
     >>> root(torch.tensor([4.0, 0.0, -1e-9]))
     tensor([2., 0., 0.])
     """

@@ -55,8 +55,24 @@ __all__ = [
 
 
 def accuracy(c: Counts | Confusion, empty: float = 0.0) -> Tensor:
-    """(TP + TN) / all; of the d×d matrix trace / all. For multi-label data it is 1 − Hamming loss.
+    """Accuracy, (TP + TN) / all; of the d×d matrix trace / all.
 
+    For multi-label data it is 1 − Hamming loss.
+
+    Parameters
+    ----------
+    c : Counts or Confusion
+        Cells of shape ``(..., K)`` or a matrix of shape ``(..., d, d)``, soft or hard.
+    empty : float, default 0.0
+        The value of 0/0, as scikit-learn's ``zero_division``; its gradient is zero.
+
+    Returns
+    -------
+    Tensor
+        One value per class, ``(..., K)``; of a ``Confusion`` one value per matrix, ``(...)``.
+
+    Examples
+    --------
     >>> accuracy(Confusion(torch.tensor([[4.0, 1.0], [2.0, 3.0]])))
     tensor(0.7000)
     """
@@ -66,30 +82,116 @@ def accuracy(c: Counts | Confusion, empty: float = 0.0) -> Tensor:
 
 
 def precision(c: Counts, empty: float = 0.0) -> Tensor:
-    """TP / (TP + FP)."""
+    """Precision, TP / (TP + FP).
+
+    Parameters
+    ----------
+    c : Counts
+        Cells of shape ``(..., K)``, soft or hard.
+    empty : float, default 0.0
+        The value of 0/0, as scikit-learn's ``zero_division``; its gradient is zero.
+
+    Returns
+    -------
+    Tensor
+        One value per class, ``(..., K)``.
+
+    Examples
+    --------
+    >>> precision(Counts(*map(torch.tensor, (3.0, 1.0, 1.0, 5.0))))
+    tensor(0.7500)
+    """
     return ratio(c.tp, c.predicted, empty)
 
 
 def recall(c: Counts, empty: float = 0.0) -> Tensor:
-    """TP / (TP + FN)."""
+    """Recall, TP / (TP + FN): the true positive rate, or sensitivity.
+
+    Parameters
+    ----------
+    c : Counts
+        Cells of shape ``(..., K)``, soft or hard.
+    empty : float, default 0.0
+        The value of 0/0, as scikit-learn's ``zero_division``; its gradient is zero.
+
+    Returns
+    -------
+    Tensor
+        One value per class, ``(..., K)``.
+
+    Examples
+    --------
+    >>> recall(Counts(*map(torch.tensor, (3.0, 1.0, 1.0, 5.0))))
+    tensor(0.7500)
+    """
     return ratio(c.tp, c.positives, empty)
 
 
 def specificity(c: Counts, empty: float = 0.0) -> Tensor:
-    """TN / (TN + FP), the recall of the negatives."""
+    """Specificity, TN / (TN + FP): the recall of the negatives.
+
+    Parameters
+    ----------
+    c : Counts
+        Cells of shape ``(..., K)``, soft or hard.
+    empty : float, default 0.0
+        The value of 0/0, as scikit-learn's ``zero_division``; its gradient is zero.
+
+    Returns
+    -------
+    Tensor
+        One value per class, ``(..., K)``.
+
+    Examples
+    --------
+    >>> specificity(Counts(*map(torch.tensor, (3.0, 1.0, 1.0, 4.0))))
+    tensor(0.8000)
+    """
     return ratio(c.tn, c.negatives, empty)
 
 
 def npv(c: Counts, empty: float = 0.0) -> Tensor:
-    """TN / (TN + FN), the precision of the negatives."""
+    """Negative predictive value, TN / (TN + FN): the precision of the negatives.
+
+    Parameters
+    ----------
+    c : Counts
+        Cells of shape ``(..., K)``, soft or hard.
+    empty : float, default 0.0
+        The value of 0/0, as scikit-learn's ``zero_division``; its gradient is zero.
+
+    Returns
+    -------
+    Tensor
+        One value per class, ``(..., K)``.
+
+    Examples
+    --------
+    >>> npv(Counts(*map(torch.tensor, (3.0, 1.0, 1.0, 4.0))))
+    tensor(0.8000)
+    """
     return ratio(c.tn, c.tn + c.fn, empty)
 
 
 def f_beta(c: Counts, beta: float | Tensor = 1.0, empty: float = 0.0) -> Tensor:
-    r"""$(1+\beta^2)TP / ((1+\beta^2)TP + \beta^2 FN + FP)$ [vanrijsbergen1979]; β > 1 prefers recall.
+    r"""F-beta, $(1+\beta^2)TP / ((1+\beta^2)TP + \beta^2 FN + FP)$ [vanrijsbergen1979].
 
-    ``beta`` is a number, or a tensor with one β per class [tsoi2024, eq. 6].
+    Parameters
+    ----------
+    c : Counts
+        Cells of shape ``(..., K)``, soft or hard.
+    beta : float or Tensor, default 1.0
+        A number, or a tensor with one β per class [tsoi2024, eq. 6]; β > 1 prefers recall.
+    empty : float, default 0.0
+        The value of 0/0, as scikit-learn's ``zero_division``; its gradient is zero.
 
+    Returns
+    -------
+    Tensor
+        One value per class, ``(..., K)``.
+
+    Examples
+    --------
     >>> f_beta(Counts(*map(torch.tensor, (3.0, 1.0, 1.0, 5.0))))
     tensor(0.7500)
     """
@@ -99,23 +201,97 @@ def f_beta(c: Counts, beta: float | Tensor = 1.0, empty: float = 0.0) -> Tensor:
 
 
 def f1(c: Counts, empty: float = 0.0) -> Tensor:
-    """2TP / (2TP + FN + FP), the harmonic mean of precision and recall; the Dice coefficient."""
+    """F1, 2TP / (2TP + FN + FP): the harmonic mean of precision and recall; the Dice coefficient.
+
+    Parameters
+    ----------
+    c : Counts
+        Cells of shape ``(..., K)``, soft or hard.
+    empty : float, default 0.0
+        The value of 0/0, as scikit-learn's ``zero_division``; its gradient is zero.
+
+    Returns
+    -------
+    Tensor
+        One value per class, ``(..., K)``.
+
+    Examples
+    --------
+    >>> f1(Counts(*map(torch.tensor, (3.0, 1.0, 1.0, 5.0))))
+    tensor(0.7500)
+    """
     return ratio(2 * c.tp, c.predicted + c.positives, empty)
 
 
 def jaccard(c: Counts, empty: float = 0.0) -> Tensor:
-    """TP / (TP + FP + FN), intersection over union."""
+    """Jaccard index, TP / (TP + FP + FN): intersection over union.
+
+    Parameters
+    ----------
+    c : Counts
+        Cells of shape ``(..., K)``, soft or hard.
+    empty : float, default 0.0
+        The value of 0/0, as scikit-learn's ``zero_division``; its gradient is zero.
+
+    Returns
+    -------
+    Tensor
+        One value per class, ``(..., K)``.
+
+    Examples
+    --------
+    >>> jaccard(Counts(*map(torch.tensor, (3.0, 1.0, 1.0, 5.0))))
+    tensor(0.6000)
+    """
     return ratio(c.tp, c.tp + c.fp + c.fn, empty)
 
 
 def tversky(c: Counts, alpha: float = 0.5, beta: float = 0.5, empty: float = 0.0) -> Tensor:
-    """TP / (TP + α·FP + β·FN) [tversky1977]; α = β = ½ is F1, α = β = 1 Jaccard."""
+    """Tversky index, TP / (TP + α·FP + β·FN) [tversky1977].
+
+    With α = β = ½ it is F1, with α = β = 1 the Jaccard index.
+
+    Parameters
+    ----------
+    c : Counts
+        Cells of shape ``(..., K)``, soft or hard.
+    alpha : float, default 0.5
+        The price α of a false positive.
+    beta : float, default 0.5
+        The price β of a false negative.
+    empty : float, default 0.0
+        The value of 0/0, as scikit-learn's ``zero_division``; its gradient is zero.
+
+    Returns
+    -------
+    Tensor
+        One value per class, ``(..., K)``.
+
+    Examples
+    --------
+    >>> tversky(Counts(*map(torch.tensor, (3.0, 1.0, 1.0, 5.0))), alpha=1.0, beta=1.0)
+    tensor(0.6000)
+    """
     return ratio(c.tp, c.tp + alpha * c.fp + beta * c.fn, empty)
 
 
 def balanced_accuracy(c: Counts | Confusion, empty: float = 0.0) -> Tensor:
-    """Mean recall of the classes that have samples; of ``Counts``: of positives and negatives.
+    """Mean recall of the classes that have samples; of ``Counts`` that of positives and negatives.
 
+    Parameters
+    ----------
+    c : Counts or Confusion
+        Cells of shape ``(..., K)`` or a matrix of shape ``(..., d, d)``, soft or hard.
+    empty : float, default 0.0
+        The value of 0/0, as scikit-learn's ``zero_division``; its gradient is zero.
+
+    Returns
+    -------
+    Tensor
+        One value per class, ``(..., K)``; of a ``Confusion`` one value per matrix, ``(...)``.
+
+    Examples
+    --------
     >>> balanced_accuracy(Confusion(torch.tensor([[3.0, 1.0], [1.0, 1.0]])))
     tensor(0.6250)
     """
@@ -123,16 +299,34 @@ def balanced_accuracy(c: Counts | Confusion, empty: float = 0.0) -> Tensor:
         support = c.matrix.sum(-1)
         recalls = ratio(c.matrix.diagonal(dim1=-2, dim2=-1), support)
         return ratio(recalls.sum(-1), (~is_zero(support)).to(support.dtype).sum(-1), empty)
-    # A side without samples has no recall; the other one counts alone, as in scikit-learn.
+    # Positives or negatives without samples have no recall; the other recall counts alone, as in scikit-learn.
     sides = ratio(c.positives, c.positives) + ratio(c.negatives, c.negatives)
     return ratio(recall(c) + specificity(c), sides, empty)
 
 
 def g_mean(c: Counts | Confusion, empty: float = 0.0) -> Tensor:
-    """Geometric mean of the recalls of the classes that have samples; of ``Counts``: √(recall·specificity)."""
+    """Geometric mean of the recalls of the classes that have samples; of ``Counts`` √(recall·specificity).
+
+    Parameters
+    ----------
+    c : Counts or Confusion
+        Cells of shape ``(..., K)`` or a matrix of shape ``(..., d, d)``, soft or hard.
+    empty : float, default 0.0
+        The value of 0/0, as scikit-learn's ``zero_division``; its gradient is zero.
+
+    Returns
+    -------
+    Tensor
+        One value per class, ``(..., K)``; of a ``Confusion`` one value per matrix, ``(...)``.
+
+    Examples
+    --------
+    >>> g_mean(Confusion(torch.tensor([[3.0, 1.0], [1.0, 2.0]])))
+    tensor(0.7071)
+    """
     if isinstance(c, Confusion):
         support = c.matrix.sum(-1)
-        present = ~is_zero(support)  # true of NaN, which must stay visible
+        present = ~is_zero(support)  # NaN included, so that it shows in the result
         recalls = ratio(c.matrix.diagonal(dim1=-2, dim2=-1), support)
         # exp of the mean logarithm: a product of thousands of recalls would underflow.
         dead = (present & (recalls <= 0)).any(-1)
@@ -147,17 +341,44 @@ def worst_recall(c: Counts) -> Tensor:
 
     Where the two are equal, which is where its maximum tends to lie, it is 1 − the equal error rate.
 
+    Parameters
+    ----------
+    c : Counts
+        Cells of shape ``(..., K)``, soft or hard.
+
+    Returns
+    -------
+    Tensor
+        One value per class, ``(..., K)``.
+
+    Examples
+    --------
     >>> worst_recall(Counts(*map(torch.tensor, (3.0, 1.0, 1.0, 5.0))))
     tensor(0.7500)
     """
     missed, alarm = ratio(c.fn, c.positives), ratio(c.fp, c.negatives)
     apart = missed - alarm
-    return 1 - (missed + alarm + root(apart * apart)) / 2  # arithmetic for max, see jets
+    return 1 - (missed + alarm + root(apart * apart)) / 2  # the maximum in arithmetic, see ``derivatives``
 
 
 def mcc(c: Counts | Confusion) -> Tensor:
-    """Matthews correlation coefficient, in [−1, 1]; of the d×d matrix Gorodkin's R_K [gorodkin2004]; 0 if undefined.
+    r"""Matthews correlation coefficient, in [−1, 1]; 0 if undefined.
 
+    $(TP \cdot TN - FP \cdot FN) / \sqrt{(TP+FP)(TP+FN)(TN+FP)(TN+FN)}$; of the d×d matrix Gorodkin's R_K
+    [gorodkin2004].
+
+    Parameters
+    ----------
+    c : Counts or Confusion
+        Cells of shape ``(..., K)`` or a matrix of shape ``(..., d, d)``, soft or hard.
+
+    Returns
+    -------
+    Tensor
+        One value per class, ``(..., K)``; of a ``Confusion`` one value per matrix, ``(...)``.
+
+    Examples
+    --------
     >>> mcc(Counts(*map(torch.tensor, (3.0, 1.0, 1.0, 5.0))))
     tensor(0.5833)
     """
@@ -181,6 +402,20 @@ def _variance(shares: Tensor) -> Tensor:
 def kappa(c: Counts | Confusion, empty: float = 0.0) -> Tensor:
     """Cohen's kappa, (observed − chance) / (1 − chance) agreement [cohen1960], in [−1, 1].
 
+    Parameters
+    ----------
+    c : Counts or Confusion
+        Cells of shape ``(..., K)`` or a matrix of shape ``(..., d, d)``, soft or hard.
+    empty : float, default 0.0
+        The value of 0/0, as scikit-learn's ``zero_division``; its gradient is zero.
+
+    Returns
+    -------
+    Tensor
+        One value per class, ``(..., K)``; of a ``Confusion`` one value per matrix, ``(...)``.
+
+    Examples
+    --------
     >>> kappa(Confusion(torch.tensor([[4.0, 1.0], [2.0, 3.0]])))
     tensor(0.4000)
     """
@@ -195,6 +430,20 @@ def kappa(c: Counts | Confusion, empty: float = 0.0) -> Tensor:
 def quadratic_kappa(c: Confusion, empty: float = 0.0) -> Tensor:
     """Cohen's kappa for ordered classes: an error costs its squared distance [cohen1968].
 
+    Parameters
+    ----------
+    c : Confusion
+        A matrix of shape ``(..., d, d)``, soft or hard.
+    empty : float, default 0.0
+        The value of 0/0, as scikit-learn's ``zero_division``; its gradient is zero.
+
+    Returns
+    -------
+    Tensor
+        One value per matrix, ``(...)``.
+
+    Examples
+    --------
     >>> quadratic_kappa(Confusion(torch.tensor([[2.0, 0.0, 0.0], [0.0, 2.0, 0.0], [0.0, 1.0, 1.0]])))
     tensor(0.8571)
     """
@@ -205,7 +454,7 @@ def _weighted_kappa(c: Confusion, power: int, empty: float) -> Tensor:
     share = ratio(c.matrix, c.matrix.sum((-2, -1), keepdim=True))
     d = share.shape[-1]
     true, predicted = share.sum(-1), share.sum(-2)
-    if power == 0:  # every error costs the same: no d×d table of prices needed
+    if power == 0:  # every error has the same price: no d×d table needed
         observed = share.sum((-2, -1)) - share.diagonal(dim1=-2, dim2=-1).sum(-1)
         chance = true.sum(-1) * predicted.sum(-1) - (true * predicted).sum(-1)
     else:
@@ -218,17 +467,71 @@ def _weighted_kappa(c: Confusion, power: int, empty: float) -> Tensor:
 
 
 def informedness(c: Counts, empty: float = 0.0) -> Tensor:
-    """Recall + specificity − 1, Youden's J, in [−1, 1]."""
+    """Informedness, recall + specificity − 1: Youden's J, in [−1, 1].
+
+    Parameters
+    ----------
+    c : Counts
+        Cells of shape ``(..., K)``, soft or hard.
+    empty : float, default 0.0
+        The value of a recall or specificity that is 0/0, as scikit-learn's ``zero_division``; its gradient is zero.
+
+    Returns
+    -------
+    Tensor
+        One value per class, ``(..., K)``.
+
+    Examples
+    --------
+    >>> informedness(Counts(*map(torch.tensor, (3.0, 1.0, 1.0, 4.0))))
+    tensor(0.5500)
+    """
     return recall(c, empty) + specificity(c, empty) - 1
 
 
 def markedness(c: Counts, empty: float = 0.0) -> Tensor:
-    """Precision + NPV − 1, in [−1, 1]."""
+    """Markedness, precision + NPV − 1, in [−1, 1].
+
+    Parameters
+    ----------
+    c : Counts
+        Cells of shape ``(..., K)``, soft or hard.
+    empty : float, default 0.0
+        The value of a precision or NPV that is 0/0, as scikit-learn's ``zero_division``; its gradient is zero.
+
+    Returns
+    -------
+    Tensor
+        One value per class, ``(..., K)``.
+
+    Examples
+    --------
+    >>> markedness(Counts(*map(torch.tensor, (3.0, 1.0, 1.0, 4.0))))
+    tensor(0.5500)
+    """
     return precision(c, empty) + npv(c, empty) - 1
 
 
 def fowlkes_mallows(c: Counts, empty: float = 0.0) -> Tensor:
-    """√(precision·recall), the geometric sibling of F1."""
+    """Fowlkes–Mallows index, √(precision·recall): the geometric mean where F1 is the harmonic one.
+
+    Parameters
+    ----------
+    c : Counts
+        Cells of shape ``(..., K)``, soft or hard.
+    empty : float, default 0.0
+        The value of a precision or recall that is 0/0, as scikit-learn's ``zero_division``; its gradient is zero.
+
+    Returns
+    -------
+    Tensor
+        One value per class, ``(..., K)``.
+
+    Examples
+    --------
+    >>> fowlkes_mallows(Counts(*map(torch.tensor, (4.0, 0.0, 12.0, 5.0))))
+    tensor(0.5000)
+    """
     return root(precision(c, empty) * recall(c, empty))
 
 
@@ -237,6 +540,23 @@ def subset_accuracy(c: Counts, empty: float = 1.0) -> Tensor:
 
     Soft counts give max(0, 1 − FP − FN), the largest lower bound that equals the hard value. It has no gradient once a
     row's soft errors reach one, so start from a trained model or train on samples-averaged F1 instead.
+
+    Parameters
+    ----------
+    c : Counts
+        Cells of shape ``(..., K)``, soft or hard.
+    empty : float, default 1.0
+        The value of a row without labels that count.
+
+    Returns
+    -------
+    Tensor
+        One value per class, ``(..., K)``.
+
+    Examples
+    --------
+    >>> subset_accuracy(Counts(*map(torch.tensor, (3.0, 0.25, 0.25, 5.0))))
+    tensor(0.5000)
     """
     errors = c.fp + c.fn
     return torch.clamp(1 - errors, min=0).masked_fill(c.total == 0, empty)
@@ -245,6 +565,24 @@ def subset_accuracy(c: Counts, empty: float = 1.0) -> Tensor:
 def cost(c: Counts, fp: float = 1.0, fn: float = 1.0, empty: float = 0.0) -> Tensor:
     """1 − (price of the errors) / (price if everything were wrong): a price for each kind of error.
 
+    Parameters
+    ----------
+    c : Counts
+        Cells of shape ``(..., K)``, soft or hard.
+    fp : float, default 1.0
+        The price of a false positive.
+    fn : float, default 1.0
+        The price of a false negative.
+    empty : float, default 0.0
+        The value of 0/0, as scikit-learn's ``zero_division``; its gradient is zero.
+
+    Returns
+    -------
+    Tensor
+        One value per class, ``(..., K)``.
+
+    Examples
+    --------
     >>> cost(Counts(*map(torch.tensor, (3.0, 1.0, 1.0, 5.0))), fp=1.0, fn=10.0)
     tensor(0.7609)
     """
@@ -255,7 +593,28 @@ def cost(c: Counts, fp: float = 1.0, fn: float = 1.0, empty: float = 0.0) -> Ten
 def detection_cost(c: Counts, miss: float = 1.0, false_alarm: float = 1.0, prior: float = 0.5) -> Tensor:
     """1 − the detection cost of speaker and event detection, as a share of its worst value.
 
-    The cost is miss·prior·FNR + false_alarm·(1 − prior)·FPR; ``prior`` is the share of targets in use, not in the data.
+    The cost is miss·prior·FNR + false_alarm·(1 − prior)·FPR.
+
+    Parameters
+    ----------
+    c : Counts
+        Cells of shape ``(..., K)``, soft or hard.
+    miss : float, default 1.0
+        The cost of a miss.
+    false_alarm : float, default 1.0
+        The cost of a false alarm.
+    prior : float, default 0.5
+        The share of targets where the model is used, not in the data.
+
+    Returns
+    -------
+    Tensor
+        One value per class, ``(..., K)``.
+
+    Examples
+    --------
+    >>> detection_cost(Counts(*map(torch.tensor, (3.0, 1.0, 1.0, 4.0))))
+    tensor(0.7750)
     """
     missed, alarm = miss * prior, false_alarm * (1 - prior)
     return 1 - (missed * ratio(c.fn, c.positives) + alarm * ratio(c.fp, c.negatives)) / (missed + alarm)
@@ -290,13 +649,41 @@ _BY_NAME: dict[str, Metric] = {
 
 
 def names() -> list[str]:
-    """Return the names that ``get`` knows; besides them any "f<number>" and "package.module:function"."""
+    """Return the names that ``get`` knows; besides them any "f<number>" and "package.module:function".
+
+    Returns
+    -------
+    list of str
+        Sorted.
+
+    Examples
+    --------
+    >>> names()[:3]
+    ['accuracy', 'balanced_accuracy', 'cost']
+    """
     return sorted(_BY_NAME)
 
 
 def get(metric: str | Metric) -> Metric:
-    """Find a metric by name: "f1", "f0.5", "mcc", …, or "package.module:function"; a function is returned as it is.
+    """Return a metric by its name; a function is returned as it is.
 
+    Parameters
+    ----------
+    metric : str or callable
+        A name ("f1", "f0.5", "mcc", ...), "package.module:function", or a function of ``Counts`` (or ``Confusion``).
+
+    Returns
+    -------
+    callable
+        A function of ``Counts`` (or ``Confusion``).
+
+    Raises
+    ------
+    ValueError
+        If the name is unknown, with what may have been meant.
+
+    Examples
+    --------
     >>> get("f2")(Counts(*map(torch.tensor, (3.0, 1.0, 1.0, 5.0))))
     tensor(0.7500)
     """
@@ -316,7 +703,7 @@ def get(metric: str | Metric) -> Metric:
     )
 
 
-# Names that people know from elsewhere, in lower case, without separators.
+# Names used elsewhere, in lower case, without separators.
 _OTHER_NAMES = {
     "acc": "accuracy",
     "bacc": "balanced_accuracy",
@@ -358,7 +745,7 @@ _COMPLEMENTS = {
     "hammingloss": "accuracy",
     "missrate": "recall",
 }
-# What is no function of the counts at one threshold, and the loss that trains on it.
+# Metrics that are no function of the counts at one threshold, and the loss that trains on them.
 _LOSSES = {
     "ap": "AUROCLoss(curve='pr')",
     "auc": "AUROCLoss()",
@@ -380,7 +767,7 @@ _LOSSES = {
 
 
 def _hint(name: str) -> str:
-    """Return what may have been meant by an unknown name, to append to a message."""
+    """Return a suggestion for an unknown name, to append to a message."""
     plain = re.sub(r"[^a-z0-9.]", "", name.lower().removesuffix("_score").replace("@", "at"))
     plain = re.sub(r"^precisionat\d+$", "precisionatk", plain)
     if plain in _LOSSES:
@@ -408,7 +795,7 @@ def _imported(path: str) -> Metric:
 
 
 def name_of(metric: Metric) -> str:
-    """Return a metric's name, with its arguments if they are fixed, for messages."""
+    """Return the name of a metric, with its fixed arguments, for messages."""
     if isinstance(metric, partial):
         inner = ", ".join(f"{key}={value!r}" for key, value in metric.keywords.items())
         return f"{name_of(metric.func)}({inner})"
@@ -416,12 +803,12 @@ def name_of(metric: Metric) -> str:
 
 
 def of_matrix(metric: Metric) -> bool:
-    """Tell whether a metric takes the d×d matrix: whether its first argument is annotated ``Confusion``."""
+    """Return whether a metric takes the d×d matrix: whether its first argument is annotated ``Confusion``."""
     return "Confusion" in _annotation(metric)
 
 
 def of_counts(metric: Metric) -> bool:
-    """Tell whether a metric takes one-vs-rest cells: everything that does not ask for the matrix alone."""
+    """Return whether a metric takes one-vs-rest cells: every metric but those of the matrix alone."""
     annotation = _annotation(metric)
     return "Confusion" not in annotation or "Counts" in annotation
 

@@ -1,4 +1,4 @@
-"""Scalars: what counts as a number in an argument: numpy's too, which are not Python's own ``int`` and ``float``."""
+"""Checks of scalar arguments: numpy's numbers count too, which are not Python's own ``int`` and ``float``."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 
 def is_whole(x: Any) -> bool:
-    """Tell whether ``x`` is a whole number of any type; True and False are none."""
+    """Return whether ``x`` is a whole number of any type; True and False are not."""
     return isinstance(x, Integral) and not isinstance(x, bool)
 
 
 def is_number(x: Any) -> bool:
-    """Tell whether ``x`` is a real number of any type."""
+    """Return whether ``x`` is a real number of any type."""
     return isinstance(x, Real)

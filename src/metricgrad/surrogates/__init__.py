@@ -1,10 +1,10 @@
 """Surrogates: soft steps that turn logits into memberships in [0, 1].
 
-A surrogate is a callable ``logits -> memberships``; any function or ``nn.Module`` of yours will do. Those here are
-frozen dataclasses, so they print, pickle and compare; ``Learned`` and ``Annealed`` move their numbers during
+A surrogate is a callable ``logits -> memberships``; any function or ``nn.Module`` of your own can be used. Those here
+are frozen dataclasses, so they print, pickle and compare; ``Learned`` and ``Annealed`` change their numbers during
 training.
 
-Which decision a surrogate softens, and how it sharpens to it:
+The hard decision that each surrogate softens, and the limit in which it is reached:
 
 =================  ==========================================  ============================  =======================
 surrogate          membership                                  hard rule                     reaches it as

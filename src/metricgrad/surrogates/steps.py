@@ -33,7 +33,16 @@ def _positive(name: str, value: float) -> None:
 
 @dataclass(frozen=True)
 class Surrogate:
-    """What the surrogates here share; a callable of your own needs none of it."""
+    """Base class of the surrogates here; a callable of your own needs none of it.
+
+    A subclass is a frozen dataclass with ``__call__(logits, threshold)``, which returns memberships, elementwise, for
+    binary and multi-label problems; ``rows(logits)`` serves multi-class problems, and ``hard(logits, threshold)`` is
+    the rule that it softens.
+
+    See Also
+    --------
+    metricgrad.surrogates : The table of all surrogates.
+    """
 
     takes_threshold: ClassVar[bool] = False
     """Whether ``threshold=`` means anything: the step is on probabilities."""
@@ -78,7 +87,7 @@ class Surrogate:
 
 @dataclass(frozen=True)
 class ProbabilityStep(Surrogate):
-    """A soft step on probabilities, anywhere in (0, 1)."""
+    """Base class of the soft steps on probabilities, with a threshold anywhere in (0, 1)."""
 
     takes_threshold: ClassVar[bool] = True
 
@@ -105,9 +114,24 @@ class ProbabilityStep(Surrogate):
 class Linear(ProbabilityStep):
     r"""The five-point linear step [tsoi2022, eq. 5]: slope $\delta/t_1$, then a ramp, then $\delta/(1-t_2)$.
 
-    The knots $t_{1,2} = \tau \mp \mathrm{width}\cdot\min(\tau, 1-\tau)/2$ are the paper's at ``width=1``. ``delta``
-    is the share of the height outside the ramp, which keeps a gradient everywhere; 0.1 in the binary paper.
+    The knots are $t_{1,2} = \tau \mp \mathrm{width}\cdot\min(\tau, 1-\tau)/2$. The step reaches the hard rule p ≥ τ as
+    width → 0 and δ → 0.
 
+    Parameters
+    ----------
+    delta : float, default 0.1
+        δ in [0, 0.5], the share of the height outside the ramp on each side, which keeps a gradient everywhere; 0.1 in
+        the binary paper.
+    width : float, default 1.0
+        The width of the ramp in (0, 1]; 1 is the paper's.
+
+    Raises
+    ------
+    ValueError
+        If a number is out of its range.
+
+    Examples
+    --------
     >>> Linear()(torch.logit(torch.tensor([0.25, 0.5, 0.75])))
     tensor([0.1000, 0.5000, 0.9000])
     """
@@ -172,6 +196,20 @@ class Linear(ProbabilityStep):
 class Sigmoid(ProbabilityStep):
     r"""The sigmoid step $1/(1+e^{-k(p-\tau)})$ on probabilities [tsoi2022, sec. 3.1].
 
+    It reaches the hard rule p ≥ τ as k → ∞.
+
+    Parameters
+    ----------
+    k : float, default 10.0
+        The slope, positive.
+
+    Raises
+    ------
+    ValueError
+        If ``k`` is not positive.
+
+    Examples
+    --------
     >>> Sigmoid(k=10)(torch.zeros(1))
     tensor([0.5000])
     """
@@ -207,8 +245,22 @@ class Sigmoid(ProbabilityStep):
 class LogitSigmoid(Surrogate):
     r"""The sigmoid of sigmoidF1, $1/(1+e^{-\beta(z+\eta)})$ on logits [benedict2022, eq. 6].
 
-    ``beta`` and ``eta`` are numbers or tensors with one per class; ``Learned(LogitSigmoid(), classes=K)`` learns them.
+    It reaches the hard rule z ≥ −η as β → ∞. ``Learned(LogitSigmoid(), classes=K)`` learns both numbers.
 
+    Parameters
+    ----------
+    beta : float or Tensor, default 1.0
+        The slope β, positive: a number, or a tensor with one per class.
+    eta : float or Tensor, default 0.0
+        The shift η: a number, or a tensor with one per class.
+
+    Raises
+    ------
+    ValueError
+        If ``beta`` is not positive.
+
+    Examples
+    --------
     >>> LogitSigmoid(beta=2.0, eta=1.0)(torch.tensor([-1.0]))
     tensor([0.5000])
     """
@@ -251,6 +303,12 @@ class LogitSigmoid(Surrogate):
 class Identity(Surrogate):
     """The probability itself: soft F1, soft Dice; softmax for multi-class problems.
 
+    See Also
+    --------
+    metricgrad.presets.soft_dice : The loss with this surrogate.
+
+    Examples
+    --------
     >>> Identity()(torch.zeros(1))
     tensor([0.5000])
     """
@@ -273,7 +331,12 @@ class Unbounded(Surrogate):
     """The logit itself [benedict2022, eq. 4].
 
     Warning: nothing keeps it in [0, 1], so one sample can outweigh all others, the value can leave [0, 1] and the
-    denominator of F1 can vanish. The paper reports that it diverges; it is here to compare with.
+    denominator of F1 can vanish. The paper reports that it diverges; it is here for comparison.
+
+    Examples
+    --------
+    >>> Unbounded()(torch.tensor([3.0]))
+    tensor([3.])
     """
 
     def __call__(self, logits: Tensor, threshold: float = 0.5) -> Tensor:
@@ -286,8 +349,21 @@ class UnitsVsZeros(Surrogate):
 
     $\psi_k = -g_k + v$ for a label that is on and $-g_k + u$ for one that is off, $g = \sigma(z)$, $u$ and $v$ the
     logarithmic means of $e^g$ over the labels that are on and off. A row whose labels are all on or all off has no
-    competitors (0/0 in the paper): there $\psi_k = 1/2 - g_k$. It needs the labels, so it serves training only.
+    competitors (0/0 in the paper): there $\psi_k = 1/2 - g_k$. It needs the labels, so it is for training only.
 
+    Parameters
+    ----------
+    alpha : float or Tensor, default 1.0
+        The slope α: a number, or a tensor with one per class.
+    beta : float or Tensor, default 0.0
+        The shift β: a number, or a tensor with one per class.
+
+    See Also
+    --------
+    metricgrad.presets.mfom_f1 : The loss with this surrogate.
+
+    Examples
+    --------
     >>> UnitsVsZeros()(torch.zeros(1, 2), torch.tensor([[1.0, 0.0]]))
     tensor([[0.5000, 0.5000]])
     """
@@ -320,9 +396,24 @@ class UnitsVsZeros(Surrogate):
 class TopTwo(Surrogate):
     r"""The multi-class step [tsoi2024, eq. 5]: softmax stepped at $\tau$ = mean of the two largest, L1-normalised.
 
-    The threshold belongs to the sample and the gradient flows through it. ``delta`` is 0.2 in the paper; ``width`` as
-    in ``Linear``. τ lies in [1/d, 1/2], so the slope of the ramp grows with the number of classes.
+    The threshold belongs to the sample and the gradient flows through it. τ lies in [1/d, 1/2], so the slope of the
+    ramp grows with the number of classes d. It reaches the argmax as width → 0 and δ → 0.
 
+    Parameters
+    ----------
+    delta : float, default 0.2
+        δ in [0, 0.5], the share of the height outside the ramp on each side, which keeps a gradient everywhere; 0.2 in
+        the multi-class paper.
+    width : float, default 1.0
+        The width of the ramp in (0, 1]; 1 is the paper's.
+
+    Raises
+    ------
+    ValueError
+        If a number is out of its range.
+
+    Examples
+    --------
     >>> TopTwo()(torch.log(torch.tensor([[0.6, 0.2, 0.2]])))
     tensor([[0.6667, 0.1667, 0.1667]])
     """
@@ -354,8 +445,14 @@ class TopTwo(Surrogate):
 
 @dataclass(frozen=True)
 class Hard(Surrogate):
-    """The hard step: what is judged. It has no gradient; see ``StraightThrough``.
+    """The hard step, as in evaluation: 1 where p ≥ threshold, or at the argmax. It has no gradient.
 
+    See Also
+    --------
+    StraightThrough : The hard value with the gradient of a soft step.
+
+    Examples
+    --------
     >>> Hard()(torch.tensor([-1.0, 0.0, 1.0]))
     tensor([0., 1., 1.])
     """

@@ -1,4 +1,4 @@
-"""Surrogates made of others: the hard value with a soft gradient, a table, and numbers that move during training."""
+"""Surrogates made of others: the hard value with a soft gradient, a table, and numbers that change during training."""
 
 from __future__ import annotations
 
@@ -26,6 +26,19 @@ from metricgrad.surrogates.steps import (
 class StraightThrough(Surrogate):
     """The hard value with the gradient of another surrogate [bengio2013].
 
+    Parameters
+    ----------
+    soft : Surrogate, default Linear()
+        The surrogate whose gradient and whose hard rule are used.
+
+    Raises
+    ------
+    ValueError
+        If the surrogate has no hard rule.
+
+    Examples
+    --------
+    >>> from metricgrad.surrogates import Sigmoid
     >>> StraightThrough(Sigmoid())(torch.tensor([-1.0, 1.0]))
     tensor([0., 1.])
     """
@@ -34,7 +47,7 @@ class StraightThrough(Surrogate):
 
     @property
     def takes_threshold(self) -> bool:  # type: ignore[override]
-        """As the surrogate that lends its gradient."""
+        """Whether ``threshold=`` has an effect: as for ``soft``."""
         return self.soft.takes_threshold
 
     def __post_init__(self) -> None:
@@ -60,8 +73,22 @@ class Table(Surrogate):
 
     The probability is truncated to ``decimals`` decimals, so the value is off by at most slope·10^−decimals, and the
     gradient is the slope in the table: it is not the derivative of the value, which is a staircase (so ``gradcheck``
-    of it must fail). Torch evaluates the steps themselves faster than it reads a table; this is for comparison.
+    fails by design). Torch evaluates the steps themselves faster than it reads a table; this is for comparison.
 
+    Parameters
+    ----------
+    step : Linear or Sigmoid, default Linear()
+        A step on probabilities.
+    decimals : int, default 2
+        The number of decimals, 1 to 6.
+
+    Raises
+    ------
+    ValueError
+        If ``step`` is not a step on probabilities, or ``decimals`` is out of its range.
+
+    Examples
+    --------
     >>> Table(Linear(), decimals=2)(torch.logit(torch.tensor([0.2599, 0.5])))
     tensor([0.1000, 0.5000])
     """
@@ -83,7 +110,7 @@ class Table(Surrogate):
             grid = torch.arange(size + 1, dtype=torch.float64, device=p.device) / size
             values = self.step.step(grid, threshold).to(p.dtype)
             slopes = self.step.slope(grid, threshold).to(p.dtype)
-            # A hair above, so that 0.29 × 100 = 28.999… is entry 29.
+            # Slightly increased, so that 0.29 × 100 = 28.999… is entry 29.
             cell = (p.nan_to_num(0.0).double() * size * (1 + 1e-12)).floor().long().clamp_(0, size)
         # p − p is 0 in value (NaN for NaN) and 1 in gradient: the slope is the gradient, the table the value.
         return values[cell] + slopes[cell] * (p - p.detach())
@@ -95,6 +122,22 @@ class Table(Surrogate):
 class Learned(nn.Module):
     """A surrogate whose numbers are parameters, one per class, trained with the model.
 
+    Give ``loss.parameters()`` to the optimizer together with the model's.
+
+    Parameters
+    ----------
+    start : LogitSigmoid or UnitsVsZeros
+        The surrogate with the initial numbers.
+    classes : int, default 1
+        The number of classes.
+
+    Raises
+    ------
+    ValueError
+        If ``start`` is another surrogate.
+
+    Examples
+    --------
     >>> Learned(LogitSigmoid(beta=1.0, eta=0.0), classes=3)
     Learned(LogitSigmoid(beta=1.0, eta=0.0), classes=3)
     """
@@ -109,11 +152,30 @@ class Learned(nn.Module):
             self.register_parameter(number.name, nn.Parameter(value.expand(classes).clone()))
 
     def current(self) -> Surrogate:
-        """Return the surrogate with the parameters as they are now."""
+        """Return the surrogate with the parameters as they are now.
+
+        Returns
+        -------
+        Surrogate
+            A ``LogitSigmoid`` or ``UnitsVsZeros`` of tensors.
+        """
         return replace(self.start, **dict(self.named_parameters()))  # type: ignore[arg-type]
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
-        """Return the memberships of the current surrogate."""
+        """Return the memberships of the current surrogate.
+
+        Parameters
+        ----------
+        *args : Tensor
+            The logits, for ``UnitsVsZeros`` also the targets.
+        **kwargs : Any
+            Further arguments of the surrogate, such as ``mask``.
+
+        Returns
+        -------
+        Tensor
+            Memberships, of the shape of the logits.
+        """
         return self.current()(*args, **kwargs)
 
     def __repr__(self) -> str:
@@ -123,10 +185,28 @@ class Learned(nn.Module):
 class Annealed(nn.Module):
     """A surrogate that sharpens: every number moves from ``start`` to ``end`` in ``steps`` calls of ``step()``.
 
-    ``shape`` is "linear", "cosine" or "exponential" (equal ratios; for k and β, which span decades). Call ``step()``
-    once per optimiser step or epoch, as with a learning-rate scheduler; the position is saved with the module's
-    state.
+    Call ``step()`` once per optimizer step or epoch, as with a learning-rate scheduler; the position is saved with the
+    module's state.
 
+    Parameters
+    ----------
+    start : Surrogate
+        The surrogate at first.
+    end : Surrogate
+        The surrogate at last, of the same class.
+    steps : int
+        The number of calls of ``step()`` from one to the other, at least 1.
+    shape : {'linear', 'cosine', 'exponential'}, default 'linear'
+        How the numbers move; "exponential" (equal ratios) is for k and β, which span decades.
+
+    Raises
+    ------
+    ValueError
+        If the two surrogates are of different classes or have no numbers, or ``steps`` or ``shape`` is out of range.
+
+    Examples
+    --------
+    >>> from metricgrad.surrogates import Sigmoid
     >>> surrogate = Annealed(Sigmoid(k=1.0), Sigmoid(k=100.0), steps=2, shape="exponential")
     >>> surrogate.step()
     >>> surrogate.current()
@@ -158,11 +238,17 @@ class Annealed(nn.Module):
         self.register_buffer("position", torch.tensor(0))
 
     def step(self) -> None:
-        """Move on by one; at the end it stays."""
+        """Advance by one step; after the last one nothing changes."""
         self.position += 1
 
     def current(self) -> Surrogate:
-        """Return the surrogate of the present step."""
+        """Return the surrogate at the current step.
+
+        Returns
+        -------
+        Surrogate
+            Of the class of ``start`` and ``end``.
+        """
         t = min(int(self.position) / self.steps, 1.0)
         if self.shape == "cosine":
             t = (1 - math.cos(math.pi * t)) / 2
@@ -175,7 +261,20 @@ class Annealed(nn.Module):
         return replace(self.start, **moved)
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
-        """Return the memberships of the current surrogate."""
+        """Return the memberships of the current surrogate.
+
+        Parameters
+        ----------
+        *args : Tensor
+            The logits, for ``UnitsVsZeros`` also the targets.
+        **kwargs : Any
+            Further arguments of the surrogate, such as ``threshold``.
+
+        Returns
+        -------
+        Tensor
+            Memberships, of the shape of the logits.
+        """
         return self.current()(*args, **kwargs)
 
     def __repr__(self) -> str:
@@ -186,5 +285,5 @@ _MOVING = (Learned, Annealed)
 
 
 def current(surrogate: Any) -> Any:
-    """Return a surrogate as it is now: of ``Learned`` and ``Annealed`` the present one, anything else as it is."""
+    """Return the current surrogate of ``Learned`` and ``Annealed``, and any other surrogate as it is."""
     return surrogate.current() if isinstance(surrogate, _MOVING) else surrogate

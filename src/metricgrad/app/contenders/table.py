@@ -11,6 +11,7 @@ import numpy as np
 from metricgrad.app.contenders.scorers import boosting, network, prior, trees
 from metricgrad.losses import baselines
 from metricgrad.losses.constrained import ConstrainedLoss
+from metricgrad.metrics.averages import check_average
 from metricgrad.surrogates import LogitSigmoid, UnitsVsZeros
 
 if TYPE_CHECKING:
@@ -66,7 +67,8 @@ def _balanced_loss(goal: Goal, rows: Rows) -> Any:
 
 
 def _constrained(goal: Goal, rows: Rows) -> Any:
-    return ConstrainedLoss(goal.metric, goal.subject_to or "", task=goal.task, average=goal.average)
+    average = check_average(goal.average)
+    return ConstrainedLoss(goal.metric, goal.subject_to or "", task=goal.task, average=average)
 
 
 REFERENCE = "cross-entropy"
