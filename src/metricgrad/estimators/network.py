@@ -120,7 +120,7 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
     >>> from sklearn.datasets import load_breast_cancer
     >>> X, y = load_breast_cancer(return_X_y=True)
     >>> model = MetricClassifier("mcc", model="linear", cv=2, epochs=10, random_state=0).fit(X[100:], y[100:])
-    >>> model.score(X[:100], y[:100]) > 0.9
+    >>> model.score(X[:100], y[:100]) > 0.8
     True
 
     """
