@@ -222,6 +222,12 @@ def test_bad_input_is_refused(args: tuple[Any, ...], options: dict[str, Any], me
         mg.compare_paired(args[0], *args, **options)
 
 
+def test_labels_that_can_be_read_once_count_for_both_models() -> None:
+    s, y = many(40, 3, 4)
+    once, often = (mg.compare_paired(s, 1 - s, y, "f1", labels=labels, **LABELS) for labels in (iter([1, 2]), [1, 2]))
+    assert once == often
+
+
 # Tuned rules
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from metricgrad.engine.batch import Task
     from metricgrad.metrics.averages import Absent, Average
 
-_CELLS = 1 << 12  # up to so many cells are drawn instead of rows
+_CELLS = 1 << 12  # up to this number of cells, cells are drawn instead of rows
 
 Values = dict[str, Tensor]
 
@@ -339,7 +339,7 @@ class _Cells:
     """Rows that fall into cells: true class × each model's decision.
 
     Like ``_Rows``: ``multiplicity`` tells how often every unit occurs, ``draws`` how often it is drawn, and
-    ``statistics`` and ``values`` what a model gets when units count so many times.
+    ``statistics`` and ``values`` what a model gets when units count ``times`` times.
     """
 
     def __init__(self, models: list[tuple[Evaluator, Batch]], classes: int) -> None:
@@ -496,7 +496,7 @@ def _tuned_replicates(drawing: _Rows, model: int, tuned: Tuned, replicates: int,
 
     Its place is the mean out-of-bag value of rules tuned on resamples. It varies with the data that judge (the tuned
     rule on every resample) and with the data that tune (every re-tuned rule on all data). The plain percentiles of a
-    rule that is judged where it was tuned cover far too seldom: benchmarks/coverage.py simulates it.
+    rule that is evaluated where it was tuned cover far too seldom: benchmarks/coverage.py simulates it.
     """
     problem, batch = tuned.problem(), drawing.batches[model]
     at_best = drawing.evaluators[model].under(problem.solve(batch)[0])

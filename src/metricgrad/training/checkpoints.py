@@ -131,7 +131,7 @@ class Checkpoint:
             ) from error
 
     def _fresh(self) -> tuple[Path, IO[bytes]]:
-        """Return a new file beside the checkpoint, which nobody else writes to and which is locked while it is open."""
+        """Return a new file beside the checkpoint that no other process writes to, locked while it is open."""
         while True:
             path = self.path.with_name(f".{self.path.name}.{secrets.token_hex(8)}")
             file = path.open("xb")
