@@ -79,7 +79,7 @@ class ThresholdedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     >>> from sklearn.naive_bayes import GaussianNB
     >>> X, y = load_breast_cancer(return_X_y=True)
     >>> model = ThresholdedClassifier(GaussianNB(), "mcc").fit(X[100:], y[100:])
-    >>> model.score(X[:100], y[:100]) > 0.9
+    >>> model.score(X[:100], y[:100]) > 0.8
     True
 
     """
