@@ -70,7 +70,8 @@ def boosting(**options: Any) -> Make:
 
     def make(model: str, seed: int, y: Any) -> Any:
         bins = {"backend_params": BINS} if y.ndim > 1 else {}
-        return mg.MetricBoostingClassifier("f1", random_state=seed, **GROWTH, **bins, **options)
+        how: dict[str, Any] = {**GROWTH, **bins, **options}
+        return mg.MetricBoostingClassifier("f1", random_state=seed, **how)
 
     return make
 

@@ -17,8 +17,13 @@ if TYPE_CHECKING:
     from metricgrad.counts import Counts as Counts
     from metricgrad.counts import Mean as Mean
     from metricgrad.counts import count as count
+    from metricgrad.data.parquet import ParquetBatches as ParquetBatches
+    from metricgrad.data.streams import ArrayBatches as ArrayBatches
     from metricgrad.decisions.tuning import tune_threshold as tune_threshold
     from metricgrad.estimators.linear_svm import LinearSVMPerf as LinearSVMPerf
+    from metricgrad.estimators.network import MetricClassifier as MetricClassifier
+    from metricgrad.estimators.thresholded import ThresholdedClassifier as ThresholdedClassifier
+    from metricgrad.estimators.trees import MetricBoostingClassifier as MetricBoostingClassifier
     from metricgrad.evaluation.bootstrap import Comparison as Comparison
     from metricgrad.evaluation.bootstrap import Interval as Interval
     from metricgrad.evaluation.bootstrap import bootstrap as bootstrap
@@ -42,17 +47,10 @@ if TYPE_CHECKING:
     from metricgrad.losses.metric import MetricLoss as MetricLoss
     from metricgrad.losses.ranking import AUROCLoss as AUROCLoss
     from metricgrad.losses.ranking import WMWLoss as WMWLoss
+    from metricgrad.storage.estimators import load as load
+    from metricgrad.storage.estimators import save as save
+    from metricgrad.storage.onnx import to_onnx as to_onnx
     from metricgrad.training.checkpoints import Checkpoint as Checkpoint
-
-    # What is in an extra may not be there to be read.
-    ArrayBatches: Any
-    MetricBoostingClassifier: Any
-    MetricClassifier: Any
-    ParquetBatches: Any
-    ThresholdedClassifier: Any
-    load: Any
-    save: Any
-    to_onnx: Any
 
 __version__ = "0.1.0"
 

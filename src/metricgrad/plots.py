@@ -1,8 +1,8 @@
-"""Plots of judgements, with matplotlib (the extra "plots"). Each draws on ``ax``, or on new axes, and returns them."""
+"""Plots of evaluations, with matplotlib (the extra "plots"). Each draws on ``ax``, or on new axes, and returns them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from metricgrad.decisions.tuning import Tuning
+    from metricgrad.engine.batch import Task
     from metricgrad.metrics import Metric
 
 __all__ = ["confusion_matrix", "metric_by_threshold", "precision_recall", "reliability"]
@@ -27,7 +28,27 @@ __all__ = ["confusion_matrix", "metric_by_threshold", "precision_recall", "relia
 def precision_recall(
     scores: Any, targets: Any, *, tuning: Tuning | None = None, weight: Any = None, ax: Axes | None = None
 ) -> Axes:
-    """Plot precision against recall at every threshold of a binary problem, with the tuned cut if given."""
+    """Plot precision against recall at every threshold of a binary problem.
+
+    Parameters
+    ----------
+    scores : Tensor or array-like
+        Scores of a binary problem on any scale, ``(N,)``.
+    targets : Tensor or array-like
+        Labels 0 or 1, ``(N,)``.
+    tuning : Tuning, optional
+        What ``tune_threshold`` returned for these data, to be marked.
+    weight : array-like, optional
+        Per sample.
+    ax : matplotlib Axes, optional
+        Where to draw; by default the axes of a new figure.
+
+    Returns
+    -------
+    matplotlib Axes
+        The axes that were drawn on.
+
+    """
     ax = _axes(ax)
     curve = curves.curve(scores, targets, weight)
     precision, recall = (x.numpy() for x in curves.precision_recall(curve))
@@ -50,7 +71,29 @@ def metric_by_threshold(
     weight: Any = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Plot a metric of a binary problem against the threshold, with the tuned one and its plateau if given."""
+    """Plot a metric of a binary problem against the threshold.
+
+    Parameters
+    ----------
+    metric : str or callable
+        A name ("f1", "f0.5", "mcc", ...), "package.module:function", or a function of ``Counts``.
+    scores : Tensor or array-like
+        Scores of a binary problem on any scale, ``(N,)``.
+    targets : Tensor or array-like
+        Labels 0 or 1, ``(N,)``.
+    tuning : Tuning, optional
+        What ``tune_threshold`` returned for these data; its threshold and plateau are marked.
+    weight : array-like, optional
+        Per sample.
+    ax : matplotlib Axes, optional
+        Where to draw; by default the axes of a new figure.
+
+    Returns
+    -------
+    matplotlib Axes
+        The axes that were drawn on.
+
+    """
     ax = _axes(ax)
     curve = curves.curve(scores, targets, weight)
     cuts, values = curve.thresholds[1:].numpy(), get(metric)(curve.counts)[1:].numpy()
@@ -68,12 +111,39 @@ def confusion_matrix(
     scores: Any,
     targets: Any,
     *,
-    task: str = "multiclass",
+    task: Literal["binary", "multiclass"] = "multiclass",
     rule: Rule | None = None,
     class_names: Sequence[str] | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Plot the confusion matrix, rows true and columns predicted; colours are shares of the true class."""
+    """Plot the confusion matrix, rows true and columns predicted; colours are shares of the true class.
+
+    Parameters
+    ----------
+    scores : Tensor or array-like
+        Scores on any scale, ``(N, K)``, or ``(N,)`` for a binary problem.
+    targets : Tensor or array-like
+        Class indices or labels 0 and 1, ``(N,)``.
+    task : {'multiclass', 'binary'}, default 'multiclass'
+        What the scores are of.
+    rule : Rule, optional
+        A decision rule of ``mg.decisions``; by default the argmax, or 0.5 for a binary problem.
+    class_names : sequence of str, optional
+        One name per class; by default the class indices.
+    ax : matplotlib Axes, optional
+        Where to draw; by default the axes of a new figure.
+
+    Returns
+    -------
+    matplotlib Axes
+        The axes that were drawn on.
+
+    Raises
+    ------
+    ValueError
+        If names are not one per class, or a binary problem has scores outside [0, 1] and no rule.
+
+    """
     ax = _axes(ax)
     if task == "binary":
         batch = judged("binary", scores, targets)
@@ -99,9 +169,37 @@ def confusion_matrix(
 
 
 def reliability(
-    probabilities: Any, targets: Any, *, task: str = "binary", bins: int = 10, ax: Axes | None = None
+    probabilities: Any, targets: Any, *, task: Task = "binary", bins: int = 10, ax: Axes | None = None
 ) -> Axes:
-    """Plot the share of positives against the probability, in bins."""
+    """Plot the share of positives against the probability, in bins of equal width.
+
+    Parameters
+    ----------
+    probabilities : Tensor or array-like
+        In [0, 1], as torch, numpy, pandas or lists. Shape as for ``task``.
+    targets : Tensor or array-like
+        The true labels, as torch, numpy, pandas or lists. Shape as for ``task``.
+    task : {'binary', 'multilabel', 'multiclass'}, default 'binary'
+        "binary": probabilities of any shape with targets of that shape. "multilabel": probabilities ``(N, K)`` or
+        ``(N, K, ...)`` with targets of that shape. "multiclass": the same probabilities with class indices ``(N,)`` or
+        ``(N, ...)``, or soft labels of the shape of the probabilities. Of "multiclass" the class of the highest
+        probability counts alone.
+    bins : int, default 10
+        The number of bins.
+    ax : matplotlib Axes, optional
+        Where to draw; by default the axes of a new figure.
+
+    Returns
+    -------
+    matplotlib Axes
+        The axes that were drawn on.
+
+    Raises
+    ------
+    ValueError
+        If a value lies outside [0, 1].
+
+    """
     ax = _axes(ax)
     found = _reliability(probabilities, targets, task=task, bins=bins)
     there = found.weight > 0

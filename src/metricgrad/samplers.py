@@ -1,6 +1,6 @@
 """Samplers: which samples make a batch, for rare classes and metrics that need positives in every batch.
 
-A metric of a batch without positives teaches nothing, and at 0.2 % positives most small batches have none. All samplers
+A batch without positives gives a metric no gradient, and at 0.2 % positives most small batches have none. All samplers
 here take the targets as torch, numpy, pandas or lists: 0/1 or class indices ``(N,)``, or 0/1 labels ``(N, K)`` where
 said; and the keywords ``seed``, ``rank`` and ``world_size`` (those of ``torch.distributed``, if it runs). The order of
 an epoch follows from the seed and the epoch alone, and an epoch that ran to its end moves on to the next.
@@ -44,7 +44,7 @@ def _number(name: str, value: Any, most: int) -> int:
 
 
 class Epochs(Sampler[Any]):
-    """What all share: the seed, the epoch, this process's part, and where in an epoch iteration stands."""
+    """The base of all samplers and streams: the seed, the epoch, this process's part, and the position in an epoch."""
 
     _place = ("epoch", "position", "_start", "workers")
 
@@ -79,14 +79,27 @@ class Epochs(Sampler[Any]):
             self.epoch, self.position = epoch + 1, 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch that the next iteration gives; if it is the present one, its position is kept."""
+        """Choose the epoch that the next iteration gives; if it is the current one, its position is kept.
+
+        Parameters
+        ----------
+        epoch : int
+            The number of the epoch, from 0.
+
+        """
         if epoch != self.epoch:
             self.epoch, self.position, self._start = _number("epoch", epoch, _EPOCHS), 0, 0
 
     def bookmark(self) -> Callable[[], None]:
-        """Return a function that sets this back to where it stands now, so that the next iteration comes once more.
+        """Return a function that goes back to the current position, so that the next iteration gives the same again.
 
         ``exact_backward`` reads an epoch twice by this.
+
+        Returns
+        -------
+        callable
+            Takes no arguments and returns None.
+
         """
         kept = {name: value for name, value in vars(self).items() if name in self._place}
         return lambda: vars(self).update(kept)
@@ -96,17 +109,34 @@ class Epochs(Sampler[Any]):
         raise NotImplementedError
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the seed, the epoch, how much of it was given out, and what the order depends on.
+        """Return the seed, the epoch, how much of it was given out, and the data and settings behind the order.
 
-        That is the settings and a checksum of the data. A DataLoader's workers fetch ahead of use.
+        The data come as a checksum. Workers of a DataLoader fetch ahead of use, so the position is that of what was
+        fetched.
+
+        Returns
+        -------
+        dict
+            Plain values by name, for ``load_state_dict`` and ``Checkpoint``.
+
         """
         return {"seed": self.seed, "epoch": self.epoch, "position": self.position, **self._depends_on()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Let the next iteration go on from where the state was taken, with its seed.
+        """Let the next iteration continue from where the state was taken, with its seed.
 
-        A state that was taken with other data or settings raises ``ValueError``, since its place would be another one
-        here. Between epochs the number of processes may change.
+        Between epochs the number of processes may change.
+
+        Parameters
+        ----------
+        state : dict
+            As ``state_dict`` returned it.
+
+        Raises
+        ------
+        ValueError
+            If the state was taken with other data or settings, since its position would be another one here.
+
         """
         here = self._depends_on()
         if not isinstance(state, dict) or (lacking := {"seed", "epoch", "position", *here} - state.keys()):
@@ -128,8 +158,10 @@ class _Batches(Epochs):
 
     _data: int  # the checksum of the targets
 
-    def __init__(self, samples: int, batch_size: int, batches: int, **options: Any) -> None:
-        super().__init__(**options)
+    def __init__(
+        self, samples: int, batch_size: int, batches: int, seed: int, rank: int | None, world_size: int | None
+    ) -> None:
+        super().__init__(seed, rank, world_size)
         self.batch_size, self.batches = batch_size, batches
         if samples // batches < self.world_size:
             raise ValueError(
@@ -158,24 +190,66 @@ class _Batches(Epochs):
 class StratifiedBatchSampler(_Batches):
     """Batches with the class proportions of the data, up to rounding; every sample once an epoch.
 
-    The samples are ordered by class, at random within, and dealt to the batches like cards. Batches differ in size by
-    one sample at most, none is larger than ``batch_size``; with ``drop_last`` all have exactly that size and what is
-    left over, of every class alike, is dropped. For ``(N, K)`` labels each combination of labels is a class, and
-    combinations are ordered by their rarest labels first, so that rare labels spread evenly too.
+    For ``DataLoader(batch_sampler=...)``. The samples are ordered by class, at random within, and dealt to the batches
+    like cards. Batches differ in size by one sample at most, and none is larger than ``batch_size``. For ``(N, K)``
+    labels each combination of labels is a class, and combinations are ordered by their rarest labels first, so that
+    rare labels spread evenly too.
 
+    Parameters
+    ----------
+    targets : Tensor or array-like
+        0/1 or class indices ``(N,)``, or 0/1 labels ``(N, K)``, as torch, numpy, pandas or lists.
+    batch_size : int
+        The size of a batch over all processes; each process gets its disjoint part of it.
+    drop_last : bool, default False
+        Make all batches of exactly ``batch_size`` and drop the rest, of every class alike.
+    seed : int, default 0
+        The order of an epoch follows from the seed and the epoch alone.
+    rank : int, optional
+        The number of this process, together with ``world_size``; by default that of ``torch.distributed`` if it runs,
+        otherwise 0.
+    world_size : int, optional
+        The number of processes, together with ``rank``; by default that of ``torch.distributed`` if it runs, otherwise
+        1.
+
+    Attributes
+    ----------
+    epoch : int
+        The epoch that the next iteration gives.
+    position : int
+        How much of the epoch was given out.
+
+    Raises
+    ------
+    ValueError
+        If a batch has fewer samples than there are processes, or the targets are no classes or labels.
+
+    Examples
+    --------
     >>> sampler = StratifiedBatchSampler([0, 0, 0, 0, 1, 1], batch_size=3)
     >>> [sorted(i // 4 for i in batch) for batch in sampler]
     [[0, 0, 1], [0, 0, 1]]
+
     """
 
-    def __init__(self, targets: Any, batch_size: int, *, drop_last: bool = False, **options: Any) -> None:
+    def __init__(
+        self,
+        targets: Any,
+        batch_size: int,
+        *,
+        drop_last: bool = False,
+        seed: int = 0,
+        rank: int | None = None,
+        world_size: int | None = None,
+    ) -> None:
         given = _checked(targets)
         self.classes, self._data = _classes(given), int(checksum(given))
         samples, size = len(self.classes), whole_number("batch_size", batch_size, 1)
         if drop_last and samples < size:
             raise ValueError(f"batch_size: expected at most the {samples} samples with drop_last=True, got {size}")
         self.drop_last = drop_last
-        super().__init__(samples, size, samples // size if drop_last else -(-samples // size), **options)
+        number = samples // size if drop_last else -(-samples // size)
+        super().__init__(samples, size, number, seed, rank, world_size)
 
     def _depends_on(self) -> dict[str, Any]:
         return {**super()._depends_on(), "drop_last": self.drop_last}
@@ -192,20 +266,62 @@ class StratifiedBatchSampler(_Batches):
 class ClassBalancedBatchSampler(_Batches):
     """Batches with the same number of samples of every class, up to rounding, all of exactly ``batch_size``.
 
-    An epoch has as many samples as the data (``batches`` × ``batch_size`` if given): of a rare class each comes
-    several times, of a frequent one only some. Nothing is repeated before the rest of its class had its turn.
+    For ``DataLoader(batch_sampler=...)``. An epoch has as many samples as the data unless ``batches`` is given: each
+    sample of a rare class comes several times, of a frequent class only some samples come. Nothing is repeated before
+    all others of its class were given out.
 
+    Parameters
+    ----------
+    targets : Tensor or array-like
+        0/1 or class indices ``(N,)``, as torch, numpy, pandas or lists.
+    batch_size : int
+        The size of a batch over all processes; each process gets its disjoint part of it.
+    batches : int, optional
+        The number of batches of an epoch; by default as many as hold all samples once.
+    seed : int, default 0
+        The order of an epoch follows from the seed and the epoch alone.
+    rank : int, optional
+        The number of this process, together with ``world_size``; by default that of ``torch.distributed`` if it runs,
+        otherwise 0.
+    world_size : int, optional
+        The number of processes, together with ``rank``; by default that of ``torch.distributed`` if it runs, otherwise
+        1.
+
+    Attributes
+    ----------
+    epoch : int
+        The epoch that the next iteration gives.
+    position : int
+        How much of the epoch was given out.
+
+    Raises
+    ------
+    ValueError
+        If a batch has fewer samples than there are processes, or the targets are no classes.
+
+    Examples
+    --------
     >>> sampler = ClassBalancedBatchSampler([0, 0, 0, 0, 0, 0, 0, 1], batch_size=4)
     >>> [[i // 7 for i in batch] for batch in sampler]
     [[0, 0, 1, 1], [0, 0, 1, 1]]
+
     """
 
-    def __init__(self, targets: Any, batch_size: int, *, batches: int | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        targets: Any,
+        batch_size: int,
+        *,
+        batches: int | None = None,
+        seed: int = 0,
+        rank: int | None = None,
+        world_size: int | None = None,
+    ) -> None:
         given = _checked(targets, axes=(1,))
         self.classes, self._data = _classes(given), int(checksum(given))
         size = whole_number("batch_size", batch_size, 1)
         number = -(-len(self.classes) // size) if batches is None else whole_number("batches", batches, 1)
-        super().__init__(number * size, size, number, **options)
+        super().__init__(number * size, size, number, seed, rank, world_size)
 
     def _grouped(self, generator: Generator) -> tuple[Tensor, Tensor]:
         groups = _members(self.classes)
@@ -222,18 +338,59 @@ class ClassBalancedBatchSampler(_Batches):
 class MinimumPositivesBatchSampler(_Batches):
     """Batches with at least ``minimum`` positives; every sample at least once an epoch, only positives repeated.
 
-    0/1 targets: positives are the ones. Class indices: at least ``minimum`` of every class. ``(N, K)`` labels: at
-    least ``minimum`` positives of every label that has any. The samples are dealt as by ``StratifiedBatchSampler``;
-    then, the rarest label first, each batch that lacks positives of it gets further ones, in turn from all there are,
-    which count for their other labels too. There are as many batches as it takes for none to exceed ``batch_size``,
-    the same number in every epoch.
+    For ``DataLoader(batch_sampler=...)``. 0/1 targets: positives are the ones. Class indices: at least ``minimum`` of
+    every class. ``(N, K)`` labels: at least ``minimum`` positives of every label that has any. The samples are dealt as
+    by ``StratifiedBatchSampler``; then, the rarest label first, each batch that lacks positives of it gets further
+    ones, in turn from all there are, which count for their other labels too. There are as many batches as it takes for
+    none to exceed ``batch_size``, the same number in every epoch.
 
+    Parameters
+    ----------
+    targets : Tensor or array-like
+        0/1 or class indices ``(N,)``, or 0/1 labels ``(N, K)``, as torch, numpy, pandas or lists.
+    batch_size : int
+        The size of a batch over all processes; each process gets its disjoint part of it.
+    minimum : int, default 1
+        The least number of positives of a batch, of each label or class.
+    seed : int, default 0
+        The order of an epoch follows from the seed and the epoch alone.
+    rank : int, optional
+        The number of this process, together with ``world_size``; by default that of ``torch.distributed`` if it runs,
+        otherwise 0.
+    world_size : int, optional
+        The number of processes, together with ``rank``; by default that of ``torch.distributed`` if it runs, otherwise
+        1.
+
+    Attributes
+    ----------
+    epoch : int
+        The epoch that the next iteration gives.
+    position : int
+        How much of the epoch was given out.
+
+    Raises
+    ------
+    ValueError
+        If there are no positives, or a batch is too small to hold ``minimum`` of each label and one more sample.
+
+    Examples
+    --------
     >>> sampler = MinimumPositivesBatchSampler([1] + [0] * 9, batch_size=4, minimum=1)
     >>> [0 in batch for batch in sampler]
     [True, True, True]
+
     """
 
-    def __init__(self, targets: Any, batch_size: int, minimum: int = 1, **options: Any) -> None:
+    def __init__(
+        self,
+        targets: Any,
+        batch_size: int,
+        minimum: int = 1,
+        *,
+        seed: int = 0,
+        rank: int | None = None,
+        world_size: int | None = None,
+    ) -> None:
         given = _checked(targets)
         self.classes, self.minimum = _classes(given), whole_number("minimum", minimum, 1)
         self._data = int(checksum(given))
@@ -245,7 +402,7 @@ class MinimumPositivesBatchSampler(_Batches):
         if not self._members:
             raise ValueError("targets: expected positives, got none")
         samples, size = len(given), whole_number("batch_size", batch_size, 1)
-        super().__init__(samples, size, self._number(samples, size), **options)
+        super().__init__(samples, size, self._number(samples, size), seed, rank, world_size)
 
     def _depends_on(self) -> dict[str, Any]:
         return {**super()._depends_on(), "minimum": self.minimum}
@@ -296,17 +453,55 @@ class OversamplingSampler(Epochs):
     """Samples of rare classes repeated until each class has ``ratio`` × the size of the largest [tsoi2022, table 10].
 
     For ``DataLoader(sampler=..., batch_size=...)``. Every sample comes at least once, and the repetitions of two
-    samples of a class differ by one at most; the paper's code draws with replacement instead, and only as many as there
-    are, so that an epoch lacks most of the majority. Several processes share the epoch evenly, a few samples being
-    repeated to make it even.
+    samples of a class differ by one at most. (The paper's code draws with replacement instead, and only as many as
+    there are, so that an epoch lacks most of the majority.) Several processes share the epoch evenly, with a few
+    samples repeated to make it even.
 
+    Parameters
+    ----------
+    targets : Tensor or array-like
+        0/1 or class indices ``(N,)``, as torch, numpy, pandas or lists.
+    ratio : float, default 1.0
+        The size of each class compared with the largest, in (0, 1].
+    seed : int, default 0
+        The order of an epoch follows from the seed and the epoch alone.
+    rank : int, optional
+        The number of this process, together with ``world_size``; by default that of ``torch.distributed`` if it runs,
+        otherwise 0.
+    world_size : int, optional
+        The number of processes, together with ``rank``; by default that of ``torch.distributed`` if it runs, otherwise
+        1.
+
+    Attributes
+    ----------
+    epoch : int
+        The epoch that the next iteration gives.
+    position : int
+        How much of the epoch was given out.
+
+    Raises
+    ------
+    ValueError
+        If ``ratio`` is not in (0, 1], or the targets are no classes.
+
+    Examples
+    --------
     >>> sampler = OversamplingSampler([0, 0, 0, 0, 1, 1])
     >>> sorted(sampler)
     [0, 1, 2, 3, 4, 4, 5, 5]
+
     """
 
-    def __init__(self, targets: Any, ratio: float = 1.0, **options: Any) -> None:
-        super().__init__(**options)
+    def __init__(
+        self,
+        targets: Any,
+        ratio: float = 1.0,
+        *,
+        seed: int = 0,
+        rank: int | None = None,
+        world_size: int | None = None,
+    ) -> None:
+        super().__init__(seed, rank, world_size)
         if not 0 < ratio <= 1:
             raise ValueError(f"ratio: expected a number in (0, 1], got {ratio!r}")
         given = _checked(targets, axes=(1,))
@@ -365,7 +560,7 @@ def _by_class(classes: Tensor, generator: Generator) -> Tensor:
 
 
 def _cycled(members: Tensor, number: int, generator: Generator) -> Tensor:
-    """Draw so many: all in random order, again and again."""
+    """Draw ``number`` members: all in random order, again and again."""
     if not number:
         return members[:0]
     rounds = -(-number // len(members))

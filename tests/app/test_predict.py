@@ -151,7 +151,7 @@ def test_cells_are_written_as_they_are(trained: dict[str, Path], tmp_path: Path)
 
 
 @pytest.mark.parametrize("task", TABLES)
-def test_evaluate_gives_the_bootstrap_of_the_models_scores(trained: dict[str, Path], tmp_path: Path, task: str) -> None:
+def test_evaluate_gives_the_bootstrap_of_the_models_scores(trained: dict[str, Path], tmp_path: Path, task: Any) -> None:
     frame = later(task)
     found = judge(trained[task], written(frame, tmp_path), replicates=100)
     model = runs.load(trained[task]).model

@@ -194,7 +194,7 @@ def test_the_recipe_is_the_default_but_for_its_budget() -> None:
         (Goal("binary", 2, "auroc"), [], "--metric: auroc judges an order, no decision"),
         (Goal("binary", 2, "f_one"), [], "--metric: unknown name 'f_one'"),
         (Goal("binary", 2, "f1"), ["mmc"], "--metric: unknown name 'mmc'; did you mean 'mcc'?"),
-        (Goal("binary", 2, "f1", "mean"), [], "average: expected one of"),
+        (Goal("binary", 2, "f1", "mean"), [], "average: expected one of"),  # type: ignore[arg-type]
         (Goal("binary", 2, "f1", subject_to="precision"), [], "--subject-to: expected 'metric>=number'"),
         (Goal("multiclass", 3, "f1", subject_to="precision>=0.9"), [], "--subject-to: expected task='binary'"),
     ],

@@ -344,14 +344,23 @@ def test_a_base_margin_counts() -> None:
         ),
         (lambda: xgboost_objective(mg.MetricLoss("f1"))(Y[:5], Z), r"targets: expected 400 classes or labels of shape"),
         (lambda: lightgbm_objective(soft_f1(), targets=LABELS)(Y, Z), r"got \(400, 3\); for several labels a row pass"),
-        (lambda: eval_metric("f1", backend="catboost"), "backend: expected 'xgboost' or 'lightgbm', got 'catboost'"),
+        (
+            lambda: eval_metric("f1", backend="catboost"),  # type: ignore[arg-type]
+            "backend: expected 'xgboost' or 'lightgbm', got 'catboost'",
+        ),
         (
             lambda: eval_metric("f1", rule=0.5),  # type: ignore[arg-type]
             "rule: expected 'tuned', 'fixed' or a rule of mg.decisions, got",
         ),
-        (lambda: eval_metric("f1", scores="p"), "scores: expected 'logits' or 'probabilities', got 'p'"),
-        (lambda: eval_metric("f1", average=None), "average: expected 'micro', 'macro', 'weighted' or 'samples', got"),
-        (lambda: eval_metric("f1", task="many"), "task: expected one of"),
+        (
+            lambda: eval_metric("f1", scores="p"),  # type: ignore[arg-type]
+            "scores: expected 'logits' or 'probabilities', got 'p'",
+        ),
+        (
+            lambda: eval_metric("f1", average=None),  # type: ignore[arg-type]
+            "average: expected 'micro', 'macro', 'weighted' or 'samples', got",
+        ),
+        (lambda: eval_metric("f1", task="many"), "task: expected one of"),  # type: ignore[arg-type]
     ],
 )
 def test_bad_input_gets_one_line(call: Callable[[], Any], message: str) -> None:

@@ -193,7 +193,7 @@ def test_a_state_of_other_arrays_columns_or_files_is_refused(folder: Path) -> No
         with pytest.raises(ValueError, match="state: expected one of these very data, got one of others"):
             mg.ArrayBatches(*arrays, 10).load_state_dict(state)
     for same in ((x.copy(), y), (torch.from_numpy(x), torch.from_numpy(y)), (folder / "x.npy", folder / "y.npy")):
-        mg.ArrayBatches(*same, 10).load_state_dict(state)
+        mg.ArrayBatches(same[0], same[1], 10).load_state_dict(state)
 
     state = parquet(folder).state_dict()
     for features, target, weight in (("ab", "y", "w"), ("bac", "y", "w"), ("abc", ["y"], "w"), ("abc", "c", "w")):
@@ -409,7 +409,7 @@ def test_bad_arrays_are_refused_in_one_line(folder: Path) -> None:
         (lambda: mg.ArrayBatches(folder / "objects.npy", y[:2], 2), "features: expected a .npy file of numbers"),
         (lambda: mg.ArrayBatches(folder / "text.npy", y[:2], 2), "features: expected a .npy file of numbers"),
         (lambda: mg.ArrayBatches(folder / "no.npy", y[:2], 2), "features: expected a file that can be read"),
-        (lambda: mg.ArrayBatches(x, y, 2.5), "batch_size: expected a whole number"),
+        (lambda: mg.ArrayBatches(x, y, 2.5), "batch_size: expected a whole number"),  # type: ignore[arg-type]
     ]
     for call, message in cases:
         with pytest.raises(ValueError, match=message) as caught:

@@ -160,4 +160,4 @@ def test_scarce_classes_keep_the_argmax_before_anything_is_searched(monkeypatch:
     assert model.rule_ == mg.decisions.Argmax()
     assert model.tuning_.caution == kept.caution
     with pytest.raises(ValueError, match=r"^scarce: expected 'tune' or 'keep', got 'drop'$"):
-        mg.tune_threshold("f1", p, y, task="multiclass", scarce="drop")
+        mg.tune_threshold("f1", p, y, task="multiclass", scarce="drop")  # type: ignore[arg-type]

@@ -142,7 +142,7 @@ def test_top_k_takes_the_first_of_equals() -> None:
         (lambda: GFM()(SCORES), r"scores: expected \(N, K, S \+ 1\), got \(3, 3\)"),
         (lambda: SizeHead(4, 3, sizes=4), "sizes: expected 1 to 3, got 4"),
         (lambda: SizeHead(4, 3).loss(torch.zeros(2, 4), torch.zeros(2, 2)), r"targets: expected shape \(2, 3\)"),
-        (lambda: Tuned("f1", task="neither").problem(), "task: expected one of"),
+        (lambda: Tuned("f1", task="neither").problem(), "task: expected one of"),  # type: ignore[arg-type]
     ],
 )
 def test_bad_input_is_refused(make: Any, message: str) -> None:

@@ -73,7 +73,7 @@ def test_metric_training_beats_cross_entropy_at_one_half() -> None:
 @pytest.mark.parametrize("cv", [None, 3])
 def test_the_rule_is_tuned_on_rows_left_out(cv: int | None) -> None:
     X, y = imbalanced()
-    model = mg.MetricClassifier("f1", loss="cross-entropy", **QUICK | {"cv": cv}).fit(X, y)
+    model: Any = mg.MetricClassifier("f1", loss="cross-entropy", **QUICK | {"cv": cv}).fit(X, y)
     assert model.tuning_ is not None
     assert len(model.networks_) == (cv or 1)
     assert len(model.tuning_._batch.logits) == (len(X) if cv else round(0.2 * len(X)))
@@ -85,7 +85,7 @@ def test_the_rule_is_tuned_on_rows_left_out(cv: int | None) -> None:
 
 def test_few_positives_keep_one_half() -> None:
     X, y = imbalanced(200)
-    model = mg.MetricClassifier(**QUICK).fit(X, y)
+    model: Any = mg.MetricClassifier(**QUICK).fit(X, y)
     assert model.tuning_.caution is not None
     assert model.rule_ == Threshold(0.5)
 
@@ -102,7 +102,7 @@ def test_multiclass_and_its_probabilities() -> None:
 
 def test_multilabel() -> None:
     X, y = make_multilabel_classification(800, n_classes=4, random_state=0)
-    model = mg.MetricClassifier("f1", **QUICK).fit(X[:600], y[:600])
+    model: Any = mg.MetricClassifier("f1", **QUICK).fit(X[:600], y[:600])
     predicted = model.predict(X[600:])
     assert predicted.shape == (200, 4)
     assert model.predict_proba(X[600:]).shape == (200, 4)
@@ -184,7 +184,7 @@ def test_weights_and_class_weights_count() -> None:
 def test_balance_trains_but_does_not_judge_and_named_weights_decide() -> None:
     X, y = imbalanced(600)
     options: dict[str, Any] = {"loss": "cross-entropy", **QUICK}
-    balanced = mg.MetricClassifier(class_weight="balanced", **options).fit(X, y)
+    balanced: Any = mg.MetricClassifier(class_weight="balanced", **options).fit(X, y)
     assert balanced.history_["value"].max() == pytest.approx(balanced.tuning_.value)
     named = mg.MetricClassifier(class_weight={0: 1.0, 1: 50.0}, **options).fit(X, y)
     assert (named.rule_, named.tuning_) == (Threshold(0.5), None)
@@ -270,7 +270,7 @@ def test_converged_softmax_regression_satisfies_the_moment_constraints() -> None
 def test_thresholded_equals_tuning_on_cross_fitted_scores() -> None:
     X, y = imbalanced()
     base = LogisticRegression()
-    model = mg.ThresholdedClassifier(base, "f1", cv=4).fit(X, y)
+    model: Any = mg.ThresholdedClassifier(base, "f1", cv=4).fit(X, y)
     scores = cross_val_predict(base, X, y, cv=4, method="predict_proba")[:, 1]
     assert model.rule_ == mg.tune_threshold("f1", scores, y).rule
     fitted = base.fit(X, y).predict_proba(X)[:, 1]
@@ -295,7 +295,7 @@ def test_thresholded_prefit_multilabel_multiclass_and_decision_functions() -> No
 
 def test_thresholded_constraint_is_met_on_the_scores_it_was_tuned_on() -> None:
     X, y = imbalanced()
-    model = mg.ThresholdedClassifier(LogisticRegression(), "recall", subject_to="precision>=0.8").fit(X, y)
+    model: Any = mg.ThresholdedClassifier(LogisticRegression(), "recall", subject_to="precision>=0.8").fit(X, y)
     scores = cross_val_predict(LogisticRegression(), X, y, cv=5, method="predict_proba")[:, 1]
     found = mg.evaluate(scores, y, "precision", threshold=model.rule_.threshold)
     assert found["precision"] >= 0.8

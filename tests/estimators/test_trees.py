@@ -29,7 +29,7 @@ from metricgrad.boosting import libraries
 from metricgrad.decisions import Argmax, Threshold
 from metricgrad.estimators.trees import MetricBoostingClassifier
 
-BACKENDS = ["xgboost", "lightgbm"]
+BACKENDS: list[Any] = ["xgboost", "lightgbm"]
 BINARY = make_classification(600, 8, weights=[0.8], flip_y=0.1, random_state=0)
 CLASSES = make_classification(600, 8, n_informative=5, n_classes=3, weights=[0.5, 0.3], random_state=1)
 LABELS = make_multilabel_classification(400, 8, n_classes=4, random_state=2)
@@ -57,7 +57,7 @@ def test_scikit_learn_checks(estimator: Any, check: Any) -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("task", PROBLEMS)
-def test_it_learns_each_task(task: str, backend: str) -> None:
+def test_it_learns_each_task(task: str, backend: Any) -> None:
     X, y = PROBLEMS[task]
     model = MetricBoostingClassifier("f1", backend=backend, **FAST).fit(X[:300], y[:300])
     p, found = model.predict_proba(X[300:]), model.predict(X[300:])
@@ -77,7 +77,7 @@ def test_it_learns_each_task(task: str, backend: str) -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_metric_loss_decides_better_at_one_half_than_cross_entropy(backend: str) -> None:
+def test_a_metric_loss_decides_better_at_one_half_than_cross_entropy(backend: Any) -> None:
     X, y = make_classification(4000, 10, weights=[0.93], class_sep=0.7, flip_y=0.05, random_state=3)
     options: dict[str, Any] = {"backend": backend, "rule": "fixed", **FAST}
     models = [
@@ -91,11 +91,12 @@ def test_a_metric_loss_decides_better_at_one_half_than_cross_entropy(backend: st
 
 def test_named_losses_are_those_of_the_library() -> None:
     X, y = BINARY
-    for name, loss in (
-        ("hybrid", mg.HybridLoss("mcc", share=2.0)),
-        ("metric", mg.MetricLoss("mcc")),
-        ("cross-entropy", mg.baselines.bce()),
-    ):
+    losses: dict[Any, Any] = {
+        "hybrid": mg.HybridLoss("mcc", share=2.0),
+        "metric": mg.MetricLoss("mcc"),
+        "cross-entropy": mg.baselines.bce(),
+    }
+    for name, loss in losses.items():
         named, given = (
             MetricBoostingClassifier("mcc", loss=which, share=2.0, **FAST).fit(X, y).predict_scores(X)
             for which in (name, loss)
@@ -134,7 +135,7 @@ def test_the_rule_is_tuned_on_rows_that_were_held_out() -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("task", PROBLEMS)
-def test_the_mean_predicts_and_each_model_says_what_to_tune_on_of_the_rows_it_left_out(task: str, backend: str) -> None:
+def test_the_mean_predicts_and_each_model_says_what_to_tune_on_of_the_rows_it_left_out(task: str, backend: Any) -> None:
     X, y = PROBLEMS[task]
     parts = [(np.arange(100, len(y)), np.arange(100)), (np.arange(len(y) - 100), np.arange(len(y) - 100, len(y)))]
     parts.append((np.arange(200), np.arange(200, 300)))
@@ -209,7 +210,7 @@ def test_few_positives_keep_one_half_and_few_of_a_class_the_argmax() -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("monitor", ["loss", "metric"])
-def test_training_stops_where_held_out_rows_say(backend: str, monitor: str) -> None:
+def test_training_stops_where_held_out_rows_say(backend: Any, monitor: str) -> None:
     X, y = BINARY
     options: dict[str, Any] = SINGLE | {"n_estimators": 200, "patience": 5, "learning_rate": 0.5, "monitor": monitor}
     model = MetricBoostingClassifier(backend=backend, **options).fit(X, y)
@@ -258,7 +259,7 @@ def test_constraints_are_trained_for() -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_weights_count_in_the_trees_and_in_the_rule(backend: str) -> None:
+def test_weights_count_in_the_trees_and_in_the_rule(backend: Any) -> None:
     X, y = BINARY
     model = MetricBoostingClassifier("f1", backend=backend, **FAST)
     plain = model.fit(X, y).predict_scores(X).mean()
@@ -285,7 +286,7 @@ def frame(kind: Any) -> tuple[Any, Any]:
 
 @pytest.mark.parametrize("kind", [pd, pl])
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_frames_with_categories_and_missing_values(backend: str, kind: Any) -> None:
+def test_frames_with_categories_and_missing_values(backend: Any, kind: Any) -> None:
     X, y = frame(kind)
     model = MetricBoostingClassifier(backend=backend, **FAST).fit(X, y)
     assert model.feature_names_in_.tolist() == ["size", "colour"]
@@ -315,7 +316,7 @@ def test_codes_are_those_of_fit() -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_sparse_data(backend: str) -> None:
+def test_sparse_data(backend: Any) -> None:
     X, y = BINARY
     sparse = csr_array(np.where(np.abs(X) < 0.3, 0, X))
     model = MetricBoostingClassifier(backend=backend, **FAST).fit(sparse, y)
@@ -324,7 +325,7 @@ def test_sparse_data(backend: str) -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("task", PROBLEMS)
-def test_clone_pickle_and_seed(task: str, backend: str) -> None:
+def test_clone_pickle_and_seed(task: str, backend: Any) -> None:
     X, y = PROBLEMS[task]
     model = MetricBoostingClassifier("jaccard", backend=backend, backend_params={"subsample": 0.7}, **FAST)
     p = model.fit(X, y).predict_scores(X)
@@ -346,7 +347,7 @@ def test_pipeline_and_grid_search() -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_parameters_reach_the_library(backend: str) -> None:
+def test_parameters_reach_the_library(backend: Any) -> None:
     X, y = BINARY
     options = FAST | {"backend_params": {"max_depth": 1}, "n_estimators": 4, "device": "cpu"}
     model = MetricBoostingClassifier(backend=backend, **options).fit(X, y)
@@ -361,12 +362,12 @@ def test_parameters_reach_the_library(backend: str) -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("task", PROBLEMS)
-def test_files_predict_the_same_bit_for_bit(task: str, backend: str, tmp_path: Path) -> None:
+def test_files_predict_the_same_bit_for_bit(task: str, backend: Any, tmp_path: Path) -> None:
     X, y = PROBLEMS[task]
     options = FAST | {"cv": 3, "n_estimators": 15}
     model = MetricBoostingClassifier("f2", backend=backend, **options).fit(X, y)
     folder = mg.save(model, tmp_path / "model")
-    suffix = libraries.LIBRARIES[backend].suffix  # type: ignore[index]
+    suffix = libraries.LIBRARIES[backend].suffix
     names = {f"booster-{i}.{suffix}" for i in range(3)} | {"history.json", "manifest.json"}
     assert {path.name for path in folder.iterdir()} == names
     again = mg.load(folder)
@@ -383,7 +384,7 @@ def test_files_predict_the_same_bit_for_bit(task: str, backend: str, tmp_path: P
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_files_keep_categories_and_the_best_round(backend: str, tmp_path: Path) -> None:
+def test_files_keep_categories_and_the_best_round(backend: Any, tmp_path: Path) -> None:
     X, y = frame(pd)
     options = FAST | {"n_estimators": 100, "patience": 3, "learning_rate": 0.5}
     model = MetricBoostingClassifier(backend=backend, **options).fit(X, y)
@@ -396,7 +397,7 @@ def test_files_keep_categories_and_the_best_round(backend: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_changed_files_are_refused(backend: str, tmp_path: Path) -> None:
+def test_changed_files_are_refused(backend: Any, tmp_path: Path) -> None:
     model = MetricBoostingClassifier(backend=backend, **FAST).fit(*BINARY)
     folder = mg.save(model, tmp_path / "model")
     for name in ("booster-1.ubj" if backend == "xgboost" else "booster-1.txt", "history.json"):
@@ -413,8 +414,8 @@ def test_changed_files_are_refused(backend: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_what_is_no_model_is_refused(backend: str, tmp_path: Path) -> None:
-    library = libraries.LIBRARIES[backend]  # type: ignore[index]
+def test_what_is_no_model_is_refused(backend: Any, tmp_path: Path) -> None:
+    library = libraries.LIBRARIES[backend]
     model = MetricBoostingClassifier(backend=backend, **FAST).fit(*BINARY)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(type(library), "dump", lambda *_: b"\x80\x04.")
@@ -429,7 +430,7 @@ def test_what_is_no_model_is_refused(backend: str, tmp_path: Path) -> None:
     [("xgboost", "DMatrix", "__init__", "nthread"), ("lightgbm", "Booster", "predict", "num_threads")],
 )
 def test_predicting_takes_as_many_threads_as_fitting(
-    backend: str, name: str, method: str, key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    backend: Any, name: str, method: str, key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model: Any = MetricBoostingClassifier(backend=backend, **FAST).fit(*BINARY)
     again: Any = mg.load(mg.save(model, tmp_path / "model"))
@@ -483,7 +484,7 @@ def test_bad_targets_get_one_line() -> None:
 
 
 @pytest.mark.parametrize(("missing", "backend"), [("sklearn.base", "xgboost"), ("lightgbm", "lightgbm")])
-def test_extras_are_asked_for_when_they_are_needed(missing: str, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_extras_are_asked_for_when_they_are_needed(missing: str, backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert mg.MetricBoostingClassifier is MetricBoostingClassifier
     monkeypatch.setitem(sys.modules, missing, None)
     monkeypatch.delitem(sys.modules, "metricgrad.estimators.trees")

@@ -126,7 +126,7 @@ def test_replicates_are_the_values_of_the_rows_drawn(
 
 
 @pytest.mark.parametrize("average", ["micro", "macro", "weighted"])
-def test_ranking_metrics_and_others_are_drawn_together(average: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranking_metrics_and_others_are_drawn_together(average: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("metricgrad.evaluation.bootstrap.of_units", known_draws)
     s, y = many(40, 3, 4)
     got = mg.bootstrap(s, y, ["auroc", "average_precision", "f1"], average=average, **LABELS)
@@ -148,7 +148,7 @@ def distance(one: Tensor, two: Tensor) -> float:
 
 @pytest.mark.parametrize("task", ["binary", "multiclass"])
 @pytest.mark.parametrize("metric", ["f1", "mcc"])
-def test_drawing_cells_is_drawing_rows(task: str, metric: str) -> None:
+def test_drawing_cells_is_drawing_rows(task: Any, metric: str) -> None:
     s, y = binary(80) if task == "binary" else (many(80, 4)[0], np.random.default_rng(0).integers(0, 4, 80))
     cells = mg.bootstrap(s, y, metric, task=task, replicates=4000)[metric]
     rows = mg.bootstrap(s, y, metric, task=task, replicates=4000, weight=np.ones(80), seed=1)[metric]
@@ -222,11 +222,17 @@ def test_bad_input_is_refused(args: tuple[Any, ...], options: dict[str, Any], me
         mg.compare_paired(args[0], *args, **options)
 
 
+def test_labels_that_can_be_read_once_count_for_both_models() -> None:
+    s, y = many(40, 3, 4)
+    once, often = (mg.compare_paired(s, 1 - s, y, "f1", labels=labels, **LABELS) for labels in (iter([1, 2]), [1, 2]))
+    assert once == often
+
+
 # Tuned rules
 
 
 @pytest.mark.parametrize("task", ["binary", "multilabel", "multiclass"])
-def test_a_tuned_rule_is_valued_where_it_was_not_tuned(task: str) -> None:
+def test_a_tuned_rule_is_valued_where_it_was_not_tuned(task: Any) -> None:
     rng = np.random.default_rng(5)
     noise = rng.random(90) if task == "binary" else rng.random((90, 3))
     y = rng.integers(0, 3, 90) if task == "multiclass" else rng.integers(0, 2, noise.shape)

@@ -295,7 +295,10 @@ def test_reliability_is_drawn_on_given_axes() -> None:
     ("draw", "message"),
     [
         (lambda: mg.plots.confusion_matrix([3.0, -2.0], [1, 0], task="binary"), "threshold: 0.5 is for scores in"),
-        (lambda: mg.plots.confusion_matrix([[0.1]], [[1]], task="multilabel"), "task: expected 'binary' or 'multiclas"),
+        (
+            lambda: mg.plots.confusion_matrix([[0.1]], [[1]], task="multilabel"),  # type: ignore[arg-type]
+            "task: expected 'binary' or 'multiclas",
+        ),
         (lambda: mg.plots.confusion_matrix([[0.1, 0.9]], [1], class_names=["a"]), "class_names: expected 2, one per"),
         (lambda: mg.plots.confusion_matrix([[0.1, 0.9]], [1], rule=Threshold(0.5)), "rule: expected one that decides"),
         (lambda: mg.plots.precision_recall([0.1, math.nan], [1, 0]), "scores: expected numbers, got 1 NaN"),

@@ -278,8 +278,8 @@ def test_the_default_cut_is_for_probabilities() -> None:
 
 S, Y = [0.1, 0.9, 0.4], [0, 1, 1]
 S2, Y2 = [[0.1, 0.9], [0.4, 0.3]], [[0, 1], [1, 0]]
-LABELS = {"task": "multilabel"}
-CLASSES = {"task": "multiclass"}
+LABELS: dict[str, Any] = {"task": "multilabel"}
+CLASSES: dict[str, Any] = {"task": "multiclass"}
 
 
 @pytest.mark.parametrize(
@@ -495,7 +495,7 @@ def test_rounding_is_off_by_no_more_than_it_says(average: Any) -> None:
         s = kinds_of_scores(rng, seed, y.shape)
         w = rng.random(60) + 0.1 if seed % 3 == 0 else None
         exact = mg.evaluate(s, y, metrics, weight=w, average=average, **LABELS)
-        rounded = mg.Evaluator(metrics, average=average, score_bits=2 + seed % 4, **LABELS)  # type: ignore[arg-type]
+        rounded = mg.Evaluator(metrics, average=average, score_bits=2 + seed % 4, **LABELS)
         for rows in np.split(np.arange(60), [20]):
             rounded.update(s[rows], y[rows], None if w is None else w[rows])
         got, error = rounded.compute(), rounded.curve_error()
@@ -508,13 +508,13 @@ def test_rounding_is_off_by_no_more_than_it_says(average: Any) -> None:
 
 def test_classes_of_one_kind_do_not_spoil_the_bound() -> None:
     # Pooled, the classes tie with each other although neither has ties of its own.
-    apart = mg.Evaluator(["auroc", "average_precision"], average="micro", score_bits=2, **LABELS)  # type: ignore[arg-type]
+    apart = mg.Evaluator(["auroc", "average_precision"], average="micro", score_bits=2, **LABELS)
     apart.update([[0.9, 0.89], [0.91, 0.61]], [[1, 0], [1, 0]])
     exact = mg.evaluate([[0.9, 0.89], [0.91, 0.61]], [[1, 0], [1, 0]], "auroc", average="micro", **LABELS)
     assert exact["auroc"] == 1
     assert apart.compute()["auroc"] == 0.75
     assert apart.curve_error()["auroc"] == 0.25
-    each = mg.Evaluator("auroc", score_bits=4, absent="skip", **LABELS)  # type: ignore[arg-type]
+    each = mg.Evaluator("auroc", score_bits=4, absent="skip", **LABELS)
     each.update([[0.9, 0.1], [0.3, 0.2]], [[1, 0], [0, 0]])
     assert each.curve_error()["auroc"] == 0
 

@@ -61,7 +61,7 @@ def fitted() -> Any:
 
 @pytest.fixture
 def folder(fitted: Any, tmp_path: Path) -> Path:
-    return mg.save(fitted, tmp_path / "model")  # type: ignore[no-any-return]
+    return mg.save(fitted, tmp_path / "model")
 
 
 def forge(folder: Path, **changes: Any) -> None:
@@ -171,7 +171,7 @@ def test_sparse_features(tmp_path: Path) -> None:
 def test_thresholded(task: str, estimator: Any, options: dict[str, Any], trusted: list[str], tmp_path: Path) -> None:
     X, y = data(task)
     model = mg.ThresholdedClassifier(estimator, cv=2, **options).fit(X, y)
-    again = mg.load(mg.save(model, tmp_path / "model"), trusted=trusted)
+    again: Any = mg.load(mg.save(model, tmp_path / "model"), trusted=trusted)
     equal(model, again, X)
     assert again.n_features_in_ == 6
     assert repr(again) == repr(model)
@@ -222,7 +222,7 @@ def test_networks_of_the_users_take_their_weights_from_the_folder(tmp_path: Path
     folder = mg.save(model, tmp_path / "model")
     for given in (wide, wide(6, 1)):
         state = torch.random.get_rng_state()
-        again = mg.load(folder, given)
+        again: Any = mg.load(folder, given)
         assert torch.equal(torch.random.get_rng_state(), state)
         equal(model, again, X)
         assert again.model is given
@@ -545,7 +545,7 @@ class OwnRule(Rule):
         return scores > 0.4
 
 
-class OwnClassifier(mg.MetricClassifier):  # type: ignore[misc]
+class OwnClassifier(mg.MetricClassifier):
     pass
 
 
@@ -742,7 +742,7 @@ def test_onnx_refuses(fitted: Any, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"^model: expected layers without hooks, got networks .* apart"):
         mg.to_onnx(hooked, path)
     with pytest.raises(ValueError, match=r"^dtype: expected 'float32' or 'float64', got 'float16'$"):
-        mg.to_onnx(fitted, path, dtype="float16")
+        mg.to_onnx(fitted, path, dtype="float16")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"^file: expected a place in a folder that exists, got '"):
         mg.to_onnx(fitted, tmp_path / "nowhere" / "model.onnx")
     with pytest.raises(NotFittedError):

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from metricgrad.engine.batch import Task
     from metricgrad.metrics import Metric
+    from metricgrad.metrics.averages import Average
 
 __all__ = ["base_score", "eval_metric", "lightgbm_objective", "xgboost_objective"]
 
@@ -162,38 +163,74 @@ def _workers(parameters: Any) -> str:
 
 
 def xgboost_objective(loss: Callable[..., Tensor], *, targets: Any = None) -> Callable[..., Any]:
-    """Return a loss as XGBoost's ``obj=`` (``xgboost.train``) or ``objective=`` (``XGBClassifier``).
+    r"""Return a loss as XGBoost's ``obj=`` (``xgboost.train``) or ``objective=`` (``XGBClassifier``).
 
-    ``loss``: any of this library, or a function of (logits, targets, weight), whose mean over the data is one number.
-    Scores ``(n,)``, or ``(n, K)`` with class indices (multi-class, ``num_class=K``) or a label matrix ``(n, K)``
-    (multi-label). Weights and base margins of the data count. Labels are those of the data, unless ``targets`` are
-    given. Returns gradient and curvature as float32 arrays of the scores' shape; see the module for what they are. A
-    ``HybridLoss``'s warm-up, an ``Annealed`` step and a ``ConstrainedLoss``'s multipliers move on by one every round.
+    The gradient is $g = n\,\partial L/\partial z$ with n the number of decisions, the curvature $h = |g|/2$
+    (docs/methods.md). Scores are ``(n,)``, or ``(n, K)`` with class indices (multi-class, ``num_class=K``) or a label
+    matrix ``(n, K)`` (multi-label). Weights and base margins of the data count. The warm-up of a ``HybridLoss``, an
+    ``Annealed`` step and the multipliers of a ``ConstrainedLoss`` move on by one every round.
 
-    Set ``base_score`` in the parameters of ``xgboost.train``: beside an objective of one's own it is a logit, 0.5 by
-    default; ``XGBClassifier`` takes it as a probability. Distributed training is refused, since every worker would
-    optimise its own rows, unless the loss has a ``process_group``, which gives each the gradient of all workers' data.
+    Set ``base_score`` in the parameters of ``xgboost.train``: with a custom objective it is a logit, 0.5 by default;
+    ``XGBClassifier`` takes it as a probability. Distributed training is refused, since every worker would optimise its
+    own rows, unless the loss has a ``process_group``, which gives each the gradient of the data of all workers.
 
+    Parameters
+    ----------
+    loss : callable
+        A loss of this library, or a function of (logits, targets, weight), whose mean over the data is one number.
+    targets : array-like, optional
+        The labels, instead of those of the data.
+
+    Returns
+    -------
+    callable
+        It returns gradient and curvature as float32 arrays of the shape of the scores.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> from metricgrad import MetricLoss
     >>> gradient, curvature = xgboost_objective(MetricLoss("f1"))(np.array([1, 0, 1]), np.array([2.0, -1.0, 0.0]))
     >>> gradient.round(4), curvature.round(4)
     (array([-0.0418,  0.2136, -0.3983], dtype=float32), array([0.0209, 0.1068, 0.1992], dtype=float32))
+
     """
     return Gradient(loss, targets)
 
 
 def lightgbm_objective(loss: Callable[..., Tensor], *, targets: Any = None) -> Callable[..., Any]:
-    """Return a loss as LightGBM's ``objective`` parameter (``lightgbm.train``) or ``objective=`` (``LGBMClassifier``).
+    r"""Return a loss as LightGBM's ``objective`` parameter (``lightgbm.train``) or ``objective=`` (``LGBMClassifier``).
 
-    As ``xgboost_objective``. A LightGBM data set has one label a row, so that a label matrix ``(n, K)`` comes as
-    ``targets``, with ``num_class=K``. Scores start at 0 unless the data set has an ``init_score``; see ``base_score``.
+    The gradient is $g = n\,\partial L/\partial z$ with n the number of decisions, the curvature $h = |g|/2$
+    (docs/methods.md). Scores are ``(n,)``, or ``(n, K)`` with class indices (multi-class, ``num_class=K``) or a label
+    matrix ``(n, K)`` (multi-label). A LightGBM data set has one label a row, so a label matrix comes as ``targets``,
+    with ``num_class=K``. Weights of the data count. Scores start at 0 unless the data set has an ``init_score``; see
+    ``base_score``. The warm-up of a ``HybridLoss``, an ``Annealed`` step and the multipliers of a ``ConstrainedLoss``
+    move on by one every round.
 
+    Distributed training is refused, since every worker would optimise its own rows, unless the loss has a
+    ``process_group``, which gives each the gradient of the data of all workers.
+
+    Parameters
+    ----------
+    loss : callable
+        A loss of this library, or a function of (logits, targets, weight), whose mean over the data is one number.
+    targets : array-like, optional
+        The labels, instead of those of the data set; for several labels a row, ``(n, K)``.
+
+    Returns
+    -------
+    callable
+        It returns gradient and curvature as float32 arrays of the shape of the scores.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> from metricgrad import HybridLoss
     >>> gradient, _ = lightgbm_objective(HybridLoss("f1", share=0.0))(np.array([1, 0]), np.array([0.0, 0.0]))
     >>> gradient                                                            # cross-entropy: p − y
     array([-0.5,  0.5], dtype=float32)
+
     """
     return Gradient(loss, targets)
 
@@ -208,7 +245,7 @@ def value_of(loss: Callable[..., Tensor], z: Tensor, y: Tensor, weight: Tensor |
 
 
 def matured(loss: Any, rounds: int) -> Any:
-    """Return a copy of the loss as it is after so many rounds, to judge with: a warm-up or an annealed step is over.
+    """Return a copy of the loss as it is after ``rounds`` rounds, to evaluate with: a warm-up or annealing is over.
 
     Multipliers of a ``ConstrainedLoss`` follow the data and stay where they are.
     """
@@ -264,25 +301,53 @@ class Evaluation(Hook):
 def eval_metric(
     metric: str | Metric,
     *,
-    backend: str = "xgboost",
-    task: str = "binary",
-    average: str | None = "macro",
-    rule: str | Rule = "fixed",
-    scores: str = "logits",
+    backend: Backend = "xgboost",
+    task: Task = "binary",
+    average: Average = "macro",
+    rule: Literal["fixed", "tuned"] | Rule = "fixed",
+    scores: Literal["logits", "probabilities"] = "logits",
     targets: Any = None,
 ) -> Callable[..., Any]:
     """Return a hard metric as an evaluation function of XGBoost or LightGBM; higher is better.
 
-    ``backend``: "xgboost" for ``custom_metric=`` and ``XGBClassifier(eval_metric=...)``, where early stopping must be
-    told to maximise; "lightgbm" for ``feval=`` and ``eval_metric=``. ``task`` and ``average`` as for ``MetricLoss``.
-    ``rule``: "fixed" (0.5 or the argmax), "tuned" (the best threshold on the very data that are evaluated, which
-    flatters), or a rule of ``decisions`` on probabilities. ``scores``: what the library hands over, "logits" beside an
-    objective of one's own, "probabilities" beside a built-in one. ``targets``: label matrix for LightGBM.
+    Parameters
+    ----------
+    metric : str or callable
+        A name ("f1", "f0.5", "mcc", ...), "package.module:function", or a function of ``Counts`` (or ``Confusion``).
+    backend : {'xgboost', 'lightgbm'}, default 'xgboost'
+        "xgboost" for ``custom_metric=`` and ``XGBClassifier(eval_metric=...)``, where early stopping must be set to
+        maximise; "lightgbm" for ``feval=`` and ``eval_metric=``.
+    task : {'binary', 'multilabel', 'multiclass'}, default 'binary'
+        "binary": scores of any shape with targets of that shape. "multilabel": scores ``(N, K)`` or ``(N, K, ...)``
+        with targets of that shape. "multiclass": the same scores with class indices ``(N,)`` or ``(N, ...)``, or soft
+        labels of the shape of the scores.
+    average : {'macro', 'micro', 'weighted', 'samples'}, default 'macro'
+        How the values of the classes become one. "samples" is the mean over rows, for multi-label problems.
+    rule : {'fixed', 'tuned'} or Rule, default 'fixed'
+        "fixed" is 0.5, or the argmax; "tuned" the best threshold on the very data that are evaluated, which is
+        optimistic; or a rule of ``mg.decisions`` on probabilities.
+    scores : {'logits', 'probabilities'}, default 'logits'
+        What the library passes: logits with a custom objective, probabilities with a built-in one.
+    targets : array-like, optional
+        The label matrix ``(n, K)`` of the evaluated data, for LightGBM.
 
+    Returns
+    -------
+    callable
+        An evaluation function in the form that the library takes.
+
+    Raises
+    ------
+    ValueError
+        If an option is unknown.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> y, z = np.array([1, 0, 1, 0]), np.array([2.0, -1.0, -0.5, -0.7])
     >>> eval_metric("f1")(y, z), eval_metric("f1", rule="tuned")(y, z)
     (0.666..., 1.0)
+
     """
     if scores not in ("logits", "probabilities"):
         raise ValueError(f"scores: expected 'logits' or 'probabilities', got {scores!r}")
@@ -291,15 +356,33 @@ def eval_metric(
     return evaluation
 
 
-def base_score(targets: Any, *, task: str = "binary", classes: int | None = None, weight: Any = None) -> Any:
+def base_score(targets: Any, *, task: Task = "binary", classes: int | None = None, weight: Any = None) -> Any:
     """Return where boosting should start, in logits: the log-odds of the positives, or logarithms of class shares.
 
-    A number for "binary", a numpy array ``(K,)`` otherwise (``classes``: K of a multi-class problem, if the highest
-    index may be missing). Half a sample is added to each side, so that it is finite. The best constant of a metric loss
-    is no start: for F1 it is "everything is positive", at infinity.
+    Half a sample is added to each side, so that it is finite. The best constant of a metric loss is no start: for F1 it
+    is "everything is positive", at infinity.
 
+    Parameters
+    ----------
+    targets : Tensor or array-like
+        Labels 0 and 1 ``(n,)``, class indices ``(n,)``, or labels ``(n, K)``.
+    task : {'binary', 'multilabel', 'multiclass'}, default 'binary'
+        What the targets are.
+    classes : int, optional
+        The number of classes of a multi-class problem, if the highest index may be missing.
+    weight : array-like, optional
+        Per sample.
+
+    Returns
+    -------
+    float or ndarray
+        A number for "binary", an array ``(K,)`` otherwise.
+
+    Examples
+    --------
     >>> round(base_score([1, 0, 0, 0, 0, 0, 0, 0]), 3)
     -1.609
+
     """
     y = as_tensor("targets", targets)
     w = torch.ones(len(y), dtype=torch.float64) if weight is None else as_tensor("weight", weight).double()

@@ -22,17 +22,55 @@ if TYPE_CHECKING:
 class ParquetBatches(Stream):
     """Batches ``(features, targets)`` or ``(features, targets, weight)`` from Parquet files, a row group at a time.
 
-    ``paths``: a file, a folder (its *.parquet, by name), or a list of files, all with the same columns; files without
-    rows are skipped. ``features``: the names of columns of numbers, which become ``(N, F)`` float32; a column of
-    fixed-size lists (an embedding) counts as so many. ``target``: a name, for ``(N,)`` targets, or a list of names for
-    ``(N, K)``; int64 if all of these columns are whole numbers or booleans in all files, float32 otherwise. ``weight``:
-    the name of a column, of a type by the same rule. Dictionary-encoded numbers and decimals are numbers. Further
-    keywords as for ``Stream``: ``shuffle``, ``buffer``, ``seed``, ``rank``, ``world_size``. Row groups of a quarter of
-    the buffer or less mix well; pyarrow's own default is a million rows.
+    Dictionary-encoded numbers and decimals are numbers. Files without rows are skipped. Row groups of a quarter of the
+    buffer or less mix well; pyarrow's own default is a million rows. Iterate over it, or over ``loader()``; an epoch
+    that ran to its end moves on to the next.
 
-    A column that is missing, holds text, nulls or lists of several lengths, numbers that the type cannot hold, and a
-    file that changed since, raise ``ValueError``.
+    Parameters
+    ----------
+    paths : str, Path or sequence of these
+        A file, a folder (its *.parquet, by name), or a list of files, all with the same columns.
+    features : str or sequence of str
+        The names of columns of numbers, which become ``(N, F)`` float32; a column of fixed-size lists (an embedding)
+        counts as that many.
+    target : str or sequence of str
+        The name of a column, for ``(N,)`` targets, or a list of names for ``(N, K)``; int64 if all of these columns are
+        whole numbers or booleans in all files, float32 otherwise.
+    batch_size : int
+        The size of a batch over all processes; each process gets its disjoint part of it.
+    weight : str, optional
+        The name of a column of weights, of a type by the same rule.
+    shuffle : bool, default True
+        Shuffle blocks of rows, and the rows within every ``buffer`` of them; False gives them in order.
+    buffer : int, default 65536
+        How many rows are shuffled together, which memory must hold up to four times; below the size of a block, blocks
+        do not mix.
+    seed : int, default 0
+        The order of an epoch follows from the seed, the epoch and the number of processes and workers.
+    rank : int, optional
+        The number of this process, together with ``world_size``; by default that of ``torch.distributed`` if it runs,
+        otherwise 0.
+    world_size : int, optional
+        The number of processes, together with ``rank``; by default that of ``torch.distributed`` if it runs, otherwise
+        1.
 
+    Attributes
+    ----------
+    rows : int
+        The number of rows.
+    epoch : int
+        The epoch that the next iteration gives.
+    position : int
+        How much of the epoch was given out.
+
+    Raises
+    ------
+    ValueError
+        If a column is missing, holds text, nulls, lists of several lengths or numbers that the type cannot hold, if a
+        file changed since, or if a batch has fewer rows than there are processes.
+
+    Examples
+    --------
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "data.parquet"
     >>> pq.write_table(pa.table({"a": [0.5, 1.5, 2.5], "b": [1, 2, 3], "y": [0, 1, 1]}), path)
@@ -41,6 +79,7 @@ class ParquetBatches(Stream):
     tensor([[0.5000, 1.0000],
             [1.5000, 2.0000],
             [2.5000, 3.0000]]) tensor([0, 1, 1])
+
     """
 
     def __init__(
@@ -51,7 +90,11 @@ class ParquetBatches(Stream):
         batch_size: int,
         *,
         weight: str | None = None,
-        **options: Any,
+        shuffle: bool = True,
+        buffer: int = 1 << 16,
+        seed: int = 0,
+        rank: int | None = None,
+        world_size: int | None = None,
     ) -> None:
         found = [(path, stamp("paths", path), _metadata(path)) for path in _files(paths)]
         filled = [file for file in found if file[2].num_rows]
@@ -64,7 +107,8 @@ class ParquetBatches(Stream):
         every = [(f, g) for f, metadata in enumerate(self._metadata) for g in range(metadata.num_row_groups)]
         rows = [self._metadata[f].row_group(g).num_rows for f, g in every]
         self._groups = [group for group, size in zip(every, rows, strict=True) if size]
-        super().__init__([size for size in rows if size], batch_size, **options)
+        shared: dict[str, Any] = {"seed": seed, "rank": rank, "world_size": world_size}
+        super().__init__([size for size in rows if size], batch_size, shuffle=shuffle, buffer=buffer, **shared)
 
     @property
     def _named(self) -> dict[str, list[str]]:

@@ -2,7 +2,7 @@
 
 The rows of an epoch stand in one order: blocks of rows (row groups of Parquet, stretches of an array) at random, and
 within every ``buffer`` rows of that order the rows at random. Each process takes an equal stretch of it, each worker of
-a DataLoader an equal stretch of that, so that nobody reads what is another's; while a buffer is used, a thread reads
+a DataLoader an equal stretch of that, so that no row is read by two; while a buffer is used, a thread reads
 the next. An epoch has ⌈rows / batch_size⌉ batches on every process, whatever the rows: batches differ in size by a row
 or two instead of in number, since a process with one batch more than the others would wait for them for ever.
 """
@@ -34,18 +34,42 @@ Rows = tuple[Tensor, ...]
 
 
 class Stream(Epochs, IterableDataset[Rows]):
-    """What all share: the order, the shares, and where in an epoch iteration stands.
+    """The base of all streams: the order, the shares of processes, and where in an epoch iteration stands.
 
-    ``batch_size`` is that of the batch over all processes, as for ``samplers``. ``buffer``: how many rows are shuffled
-    together, which memory must hold up to four times; below the size of a block, blocks do not mix. ``seed``, ``rank``
-    and ``world_size`` (those of ``torch.distributed``, if it runs) as for ``samplers``: the order follows from the
-    seed, the epoch and the number of processes and workers, and an epoch that ran to its end moves on to the next.
+    Parameters
+    ----------
+    sizes : sequence of int
+        The number of rows of each block.
+    batch_size : int
+        The size of a batch over all processes; each process gets its disjoint part of it.
+    shuffle : bool, default True
+        Shuffle blocks of rows, and the rows within every ``buffer`` of them; False gives them in order.
+    buffer : int, default 65536
+        How many rows are shuffled together, which memory must hold up to four times; below the size of a block, blocks
+        do not mix.
+    seed : int, default 0
+        The order of an epoch follows from the seed, the epoch and the number of processes and workers.
+    rank : int, optional
+        The number of this process, together with ``world_size``; by default that of ``torch.distributed`` if it runs,
+        otherwise 0.
+    world_size : int, optional
+        The number of processes, together with ``rank``; by default that of ``torch.distributed`` if it runs, otherwise
+        1.
+
     """
 
     def __init__(
-        self, sizes: Sequence[int], batch_size: int, *, shuffle: bool = True, buffer: int = 1 << 16, **options: Any
+        self,
+        sizes: Sequence[int],
+        batch_size: int,
+        *,
+        shuffle: bool = True,
+        buffer: int = 1 << 16,
+        seed: int = 0,
+        rank: int | None = None,
+        world_size: int | None = None,
     ) -> None:
-        super().__init__(**options)
+        super().__init__(seed, rank, world_size)
         self._sizes = list(sizes)
         self.rows, self.batch_size = sum(self._sizes), whole_number("batch_size", batch_size, 1)
         self.shuffle, self.buffer = bool(shuffle), whole_number("buffer", buffer, 1)
@@ -84,12 +108,29 @@ class Stream(Epochs, IterableDataset[Rows]):
             raise ValueError(f"workers: expected {self.workers}, as when the state was taken, got {workers}")
 
     def loader(self, workers: int = 0, **options: Any) -> DataLoader[Rows]:
-        """Return a DataLoader that reads with so many worker processes; ``state_dict`` counts what it has given out.
+        """Return a DataLoader that reads in worker processes and keeps the state of this stream up to date.
 
-        Workers live for an epoch: those of ``persistent_workers=True`` would give the same one again and again.
+        Workers live for an epoch: those of ``persistent_workers=True`` would give the same epoch again and again. With
+        a DataLoader of your own (``batch_size=None``) and workers, call ``set_epoch`` before each epoch: what runs in
+        workers does not reach the state here.
 
-        With a DataLoader of your own (``batch_size=None``) and workers, call ``set_epoch`` before each epoch: what
-        runs in workers does not reach the state here.
+        Parameters
+        ----------
+        workers : int, default 0
+            The number of worker processes; 0 reads in this one.
+        **options : Any
+            Further keywords of ``torch.utils.data.DataLoader``, such as ``pin_memory``.
+
+        Returns
+        -------
+        DataLoader
+            It gives the batches of this stream.
+
+        Raises
+        ------
+        ValueError
+            If ``persistent_workers`` is True.
+
         """
         if options.get("persistent_workers"):
             raise ValueError("persistent_workers: expected False, got True, whose workers give one epoch for ever")
@@ -109,14 +150,32 @@ class Stream(Epochs, IterableDataset[Rows]):
         return {"kind": type(self).__name__, "data": self._identity, **settings, "world_size": self.world_size}
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position in the data, equal on all processes, and what it depends on: data and settings."""
+        """Return the position in the data, equal on all processes, and the data and settings that it depends on.
+
+        Returns
+        -------
+        dict
+            Plain values by name, for ``load_state_dict`` and ``Checkpoint``.
+
+        """
         return {**super().state_dict(), "workers": self.workers}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Let the next iteration go on from where the state was taken; in an epoch, with as many processes and workers.
+        """Let the next iteration continue from where the state was taken.
 
-        Loading into a stream of other data, columns or files, or of another batch size, ``buffer`` or ``shuffle``,
-        raises ``ValueError``. Of arrays 1,024 rows are compared, of Parquet files 64 stretches of 4 KiB.
+        Within an epoch it takes as many processes and workers as then. Of arrays 1,024 rows are compared, of Parquet
+        files 64 stretches of 4 KiB.
+
+        Parameters
+        ----------
+        state : dict
+            As ``state_dict`` returned it.
+
+        Raises
+        ------
+        ValueError
+            If the state is of other data, columns or files, or of another batch size, ``buffer`` or ``shuffle``.
+
         """
         super().load_state_dict(state)
         self.workers = whole_number("state['workers']", state.get("workers"), 0)
@@ -204,17 +263,68 @@ class _Loader(DataLoader[Rows]):
 class ArrayBatches(Stream):
     """Batches ``(features, targets)`` or ``(features, targets, weight)`` from arrays that need not fit into memory.
 
-    Each is a path of a .npy file, a numpy array (``np.memmap`` too), or a tensor, with a row per sample; types stay as
-    they are. Arrays and files are read a stretch of ``buffer`` / 64 rows at a time. Further keywords as for ``Stream``:
-    ``shuffle``, ``buffer``, ``seed``, ``rank``, ``world_size``.
+    Types stay as they are. Arrays and files are read ``buffer`` / 64 rows at a time. Iterate over it, or over
+    ``loader()``; an epoch that ran to its end moves on to the next.
 
+    Parameters
+    ----------
+    features : str, Path, ndarray or Tensor
+        With a row per sample: the path of a .npy file, a numpy array (``np.memmap`` too), or a tensor.
+    targets : str, Path, ndarray or Tensor
+        In the same form, with as many rows.
+    batch_size : int
+        The size of a batch over all processes; each process gets its disjoint part of it.
+    weight : str, Path, ndarray or Tensor, optional
+        In the same form, with as many rows.
+    shuffle : bool, default True
+        Shuffle blocks of rows, and the rows within every ``buffer`` of them; False gives them in order.
+    buffer : int, default 65536
+        How many rows are shuffled together, which memory must hold up to four times; below the size of a block, blocks
+        do not mix.
+    seed : int, default 0
+        The order of an epoch follows from the seed, the epoch and the number of processes and workers.
+    rank : int, optional
+        The number of this process, together with ``world_size``; by default that of ``torch.distributed`` if it runs,
+        otherwise 0.
+    world_size : int, optional
+        The number of processes, together with ``rank``; by default that of ``torch.distributed`` if it runs, otherwise
+        1.
+
+    Attributes
+    ----------
+    rows : int
+        The number of rows.
+    epoch : int
+        The epoch that the next iteration gives.
+    position : int
+        How much of the epoch was given out.
+
+    Raises
+    ------
+    ValueError
+        If numbers of rows differ, there are none, a file is no .npy file of numbers or changed since, or a batch has
+        fewer rows than there are processes.
+
+    Examples
+    --------
     >>> x, y = np.arange(10.0).reshape(5, 2), np.array([0, 1, 0, 1, 0])
     >>> [tuple(features.shape) for features, targets in ArrayBatches(x, y, batch_size=2)]
     [(1, 2), (2, 2), (2, 2)]
+
     """
 
     def __init__(
-        self, features: Any, targets: Any, batch_size: int, *, weight: Any = None, buffer: int = 1 << 16, **options: Any
+        self,
+        features: Any,
+        targets: Any,
+        batch_size: int,
+        *,
+        weight: Any = None,
+        shuffle: bool = True,
+        buffer: int = 1 << 16,
+        seed: int = 0,
+        rank: int | None = None,
+        world_size: int | None = None,
     ) -> None:
         given = {"features": features, "targets": targets} | ({} if weight is None else {"weight": weight})
         self._columns = {name: Path(x) if isinstance(x, str | Path) else x for name, x in given.items()}
@@ -227,7 +337,8 @@ class ArrayBatches(Stream):
         if not count:
             raise ValueError("features: expected at least one row, got none")
         sizes = [min(self._block, count - low) for low in range(0, count, self._block)]
-        super().__init__(sizes, batch_size, buffer=buffer, **options)
+        shared: dict[str, Any] = {"seed": seed, "rank": rank, "world_size": world_size}
+        super().__init__(sizes, batch_size, shuffle=shuffle, buffer=buffer, **shared)
         self._read(0)  # what is no number is refused before training
 
     def _column(self, name: str) -> Any:

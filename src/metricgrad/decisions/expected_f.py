@@ -20,7 +20,7 @@ _CHUNK = 1 << 22  # numbers P(y_i = 1, |y| = s) at a time
 
 @dataclass(frozen=True)
 class _ExpectedF(Rule):
-    """``empty``: the worth of an empty set for an instance without labels; 0 as the metrics here, 1 in the papers."""
+    """What both rules share."""
 
     beta: float = 1.0
     empty: float = 0.0
@@ -32,14 +32,24 @@ class _ExpectedF(Rule):
 
 @dataclass(frozen=True)
 class ExpectedFBeta(_ExpectedF):
-    """The set of the highest expected F-beta if labels are independent given the instance [ye2012].
+    """The label set of the highest expected F-beta if labels are independent given the instance [ye2012].
 
-    Takes ``(N, K)`` marginal probabilities. The best set holds the labels of the highest marginals; how many follows
-    from the distribution of |y|, in O(K²) numbers an instance.
+    Takes ``(N, K)`` marginal probabilities and returns bools ``(N, K)``. The best set holds the labels of the highest
+    marginals; how many follows from the distribution of |y|, in O(K²) numbers an instance.
 
+    Parameters
+    ----------
+    beta : float, default 1.0
+        The weight of recall against precision; above 0.
+    empty : float, default 0.0
+        The value of an empty set for an instance without labels: 0 as for the metrics of this library, 1 in the papers.
+
+    Examples
+    --------
     >>> ExpectedFBeta()(torch.tensor([[0.9, 0.4, 0.3], [0.3, 0.2, 0.1]]))
     tensor([[ True, False, False],
             [ True,  True, False]])
+
     """
 
     def decide(self, scores: Tensor) -> Tensor:
@@ -62,14 +72,25 @@ class ExpectedFBeta(_ExpectedF):
 
 @dataclass(frozen=True)
 class GFM(_ExpectedF):
-    """The set of the highest expected F-beta for any joint distribution of the labels [dembczynski2011].
+    """The label set of the highest expected F-beta for any joint distribution of the labels [dembczynski2011].
 
-    Takes ``(N, K, S + 1)`` probabilities: at [:, i, s] that of y_i = 1 and |y| = s, and at [:, i, 0] that of |y| = 0,
-    as ``SizeHead`` estimates them; the same for every i, of which the mean is taken.
+    Takes ``(N, K, S + 1)`` probabilities and returns bools ``(N, K)``: at [:, i, s] the probability of y_i = 1 and |y|
+    = s, and at [:, i, 0] that of |y| = 0, as ``SizeHead`` estimates them; the latter is the same for every i, and their
+    mean is taken.
 
+    Parameters
+    ----------
+    beta : float, default 1.0
+        The weight of recall against precision; above 0.
+    empty : float, default 0.0
+        The value of an empty set for an instance without labels: 0 as for the metrics of this library, 1 in the papers.
+
+    Examples
+    --------
     >>> joint = torch.tensor([[[0.0, 0.8, 0.0], [0.0, 0.2, 0.0]]])  # one label, never both
     >>> GFM()(joint)
     tensor([[ True, False]])
+
     """
 
     def decide(self, scores: Tensor) -> Tensor:
@@ -94,15 +115,26 @@ class GFM(_ExpectedF):
 
 
 class SizeHead(nn.Module):
-    """Estimates P(y_i = 1, |y| = s) for every label i and size s: what ``GFM`` needs, on top of any network.
+    """A layer that estimates P(y_i = 1, |y| = s) for every label i and size s, as ``GFM`` needs, on top of any network.
 
-    ``(N, features)`` in. Each label is a softmax over "not mine" and the sizes 1 … ``sizes`` of the sets it is in
-    [dembczynski2013], and one more softmax gives P(|y| = 0). Train with ``loss``, decide with
-    ``GFM()(head.joint(features))``. Sets larger than ``sizes`` count as that large.
+    Each label is a softmax over "not in the set" and the sizes 1 ... ``sizes`` of the sets it is in [dembczynski2013],
+    and one more logit gives P(|y| = 0). Train with ``loss``, decide with ``GFM()(head.joint(features))``.
 
+    Parameters
+    ----------
+    features : int
+        The number of inputs.
+    labels : int
+        The number of labels, K.
+    sizes : int, optional
+        The largest size of a label set, S, at most and by default ``labels``; larger sets count as that large.
+
+    Examples
+    --------
     >>> head = SizeHead(features=8, labels=3)
     >>> head.joint(torch.zeros(5, 8)).shape
     torch.Size([5, 3, 4])
+
     """
 
     def __init__(self, features: int, labels: int, sizes: int | None = None) -> None:
@@ -114,12 +146,38 @@ class SizeHead(nn.Module):
         self.linear = nn.Linear(features, labels * (self.sizes + 1) + 1)
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """Return logits ``(N, K, S + 1)`` of "not mine" and the sizes, and ``(N,)`` of an empty set."""
+        """Return the logits of the sizes for each label, and of an empty set.
+
+        Parameters
+        ----------
+        features : Tensor
+            ``(N, features)``.
+
+        Returns
+        -------
+        tuple of Tensor
+            ``(N, K, S + 1)`` logits of "not in the set" and the sizes, and ``(N,)`` logits of an empty set.
+
+        """
         z = self.linear(features)
         return z[:, :-1].reshape(len(z), self.labels, self.sizes + 1), z[:, -1]
 
     def loss(self, features: Tensor, targets: Tensor) -> Tensor:
-        """Return the mean cross-entropy of ``(N, K)`` 0/1 targets."""
+        """Return the cross-entropy to train with.
+
+        Parameters
+        ----------
+        features : Tensor
+            ``(N, features)``.
+        targets : Tensor
+            ``(N, K)`` labels 0 or 1.
+
+        Returns
+        -------
+        Tensor
+            A scalar: the mean over rows and labels, plus that of the empty set.
+
+        """
         if targets.shape != (len(features), self.labels):
             expected = (len(features), self.labels)
             raise ValueError(f"targets: expected shape {expected}, got {tuple(targets.shape)}")
@@ -131,7 +189,19 @@ class SizeHead(nn.Module):
         )
 
     def joint(self, features: Tensor) -> Tensor:
-        """Return the probabilities that ``GFM`` takes."""
+        """Return the probabilities that ``GFM`` takes.
+
+        Parameters
+        ----------
+        features : Tensor
+            ``(N, features)``.
+
+        Returns
+        -------
+        Tensor
+            ``(N, K, S + 1)``: at [:, i, s] the probability of y_i = 1 and |y| = s, at [:, i, 0] that of |y| = 0.
+
+        """
         logits, empty = self(features)
         joint = logits.softmax(2)
         none = empty.sigmoid().view(-1, 1, 1).expand(len(joint), self.labels, 1)

@@ -27,7 +27,7 @@ WORK = 1 << 25
 """Margins sorted from one start, at most: fewer passes for large data, but at least ``LEAST``."""
 LEAST = 2
 MOST_CLASSES = 128
-"""Up to so many classes a metric is evaluated by whole matrices, where nothing cheaper will do."""
+"""Up to this number of classes a metric is evaluated by whole matrices, where nothing cheaper will do."""
 _CELLS = 1 << 18  # numbers in the matrices looked at together
 
 
@@ -50,7 +50,7 @@ def tune_offsets(levels: Tensor, y: Tensor, w: Tensor, objective: Objective) -> 
 
 
 def searchable(objective: Objective, classes: int) -> bool:
-    """Tell whether the offsets of so many classes can be searched in reasonable time."""
+    """Return whether the offsets of this number of classes can be searched in reasonable time."""
     return classes <= MOST_CLASSES or classwise(objective, torch.eye(classes, dtype=torch.float64)) is not None
 
 

@@ -18,8 +18,8 @@ _DRAWS = 1 << 22  # numbers drawn at a time
 def of_cells(counts: Tensor, replicates: int, generator: torch.Generator) -> Tensor:
     """Draw a total of Σ counts from the cells with shares counts/Σ: ``(replicates, cells)``.
 
-    Equal rows need not be told apart: how often each kind is drawn is multinomial. Halving the cells again and again,
-    one binomial draw each, takes log₂(cells) calls whatever the total.
+    How often each kind of equal rows is drawn is multinomial. Halving the cells again and again, one binomial draw
+    each, takes log₂(cells) calls whatever the total.
     """
     size = 1 << max(0, len(counts) - 1).bit_length()
     tree = [torch.zeros(size, dtype=torch.float64)]

@@ -18,10 +18,23 @@ if TYPE_CHECKING:
 
 
 class Rule:
-    """What every rule is: a function of scores."""
+    """The base of all decision rules: a function from scores to labels."""
 
     def __call__(self, scores: Any) -> Any:
-        """Return the labels: bools of the scores' shape, or class indices for a rule of classes."""
+        """Return the labels that the rule decides on.
+
+        Parameters
+        ----------
+        scores : Tensor or array-like
+            Scores as torch, numpy, pandas or lists, without NaN; ``(N, K)`` for a rule of classes.
+
+        Returns
+        -------
+        Tensor or ndarray
+            Bools of the shape of the scores, or class indices ``(N,)`` for a rule that chooses one class; torch for
+            torch, numpy otherwise.
+
+        """
         s = as_tensor("scores", scores)
         s = s if s.is_floating_point() else s.double()
         if s.numel() and s.amin().isnan():
@@ -29,16 +42,36 @@ class Rule:
         return like(scores, self.decide(s))
 
     def decide(self, scores: Tensor) -> Tensor:
-        """Do as ``__call__`` for checked floating-point tensors."""
+        """Return the labels of checked floating-point scores; calling the rule checks them first.
+
+        Parameters
+        ----------
+        scores : Tensor
+            Floating-point scores without NaN, of the shape that the rule takes.
+
+        Returns
+        -------
+        Tensor
+            Bools, one per label, or class indices ``(N,)`` for a rule that chooses one class.
+
+        """
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class Threshold(Rule):
-    """In the class if the score is at least the threshold: one for all, or one per class of ``(N, K)`` scores.
+    """In the class if the score is at least the threshold.
 
+    Parameters
+    ----------
+    threshold : float or tuple of float, default 0.5
+        On the scale of the scores: one for all, or one per class of ``(N, K)`` scores.
+
+    Examples
+    --------
     >>> Threshold((0.5, 0.1))(torch.tensor([[0.4, 0.4]]))
     tensor([[False,  True]])
+
     """
 
     threshold: float | tuple[float, ...] = 0.5
@@ -61,7 +94,16 @@ class Threshold(Rule):
 
 @dataclass(frozen=True)
 class Argmax(Rule):
-    """The class of the highest score, the first of equals."""
+    """The class of the highest score; of equal scores, the first.
+
+    Takes scores ``(N, K)`` and returns class indices ``(N,)``.
+
+    Examples
+    --------
+    >>> Argmax()(torch.tensor([[0.2, 0.5, 0.3]]))
+    tensor([1])
+
+    """
 
     def decide(self, scores: Tensor) -> Tensor:
         _check_classes(scores)
@@ -72,11 +114,21 @@ class Argmax(Rule):
 class Offsets(Rule):
     """The class of the highest log-probability plus offset.
 
-    ``log=True`` takes probabilities and their logarithms; ``log=False`` adds to the scores as they are, which for
-    logits is the same rule.
+    Takes scores ``(N, K)`` and returns class indices ``(N,)``.
 
+    Parameters
+    ----------
+    offsets : tuple of float
+        One number per class, added before the argmax.
+    log : bool
+        True: the scores are probabilities, and the offsets are added to their logarithms. False: the offsets are
+        added to the scores as they are, which for logits is the same rule.
+
+    Examples
+    --------
     >>> Offsets((0.0, 1.0), log=False)(torch.tensor([[0.5, 0.0], [2.0, 0.0]]))
     tensor([1, 0])
+
     """
 
     offsets: tuple[float, ...]
@@ -98,7 +150,24 @@ class Offsets(Rule):
         ).argmax(1)
 
     def levels(self, scores: Tensor) -> Tensor:
-        """Return what the offsets are added to."""
+        """Return what the offsets are added to: the scores, or their logarithms.
+
+        Parameters
+        ----------
+        scores : Tensor
+            ``(N, K)``; probabilities if ``log`` is True.
+
+        Returns
+        -------
+        Tensor
+            ``(N, K)``.
+
+        Raises
+        ------
+        ValueError
+            If ``log`` is True and a score is negative.
+
+        """
         if not self.log:
             return scores
         if scores.numel() and scores.min() < 0:
@@ -110,10 +179,20 @@ class Offsets(Rule):
 
 @dataclass(frozen=True)
 class TopK(Rule):
-    """The k labels of the highest scores of each row, the first of equals.
+    """The k labels of the highest scores of each row; of equal scores, the first.
 
+    Takes scores ``(N, K)`` and returns bools ``(N, K)``.
+
+    Parameters
+    ----------
+    k : int
+        How many labels each row gets, from 0 to the number of labels.
+
+    Examples
+    --------
     >>> TopK(2)(torch.tensor([[0.1, 0.9, 0.3]]))
     tensor([[False,  True,  True]])
+
     """
 
     k: int

@@ -113,7 +113,7 @@ class Problem:
                 yield self.tuned_on(batch, times), times
 
     def tuned_on(self, batch: Batch, times: Tensor) -> Rule:
-        """Return the rule tuned on every row taken so many times; one that predicts nothing if none is allowed."""
+        """Return the rule tuned on rows that count ``times`` times; one that predicts nothing if none is allowed."""
         w = times.unsqueeze(1) if batch.weight is None else batch.weight * times.unsqueeze(1)
         try:
             return self.solve(Batch(batch.logits, batch.targets, w, batch.mask))[0]

@@ -1,10 +1,10 @@
-"""Tuning: the decision rule that is best for a metric on given scores, and how sure it is."""
+"""Tuning: the decision rule that is best for a metric on given scores, and how certain it is."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
@@ -23,27 +23,83 @@ from metricgrad.metrics.constraints import parse
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from metricgrad.engine.batch import Task
+    from metricgrad.metrics.averages import Absent, Average
+
+Scarce = Literal["tune", "keep"]
+
 
 @dataclass(frozen=True)
 class Tuned:
-    """A rule yet to be tuned: what is maximised, over which rules, under which constraints.
+    """A rule yet to be tuned: which metric is maximised, over which rules, under which constraints.
 
-    Options as for ``tune_threshold``. ``bootstrap`` and ``compare_paired`` take it as a rule and tune it anew in every
-    replicate, since a rule that is judged on the data it was tuned on looks better than it is.
+    ``bootstrap`` and ``compare_paired`` take it as a rule and tune it again in every replicate, since a rule that is
+    evaluated on the data it was tuned on looks better than it is.
+
+    Parameters
+    ----------
+    metric : str or callable
+        A name ("f1", "f0.5", "mcc", ...), "package.module:function", or a function of ``Counts`` (or ``Confusion``).
+    task : {'binary', 'multilabel', 'multiclass'}, default 'binary'
+        "binary": scores of any shape with targets of that shape. "multilabel": scores ``(N, K)`` or ``(N, K, ...)``
+        with targets of that shape. "multiclass": the same scores with class indices ``(N,)`` or ``(N, ...)``, or soft
+        labels of the shape of the scores.
+    average : {'macro', 'micro', 'weighted', 'samples'} or None, default 'macro'
+        How the values of the classes become one. None returns one per class. "samples" is the mean over rows, for
+        multi-label problems.
+    shared : bool, default False
+        Tune one threshold for all classes of a multi-label problem instead of one per class.
+    labels : iterable of int, optional
+        The classes that count; leave a negative class out.
+    absent : {'count', 'skip'}, default 'count'
+        What a class without positives does to the macro average: "count" (as in scikit-learn) or "skip".
+    subject_to : str, dict, Constraint or list of these, optional
+        Constraints that the rule must meet, such as "precision >= 0.9", "recall[each] >= 0.8" (of every class),
+        "recall[2] >= 0.8" (of class 2), or {"precision": 0.9}; comma-separated for several. With a threshold per class,
+        every class must meet them.
+    confidence : float, optional
+        With a number such as 0.95, the one-sided lower confidence bound of a constrained metric must meet its
+        constraint, instead of the estimate.
+    scarce : {'tune', 'keep'}, default 'tune'
+        "keep" leaves the argmax of a multi-class problem as it is where a class that counts has fewer than 20 samples,
+        since offsets tuned on so few are mostly noise; ``caution`` of the result says so.
+
+    Examples
+    --------
+    >>> Tuned("f1", subject_to="precision >= 0.9").average
+    'macro'
+
     """
 
     metric: str | Metric
-    task: str = "binary"
-    average: str | None = "macro"
+    task: Task = "binary"
+    average: Average | None = "macro"
     shared: bool = False
     labels: Iterable[int] | None = None
-    absent: str = "count"
+    absent: Absent = "count"
     subject_to: Any = None
     confidence: float | None = None
-    scarce: str = "tune"
+    scarce: Scarce = "tune"
 
     def problem(self, epsilon: float = 0.01) -> Problem:
-        """Return what is to be solved, or raise if it does not fit together."""
+        """Return the optimisation problem, for use within the library.
+
+        Parameters
+        ----------
+        epsilon : float, default 0.01
+            The plateau holds the thresholds whose value is within ``epsilon`` of the best.
+
+        Returns
+        -------
+        Problem
+            It finds the best rule of a batch.
+
+        Raises
+        ------
+        ValueError
+            If the options do not fit together.
+
+        """
         objective = Objective(check_task(self.task), self.metric, self.average, self.labels, self.absent)
         return Problem(objective, self.shared, parse(self.subject_to), self.confidence, epsilon, self.scarce)
 
@@ -59,14 +115,36 @@ class Resampling:
 
 @dataclass(frozen=True, eq=False)
 class Tuning:
-    """A tuned rule, its value on the data it was tuned on, and how sure it is.
+    """A tuned rule, its value on the data it was tuned on, and how certain it is.
 
-    ``exact``: no rule of its kind does better on these data; otherwise a local optimum. ``plateau``: the stretch of
-    thresholds around the best that come within ``epsilon`` of its value (one per class for a threshold per class).
-    ``fewest``: how many samples each decision had on its smaller side. ``error``: by how much a rule on the scores as
-    they were might be better, where only rounded ones were kept (``Evaluator.tune``); None if that is not known.
-    ``kept``: why offsets were not tuned and the rule is the argmax; None if they were.
-    ``interval`` and ``out_of_bag`` resample the rows and tune again, when first asked.
+    ``tune_threshold`` and ``Evaluator.tune`` return it. ``interval`` and ``out_of_bag`` resample the rows and tune
+    again when they are first read.
+
+    Attributes
+    ----------
+    rule : Rule
+        The best decision rule.
+    value : float or list of float
+        Its value on the data it was tuned on, one per class for ``average=None``.
+    exact : bool
+        True if no rule of its kind does better on these data; otherwise it is a local optimum.
+    plateau : tuple, list of tuple or None
+        From where to where thresholds around the best come within ``epsilon`` of its value: (low, high), one per class
+        for a threshold per class.
+    fewest : list of float
+        For each decision, how many samples it had on its smaller side.
+    error : float, list of float or None
+        By how much a rule on the exact scores might be better, where only rounded ones were kept (``Evaluator.tune``);
+        None if that is not known.
+    kept : str or None
+        Why offsets were not tuned and the rule is the argmax; None if they were.
+
+    Examples
+    --------
+    >>> tuning = tune_threshold("f1", [0.9, 0.8, 0.4, 0.3, 0.1], [1, 0, 1, 1, 0])
+    >>> tuning.rule, tuning.exact
+    (Threshold(threshold=0.2), True)
+
     """
 
     rule: Rule
@@ -92,7 +170,7 @@ class Tuning:
 
     @property
     def caution(self) -> str | None:
-        """Why not to trust it, or None."""
+        """Why the rule should not be trusted, or None."""
         if self.kept is not None:
             return self.kept
         few = self._problem.caution(self.fewest)
@@ -100,7 +178,14 @@ class Tuning:
 
     @property
     def interval(self) -> Any:
-        """The 95 % bootstrap interval of the threshold, (low, high), or one per class."""
+        """The 95 % bootstrap interval of the threshold: (low, high), or a list of these, one per class.
+
+        Raises
+        ------
+        ValueError
+            If the rows were not kept, as with ``Evaluator.tune``.
+
+        """
         thresholds = self._resampled[0].sort(0).values
         # Order statistics, since thresholds may be infinite and between ∞ and ∞ there is no interpolation.
         low, high = (thresholds[round(q * (len(thresholds) - 1))].tolist() for q in (0.025, 0.975))
@@ -108,7 +193,14 @@ class Tuning:
 
     @property
     def out_of_bag(self) -> Any:
-        """The mean value of rules tuned on resamples, on the rows left out: what to expect on new data."""
+        """The mean value of rules tuned on resamples, on the rows left out: what to expect on new data.
+
+        Raises
+        ------
+        ValueError
+            If the rows were not kept, as with ``Evaluator.tune``.
+
+        """
         return _plain(self._resampled[1].nanmean(0))
 
     @cached_property
@@ -139,17 +231,17 @@ def tune_threshold(
     scores: Any,
     targets: Any,
     *,
-    task: str = "binary",
-    average: str | None = "macro",
+    task: Task = "binary",
+    average: Average | None = "macro",
     shared: bool = False,
     labels: Iterable[int] | None = None,
-    absent: str = "count",
+    absent: Absent = "count",
     subject_to: Any = None,
     confidence: float | None = None,
     weight: Any = None,
     mask: Any = None,
     ignore_index: int | None = None,
-    scarce: str = "tune",
+    scarce: Scarce = "tune",
     epsilon: float = 0.01,
     replicates: int = 200,
     seed: int = 0,
@@ -159,22 +251,75 @@ def tune_threshold(
 
     "binary": the exact threshold. "multilabel": a threshold per class, or one for all (``shared=True``, exact for every
     average). Per class it is exact for "macro", "weighted" and None; for "micro" if the metric is a ratio of linear
-    functions of the cells (F-beta, Jaccard, accuracy, kappa, …), MCC or Fowlkes–Mallows; otherwise a local optimum.
+    functions of the cells (F-beta, Jaccard, accuracy, kappa, ...), MCC or Fowlkes–Mallows; otherwise a local optimum.
     "multiclass": offsets added to log-probabilities (to the scores as they are, if rows are no distributions) before
-    the argmax, a local optimum. ``exact`` of the result tells which it is.
+    the argmax, a local optimum. ``exact`` of the result says which it is.
 
-    ``subject_to``: constraints such as "precision >= 0.9" or {"precision": 0.9}; for a threshold per class every class
-    must meet them. With ``confidence`` (say 0.95) the one-sided lower confidence bound at the cut must, instead of the
-    estimate. ``scarce="keep"``: leave the argmax of a multi-class problem as it is where a class that counts has fewer
-    than 20 samples, since offsets tuned on so few are mostly noise; ``caution`` says so. ``epsilon`` defines the
-    plateau; ``replicates``, ``seed`` and ``groups`` (rows of a group are drawn together) the bootstrap behind
-    ``interval`` and ``out_of_bag``.
+    Tune on data that the model was not trained on, and evaluate on other data again.
 
-    Tune on data that the model was not trained on, and judge on other data again.
+    Parameters
+    ----------
+    metric : str or callable
+        A name ("f1", "f0.5", "mcc", ...), "package.module:function", or a function of ``Counts`` (or ``Confusion``).
+    scores : Tensor or array-like
+        Scores on any scale, as torch, numpy, pandas or lists; higher means more likely positive. Shape as for ``task``.
+    targets : Tensor or array-like
+        The true labels, as torch, numpy, pandas or lists. Shape as for ``task``.
+    task : {'binary', 'multilabel', 'multiclass'}, default 'binary'
+        "binary": scores of any shape with targets of that shape. "multilabel": scores ``(N, K)`` or ``(N, K, ...)``
+        with targets of that shape. "multiclass": the same scores with class indices ``(N,)`` or ``(N, ...)``, or soft
+        labels of the shape of the scores.
+    average : {'macro', 'micro', 'weighted', 'samples'} or None, default 'macro'
+        How the values of the classes become one. None returns one per class. "samples" is the mean over rows, for
+        multi-label problems.
+    shared : bool, default False
+        Tune one threshold for all classes of a multi-label problem instead of one per class.
+    labels : iterable of int, optional
+        The classes that count; leave a negative class out.
+    absent : {'count', 'skip'}, default 'count'
+        What a class without positives does to the macro average: "count" (as in scikit-learn) or "skip".
+    subject_to : str, dict, Constraint or list of these, optional
+        Constraints that the rule must meet, such as "precision >= 0.9", "recall[each] >= 0.8" (of every class),
+        "recall[2] >= 0.8" (of class 2), or {"precision": 0.9}; comma-separated for several. With a threshold per class,
+        every class must meet them.
+    confidence : float, optional
+        With a number such as 0.95, the one-sided lower confidence bound of a constrained metric must meet its
+        constraint, instead of the estimate.
+    weight : array-like, optional
+        Per sample or per element.
+    mask : array-like of bool, optional
+        True for what counts.
+    ignore_index : int, optional
+        Targets of this value do not count.
+    scarce : {'tune', 'keep'}, default 'tune'
+        "keep" leaves the argmax of a multi-class problem as it is where a class that counts has fewer than 20 samples,
+        since offsets tuned on so few are mostly noise; ``caution`` of the result says so.
+    epsilon : float, default 0.01
+        The plateau holds the thresholds whose value is within ``epsilon`` of the best.
+    replicates : int, default 200
+        The number of bootstrap resamples behind ``interval`` and ``out_of_bag``.
+    seed : int, default 0
+        Random seed of the resamples.
+    groups : array-like, optional
+        The group of each row; rows of a group are drawn together in the resamples.
 
+    Returns
+    -------
+    Tuning
+        The rule as ``rule``, its ``threshold``, its ``value`` on these data, whether it is ``exact``, and how certain
+        it is.
+
+    Raises
+    ------
+    ValueError
+        If there are no samples, an option is unknown, or shapes do not fit ``task``.
+
+    Examples
+    --------
     >>> tuning = tune_threshold("f1", [0.9, 0.8, 0.4, 0.3, 0.1], [1, 0, 1, 1, 0])
     >>> tuning.threshold, round(tuning.value, 4)
     (0.2, 0.8571)
+
     """
     check_replicates(replicates)
     if not epsilon >= 0:
@@ -202,11 +347,33 @@ def threshold_averaging(scores: Any, targets: Any, metric: str | Metric = f1) ->
     """Return the mean of the thresholds that are best for each row alone [decubber2018; benedict2022, §7].
 
     Each score of a row is tried as its threshold; the highest of the best is the row's. Rows without positive labels
-    have none that is better than another and take no part. A heuristic to compare with: ``tune_threshold`` with
+    have none that is better than another and are left out. A heuristic to compare with: ``tune_threshold`` with
     ``shared=True, average="samples"`` is exact for what it aims at.
 
+    Parameters
+    ----------
+    scores : Tensor or array-like
+        ``(N, K)`` scores on any scale, as torch, numpy, pandas or lists.
+    targets : Tensor or array-like
+        ``(N, K)`` labels 0 or 1.
+    metric : str or callable, default 'f1'
+        A name ("f1", "f0.5", "mcc", ...), "package.module:function", or a function of ``Counts`` (or ``Confusion``).
+
+    Returns
+    -------
+    Threshold
+        One threshold for all labels.
+
+    Raises
+    ------
+    ValueError
+        If no row has a positive label.
+
+    Examples
+    --------
     >>> threshold_averaging([[0.75, 0.25], [1.0, 0.5]], [[1, 0], [1, 1]])
     Threshold(threshold=0.625)
+
     """
     batch = judged("multilabel", scores, targets)
     s, order = batch.logits.sort(dim=1, descending=True)

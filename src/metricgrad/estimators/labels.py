@@ -81,24 +81,57 @@ class DecidesMixin:
         raise NotImplementedError
 
     def predict_scores(self, X: Any) -> Any:
-        """Return the probabilities that the rule decides on: ``(n,)``, ``(n, d)`` or ``(n, K)``.
+        """Return the probabilities that the rule decides on.
 
         A metric loss does not make them calibrated: see ``mg.reliability``.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or sparse matrix
+            ``(n, features)``, as given to ``fit``.
+
+        Returns
+        -------
+        ndarray
+            Of the positive class ``(n,)``, of each class ``(n, d)``, or of each label ``(n, K)``.
+
         """
         return self._scores(X).numpy()
 
     def predict_proba(self, X: Any) -> Any:
-        """Return the scores moved so that 0.5, or the argmax, is where the rule decides.
+        """Return the probabilities moved so that 0.5, or the argmax, is where the rule decides.
 
-        ``(n, 2)``, ``(n, d)``, or ``(n, K)`` for multi-label. As scikit-learn's tools expect of a classifier. The order
-        of the scores stays as it is.
+        As scikit-learn's tools expect of a classifier. The order of the scores stays as it is.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or sparse matrix
+            ``(n, features)``, as given to ``fit``.
+
+        Returns
+        -------
+        ndarray
+            ``(n, 2)`` for binary, ``(n, d)`` for multi-class, ``(n, K)`` for multi-label problems.
+
         """
         scores = self._scores(X)
         moved = centred(self.rule_, scores).numpy()
         return np.column_stack((1 - moved, moved)) if self.labels_.task == "binary" else moved
 
     def predict(self, X: Any) -> Any:
-        """Return the labels that the rule decides on."""
+        """Return the labels that the rule decides on.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or sparse matrix
+            ``(n, features)``, as given to ``fit``.
+
+        Returns
+        -------
+        ndarray
+            Labels ``(n,)``, or an indicator matrix ``(n, K)``.
+
+        """
         scores = self._scores(X)
         return self.labels_.decode(self.rule_.decide(scores))
 

@@ -27,25 +27,55 @@ Oracle = Callable[[Tensor, Tensor], Worst]
 
 
 class LinearSVMPerf:
-    r"""SVMperf: $\min_w \tfrac12\|w\|^2 + C\,L(Xw)$ with L the structured hinge of a metric.
+    r"""SVMperf: $\min_w \tfrac12\|w\|^2 + C\,L(Xw)$ with L the structured hinge of a metric [joachims2005].
 
-    ``metric``: a name or function of ``Counts`` as for ``StructuredHingeLoss`` ("accuracy" is the error rate, and the
-    ordinary SVM), or "auroc" (the mean hinge over pairs), "precision@<k>" or "prbep", over labellings of k (as many as
-    there are) positives [joachims2005, §4]. ``C`` = 100·c for the option ``-c c`` of the SVMperf program, whose loss is
-    in percent; C = 4n²·C' for the C' of [joachims2005], whose labels are ±1 and whose sums have no 1/n (w = 2n·w'); for
-    "auroc" n is the number of pairs.
-    ``bias`` appends a feature of that value to every sample (0 for none), which is regularised like the others, as the
-    program does. Training ends when objective / C is proven to be within ``tol`` of the optimum, or at ``max_iter``
-    cutting planes with a warning. Bring the features to a common scale first.
+    Arrays may be torch, numpy or pandas; scores and labels come back as torch for torch and as numpy otherwise. Bring
+    the features to a common scale first. A sample is predicted positive if its score is above 0, which means little for
+    "auroc" and "precision@<k>".
 
-    After ``fit``: ``coef_`` ``(features,)``, ``intercept_``, ``objective_``, ``gap_`` (of objective / C), ``n_iter_``.
-    Arrays may be torch, numpy or pandas; scores and labels come back as torch for torch and as numpy otherwise. A
-    sample is predicted positive if its score is above 0, which means little for "auroc" and "precision@<k>".
+    Parameters
+    ----------
+    metric : str or callable, default 'f1'
+        A name or a function of ``Counts`` ("accuracy" is the error rate, and the ordinary SVM), or "auroc" (the mean
+        hinge over pairs), "precision@<k>" or "prbep", over labellings of k (as many as there are) positives
+        [joachims2005, §4].
+    C : float, default 1.0
+        The weight of the loss. C = 100·c for the option ``-c c`` of the SVMperf program, whose loss is in percent; C =
+        4n²·C' for the C' of [joachims2005], whose labels are ±1 and whose sums have no 1/n (w = 2n·w'); for "auroc" n
+        is the number of pairs.
+    bias : float, default 1.0
+        The value of a feature that is appended to every sample and regularised like the others, as the program does; 0
+        for none.
+    tol : float, default 0.0001
+        Training ends when objective / C is proven to be within ``tol`` of the optimum.
+    max_iter : int, default 2000
+        The largest number of cutting planes; reaching it gives a warning.
 
+    Attributes
+    ----------
+    coef_ : Tensor
+        The weights ``(features,)``.
+    intercept_ : float
+        The intercept.
+    objective_ : float
+        The value of the objective.
+    gap_ : float
+        An upper bound of how far objective / C is from the optimum.
+    n_iter_ : int
+        The number of cutting planes.
+
+    Raises
+    ------
+    ValueError
+        If ``C``, ``tol`` or ``max_iter`` is not above 0, or the metric is unknown.
+
+    Examples
+    --------
     >>> X = torch.tensor([[2.0], [1.5], [-0.5], [-2.0], [0.5]])
     >>> model = LinearSVMPerf("f1", C=100.0).fit(X, torch.tensor([1, 1, 0, 0, 0]))
     >>> model.predict(X)
     tensor([1, 1, 0, 0, 0])
+
     """
 
     coef_: Tensor
@@ -80,11 +110,40 @@ class LinearSVMPerf:
         return partial(worst_labelling, of_labellings(self.metric))
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters, as scikit-learn asks for them."""
+        """Return the parameters, as scikit-learn asks for them.
+
+        Parameters
+        ----------
+        deep : bool, default True
+            Has no effect; there are no nested estimators.
+
+        Returns
+        -------
+        dict
+            {name: value}.
+
+        """
         return {name: getattr(self, name) for name in ("metric", "C", "bias", "tol", "max_iter")}
 
     def set_params(self, **params: Any) -> Self:
-        """Set parameters."""
+        """Set parameters.
+
+        Parameters
+        ----------
+        **params : Any
+            Parameters of the constructor, by name.
+
+        Returns
+        -------
+        LinearSVMPerf
+            Itself.
+
+        Raises
+        ------
+        ValueError
+            If a name is unknown or a value does not fit.
+
+        """
         for name, value in params.items():
             if name not in self.get_params():
                 raise ValueError(f"{name}: expected one of {', '.join(self.get_params())}")
@@ -96,7 +155,26 @@ class LinearSVMPerf:
         return f"LinearSVMPerf({', '.join(f'{name}={value!r}' for name, value in self.get_params().items())})"
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Train on ``(n, features)`` and labels 0/1."""
+        """Train the model.
+
+        Parameters
+        ----------
+        X : Tensor or array-like
+            Finite numbers ``(n, features)``, as torch, numpy or pandas.
+        y : Tensor or array-like
+            Labels 0 or 1, ``(n,)``, both of which must occur.
+
+        Returns
+        -------
+        LinearSVMPerf
+            Itself.
+
+        Raises
+        ------
+        ValueError
+            If shapes do not fit, or a class is missing.
+
+        """
         oracle = self._oracle()
         x, labels = _features(X), as_tensor("y", y).double().cpu()
         if self.bias:
@@ -133,7 +211,24 @@ class LinearSVMPerf:
         return self
 
     def decision_function(self, X: Any) -> Any:
-        """Return the scores ``(n,)``."""
+        """Return the scores.
+
+        Parameters
+        ----------
+        X : Tensor or array-like
+            Finite numbers ``(n, features)``, as torch, numpy or pandas.
+
+        Returns
+        -------
+        Tensor or ndarray
+            ``(n,)``.
+
+        Raises
+        ------
+        ValueError
+            If the model is not fitted, or the number of features differs.
+
+        """
         if not hasattr(self, "coef_"):
             raise ValueError("LinearSVMPerf: expected a fitted model; call fit first")
         x = _features(X)
@@ -143,7 +238,19 @@ class LinearSVMPerf:
         return scores.to(X.device) if isinstance(X, Tensor) else scores.numpy()
 
     def predict(self, X: Any) -> Any:
-        """Return the labels ``(n,)``: 1 where the score is above 0."""
+        """Return the labels: 1 where the score is above 0.
+
+        Parameters
+        ----------
+        X : Tensor or array-like
+            Finite numbers ``(n, features)``, as torch, numpy or pandas.
+
+        Returns
+        -------
+        Tensor or ndarray
+            Labels 0 or 1, ``(n,)``.
+
+        """
         labels = (torch.as_tensor(self.decision_function(X)) > 0).long()
         return labels if isinstance(X, Tensor) else labels.numpy()
 

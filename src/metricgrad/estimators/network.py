@@ -1,9 +1,9 @@
-"""scikit-learn estimators: fit the metric you will be judged on. Needs the extra "sklearn"."""
+"""``MetricClassifier``: networks trained and decided by the metric they are evaluated by. Needs the extra "sklearn"."""
 
 from __future__ import annotations
 
 import copy
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 import torch
@@ -19,46 +19,109 @@ from metricgrad.decisions.tuning import Tuned, Tuning, tune_threshold
 from metricgrad.engine.batch import Batch, Task
 from metricgrad.estimators.labels import DecidesMixin, Labels, flat, trusted
 from metricgrad.estimators.preparation import labels_to_learn, loss_for, splits, training_weight, wanted_rule
-from metricgrad.training.loop import Data, Settings, one_thread, scores, train
+from metricgrad.training.loop import Batches, Data, Optimiser, Settings, one_thread, scores, train
 from metricgrad.training.networks import Model, build
+
+if TYPE_CHECKING:
+    from metricgrad.metrics import Metric
+    from metricgrad.metrics.averages import Average
 
 
 class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A network trained on the metric it will be judged on, with a decision rule tuned for it.
+    """A network trained on the metric it will be evaluated by, with a decision rule tuned for it.
 
     Takes binary, multi-class and multi-label (indicator) targets of any labels; dense or sparse features, frames too.
 
     Parameters
     ----------
-    metric, average : the metric and its average, as for ``MetricLoss``.
-    model : "linear", "mlp" (32-16), "mlp-large" (512-256-128), hidden sizes, a function of (inputs, outputs), or an
-        ``nn.Module`` that returns one logit per class (one in all for binary); it is copied.
-    dropout : between the hidden layers of the networks made here.
-    loss : "hybrid" (cross-entropy plus ``share`` × metric loss), "metric", "cross-entropy", or a loss module.
-    share : the metric loss's share in the hybrid.
-    surrogate : the soft step of the metric loss, see ``MetricLoss``.
-    warmup : epochs during which the share grows from 0.
-    rule : "tuned" on data that the network was not trained on, except where there are fewer than 20 positives or
-        negatives to tune on, since such a threshold is noise; "fixed" (0.5, argmax); or a rule of ``decisions``.
-    cv : with a number (or a scikit-learn splitter, or pairs of train and test rows), so many networks, each trained
-        without one fold: the rule is tuned on the scores of the rows left out (cross-fitted) and predictions are the
-        mean of the networks. None: one network, one validation split.
-    validation_fraction : the share of rows of that split.
-    monitor : what early stopping looks at: "metric" (the hard metric under the rule) or "loss".
-    batch_size : None for 256, and for few rows an eighth of them, though not below 32.
-    epochs, optimiser, learning_rate, weight_decay, batches, weight_average, patience : see ``Settings``.
-    class_weight : None, "balanced" or {class: weight}; multiplies the sample weights in the loss, not in the metric.
-        Weights that you name say what to decide, and tuning would undo it: the rule then stays at 0.5 or argmax.
-    scale : whether to standardise features (scikit-learn's ``StandardScaler``).
-    warm_start : whether ``fit`` goes on from the weights of the last one.
-    n_jobs : how many networks to train at once.
-    random_state : seeds everything; results are the same, bit for bit, whatever ``n_jobs``.
-    verbose : whether to show a progress bar (needs tqdm).
+    metric : str or callable, default 'f1'
+        A name ("f1", "f0.5", "mcc", ...), "package.module:function", or a function of ``Counts`` (or ``Confusion``).
+    average : {'macro', 'micro', 'weighted', 'samples'} or None, default 'macro'
+        How the values of the classes become one. None returns one per class. "samples" is the mean over rows, for
+        multi-label problems.
+    model : {'linear', 'mlp', 'mlp-large'}, sequence of int, nn.Module or callable, default 'mlp'
+        "mlp" has hidden layers of 32 and 16, "mlp-large" of 512, 256 and 128; a sequence gives the sizes of hidden
+        layers; a function takes (inputs, outputs) and returns a module; a module returns one logit per class (a single
+        one for binary) and is copied.
+    dropout : float, default 0.0
+        Dropout after each hidden layer of the networks made here.
+    loss : {'hybrid', 'metric', 'cross-entropy'} or nn.Module, default 'hybrid'
+        "hybrid" is cross-entropy plus ``share`` × the metric loss; a module is copied.
+    share : float, default 0.3
+        The share of the metric loss in the hybrid.
+    surrogate : callable, optional
+        The soft step of the metric loss, from ``mg.surrogates``; by default ``Linear``, or ``TopTwo`` for multi-class
+        problems.
+    warmup : int, default 0
+        The number of epochs during which the share grows from 0.
+    rule : {'tuned', 'fixed'} or Rule, default 'tuned'
+        "tuned" on data that the network was not trained on, except where there are fewer than 20 positives or negatives
+        to tune on, since such a threshold is noise; "fixed" is 0.5, or the argmax; or a rule of ``mg.decisions`` on
+        probabilities.
+    cv : int, splitter, iterable or None, default 5
+        A number of folds (or a scikit-learn splitter, or pairs of train and test rows) trains one network per fold,
+        without its rows: the rule is tuned on the scores of the rows left out (cross-fitted), and predictions are the
+        mean of the networks. None trains one network with one validation split.
+    validation_fraction : float, default 0.2
+        The share of rows of the validation split when ``cv`` is None.
+    monitor : {'loss', 'metric'}, default 'loss'
+        What early stopping looks at: the loss, or the hard metric under the rule, on held-out rows.
+    epochs : int, default 100
+        The largest number of epochs.
+    batch_size : int, optional
+        By default 256, and for few rows an eighth of them, though not below 32.
+    optimiser : {'adamw', 'adam', 'sgd'}, default 'adamw'
+        The optimiser; "sgd" has a momentum of 0.9.
+    learning_rate : float, default 0.003
+        The learning rate.
+    weight_decay : float, default 0.0001
+        The weight decay.
+    batches : {'stratified', 'shuffled'}, default 'stratified'
+        "stratified" spreads every class (of multi-label data: rows with any label) evenly over the batches, since a
+        batch without positives gives a metric no gradient; "shuffled" does not.
+    weight_average : float, default 0.98
+        The decay of an exponential moving average of the weights, which then is what is evaluated and kept, in [0, 1);
+        0 for none.
+    patience : int, default 15
+        Stop after this many epochs without improvement.
+    class_weight : dict, 'balanced' or None, default None
+        {class: weight}, multiplies the sample weights in the loss, not in the metric. Class weights that you name say
+        what to decide, and tuning would undo it: the rule then stays at 0.5, or the argmax.
+    scale : bool, default True
+        Standardise the features (scikit-learn's ``StandardScaler``).
+    warm_start : bool, default False
+        Continue from the weights of the last ``fit``.
+    n_jobs : int, optional
+        How many networks to train at once; one by default.
+    random_state : int, RandomState instance or None, default None
+        Random seed of splits, weights and batches; results are the same, bit for bit, whatever ``n_jobs``.
+    verbose : bool, default False
+        Show a progress bar (needs tqdm).
 
     Attributes
     ----------
-    networks_ : the trained networks. rule_ : the decision rule. tuning_ : how it was tuned, or None. classes_ : the
-    labels. history_ : a frame with a row per network and epoch.
+    networks_ : list of nn.Module
+        The trained networks.
+    rule_ : Rule
+        The decision rule.
+    tuning_ : Tuning or None
+        How the rule was tuned; None if it was not.
+    classes_ : ndarray
+        The labels; of a multi-label problem their indices.
+    scaler_ : StandardScaler or None
+        The scaler of the features.
+    n_features_in_ : int
+        The number of features.
+    feature_names_in_ : ndarray
+        The names of the features, if they were strings.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> model = MetricClassifier("mcc", model="linear", cv=2, epochs=10, random_state=0).fit(X[100:], y[100:])
+    >>> model.score(X[:100], y[:100]) > 0.8
+    True
 
     """
 
@@ -67,25 +130,25 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
 
     def __init__(
         self,
-        metric: Any = "f1",
+        metric: str | Metric = "f1",
         *,
-        average: str | None = "macro",
+        average: Average | None = "macro",
         model: Model = "mlp",
         dropout: float = 0.0,
-        loss: Any = "hybrid",
+        loss: Literal["hybrid", "metric", "cross-entropy"] | nn.Module = "hybrid",
         share: float = 0.3,
         surrogate: Any = None,
         warmup: int = 0,
-        rule: Any = "tuned",
-        cv: int | None = 5,
+        rule: Literal["tuned", "fixed"] | Rule = "tuned",
+        cv: Any = 5,
         validation_fraction: float = 0.2,
-        monitor: str = "loss",
+        monitor: Literal["loss", "metric"] = "loss",
         epochs: int = 100,
         batch_size: int | None = None,
-        optimiser: str = "adamw",
+        optimiser: Optimiser = "adamw",
         learning_rate: float = 3e-3,
         weight_decay: float = 1e-4,
-        batches: str = "stratified",
+        batches: Batches = "stratified",
         weight_average: float = 0.98,
         patience: int = 15,
         class_weight: Any = None,
@@ -131,7 +194,23 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
     # Fitting
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Train the network(s) and tune the rule."""
+        """Train the networks and tune the rule.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or sparse matrix
+            ``(n, features)``.
+        y : array-like
+            Labels ``(n,)`` of any type, or a multi-label indicator matrix ``(n, K)``.
+        sample_weight : array-like, optional
+            Per sample, ``(n,)``.
+
+        Returns
+        -------
+        MetricClassifier
+            Itself.
+
+        """
         X, y = validate_data(self, X, y, accept_sparse="csr", multi_output=True, dtype=np.float64, ensure_min_samples=2)
         y = flat(y)
         labels = labels_to_learn(y)
@@ -169,9 +248,29 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
         return self
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
-        """Train one network for one epoch on more rows; the rule stays at 0.5 or argmax, since nothing is held out.
+        """Train one network for one epoch on more rows; the rule stays at 0.5, or the argmax: no rows are held out.
 
-        ``classes``: all labels that will ever come, in the first call.
+        Parameters
+        ----------
+        X : array-like, DataFrame or sparse matrix
+            ``(n, features)``.
+        y : array-like
+            Labels ``(n,)`` of any type, or a multi-label indicator matrix ``(n, K)``.
+        classes : array-like, optional
+            All labels that will ever come; needed in the first call unless ``y`` has them all.
+        sample_weight : array-like, optional
+            Per sample, ``(n,)``.
+
+        Returns
+        -------
+        MetricClassifier
+            Itself.
+
+        Raises
+        ------
+        ValueError
+            If ``classes`` are not those of the first call, or a label is not among them.
+
         """
         first = not hasattr(self, "networks_")
         X, y = validate_data(self, X, y, accept_sparse="csr", multi_output=True, dtype=np.float64, reset=first)
@@ -202,10 +301,10 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
         return Settings(
             self.epochs if epochs is None else epochs,
             self._batch_size(rows),
-            self.optimiser,  # type: ignore[arg-type]
+            self.optimiser,
             self.learning_rate,
             self.weight_decay,
-            self.batches,  # type: ignore[arg-type]
+            self.batches,
             self.weight_average,
             self.patience,
         )
@@ -275,7 +374,7 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
 
     @property
     def history_(self) -> Any:
-        """The training history: a frame with a row per network and epoch."""
+        """The training history: a DataFrame with a row per network and epoch."""
         import pandas as pd
 
         check_is_fitted(self, "networks_")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
@@ -17,38 +17,79 @@ from metricgrad.decisions.rules import Threshold, fixed
 from metricgrad.decisions.tuning import tune_threshold
 from metricgrad.estimators.labels import Labels, centred, flat, trusted
 
+if TYPE_CHECKING:
+    from metricgrad.metrics import Metric
+    from metricgrad.metrics.averages import Average
+
 
 def _can(method: str) -> Any:
     return available_if(lambda self: hasattr(getattr(self, "estimator_", self.estimator), method))
 
 
 class ThresholdedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
-    """Wraps a scikit-learn classifier with the exact decision rule for a metric, tuned on scores it did not fit.
+    """Any scikit-learn classifier with the exact decision rule for a metric, tuned on rows it was not fitted on.
 
-    Binary, multi-class and multi-label; see ``tune_threshold`` for what is exact.
+    Takes binary, multi-class and multi-label targets; see ``tune_threshold`` for what is exact. Where there are fewer
+    than 20 positives or negatives to tune on, and no constraint, the rule stays at the classifier's own 0.5 (0 for
+    ``decision_function``), or the argmax.
 
     Parameters
     ----------
-    estimator : a classifier with ``predict_proba`` or (binary and multi-class) ``decision_function``.
-    metric, average, shared, subject_to, confidence : as for ``tune_threshold``.
-    cv : how the scores to tune on are made: a number of folds or a splitter (cross-fitted: every row is scored by a
-        model that did not see it, then the model is fitted on all rows), or "prefit" to tune a fitted classifier on
-        the rows given to ``fit``, which it must not have been fitted on.
-    n_jobs : how many folds to fit at once.
+    estimator : classifier
+        With ``predict_proba`` or (binary and multi-class) ``decision_function``.
+    metric : str or callable, default 'f1'
+        A name ("f1", "f0.5", "mcc", ...), "package.module:function", or a function of ``Counts`` (or ``Confusion``).
+    average : {'macro', 'micro', 'weighted', 'samples'} or None, default 'macro'
+        How the values of the classes become one. None returns one per class. "samples" is the mean over rows, for
+        multi-label problems.
+    shared : bool, default False
+        Tune one threshold for all classes of a multi-label problem instead of one per class.
+    subject_to : str, dict, Constraint or list of these, optional
+        Constraints that the rule must meet, such as "precision >= 0.9", "recall[each] >= 0.8" (of every class),
+        "recall[2] >= 0.8" (of class 2), or {"precision": 0.9}; comma-separated for several. With a threshold per class,
+        every class must meet them.
+    confidence : float, optional
+        With a number such as 0.95, the one-sided lower confidence bound of a constrained metric must meet its
+        constraint, instead of the estimate.
+    cv : int, splitter, iterable or 'prefit', default 5
+        How the scores to tune on are made: a number of folds or a splitter (cross-fitted: every row is scored by a
+        model that did not see it, then the model is fitted on all rows), or "prefit" to tune a fitted classifier on the
+        rows given to ``fit``, which it must not have been fitted on.
+    n_jobs : int, optional
+        How many folds to fit at once; one by default.
 
     Attributes
     ----------
-    estimator_, rule_, tuning_, classes_. Where there are fewer than 20 positives or negatives to tune on, the rule
-    keeps the estimator's own 0.5 (0 for ``decision_function``, argmax).
+    estimator_ : classifier
+        The fitted classifier.
+    rule_ : Rule
+        The decision rule.
+    tuning_ : Tuning
+        How the rule was tuned.
+    classes_ : ndarray
+        The labels; of a multi-label problem their indices.
+    n_features_in_ : int
+        The number of features, if the classifier knows it.
+    feature_names_in_ : ndarray
+        The names of the features, if the classifier knows them.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from sklearn.naive_bayes import GaussianNB
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> model = ThresholdedClassifier(GaussianNB(), "mcc").fit(X[100:], y[100:])
+    >>> model.score(X[:100], y[:100]) > 0.8
+    True
 
     """
 
     def __init__(
         self,
         estimator: Any,
-        metric: Any = "f1",
+        metric: str | Metric = "f1",
         *,
-        average: str | None = "macro",
+        average: Average | None = "macro",
         shared: bool = False,
         subject_to: Any = None,
         confidence: float | None = None,
@@ -71,7 +112,25 @@ class ThresholdedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         return tags
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, **fit_params: Any) -> Self:
-        """Make scores by cross-fitting, tune the rule on them, and fit the classifier on all rows."""
+        """Make scores by cross-fitting, tune the rule on them, and fit the classifier on all rows.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or sparse matrix
+            ``(n, features)``, as the classifier takes it.
+        y : array-like
+            Labels ``(n,)`` of any type, or a multi-label indicator matrix ``(n, K)``.
+        sample_weight : array-like, optional
+            Per sample, ``(n,)``; counts in fitting and in tuning.
+        **fit_params : Any
+            Further arguments of the classifier's ``fit``.
+
+        Returns
+        -------
+        ThresholdedClassifier
+            Itself.
+
+        """
         if y is None:
             raise ValueError("requires y to be passed, but the target y is None")
         X, y = indexable(X, y)
@@ -142,13 +201,37 @@ class ThresholdedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         return self._read(getattr(self.estimator_, self._method())(X))
 
     def predict(self, X: Any) -> Any:
-        """Return the labels that the rule decides on."""
+        """Return the labels that the rule decides on.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or sparse matrix
+            ``(n, features)``, as given to ``fit``.
+
+        Returns
+        -------
+        ndarray
+            Labels ``(n,)``, or an indicator matrix ``(n, K)``.
+
+        """
         check_is_fitted(self)
         return self.labels_.decode(self.rule_.decide(self._scores(X)))
 
     @_can("predict_proba")  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Any:
-        """Return the classifier's probabilities moved so that 0.5, or the argmax, is where the rule decides."""
+        """Return the classifier's probabilities moved so that 0.5, or the argmax, is where the rule decides.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or sparse matrix
+            ``(n, features)``, as given to ``fit``.
+
+        Returns
+        -------
+        ndarray
+            ``(n, 2)`` for binary, ``(n, d)`` for multi-class, ``(n, K)`` for multi-label problems.
+
+        """
         check_is_fitted(self)
         moved = centred(self.rule_, self._scores(X)).numpy()
         return np.column_stack((1 - moved, moved)) if self.labels_.task == "binary" else moved

@@ -1,64 +1,107 @@
-"""``MetricBoostingClassifier``: boosted trees that are trained, decided and judged by one metric (extra "boosting")."""
+"""``MetricBoostingClassifier``: boosted trees trained on the metric they are evaluated by (extra "boosting")."""
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
-from torch import Tensor
+from torch import Tensor, nn
 
 from metricgrad.boosting.libraries import LIBRARIES, History, Library, Plan, Rows
 from metricgrad.boosting.objectives import Backend, Evaluation, base_score, check_backend, matured
-from metricgrad.decisions.rules import chosen, fixed
+from metricgrad.decisions.rules import Rule, chosen, fixed
 from metricgrad.decisions.tuning import Tuning, tune_threshold
 from metricgrad.estimators.labels import DecidesMixin, flat, trusted
 from metricgrad.estimators.preparation import labels_to_learn, loss_for, splits, training_weight, wanted_rule
+
+if TYPE_CHECKING:
+    from metricgrad.metrics import Metric
+    from metricgrad.metrics.averages import Average
 
 _ALLOWED: dict[str, Any] = {"ensure_all_finite": "allow-nan", "accept_sparse": "csr", "dtype": "numeric"}
 
 
 class MetricBoostingClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Gradient-boosted trees trained on the metric they will be judged on, with a decision rule tuned for it.
+    """Gradient-boosted trees trained on the metric they will be evaluated by, with a decision rule tuned for it.
 
     Takes binary, multi-class and multi-label (indicator) targets of any labels. Features: arrays, pandas or polars
     frames, sparse matrices (XGBoost takes what these leave out as missing). NaN is a missing value; columns of a frame
-    of a categorical type are categories, those unknown to ``fit`` count as missing.
+    of a categorical type are categories, and those unknown to ``fit`` count as missing.
 
     Parameters
     ----------
-    metric, average : the metric and its average, as for ``MetricLoss``.
-    backend : "xgboost" or "lightgbm".
-    loss : "hybrid" (cross-entropy plus ``share`` × metric loss), "metric", "cross-entropy", or a loss module.
-    share : the metric loss's share in the hybrid.
-    rule : "tuned" on rows that the trees did not see, except where there are fewer than 20 positives or negatives to
-        tune on, since such a threshold is noise; "fixed" (0.5, argmax); or a rule of ``decisions``.
-    cv : with a number (or a scikit-learn splitter, or pairs of train and test rows), so many models, each trained
-        without one fold: the rule is tuned on the scores of the rows left out (cross-fitted) and predictions are the
-        mean of the models. None: one model, one validation split if there is anything to tune or to stop.
-    validation_fraction : the share of rows of that split.
-    monitor : what early stopping looks at: "loss", or "metric" (the hard metric under the rule, which is noisier).
-    n_estimators : rounds of each model, at most.
-    learning_rate, max_depth : as in the libraries; None for no limit of depth.
-    patience : stop after so many rounds without improvement; None never stops early, since the loss of held-out rows
-        is best long before the metric is.
-    class_weight : None, "balanced" or {class: weight}; multiplies the sample weights, in training and early
-        stopping but not in the tuning of the rule. Weights that you name say what to decide, and tuning would undo it:
-        the rule then stays at 0.5 or argmax.
-    device : where the library grows its trees: "cpu", "cuda", … (the loss itself is computed on the CPU).
-    n_jobs : threads of the library, in fitting and predicting; all by default.
-    random_state : seeds everything; results are the same on the same machine with the same ``n_jobs``.
-    backend_params : further parameters of the library, such as {"subsample": 0.8}; they win over those made here.
+    metric : str or callable, default 'f1'
+        A name ("f1", "f0.5", "mcc", ...), "package.module:function", or a function of ``Counts`` (or ``Confusion``).
+    average : {'macro', 'micro', 'weighted', 'samples'}, default 'macro'
+        How the values of the classes become one. "samples" is the mean over rows, for multi-label problems.
+    backend : {'xgboost', 'lightgbm'}, default 'xgboost'
+        The library that grows the trees.
+    loss : {'hybrid', 'metric', 'cross-entropy'} or nn.Module, default 'hybrid'
+        "hybrid" is cross-entropy plus ``share`` × the metric loss; a module is copied.
+    share : float, default 0.3
+        The share of the metric loss in the hybrid.
+    rule : {'tuned', 'fixed'} or Rule, default 'tuned'
+        "tuned" on rows that the trees did not see, except where there are fewer than 20 positives or negatives to tune
+        on, since such a threshold is noise; "fixed" is 0.5, or the argmax; or a rule of ``mg.decisions`` on
+        probabilities.
+    cv : int, splitter, iterable or None, default 5
+        A number of folds (or a scikit-learn splitter, or pairs of train and test rows) trains one model per fold,
+        without its rows: the rule is tuned on the scores of the rows left out (cross-fitted), and predictions are the
+        mean of the models. None trains one model with one validation split, if there is a rule to tune or early
+        stopping.
+    validation_fraction : float, default 0.2
+        The share of rows of the validation split when ``cv`` is None.
+    monitor : {'loss', 'metric'}, default 'loss'
+        What early stopping looks at: the loss, or the hard metric under the rule, which is noisier, on held-out rows.
+    n_estimators : int, default 300
+        The largest number of rounds of each model.
+    learning_rate : float, default 0.1
+        The learning rate, as in the libraries.
+    max_depth : int or None, default 6
+        The largest depth of a tree; None for no limit.
+    patience : int, optional
+        Stop after this many rounds without improvement. None never stops early, since the loss of held-out rows is best
+        long before the metric is.
+    class_weight : dict, 'balanced' or None, default None
+        {class: weight}, multiplies the sample weights, in training and early stopping but not in the tuning of the
+        rule. Class weights that you name say what to decide, and tuning would undo it: the rule then stays at 0.5, or
+        the argmax.
+    device : str, optional
+        Where the library grows its trees: "cpu", "cuda", ...; the loss itself is computed on the CPU.
+    n_jobs : int, optional
+        The threads of the library, in fitting and predicting; all by default.
+    random_state : int, RandomState instance or None, default None
+        Random seed of splits and trees; results are the same on the same machine with the same ``n_jobs``.
+    backend_params : dict, optional
+        Further parameters of the library, such as {"subsample": 0.8}; they take precedence over those made here.
 
     Attributes
     ----------
-    boosters_ : the library's models, to whose logits ``base_score_`` is added. n_estimators_ : the rounds of each.
-    rule_ : the decision rule. tuning_ : how it was tuned, or None. classes_ : the labels. categories_ : the categories
-    of columns, by index. history_ : a frame of loss and metric on held-out rows, a row per model and round.
+    boosters_ : list
+        The library's models, to whose logits ``base_score_`` is added.
+    n_estimators_ : list of int
+        The rounds of each model.
+    base_score_ : float or ndarray
+        Where boosting started, in logits.
+    rule_ : Rule
+        The decision rule.
+    tuning_ : Tuning or None
+        How the rule was tuned; None if it was not.
+    classes_ : ndarray
+        The labels; of a multi-label problem their indices.
+    categories_ : dict
+        The categories of categorical columns, by the index of the column.
+    n_features_in_ : int
+        The number of features.
+    feature_names_in_ : ndarray
+        The names of the features, if they were strings.
 
+    Examples
+    --------
     >>> from sklearn.datasets import load_breast_cancer
     >>> X, y = load_breast_cancer(return_X_y=True)
     >>> model = MetricBoostingClassifier("mcc", n_estimators=30, random_state=0).fit(X[100:], y[100:])
@@ -75,16 +118,16 @@ class MetricBoostingClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
 
     def __init__(
         self,
-        metric: Any = "f1",
+        metric: str | Metric = "f1",
         *,
-        average: str = "macro",
-        backend: str = "xgboost",
-        loss: Any = "hybrid",
+        average: Average = "macro",
+        backend: Backend = "xgboost",
+        loss: Literal["hybrid", "metric", "cross-entropy"] | nn.Module = "hybrid",
         share: float = 0.3,
-        rule: Any = "tuned",
+        rule: Literal["tuned", "fixed"] | Rule = "tuned",
         cv: Any = 5,
         validation_fraction: float = 0.2,
-        monitor: str = "loss",
+        monitor: Literal["loss", "metric"] = "loss",
         n_estimators: int = 300,
         learning_rate: float = 0.1,
         max_depth: int | None = 6,
@@ -124,7 +167,23 @@ class MetricBoostingClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
     # Fitting
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Fit the trees, and the rule on rows they have not seen; weights count in the loss and in the metric."""
+        """Fit the trees, and tune the rule on rows they have not seen.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or sparse matrix
+            ``(n, features)``.
+        y : array-like
+            Labels ``(n,)`` of any type, or a multi-label indicator matrix ``(n, K)``.
+        sample_weight : array-like, optional
+            Per sample, ``(n,)``; counts in the loss and in the metric.
+
+        Returns
+        -------
+        MetricBoostingClassifier
+            Itself.
+
+        """
         self._check()
         self.categories_ = _categories(X)
         X, y = validate_data(self, self._coded(X), y, multi_output=True, ensure_min_samples=2, **_ALLOWED)
@@ -166,7 +225,7 @@ class MetricBoostingClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
     def _plan(self, seed: int) -> Plan:
         task = self.labels_.task
         loss = loss_for(self.loss, self.metric, share=self.share, task=task, average=self.average)
-        # Tuning in every round is dear, so only where it decides when to stop.
+        # Tuning in every round is expensive, so only where it decides when to stop.
         decides = self.patience is not None and self.monitor == "metric" and task != "multiclass"
         rule = "fixed" if self.rule == "tuned" and not decides else self.rule
         return Plan(
@@ -227,7 +286,7 @@ class MetricBoostingClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
 
     @property
     def history_(self) -> Any:
-        """The course of training on held-out rows: a frame with a row per model and round."""
+        """The training history: a DataFrame of loss and metric on held-out rows, with a row per model and round."""
         import pandas as pd
 
         check_is_fitted(self, "boosters_")

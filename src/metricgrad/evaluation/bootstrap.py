@@ -1,4 +1,4 @@
-"""Intervals: how sure a judgement is, and whether one model is better than another.
+"""Intervals: how certain a value is, and whether one model is better than another.
 
 A statistic is linear in how often each row is drawn, so a bootstrap replicate never looks at the scores again. Where
 rows fall into few cells (2×2, d×d, and true × A × B for two models) drawing the cells is drawing the rows, exactly.
@@ -7,6 +7,7 @@ rows fall into few cells (2×2, d×d, and true × A × B for two models) drawing
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -16,24 +17,39 @@ from torch import Tensor
 from metricgrad.counts import Confusion, Counts, Mean
 from metricgrad.decisions import hard_counts
 from metricgrad.decisions.resampling import check_replicates, group_index, of_cells, of_units
+from metricgrad.decisions.rules import Threshold
 from metricgrad.decisions.tuning import Tuned
 from metricgrad.engine.batch import Batch
 from metricgrad.evaluation.evaluator import Evaluator, Metrics
 from metricgrad.evaluation.score_tables import ScoreTables
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-_CELLS = 1 << 12  # up to so many cells are drawn instead of rows
+    from metricgrad.decisions.rules import Rule
+    from metricgrad.engine.batch import Task
+    from metricgrad.metrics.averages import Absent, Average
+
+_CELLS = 1 << 12  # up to this number of cells, cells are drawn instead of rows
 
 Values = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A value and where it may lie: the percentiles of its bootstrap ``replicates``.
+    """A value and where it may lie: percentiles of its bootstrap replicates.
 
-    For a tuned rule ``value`` is what to expect on new data, the mean out-of-bag value of rules tuned on resamples.
+    Attributes
+    ----------
+    value : float
+        The value; for a tuned rule what to expect on new data, the mean out-of-bag value of rules tuned on resamples.
+    low : float
+        The lower end of the interval.
+    high : float
+        The upper end of the interval.
+    replicates : Tensor
+        The value in each resample, ``(replicates,)``.
+
     """
 
     value: float
@@ -47,7 +63,24 @@ class Interval:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two models on the same data: ``difference`` is a − b, with its interval and a two-sided p-value."""
+    """Two models on the same data: their difference, its interval and its p-value.
+
+    Attributes
+    ----------
+    a : float
+        The value of the first model.
+    b : float
+        The value of the second model.
+    difference : float
+        a − b.
+    low : float
+        The lower end of the interval of the difference.
+    high : float
+        The upper end of the interval of the difference.
+    p_value : float
+        Two-sided, for the hypothesis that the two models are equally good.
+
+    """
 
     a: float
     b: float
@@ -65,27 +98,96 @@ def bootstrap(
     targets: Any,
     metrics: Metrics,
     *,
-    rule: Any = None,
+    task: Task = "binary",
+    threshold: float | Sequence[float] = 0.5,
+    rule: Rule | Tuned | None = None,
+    average: Average | None = "macro",
+    labels: Iterable[int] | None = None,
+    absent: Absent = "count",
     weight: Any = None,
     mask: Any = None,
+    ignore_index: int | None = None,
     groups: Any = None,
     replicates: int = 1000,
     confidence: float = 0.95,
     seed: int = 0,
-    **options: Any,
 ) -> dict[str, Any]:
-    """Judge scores with bootstrap intervals: {name: Interval}, a list of them for ``average=None``.
+    """Evaluate scores with bootstrap intervals.
 
-    Rows are drawn with replacement, whole ``groups`` of them if given. ``rule``: a decision rule, or ``Tuned(metric)``
-    for one that is tuned on these very data: it is tuned anew in every replicate and judged on the rows left out.
-    Further keywords as for ``Evaluator``.
+    Rows, or whole groups of them, are drawn with replacement.
 
+    Parameters
+    ----------
+    scores : Tensor or array-like
+        Scores on any scale, as torch, numpy, pandas or lists; higher means more likely positive. Shape as for ``task``.
+    targets : Tensor or array-like
+        The true labels, as torch, numpy, pandas or lists. Shape as for ``task``.
+    metrics : str, callable, sequence of these, or dict
+        One or many metrics: names ("f1", "f0.5", "mcc", ...), "package.module:function", functions of ``Counts`` (or
+        ``Confusion``), or {name: metric}; also "auroc", "average_precision" and "interpolated_average_precision", which
+        depend on the order of the scores alone.
+    task : {'binary', 'multilabel', 'multiclass'}, default 'binary'
+        "binary": scores of any shape with targets of that shape. "multilabel": scores ``(N, K)`` or ``(N, K, ...)``
+        with targets of that shape. "multiclass": the same scores with class indices ``(N,)`` or ``(N, ...)``, or soft
+        labels of the shape of the scores.
+    threshold : float or sequence of float, default 0.5
+        On the scale of the scores, one for all or one per class. With the default, scores outside [0, 1] are refused.
+        Not for "multiclass".
+    rule : Rule or Tuned, optional
+        A decision rule of ``mg.decisions`` instead of ``threshold``; by default the argmax for "multiclass".
+        ``Tuned(metric)`` is a rule that is tuned on these very data: it is tuned again in every replicate and evaluated
+        on the rows left out.
+    average : {'macro', 'micro', 'weighted', 'samples'} or None, default 'macro'
+        How the values of the classes become one. None returns one per class. "samples" is the mean over rows, for
+        multi-label problems.
+    labels : iterable of int, optional
+        The classes that count; leave a negative class out.
+    absent : {'count', 'skip'}, default 'count'
+        What a class without positives does to the macro average: "count" (as in scikit-learn) or "skip".
+    weight : array-like, optional
+        Per sample or per element.
+    mask : array-like of bool, optional
+        True for what counts.
+    ignore_index : int, optional
+        Targets of this value do not count.
+    groups : array-like, optional
+        The group of each row; rows of a group are drawn together.
+    replicates : int, default 1000
+        The number of bootstrap resamples.
+    confidence : float, default 0.95
+        The confidence level of the intervals, in (0, 1).
+    seed : int, default 0
+        Random seed of the resamples.
+
+    Returns
+    -------
+    dict
+        {name: Interval}, a list of intervals, one per class, for ``average=None``.
+
+    Raises
+    ------
+    ValueError
+        If there are no samples, an option is unknown, or shapes or values do not fit the task.
+
+    Examples
+    --------
     >>> found = bootstrap([0.9, 0.8, 0.4, 0.3] * 25, [1, 0, 1, 0] * 25, "accuracy")
     >>> print(found["accuracy"])
     0.5000 (0.4000 to 0.6000)
+
     """
     check_replicates(replicates, confidence)
-    evaluator, tuned = _judge(metrics, rule, options)
+    made = partial(
+        Evaluator,
+        metrics,
+        task=task,
+        threshold=threshold,
+        average=average,
+        labels=labels,
+        absent=absent,
+        ignore_index=ignore_index,
+    )
+    evaluator, tuned = _judge(made, rule)
     batch = evaluator.prepare(scores, targets, weight, mask)
     if not len(batch.logits):
         raise ValueError("scores: expected at least one sample, got none")
@@ -105,32 +207,108 @@ def compare_paired(
     targets: Any,
     metrics: Metrics,
     *,
-    rule: Any = None,
+    task: Task = "binary",
+    threshold: float | Sequence[float] = 0.5,
+    rule: Rule | Tuned | Sequence[Rule | Tuned | None] | None = None,
+    average: Average | None = "macro",
+    labels: Iterable[int] | None = None,
+    absent: Absent = "count",
     weight: Any = None,
     mask: Any = None,
+    ignore_index: int | None = None,
     groups: Any = None,
     replicates: int = 1000,
     confidence: float = 0.95,
     seed: int = 0,
-    **options: Any,
 ) -> dict[str, Any]:
-    """Compare two models on the same rows: {name: Comparison}, a list of them for ``average=None``.
+    """Compare two models on the same rows.
 
-    The interval is a paired bootstrap's. The p-value is that of exchanging the two models' predictions row by row (or
-    group by group) at random; for a tuned rule, and for metrics of the order of scores, which cannot be exchanged
-    between scales, the bootstrap's. ``rule`` is one for both models, or a pair. Further keywords as for ``Evaluator``.
+    The interval is that of a paired bootstrap. The p-value is that of exchanging the predictions of the two models row
+    by row (or group by group) at random; for a tuned rule, and for metrics of the order of scores, which cannot be
+    exchanged between scales, it is the bootstrap's.
 
+    Parameters
+    ----------
+    scores_a : Tensor or array-like
+        Scores of the first model, on any scale, as torch, numpy, pandas or lists; higher means more likely positive.
+        Shape as for ``task``.
+    scores_b : Tensor or array-like
+        Scores of the second model, on any scale, as torch, numpy, pandas or lists; higher means more likely positive.
+        Shape as for ``task``.
+    targets : Tensor or array-like
+        The true labels, as torch, numpy, pandas or lists. Shape as for ``task``.
+    metrics : str, callable, sequence of these, or dict
+        One or many metrics: names ("f1", "f0.5", "mcc", ...), "package.module:function", functions of ``Counts`` (or
+        ``Confusion``), or {name: metric}; also "auroc", "average_precision" and "interpolated_average_precision", which
+        depend on the order of the scores alone.
+    task : {'binary', 'multilabel', 'multiclass'}, default 'binary'
+        "binary": scores of any shape with targets of that shape. "multilabel": scores ``(N, K)`` or ``(N, K, ...)``
+        with targets of that shape. "multiclass": the same scores with class indices ``(N,)`` or ``(N, ...)``, or soft
+        labels of the shape of the scores.
+    threshold : float or sequence of float, default 0.5
+        On the scale of the scores, one for all or one per class. With the default, scores outside [0, 1] are refused.
+        Not for "multiclass".
+    rule : Rule, Tuned or a pair of these, optional
+        A decision rule of ``mg.decisions`` instead of ``threshold``; by default the argmax for "multiclass".
+        ``Tuned(metric)`` is a rule that is tuned on these very data: it is tuned again in every replicate and evaluated
+        on the rows left out. One rule is for both models.
+    average : {'macro', 'micro', 'weighted', 'samples'} or None, default 'macro'
+        How the values of the classes become one. None returns one per class. "samples" is the mean over rows, for
+        multi-label problems.
+    labels : iterable of int, optional
+        The classes that count; leave a negative class out.
+    absent : {'count', 'skip'}, default 'count'
+        What a class without positives does to the macro average: "count" (as in scikit-learn) or "skip".
+    weight : array-like, optional
+        Per sample or per element.
+    mask : array-like of bool, optional
+        True for what counts.
+    ignore_index : int, optional
+        Targets of this value do not count.
+    groups : array-like, optional
+        The group of each row; rows of a group are drawn together.
+    replicates : int, default 1000
+        The number of bootstrap resamples.
+    confidence : float, default 0.95
+        The confidence level of the intervals, in (0, 1).
+    seed : int, default 0
+        Random seed of the resamples.
+
+    Returns
+    -------
+    dict
+        {name: Comparison}, a list of comparisons, one per class, for ``average=None``.
+
+    Raises
+    ------
+    ValueError
+        If there are no samples, an option is unknown, or shapes or values do not fit the task.
+
+    Examples
+    --------
     >>> y = [1, 0, 1, 0] * 25
     >>> print(compare_paired([0.9, 0.1, 0.8, 0.6] * 25, [0.9, 0.8, 0.4, 0.3] * 25, y, "accuracy")["accuracy"])
     +0.2500 (+0.0900 to +0.4000), p = 0.003
+
     """
     check_replicates(replicates, confidence)
-    rules = rule if isinstance(rule, tuple | list) else (rule, rule)
+    labels = None if labels is None else tuple(labels)  # read once, used for both models
+    made = partial(
+        Evaluator,
+        metrics,
+        task=task,
+        threshold=threshold,
+        average=average,
+        labels=labels,
+        absent=absent,
+        ignore_index=ignore_index,
+    )
+    rules: Sequence[Any] = rule if isinstance(rule, tuple | list) else (rule, rule)
     if len(rules) != 2:
         raise ValueError(f"rule: expected one, or a pair of them, got {len(rules)}")
     models, tuned = [], []
     for scores, its in zip((scores_a, scores_b), rules, strict=True):
-        evaluator, tune = _judge(metrics, its, options)
+        evaluator, tune = _judge(made, its)
         models.append((evaluator, evaluator.prepare(scores, targets, weight, mask)))
         tuned.append(tune)
     if not len(models[0][1].logits):
@@ -161,7 +339,7 @@ class _Cells:
     """Rows that fall into cells: true class × each model's decision.
 
     Like ``_Rows``: ``multiplicity`` tells how often every unit occurs, ``draws`` how often it is drawn, and
-    ``statistics`` and ``values`` what a model gets when units count so many times.
+    ``statistics`` and ``values`` what a model gets when units count ``times`` times.
     """
 
     def __init__(self, models: list[tuple[Evaluator, Batch]], classes: int) -> None:
@@ -287,12 +465,13 @@ def _weighted(batch: Batch, times: Tensor) -> Batch:
 # From replicates to answers
 
 
-def _judge(metrics: Metrics, rule: Any, options: dict[str, Any]) -> tuple[Evaluator, Tuned | None]:
+def _judge(made: Callable[..., Evaluator], rule: Any) -> tuple[Evaluator, Tuned | None]:
+    """Return the evaluator under a rule, and the rule if it is yet to be tuned."""
     if not isinstance(rule, Tuned):
-        return Evaluator(metrics, rule=rule, **options), None
-    if "threshold" in options:
+        return made(rule=rule), None
+    evaluator = made()
+    if evaluator.task != "multiclass" and evaluator.rule != Threshold(0.5):
         raise ValueError("threshold: expected none beside a rule to be tuned")
-    evaluator = Evaluator(metrics, **options)
     if rule.task != evaluator.task:
         raise ValueError(f"rule: expected one tuned for task={evaluator.task!r}, got {rule.task!r}")
     return evaluator.under(evaluator.rule), rule
@@ -317,7 +496,7 @@ def _tuned_replicates(drawing: _Rows, model: int, tuned: Tuned, replicates: int,
 
     Its place is the mean out-of-bag value of rules tuned on resamples. It varies with the data that judge (the tuned
     rule on every resample) and with the data that tune (every re-tuned rule on all data). The plain percentiles of a
-    rule that is judged where it was tuned cover far too seldom: benchmarks/coverage.py simulates it.
+    rule that is evaluated where it was tuned cover far too seldom: benchmarks/coverage.py simulates it.
     """
     problem, batch = tuned.problem(), drawing.batches[model]
     at_best = drawing.evaluators[model].under(problem.solve(batch)[0])

@@ -15,16 +15,29 @@ from metricgrad.losses.metric import MetricLoss
 from metricgrad.surrogates import Hard
 
 if TYPE_CHECKING:
+    from metricgrad.engine.batch import Task
     from metricgrad.losses.hybrid import HybridLoss
 
 
 @dataclass(frozen=True, eq=False)
 class Reliability:
-    """Probabilities against what happened, in bins of equal width.
+    """Probabilities against the share of positives, in bins of equal width.
 
-    ``probability``, ``frequency``, ``weight``: of each bin, its mean probability, the share of positives and the weight
-    in it; NaN where it is empty. ``error``: the mean distance of the two, weighted (expected calibration error);
-    ``worst``: the largest. ``brier``: the mean squared distance of probability and outcome.
+    Attributes
+    ----------
+    probability : Tensor
+        The mean probability of each bin, ``(bins,)``; NaN where it is empty.
+    frequency : Tensor
+        The share of positives of each bin, ``(bins,)``; NaN where it is empty.
+    weight : Tensor
+        The weight of the samples of each bin, ``(bins,)``.
+    error : float
+        The expected calibration error: the weighted mean distance of ``probability`` and ``frequency``.
+    worst : float
+        The largest distance of the two.
+    brier : float
+        The mean squared distance of probability and outcome (Brier score).
+
     """
 
     probability: Tensor
@@ -36,13 +49,44 @@ class Reliability:
 
 
 def reliability(
-    probabilities: Any, targets: Any, *, task: str = "binary", bins: int = 10, weight: Any = None, mask: Any = None
+    probabilities: Any, targets: Any, *, task: Task = "binary", bins: int = 10, weight: Any = None, mask: Any = None
 ) -> Reliability:
-    """Tell whether events of probability p happen in a share p of cases; "multiclass" looks at the top class alone.
+    """Return how well probabilities are calibrated: whether events of probability p happen in a share p of cases.
 
+    Parameters
+    ----------
+    probabilities : Tensor or array-like
+        In [0, 1], as torch, numpy, pandas or lists. Shape as for ``task``.
+    targets : Tensor or array-like
+        The true labels, as torch, numpy, pandas or lists. Shape as for ``task``.
+    task : {'binary', 'multilabel', 'multiclass'}, default 'binary'
+        "binary": probabilities of any shape with targets of that shape. "multilabel": probabilities ``(N, K)`` or
+        ``(N, K, ...)`` with targets of that shape. "multiclass": the same probabilities with class indices ``(N,)`` or
+        ``(N, ...)``, or soft labels of the shape of the probabilities. Of "multiclass" the class of the highest
+        probability counts alone.
+    bins : int, default 10
+        The number of bins of equal width.
+    weight : array-like, optional
+        Per sample or per element.
+    mask : array-like of bool, optional
+        True for what counts.
+
+    Returns
+    -------
+    Reliability
+        Mean probability and share of positives of each bin, the calibration error and the Brier score.
+
+    Raises
+    ------
+    ValueError
+        If a value lies outside [0, 1], or shapes do not fit the task.
+
+    Examples
+    --------
     >>> found = reliability([0.1, 0.1, 0.9, 0.9], [0, 0, 1, 0], bins=2)
     >>> found.probability.tolist(), found.frequency.tolist(), round(found.error, 4)
     ([0.1, 0.9], [0.0, 0.5], 0.25)
+
     """
     bins = whole_number("bins", bins, 1)
     batch = judged(check_task(task), probabilities, targets, weight, mask)
@@ -66,14 +110,23 @@ def reliability(
 
 @dataclass(frozen=True)
 class Gap:
-    """The soft value that was trained, the hard value that is judged, and how far the first is above the second."""
+    """The soft value that is trained, the hard value that is evaluated, and their difference.
+
+    Attributes
+    ----------
+    soft : float
+        The metric of the soft counts, which the loss trains.
+    hard : float
+        The metric of the hard decisions.
+
+    """
 
     soft: float
     hard: float
 
     @property
     def gap(self) -> float:
-        """Soft − hard: large means that the loss flatters, or that the surrogate is too blunt."""
+        """Soft − hard: if large, the loss is too optimistic, or the surrogate is not steep enough."""
         return self.soft - self.hard
 
     def __str__(self) -> str:
@@ -81,13 +134,43 @@ class Gap:
 
 
 def soft_hard_gap(
-    loss: MetricLoss | HybridLoss, logits: Tensor, targets: Tensor, weight: Tensor | None = None, mask: Any = None
+    loss: MetricLoss | HybridLoss,
+    logits: Tensor,
+    targets: Tensor,
+    weight: Tensor | None = None,
+    mask: Tensor | None = None,
 ) -> Gap:
-    """Return the metric that ``loss`` trains on these data, as it is softened and as it is.
+    """Return the metric that a loss trains on these data, as it is softened and as it is.
 
+    Parameters
+    ----------
+    loss : MetricLoss or HybridLoss
+        With an average; of a hybrid the metric loss counts.
+    logits : Tensor
+        Shape as the loss takes it.
+    targets : Tensor
+        Shape as the loss takes it.
+    weight : Tensor, optional
+        Per sample or per element.
+    mask : Tensor, optional
+        True for what counts.
+
+    Returns
+    -------
+    Gap
+        ``soft``, ``hard`` and ``gap``, their difference.
+
+    Raises
+    ------
+    ValueError
+        If the loss has ``average=None``.
+
+    Examples
+    --------
     >>> gap = soft_hard_gap(MetricLoss("f1"), torch.tensor([2.0, 0.2, -0.1]), torch.tensor([1, 0, 1]))
     >>> print(gap)
     soft 0.7076, hard 0.5000, gap +0.2076
+
     """
     soft = loss if isinstance(loss, MetricLoss) else loss.metric_loss
     if soft.average == "per-class":

@@ -109,18 +109,39 @@ _PARAMETERS: dict[str, Any] = {
 
 
 def save(estimator: Any, folder: str | Path, *, overwrite: bool = False) -> Path:
-    """Write a fitted estimator of this library into a new folder, and return its path.
+    """Write a fitted estimator of this library into a new folder.
 
-    All of it or nothing: the folder is written beside its place and then renamed. ``overwrite`` replaces a folder
-    that holds nothing but what an earlier ``save`` wrote. Parameters that plain data cannot hold (a function, a module,
-    a splitter) are named in the manifest and must be given to ``load``.
+    All of it or nothing: the folder is written under another name and then renamed. Parameters that plain data cannot
+    hold (a function, a module, a splitter) are named in the manifest and must be given to ``load``.
 
+    Parameters
+    ----------
+    estimator : MetricClassifier, MetricBoostingClassifier or ThresholdedClassifier
+        A fitted one.
+    folder : str or Path
+        Where to write.
+    overwrite : bool, default False
+        Replace a folder that holds nothing but what an earlier ``save`` wrote.
+
+    Returns
+    -------
+    Path
+        The folder.
+
+    Raises
+    ------
+    ValueError
+        If the estimator is of another kind or cannot be written, or the folder exists.
+
+    Examples
+    --------
     >>> import tempfile
     >>> model = MetricClassifier(epochs=1, random_state=0).fit([[0.0], [1.0], [2.0], [3.0]], ["no", "no", "yes", "yes"])
     >>> with tempfile.TemporaryDirectory() as place:
     ...     again = load(save(model, f"{place}/model"))
     >>> again.classes_
     array(['no', 'yes'], dtype='<U3')
+
     """
     place = Path(folder).resolve()
     folders.write(place, *_written_out(estimator), overwrite)
@@ -161,13 +182,33 @@ def load(
 ) -> MetricClassifier | MetricBoostingClassifier | ThresholdedClassifier:
     """Return the estimator that ``save`` wrote; it predicts the same, bit for bit on the same machine.
 
-    ``model``: the module, or function of (inputs, outputs), if the networks were of your own making; the weights come
-    from the folder. ``parameters``: the others that the folder does not hold (``metric=``, ``loss=``, …); None will do
-    for one that only fitting needs. ``trusted``: names of types, besides those that skops trusts, in a wrapped
-    classifier. Changed or missing files and other formats are refused with a ``ValueError``; folders of an older format
-    are written anew by ``metricgrad convert``. The hashes find damage, not a forger: a stranger's folder may predict
-    anything, and forged trees may crash the parser of XGBoost or LightGBM, but it runs no code unless you trust its
-    types. See SECURITY.md.
+    The hashes find damage, not forgery: a stranger's folder may predict anything, and forged trees may crash the parser
+    of XGBoost or LightGBM, but it runs no code unless you trust its types. See SECURITY.md. Folders of an older format
+    are rewritten by ``metricgrad convert``.
+
+    Parameters
+    ----------
+    folder : str or Path
+        What ``save`` wrote.
+    model : nn.Module or callable, optional
+        The module, or function of (inputs, outputs), if the networks were of your own making; the weights come from the
+        folder.
+    trusted : sequence of str, default ()
+        Names of types in a wrapped classifier to trust, besides those that skops trusts.
+    **parameters : Any
+        The other parameters that the folder does not hold (``metric=``, ``loss=``, ...); None will do for one that only
+        fitting needs.
+
+    Returns
+    -------
+    MetricClassifier, MetricBoostingClassifier or ThresholdedClassifier
+        The fitted estimator.
+
+    Raises
+    ------
+    ValueError
+        If files are missing or changed, the format is another one, or a parameter or a trusted type is missing.
+
     """
     return restored(*folders.read(Path(folder)), model, trusted=trusted, **parameters)
 

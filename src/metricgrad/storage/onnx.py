@@ -36,19 +36,43 @@ def to_onnx(
     dtype: Literal["float32", "float64"] = "float32",
     overwrite: bool = False,
 ) -> Path:
-    """Write scaler, networks, their mean and the decision rule into one ONNX file, and return its path.
+    """Write scaler, networks, their mean and the decision rule of a ``MetricClassifier`` into one ONNX file.
 
     Input "features" ``(rows, features)`` of ``dtype``, any number of rows; outputs "scores", what ``predict_scores``
-    returns, and "labels", what ``predict`` returns. Take "float64" for features that are large compared with their
-    spread (times in seconds, say). Networks are made of Sequential, Linear, BatchNorm1d, ReLU, Tanh, Sigmoid, Dropout
-    and Identity. The file is run on a few rows, by onnx's own reference, before it is written.
+    returns, and "labels", what ``predict`` returns. Networks are made of Sequential, Linear, BatchNorm1d, ReLU, Tanh,
+    Sigmoid, Dropout and Identity. The file is run on a few rows, by onnx's own reference, before it is written.
 
+    Parameters
+    ----------
+    estimator : MetricClassifier
+        A fitted one.
+    file : str or Path
+        Where to write, in a folder that exists.
+    dtype : {'float32', 'float64'}, default 'float32'
+        The type of the features; take "float64" for features that are large compared with their spread, such as times
+        in seconds.
+    overwrite : bool, default False
+        Replace a file that exists.
+
+    Returns
+    -------
+    Path
+        The file.
+
+    Raises
+    ------
+    ValueError
+        If the estimator, its networks or its rule cannot be written, or the file exists.
+
+    Examples
+    --------
     >>> import tempfile
     >>> model = MetricClassifier(epochs=1, random_state=0).fit([[0.0], [1.0], [2.0], [3.0]], ["no", "no", "yes", "yes"])
     >>> with tempfile.TemporaryDirectory() as place:
     ...     graph = onnx.load(to_onnx(model, f"{place}/model.onnx")).graph
     >>> [output.name for output in graph.output]
     ['scores', 'labels']
+
     """
     if isinstance(estimator, ThresholdedClassifier):
         raise ValueError(

@@ -33,34 +33,61 @@ class Checkpoint:
     """The latest state of a run, in a folder.
 
     ``save(model=model, optimiser=optimiser, loss=loss, data=stream, step=step)`` writes the state of whatever has a
-    ``state_dict()`` (modules, optimisers, schedulers; the losses' own: schedules of surrogates and multipliers; streams
-    and samplers), of ``torch.Generator``, plain values as they are, and the random states of Python, numpy and torch.
+    ``state_dict()`` (modules, optimisers, schedulers; losses with their schedules and multipliers; streams and
+    samplers), of ``torch.Generator``, plain values as they are, and the random states of Python, numpy and torch.
     ``load(model=model, ...)`` puts all that back. A run that saves and loads at the same place in its loop is, on a
     CPU, the run that was never interrupted, bit for bit.
 
-    The file is written under a name of its own, flushed to the disk and renamed: killed at any moment, there is the
-    previous checkpoint or the new one, whole. If it cannot be written (no space, no right) the previous one stays and
-    ``OSError`` says so. It begins with its sha256, which is checked before anything is read from it, and it is read
-    without running code from it (``weights_only=True``), so that only tensors and plain values are taken.
+    The file is written under a name of its own, flushed to the disk and renamed: if the process is killed at any
+    moment, there is the previous checkpoint or the new one, complete. It begins with its sha256, which is checked
+    before anything is read from it, and it is read without running code from it (``weights_only=True``), so that only
+    tensors and plain values are taken.
 
-    Where ``torch.distributed`` runs, **every process calls both**, at the same step: the first process's parts are
+    Where ``torch.distributed`` runs, **every process calls both**, at the same step: the parts of the first process are
     written, with the random states and generators of all. Parameters and optimiser states that are sharded
     (``fully_shard``, DTensor) are gathered and written whole, and sharded again by ``load``. The folder must be one
     that all processes see, and as many processes as saved must load.
 
+    Parameters
+    ----------
+    folder : str or Path
+        Where the checkpoint is; it is created when needed.
+
+    Attributes
+    ----------
+    path : Path
+        The file of the checkpoint.
+
+    Examples
+    --------
     >>> import tempfile
     >>> model, folder = torch.nn.Linear(2, 1), tempfile.mkdtemp()
     >>> Checkpoint(folder).load(model=model)  # none yet
     >>> Checkpoint(folder).save(model=model, step=7)
     >>> Checkpoint(folder).load(model=model)
     {'step': 7}
+
     """
 
     def __init__(self, folder: str | Path) -> None:
         self.path = Path(folder) / "checkpoint.pt"
 
     def save(self, **parts: Any) -> None:
-        """Replace the checkpoint by one of these parts; every process calls it."""
+        """Replace the checkpoint by one of these parts; every process calls it.
+
+        Parameters
+        ----------
+        **parts : Any
+            By name, what has a ``state_dict()``, a ``torch.Generator``, or a plain value.
+
+        Raises
+        ------
+        OSError
+            If it cannot be written (no space, no permission); the previous one is kept.
+        ValueError
+            If a part could not be loaded again.
+
+        """
         state = {name: states.state_of(name, part) for name, part in parts.items()}
         optimisers = {name: part for name, part in parts.items() if isinstance(part, torch.optim.Optimizer)}
         layouts = {name: states.layout(part) for name, part in optimisers.items()}
@@ -104,7 +131,7 @@ class Checkpoint:
             ) from error
 
     def _fresh(self) -> tuple[Path, IO[bytes]]:
-        """Return a new file beside the checkpoint, which nobody else writes to and which is locked while it is open."""
+        """Return a new file beside the checkpoint that no other process writes to, locked while it is open."""
         while True:
             path = self.path.with_name(f".{self.path.name}.{secrets.token_hex(8)}")
             file = path.open("xb")
@@ -120,10 +147,23 @@ class Checkpoint:
                     path.unlink()
 
     def load(self, **parts: Any) -> dict[str, Any] | None:
-        """Put the checkpoint's state into these parts, and the random state back; return what else was saved.
+        """Put the saved state into these parts, and the random state back; every process calls it.
 
-        None, and nothing is changed, if there is no checkpoint yet. Every process calls it. ``ValueError`` if the file
-        was damaged, or if its content does not fit the parts; some of them may have been loaded by then.
+        Parameters
+        ----------
+        **parts : Any
+            By the names they were saved under, what is to take its state.
+
+        Returns
+        -------
+        dict or None
+            What else was saved, by name; None, with nothing changed, if there is no checkpoint yet.
+
+        Raises
+        ------
+        ValueError
+            If the file was damaged, or its content does not fit the parts; some of them may have been loaded by then.
+
         """
         content = self._read()
         if content is None:

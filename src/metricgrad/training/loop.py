@@ -27,9 +27,9 @@ class Settings:
     """How to train.
 
     ``batches``: "stratified" spreads every class (of multi-label data: rows with any label) evenly over the batches,
-    since a batch without positives teaches a metric nothing; "shuffled" does not. ``average``: the decay of an
-    exponential moving average of the weights, which then is what is judged and kept; 0 for none. ``patience``: epochs
-    without a better judgement before the end.
+    since a batch without positives gives a metric no gradient; "shuffled" does not. ``average``: the decay of an
+    exponential moving average of the weights, which then is what is evaluated and kept; 0 for none. ``patience``: stop
+    after this many epochs without improvement.
     """
 
     epochs: int = 100

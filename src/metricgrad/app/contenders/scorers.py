@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from metricgrad.boosting.objectives import Backend
     from metricgrad.engine.batch import Task
+    from metricgrad.metrics.averages import Average
 
 STEPS, SMALLEST, LARGEST = 128, 32, 4096
 """How many steps an epoch should have, within batches of these sizes."""
@@ -39,7 +40,7 @@ class Goal:
     task: Task
     classes: int
     metric: str
-    average: str = "macro"
+    average: Average = "macro"
     subject_to: str | None = None
 
 
@@ -146,7 +147,7 @@ def network(folds: int | None = None, **options: Any) -> Callable[[Goal, Effort,
         model = MetricClassifier(
             goal.metric,
             average=goal.average,
-            cv=folds or [(rows.fit, rows.held)],  # type: ignore[arg-type]
+            cv=folds or [(rows.fit, rows.held)],
             epochs=effort.epochs,
             patience=effort.patience,
             batch_size=batch_size(rows.targets[rows.fit]),

@@ -111,7 +111,8 @@ def prepared(options: Options) -> Task:
     if len(schema.classes) < 2:
         raise UserError(f"target: expected at least two labels, got {schema.classes[0]!r} alone; make it 0 and 1", DATA)
     metric, *also = options.several("metric") or [""]
-    goal = Goal(check_task(schema.task), len(schema.classes), metric, options.average, options.subject_to)
+    average: Any = options.average  # checked below
+    goal = Goal(check_task(schema.task), len(schema.classes), metric, average, options.subject_to)
     protocol.check(goal, also)
     return Task(
         schema,

@@ -37,7 +37,8 @@ def tune(
     model = found.model
     schema = model.schema
     metric, average = metric or runs.allowed(model.goal.metric, ()), average or model.goal.average
-    goal = Goal(model.goal.task, model.goal.classes, metric, average, subject_to)
+    wanted: Any = average  # checked below
+    goal = Goal(model.goal.task, model.goal.classes, metric, wanted, subject_to)
     protocol.check(goal, [])
     frame = schema.labelled(read_for(model, data, rows))
     scores, targets = model.scores(frame), schema.targets(frame)
