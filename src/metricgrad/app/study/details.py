@@ -12,7 +12,6 @@ import torch
 from metricgrad import metrics
 from metricgrad.app.errors import one_line
 from metricgrad.app.report.binned import binned
-from metricgrad.app.study.protocol import cut_of
 from metricgrad.counts import Counts
 
 if TYPE_CHECKING:
@@ -66,7 +65,7 @@ def _curves(goal: Goal, names: Sequence[str], outcomes: Sequence[Outcome], s: An
     found: list[ClassCurve] = []
     for k in [1] if goal.task == "binary" else range(len(names)):
         place = 0 if goal.task == "binary" else k
-        tuned = [cut for o in outcomes if (cut := cut_of(o.tuned.rule, place)) is not None]
+        tuned = [cut for o in outcomes if (cut := o.tuned.rule.cut(place)) is not None]
         threshold = median(tuned) if tuned else None
         plateaus = [one for o in outcomes if (one := _plateau(o.tuned.plateau, place)) is not None]
         column, truth = (s, y) if s.ndim == 1 else (s[:, k], y == k if y.ndim == 1 else y[:, k])
