@@ -14,9 +14,9 @@ class Storable:
     A subclass in this library is known to files by its name. ``abstract=True``, or a name that begins with "_": it
     only serves as a base. A subclass in other code is not known to files: a file must not choose which code runs.
 
-    >>> class Middle(Storable): ...
-    >>> "Middle" in KINDS
-    False
+    >>> from metricgrad.decisions import Threshold
+    >>> KINDS["Threshold"] is Threshold
+    True
     """
 
     def __init_subclass__(cls, abstract: bool = False, **options: Any) -> None:
