@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import secrets
 import warnings
 from importlib.metadata import version
 from pathlib import Path
@@ -16,6 +15,7 @@ from onnx.reference import ReferenceEvaluator
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn, ones_like, zeros_like
 
+from metricgrad.atomic import write_file
 from metricgrad.decisions.rules import Rule
 from metricgrad.estimators.network import MetricClassifier
 from metricgrad.estimators.thresholded import ThresholdedClassifier
@@ -69,12 +69,7 @@ def to_onnx(
     model = _model(estimator, np.dtype(dtype))
     onnx.checker.check_model(model, full_check=True)
     _compare(estimator, model, dtype)
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    try:
-        beside.write_bytes(model.SerializeToString())
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
+    write_file(path, model.SerializeToString())
     return path
 
 
