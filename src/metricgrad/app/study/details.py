@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from metricgrad import metrics
+from metricgrad.app.contenders.table import CONTENDERS
 from metricgrad.app.errors import one_line
 from metricgrad.app.report.binned import binned
 from metricgrad.counts import Counts
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
 
 MISTAKES, CELLS, TEXT = 20, 12, 60
 """How many mistakes are shown, how many cells of each, how many letters of each cell."""
-
-PURE = ("soft-set metric", "sigmoid metric", "maximal figure of merit")
-"""Those whose loss is one minus the soft metric, so that both can be drawn."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,11 +111,12 @@ def _per_class(goal: Goal, names: Sequence[str], y: Any, d: Any) -> list[PerClas
 
 
 def _history(outcome: Outcome) -> list[Epoch]:
+    soft = CONTENDERS[outcome.contender].shows_soft_metric
     return [
         {
             "epoch": int(row["epoch"]) + 1,
             "loss": row["loss"],
-            "soft": 1 - row["loss"] if outcome.contender in PURE else None,
+            "soft": 1 - row["loss"] if soft else None,
             "hard": row.get("value"),
         }
         for row in outcome.history
