@@ -129,7 +129,7 @@ def __getattr__(name: str) -> Any:
         if not extra:
             raise
         raise ImportError(f"{name} needs {error.name}: pip install 'metricgrad[{extra}]'") from error
-    value = getattr(found, name, found)  # a module is public itself, or what it holds under that name
+    value = found if module == name else getattr(found, name, found)  # a module may be public itself
     if not extra:
         globals()[name] = value  # so that the next one finds it without asking
     return value
