@@ -299,7 +299,7 @@ def test_a_label_of_too_few_samples_keeps_the_default_threshold_of_its_scores() 
     for estimator, default in ((RidgeClassifier(), 0.0), (RandomForestClassifier(5, random_state=0), 0.5)):
         model = mg.ThresholdedClassifier(estimator, "f1", cv=2).fit(X, y)
         assert model.tuning_.scarce == [False, True]
-        assert model.rule_.threshold == (model.tuning_.threshold[0], default)
+        assert model.rule_ == Threshold((model.tuning_.threshold[0], default))
 
 
 def test_thresholded_constraint_is_met_on_the_scores_it_was_tuned_on() -> None:

@@ -55,32 +55,93 @@ class Rule(Storable, abstract=True):
 
     @property
     def numbers(self) -> Any:
-        """What tuning chooses: a number, or one per class; None for a rule without."""
+        """The numbers that tuning chooses: one, or one per class; None for a rule without."""
         return None
 
     def describe(self) -> str:
-        """Return the rule in a few words, for people."""
+        """Return the rule in a few words, for people.
+
+        Returns
+        -------
+        str
+            Words without a full stop, by default the ``repr``.
+
+        """
         return repr(self)
 
     def cut(self, k: int) -> float | None:
-        """Return the finite threshold of class k, or None where none decides."""
+        """Return the threshold of a class.
+
+        Parameters
+        ----------
+        k : int
+            The class; 0 for a binary problem.
+
+        Returns
+        -------
+        float or None
+            The finite threshold, or None where none decides.
+
+        """
         return None
 
     def centred(self, probabilities: Tensor) -> Tensor:
-        """Return probabilities moved so that 0.5, or the argmax, decides as the rule does; by default as they are."""
+        """Return probabilities moved so that 0.5, or the argmax, decides as the rule does.
+
+        Parameters
+        ----------
+        probabilities : Tensor
+            What the rule decides on.
+
+        Returns
+        -------
+        Tensor
+            The moved probabilities, in the same order; by default unchanged.
+
+        """
         return probabilities
 
     def with_default(self, scarce: Sequence[bool], default: Rule) -> Rule:
-        """Return the rule with ``default`` in the place of the numbers that were tuned on too few samples.
+        """Return the rule with the default in the place of the numbers that were tuned on too few samples.
 
-        ``scarce``: which numbers those are. A rule whose numbers do not stand alone is replaced as a whole.
+        Parameters
+        ----------
+        scarce : sequence of bool
+            Which numbers were tuned on too few samples.
+        default : Rule
+            The default rule.
+
+        Returns
+        -------
+        Rule
+            The rule with the default's number in these places; the default itself if its numbers do not stand alone.
+
         """
         return default
 
     def to_onnx(self, graph: _OnnxGraph, scores: str, classes: int) -> str:
-        """Add what decides to a graph, given the name of float64 scores; return the name of what ``decide`` returns.
+        """Add the operators that decide to an ONNX graph.
 
-        0 and 1 will do for bools. ``classes``: how many labels or classes there are.
+        Parameters
+        ----------
+        graph : object
+            The graph: ``add(kind, *inputs, **attributes)`` adds an operator and ``constant(value)`` a constant; both
+            return the name of the result.
+        scores : str
+            The name of the scores, in float64.
+        classes : int
+            The number of labels or classes.
+
+        Returns
+        -------
+        str
+            The name of what ``decide`` returns; 0 and 1 will do for bools.
+
+        Raises
+        ------
+        NotImplementedError
+            If the rule has no ONNX form.
+
         """
         raise NotImplementedError(f"{type(self).__name__} has no ONNX form")
 
