@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "metricgrad"
 # Each room may import those before it: dependencies point one way. The folder listing is the architecture.
 ROOMS = [
-    *("counts", "metrics", "surrogates", "engine", "curves", "samplers", "losses", "presets"),
+    *("atomic", "storable", "counts", "metrics", "surrogates", "engine", "curves", "samplers", "losses", "presets"),
     *("decisions", "evaluation", "plots", "boosting", "data", "training", "estimators", "storage"),
     *("app.errors", "app.tables", "app.contenders", "app.report", "app.runs", "app.study", "app.use", "app.cli"),
 ]

@@ -8,7 +8,7 @@ import torch
 
 from metricgrad import curves
 from metricgrad.decisions import hard_counts
-from metricgrad.decisions.rules import Argmax, Rule, Threshold
+from metricgrad.decisions.default import default_rule
 from metricgrad.engine.inputs import check_scale, judged
 from metricgrad.evaluation.diagnostics import reliability as _reliability
 from metricgrad.metrics import get, name_of
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
+    from metricgrad.decisions.rules import Rule
     from metricgrad.decisions.tuning import Tuning
     from metricgrad.engine.batch import Task
     from metricgrad.metrics import Metric
@@ -149,10 +150,11 @@ def confusion_matrix(
         batch = judged("binary", scores, targets)
         if rule is None:
             check_scale(batch.logits)
-        counts = hard_counts.counts(batch, rule or Threshold(0.5))
+        counts = hard_counts.counts(batch, rule or default_rule("binary"))
         cells = torch.stack((counts.tn, counts.fp, counts.fn, counts.tp)).view(2, 2)
     elif task == "multiclass":
-        cells = hard_counts.matrix(judged("multiclass", scores, targets), rule or Argmax()).matrix
+        batch = judged("multiclass", scores, targets)
+        cells = hard_counts.matrix(batch, rule or default_rule("multiclass")).matrix
     else:
         raise ValueError(f"task: expected 'binary' or 'multiclass', got {task!r}")
     names = [str(k) for k in range(len(cells))] if class_names is None else list(class_names)

@@ -43,6 +43,13 @@ def _number(name: str, value: Any, most: int) -> int:
     return number
 
 
+def epoch_generator(seed: int, epoch: int) -> Generator:
+    """Return the random generator of an epoch, which follows from the seed and the epoch alone."""
+    # One number of the seed's own sequence per epoch: seed + epoch would give seed 1 the epochs of seed 0.
+    numbers = torch.randint(2**31, (epoch + 1,), generator=Generator().manual_seed(seed))
+    return Generator().manual_seed(int(numbers[-1]))
+
+
 class Epochs(Sampler[Any]):
     """The base of all samplers and streams: the seed, the epoch, this process's part, and the position in an epoch."""
 
@@ -70,9 +77,7 @@ class Epochs(Sampler[Any]):
 
     def __iter__(self) -> Iterator[Any]:
         epoch, self.position, self._start = self.epoch, self._start, 0
-        # One number of the seed's own sequence per epoch: seed + epoch would give seed 1 the epochs of seed 0.
-        own = torch.randint(2**31, (epoch + 1,), generator=Generator().manual_seed(self.seed))[-1]
-        for part in islice(self._plan(Generator().manual_seed(int(own))), self.position, None):
+        for part in islice(self._plan(epoch_generator(self.seed, epoch)), self.position, None):
             self.position += 1
             yield part
         if self.epoch == epoch:

@@ -13,7 +13,7 @@ from sklearn.metrics import f1_score, fbeta_score, precision_score
 from metricgrad.app.contenders.scorers import Effort, Goal, batch_size, loaded
 from metricgrad.app.contenders.table import CONTENDERS, chosen
 from metricgrad.app.errors import UserError
-from metricgrad.app.study import protocol
+from metricgrad.app.study import demo, protocol
 from metricgrad.app.study.details import Table, details
 from metricgrad.app.study.protocol import Outcome
 from metricgrad.app.study.splits import Split, splits
@@ -241,3 +241,14 @@ def test_f1_of_multiclass_is_the_macro_average() -> None:
     split: Split = splits(y, "multiclass", 2, 0)[0]
     outcome, scores = protocol.run("logistic regression", Goal("multiclass", 3, "f1"), [], TINY, x, y, split, 0, 0)
     assert outcome.fixed.value == pytest.approx(f1_score(y[split.test], scores.argmax(1), average="macro"))
+
+
+def test_a_row_of_the_table_says_where_a_contender_takes_part() -> None:
+    """The demo's choice is written into its runs: another one could not go on with them."""
+    assert [name for name, row in CONTENDERS.items() if row.quick] == ["majority", "cross-entropy", "hybrid", "xgboost"]
+    assert demo.options().only == (
+        "majority,weighted cross-entropy,soft-set metric,sigmoid metric,hybrid,recipe,xgboost,metric boosting"
+    )
+    soft = [name for name, row in CONTENDERS.items() if row.shows_soft_metric]
+    assert soft == ["soft-set metric", "sigmoid metric", "maximal figure of merit"]
+    assert all(CONTENDERS[name].on_metric for name in soft)

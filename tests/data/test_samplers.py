@@ -21,6 +21,7 @@ from metricgrad.samplers import (
     MinimumPositivesBatchSampler,
     OversamplingSampler,
     StratifiedBatchSampler,
+    epoch_generator,
 )
 
 G = torch.Generator().manual_seed(3)
@@ -411,3 +412,9 @@ def test_bad_input_gets_one_line(call: Make, message: str) -> None:
     with pytest.raises(ValueError, match=message) as caught:
         call()
     assert "\n" not in str(caught.value)
+
+
+def test_the_seed_of_an_epoch_stays_as_it_was() -> None:
+    """A run that goes on after an upgrade sees the same order."""
+    found = [epoch_generator(*place).initial_seed() for place in ((0, 0), (0, 1), (1, 0), (7, 3))]
+    assert found == [398764591, 1478610112, 2135392491, 1956722279]

@@ -6,6 +6,7 @@ import copy
 import itertools
 import math
 import pickle
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -30,7 +31,9 @@ from metricgrad.decisions import (
     Tuned,
     threshold_averaging,
 )
+from metricgrad.decisions.default import default_rule
 from metricgrad.decisions.expected_f import _sizes
+from metricgrad.storable import KINDS
 
 Array = npt.NDArray[Any]
 
@@ -369,3 +372,75 @@ def test_threshold_averaging_is_a_plain_loop(name: str) -> None:
 def test_threshold_averaging_needs_a_positive() -> None:
     with pytest.raises(ValueError, match="targets: expected at least one row with a positive label, got none"):
         threshold_averaging([[0.1, 0.2]], [[0, 0]])
+
+
+# One class knows all about a rule
+
+
+@dataclass(frozen=True)
+class Above(Rule):
+    """A rule of a user's own: nothing but ``decide``."""
+
+    cut_off: float = 0.4
+
+    def decide(self, scores: Tensor) -> Tensor:
+        return scores > self.cut_off
+
+
+def test_every_rule_is_exported_and_known_to_files_by_being_defined() -> None:
+    ours = {name for name, kind in KINDS.items() if issubclass(kind, Rule)}
+    assert ours == {"Argmax", "ExpectedFBeta", "GFM", "Offsets", "Threshold", "TopK"}
+    assert all(name in vars(mg.decisions)["__all__"] for name in ours)
+    assert all(getattr(mg.decisions, name) is KINDS[name] for name in ours)
+    assert "Above" not in KINDS, "a file must not name code that is not this library's"
+
+
+def test_a_kind_of_a_name_that_is_taken_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"^Threshold: expected a name of its own, got that of metricgrad\.decisions"):
+        type("Threshold", (Rule,), {"__module__": "metricgrad.elsewhere"})
+    assert KINDS["Threshold"] is Threshold
+
+
+@pytest.mark.parametrize(
+    ("rule", "numbers", "text", "cut"),
+    [
+        (Threshold(0.25), 0.25, "cut at 0.25", 0.25),
+        (Threshold((0.5, 0.125)), (0.5, 0.125), "a cut per label, 0.125 to 0.5", 0.125),
+        (Threshold(math.inf), math.inf, "cut at inf", None),
+        (Argmax(), None, "largest score", None),
+        (Offsets((0.0, 1.0), log=True), (0.0, 1.0), "largest score with offsets", None),
+        (TopK(2), None, "the 2 largest scores", None),
+        (Above(), None, "Above(cut_off=0.4)", None),
+    ],
+)
+def test_a_rule_tells_its_numbers_its_words_and_its_cut(rule: Rule, numbers: Any, text: str, cut: Any) -> None:
+    assert rule.numbers == numbers
+    assert rule.describe() == text
+    assert rule.cut(1) == cut
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [Threshold(0.3), Threshold((0.2, 0.5, 0.9)), Argmax(), *(Offsets((0.0, 1.0, -0.5), log) for log in (True, False))],
+)
+def test_at_centred_probabilities_the_default_rule_decides_as_the_rule_does(rule: Rule) -> None:
+    p = torch.rand(200, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    p[0] = torch.tensor([0.3, 0.5, 0.9])  # at thresholds
+    default = default_rule(rule.tasks[-1])
+    assert torch.equal(default.decide(rule.centred(p)), rule.decide(p))
+    assert torch.equal(Above().centred(p), p)
+
+
+def test_what_was_tuned_on_too_few_is_replaced_number_by_number() -> None:
+    scarce = [False, True]
+    for cut in (0.5, 0.0):
+        default = Threshold(cut)
+        assert Threshold((0.2, 0.3)).with_default(scarce, default) == Threshold((0.2, cut))
+        assert Threshold(0.2).with_default([True], default) is default
+    assert Offsets((0.0, 1.0), log=True).with_default(scarce, Argmax()) == Argmax()
+
+
+def test_the_default_rule() -> None:
+    assert [default_rule(task) for task in ("binary", "multilabel")] == [Threshold(0.5)] * 2
+    assert default_rule("multiclass") == Argmax()
+    assert default_rule("binary", 0.0) == Threshold(0.0)

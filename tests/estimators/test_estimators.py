@@ -293,6 +293,15 @@ def test_thresholded_prefit_multilabel_multiclass_and_decision_functions() -> No
     assert f1_score(y, ridge.predict(X)) > f1_score(y, RidgeClassifier().fit(X, y).predict(X))
 
 
+def test_a_label_of_too_few_samples_keeps_the_default_threshold_of_its_scores() -> None:
+    X, y = make_multilabel_classification(300, n_classes=2, random_state=0)
+    y[:, 1] = np.arange(300) % 60 == 0  # too few to tune on
+    for estimator, default in ((RidgeClassifier(), 0.0), (RandomForestClassifier(5, random_state=0), 0.5)):
+        model = mg.ThresholdedClassifier(estimator, "f1", cv=2).fit(X, y)
+        assert model.tuning_.scarce == [False, True]
+        assert model.rule_ == Threshold((model.tuning_.threshold[0], default))
+
+
 def test_thresholded_constraint_is_met_on_the_scores_it_was_tuned_on() -> None:
     X, y = imbalanced()
     model: Any = mg.ThresholdedClassifier(LogisticRegression(), "recall", subject_to="precision>=0.8").fit(X, y)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 import metricgrad as mg
 import reference as ref
 from metricgrad import surrogates as s
+from metricgrad.storable import KINDS
 
 P = torch.linspace(0.001, 0.999, 997, dtype=torch.float64)
 RAMPS = [(0.1, 1.0), (0.2, 1.0), (0.0, 1.0), (0.5, 1.0), (0.1, 0.3), (0.4, 0.05)]
@@ -234,3 +235,10 @@ def test_surrogates_pickle_print_and_copy(surrogate: Any) -> None:
 def test_impossible_surrogates_are_refused(make: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_every_surrogate_is_exported_and_known_to_files_by_being_defined() -> None:
+    ours = {name for name, kind in KINDS.items() if issubclass(kind, s.Surrogate)}
+    modules = {"Annealed", "Learned", "Surrogate"}  # these hold parameters, or are only a base
+    assert ours == set(vars(mg.surrogates)["__all__"]) - modules
+    assert all(getattr(mg.surrogates, name) is KINDS[name] for name in ours)

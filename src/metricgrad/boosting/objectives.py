@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from metricgrad.decisions.rules import Rule, chosen
+from metricgrad.decisions.default import chosen
 from metricgrad.decisions.tuning import tune_threshold
 from metricgrad.engine import distributed
 from metricgrad.engine.batch import check_task
@@ -36,6 +36,7 @@ from metricgrad.evaluation.evaluator import evaluate
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from metricgrad.decisions.rules import Rule
     from metricgrad.engine.batch import Task
     from metricgrad.metrics import Metric
     from metricgrad.metrics.averages import Average

@@ -24,7 +24,7 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from metricgrad.engine.checksums import checksum
 from metricgrad.engine.inputs import as_tensor, whole_number
-from metricgrad.samplers import Epochs
+from metricgrad.samplers import Epochs, epoch_generator
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -212,8 +212,7 @@ class Stream(Epochs, IterableDataset[Rows]):
 
     def _pools(self, begin: int, end: int) -> Iterator[Rows]:
         """Yield the rows between two places in the order, a buffer at a time, the next being read meanwhile."""
-        own = torch.randint(2**31, (self.epoch + 1,), generator=torch.Generator().manual_seed(self.seed))[-1]
-        generator = torch.Generator().manual_seed(int(own))
+        generator = epoch_generator(self.seed, self.epoch)
         blocks, seeds = list(range(len(self._sizes))), [0]
         if self.shuffle:
             blocks = torch.randperm(len(blocks), generator=generator).tolist()

@@ -5,21 +5,21 @@ Fixed: ``Threshold``, ``Argmax``, ``Offsets``, ``TopK``. Tuned: ``tune_threshold
 ``SizeHead`` it needs.
 """
 
-from metricgrad.decisions.expected_f import GFM, ExpectedFBeta, SizeHead
-from metricgrad.decisions.rules import Argmax, Offsets, Rule, Threshold, TopK
-from metricgrad.decisions.tuning import Tuned, Tuning, threshold_averaging, tune_threshold
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "GFM",
-    "Argmax",
-    "ExpectedFBeta",
-    "Offsets",
-    "Rule",
-    "SizeHead",
-    "Threshold",
-    "TopK",
-    "Tuned",
-    "Tuning",
-    "threshold_averaging",
-    "tune_threshold",
-]
+from metricgrad.decisions import rules
+from metricgrad.decisions.expected_f import GFM as GFM
+from metricgrad.decisions.expected_f import ExpectedFBeta as ExpectedFBeta
+from metricgrad.decisions.expected_f import SizeHead as SizeHead
+from metricgrad.decisions.rules import *  # noqa: F403
+from metricgrad.decisions.tuning import Tuned as Tuned
+from metricgrad.decisions.tuning import Tuning as Tuning
+from metricgrad.decisions.tuning import threshold_averaging as threshold_averaging
+from metricgrad.decisions.tuning import tune_threshold as tune_threshold
+
+if not TYPE_CHECKING:  # type checkers read the imports above
+    __all__ = [
+        *rules.__all__,
+        *("ExpectedFBeta", "GFM", "SizeHead"),
+        *("Tuned", "Tuning", "threshold_averaging", "tune_threshold"),
+    ]

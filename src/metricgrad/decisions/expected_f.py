@@ -8,12 +8,16 @@ labels give these numbers from their marginals [ye2012]; a ``SizeHead`` estimate
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from metricgrad.decisions.rules import Rule
+
+if TYPE_CHECKING:
+    from metricgrad.engine.batch import Task
 
 _CHUNK = 1 << 22  # numbers P(y_i = 1, |y| = s) at a time
 
@@ -24,6 +28,7 @@ class _ExpectedF(Rule):
 
     beta: float = 1.0
     empty: float = 0.0
+    tasks: ClassVar[tuple[Task, ...]] = ("multilabel",)
 
     def __post_init__(self) -> None:
         if not self.beta > 0:

@@ -5,20 +5,41 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor
 
 from metricgrad.engine.inputs import as_tensor, like, whole_number
+from metricgrad.storable import Storable, kinds_in
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from metricgrad.engine.batch import Task
 
 
-class Rule:
-    """The base of all decision rules: a function from scores to labels."""
+class _OnnxGraph(Protocol):
+    """An ONNX graph under construction: what ``Rule.to_onnx`` needs of it. Both methods return the name of a value."""
+
+    def add(self, kind: str, *inputs: str, output: int = 0, **attributes: Any) -> str:
+        """Add an operator of ONNX, of which one output is used."""
+
+    def constant(self, value: Any) -> str:
+        """Add a constant."""
+
+
+class Rule(Storable, abstract=True):
+    """What every rule is: a function of scores. A new rule is a frozen dataclass with ``decide``.
+
+    The other methods have defaults, for a rule without numbers to tune; they are all that the estimators, files and
+    the application ask of a rule.
+    """
+
+    tasks: ClassVar[tuple[Task, ...]] = ("binary", "multiclass", "multilabel")
+    """The tasks for which the rule decides."""
 
     def __call__(self, scores: Any) -> Any:
         """Return the labels that the rule decides on.
@@ -57,6 +78,98 @@ class Rule:
         """
         raise NotImplementedError
 
+    @property
+    def numbers(self) -> Any:
+        """The numbers that tuning chooses: one, or one per class; None for a rule without."""
+        return None
+
+    def describe(self) -> str:
+        """Return the rule in a few words, for people.
+
+        Returns
+        -------
+        str
+            Words without a full stop, by default the ``repr``.
+
+        """
+        return repr(self)
+
+    def cut(self, k: int) -> float | None:
+        """Return the threshold of a class.
+
+        Parameters
+        ----------
+        k : int
+            The class; 0 for a binary problem.
+
+        Returns
+        -------
+        float or None
+            The finite threshold, or None where none decides.
+
+        """
+        return None
+
+    def centred(self, probabilities: Tensor) -> Tensor:
+        """Return probabilities moved so that 0.5, or the argmax, decides as the rule does.
+
+        Parameters
+        ----------
+        probabilities : Tensor
+            What the rule decides on.
+
+        Returns
+        -------
+        Tensor
+            The moved probabilities, in the same order; by default unchanged.
+
+        """
+        return probabilities
+
+    def with_default(self, scarce: Sequence[bool], default: Rule) -> Rule:
+        """Return the rule with the default in the place of the numbers that were tuned on too few samples.
+
+        Parameters
+        ----------
+        scarce : sequence of bool
+            Which numbers were tuned on too few samples.
+        default : Rule
+            The default rule.
+
+        Returns
+        -------
+        Rule
+            The rule with the default's number in these places; the default itself if its numbers do not stand alone.
+
+        """
+        return default
+
+    def to_onnx(self, graph: _OnnxGraph, scores: str, classes: int) -> str:
+        """Add the operators that decide to an ONNX graph.
+
+        Parameters
+        ----------
+        graph : object
+            The graph: ``add(kind, *inputs, **attributes)`` adds an operator and ``constant(value)`` a constant; both
+            return the name of the result.
+        scores : str
+            The name of the scores, in float64.
+        classes : int
+            The number of labels or classes.
+
+        Returns
+        -------
+        str
+            The name of what ``decide`` returns; 0 and 1 will do for bools.
+
+        Raises
+        ------
+        NotImplementedError
+            If the rule has no ONNX form.
+
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no ONNX form")
+
 
 @dataclass(frozen=True)
 class Threshold(Rule):
@@ -75,6 +188,7 @@ class Threshold(Rule):
     """
 
     threshold: float | tuple[float, ...] = 0.5
+    tasks: ClassVar[tuple[Task, ...]] = ("binary", "multilabel")
 
     def __post_init__(self) -> None:
         given = as_tensor("threshold", self.threshold).double()
@@ -91,6 +205,35 @@ class Threshold(Rule):
         cuts = torch.tensor(self.threshold, dtype=torch.float64, device=scores.device).to(scores.dtype)
         return scores >= cuts.view(-1, *[1] * (scores.dim() - 2))
 
+    @property
+    def numbers(self) -> float | tuple[float, ...]:
+        return self.threshold
+
+    def describe(self) -> str:
+        if isinstance(self.threshold, float):
+            return f"cut at {self.threshold:.4g}"
+        return f"a cut per label, {min(self.threshold):.3g} to {max(self.threshold):.3g}"
+
+    def cut(self, k: int) -> float | None:
+        cut = self.threshold if isinstance(self.threshold, float) else self.threshold[k]
+        return cut if math.isfinite(cut) else None
+
+    def centred(self, probabilities: Tensor) -> Tensor:
+        p = probabilities
+        cut = torch.as_tensor(self.threshold, dtype=p.dtype).clamp(0, 1)
+        moved = (p.logit() - cut.logit()).sigmoid().nan_to_num(0.0)
+        # What stands exactly at the threshold is in the class.
+        return torch.where(self.decide(p), moved.clamp(min=0.5 + 1e-9), moved.clamp(max=0.5))
+
+    def with_default(self, scarce: Sequence[bool], default: Rule) -> Rule:
+        if isinstance(self.threshold, float):
+            return default
+        pairs = zip(self.threshold, scarce, strict=True)
+        return Threshold(tuple(default.numbers if few else cut for cut, few in pairs))
+
+    def to_onnx(self, graph: _OnnxGraph, scores: str, classes: int) -> str:
+        return graph.add("GreaterOrEqual", scores, graph.constant(self.threshold))
+
 
 @dataclass(frozen=True)
 class Argmax(Rule):
@@ -105,9 +248,17 @@ class Argmax(Rule):
 
     """
 
+    tasks: ClassVar[tuple[Task, ...]] = ("multiclass",)
+
     def decide(self, scores: Tensor) -> Tensor:
         _check_classes(scores)
         return scores.argmax(1)
+
+    def describe(self) -> str:
+        return "largest score"
+
+    def to_onnx(self, graph: _OnnxGraph, scores: str, classes: int) -> str:
+        return graph.add("ArgMax", scores, axis=1, keepdims=0)
 
 
 @dataclass(frozen=True)
@@ -133,6 +284,7 @@ class Offsets(Rule):
 
     offsets: tuple[float, ...]
     log: bool
+    tasks: ClassVar[tuple[Task, ...]] = ("multiclass",)
 
     def __post_init__(self) -> None:
         given = as_tensor("offsets", self.offsets).double()
@@ -176,6 +328,21 @@ class Offsets(Rule):
             )
         return scores.log()
 
+    @property
+    def numbers(self) -> tuple[float, ...]:
+        return self.offsets
+
+    def describe(self) -> str:
+        return "largest score with offsets"
+
+    def centred(self, probabilities: Tensor) -> Tensor:
+        offsets = torch.tensor(self.offsets, dtype=probabilities.dtype)
+        return (self.levels(probabilities) + offsets).softmax(1)
+
+    def to_onnx(self, graph: _OnnxGraph, scores: str, classes: int) -> str:
+        levels = graph.add("Log", scores) if self.log else scores
+        return Argmax().to_onnx(graph, graph.add("Add", levels, graph.constant(self.offsets)), classes)
+
 
 @dataclass(frozen=True)
 class TopK(Rule):
@@ -196,6 +363,7 @@ class TopK(Rule):
     """
 
     k: int
+    tasks: ClassVar[tuple[Task, ...]] = ("multilabel",)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "k", whole_number("k", self.k, 0))
@@ -207,21 +375,13 @@ class TopK(Rule):
         best = scores.argsort(dim=1, descending=True, stable=True)[:, : self.k]
         return torch.zeros_like(scores, dtype=torch.bool).scatter_(1, best, True)
 
+    def describe(self) -> str:
+        return f"the {self.k} largest scores"
 
-def fixed(task: Task) -> Rule:
-    """Return the rule of nobody who tunes, on probabilities: 0.5, or the argmax."""
-    return Argmax() if task == "multiclass" else Threshold(0.5)
-
-
-def chosen(rule: Any, task: Task) -> Rule | None:
-    """Return a rule as it is or what "fixed" means, None for "tuned"; or raise."""
-    if rule == "tuned":
-        return None
-    if rule == "fixed":
-        return fixed(task)
-    if not isinstance(rule, Rule):
-        raise ValueError(f"rule: expected 'tuned', 'fixed' or a rule of mg.decisions, got {rule!r}")
-    return rule
+    def to_onnx(self, graph: _OnnxGraph, scores: str, classes: int) -> str:
+        best = graph.add("TopK", scores, graph.constant([self.k]), output=1, axis=1)  # output 0: their scores
+        hot = graph.add("OneHot", best, graph.constant(classes), graph.constant([0, 1]))
+        return graph.add("ReduceSum", hot, graph.constant([1]), keepdims=0)
 
 
 def _check_classes(scores: Tensor) -> None:
@@ -231,3 +391,7 @@ def _check_classes(scores: Tensor) -> None:
 
 def _shape(x: Tensor) -> tuple[int, ...]:
     return tuple(x.shape)
+
+
+if not TYPE_CHECKING:  # type checkers see the classes themselves
+    __all__ = ["Rule", *kinds_in(__name__)]

@@ -12,7 +12,7 @@ from torch import Tensor
 from metricgrad.counts import Counts
 from metricgrad.decisions import hard_counts
 from metricgrad.decisions.resampling import check_replicates
-from metricgrad.decisions.rules import Offsets, Rule, Threshold
+from metricgrad.decisions.rules import Rule, Threshold
 from metricgrad.decisions.solver import FEW, Problem
 from metricgrad.engine.batch import Batch, check_task
 from metricgrad.engine.inputs import judged
@@ -161,7 +161,7 @@ class Tuning:
     @property
     def threshold(self) -> Any:
         """The threshold: a number, or one per class; for a multi-class problem the offsets."""
-        return _numbers(self.rule)
+        return self.rule.numbers
 
     @property
     def scarce(self) -> list[bool]:
@@ -209,7 +209,7 @@ class Tuning:
         if how is None:
             raise ValueError("interval and out_of_bag: expected the rows to resample, got counts; use tune_threshold")
         for rule, times in self._problem.resampled(self._batch, how.replicates, how.seed, how.groups):
-            thresholds.append(torch.tensor(_numbers(rule), dtype=torch.float64))
+            thresholds.append(torch.tensor(rule.numbers, dtype=torch.float64))
             rest = hard_counts.take(self._batch, times == 0)
             value = self._problem.value(rest, rule)
             values.append(value if hard_counts.has_weight(rest) else torch.full_like(value, torch.nan))
@@ -387,10 +387,6 @@ def threshold_averaging(scores: Any, targets: Any, metric: str | Metric = f1) ->
     if not there.any():
         raise ValueError("targets: expected at least one row with a positive label, got none")
     return Threshold(s.gather(1, best).squeeze(1)[there].double().mean().item())
-
-
-def _numbers(rule: Rule) -> Any:
-    return rule.offsets if isinstance(rule, Offsets) else rule.threshold  # type: ignore[attr-defined]
 
 
 def _plain(value: Tensor) -> Any:

@@ -10,10 +10,10 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from sklearn.utils.validation import column_or_1d
 from torch import Tensor
 
-from metricgrad.decisions.rules import Offsets, Rule, Threshold
 from metricgrad.engine.batch import Task, check_task
 
 if TYPE_CHECKING:
+    from metricgrad.decisions.rules import Rule
     from metricgrad.decisions.tuning import Tuning
 
 _TASKS: dict[str, Task] = {
@@ -115,7 +115,7 @@ class DecidesMixin:
 
         """
         scores = self._scores(X)
-        moved = centred(self.rule_, scores).numpy()
+        moved = self.rule_.centred(scores).numpy()
         return np.column_stack((1 - moved, moved)) if self.labels_.task == "binary" else moved
 
     def predict(self, X: Any) -> Any:
@@ -136,26 +136,9 @@ class DecidesMixin:
         return self.labels_.decode(self.rule_.decide(scores))
 
 
-def centred(rule: Rule, p: Tensor) -> Tensor:
-    """Move probabilities so that 0.5, or the argmax, decides as the rule does; other rules leave them as they are."""
-    if isinstance(rule, Offsets):
-        return (rule.levels(p) + torch.tensor(rule.offsets, dtype=p.dtype)).softmax(1)
-    if not isinstance(rule, Threshold):
-        return p
-    cut = torch.as_tensor(rule.threshold, dtype=p.dtype).clamp(0, 1)
-    moved = (p.logit() - cut.logit()).sigmoid().nan_to_num(0.0)
-    # What stands exactly at the threshold is in the class.
-    return torch.where(rule.decide(p), moved.clamp(min=0.5 + 1e-9), moved.clamp(max=0.5))
-
-
-def trusted(tuning: Tuning, fixed: Rule) -> Rule:
-    """Return the tuned rule, with the fixed one in the place of what was tuned on too little."""
-    if tuning.caution is None:
-        return tuning.rule
-    if not isinstance(tuning.rule, Threshold) or isinstance(tuning.rule.threshold, float):
-        return fixed
-    pairs = zip(tuning.rule.threshold, tuning.scarce, strict=True)
-    return Threshold(tuple(0.5 if scarce else cut for cut, scarce in pairs))
+def trusted(tuning: Tuning, default: Rule) -> Rule:
+    """Return the tuned rule, with the default one in the place of what was tuned on too few samples."""
+    return tuning.rule if tuning.caution is None else tuning.rule.with_default(tuning.scarce, default)
 
 
 def flat(y: Any) -> Any:

@@ -14,7 +14,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
-from metricgrad.decisions.rules import Rule, chosen, fixed
+from metricgrad.decisions.default import chosen, default_rule
+from metricgrad.decisions.rules import Rule
 from metricgrad.decisions.tuning import Tuned, Tuning, tune_threshold
 from metricgrad.engine.batch import Batch, Task
 from metricgrad.estimators.labels import DecidesMixin, Labels, flat, trusted
@@ -284,7 +285,7 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
             seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
             self.networks_ = [self._network(X.shape[1], seed, None, 0)]
             self._histories, self._steps = [[]], seed
-            self.rule_, self.tuning_ = fixed(self.labels_.task), None
+            self.rule_, self.tuning_ = default_rule(self.labels_.task), None
         elif classes is not None and not np.array_equal(np.unique(classes), self.classes_):
             raise ValueError(f"classes: expected those of the first call, {list(self.classes_)}, got {list(classes)}")
         if self.scaler_ is not None:
@@ -344,7 +345,7 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
 
     def _set_rule(self, data: Data, parts: list[Any], tuned: Tuned, rule: Any, weight: Tensor | None) -> None:
         self.tuning_ = None
-        self.rule_ = rule if isinstance(rule, Rule) else fixed(self.labels_.task)
+        self.rule_ = rule if isinstance(rule, Rule) else default_rule(self.labels_.task)
         if rule != "tuned" or parts[0][1] is None:
             return
         with one_thread():
@@ -402,7 +403,7 @@ class _Judge:
         y = held.targets.unsqueeze(1) if self.labels.task == "binary" else held.targets
         batch = Batch(p.unsqueeze(1) if p.dim() == 1 else p, y, self.weight, None)
         problem = self.tuned.problem()
-        rule = self.rule if isinstance(self.rule, Rule) else fixed(self.labels.task)
+        rule = self.rule if isinstance(self.rule, Rule) else default_rule(self.labels.task)
         if self.rule == "tuned" and self.labels.task != "multiclass":
             rule = problem.solve(batch)[0]
         return float(problem.value(batch, rule).mean()), merit

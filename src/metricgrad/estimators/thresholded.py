@@ -13,9 +13,9 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, indexable
 from torch import Tensor
 
-from metricgrad.decisions.rules import Threshold, fixed
+from metricgrad.decisions.default import default_rule
 from metricgrad.decisions.tuning import tune_threshold
-from metricgrad.estimators.labels import Labels, centred, flat, trusted
+from metricgrad.estimators.labels import Labels, flat, trusted
 
 if TYPE_CHECKING:
     from metricgrad.metrics import Metric
@@ -174,11 +174,9 @@ class ThresholdedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             weight=None if sample_weight is None else np.asarray(sample_weight, dtype=float),
             scarce="keep",
         )
-        own = fixed(self.labels_.task)
-        if isinstance(own, Threshold) and self._method() == "decision_function":
-            own = Threshold(0.0)
+        default = default_rule(self.labels_.task, 0.0 if self._method() == "decision_function" else 0.5)
         # A constraint that was asked for is kept whatever the numbers behind it.
-        self.rule_ = self.tuning_.rule if self.subject_to is not None else trusted(self.tuning_, own)
+        self.rule_ = self.tuning_.rule if self.subject_to is not None else trusted(self.tuning_, default)
         return self
 
     def _method(self) -> str:
@@ -233,5 +231,5 @@ class ThresholdedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
 
         """
         check_is_fitted(self)
-        moved = centred(self.rule_, self._scores(X)).numpy()
+        moved = self.rule_.centred(self._scores(X)).numpy()
         return np.column_stack((1 - moved, moved)) if self.labels_.task == "binary" else moved

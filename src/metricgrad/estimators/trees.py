@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from metricgrad.boosting.libraries import LIBRARIES, History, Library, Plan, Rows
 from metricgrad.boosting.objectives import Backend, Evaluation, base_score, check_backend, matured
-from metricgrad.decisions.rules import Rule, chosen, fixed
+from metricgrad.decisions.default import chosen, default_rule
+from metricgrad.decisions.rules import Rule
 from metricgrad.decisions.tuning import Tuning, tune_threshold
 from metricgrad.estimators.labels import DecidesMixin, flat, trusted
 from metricgrad.estimators.preparation import labels_to_learn, loss_for, splits, training_weight, wanted_rule
@@ -201,7 +202,7 @@ class MetricBoostingClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
             found = splits(labels, targets, self.cv, self.validation_fraction, int(seeds[0]))
             parts = [(part.numpy(), held.numpy()) for part, held in found if held is not None]
         self._train(rows, parts, int(seeds[1]))
-        self.rule_, self.tuning_ = rule or fixed(labels.task), None
+        self.rule_, self.tuning_ = rule or default_rule(labels.task), None
         if rule is None and parts:
             p = [self._probabilities(model, X[held]) for model, (_, held) in zip(self.boosters_, parts, strict=True)]
             held = np.concatenate([held for _, held in parts])

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from metricgrad import curves
 from metricgrad.decisions import hard_counts
-from metricgrad.decisions.rules import Argmax, Rule, Threshold
+from metricgrad.decisions.default import default_rule
+from metricgrad.decisions.rules import Rule
 from metricgrad.decisions.tuning import Tuned, Tuning
 from metricgrad.engine import distributed
 from metricgrad.engine.batch import Batch, Task, check_task
@@ -578,11 +579,9 @@ def _rule(task: Task, threshold: Any, rule: Rule | None) -> Rule:
         if not isinstance(rule, Rule):
             raise ValueError(f"rule: expected a decision rule of mg.decisions, got {rule!r}")
         return rule
-    if task == "multiclass":
-        if not _is_half(threshold):
-            raise ValueError("threshold: task='multiclass' decides by argmax; use rule=mg.decisions.Offsets(...)")
-        return Argmax()
-    return Threshold(threshold)
+    if task == "multiclass" and not _is_half(threshold):
+        raise ValueError("threshold: task='multiclass' decides by argmax; use rule=mg.decisions.Offsets(...)")
+    return default_rule(task, threshold)
 
 
 def _is_half(threshold: Any) -> bool:

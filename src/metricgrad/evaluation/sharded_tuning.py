@@ -57,7 +57,7 @@ def _on_the_grid(batch: Batch, rule: Rule, plateau: Any) -> tuple[Rule, Any]:
     def up(threshold: float, column: Tensor) -> float:
         return column[column >= threshold].min().item() if threshold < torch.inf else threshold
 
-    cut = rule.threshold  # type: ignore[attr-defined]
+    cut = rule.numbers
     if isinstance(cut, float):
         return Threshold(up(cut, s)), (up(plateau[0], s), plateau[1])
     ends = plateau if plateau is None else [(up(p[0], s[:, k]), p[1]) for k, p in enumerate(plateau)]
@@ -71,7 +71,7 @@ def _error(problem: Problem, batch: Batch, rule: Rule) -> Any:
         return None
     if objective.task != "binary" and objective.average == "micro":
         return None
-    cuts = rule.threshold  # type: ignore[attr-defined]
+    cuts = rule.numbers
     found = []
     for k, cut in enumerate([cuts] if isinstance(cuts, float) else cuts):
         curve = threshold_search.class_curve(batch, k)

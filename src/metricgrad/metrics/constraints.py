@@ -15,6 +15,7 @@ from torch import Tensor
 from metricgrad.metrics.derivatives import differentiable
 from metricgrad.metrics.functions import Metric, name_of
 from metricgrad.metrics.scalars import is_number, is_whole
+from metricgrad.storable import Storable
 
 if TYPE_CHECKING:
     from metricgrad.counts import Counts
@@ -24,7 +25,7 @@ ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
-class Constraint:
+class Constraint(Storable):
     """A bound on a metric: on its average, on each class, or on one class.
 
     Parameters

@@ -1,9 +1,9 @@
 """Metrics: plain functions ``Counts -> Tensor``, elementwise, higher is better.
 
-A metric of your own is such a function; no class, no registration. Written with ``+ - * /``, ``ratio`` and ``root``
-it is as fast and as safe as the ones here; with other torch functions it works too. A metric of the d×d matrix
-annotates its argument as ``Confusion``. Every division takes ``empty``, the value of 0/0 (scikit-learn's
-``zero_division``).
+A metric of your own is such a function; no class, no registration. One in this file is known by its name as well: what
+its first argument is annotated with makes it a metric. Written with ``+ - * /``, ``ratio`` and ``root`` it is as fast
+and as safe as the ones here; with other torch functions it works too. A metric of the d×d matrix annotates its argument
+as ``Confusion``. Every division takes ``empty``, the value of 0/0 (scikit-learn's ``zero_division``).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import inspect
 import re
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -23,35 +24,6 @@ from metricgrad.metrics.derivatives import is_zero, ratio, root
 
 Metric = Callable[..., Tensor]
 """A function of ``Counts`` (or ``Confusion``), elementwise over its cells, higher is better."""
-
-__all__ = [
-    "Metric",
-    "accuracy",
-    "balanced_accuracy",
-    "cost",
-    "detection_cost",
-    "f1",
-    "f_beta",
-    "fowlkes_mallows",
-    "g_mean",
-    "get",
-    "informedness",
-    "jaccard",
-    "kappa",
-    "markedness",
-    "mcc",
-    "names",
-    "npv",
-    "precision",
-    "quadratic_kappa",
-    "ratio",
-    "recall",
-    "root",
-    "specificity",
-    "subset_accuracy",
-    "tversky",
-    "worst_recall",
-]
 
 
 def accuracy(c: Counts | Confusion, empty: float = 0.0) -> Tensor:
@@ -620,34 +592,6 @@ def detection_cost(c: Counts, miss: float = 1.0, false_alarm: float = 1.0, prior
     return 1 - (missed * ratio(c.fn, c.positives) + alarm * ratio(c.fp, c.negatives)) / (missed + alarm)
 
 
-_BY_NAME: dict[str, Metric] = {
-    function.__name__: function
-    for function in (
-        accuracy,
-        balanced_accuracy,
-        cost,
-        detection_cost,
-        f1,
-        f_beta,
-        fowlkes_mallows,
-        g_mean,
-        informedness,
-        jaccard,
-        kappa,
-        markedness,
-        mcc,
-        npv,
-        precision,
-        quadratic_kappa,
-        recall,
-        specificity,
-        subset_accuracy,
-        tversky,
-        worst_recall,
-    )
-}
-
-
 def names() -> list[str]:
     """Return the names that ``get`` knows; besides them any "f<number>" and "package.module:function".
 
@@ -819,3 +763,17 @@ def _annotation(metric: Metric) -> str:
     except (TypeError, ValueError, StopIteration):  # a built-in without a signature: taken as a function of Counts
         return ""
     return first.annotation if isinstance(first.annotation, str) else repr(first.annotation)
+
+
+# A metric is found by being defined above: a public function whose first argument is Counts or Confusion.
+_BY_NAME: dict[str, Metric] = {
+    name: function
+    for name, function in list(globals().items())
+    if inspect.isfunction(function)
+    and function.__module__ == __name__
+    and not name.startswith("_")
+    and re.search("Counts|Confusion", _annotation(function))
+}
+
+if not TYPE_CHECKING:  # type checkers see the functions themselves
+    __all__ = sorted(["Metric", "get", "names", "ratio", "root", *_BY_NAME])

@@ -26,7 +26,7 @@ from torch import nn
 
 from metricgrad.boosting.libraries import LIBRARIES, imported
 from metricgrad.boosting.objectives import check_backend
-from metricgrad.decisions.rules import Offsets, Rule
+from metricgrad.decisions.rules import Rule
 from metricgrad.engine.batch import Task  # noqa: TC001 (read at run time)
 from metricgrad.estimators.labels import Labels
 from metricgrad.estimators.network import MetricClassifier
@@ -291,7 +291,7 @@ class TuningSummary:
     @property
     def threshold(self) -> Any:
         """The threshold: a number, or one per class; for a multi-class problem the offsets."""
-        return self.rule.offsets if isinstance(self.rule, Offsets) else self.rule.threshold  # type: ignore[attr-defined]
+        return self.rule.numbers
 
     def __str__(self) -> str:
         return self.text

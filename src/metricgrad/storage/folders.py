@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import re
-import secrets
-import shutil
 from typing import TYPE_CHECKING, Any
 
+from metricgrad.atomic import write_file, write_folder
 from metricgrad.storage.records import Sha256, check, sealed, sha256, unsealed
 from metricgrad.storage.records import as_json as as_json
 
@@ -18,9 +16,6 @@ FORMAT = 3
 """Grows when an older version of this library could not read what is written."""
 
 MANIFEST = "manifest.json"
-TEMPORARY = re.compile(r"\.metricgrad-.+\.[0-9a-f]{16}(\.old)?")
-"""The names of files and folders that are not finished yet, or of what they replace."""
-
 OLDER = 2
 """The format that ``metricgrad convert`` reads."""
 
@@ -34,24 +29,6 @@ class OlderFormatError(ValueError):
 # Writing
 
 
-def write_file(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all, even if the machine stops: beside its place, to the disk, then renamed."""
-    fresh = temporary(path)
-    try:
-        with fresh.open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(path)
-    finally:
-        fresh.unlink(missing_ok=True)
-
-
-def temporary(path: Path) -> Path:
-    """Return a new name beside a path, which can be told from the names of others."""
-    return path.with_name(f".metricgrad-{path.name}.{secrets.token_hex(8)}")
-
-
 def write(folder: Path, contents: dict[str, Any], files: dict[str, bytes], overwrite: bool = False) -> None:
     """Write files and a manifest of the contents and everybody's hashes: into a sibling, which is then renamed."""
     if not folder.parent.is_dir():
@@ -59,32 +36,7 @@ def write(folder: Path, contents: dict[str, Any], files: dict[str, bytes], overw
     replaced = folder.exists()
     if replaced:
         _check_replaceable(folder, overwrite)
-    fresh = temporary(folder)
-    try:
-        fresh.mkdir()
-        for name, data in packed(contents, files).items():
-            place = fresh / name
-            place.parent.mkdir(exist_ok=True)
-            place.write_bytes(data)
-            with place.open("r+b") as file:
-                os.fsync(file.fileno())
-        move(fresh, folder, replaced)
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
-
-
-def move(fresh: Path, folder: Path, replaced: bool) -> None:
-    """Rename a new folder into its place, and delete what it replaces; should renaming fail, the old is put back."""
-    old = fresh.with_name(f"{fresh.name}.old")
-    if replaced:
-        folder.rename(old)
-    try:
-        fresh.rename(folder)
-    except BaseException:
-        if old.exists():
-            old.rename(folder)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
+    write_folder(folder, packed(contents, files), replaced)
 
 
 def rewrite(folder: Path, changes: dict[str, Any]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import secrets
 import warnings
 from importlib.metadata import version
 from pathlib import Path
@@ -16,9 +15,11 @@ from onnx.reference import ReferenceEvaluator
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn, ones_like, zeros_like
 
-from metricgrad.decisions.rules import Argmax, Offsets, Rule, Threshold, TopK
+from metricgrad.atomic import write_file
+from metricgrad.decisions.rules import Rule
 from metricgrad.estimators.network import MetricClassifier
 from metricgrad.estimators.thresholded import ThresholdedClassifier
+from metricgrad.storable import KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -92,12 +93,7 @@ def to_onnx(
     model = _model(estimator, np.dtype(dtype))
     onnx.checker.check_model(model, full_check=True)
     _compare(estimator, model, dtype)
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    try:
-        beside.write_bytes(model.SerializeToString())
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
+    write_file(path, model.SerializeToString())
     return path
 
 
@@ -108,9 +104,10 @@ class _Graph:
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
 
-    def add(self, kind: str, *inputs: str, name: str | None = None, **attributes: Any) -> str:
+    def add(self, kind: str, *inputs: str, name: str | None = None, output: int = 0, **attributes: Any) -> str:
         name = name or f"{kind}_{len(self.nodes)}"
-        self.nodes.append(helper.make_node(kind, inputs, [name], name=name, **attributes))
+        outputs = [*(f"{name}_{i}" for i in range(output)), name]  # those before the one wanted are not used
+        self.nodes.append(helper.make_node(kind, inputs, outputs, name=name, **attributes))
         return name
 
     def constant(self, value: Any) -> str:
@@ -196,26 +193,24 @@ def _layer(graph: _Graph, name: str, layer: Any, x: str) -> str:
 
 def _decide(graph: _Graph, rule: Rule, p: str, labels: Labels) -> int:
     """Add the output "labels" and return its type."""
-    if labels.task == "multilabel" and isinstance(rule, Threshold):
-        graph.cast(graph.add("GreaterOrEqual", p, graph.constant(rule.threshold)), np.int64, "labels")
+    if labels.task not in rule.tasks or not _has_onnx(type(rule)):
+        known = [kind for kind in KINDS.values() if issubclass(kind, Rule) and _has_onnx(kind)]
+        *most, last = (kind.__name__ for kind in sorted(known, key=lambda kind: "multiclass" in kind.tasks))
+        names = f"{', '.join(most)} or {last}"
+        raise ValueError(f"rule_: expected a {names} that fits {labels.task}, got {rule!r}")
+    index = rule.to_onnx(graph, p, len(labels.classes))
+    if labels.task == "multilabel":
+        graph.cast(index, np.int64, "labels")
         return TensorProto.INT64
-    if labels.task == "multilabel" and isinstance(rule, TopK):
-        names = ["best_scores", "best"]
-        graph.nodes.append(helper.make_node("TopK", [p, graph.constant([rule.k])], names, axis=1))
-        hot = graph.add("OneHot", names[1], graph.constant(len(labels.classes)), graph.constant([0, 1]))
-        graph.add("ReduceSum", hot, graph.constant([1]), keepdims=0, name="labels")
-        return TensorProto.INT64
-    if labels.task == "binary" and isinstance(rule, Threshold):
-        index = graph.cast(graph.add("GreaterOrEqual", p, graph.constant(rule.threshold)), np.int64)
-    elif labels.task == "multiclass" and isinstance(rule, Argmax | Offsets):
-        if isinstance(rule, Offsets):
-            p = graph.add("Add", graph.add("Log", p) if rule.log else p, graph.constant(rule.offsets))
-        index = graph.add("ArgMax", p, axis=1, keepdims=0)
-    else:
-        raise ValueError(f"rule_: expected a Threshold, TopK, Argmax or Offsets that fits {labels.task}, got {rule!r}")
+    if labels.task == "binary":
+        index = graph.cast(index, np.int64)
     classes = _classes(labels.classes)
     graph.add("Gather", graph.constant(classes), index, name="labels")
     return _onnx_type(classes.dtype)
+
+
+def _has_onnx(kind: type[Rule]) -> bool:
+    return kind.to_onnx is not Rule.to_onnx
 
 
 def _classes(classes: Any) -> Any:

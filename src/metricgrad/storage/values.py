@@ -1,6 +1,7 @@
 """Values as plain data for JSON and back: numbers, texts, containers, arrays, this library's rules and surrogates.
 
-What comes back is made from the fixed table here; a name found in a file is looked up in it and never imported.
+What comes back is made from a fixed table, the kinds of ``Storable`` that this library defines; a name found in a file
+is looked up in it and never imported.
 """
 
 from __future__ import annotations
@@ -12,33 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from metricgrad import metrics, surrogates
-from metricgrad.decisions import rules
-from metricgrad.decisions.expected_f import GFM, ExpectedFBeta
-from metricgrad.metrics.constraints import Constraint
+from metricgrad import decisions, metrics, surrogates  # noqa: F401  (they define the kinds in KINDS)
+from metricgrad.metrics import constraints  # noqa: F401  (so does this)
+from metricgrad.storable import KINDS
 
-_VALUES: dict[str, Any] = {
-    kind.__name__: kind
-    for kind in (
-        rules.Argmax,
-        rules.Offsets,
-        rules.Threshold,
-        rules.TopK,
-        ExpectedFBeta,
-        GFM,
-        surrogates.Hard,
-        surrogates.Identity,
-        surrogates.Linear,
-        surrogates.LogitSigmoid,
-        surrogates.Sigmoid,
-        surrogates.StraightThrough,
-        surrogates.Table,
-        surrogates.TopTwo,
-        surrogates.Unbounded,
-        surrogates.UnitsVsZeros,
-        Constraint,
-    )
-}
 _ARRAYS = "biufUO"  # the kinds of numpy arrays: bools, whole and other numbers, texts, and lists of the above
 # The types by name, with the length of texts if any, which is not believed: it may be 500 million.
 _DTYPE = re.compile(r"bool|u?int(8|16|32|64)|float(16|32|64)|object|[<>][iuf][248]|(?P<text>[<>]U\d{1,9})")
@@ -54,7 +32,8 @@ def encode(value: Any) -> Any:
 
     numpy's scalars become Python's, as in ``array.tolist()``.
 
-    >>> encode((1, rules.Threshold(0.25)))
+    >>> from metricgrad.decisions import Threshold
+    >>> encode((1, Threshold(0.25)))
     {'type': 'tuple', 'items': [1, {'type': 'Threshold', 'threshold': 0.25}]}
     """
     if isinstance(value, np.generic):
@@ -77,7 +56,7 @@ def encode(value: Any) -> Any:
     name = getattr(value, "__name__", None)
     if name in metrics.names() and value is metrics.get(name):
         return {"type": "metric", "name": name}
-    if kind is _VALUES.get(kind.__name__):
+    if kind is KINDS.get(kind.__name__):
         return {"type": kind.__name__} | {field.name: encode(getattr(value, field.name)) for field in fields(value)}
     raise NotPlainError(f"expected numbers, texts, lists, or a rule or surrogate of this library, got {value!r}")
 
@@ -105,8 +84,8 @@ def decode(data: Any) -> Any:
         return _array(given.get("dtype"), decode(given["items"]))
     if kind == "metric" and given.get("name") in metrics.names():
         return metrics.get(given["name"])
-    if type(kind) is str and kind in _VALUES and given.keys() <= {field.name for field in fields(_VALUES[kind])}:
-        return _VALUES[kind](**{name: decode(item) for name, item in given.items()})
+    if type(kind) is str and kind in KINDS and given.keys() <= {field.name for field in fields(KINDS[kind])}:
+        return KINDS[kind](**{name: decode(item) for name, item in given.items()})
     raise ValueError(f"expected a type of this library with its fields, got {str(data)[:200]}")
 
 

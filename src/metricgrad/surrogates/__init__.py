@@ -23,32 +23,12 @@ midway between its two largest scores, and the memberships of a row are normalis
 is ``TopTwo``, the method of [tsoi2024]. There ``Identity`` is softmax and ``Hard`` the argmax.
 """
 
-from metricgrad.surrogates.steps import (
-    Hard,
-    Identity,
-    Linear,
-    LogitSigmoid,
-    Sigmoid,
-    Surrogate,
-    TopTwo,
-    Unbounded,
-    UnitsVsZeros,
-)
-from metricgrad.surrogates.wrappers import Annealed, Learned, StraightThrough, Table
+from typing import TYPE_CHECKING
+
+from metricgrad.surrogates import steps, wrappers
+from metricgrad.surrogates.steps import *  # noqa: F403
+from metricgrad.surrogates.wrappers import *  # noqa: F403
 from metricgrad.surrogates.wrappers import current as current
 
-__all__ = [
-    "Annealed",
-    "Hard",
-    "Identity",
-    "Learned",
-    "Linear",
-    "LogitSigmoid",
-    "Sigmoid",
-    "StraightThrough",
-    "Surrogate",
-    "Table",
-    "TopTwo",
-    "Unbounded",
-    "UnitsVsZeros",
-]
+if not TYPE_CHECKING:  # type checkers read the imports above
+    __all__ = sorted([*steps.__all__, *wrappers.__all__])

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from metricgrad.metrics.derivatives import as_constant, ratio
+from metricgrad.storable import Storable, kinds_in
 from metricgrad.surrogates import top_two
 
 Number = float | Tensor
@@ -32,7 +33,7 @@ def _positive(name: str, value: float) -> None:
 
 
 @dataclass(frozen=True)
-class Surrogate:
+class Surrogate(Storable, abstract=True):
     """Base class of the surrogates here; a callable of your own needs none of it.
 
     A subclass is a frozen dataclass with ``__call__(logits, threshold)``, which returns memberships, elementwise, for
@@ -86,7 +87,7 @@ class Surrogate:
 
 
 @dataclass(frozen=True)
-class ProbabilityStep(Surrogate):
+class ProbabilityStep(Surrogate, abstract=True):
     """Base class of the soft steps on probabilities, with a threshold anywhere in (0, 1)."""
 
     takes_threshold: ClassVar[bool] = True
@@ -494,3 +495,7 @@ def one_hot(logits: Tensor) -> Tensor:
 def _through_sigmoid(gradient: Tensor, p: Tensor, out: Tensor | None = None) -> None:
     """Write gradient·p(1 − p), the chain rule through p = sigmoid(z), into ``out``, by default over the gradient."""
     torch.ops.aten.sigmoid_backward.grad_input(gradient, p, grad_input=gradient if out is None else out)
+
+
+if not TYPE_CHECKING:  # type checkers see the classes themselves
+    __all__ = ["Surrogate", *kinds_in(__name__)]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
 from metricgrad.metrics.scalars import is_number
+from metricgrad.storable import kinds_in
 from metricgrad.surrogates.steps import (
     Linear,
     LogitSigmoid,
@@ -287,3 +288,7 @@ _MOVING = (Learned, Annealed)
 def current(surrogate: Any) -> Any:
     """Return the current surrogate of ``Learned`` and ``Annealed``, and any other surrogate as it is."""
     return surrogate.current() if isinstance(surrogate, _MOVING) else surrogate
+
+
+if not TYPE_CHECKING:  # type checkers see the classes themselves
+    __all__ = ["Annealed", "Learned", *kinds_in(__name__)]

@@ -8,12 +8,12 @@ import importlib
 import io
 import os
 import re
-import secrets
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import torch
 
+from metricgrad.atomic import replacing, sync, temporary
 from metricgrad.training import states
 
 if TYPE_CHECKING:
@@ -107,24 +107,18 @@ class Checkpoint:
             raise failure
 
     def _write(self, data: list[bytes | memoryview]) -> None:
-        fresh = None
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._remove_leftovers()
             fresh, file = self._fresh()
-            with file:
+            with file, replacing(self.path, fresh):
                 for piece in data:
                     file.write(piece)
                 file.flush()
-                os.fsync(file.fileno())
                 if fcntl is None:
                     file.close()  # Windows renames no open file
-                fresh.replace(self.path)
-            _sync_folder(self.path.parent)
+            sync(self.path.parent)  # so that the renaming lasts through a power cut
         except OSError as error:
-            with contextlib.suppress(OSError):
-                if fresh is not None:
-                    fresh.unlink(missing_ok=True)
             kept = "; the previous one is kept" if self.path.is_file() else ""
             raise OSError(
                 error.errno, f"checkpoint: {str(self.path)!r} could not be written: {error.strerror}{kept}"
@@ -133,7 +127,7 @@ class Checkpoint:
     def _fresh(self) -> tuple[Path, IO[bytes]]:
         """Return a new file beside the checkpoint that no other process writes to, locked while it is open."""
         while True:
-            path = self.path.with_name(f".{self.path.name}.{secrets.token_hex(8)}")
+            path = temporary(self.path, mark=".")
             file = path.open("xb")
             if _lock(file) is not False and path.exists():
                 return path, file
@@ -285,13 +279,3 @@ def _lock(file: IO[bytes]) -> bool | None:
     except OSError:  # a file system without locks
         return None
     return True
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the renaming last through a power cut, where folders can be opened."""
-    if os.name == "posix":
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

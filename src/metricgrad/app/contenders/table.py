@@ -27,7 +27,12 @@ ALL: tuple[Task, ...] = ("binary", "multiclass", "multilabel")
 
 @dataclass(frozen=True)
 class Contender:
-    """A row of the table: a name, what it is, and how it is fitted with a seed."""
+    """A row of the table: a name, what it is, how it is fitted with a seed, and all else that is known about it.
+
+    ``tasks``: for which it is meant. ``needs``: packages that must be installed. ``on_metric``: it is trained on the
+    metric. ``shows_soft_metric``: its loss is one minus the soft metric, so the report draws both over the epochs.
+    ``constrained``: it needs a constraint. ``quick``: part of ``--quick``. ``demo``: part of ``metricgrad demo``.
+    """
 
     name: str
     family: Family
@@ -36,7 +41,10 @@ class Contender:
     tasks: tuple[Task, ...] = ALL
     needs: tuple[str, ...] = ()
     on_metric: bool = False
+    shows_soft_metric: bool = False
     constrained: bool = False
+    quick: bool = False
+    demo: bool = False
 
     def unfit(self, goal: Goal) -> str | None:
         """Return why it is not meant for such a goal, or None."""
@@ -75,19 +83,20 @@ REFERENCE = "cross-entropy"
 """What every other contender is compared with, with its fixed and with its tuned rule."""
 
 _TABLE = (
-    Contender("majority", "baseline", "the shares of the classes, no features", prior),
+    Contender("majority", "baseline", "the shares of the classes, no features", prior, quick=True, demo=True),
     Contender(
         "logistic regression",
         "network",
         "a linear model, cross-entropy",
         network(model="linear", loss="cross-entropy"),
     ),
-    Contender(REFERENCE, "network", "a network of 32-16, cross-entropy", network(loss="cross-entropy")),
+    Contender(REFERENCE, "network", "a network of 32-16, cross-entropy", network(loss="cross-entropy"), quick=True),
     Contender(
         "weighted cross-entropy",
         "network",
         "the same, classes weighted to count alike",
         network(loss=_balanced_loss, class_weight=_balance),
+        demo=True,
     ),
     Contender(
         "soft-set metric",
@@ -95,6 +104,8 @@ _TABLE = (
         "the metric of soft sets, linear step (multi-class: of the two largest scores)",
         network(loss="metric"),
         on_metric=True,
+        shows_soft_metric=True,
+        demo=True,
     ),
     Contender(
         "sigmoid metric",
@@ -103,6 +114,8 @@ _TABLE = (
         network(loss="metric", surrogate=lambda goal, rows: LogitSigmoid()),
         tasks=("binary", "multilabel"),
         on_metric=True,
+        shows_soft_metric=True,
+        demo=True,
     ),
     Contender(
         "maximal figure of merit",
@@ -111,6 +124,7 @@ _TABLE = (
         network(loss="metric", surrogate=lambda goal, rows: UnitsVsZeros()),
         tasks=("multilabel",),
         on_metric=True,
+        shows_soft_metric=True,
     ),
     Contender(
         "constrained metric",
@@ -121,15 +135,24 @@ _TABLE = (
         on_metric=True,
         constrained=True,
     ),
-    Contender("hybrid", "network", "cross-entropy plus the metric loss", network(loss="hybrid"), on_metric=True),
+    Contender(
+        "hybrid",
+        "network",
+        "cross-entropy plus the metric loss",
+        network(loss="hybrid"),
+        on_metric=True,
+        quick=True,
+        demo=True,
+    ),
     Contender(
         "recipe",
         "network",
         "five hybrid networks, averaged: the default of MetricClassifier",
         network(folds=5, loss="hybrid", monitor="loss"),
         on_metric=True,
+        demo=True,
     ),
-    Contender("xgboost", "trees", "boosted trees, logarithmic loss", trees, needs=("xgboost",)),
+    Contender("xgboost", "trees", "boosted trees, logarithmic loss", trees, needs=("xgboost",), quick=True, demo=True),
     Contender(
         "metric boosting",
         "trees",
@@ -137,11 +160,10 @@ _TABLE = (
         boosting,
         needs=("xgboost",),
         on_metric=True,
+        demo=True,
     ),
 )
 CONTENDERS: dict[str, Contender] = {contender.name: contender for contender in _TABLE}
-QUICK = ("majority", REFERENCE, "hybrid", "xgboost")
-"""Those of a first look."""
 
 
 def chosen(goal: Goal, only: list[str] | None = None) -> tuple[list[str], list[tuple[str, str]]]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from metricgrad.app.report.slimming import as_text, slim
 from metricgrad.app.report.tabulated import items, judge, parts
-from metricgrad.storage import folders
+from metricgrad.atomic import write_file
 
 if TYPE_CHECKING:
     from metricgrad.app.report.payload import Payload
@@ -55,7 +55,7 @@ def render(payload: Payload) -> str:
 def write(payload: Payload, path: str | Path) -> Path:
     """Write the page, whole or not at all, and return where."""
     path = Path(path)
-    folders.write_file(path, render(payload).encode())
+    write_file(path, render(payload).encode())
     return path
 
 

@@ -27,6 +27,7 @@ from metricgrad.app.contenders.scorers import Goal, Scorer
 from metricgrad.app.errors import RUN, WRONG_CALL, UserError, one_line, writing
 from metricgrad.app.runs.trial import Trial
 from metricgrad.app.tables.schema import Schema
+from metricgrad.atomic import write_file
 from metricgrad.boosting.libraries import imported
 from metricgrad.decisions.rules import Rule
 from metricgrad.engine.batch import check_task
@@ -95,7 +96,7 @@ class ModelFile(TypedDict):
 def write(path: Path, data: bytes) -> None:
     """Write a file whole or not at all, or raise a ``UserError``."""
     with writing(path):
-        folders.write_file(path, data)
+        write_file(path, data)
 
 
 @contextmanager

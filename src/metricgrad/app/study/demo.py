@@ -9,17 +9,17 @@ from __future__ import annotations
 import importlib.resources
 from pathlib import Path
 
+from metricgrad.app.contenders.table import CONTENDERS
 from metricgrad.app.study.request import Options
 
 GROUPS = 14
-ONLY = "majority,weighted cross-entropy,soft-set metric,sigmoid metric,hybrid,recipe,xgboost,metric boosting"
-"""Beside cross-entropy; all of them would take longer than a first look should."""
 
 
 def options(repeats: int = 5, quick: bool = False) -> Options:
     """Return what the demo asks for."""
     data = Path(str(importlib.resources.files("river") / "datasets" / "yeast.csv.gz"))
     target = ",".join(f"Class{k}" for k in range(1, GROUPS + 1))
-    only = None if quick else ONLY
+    # All contenders would take longer than a first look should.
+    only = None if quick else ",".join(name for name, contender in CONTENDERS.items() if contender.demo)
     metric = "f1,average_precision"
     return Options(str(data), target, metric=metric, repeats=repeats, only=only, quick=quick, demo=True)

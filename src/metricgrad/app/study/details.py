@@ -10,9 +10,9 @@ import numpy as np
 import torch
 
 from metricgrad import metrics
+from metricgrad.app.contenders.table import CONTENDERS
 from metricgrad.app.errors import one_line
 from metricgrad.app.report.binned import binned
-from metricgrad.app.study.protocol import cut_of
 from metricgrad.counts import Counts
 
 if TYPE_CHECKING:
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 
 MISTAKES, CELLS, TEXT = 20, 12, 60
 """How many mistakes are shown, how many cells of each, how many letters of each cell."""
-
-PURE = ("soft-set metric", "sigmoid metric", "maximal figure of merit")
-"""Those whose loss is one minus the soft metric, so that both can be drawn."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +63,7 @@ def _curves(goal: Goal, names: Sequence[str], outcomes: Sequence[Outcome], s: An
     found: list[ClassCurve] = []
     for k in [1] if goal.task == "binary" else range(len(names)):
         place = 0 if goal.task == "binary" else k
-        tuned = [cut for o in outcomes if (cut := cut_of(o.tuned.rule, place)) is not None]
+        tuned = [cut for o in outcomes if (cut := o.tuned.rule.cut(place)) is not None]
         threshold = median(tuned) if tuned else None
         plateaus = [one for o in outcomes if (one := _plateau(o.tuned.plateau, place)) is not None]
         column, truth = (s, y) if s.ndim == 1 else (s[:, k], y == k if y.ndim == 1 else y[:, k])
@@ -114,11 +111,12 @@ def _per_class(goal: Goal, names: Sequence[str], y: Any, d: Any) -> list[PerClas
 
 
 def _history(outcome: Outcome) -> list[Epoch]:
+    soft = CONTENDERS[outcome.contender].shows_soft_metric
     return [
         {
             "epoch": int(row["epoch"]) + 1,
             "loss": row["loss"],
-            "soft": 1 - row["loss"] if outcome.contender in PURE else None,
+            "soft": 1 - row["loss"] if soft else None,
             "hard": row.get("value"),
         }
         for row in outcome.history

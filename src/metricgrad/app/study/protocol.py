@@ -16,7 +16,8 @@ import torch
 from metricgrad.app.contenders.scorers import Rows
 from metricgrad.app.contenders.table import CONTENDERS
 from metricgrad.app.errors import WRONG_CALL, UserError
-from metricgrad.decisions.rules import Offsets, Rule, Threshold
+from metricgrad.decisions.default import default_rule
+from metricgrad.decisions.rules import Rule, Threshold
 from metricgrad.decisions.solver import InfeasibleError
 from metricgrad.decisions.tuning import Tuned, Tuning, tune_threshold
 from metricgrad.estimators.labels import trusted
@@ -145,7 +146,7 @@ def fitted(
 
 def rules(goal: Goal, scores: Any, targets: Any) -> dict[str, Decision]:
     """Return the fixed rule and the one tuned on held-out scores; their values are those there, which flatters."""
-    plain = Evaluator(goal.metric, task=goal.task, average=goal.average).rule  # that of nobody who tunes
+    plain = default_rule(goal.task)
     value = _metric(goal, plain, scores, targets)
     found = {"fixed": Decision(plain, value, {}, feasible=meets(goal, plain, scores, targets))}
     try:
@@ -229,21 +230,3 @@ def _metric(goal: Goal, rule: Rule, scores: Any, targets: Any) -> float:
             f"--metric: expected a number of {goal.metric}, got {value}; give its divisions a value for 0/0"
         )
     return value
-
-
-def cut_of(rule: Rule, k: int) -> float | None:
-    """Return the cut of class k, or None where no cut decides."""
-    if isinstance(rule, Threshold):
-        cut = rule.threshold if isinstance(rule.threshold, float) else rule.threshold[k]
-        return cut if math.isfinite(cut) else None
-    return None
-
-
-def described(rule: Rule) -> str:
-    """Return a rule as people say it."""
-    if isinstance(rule, Threshold):
-        cuts = rule.threshold
-        if isinstance(cuts, float):
-            return f"cut at {cuts:.4g}"
-        return f"a cut per label, {min(cuts):.3g} to {max(cuts):.3g}"
-    return "largest score with offsets" if isinstance(rule, Offsets) else "largest score"

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from metricgrad.app.contenders.scorers import Effort, Goal
-from metricgrad.app.contenders.table import CONTENDERS, QUICK, chosen
+from metricgrad.app.contenders.table import CONTENDERS, chosen
 from metricgrad.app.errors import DATA, WRONG_CALL, UserError, near
 from metricgrad.app.runs import folder as runs
 from metricgrad.app.study import protocol, splits
@@ -149,7 +149,7 @@ def _times(cells: pd.Series) -> Any:
 
 def contenders(options: Options, goal: Goal) -> tuple[list[str], list[tuple[str, str]]]:
     """Return who takes part, and who does not and why."""
-    only = options.several("only") or (list(QUICK) if options.quick else None)
+    only = options.several("only") or ([c.name for c in CONTENDERS.values() if c.quick] if options.quick else None)
     for name in only or ():
         if name not in CONTENDERS:
             raise UserError(f"--only: unknown contender {name!r}; {near(name, list(CONTENDERS))}", WRONG_CALL)

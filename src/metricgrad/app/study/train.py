@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from metricgrad.app.contenders.table import CONTENDERS
 from metricgrad.app.errors import WRONG_CALL, UserError, near
-from metricgrad.app.study import protocol
 from metricgrad.app.study.compare import Progress, shipped
 from metricgrad.app.study.request import Options, configuration, effort, prepared
 from metricgrad.app.study.workspace import Workspace
@@ -35,7 +34,7 @@ def train(
         space.add_model(model)
         summary = {
             "contender": contender,
-            "rule": protocol.described(model.rule),
+            "rule": model.rule.describe(),
             **model.about,
             "data": {"file": Path(options.data).name, "rows": len(task.targets), "task": task.goal.task},
             "warnings": task.warnings,

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from metricgrad import atomic
 from metricgrad.app.contenders.table import CONTENDERS
 from metricgrad.app.errors import RUN, UserError, writing
 from metricgrad.app.runs.folder import FORMAT, Run, environment, locked, now, opened, read_bytes, refusing, write
@@ -176,7 +177,7 @@ class Workspace(Run):
     def scratch(self, name: str, array: Any) -> Path:
         """Write what processes share until the work is done."""
         if not hasattr(self, "_scratch"):
-            self._scratch = folders.temporary(self.path / "scratch")
+            self._scratch = atomic.temporary(self.path / "scratch")
             with writing(self._scratch):
                 self._scratch.mkdir()
         path = self._scratch / name
@@ -267,7 +268,7 @@ def entries(path: Path) -> list[str]:
 
 
 def _ours(path: Path, name: str) -> bool:
-    if any(folders.TEMPORARY.fullmatch(part) for part in name.split("/")):
+    if any(atomic.TEMPORARY.fullmatch(part) for part in name.split("/")):
         return True
     return _WRITTEN.fullmatch(name) is not None and not (path / name).is_symlink()
 
@@ -275,7 +276,7 @@ def _ours(path: Path, name: str) -> bool:
 def _remove(path: Path, *, lock: bool = False, unfinished: bool = False, under: str = "") -> None:
     """Delete what a run wrote: all, or what it did not finish, or what is ``under`` a folder of it."""
     for name in entries(path):
-        temporary = any(folders.TEMPORARY.fullmatch(part) for part in name.split("/"))
+        temporary = any(atomic.TEMPORARY.fullmatch(part) for part in name.split("/"))
         if not _ours(path, name) or (unfinished and not temporary) or not f"{name}/".startswith(under):
             continue
         place = path / name

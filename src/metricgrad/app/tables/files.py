@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import secrets
 from collections import Counter
 from contextlib import contextmanager, suppress
 from functools import cached_property
@@ -18,6 +17,7 @@ import pyarrow.parquet as pq
 
 from metricgrad.app.errors import WRONG_CALL, UserError, one_line, writing
 from metricgrad.app.tables.dialects import Dialect, sniff, tables
+from metricgrad.atomic import replacing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -264,15 +264,9 @@ def write(path: str | Path) -> Iterator[Writer]:
     """
     path = Path(path)
     kind = kind_of(path)
-    fresh = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    writer = Writer(fresh, kind)
-    try:
-        with writing(path):
-            try:
-                yield writer
-            finally:
-                writer.close()
-            fresh.replace(path)
-    finally:
-        with suppress(OSError):  # it is gone, or never was
-            fresh.unlink()
+    with writing(path), replacing(path) as fresh:
+        writer = Writer(fresh, kind)
+        try:
+            yield writer
+        finally:
+            writer.close()

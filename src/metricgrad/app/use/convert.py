@@ -7,7 +7,6 @@ can be: JSON against its declared type, arrays against their shape, trees in a p
 from __future__ import annotations
 
 import re
-import shutil
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict
 
@@ -21,6 +20,7 @@ from metricgrad.app.study.protocol import Outcome
 from metricgrad.app.study.request import options_of
 from metricgrad.app.study.summaries import KINDS
 from metricgrad.app.study.workspace import OURS, array, entries, stem, unit_files
+from metricgrad.atomic import TEMPORARY, write_folder
 from metricgrad.storage import estimators, folders, records
 from metricgrad.storage.records import Line, Name, Sha256  # noqa: TC001 (read at run time)
 
@@ -56,22 +56,16 @@ def convert(folder: Path, out: Path | None = None) -> dict[str, Any]:
 
 
 def _convert(folder: Path, place: Path, is_run: bool, in_place: bool) -> None:
-    fresh = folders.temporary(place)
     try:
         files = _run(folder) if is_run else _saved(folder)
         if in_place:
             _check_alone(folder, files)
         with writing(place):
-            for name, data in files.items():
-                (fresh / name).parent.mkdir(parents=True, exist_ok=True)
-                folders.write_file(fresh / name, data)
-            folders.move(fresh, place, replaced=in_place)
+            write_folder(place, files, replaced=in_place)
     except UserError:
         raise
     except Exception as error:  # whatever scikit-learn, skops and XGBoost say of forged files
         raise UserError(f"{folder}: cannot be converted: {one_line(error, 300)}", RUN) from error
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
 
 
 def _check_alone(folder: Path, files: dict[str, bytes]) -> None:
@@ -79,7 +73,7 @@ def _check_alone(folder: Path, files: dict[str, bytes]) -> None:
     known = {*files, *(name.rpartition("/")[0] for name in files), *OURS, "model/rule.json", "model/estimator"}
     for name in entries(folder):
         parts = name.split("/")
-        old = any(_TEMPORARY.fullmatch(part) or folders.TEMPORARY.fullmatch(part) for part in parts)
+        old = any(_TEMPORARY.fullmatch(part) or TEMPORARY.fullmatch(part) for part in parts)
         unit = parts[0] == "results" and name.endswith(".npy")
         if (name not in known and not old and not unit) or (folder / name).is_symlink():
             raise UserError(f"{folder}: {name!r} is no file of metricgrad; move it away, or choose --out", RUN)

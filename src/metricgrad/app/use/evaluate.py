@@ -9,7 +9,7 @@ import numpy as np
 
 from metricgrad.app.errors import WRONG_CALL, UserError, one_line
 from metricgrad.app.runs import folder as runs
-from metricgrad.app.study.protocol import bounds, described
+from metricgrad.app.study.protocol import bounds
 from metricgrad.app.tables import files
 from metricgrad.app.use.drift import drift, psi
 from metricgrad.evaluation.bootstrap import bootstrap
@@ -74,7 +74,7 @@ def judge(
         "rows": len(frame),
         "task": schema.task,
         "average": None if schema.task == "binary" else goal.average,
-        "rule": described(model.rule),
+        "rule": model.rule.describe(),
         "confidence": confidence,
         "metrics": {name: {"value": one.value, "low": one.low, "high": one.high} for name, one in found.items()},
         "constraints": [asdict(one) for one in bounds(goal, model.rule, scores, targets)],

@@ -73,9 +73,9 @@ def tune(
         "metric": metric,
         "average": None if schema.task == "binary" else average,
         "subject_to": subject_to,
-        "old": {"rule": protocol.described(old), "value": next(iter(before.values()))},
+        "old": {"rule": old.describe(), "value": next(iter(before.values()))},
         "new": {
-            "rule": protocol.described(tuning.rule),
+            "rule": tuning.rule.describe(),
             "value": tuning.value,
             "expected": tuning.out_of_bag,
             "exact": tuning.exact,

@@ -1,0 +1,26 @@
+"""The default rule: the argmax for classes, otherwise a threshold, which is 0.5 on probabilities."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from metricgrad.decisions.rules import Argmax, Rule, Threshold
+
+if TYPE_CHECKING:
+    from metricgrad.engine.batch import Task
+
+
+def default_rule(task: Task, threshold: float | tuple[float, ...] = 0.5) -> Rule:
+    """Return the default rule: the argmax for classes, otherwise a threshold, which is 0.5 on probabilities."""
+    return Argmax() if task == "multiclass" else Threshold(threshold)
+
+
+def chosen(rule: Any, task: Task) -> Rule | None:
+    """Return a rule as it is or what "fixed" means, None for "tuned"; or raise."""
+    if rule == "tuned":
+        return None
+    if rule == "fixed":
+        return default_rule(task)
+    if not isinstance(rule, Rule):
+        raise ValueError(f"rule: expected 'tuned', 'fixed' or a rule of mg.decisions, got {rule!r}")
+    return rule
