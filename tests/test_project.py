@@ -102,12 +102,6 @@ def test_type_checkers_see_the_same_names_and_homes() -> None:
     assert seen == {name: mg._home(name)[0] for name in mg._HOME}
 
 
-def test_a_public_module_is_not_hidden_by_what_it_holds() -> None:
-    code = "import metricgrad as mg; print(mg.curves.__name__)"  # it has a function curves; nothing was imported before
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "metricgrad.curves\n"
-
-
 def test_where_only_torch_is_installed_a_star_import_brings_the_rest() -> None:
     code = """
 import sys

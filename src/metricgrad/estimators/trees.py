@@ -14,12 +14,12 @@ from torch import Tensor, nn
 from metricgrad.boosting.libraries import LIBRARIES, History, Library, Plan, Rows
 from metricgrad.boosting.objectives import Backend, Evaluation, base_score, check_backend, matured
 from metricgrad.decisions.default import chosen, default_rule
-from metricgrad.decisions.rules import Rule
 from metricgrad.decisions.tuning import Tuning, tune_threshold
 from metricgrad.estimators.labels import DecidesMixin, flat, trusted
 from metricgrad.estimators.preparation import labels_to_learn, loss_for, splits, training_weight, wanted_rule
 
 if TYPE_CHECKING:
+    from metricgrad.decisions.rules import Rule
     from metricgrad.metrics import Metric
     from metricgrad.metrics.averages import Average
 

@@ -51,37 +51,130 @@ class Surrogate(Storable, abstract=True):
     """Whether the labels are needed (training only)."""
 
     def __call__(self, logits: Tensor, threshold: float = 0.5) -> Tensor:
-        """Return memberships, elementwise, for binary and multi-label problems."""
+        """Return memberships, elementwise, for binary and multi-label problems.
+
+        Parameters
+        ----------
+        logits : Tensor
+            Raw scores of any shape.
+        threshold : float, default 0.5
+            Where a step on probabilities stands; others ignore it.
+
+        Returns
+        -------
+        Tensor
+            Memberships in [0, 1], of the shape of the logits.
+        """
         raise NotImplementedError
 
     def rows(self, logits: Tensor) -> Tensor:
-        """Return memberships of ``(N, d)`` logits whose rows sum to one, for multi-class problems."""
+        """Return memberships whose rows sum to one, for multi-class problems.
+
+        Parameters
+        ----------
+        logits : Tensor
+            Raw scores, ``(..., d)``.
+
+        Returns
+        -------
+        Tensor
+            Memberships, ``(..., d)``.
+
+        Raises
+        ------
+        ValueError
+            If the surrogate is not for multi-class problems.
+        """
         raise ValueError(f"surrogate: {self!r} is not for task='multiclass'; use TopTwo, a step, Identity or Hard")
 
     def hard(self, logits: Tensor, threshold: float = 0.5) -> Tensor:
-        """Return the 0/1 memberships of the rule that this surrogate softens."""
+        """Return the 0/1 memberships of the rule that this surrogate softens.
+
+        Parameters
+        ----------
+        logits : Tensor
+            Raw scores of any shape.
+        threshold : float, default 0.5
+            The threshold of a rule on probabilities.
+
+        Returns
+        -------
+        Tensor
+            0 and 1, of the shape of the logits; NaN where a logit is NaN.
+
+        Raises
+        ------
+        ValueError
+            If the surrogate has no hard rule.
+        """
         raise ValueError(f"surrogate: {self!r} has no hard rule; use Linear, Sigmoid, LogitSigmoid, Identity or TopTwo")
 
     def closed(self, rowwise: bool) -> Surrogate | None:
-        """Return the surrogate that has ``open`` and ``close``, for rows or elements; None leaves it to autograd."""
+        """Return the surrogate that has ``open`` and ``close``, the closed form of the kernel.
+
+        Parameters
+        ----------
+        rowwise : bool
+            Whether memberships of whole rows (multi-class) are wanted instead of those of elements.
+
+        Returns
+        -------
+        Surrogate or None
+            This one, its counterpart for rows, or None, which leaves the gradient to autograd.
+        """
         return None
 
     def open(self, logits: Tensor, threshold: float, link: Tensor, buffer: Tensor) -> tuple[Tensor, Any, Any]:
-        """Write into ``link`` what ``close`` needs; return memberships, by what to multiply them, and a note for it.
+        """Compute the memberships of a chunk of logits, and what ``close`` needs.
 
-        ``link`` and ``buffer`` have the logits' shape, and are all the memory there is; memberships are one of them.
+        Parameters
+        ----------
+        logits : Tensor
+            ``(N, K)``.
+        threshold : float
+            Where a step on probabilities stands.
+        link : Tensor
+            Of the logits' shape; overwritten with what ``close`` turns into the gradient.
+        buffer : Tensor
+            Of the logits' shape; may be overwritten.
+
+        Returns
+        -------
+        member : Tensor
+            Memberships up to a factor, in ``link`` or ``buffer``.
+        scale : float or Tensor
+            The factor: a number, or ``(N, 1)``, one per row.
+        note : object
+            Anything that ``close`` needs besides.
         """
         raise NotImplementedError
 
     def close(self, link: Tensor, gradient: Tensor, threshold: float, note: Any, spare: Tensor) -> None:
-        """Turn ``link`` into the gradient with respect to the logits, in place, given that of the memberships.
+        """Turn ``link`` into the gradient with respect to the logits, in place.
 
-        ``gradient`` and ``spare`` may be overwritten.
+        Parameters
+        ----------
+        link : Tensor
+            What ``open`` wrote.
+        gradient : Tensor
+            With respect to the memberships; may be overwritten.
+        threshold : float
+            That of ``open``.
+        note : object
+            What ``open`` returned.
+        spare : Tensor
+            Of the logits' shape; may be overwritten.
         """
         raise NotImplementedError
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the fields that are tensors: what a gradient may be asked for."""
+        """Return the fields that are tensors, for which a gradient can be computed.
+
+        Returns
+        -------
+        dict
+            Tensors by the name of the field.
+        """
         found = {f.name: getattr(self, f.name) for f in fields(self)}
         return {name: value for name, value in found.items() if isinstance(value, Tensor)}
 
@@ -93,11 +186,37 @@ class ProbabilityStep(Surrogate, abstract=True):
     takes_threshold: ClassVar[bool] = True
 
     def step(self, p: Tensor, threshold: float | Tensor) -> Tensor:
-        """Return the soft version of ``p >= threshold``."""
+        """Return the soft version of ``p >= threshold``.
+
+        Parameters
+        ----------
+        p : Tensor
+            Probabilities.
+        threshold : float or Tensor
+            The threshold; tensors broadcast.
+
+        Returns
+        -------
+        Tensor
+            Memberships in [0, 1].
+        """
         raise NotImplementedError
 
     def slope(self, p: Tensor, threshold: float | Tensor) -> Tensor:
-        """Return the derivative of ``step`` by the probability."""
+        """Return the derivative of ``step`` with respect to the probability.
+
+        Parameters
+        ----------
+        p : Tensor
+            Probabilities.
+        threshold : float or Tensor
+            The threshold; tensors broadcast.
+
+        Returns
+        -------
+        Tensor
+            The derivative, elementwise.
+        """
         raise NotImplementedError
 
     def __call__(self, logits: Tensor, threshold: float = 0.5) -> Tensor:
@@ -157,7 +276,18 @@ class Linear(ProbabilityStep):
         return slope
 
     def pieces(self, threshold: Any) -> tuple[Any, Any, Any, Any, Any]:
-        """Return the two knots and the slopes below, between and above them; ``threshold`` a number or a tensor."""
+        """Return the knots and the slopes of the step.
+
+        Parameters
+        ----------
+        threshold : float or Tensor
+            The threshold.
+
+        Returns
+        -------
+        tuple of float or Tensor
+            The two knots, and the slopes below, between and above them.
+        """
         if isinstance(threshold, Tensor):
             half = self.width / 2 * torch.minimum(threshold, 1 - threshold)
         else:

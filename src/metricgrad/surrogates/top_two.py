@@ -77,17 +77,17 @@ def heights(p: Tensor, row: Row, out: Tensor) -> Tensor:
 
 
 def pull(p: Tensor, g: Tensor, row: Row, delta: float, width: float, spare: Tensor) -> None:
-    """Turn probabilities into the gradient by the logits, in place, given that by the memberships (overwritten)."""
+    """Turn probabilities into the gradient with respect to the logits, in place, given that of the memberships (overwritten)."""
     total = heights(p, row, spare)
     mean = spare.mul_(g).sum(1, keepdim=True) / total
-    g.sub_(mean).div_(total)  # now the gradient by the heights: memberships are heights / total
+    g.sub_(mean).div_(total)  # now the gradient with respect to the heights: memberships are heights / total
     top = g.gather(1, row.first_index)
     torch.sub(p, row.low, out=spare)
     torch.ops.aten.threshold_backward.grad_input(g, spare, 0.0, grad_input=spare)
     g.mul_(row.m1).addcmul_(spare, row.m2 - row.m1)
     passed = row.first > row.high
     slope = top * torch.where(passed, row.m3, row.m2)
-    g.scatter_(1, row.first_index, slope)  # now by the probabilities, at a fixed τ
+    g.scatter_(1, row.first_index, slope)  # now with respect to the probabilities, at a fixed τ
     weighted = torch.mul(g, p, out=spare).sum(1, keepdim=True)
     by_tau = -torch.where(passed, weighted - slope * row.first, weighted) / row.tau
     # Beyond the upper knot h = 1 − δ(1 − p)/(1 − t₂), and t₂ moves with τ.
