@@ -77,7 +77,7 @@ def heights(p: Tensor, row: Row, out: Tensor) -> Tensor:
 
 
 def pull(p: Tensor, g: Tensor, row: Row, delta: float, width: float, spare: Tensor) -> None:
-    """Turn probabilities into the gradient with respect to the logits, in place, given ``g``, that of the memberships."""
+    """Turn probabilities into the gradient with respect to the logits, in place; ``g`` is that of the memberships."""
     total = heights(p, row, spare)
     mean = spare.mul_(g).sum(1, keepdim=True) / total
     g.sub_(mean).div_(total)  # now the gradient with respect to the heights: memberships are heights / total
