@@ -1,4 +1,4 @@
-"""The objective: a metric with its average, as a value of a statistic and as a loss with its gradient by the sums."""
+"""The objective: a metric with its average, as the value of a statistic and as a loss with its gradient."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class Objective:
         return Mean(total, row_weight.sum().expand_as(total))
 
     def differentiate(self, state: State, row_weight: Tensor | None = None, group: Any = None) -> tuple[Tensor, State]:
-        """Return the loss of the sums over all processes and its gradient by them: a ``Jet``'s a and b, or a matrix."""
+        """Return the loss of the sums over all processes, and its gradient with respect to them: a, b or a matrix."""
         if isinstance(state[0], float):
             value, *gradient = self._differentiate_numbers(state)
             return torch.scalar_tensor(value, dtype=torch.float32), tuple(gradient)

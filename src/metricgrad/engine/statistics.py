@@ -33,7 +33,7 @@ class Columns:
         return _margins(m, y, scale, w, out, axis=0)
 
     def expand(self, gradient: State, y: Tensor, w: Tensor | None, out: Tensor) -> Tensor:
-        """Write the gradient by the memberships of a chunk into ``out``."""
+        """Write the gradient with respect to the memberships of a chunk into ``out``."""
         a, b = gradient
         if isinstance(a, Tensor):
             torch.lerp(b, a, y, out=out)
@@ -135,7 +135,7 @@ class Matrix:
         return (matrix.index_add_(0, y, m),)
 
     def expand(self, gradient: State, y: Tensor, w: Tensor | None, out: Tensor) -> Tensor:
-        """Write the gradient by the memberships of a chunk into ``out``."""
+        """Write the gradient with respect to the memberships of a chunk into ``out``."""
         (g,) = gradient
         torch.index_select(g, 0, y, out=out) if y.dim() == 1 else torch.matmul(y, g, out=out)
         return out if w is None else out.mul_(w)

@@ -17,14 +17,14 @@ def predict(
     output: Annotated[
         Path, typer.Option("--output", "-o", help="The file to write: .csv, .csv.gz, .parquet, .feather.")
     ],
-    keep: Annotated[str | None, typer.Option("--id", help="Columns of the data to keep, commas between.")] = None,
+    keep: Annotated[str | None, typer.Option("--id", help="Columns of the data to keep, comma-separated.")] = None,
     what: Annotated[str, typer.Option(help="labels, scores or both.")] = "both",
     jobs: Jobs = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it is there.")] = False,
     as_json: Json = False,
 ) -> None:
     """Predict every row of a file of any size."""
-    from metricgrad.app.cli.display import RowsDone, beware, lines
+    from metricgrad.app.cli.display import RowsDone, lines, show_warnings
     from metricgrad.app.use import predict as command
 
     names = [part.strip() for part in (keep or "").split(",") if part.strip()]
@@ -32,7 +32,7 @@ def predict(
         found = command.predict(
             run, data, output, what=what, keep=names, force=force, jobs=processes(jobs), progress=progress
         )
-    beware(found["warnings"])
+    show_warnings(found["warnings"])
     if not tell(found, as_json):
         speed = f"{found['rows']} in {found['seconds']:.1f} s"
         shares = ", ".join(f"{name} {count}" for name, count in found["predicted"].items())
@@ -43,7 +43,7 @@ def evaluate(
     run: Run,
     data: Data,
     metric: Annotated[
-        str | None, typer.Option(help="Metrics, commas between; by default the run's and usual ones.")
+        str | None, typer.Option(help="Metrics, comma-separated; by default the run's and usual ones.")
     ] = None,
     rows: Rows = None,
     replicates: Annotated[int, typer.Option(min=10, help="Of the bootstrap.")] = 1000,
@@ -52,13 +52,13 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Judge a run's model on new labelled data, and warn of drift."""
-    from metricgrad.app.cli.display import beware, lines
+    from metricgrad.app.cli.display import lines, show_warnings
     from metricgrad.app.use.evaluate import judge
 
     see_working_directory(metric or "")
     names = [part.strip() for part in (metric or "").split(",") if part.strip()]
     found = judge(run, data, names, rows=rows, replicates=replicates, confidence=confidence, seed=seed)
-    beware(found["warnings"])
+    show_warnings(found["warnings"])
     if tell(found, as_json):
         return
     intervals = [
@@ -96,7 +96,7 @@ def tune(
     as_json: Json = False,
 ) -> None:
     """Tune a run's decision rule on labelled data, without training again."""
-    from metricgrad.app.cli.display import beware, lines
+    from metricgrad.app.cli.display import lines, show_warnings
     from metricgrad.app.use import tune as command
 
     see_working_directory(metric or "")
@@ -111,7 +111,7 @@ def tune(
         dry_run=dry_run,
         seed=seed,
     )
-    beware(found["warnings"])
+    show_warnings(found["warnings"])
     if tell(found, as_json):
         return
     old, new = found["old"], found["new"]

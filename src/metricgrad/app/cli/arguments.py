@@ -11,7 +11,7 @@ import typer
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, nothing else there.")]
 Data = Annotated[str, typer.Argument(metavar="DATA", help="CSV (also gzip), Parquet or Feather.")]
-Target = Annotated[str, typer.Option(help="The column to predict; several for multi-label, commas between.")]
+Target = Annotated[str, typer.Option(help="The column to predict; several for multi-label, comma-separated.")]
 Metric = Annotated[
     str, typer.Option(help='"f1", "f2", "mcc", "package.module:function"; the first of several decides.')
 ]
@@ -19,11 +19,11 @@ Average = Annotated[str, typer.Option(help="Over classes: macro, micro, weighted
 SubjectTo = Annotated[str | None, typer.Option(help='A constraint, such as "precision>=0.9".')]
 Task = Annotated[str | None, typer.Option(help="binary, multiclass or multilabel, if the data do not tell.")]
 Positive = Annotated[str | None, typer.Option(help="The class that a binary metric looks for.")]
-Drop = Annotated[str | None, typer.Option(help="Columns not to learn from, commas between.")]
+Drop = Annotated[str | None, typer.Option(help="Feature columns to exclude, comma-separated.")]
 Group = Annotated[str | None, typer.Option(help="Rows of equal value in this column stay together.")]
 Time = Annotated[str | None, typer.Option(help="Train on the past of this column, judge on its future.")]
-Rows = Annotated[int | None, typer.Option(min=1, help="Take a random sample of so many rows.")]
-Seed = Annotated[int, typer.Option(min=0, help="Of splits and training.")]
+Rows = Annotated[int | None, typer.Option(min=1, help="Take a random sample of n rows.")]
+Seed = Annotated[int, typer.Option(min=0, help="Random seed for splits and training.")]
 Quick = Annotated[bool, typer.Option("--quick", help="A first look: fewer contenders, repeats and epochs.")]
 Out = Annotated[Path | None, typer.Option(help="The run folder; by default a new one in the working directory.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace a run folder that is there.")]

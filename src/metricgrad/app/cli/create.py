@@ -51,7 +51,7 @@ def compare(
     rows: Rows = None,
     repeats: Annotated[int | None, typer.Option(min=2, help="Splits; 5, or 2 with --quick.")] = None,
     seed: Seed = 0,
-    only: Annotated[str | None, typer.Option(help="Contenders, commas between.")] = None,
+    only: Annotated[str | None, typer.Option(help="Contenders, comma-separated.")] = None,
     quick: Quick = False,
     budget: Budget = None,
     jobs: Jobs = None,

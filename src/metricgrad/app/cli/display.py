@@ -48,9 +48,9 @@ class Live:
         for label, text in lines:
             self.say(f"{label}: {text}")
         for text in warnings[:WARNINGS]:
-            self.say(f"beware: {text}")
+            self.say(f"warning: {text}")
         if len(warnings) > WARNINGS:
-            self.say(f"beware: {len(warnings) - WARNINGS} more warnings, in the report")
+            self.say(f"warning: {len(warnings) - WARNINGS} more warnings, in the report")
 
     def start(self, total: int, done: int) -> None:
         """Show the bar."""
@@ -152,11 +152,11 @@ def _console() -> Console:
     return console if console.is_terminal else Console(highlight=False, width=160)
 
 
-def beware(warnings: Sequence[str]) -> None:
+def show_warnings(warnings: Sequence[str]) -> None:
     """Print warnings on stderr."""
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     for text in warnings:
-        console.print(Text(f"beware: {one_line(text)}"))
+        console.print(Text(f"warning: {one_line(text)}"))
 
 
 class RowsDone:

@@ -1,4 +1,4 @@
-"""A data set in a few lines, and what to beware of in it."""
+"""A data set in a few lines, and what to be warned of in it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def profile(frame: pd.DataFrame, schema: Schema) -> list[tuple[str, str]]:
 
 
 def warnings(frame: pd.DataFrame, schema: Schema) -> list[str]:
-    """Return what to beware of, a sentence each."""
+    """Return the warnings, a sentence each."""
     frame = schema.labelled(frame)
     found = [
         f"column {one_line(name, 60)!r} was left out: {one_line(why, 120)}"
