@@ -11,6 +11,7 @@ import contextlib
 import io
 import json
 import random
+import re
 import shutil
 import signal
 import sys
@@ -228,7 +229,7 @@ def _told(words: list[str]) -> tuple[int, str, str]:
     output, errors = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
         code = main(words)
-    printed = output.getvalue()
+    printed = re.sub(r"in [\d.]+ s\b", "", output.getvalue())
     for word in words:
         if "/" in word:
             printed = printed.replace(str(Path(word).parent), "")
