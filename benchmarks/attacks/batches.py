@@ -369,7 +369,7 @@ def _equal(number: int, case: Case, value: Tensor, gradient: Tensor) -> str | No
     if wrong is None:
         return None
     # Rounding alone may do more than that where a metric is ill-conditioned: let it.
-    if kind is not torch.float64 and (case.options["metric"] == "worst_recall" or _saturated(case, exact, eps)):
+    if case.options["metric"] == "worst_recall" or _saturated(case, exact, eps):
         # Rounding decides what FN or TN is, or which of two equal rates is the worse one: not a gradient to compare.
         tight = tight[0], torch.full_like(tight[1], math.inf)
     moved = [plain(case, **noise) for noise in _noises(size, number, case)]

@@ -148,12 +148,19 @@ def test_full_memberships_leave_nothing_over() -> None:
     """NPV of rounding would be any number."""
     w = torch.rand(1000, generator=torch.Generator().manual_seed(0))
     y = (torch.arange(1000) % 3 == 0).float()
-    for surrogate, more in itertools.product((s.Linear(), s.LogitSigmoid()), ((), (w,))):
-        loss = mg.MetricLoss("npv", surrogate=surrogate)
-        counts = loss.counts(torch.full((1000,), 60.0), y, *more)
+    steps = (s.Linear(), s.Linear(0.3), s.Linear(0.07, 0.3), s.LogitSigmoid())
+    for surrogate, more, threshold, dtype in itertools.product(
+        steps, ((), (w,)), (0.5, 0.02), (torch.float32, torch.float64)
+    ):
+        takes = {} if isinstance(surrogate, s.LogitSigmoid) else {"threshold": threshold}
+        loss = mg.MetricLoss("npv", surrogate=surrogate, **takes)  # type: ignore[arg-type]
+        z = torch.full((1000,), 60.0, dtype=dtype)
+        counts = loss.counts(z, y, *more)
         assert counts.fn.item() == 0
         assert counts.tn.item() == 0
-        assert loss(torch.full((1000,), 60.0), y, *more).item() == 1
+        value, gradient = run(loss, z, y, *more)
+        assert value.item() == 1
+        assert (gradient == 0).all()
 
 
 @pytest.mark.parametrize("columns", [1, 3])

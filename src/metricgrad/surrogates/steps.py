@@ -306,11 +306,15 @@ class Linear(ProbabilityStep):
         # precision would take for true positives. In units of m1 a full membership is a short number (2.5 by default),
         # so that sums of them are exact; without outer slopes the unit is that of the ramp.
         unit = m1 or rise
+        full = (m1 + rise * (high - low) + (m3 - m1) * (1 - high)) / unit
         member = torch.sub(p, as_constant(low, p), out=buffer).clamp_(0.0, high - low)
         if m1:
             torch.add(p, member, alpha=rise / m1, out=member)
         if m3 != m1:
             member.add_(torch.clamp_min(p - high, 0.0), alpha=(m3 - m1) / unit)
+        if not (1024 * full).is_integer():
+            # Rounded up, so that a full membership is not below 1, which would leave something over for NPV.
+            unit *= 1 + 8 * torch.finfo(p.dtype).eps
         return member, unit, (low, high, m1, rise, m3)
 
     def close(self, link: Tensor, gradient: Tensor, threshold: float, note: Any, spare: Tensor) -> None:
