@@ -187,7 +187,7 @@ class Kernel(torch.autograd.Function):
         grad = call.reduced(grads[0])
         if not (grad.is_cpu and grad.item() == 1.0):  # a loss that is not scaled spares a pass over the logits
             by_z, by_tensor = by_z.mul_(grad), [g.mul_(grad) for g in by_tensor]
-        by_z = by_z if by_z.dim() == z.dim() == 2 else by_z.view(z.shape)
+        by_z = by_z if by_z.shape == z.shape else by_z.view(z.shape)
         return None, None, by_z, *(call.reduced(g, mean=True) for g in by_tensor)
 
 
