@@ -361,6 +361,7 @@ def _equal(number: int, case: Case, value: Tensor, gradient: Tensor) -> str | No
     if kind is not torch.float64 and (isinstance(step, FLOAT64_ONLY) or _deep(case, exact)):
         return None
     eps = torch.finfo(torch.float64 if kind is torch.float64 else torch.float32).eps
+    eps *= max(1.0, math.sqrt(len(case.logits)) / 16)  # the rounding of a sum of many
     finite = case.logits.detach().double().nan_to_num(0.0, 0.0, 0.0)
     largest = min(finite.abs().max().item(), 1e3) if finite.numel() else 0.0
     size = eps * (16 + 2 * getattr(step, "k", 1.0) + largest * (1 + _beta(step)))
