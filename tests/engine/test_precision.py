@@ -111,6 +111,15 @@ def test_dice_of_confident_background_is_finite() -> None:
         assert gradient.isfinite().all()
 
 
+def test_derivatives_that_float32_cannot_hold() -> None:
+    """Kappa divides shares of a total of 1e-29 by a product of such: in plain numbers the derivative was 1e50."""
+    z, y = torch.tensor([-60.0, -50.0, -70.0]), torch.tensor([0.0, 0.0, 0.0])
+    for metric, shape, size in itertools.product(("kappa", "mcc"), ((3,), (3, 1)), (1e-30, 1e-29, 1e-20)):
+        value, gradient = run(mg.MetricLoss(metric), z.view(shape), y.view(shape), torch.full((3,), size))
+        assert value.isfinite()
+        assert gradient.isfinite().all()
+
+
 @pytest.mark.parametrize("size", [1e-45, 1e-40, 1e-35, 1e-25, 1e25])
 def test_weights_of_every_size(size: float) -> None:
     g = torch.Generator().manual_seed(0)

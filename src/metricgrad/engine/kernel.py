@@ -20,7 +20,7 @@ from metricgrad.counts import compute_dtype, wide
 from metricgrad.engine import distributed
 from metricgrad.engine.batch import check_targets
 from metricgrad.engine.statistics import LOPSIDED, Columns, State
-from metricgrad.metrics.derivatives import as_constant
+from metricgrad.metrics.derivatives import FLOORS, as_constant, bounded
 from metricgrad.surrogates.steps import Surrogate
 
 if TYPE_CHECKING:
@@ -211,7 +211,17 @@ def _differentiated(call: Call, z: Tensor, tensors: tuple[Tensor, ...]) -> tuple
         return _in_one_piece(call, z)
     state, links = _opened(call, z, tensors, keep=True)
     loss, gradient = call.objective.differentiate(state, call.row_weight, call.group)
+    if call.w is not None:
+        gradient = tuple(_within(g, compute_dtype(z)) for g in gradient)
     return loss, _closed(call, z, tensors, gradient, links)
+
+
+def _within(x: Any, dtype: torch.dtype) -> Any:
+    """Return a derivative that the type can hold: of tiny weights, the shares of shares have enormous ones."""
+    if isinstance(x, Tensor):
+        return bounded(x, dtype)
+    bound = 1 / FLOORS[dtype]
+    return min(max(x, -bound), bound)
 
 
 _WIDE = (torch.float32, torch.float64)
