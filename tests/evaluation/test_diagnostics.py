@@ -133,9 +133,7 @@ def test_the_gap_is_that_of_two_plain_loops(threshold: float) -> None:
     assert str(gap) == f"soft {gap.soft:.4f}, hard {gap.hard:.4f}, gap {gap.soft - gap.hard:+.4f}"
     keep = torch.arange(30) % 2 == 0
     masked = mg.soft_hard_gap(loss, Z, LABELS, WEIGHT, keep)
-    deleted = mg.soft_hard_gap(loss, Z[keep], LABELS[keep], WEIGHT[keep])
-    assert masked.hard == deleted.hard
-    assert masked.soft == pytest.approx(deleted.soft, abs=1e-15)  # sums of other lengths round differently
+    assert masked == mg.soft_hard_gap(loss, Z[keep], LABELS[keep], WEIGHT[keep])
     hybrid = mg.HybridLoss("f1", task="multilabel", threshold=threshold)
     assert mg.soft_hard_gap(hybrid, Z, LABELS, WEIGHT) == gap
 

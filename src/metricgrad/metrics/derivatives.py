@@ -39,7 +39,7 @@ factor leaves room for a metric's coefficients: derivatives stay below 5e30 time
 """
 
 FLOOR = FLOORS[torch.float32]
-"""The same for plain numbers, which stand for float32 sums: see ``Objective.differentiate_numbers``."""
+"""The same for plain numbers, which stand for float32 sums: see ``Objective.differentiate``."""
 
 
 @contextmanager

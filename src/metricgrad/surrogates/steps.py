@@ -312,10 +312,11 @@ class Linear(ProbabilityStep):
             torch.add(p, member, alpha=rise / m1, out=member)
         if m3 != m1:
             member.add_(torch.clamp_min(p - high, 0.0), alpha=(m3 - m1) / unit)
-        if not (1024 * full).is_integer():
-            # Rounded up, so that a full membership is not below 1, which would leave something over for NPV.
-            unit *= 1 + 8 * torch.finfo(p.dtype).eps
-        return member, unit, (low, high, m1, rise, m3)
+        note = low, high, m1, rise, m3
+        if (1024 * full).is_integer():
+            return member, unit, note
+        # Otherwise rounding must not decide whether a full membership leaves something over, which NPV would divide.
+        return member.mul_(unit).clamp_max_(1.0).masked_fill_(p == 1.0, 1.0), 1.0, note
 
     def close(self, link: Tensor, gradient: Tensor, threshold: float, note: Any, spare: Tensor) -> None:
         low, high, m1, rise, m3 = note
