@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, NoReturn, Self
 
 import torch
 from torch import Tensor
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class _Additive:
     """Base class of ``Counts``, ``Confusion`` and ``Mean``: named tensors that add."""
 
-    def map(self, function: Callable[[Any], Any]) -> Self:
+    def map(self, function: Callable[[Tensor], Tensor]) -> Self:
         """Apply a function to every cell, keeping the names.
 
         Parameters
@@ -39,7 +39,7 @@ class _Additive:
         """
         return type(self)(*(function(cell) for cell in self.cells()))
 
-    def cells(self) -> tuple[Any, ...]:
+    def cells(self) -> tuple[Tensor, ...]:
         """Return the cells in the order of the fields.
 
         Returns
@@ -173,6 +173,10 @@ class Mean(_Additive):
 
     total: Tensor
     weight: Tensor
+
+
+Statistic = Counts | Confusion | Mean
+"""What batches, processes and shards add up to; which of the three follows from the metric and the average."""
 
 
 def compute_dtype(tensor: Tensor) -> torch.dtype:
