@@ -129,7 +129,7 @@ class Limits(NamedTuple):
 def limits(metric: Any, span: Span, positives: float, negatives: float) -> Limits:
     """Return the limits of a metric and of its slopes over each box of counts, P and N given.
 
-    >>> from metricgrad.metrics.functions import f1
+    >>> from metricgrad.metrics import f1
     >>> one, four = torch.tensor([1.0]), torch.tensor([4.0])
     >>> limits(f1, (one, one, one, four), 2.0, 5.0).least  # TP = 1, FP from 1 to 4, P = 2: F1 at FP = 4
     tensor([0.2857], dtype=torch.float64)

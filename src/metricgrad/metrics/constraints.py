@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from metricgrad.metrics.derivatives import differentiable
-from metricgrad.metrics.functions import Metric, name_of
+from metricgrad.metrics.registry import Metric, name_of
 from metricgrad.metrics.scalars import is_number, is_whole
 from metricgrad.storable import Storable
 
