@@ -13,7 +13,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from metricgrad.counts import Counts  # noqa: TC001  # the examples use it
+from metricgrad.counts import Counts  # noqa: TC001  # for the examples
 from metricgrad.metrics.derivatives import ratio, root
 
 
