@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-class _Additive:
+class Statistic:
     """Base class of ``Counts``, ``Confusion`` and ``Mean``: named tensors that add."""
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Self:
@@ -56,7 +56,7 @@ class _Additive:
 
 
 @dataclass(frozen=True, eq=False)
-class Counts(_Additive):
+class Counts(Statistic):
     """One-vs-rest cells, each of shape ``(..., K)``: soft while training, hard in evaluation.
 
     The cells are named because their order differs in every library; leading axes (thresholds, replicates) broadcast
@@ -121,7 +121,7 @@ class Counts(_Additive):
 
 
 @dataclass(frozen=True, eq=False)
-class Confusion(_Additive):
+class Confusion(Statistic):
     """The d×d matrix of a multi-class problem: rows are true classes, columns predicted ones.
 
     Matrices of batches add with ``+``.
@@ -154,7 +154,7 @@ class Confusion(_Additive):
 
 
 @dataclass(frozen=True, eq=False)
-class Mean(_Additive):
+class Mean(Statistic):
     """A weighted mean that adds: Σ w·value and Σ w, the statistic of the *samples* average.
 
     Parameters
@@ -173,10 +173,6 @@ class Mean(_Additive):
 
     total: Tensor
     weight: Tensor
-
-
-Statistic = Counts | Confusion | Mean
-"""What batches, processes and shards add up to; which of the three follows from the metric and the average."""
 
 
 def compute_dtype(tensor: Tensor) -> torch.dtype:

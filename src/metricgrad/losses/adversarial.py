@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from metricgrad.counts import cells
-from metricgrad.losses.labelling import LabellingLoss, Worst
+from metricgrad.losses.labelling import LabellingLoss
+from metricgrad.losses.worst_labelling import Worst
 from metricgrad.losses.zero_sum import Game, solve
 from metricgrad.metrics import Metric, name_of
 
