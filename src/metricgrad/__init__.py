@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from metricgrad.evaluation.evaluator import Evaluator as Evaluator
     from metricgrad.evaluation.evaluator import evaluate as evaluate
     from metricgrad.losses import baselines as baselines
-    from metricgrad.losses.accumulation import RunningLoss as RunningLoss
     from metricgrad.losses.accumulation import exact_backward as exact_backward
     from metricgrad.losses.adversarial import AdversarialLoss as AdversarialLoss
     from metricgrad.losses.at_threshold import EERLoss as EERLoss
@@ -47,6 +46,7 @@ if TYPE_CHECKING:
     from metricgrad.losses.metric import MetricLoss as MetricLoss
     from metricgrad.losses.ranking import AUROCLoss as AUROCLoss
     from metricgrad.losses.ranking import WMWLoss as WMWLoss
+    from metricgrad.losses.running import RunningLoss as RunningLoss
     from metricgrad.storage.estimators import load as load
     from metricgrad.storage.estimators import save as save
     from metricgrad.storage.onnx import to_onnx as to_onnx
@@ -79,7 +79,7 @@ _HOME = {
     "PrecisionAtKLoss": "losses.at_threshold",
     "RecallAtFPRLoss": "losses.at_threshold",
     "RecallAtPrecisionLoss": "losses.at_threshold",
-    "RunningLoss": "losses.accumulation",
+    "RunningLoss": "losses.running",
     "StructuredHingeLoss": "losses.labelling",
     "ThresholdedClassifier": "estimators.thresholded[sklearn]",
     "WMWLoss": "losses.ranking",
