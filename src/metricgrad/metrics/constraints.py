@@ -1,4 +1,4 @@
-"""Constraints: a metric and the bound it must keep, as in "precision >= 0.9"."""
+"""Constraints: a metric and the bound it must keep, as in "precision >= 0.9", and whether a model meets them."""
 
 from __future__ import annotations
 
@@ -120,6 +120,55 @@ class Constraint(Storable):
         """
         values = value if isinstance(value, Tensor) else torch.as_tensor(value, dtype=torch.float64)
         return not bool((self.violation(values) > ROUNDING).any())
+
+
+@dataclass(frozen=True)
+class ConstraintOutcome:
+    """The result of one constraint, of one class if it is a bound on classes.
+
+    Parameters
+    ----------
+    constraint : str
+        The constraint as text, such as "precision >= 0.9".
+    value : float
+        The hard value of its metric; NaN where the metric is 0/0, which meets any bound.
+    met : bool
+        Whether the value meets the bound.
+    """
+
+    constraint: str
+    value: float
+    met: bool
+
+
+@dataclass(frozen=True)
+class Report:
+    """The hard value of the objective and of every constraint; prints as a table.
+
+    Parameters
+    ----------
+    objective : str
+        The name of the metric that is maximised.
+    value : float
+        Its hard value.
+    outcomes : tuple of ConstraintOutcome
+        One per constraint, and per class where a constraint bounds each class.
+    """
+
+    objective: str
+    value: float
+    outcomes: tuple[ConstraintOutcome, ...]
+
+    @property
+    def met(self) -> bool:
+        """Whether all constraints hold."""
+        return all(outcome.met for outcome in self.outcomes)
+
+    def __str__(self) -> str:
+        rows = [(self.objective, self.value, "")]
+        rows += [(o.constraint, o.value, "met" if o.met else "not met") for o in self.outcomes]
+        width = max(len(name) for name, _, _ in rows)
+        return "\n".join(f"{name:<{width}}  {value:.4f}  {word}".rstrip() for name, value, word in rows)
 
 
 def parse(subject_to: Any) -> tuple[Constraint, ...]:
