@@ -19,7 +19,8 @@ from torch.utils.checkpoint import get_device_states, set_device_states
 
 from metricgrad.counts import compute_dtype, wide
 from metricgrad.engine import distributed
-from metricgrad.losses.metric import MetricLoss, without_autocast
+from metricgrad.losses.metric import MetricLoss
+from metricgrad.losses.modes import without_autocast
 from metricgrad.losses.readings import Reading, check_alike
 from metricgrad.metrics.derivatives import bounded
 

@@ -17,7 +17,8 @@ from metricgrad.engine import distributed
 from metricgrad.engine.inputs import whole_number
 from metricgrad.losses.bound import Bound, value_of
 from metricgrad.losses.memory import Memory
-from metricgrad.losses.metric import MetricLoss, tracing, without_autocast
+from metricgrad.losses.metric import MetricLoss
+from metricgrad.losses.modes import tracing, without_autocast
 from metricgrad.metrics import name_of
 from metricgrad.metrics.constraints import Constraint, Report, parse
 from metricgrad.surrogates import Hard

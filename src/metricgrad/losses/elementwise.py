@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from metricgrad.counts import compute_dtype
 from metricgrad.engine import distributed
 from metricgrad.engine.batch import Task, check_task, encode
-from metricgrad.losses.metric import tracing, without_autocast
+from metricgrad.losses.modes import tracing, without_autocast
 from metricgrad.metrics.derivatives import FLOORS, ratio
 
 Terms = Callable[..., tuple[Tensor, Tensor]]

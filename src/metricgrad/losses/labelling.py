@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from metricgrad.counts import compute_dtype
 from metricgrad.engine import distributed
 from metricgrad.engine.batch import Batch, Task, check_task, encode
-from metricgrad.losses.metric import without_autocast
+from metricgrad.losses.modes import without_autocast
 from metricgrad.losses.worst_labelling import Worst, worst_labelling
 from metricgrad.metrics import Metric, get, name_of, of_counts
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial, wraps
-from typing import Any, Self, TypeVar
+from functools import partial
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -15,25 +15,10 @@ from metricgrad.engine.batch import Task, check_task, encode
 from metricgrad.engine.kernel import Call, Plan
 from metricgrad.engine.objective import Objective
 from metricgrad.engine.statistics import Columns, Indices, Matrix, Rows
+from metricgrad.losses.modes import tracing, without_autocast
 from metricgrad.metrics import Metric, name_of
 from metricgrad.metrics.averages import Absent, Average, row_weights
 from metricgrad.surrogates import Linear, Surrogate, TopTwo, current
-
-Method = TypeVar("Method", bound=Callable[..., Any])
-
-
-def without_autocast(method: Method) -> Method:
-    """Switch autocast off inside a method whose first argument is the logits: counts need float32."""
-
-    @wraps(method)
-    def wrapped(self: Any, logits: Tensor, *args: Any, **kwargs: Any) -> Any:
-        kind = "cpu" if not isinstance(logits, Tensor) or logits.is_cpu else logits.device.type
-        if kind == "meta" or not torch.is_autocast_enabled(kind):  # torch has no such flag for the meta device
-            return method(self, logits, *args, **kwargs)
-        with torch.autocast(kind, enabled=False):
-            return method(self, logits, *args, **kwargs)
-
-    return wrapped  # type: ignore[return-value]
 
 
 class MetricLoss(nn.Module):
@@ -331,15 +316,6 @@ def _thresholds(threshold: Any) -> tuple[float, ...]:
     if not fine:
         raise ValueError(f"threshold: expected numbers in (0, 1), got {threshold!r}")
     return _One([given.item()]) if given.dim() == 0 else tuple(given.tolist())
-
-
-def tracing(logits: Any = None) -> bool:
-    """Return whether torch.compile, torch.func or the meta device needs plain operations that read no values."""
-    if getattr(logits, "is_meta", False):
-        return True
-    # autograd.Function itself checks this flag; there is no public one, and the documented way, setup_context, makes
-    # every call of a Function 40 µs slower.
-    return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
 
 
 def changed(options: dict[str, Any]) -> list[str]:

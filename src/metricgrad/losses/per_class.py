@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from metricgrad.counts import compute_dtype, wide
 from metricgrad.engine import distributed
 from metricgrad.engine.batch import check_task, encode
-from metricgrad.losses.metric import tracing, without_autocast
+from metricgrad.losses.modes import tracing, without_autocast
 from metricgrad.metrics.averages import check_average, class_weights, mean_over_classes
 
 if TYPE_CHECKING:

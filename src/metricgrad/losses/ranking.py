@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from metricgrad.counts import wide
 from metricgrad.engine.inputs import whole_number
-from metricgrad.losses.metric import tracing
+from metricgrad.losses.modes import tracing
 from metricgrad.losses.per_class import PerClassLoss
 from metricgrad.metrics.derivatives import ratio
 from metricgrad.surrogates import current

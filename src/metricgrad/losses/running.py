@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from metricgrad.counts import wide
 from metricgrad.engine import distributed
-from metricgrad.losses.metric import MetricLoss, without_autocast
+from metricgrad.losses.metric import MetricLoss
+from metricgrad.losses.modes import without_autocast
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
