@@ -3,6 +3,8 @@
 Every preset takes the keywords of ``MetricLoss`` (``task``, ``average``, ``threshold``, ``process_group``, …) with the
 method's own defaults. Where the authors' released code differs from their paper, the paper's equation is followed and
 the difference is named.
+
+The file is long by its docstrings and signatures alone: a flat list of functions, each a single call.
 """
 
 from __future__ import annotations

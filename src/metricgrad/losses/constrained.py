@@ -1,7 +1,7 @@
 """``ConstrainedLoss``: maximise one metric subject to bounds on others, as recall at a precision of 90 %.
 
-Two players [cotter2019]: the model minimises a mix of soft objective and soft constraints, the multipliers of that mix
-follow the *hard* constraints. A constraint is a piece of text, ``"precision >= 0.9"``; see ``constraints.parse``.
+Two players [cotter2019]: the model minimises a mix of soft objective and soft constraints, and the multipliers of that
+mix follow the *hard* constraints.
 """
 
 from __future__ import annotations
@@ -346,6 +346,5 @@ class ConstrainedLoss(nn.Module):
         str
             Comma-separated.
         """
-        bounds = ", ".join(map(str, self.constraints))
-        numbers = f"margin={self.margin}, rate={self.rate}, cap={self.cap}, memory={self.memory}"
-        return f"{name_of(self._objective.metric)}, subject_to={bounds!r}, {numbers}"
+        named = ", ".join(f"{name}={getattr(self, name)}" for name in ("margin", "rate", "cap", "memory"))
+        return f"{name_of(self._objective.metric)}, subject_to={', '.join(map(str, self.constraints))!r}, {named}"

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +18,9 @@ from metricgrad.losses.modes import tracing, without_autocast
 from metricgrad.metrics import Metric, name_of
 from metricgrad.metrics.averages import Absent, Average, row_weights
 from metricgrad.surrogates import Linear, Surrogate, TopTwo, current
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
 
 
 class MetricLoss(nn.Module):
