@@ -7,7 +7,7 @@ Scores may be on any scale and come as torch tensors, numpy arrays or pandas col
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -15,6 +15,9 @@ from torch import Tensor
 from metricgrad.counts import Counts
 from metricgrad.engine.inputs import as_tensor
 from metricgrad.metrics.derivatives import ratio
+
+if TYPE_CHECKING:
+    from metricgrad.engine.inputs import ArrayLike
 
 __all__ = [
     "Curve",
@@ -48,7 +51,9 @@ class Curve:
     counts: Counts
 
 
-def curve(scores: Any, targets: Any, weight: Any = None, mask: Any = None) -> Curve:
+def curve(
+    scores: ArrayLike, targets: ArrayLike, weight: ArrayLike | None = None, mask: ArrayLike | None = None
+) -> Curve:
     """Return the exact hard counts at every distinct threshold of the scores of one class.
 
     Parameters
@@ -143,7 +148,9 @@ def _turned(bits: Tensor) -> Tensor:
     return torch.where(bits < 0, bits ^ torch.iinfo(bits.dtype).max, bits)
 
 
-def curves(scores: Any, targets: Any, weight: Any = None, mask: Any = None) -> list[Curve]:
+def curves(
+    scores: ArrayLike, targets: ArrayLike, weight: ArrayLike | None = None, mask: ArrayLike | None = None
+) -> list[Curve]:
     """Return the curve of every class.
 
     Parameters

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 
@@ -21,13 +21,19 @@ if TYPE_CHECKING:
     from metricgrad.decisions.rules import Rule
     from metricgrad.decisions.tuning import Tuning
     from metricgrad.engine.batch import Task
+    from metricgrad.engine.inputs import ArrayLike
     from metricgrad.metrics import Metric
 
 __all__ = ["confusion_matrix", "metric_by_threshold", "precision_recall", "reliability"]
 
 
 def precision_recall(
-    scores: Any, targets: Any, *, tuning: Tuning | None = None, weight: Any = None, ax: Axes | None = None
+    scores: ArrayLike,
+    targets: ArrayLike,
+    *,
+    tuning: Tuning | None = None,
+    weight: ArrayLike | None = None,
+    ax: Axes | None = None,
 ) -> Axes:
     """Plot precision against recall at every threshold of a binary problem.
 
@@ -65,11 +71,11 @@ def precision_recall(
 
 def metric_by_threshold(
     metric: str | Metric,
-    scores: Any,
-    targets: Any,
+    scores: ArrayLike,
+    targets: ArrayLike,
     *,
     tuning: Tuning | None = None,
-    weight: Any = None,
+    weight: ArrayLike | None = None,
     ax: Axes | None = None,
 ) -> Axes:
     """Plot a metric of a binary problem against the threshold.
@@ -109,8 +115,8 @@ def metric_by_threshold(
 
 
 def confusion_matrix(
-    scores: Any,
-    targets: Any,
+    scores: ArrayLike,
+    targets: ArrayLike,
     *,
     task: Literal["binary", "multiclass"] = "multiclass",
     rule: Rule | None = None,
@@ -171,7 +177,7 @@ def confusion_matrix(
 
 
 def reliability(
-    probabilities: Any, targets: Any, *, task: Task = "binary", bins: int = 10, ax: Axes | None = None
+    probabilities: ArrayLike, targets: ArrayLike, *, task: Task = "binary", bins: int = 10, ax: Axes | None = None
 ) -> Axes:
     """Plot the share of positives against the probability, in bins of equal width.
 

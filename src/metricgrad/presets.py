@@ -10,7 +10,7 @@ The file is long by its docstrings and signatures alone: a flat list of function
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from metricgrad.engine.batch import Task
+    from metricgrad.engine.distributed import ProcessGroup
     from metricgrad.metrics.averages import Absent, Average
 
     Step = Callable[..., Tensor]
@@ -49,7 +50,7 @@ def soft_set(
     labels: Iterable[int] | None = None,
     absent: Absent = "count",
     ignore_index: int | None = None,
-    process_group: Any = None,
+    process_group: ProcessGroup | None = None,
 ) -> MetricLoss:
     """Binary soft sets with the linear step at τ = ½, δ = 0.1 [tsoi2022, eq. 5, 6, 8].
 
@@ -117,7 +118,7 @@ def sigmoid_f1(
     labels: Iterable[int] | None = None,
     absent: Absent = "count",
     ignore_index: int | None = None,
-    process_group: Any = None,
+    process_group: ProcessGroup | None = None,
 ) -> MetricLoss:
     r"""sigmoidF1 for multi-label problems [benedict2022, eq. 5, 6, 8].
 
@@ -188,7 +189,7 @@ def unbounded_f1(
     labels: Iterable[int] | None = None,
     absent: Absent = "count",
     ignore_index: int | None = None,
-    process_group: Any = None,
+    process_group: ProcessGroup | None = None,
 ) -> MetricLoss:
     """unboundedF1: F1 of raw logits [benedict2022, eq. 4, 7].
 
@@ -253,7 +254,7 @@ def mfom_f1(
     labels: Iterable[int] | None = None,
     absent: Absent = "count",
     ignore_index: int | None = None,
-    process_group: Any = None,
+    process_group: ProcessGroup | None = None,
 ) -> MetricLoss:
     """Maximal figure of merit, micro-F1 [kukanov2020, eq. 26–33, 39–43].
 
@@ -329,7 +330,7 @@ def mfom_eer(
     labels: Iterable[int] | None = None,
     absent: Absent = "count",
     ignore_index: int | None = None,
-    process_group: Any = None,
+    process_group: ProcessGroup | None = None,
 ) -> MetricLoss:
     """Maximal figure of merit, equal error rate: the larger of FNR and FPR, of smooth errors [kukanov2020, eq. 27, 28].
 
@@ -415,7 +416,7 @@ def mfom_detection_cost(
     labels: Iterable[int] | None = None,
     absent: Absent = "count",
     ignore_index: int | None = None,
-    process_group: Any = None,
+    process_group: ProcessGroup | None = None,
 ) -> MetricLoss:
     """Maximal figure of merit, detection cost: miss·prior·FNR + false_alarm·(1 − prior)·FPR, as a share of its worst.
 
@@ -503,7 +504,7 @@ def multiclass_f_beta(
     labels: Iterable[int] | None = None,
     absent: Absent = "count",
     ignore_index: int | None = None,
-    process_group: Any = None,
+    process_group: ProcessGroup | None = None,
 ) -> MetricLoss:
     """Macro F-beta of the d×d soft-set matrix, δ = 0.2 [tsoi2024, eq. 3–6].
 
@@ -566,7 +567,7 @@ def soft_dice(
     labels: Iterable[int] | None = None,
     absent: Absent = "count",
     ignore_index: int | None = None,
-    process_group: Any = None,
+    process_group: ProcessGroup | None = None,
 ) -> MetricLoss:
     """Soft Dice of the whole batch: F1 with the probability itself as membership [milletari2016].
 

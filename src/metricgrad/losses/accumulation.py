@@ -27,6 +27,9 @@ from metricgrad.metrics.derivatives import bounded
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from torch.amp import GradScaler
+
+
 __all__ = ["exact_backward"]
 
 
@@ -40,7 +43,7 @@ def exact_backward(
     batches: Iterable[Any],
     *,
     forward: Forward | None = None,
-    scaler: Any = None,
+    scaler: GradScaler | None = None,
 ) -> Tensor:
     """Backpropagate the loss of all micro-batches as of one batch, in the memory of one micro-batch.
 
@@ -104,9 +107,10 @@ def exact_backward(
     start, again = _Start(model), list(_bookmarks(batches, set()))
     # The first pass has nothing to synchronise.
     inner = model.module if isinstance(model, DistributedDataParallel) else model
+    route: _Counts | _Logits = _Logits(loss)
     # A learned surrogate needs the logits too, all at once, since processes average the gradient of its parameters.
-    by_counts = type(loss) is MetricLoss and next(loss.parameters(), None) is None
-    route = _Counts(loss) if by_counts else _Logits(loss)
+    if type(loss) is MetricLoss and next(loss.parameters(), None) is None:
+        route = _Counts(loss)
     forward = forward or _plain_forward
     first: list[Reading] = []
     with torch.no_grad():
@@ -159,13 +163,13 @@ def _outputs(forward: Forward, model: nn.Module, batch: Any) -> Sequence[Any]:
     return found
 
 
-def _described(value: Any) -> str:
+def _described(value: object) -> str:
     """Return the type of a value and, for a tuple or list, the types of its items, for messages."""
     inner = f" of {', '.join(type(item).__name__ for item in value)}" if isinstance(value, tuple | list) else ""
     return type(value).__name__ + inner
 
 
-def _bookmarks(source: Any, known: set[int]) -> Iterator[Callable[[], object]]:
+def _bookmarks(source: object, known: set[int]) -> Iterator[Callable[[], object]]:
     """Yield functions that restore the position of streams and samplers, also those inside a DataLoader."""
     if id(source) in known:
         return
@@ -203,18 +207,18 @@ class _Start:
 class _Counts:
     """Keeps the statistic of a ``MetricLoss`` between the passes."""
 
-    def __init__(self, loss: Any) -> None:
-        self.loss: MetricLoss = loss
+    def __init__(self, loss: MetricLoss) -> None:
+        self.loss = loss
         self.statistic: Any = None
         self.gradient: tuple[Tensor, ...] = ()
 
-    def see(self, logits: Tensor, *rest: Any) -> None:
+    def see(self, logits: Tensor, targets: Tensor, *rest: Tensor | None) -> None:
         """Add a micro-batch of the first pass."""
-        counts = self.loss.counts(logits, *rest).map(wide)
+        counts = self.loss.counts(logits, targets, *rest).map(wide)
         self.statistic = counts if self.statistic is None else self.statistic + counts
 
     @without_autocast
-    def differentiate(self, like: Tensor, scaler: Any) -> Tensor:
+    def differentiate(self, like: Tensor, scaler: GradScaler | None) -> Tensor:
         """Return the loss, and store its gradient with respect to the statistic."""
         leaf = self.statistic.map(lambda cell: cell.requires_grad_())
         group = distributed.resolve(self.loss.process_group)
@@ -223,9 +227,9 @@ class _Counts:
         return value.detach().to(compute_dtype(like))
 
     @without_autocast
-    def pull(self, logits: Tensor, *rest: Any) -> None:
+    def pull(self, logits: Tensor, targets: Tensor, *rest: Tensor | None) -> None:
         """Backpropagate a micro-batch of the second pass."""
-        cells = zip(self.loss.counts(logits, *rest).cells(), self.gradient, strict=True)
+        cells = zip(self.loss.counts(logits, targets, *rest).cells(), self.gradient, strict=True)
         moving = [(cell, bounded(gradient, cell.dtype)) for cell, gradient in cells if cell.requires_grad]
         torch.autograd.backward([cell for cell, _ in moving], [gradient for _, gradient in moving])
 
@@ -235,14 +239,14 @@ class _Logits:
 
     def __init__(self, loss: Callable[..., Tensor]) -> None:
         self.loss = loss
-        self.seen: list[tuple[Any, ...]] = []
+        self.seen: list[tuple[Tensor | None, ...]] = []
         self.gradients: Iterator[Tensor] = iter(())
 
-    def see(self, logits: Tensor, *rest: Any) -> None:
+    def see(self, logits: Tensor, *rest: Tensor | None) -> None:
         self.seen.append((logits, *rest))
 
     @without_autocast
-    def differentiate(self, like: Tensor, scaler: Any) -> Tensor:
+    def differentiate(self, like: Tensor, scaler: GradScaler | None) -> Tensor:
         width = max(map(len, self.seen))
         parts, *rest = zip(*((*row, *[None] * (width - len(row))) for row in self.seen), strict=True)
         lengths = [len(part) for part in parts]
@@ -256,7 +260,7 @@ class _Logits:
         return value.detach()
 
     @without_autocast
-    def pull(self, logits: Tensor, *rest: Any) -> None:
+    def pull(self, logits: Tensor, *rest: Tensor | None) -> None:
         gradient = next(self.gradients, None)
         if gradient is not None and gradient.shape == logits.shape:  # otherwise the check at the end raises
             logits.backward(gradient)
@@ -277,7 +281,7 @@ def _joined(name: str, column: Sequence[Any], lengths: list[int]) -> Tensor | No
     return torch.cat([given[0].new_ones((n, *given[0].shape[1:])) if x is None else x for x, n in pairs])
 
 
-def _scaled(value: Tensor, scaler: Any) -> Tensor:
+def _scaled(value: Tensor, scaler: GradScaler | None) -> Tensor:
     if value.dim():
         raise ValueError(f"loss: expected one number, got shape {tuple(value.shape)}; use another average than None")
     return value if scaler is None else scaler.scale(value)

@@ -19,6 +19,7 @@ from metricgrad.metrics import Metric, name_of
 
 if TYPE_CHECKING:
     from metricgrad.engine.batch import Task
+    from metricgrad.engine.distributed import ProcessGroup
 
 KEPT = 8
 """The largest number of payoff tables kept, one per batch size."""
@@ -81,7 +82,7 @@ class AdversarialLoss(LabellingLoss):
         tol: float = 0.01,
         task: Task = "binary",
         ignore_index: int | None = None,
-        process_group: Any = None,
+        process_group: ProcessGroup | None = None,
     ) -> None:
         super().__init__(metric, task=task, ignore_index=ignore_index, process_group=process_group)
         if not tol > 0:

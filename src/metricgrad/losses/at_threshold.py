@@ -6,7 +6,7 @@ threshold.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -19,6 +19,7 @@ from metricgrad.metrics.scalars import is_number, is_whole
 if TYPE_CHECKING:
     from metricgrad.counts import Counts
     from metricgrad.engine.batch import Task
+    from metricgrad.engine.distributed import ProcessGroup
     from metricgrad.metrics.averages import Average
     from metricgrad.surrogates import Annealed, LogitSigmoid
 
@@ -28,7 +29,7 @@ SLACK = 1e-9
 """The relative tolerance of a constraint: 0.1 · 30 is not exactly 3 in floating point."""
 
 
-def _nearest(c: Counts, wanted: Any) -> Tensor:
+def _nearest(c: Counts, wanted: float | Tensor) -> Tensor:
     """Return how far the predicted weight is from the wanted one; ∞ if nothing is predicted, which has no precision."""
     return torch.where(c.predicted > 0, (c.predicted - wanted).abs(), torch.inf)
 
@@ -79,7 +80,7 @@ class PrecisionAtKLoss(OperatingPointLoss):
         task: Task = "binary",
         average: Average | None = "macro",
         ignore_index: int | None = None,
-        process_group: Any = None,
+        process_group: ProcessGroup | None = None,
     ) -> None:
         super().__init__(
             surrogate=surrogate, task=task, average=average, ignore_index=ignore_index, process_group=process_group
@@ -178,7 +179,7 @@ class EERLoss(OperatingPointLoss):
     def distance(self, c: Counts) -> Tensor:
         return (ratio(c.fn, c.positives) - ratio(c.fp, c.negatives)).abs()
 
-    def prices(self, positives: Tensor, negatives: Tensor) -> tuple[Any, Any]:
+    def prices(self, positives: Tensor, negatives: Tensor) -> tuple[float | Tensor, float | Tensor]:
         return ratio(1.0, positives), ratio(1.0, negatives)
 
     def losses(self, z: Tensor, wy: Tensor, wn: Tensor) -> Tensor:
@@ -236,7 +237,7 @@ class RecallAtPrecisionLoss(OperatingPointLoss):
         task: Task = "binary",
         average: Average | None = "macro",
         ignore_index: int | None = None,
-        process_group: Any = None,
+        process_group: ProcessGroup | None = None,
     ) -> None:
         super().__init__(
             surrogate=surrogate, task=task, average=average, ignore_index=ignore_index, process_group=process_group
@@ -248,7 +249,7 @@ class RecallAtPrecisionLoss(OperatingPointLoss):
     def distance(self, c: Counts) -> Tensor:
         return torch.where(c.tp >= self.p * (1 - SLACK) * c.predicted, c.fn, torch.inf)
 
-    def prices(self, positives: Tensor, negatives: Tensor) -> tuple[Any, Any]:
+    def prices(self, positives: Tensor, negatives: Tensor) -> tuple[float | Tensor, float | Tensor]:
         return self.p - 1, self.p
 
     def extra_repr(self) -> str:
@@ -300,7 +301,7 @@ class RecallAtFPRLoss(OperatingPointLoss):
         task: Task = "binary",
         average: Average | None = "macro",
         ignore_index: int | None = None,
-        process_group: Any = None,
+        process_group: ProcessGroup | None = None,
     ) -> None:
         super().__init__(
             surrogate=surrogate, task=task, average=average, ignore_index=ignore_index, process_group=process_group
@@ -312,7 +313,7 @@ class RecallAtFPRLoss(OperatingPointLoss):
     def distance(self, c: Counts) -> Tensor:
         return torch.where(c.fp <= self.fpr * (1 + SLACK) * c.negatives, c.fn, torch.inf)
 
-    def prices(self, positives: Tensor, negatives: Tensor) -> tuple[Any, Any]:
+    def prices(self, positives: Tensor, negatives: Tensor) -> tuple[float | Tensor, float | Tensor]:
         return 0.0, 1.0
 
     def extra_repr(self) -> str:

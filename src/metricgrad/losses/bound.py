@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 FULL = 0.1
 """The violation, and the slack, from which on a multiplier changes at the full rate."""
+STIFFNESS = 2.0
+"""The largest exponent by which the current violation changes its weight, which damps oscillations."""
 
 
 class Bound:

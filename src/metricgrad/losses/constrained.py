@@ -15,12 +15,12 @@ from torch import Tensor, nn
 from metricgrad.counts import wide
 from metricgrad.engine import distributed
 from metricgrad.engine.inputs import whole_number
-from metricgrad.losses.bound import Bound, value_of
+from metricgrad.losses.bound import STIFFNESS, Bound, value_of
 from metricgrad.losses.memory import Memory
 from metricgrad.losses.metric import MetricLoss
 from metricgrad.losses.modes import tracing, without_autocast
 from metricgrad.metrics import name_of
-from metricgrad.metrics.constraints import Constraint, Report, parse
+from metricgrad.metrics.constraints import Report, parse
 from metricgrad.surrogates import Hard
 
 if TYPE_CHECKING:
@@ -28,11 +28,10 @@ if TYPE_CHECKING:
 
     from metricgrad.counts import Statistic
     from metricgrad.engine.batch import Task
+    from metricgrad.engine.distributed import ProcessGroup
     from metricgrad.metrics import Metric
     from metricgrad.metrics.averages import Absent, Average
-
-STIFFNESS = 2.0
-"""The largest exponent by which the current violation changes its weight, which damps oscillations."""
+    from metricgrad.metrics.constraints import Constraints
 
 
 class ConstrainedLoss(nn.Module):
@@ -116,7 +115,7 @@ class ConstrainedLoss(nn.Module):
     def __init__(
         self,
         maximise: str | Metric,
-        subject_to: str | Constraint | Mapping[str | Metric, float] | Iterable[str | Constraint],
+        subject_to: Constraints,
         *,
         margin: float = 0.01,
         rate: float = 0.2,
@@ -129,7 +128,7 @@ class ConstrainedLoss(nn.Module):
         labels: Iterable[int] | None = None,
         absent: Absent = "count",
         ignore_index: int | None = None,
-        process_group: Any = None,
+        process_group: ProcessGroup | None = None,
     ) -> None:
         super().__init__()
         if not 0 <= margin < math.inf:

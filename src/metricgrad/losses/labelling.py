@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,9 @@ from metricgrad.engine.batch import Batch, Task, check_task, encode
 from metricgrad.losses.modes import without_autocast
 from metricgrad.losses.worst_labelling import Worst, worst_labelling
 from metricgrad.metrics import Metric, get, name_of, of_counts
+
+if TYPE_CHECKING:
+    from metricgrad.engine.distributed import ProcessGroup
 
 MOST_COPIES = 1 << 25
 """The largest sum of the weights of a class: more repeated samples would take over a gigabyte."""
@@ -45,7 +48,7 @@ class LabellingLoss(nn.Module):
         *,
         task: Task = "binary",
         ignore_index: int | None = None,
-        process_group: Any = None,
+        process_group: ProcessGroup | None = None,
     ) -> None:
         super().__init__()
         self.task = check_task(task)

@@ -22,6 +22,9 @@ from metricgrad.surrogates import Linear, Surrogate, TopTwo, current
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from metricgrad.counts import Statistic
+    from metricgrad.engine.distributed import ProcessGroup
+
 
 class MetricLoss(nn.Module):
     """1 − a metric of soft counts: train on the metric you will be judged on.
@@ -90,7 +93,7 @@ class MetricLoss(nn.Module):
         labels: Iterable[int] | None = None,
         absent: Absent = "count",
         ignore_index: int | None = None,
-        process_group: Any = None,
+        process_group: ProcessGroup | None = None,
     ) -> None:
         super().__init__()
         self.task: Task = check_task(task)
@@ -203,7 +206,7 @@ class MetricLoss(nn.Module):
         """
         return self._call(logits, targets, weight, mask).statistic()
 
-    def value(self, statistic: Any) -> Tensor:
+    def value(self, statistic: Statistic) -> Tensor:
         """Return the averaged metric of a statistic.
 
         Parameters
@@ -247,7 +250,7 @@ class MetricLoss(nn.Module):
         call.learned = tuple(surrogate.tensors().values()) if call.plan.names else ()
         return call
 
-    def _is_usual(self, z: Any, y: Any) -> bool:
+    def _is_usual(self, z: object, y: object) -> bool:
         """Tell whether a batch, without weights or a mask, can be taken as it is: labels of the logits' shape."""
         return (
             isinstance(z, Tensor)
@@ -308,7 +311,7 @@ class _One(tuple[float, ...]):
     __slots__ = ()
 
 
-def _thresholds(threshold: Any) -> tuple[float, ...]:
+def _thresholds(threshold: float | Sequence[float] | Tensor) -> tuple[float, ...]:
     """Return one threshold as ``_One``, several as a tuple; numbers, sequences and tensors of them are taken."""
     try:
         given = torch.as_tensor(threshold, dtype=torch.float64)

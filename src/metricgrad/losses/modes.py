@@ -26,7 +26,7 @@ def without_autocast(method: Method) -> Method:
     return wrapped  # type: ignore[return-value]
 
 
-def tracing(logits: Any = None) -> bool:
+def tracing(logits: object = None) -> bool:
     """Return whether torch.compile, torch.func or the meta device needs plain operations that read no values."""
     if getattr(logits, "is_meta", False):
         return True

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from metricgrad.engine.batch import Task
+    from metricgrad.engine.distributed import ProcessGroup
     from metricgrad.metrics.averages import Average
     from metricgrad.surrogates import Annealed
 
@@ -67,7 +68,7 @@ class OperatingPointLoss(PerClassLoss):
         task: Task = "binary",
         average: Average | None = "macro",
         ignore_index: int | None = None,
-        process_group: Any = None,
+        process_group: ProcessGroup | None = None,
     ) -> None:
         super().__init__(task, average, ignore_index, process_group)
         self.surrogate: Any = LogitSigmoid() if surrogate is None else surrogate
@@ -92,7 +93,7 @@ class OperatingPointLoss(PerClassLoss):
         """
         raise NotImplementedError
 
-    def prices(self, positives: Tensor, negatives: Tensor) -> tuple[Any, Any]:
+    def prices(self, positives: Tensor, negatives: Tensor) -> tuple[float | Tensor, float | Tensor]:
         """Return what one more true positive and one more false positive take from the budget of the constraint.
 
         Parameters

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from torch import Tensor, nn
 
@@ -14,6 +14,7 @@ from metricgrad.metrics.averages import check_average, class_weights, mean_over_
 
 if TYPE_CHECKING:
     from metricgrad.engine.batch import Task
+    from metricgrad.engine.distributed import ProcessGroup
     from metricgrad.metrics.averages import Average
 
 
@@ -42,7 +43,7 @@ class PerClassLoss(nn.Module):
     """Whether ``losses`` sums over the processes itself, with ``total``; otherwise it receives the rows of all."""
 
     def __init__(
-        self, task: Task, average: Average | None, ignore_index: int | None, process_group: Any = None
+        self, task: Task, average: Average | None, ignore_index: int | None, process_group: ProcessGroup | None = None
     ) -> None:
         super().__init__()
         self.task = check_task(task)

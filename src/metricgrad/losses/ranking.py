@@ -25,6 +25,7 @@ from metricgrad.surrogates.steps import Linear, ProbabilityStep
 
 if TYPE_CHECKING:
     from metricgrad.engine.batch import Task
+    from metricgrad.engine.distributed import ProcessGroup
     from metricgrad.metrics.averages import Average
     from metricgrad.surrogates import Annealed
 
@@ -98,7 +99,7 @@ class AUROCLoss(PerClassLoss):
         task: Task = "binary",
         average: Average | None = "macro",
         ignore_index: int | None = None,
-        process_group: Any = None,
+        process_group: ProcessGroup | None = None,
     ) -> None:
         super().__init__(task, average, ignore_index, process_group)
         self.surrogate: Any = Linear() if surrogate is None else surrogate
@@ -272,7 +273,7 @@ class WMWLoss(PerClassLoss):
         task: Task = "binary",
         average: Average | None = "macro",
         ignore_index: int | None = None,
-        process_group: Any = None,
+        process_group: ProcessGroup | None = None,
     ) -> None:
         super().__init__(task, average, ignore_index, process_group)
         if not 0 < gamma < math.inf:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import compress
-from typing import Any
+from typing import TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -16,24 +15,23 @@ from metricgrad.engine.checksums import checksum, mixed
 class Reading:
     """Checksums of a micro-batch in one pass, to compare with those of the other pass."""
 
-    def __init__(self, batch: Any) -> None:
-        self.plain: list[Any] = []
+    def __init__(self, batch: object) -> None:
+        self.plain: list[object] = []
         self.exact: list[Tensor] = []
         self.close: list[Tensor] = []
         self._known: set[int] = set()
         self._walk(batch)
 
-    def add(self, logits: Tensor, rest: Sequence[Any]) -> None:
+    def add(self, logits: Tensor, rest: Sequence[object]) -> None:
         """Add the inputs of the loss, unless they were part of the batch."""
         new = [part for part in rest if id(part) not in self._known]
-        floating = [isinstance(part, Tensor) and part.is_floating_point() for part in new]
-        self._walk([None if close else part for part, close in zip(new, floating, strict=True)])
-        close = [logits, *compress(new, floating)]
+        close = [logits, *(part for part in new if _is_floating(part))]
+        self._walk([None if _is_floating(part) else part for part in new])
         self.plain += [x.shape for x in close]
         self.close = [_fingerprint(x) for x in close]
         self._known.clear()
 
-    def _walk(self, value: Any) -> None:
+    def _walk(self, value: object) -> None:
         """Record types, shapes, plain values and checksums of tensors."""
         self.plain.append(type(value))
         if isinstance(value, Tensor):
@@ -57,6 +55,10 @@ class Reading:
         if self.plain != other.plain or lengths != (len(other.exact), len(other.close)):
             return False
         return all(map(torch.equal, self.exact, other.exact)) and all(map(_nearly, self.close, other.close))
+
+
+def _is_floating(value: object) -> TypeGuard[Tensor]:
+    return isinstance(value, Tensor) and value.is_floating_point()
 
 
 def _fingerprint(x: Tensor) -> Tensor:

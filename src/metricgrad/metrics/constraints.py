@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -64,7 +64,7 @@ class Constraint(Storable):
             raise ValueError(f"over: expected 'each', a class number or None, got {self.over!r}")
         # As Python's own numbers, so that the repr shows no numpy types.
         object.__setattr__(self, "bound", self.bound if isinstance(self.bound, int) else float(self.bound))
-        object.__setattr__(self, "over", int(self.over) if is_whole(self.over) else self.over)  # type: ignore[arg-type]
+        object.__setattr__(self, "over", int(self.over) if is_whole(self.over) else self.over)
 
     def __str__(self) -> str:
         return self.text(self.over)
@@ -100,7 +100,7 @@ class Constraint(Storable):
         """
         return self.bound - value if self.sense == ">=" else value - self.bound
 
-    def met(self, value: Any) -> bool:
+    def met(self, value: float | Sequence[float] | Tensor) -> bool:
         """Return whether a value, or each of several values, meets the bound, up to rounding.
 
         Parameters
@@ -171,7 +171,12 @@ class Report:
         return "\n".join(f"{name:<{width}}  {value:.4f}  {word}".rstrip() for name, value, word in rows)
 
 
-def parse(subject_to: Any) -> tuple[Constraint, ...]:
+_Bounds = str | Constraint | Mapping[str | Metric, float]
+Constraints = _Bounds | Iterable[_Bounds]
+"""What users give as constraints; see ``parse``."""
+
+
+def parse(subject_to: Constraints | None) -> tuple[Constraint, ...]:
     """Return the constraints that a text or another description stands for.
 
     Parameters

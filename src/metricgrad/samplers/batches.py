@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Generator, Tensor
@@ -20,6 +20,8 @@ from metricgrad.samplers.epochs import Epochs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from metricgrad.engine.inputs import ArrayLike
 
 
 class _Batches(Epochs):
@@ -41,7 +43,7 @@ class _Batches(Epochs):
     def __len__(self) -> int:
         return self.batches
 
-    def _depends_on(self) -> dict[str, Any]:
+    def _depends_on(self) -> dict[str, float | str]:
         settings = {"batch_size": self.batch_size, "batches": self.batches}
         return {"kind": type(self).__name__, **settings, "data": self._data}  # on any number of processes
 
@@ -103,7 +105,7 @@ class StratifiedBatchSampler(_Batches):
 
     def __init__(
         self,
-        targets: Any,
+        targets: ArrayLike,
         batch_size: int,
         *,
         drop_last: bool = False,
@@ -120,7 +122,7 @@ class StratifiedBatchSampler(_Batches):
         number = samples // size if drop_last else -(-samples // size)
         super().__init__(samples, size, number, seed, rank, world_size)
 
-    def _depends_on(self) -> dict[str, Any]:
+    def _depends_on(self) -> dict[str, float | str]:
         return {**super()._depends_on(), "drop_last": self.drop_last}
 
     def _grouped(self, generator: Generator) -> tuple[Tensor, Tensor]:
@@ -178,7 +180,7 @@ class ClassBalancedBatchSampler(_Batches):
 
     def __init__(
         self,
-        targets: Any,
+        targets: ArrayLike,
         batch_size: int,
         *,
         batches: int | None = None,
@@ -252,7 +254,7 @@ class MinimumPositivesBatchSampler(_Batches):
 
     def __init__(
         self,
-        targets: Any,
+        targets: ArrayLike,
         batch_size: int,
         minimum: int = 1,
         *,
@@ -275,7 +277,7 @@ class MinimumPositivesBatchSampler(_Batches):
         samples, size = len(given), whole_number("batch_size", batch_size, 1)
         super().__init__(samples, size, self._number(samples, size), seed, rank, world_size)
 
-    def _depends_on(self) -> dict[str, Any]:
+    def _depends_on(self) -> dict[str, float | str]:
         return {**super()._depends_on(), "minimum": self.minimum}
 
     def _number(self, samples: int, size: int) -> int:

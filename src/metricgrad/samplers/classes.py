@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Generator, Tensor
 
 from metricgrad.engine.inputs import as_tensor
 
+if TYPE_CHECKING:
+    from metricgrad.engine.inputs import ArrayLike
 
-def check_targets(targets: Any, axes: tuple[int, ...] = (1, 2)) -> Tensor:
+
+def check_targets(targets: ArrayLike, axes: tuple[int, ...] = (1, 2)) -> Tensor:
     """Return targets as whole numbers on the CPU, or raise."""
     y = as_tensor("targets", targets).cpu()
     if y.dim() not in axes or not y.numel():

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _SEEDS, _EPOCHS = 2**63 - 1, 2**24  # as torch takes them; and a number is drawn for each epoch up to the present one
 
 
-def _number(name: str, value: Any, most: int) -> int:
+def _number(name: str, value: object, most: int) -> int:
     number = whole_number(name, value, 0)
     if number > most:
         raise ValueError(f"{name}: expected a whole number of at most {most}, got {number}")
@@ -91,7 +91,7 @@ class Epochs(Sampler[Any]):
         kept = {name: value for name, value in vars(self).items() if name in self._place}
         return lambda: vars(self).update(kept)
 
-    def _depends_on(self) -> dict[str, Any]:
+    def _depends_on(self) -> dict[str, float | str]:
         """Return what the order follows from beside the seed and the epoch, as plain values by name."""
         raise NotImplementedError
 

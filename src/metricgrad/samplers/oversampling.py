@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Generator
@@ -13,6 +13,8 @@ from metricgrad.samplers.epochs import Epochs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from metricgrad.engine.inputs import ArrayLike
 
 
 class OversamplingSampler(Epochs):
@@ -60,7 +62,7 @@ class OversamplingSampler(Epochs):
 
     def __init__(
         self,
-        targets: Any,
+        targets: ArrayLike,
         ratio: float = 1.0,
         *,
         seed: int = 0,
@@ -82,7 +84,7 @@ class OversamplingSampler(Epochs):
     def __len__(self) -> int:
         return -(-sum(self._sizes) // self.world_size)
 
-    def _depends_on(self) -> dict[str, Any]:
+    def _depends_on(self) -> dict[str, float | str]:
         settings = {"ratio": self.ratio, "world_size": self.world_size}  # a position is that in a process's share
         return {"kind": type(self).__name__, **settings, "data": self._data}
 

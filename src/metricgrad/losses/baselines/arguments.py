@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 TASKS: tuple[Task, ...] = ("binary", "multilabel", "multiclass")
 
 
-def check_number(name: str, value: Any, least: float = -math.inf) -> float:
+def check_number(name: str, value: object, least: float = -math.inf) -> float:
     """Return a finite number, or raise."""
     if is_number(value) and math.isfinite(value) and value >= least:
         return float(value)
@@ -29,14 +29,14 @@ def check_number(name: str, value: Any, least: float = -math.inf) -> float:
     raise ValueError(f"{name}: expected a number{bound}, got {value!r}")
 
 
-def check_share(name: str, value: Any) -> float:
+def check_share(name: str, value: object) -> float:
     """Return a number in [0, 1], or raise."""
     if is_number(value) and 0 <= value <= 1:
         return float(value)
     raise ValueError(f"{name}: expected a number in [0, 1], got {value!r}")
 
 
-def check_numbers(name: str, value: Any) -> Tensor:
+def check_numbers(name: str, value: object) -> Tensor:
     """Return positive numbers, one per class, as a tensor, or raise."""
     try:
         given = torch.as_tensor(value, dtype=torch.get_default_dtype())
@@ -48,10 +48,10 @@ def check_numbers(name: str, value: Any) -> Tensor:
     return given
 
 
-def check_weight(name: str, value: Any) -> float | Tensor:
+def check_weight(name: str, value: object) -> float | Tensor:
     """Return one positive number as a float, several as a tensor, or raise."""
-    one = is_number(value) or (isinstance(value, Tensor) and value.dim() == 0)
-    return float(value) if one and 0 < value < math.inf else check_numbers(name, value)
+    one = value.item() if isinstance(value, Tensor) and value.dim() == 0 else value
+    return float(one) if is_number(one) and 0 < one < math.inf else check_numbers(name, value)
 
 
 def check_two_rows(class_counts: Numbers) -> Tensor:

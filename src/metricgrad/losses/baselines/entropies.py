@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch  # noqa: F401  # for the examples
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from metricgrad.engine.batch import Task
+    from metricgrad.engine.distributed import ProcessGroup
     from metricgrad.losses.baselines.arguments import Numbers
 
 __all__ = ["balanced_weights", "bce", "cross_entropy", "label_smoothed_cross_entropy", "logit_adjusted_cross_entropy"]
@@ -56,7 +57,7 @@ def bce(
     *,
     task: Task = "binary",
     ignore_index: int | None = None,
-    process_group: Any = None,
+    process_group: ProcessGroup | None = None,
 ) -> WeightedMean:
     """Binary cross-entropy, the positives' and the negatives' terms weighted.
 
@@ -95,7 +96,7 @@ def bce(
         if positive_weight is not None or negative_weight is not None:
             raise ValueError("class_counts: stands for positive_weight and negative_weight, got both; give one of them")
         negative_weight, positive_weight = balanced_weights(check_two_rows(class_counts))
-    parameters: dict[str, Any] = {"label_smoothing": check_share("label_smoothing", label_smoothing)}
+    parameters: dict[str, float | Tensor] = {"label_smoothing": check_share("label_smoothing", label_smoothing)}
     for name, weight in (("positive_weight", positive_weight), ("negative_weight", negative_weight)):
         if weight is not None:
             parameters[name] = check_weight(name, weight)
@@ -109,7 +110,7 @@ def cross_entropy(
     *,
     task: Task = "multiclass",
     ignore_index: int | None = None,
-    process_group: Any = None,
+    process_group: ProcessGroup | None = None,
 ) -> WeightedMean:
     """Softmax cross-entropy, classes weighted; the sum of the weights is the denominator, as in torch.
 
@@ -147,7 +148,7 @@ def cross_entropy(
         if class_weights is not None:
             raise ValueError("class_counts: stands for class_weights, got both; give one of them")
         class_weights = balanced_weights(class_counts)
-    parameters: dict[str, Any] = {"label_smoothing": check_share("label_smoothing", label_smoothing)}
+    parameters: dict[str, float | Tensor] = {"label_smoothing": check_share("label_smoothing", label_smoothing)}
     if class_weights is not None:
         parameters["class_weights"] = check_numbers("class_weights", class_weights)
     return WeightedMean(
@@ -169,7 +170,7 @@ def label_smoothed_cross_entropy(
     class_counts: Numbers | None = None,
     task: Task = "multiclass",
     ignore_index: int | None = None,
-    process_group: Any = None,
+    process_group: ProcessGroup | None = None,
 ) -> WeightedMean:
     """Cross-entropy with labels moved by ``smoothing`` towards the uniform distribution [szegedy2016, section 7].
 
@@ -230,7 +231,7 @@ def logit_adjusted_cross_entropy(
     *,
     task: Task = "multiclass",
     ignore_index: int | None = None,
-    process_group: Any = None,
+    process_group: ProcessGroup | None = None,
 ) -> WeightedMean:
     r"""Cross-entropy of $z_c + \tau \log \pi_c$ [menon2021, eq. 10]; decide by the logits as they are.
 

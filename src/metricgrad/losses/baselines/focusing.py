@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch  # noqa: F401  # for the examples
 
@@ -11,7 +11,10 @@ from metricgrad.losses.baselines.arguments import TASKS, check_number, check_num
 from metricgrad.losses.elementwise import WeightedMean
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from metricgrad.engine.batch import Task
+    from metricgrad.engine.distributed import ProcessGroup
     from metricgrad.losses.baselines.arguments import Numbers
 
 __all__ = ["asymmetric", "focal", "poly1"]
@@ -23,7 +26,7 @@ def focal(
     *,
     task: Task = "binary",
     ignore_index: int | None = None,
-    process_group: Any = None,
+    process_group: ProcessGroup | None = None,
 ) -> WeightedMean:
     r"""Focal loss, $-\alpha_t (1-p_t)^\gamma \log p_t$ [lin2017, eq. 4, 5].
 
@@ -54,7 +57,7 @@ def focal(
     >>> focal()(torch.tensor([2.0, -1.0]), torch.tensor([1, 0]))
     tensor(0.0122)
     """
-    parameters: dict[str, Any] = {"gamma": check_number("gamma", gamma, least=0.0)}
+    parameters: dict[str, float | Tensor] = {"gamma": check_number("gamma", gamma, least=0.0)}
     if alpha is not None:
         parameters["alpha"] = check_numbers("alpha", alpha) if task == "multiclass" else check_share("alpha", alpha)
     return WeightedMean(
@@ -74,7 +77,7 @@ def asymmetric(
     *,
     task: Task = "multilabel",
     ignore_index: int | None = None,
-    process_group: Any = None,
+    process_group: ProcessGroup | None = None,
 ) -> WeightedMean:
     r"""Asymmetric loss, ASL [ridnik2021]: focal loss with a γ for each side and shifted negatives.
 
@@ -125,7 +128,7 @@ def poly1(
     *,
     task: Task = "binary",
     ignore_index: int | None = None,
-    process_group: Any = None,
+    process_group: ProcessGroup | None = None,
 ) -> WeightedMean:
     r"""Poly-1 cross-entropy, $-\log p_t + \epsilon (1 - p_t)$ [leng2022].
 

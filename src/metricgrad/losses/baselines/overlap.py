@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from metricgrad.counts import Counts
     from metricgrad.engine.batch import Task
+    from metricgrad.engine.distributed import ProcessGroup
     from metricgrad.metrics import Metric
     from metricgrad.metrics.averages import Absent, Average
 
@@ -40,7 +41,7 @@ def dice(
     labels: Iterable[int] | None = None,
     absent: Absent = "count",
     ignore_index: int | None = None,
-    process_group: Any = None,
+    process_group: ProcessGroup | None = None,
 ) -> MetricLoss | WeightedMean:
     r"""Soft Dice loss, $1 - (2\sum py + s) / (\sum p + \sum y + s)$ of the batch, per class.
 
@@ -124,7 +125,7 @@ def tversky(
     labels: Iterable[int] | None = None,
     absent: Absent = "count",
     ignore_index: int | None = None,
-    process_group: Any = None,
+    process_group: ProcessGroup | None = None,
 ) -> MetricLoss:
     """Tversky loss, 1 − TP / (TP + α·FP + β·FN) of soft counts [salehi2017].
 
@@ -196,7 +197,7 @@ def focal_tversky(
     labels: Iterable[int] | None = None,
     absent: Absent = "count",
     ignore_index: int | None = None,
-    process_group: Any = None,
+    process_group: ProcessGroup | None = None,
 ) -> MetricLoss:
     r"""Focal Tversky loss, $(1 - TI)^{1/\gamma}$ of each class [abraham2019].
 
@@ -265,7 +266,7 @@ def lovasz_hinge(
     *,
     task: Task = "binary",
     ignore_index: int | None = None,
-    process_group: Any = None,
+    process_group: ProcessGroup | None = None,
 ) -> WeightedMean:
     """Lovász hinge: the Lovász extension of 1 − Jaccard, of the hinge errors 1 ∓ z [berman2018].
 
