@@ -104,26 +104,26 @@ def cumulate(scores: Tensor, positives: Tensor, negatives: Tensor | None = None)
     """Return the curve of ``(N,)`` scores with these weights of positives and negatives (by default 1 − positives)."""
     s, order = descending(scores)
     last = last_of_equals(s)
-    cuts = None if last.all() else last.nonzero().squeeze(1)
+    ends = None if last.all() else last.nonzero().squeeze(1)
 
-    def at_cuts(x: Tensor, first: float = 0.0, dtype: torch.dtype = torch.float64) -> Tensor:
-        x = x if cuts is None else x.index_select(0, cuts)
-        out = torch.empty(len(x) + 1, dtype=dtype, device=x.device)  # the first cut predicts nothing
+    def at_thresholds(x: Tensor, first: float = 0.0, dtype: torch.dtype = torch.float64) -> Tensor:
+        x = x if ends is None else x.index_select(0, ends)
+        out = torch.empty(len(x) + 1, dtype=dtype, device=x.device)  # the first threshold predicts nothing
         out[0], out[1:] = first, x
         return out
 
     def total(weights: Tensor) -> Tensor:
         # index_select, since indexing 1e7 rows by a tensor takes five times as long; int32 is enough for sums of int8.
         dtype = torch.int32 if weights.dtype == torch.int8 and len(weights) < 2**24 else torch.float64
-        return at_cuts(weights.index_select(0, order).cumsum(0, dtype=dtype))
+        return at_thresholds(weights.index_select(0, order).cumsum(0, dtype=dtype))
 
     tp = total(positives)
-    fp = at_cuts(torch.arange(1, len(s) + 1, device=s.device)).sub_(tp) if negatives is None else total(negatives)
-    return Curve(at_cuts(s, torch.inf, s.dtype), Counts(tp, fp, tp[-1] - tp, fp[-1] - fp))
+    fp = at_thresholds(torch.arange(1, len(s) + 1, device=s.device)).sub_(tp) if negatives is None else total(negatives)
+    return Curve(at_thresholds(s, torch.inf, s.dtype), Counts(tp, fp, tp[-1] - tp, fp[-1] - fp))
 
 
 def last_of_equals(s: Tensor) -> Tensor:
-    """Return where the last of equal sorted scores is, the only cut: a threshold includes all of them or none."""
+    """Return where the last of equal sorted scores is: a threshold includes all of them or none."""
     last = torch.ones(len(s), dtype=torch.bool, device=s.device)
     torch.ne(s[1:], s[:-1], out=last[:-1])
     return last

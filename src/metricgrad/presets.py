@@ -68,7 +68,7 @@ def soft_set(
         How the values of the classes become one. None returns one per class. "samples" is the mean over rows, for
         multi-label problems.
     threshold : float or sequence of float, default 0.5
-        Where a step on probabilities stands; of several, the mean of their losses.
+        The threshold of a step on probabilities; with several, the loss is the mean over them.
     labels : iterable of int, optional
         The classes that count; leave a negative class out.
     absent : {'count', 'skip'}, default 'count'
@@ -140,7 +140,7 @@ def sigmoid_f1(
     surrogate : callable, optional
         Another soft step than ``LogitSigmoid(beta, eta)``.
     threshold : float or sequence of float, default 0.5
-        Where a step on probabilities stands; of several, the mean of their losses.
+        The threshold of a step on probabilities; with several, the loss is the mean over them.
     labels : iterable of int, optional
         The classes that count; leave a negative class out.
     absent : {'count', 'skip'}, default 'count'
@@ -208,7 +208,7 @@ def unbounded_f1(
         How the values of the classes become one. None returns one per class. "samples" is the mean over rows, for
         multi-label problems.
     threshold : float or sequence of float, default 0.5
-        Where a step on probabilities stands; of several, the mean of their losses.
+        The threshold of a step on probabilities; with several, the loss is the mean over them.
     labels : iterable of int, optional
         The classes that count; leave a negative class out.
     absent : {'count', 'skip'}, default 'count'
@@ -280,7 +280,7 @@ def mfom_f1(
         How the values of the classes become one. None returns one per class. "samples" is the mean over rows, for
         multi-label problems.
     threshold : float or sequence of float, default 0.5
-        Where a step on probabilities stands; of several, the mean of their losses.
+        The threshold of a step on probabilities; with several, the loss is the mean over them.
     labels : iterable of int, optional
         The classes that count; leave a negative class out.
     absent : {'count', 'skip'}, default 'count'
@@ -356,7 +356,7 @@ def mfom_eer(
         How the values of the classes become one. None returns one per class. "samples" is the mean over rows, for
         multi-label problems.
     threshold : float or sequence of float, default 0.5
-        Where a step on probabilities stands; of several, the mean of their losses.
+        The threshold of a step on probabilities; with several, the loss is the mean over them.
     labels : iterable of int, optional
         The classes that count; leave a negative class out.
     absent : {'count', 'skip'}, default 'count'
@@ -449,7 +449,7 @@ def mfom_detection_cost(
         How the values of the classes become one. None returns one per class. "samples" is the mean over rows, for
         multi-label problems.
     threshold : float or sequence of float, default 0.5
-        Where a step on probabilities stands; of several, the mean of their losses.
+        The threshold of a step on probabilities; with several, the loss is the mean over them.
     labels : iterable of int, optional
         The classes that count; leave a negative class out.
     absent : {'count', 'skip'}, default 'count'
@@ -523,7 +523,7 @@ def multiclass_f_beta(
         How the values of the classes become one. None returns one per class. "samples" is the mean over rows, for
         multi-label problems.
     threshold : float or sequence of float, default 0.5
-        Where a step on probabilities stands; of several, the mean of their losses.
+        The threshold of a step on probabilities; with several, the loss is the mean over them.
     labels : iterable of int, optional
         The classes that count; leave a negative class out.
     absent : {'count', 'skip'}, default 'count'
@@ -583,7 +583,7 @@ def soft_dice(
         How the values of the classes become one. None returns one per class. "samples" is the mean over rows, for
         multi-label problems.
     threshold : float or sequence of float, default 0.5
-        Where a step on probabilities stands; of several, the mean of their losses.
+        The threshold of a step on probabilities; with several, the loss is the mean over them.
     labels : iterable of int, optional
         The classes that count; leave a negative class out.
     absent : {'count', 'skip'}, default 'count'

@@ -29,9 +29,9 @@ SLACK = 1e-9
 """The relative tolerance of a constraint: 0.1 · 30 is not exactly 3 in floating point."""
 
 
-def _nearest(c: Counts, wanted: float | Tensor) -> Tensor:
-    """Return how far the predicted weight is from the wanted one; ∞ if nothing is predicted, which has no precision."""
-    return torch.where(c.predicted > 0, (c.predicted - wanted).abs(), torch.inf)
+def _nearest(c: Counts, expected: float | Tensor) -> Tensor:
+    """Return how far the predicted weight is from this one; ∞ if nothing is predicted, which has no precision."""
+    return torch.where(c.predicted > 0, (c.predicted - expected).abs(), torch.inf)
 
 
 class PrecisionAtKLoss(OperatingPointLoss):
@@ -190,9 +190,9 @@ class RecallAtPrecisionLoss(OperatingPointLoss):
     r"""1 − the largest recall at a precision of at least ``p``; the constraint is precision = p [kumar2021].
 
     The threshold is the hard one of the batch, the memberships are $\sigma(\beta(z - t))$, and the gradient flows
-    through the threshold. If no cut reaches ``p``, the hard recall is 0 and the threshold is the highest score: the
-    loss is finite, and its gradient raises the positives and lowers the negatives above them until some cut does.
-    Without positives the loss is 1, without negatives 0.
+    through the threshold. If no threshold reaches ``p``, the hard recall is 0 and the threshold is the highest score:
+    the loss is finite, and its gradient raises the positives and lowers the negatives above them until some threshold
+    does. Without positives the loss is 1, without negatives 0.
 
     Parameters
     ----------

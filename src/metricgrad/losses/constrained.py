@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from metricgrad.counts import wide
 from metricgrad.engine import distributed
 from metricgrad.engine.inputs import whole_number
-from metricgrad.losses.bound import STIFFNESS, Bound, value_of
+from metricgrad.losses.bounded_metric import STIFFNESS, BoundedMetric, value_of
 from metricgrad.losses.memory import Memory
 from metricgrad.losses.metric import MetricLoss
 from metricgrad.losses.modes import tracing, without_autocast
@@ -64,7 +64,7 @@ class ConstrainedLoss(nn.Module):
     memory : int, default 4096
         In training mode both metrics are those of the current batch and of the ones before, about this many rows in all
         (their counts add up, older ones fading), since a small batch holds too few samples of a rare class to estimate
-        a bound. Batches of this many rows or more stand alone; 0 turns it off.
+        a bound. Batches of this many rows or more are used alone; 0 turns the memory off.
     task : {'binary', 'multilabel', 'multiclass'}, default 'binary'
         "binary": logits of any shape with targets of that shape. "multilabel": logits ``(N, K)`` or ``(N, K, ...)``
         with targets of that shape. "multiclass": the same logits with class indices ``(N,)`` or ``(N, ...)``, or soft
@@ -75,7 +75,7 @@ class ConstrainedLoss(nn.Module):
     average : {'macro', 'micro', 'weighted'}, default 'macro'
         How the values of the classes become one.
     threshold : float, default 0.5
-        Where a step on probabilities stands, and where the hard constraints decide.
+        The threshold of a step on probabilities, and of the hard constraints.
     labels : iterable of int, optional
         The classes that count; leave a negative class out.
     absent : {'count', 'skip'}, default 'count'
@@ -157,7 +157,7 @@ class ConstrainedLoss(nn.Module):
             "process_group": process_group,
         }
         self._objective = MetricLoss(maximise, **plain)
-        self._bounds = [Bound(constraint, plain) for constraint in self.constraints]
+        self._bounds = [BoundedMetric(constraint, plain) for constraint in self.constraints]
         parts = (self._objective, *(bound.soft for bound in self._bounds))
         whole = next((part for part in parts if part.objective.of_matrix), self._objective)
         self.soft = MetricLoss(whole.metric, surrogate=surrogate, threshold=threshold, **plain)

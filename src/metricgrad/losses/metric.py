@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class MetricLoss(nn.Module):
-    """1 − a metric of soft counts: train on the metric you will be judged on.
+    """1 − a metric of soft counts: train on the metric you will be evaluated on.
 
     The logits become memberships by a soft step, the memberships are summed into counts, and the metric of the counts,
     averaged over the classes, is subtracted from 1 [tsoi2022, eq. 6, 8; tsoi2024, eq. 3–6].
@@ -47,7 +47,7 @@ class MetricLoss(nn.Module):
         How the values of the classes become one. None returns one per class. "samples" is the mean over rows, for
         multi-label problems.
     threshold : float or sequence of float, default 0.5
-        Where a step on probabilities stands; of several, the mean of their losses.
+        The threshold of a step on probabilities; with several, the loss is the mean over them.
     labels : iterable of int, optional
         The classes that count; leave a negative class out.
     absent : {'count', 'skip'}, default 'count'
@@ -251,7 +251,7 @@ class MetricLoss(nn.Module):
         return call
 
     def _is_usual(self, z: object, y: object) -> bool:
-        """Tell whether a batch, without weights or a mask, can be taken as it is: labels of the logits' shape."""
+        """Return whether a batch without weights and mask needs no encoding: labels of the shape of the logits."""
         return (
             isinstance(z, Tensor)
             and isinstance(y, Tensor)
@@ -293,9 +293,9 @@ class MetricLoss(nn.Module):
         if self._leading or self.thresholds != (0.5,):
             parts.append(f"threshold={list(self.thresholds) if self._leading else self.thresholds[0]}")
         for name, default in (("labels", None), ("absent", "count"), ("ignore_index", None)):
-            held = self if name == "ignore_index" else self.objective
-            if getattr(held, name) != default:
-                parts.append(f"{name}={getattr(held, name)!r}")
+            owner = self if name == "ignore_index" else self.objective
+            if getattr(owner, name) != default:
+                parts.append(f"{name}={getattr(owner, name)!r}")
         return ", ".join(parts)
 
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class OperatingPointLoss(PerClassLoss):
-    """1 − a metric at a threshold that the batch sets; base class of the losses here.
+    """1 − a metric at a threshold that the batch sets; base class of the losses in ``at_threshold``.
 
     Equal scores are predicted together or not at all. A sample of weight w counts as w samples, in the constraint too.
     With ``average="micro"`` all classes share one threshold. The gradient through the threshold is that of the soft
@@ -79,17 +79,17 @@ class OperatingPointLoss(PerClassLoss):
             )
 
     def distance(self, c: Counts) -> Tensor:
-        """Return how far each cut is from the one that the constraint asks for, elementwise.
+        """Return how far each threshold is from the one that meets the constraint, elementwise.
 
         Parameters
         ----------
         c : Counts
-            The hard counts at every cut, cells ``(N + 1, K)``.
+            The hard counts at every threshold, from the highest on, cells ``(N + 1, K)``.
 
         Returns
         -------
         Tensor
-            ``(N + 1, K)``, ∞ where a cut is not allowed.
+            ``(N + 1, K)``, ∞ where a threshold is not allowed.
         """
         raise NotImplementedError
 
@@ -155,10 +155,10 @@ class OperatingPointLoss(PerClassLoss):
         tp, fp = (F.pad(w.gather(0, order).cumsum(0), (0, 0, 1, 0)) for w in (wy, wn))
         distance = self.distance(cells(tp, fp, tp[-1:], fp[-1:]))
         lower, upper = F.pad(s, (0, 0, 0, 1), value=-torch.inf), F.pad(s, (0, 0, 1, 0), value=torch.inf)
-        distance = distance.masked_fill((lower == upper) & lower.isfinite(), torch.inf)  # no cut between equal scores
-        cut = len(s) - distance.flip(0).argmin(0, keepdim=True)  # the lowest of the nearest
-        lower, upper = (side.gather(0, cut).squeeze(0) for side in (lower, upper))
-        return torch.where(cut.squeeze(0) == 0, lower, (lower + upper) / 2)
+        distance = distance.masked_fill((lower == upper) & lower.isfinite(), torch.inf)  # equal scores stay together
+        place = len(s) - distance.flip(0).argmin(0, keepdim=True)  # the lowest of the nearest
+        lower, upper = (side.gather(0, place).squeeze(0) for side in (lower, upper))
+        return torch.where(place.squeeze(0) == 0, lower, (lower + upper) / 2)
 
     def extra_repr(self) -> str:
         surrogate = "" if isinstance(self.surrogate, nn.Module) else f"surrogate={self.surrogate!r}"

@@ -49,7 +49,7 @@ class Reading:
         elif isinstance(value, str | bytes | bool | int | float):
             self.plain.append(hash(repr(value)))  # a hash: NaN equals NaN, and texts are not stored
 
-    def alike(self, other: Reading) -> bool:
+    def is_like(self, other: Reading) -> bool:
         """Return whether the data are equal, and the outputs of the model nearly equal."""
         lengths = len(self.exact), len(self.close)
         if self.plain != other.plain or lengths != (len(other.exact), len(other.close)):
@@ -75,7 +75,7 @@ def _nearly(a: Tensor, b: Tensor) -> bool:
 
 def check_alike(first: list[Reading], second: list[Reading]) -> None:
     """Raise if the second pass differs from the first, since the gradient would be of other outputs."""
-    if len(first) != len(second) or not all(a.alike(b) for a, b in zip(first, second, strict=True)):
+    if len(first) != len(second) or not all(a.is_like(b) for a, b in zip(first, second, strict=True)):
         raise ValueError(
             "batches: the second reading gave other data or outputs than the first, and the gradient is wrong; "
             "expected the same batches in the same order, and a model that repeats itself given torch's random state"

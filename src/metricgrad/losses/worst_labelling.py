@@ -135,10 +135,10 @@ class _Search:
                 ways = (box[2 * side + 1] - at) * up.clamp(min=0), (at - box[2 * side]) * down.clamp(min=0)
                 reach = reach + torch.maximum(*ways)
             # fmin ignores an unknown bound (NaN); "not ≤" keeps a box where both are unknown. Rounding costs 1e-12.
-            hopeful = ~(torch.fmin(bound, reach) <= best + 1e-12 * max(abs(best), 1.0))
-            hopeful &= (box[0] < box[1]) | (box[2] < box[3])
-            if hopeful.any():
-                waiting.append(_parts(box[:, hopeful]))
+            open_boxes = ~(torch.fmin(bound, reach) <= best + 1e-12 * max(abs(best), 1.0))
+            open_boxes &= (box[0] < box[1]) | (box[2] < box[3])
+            if open_boxes.any():
+                waiting.append(_parts(box[:, open_boxes]))
         return pair
 
 

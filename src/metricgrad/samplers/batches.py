@@ -61,10 +61,10 @@ class _Batches(Epochs):
 class StratifiedBatchSampler(_Batches):
     """Batches with the class proportions of the data, up to rounding; every sample once an epoch.
 
-    For ``DataLoader(batch_sampler=...)``. The samples are ordered by class, at random within, and dealt to the batches
-    like cards. Batches differ in size by one sample at most, and none is larger than ``batch_size``. For ``(N, K)``
-    labels each combination of labels is a class, and combinations are ordered by their rarest labels first, so that
-    rare labels spread evenly too.
+    For ``DataLoader(batch_sampler=...)``. The samples are ordered by class, at random within a class, and go to the
+    batches in turn. Batches differ in size by one sample at most, and none is larger than ``batch_size``. For ``(N,
+    K)`` labels each combination of labels is a class, and combinations are ordered by their rarest labels first, so
+    that rare labels spread evenly too.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ class StratifiedBatchSampler(_Batches):
     epoch : int
         The epoch that the next iteration gives.
     position : int
-        How much of the epoch was given out.
+        The number of batches of the epoch that were drawn.
 
     Raises
     ------
@@ -139,7 +139,7 @@ class ClassBalancedBatchSampler(_Batches):
 
     For ``DataLoader(batch_sampler=...)``. An epoch has as many samples as the data unless ``batches`` is given: each
     sample of a rare class comes several times, of a frequent class only some samples come. Nothing is repeated before
-    all others of its class were given out.
+    all others of its class were drawn.
 
     Parameters
     ----------
@@ -163,7 +163,7 @@ class ClassBalancedBatchSampler(_Batches):
     epoch : int
         The epoch that the next iteration gives.
     position : int
-        How much of the epoch was given out.
+        The number of batches of the epoch that were drawn.
 
     Raises
     ------
@@ -210,10 +210,10 @@ class MinimumPositivesBatchSampler(_Batches):
     """Batches with at least ``minimum`` positives; every sample at least once an epoch, only positives repeated.
 
     For ``DataLoader(batch_sampler=...)``. 0/1 targets: positives are the ones. Class indices: at least ``minimum`` of
-    every class. ``(N, K)`` labels: at least ``minimum`` positives of every label that has any. The samples are dealt as
-    by ``StratifiedBatchSampler``; then, the rarest label first, each batch that lacks positives of it gets further
-    ones, in turn from all there are, which count for their other labels too. There are as many batches as it takes for
-    none to exceed ``batch_size``, the same number in every epoch.
+    every class. ``(N, K)`` labels: at least ``minimum`` positives of every label that has any. The samples go to the
+    batches as by ``StratifiedBatchSampler``; then, the rarest label first, each batch that lacks positives of it gets
+    further ones, in turn from all there are, which count for their other labels too. There are as many batches as it
+    takes for none to exceed ``batch_size``, the same number in every epoch.
 
     Parameters
     ----------
@@ -237,7 +237,7 @@ class MinimumPositivesBatchSampler(_Batches):
     epoch : int
         The epoch that the next iteration gives.
     position : int
-        How much of the epoch was given out.
+        The number of batches of the epoch that were drawn.
 
     Raises
     ------
@@ -281,14 +281,14 @@ class MinimumPositivesBatchSampler(_Batches):
         return {**super()._depends_on(), "minimum": self.minimum}
 
     def _number(self, samples: int, size: int) -> int:
-        """Return how many batches it takes, within a per cent, for what is dealt and added to fit into each batch."""
+        """Return how many batches it takes, within a per cent, for samples and added positives to fit."""
         order, batches = self.classes.argsort(stable=True), -(-samples // size)
         while batches <= samples:
             place = torch.arange(samples) % batches
-            added = self._lacking(self._count(order, place, batches)).sum(1)
+            added = self._missing(self._count(order, place, batches)).sum(1)
             if int((torch.bincount(place) + added).max()) <= size:
                 return batches
-            # More batches lack more, so fewer than hold all this cannot do; a per cent at a time where it is uneven.
+            # More batches lack more positives: at least as many as hold all of these, then a per cent more at a time.
             batches = max(-(-(samples + int(added.sum())) // size), batches + 1 + batches // 100)
         raise ValueError(
             f"batch_size: expected room for {self.minimum} positives of each of {len(self._members)} labels and one "
@@ -296,25 +296,25 @@ class MinimumPositivesBatchSampler(_Batches):
         )
 
     def _count(self, order: Tensor, place: Tensor, batches: int) -> Tensor:
-        """Return the positives of each label in each batch, ``(batches, K)``, of samples dealt to places."""
+        """Return the positives of each label in each batch, ``(batches, K)``, of samples and their places."""
         batch = torch.empty_like(order)
         batch[order] = place
         return torch.stack([torch.bincount(batch[own], minlength=batches) for own in self._members], 1)
 
-    def _lacking(self, there: Tensor) -> Tensor:
-        return (self.minimum - there).clamp(min=0)
+    def _missing(self, present: Tensor) -> Tensor:
+        return (self.minimum - present).clamp(min=0)
 
     def _grouped(self, generator: Generator) -> tuple[Tensor, Tensor]:
         order = shuffle_within_classes(self.classes, generator)
         place = torch.arange(len(order)) % self.batches
-        there = self._count(order, place, self.batches)
+        present = self._count(order, place, self.batches)
         samples, places = [order], [place]
         for k in sorted(range(len(self._members)), key=lambda k: len(self._members[k])):
-            lacking = self._lacking(there[:, k])
-            drawn = draw(self._members[k], int(lacking.sum()), generator)
-            place = torch.arange(self.batches).repeat_interleave(lacking)
+            missing = self._missing(present[:, k])
+            drawn = draw(self._members[k], int(missing.sum()), generator)
+            place = torch.arange(self.batches).repeat_interleave(missing)
             if self._labels is not None:
-                there.index_add_(0, place, self._labels[drawn].long())
+                present.index_add_(0, place, self._labels[drawn].long())
             samples.append(drawn)
             places.append(place)
         indices, place = torch.cat(samples), torch.randperm(self.batches, generator=generator)[torch.cat(places)]

@@ -42,8 +42,8 @@ class Epochs(Sampler[Any]):
         if (rank is None) != (world_size is None):
             raise ValueError(f"rank and world_size: expected both or none, got {rank!r} and {world_size!r}")
         if rank is None or world_size is None:
-            there = dist.is_available() and dist.is_initialized()
-            rank, world_size = (dist.get_rank(), dist.get_world_size()) if there else (0, 1)
+            running = dist.is_available() and dist.is_initialized()
+            rank, world_size = (dist.get_rank(), dist.get_world_size()) if running else (0, 1)
         if not 0 <= rank < world_size:
             raise ValueError(f"rank: expected 0 to world_size - 1 = {world_size - 1}, got {rank!r}")
         self.seed, self.rank, self.world_size = _number("seed", seed, _SEEDS), rank, world_size
@@ -78,7 +78,7 @@ class Epochs(Sampler[Any]):
             self.epoch, self.position, self._start = _number("epoch", epoch, _EPOCHS), 0, 0
 
     def bookmark(self) -> Callable[[], None]:
-        """Return a function that goes back to the current position, so that the next iteration gives the same again.
+        """Return a function that goes back to the current position, so that the next iteration repeats it.
 
         ``exact_backward`` reads an epoch twice by this.
 
@@ -96,7 +96,7 @@ class Epochs(Sampler[Any]):
         raise NotImplementedError
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the seed, the epoch, how much of it was given out, and the data and settings behind the order.
+        """Return the seed, the epoch, the position in it, and the data and settings behind the order.
 
         The data come as a checksum. Workers of a DataLoader fetch ahead of use, so the position is that of what was
         fetched.
@@ -122,14 +122,14 @@ class Epochs(Sampler[Any]):
         Raises
         ------
         ValueError
-            If the state was taken with other data or settings, since its position would be another one here.
+            If the state was taken with other data or settings, since its position would not be the same.
 
         """
-        here = self._depends_on()
-        if not isinstance(state, dict) or (lacking := {"seed", "epoch", "position", *here} - state.keys()):
-            got = f"one without {sorted(lacking)}" if isinstance(state, dict) else type(state).__name__
+        settings = self._depends_on()
+        if not isinstance(state, dict) or (missing := {"seed", "epoch", "position", *settings} - state.keys()):
+            got = f"one without {sorted(missing)}" if isinstance(state, dict) else type(state).__name__
             raise ValueError(f"state: expected one by state_dict() of {type(self).__name__}, got {got}")
-        for name, have in here.items():
+        for name, have in settings.items():
             if state[name] == have or (name == "world_size" and not state["position"]):
                 continue
             if name == "data":

@@ -45,7 +45,7 @@ class OversamplingSampler(Epochs):
     epoch : int
         The epoch that the next iteration gives.
     position : int
-        How much of the epoch was given out.
+        The number of samples of the epoch that were drawn.
 
     Raises
     ------

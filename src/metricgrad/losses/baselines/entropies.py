@@ -28,7 +28,7 @@ __all__ = ["balanced_weights", "bce", "cross_entropy", "label_smoothed_cross_ent
 
 
 def balanced_weights(class_counts: Numbers) -> Tensor:
-    r"""Weights that make all classes count alike, $W_c = n / (C\,n_c)$ [tsoi2022, supplement 7.2].
+    r"""Weights that make all classes count equally, $W_c = n / (C\,n_c)$ [tsoi2022, supplement 7.2].
 
     Parameters
     ----------
@@ -94,7 +94,9 @@ def bce(
     """
     if class_counts is not None:
         if positive_weight is not None or negative_weight is not None:
-            raise ValueError("class_counts: stands for positive_weight and negative_weight, got both; give one of them")
+            raise ValueError(
+                "class_counts: expected no positive_weight or negative_weight with it, got both; give one of them"
+            )
         negative_weight, positive_weight = balanced_weights(check_two_rows(class_counts))
     parameters: dict[str, float | Tensor] = {"label_smoothing": check_share("label_smoothing", label_smoothing)}
     for name, weight in (("positive_weight", positive_weight), ("negative_weight", negative_weight)):
@@ -115,7 +117,7 @@ def cross_entropy(
     """Softmax cross-entropy, classes weighted; the sum of the weights is the denominator, as in torch.
 
     With soft labels a sample weighs Σ label·weight, so that one-hot labels equal indices; torch divides by the number
-    of samples there.
+    of samples in that case.
 
     Parameters
     ----------
@@ -146,7 +148,7 @@ def cross_entropy(
     """
     if class_counts is not None:
         if class_weights is not None:
-            raise ValueError("class_counts: stands for class_weights, got both; give one of them")
+            raise ValueError("class_counts: expected no class_weights with it, got both; give one of them")
         class_weights = balanced_weights(class_counts)
     parameters: dict[str, float | Tensor] = {"label_smoothing": check_share("label_smoothing", label_smoothing)}
     if class_weights is not None:

@@ -108,7 +108,7 @@ def asymmetric(
     Notes
     -----
     γ₊ = 0 is the paper's and that of the authors' training script; their class has 1 as default. The gradient flows
-    through the focusing factors, as in the paper's analysis of it; the authors' script cuts it off.
+    through the focusing factors, as in the paper's analysis of it; the authors' script stops it.
 
     Examples
     --------

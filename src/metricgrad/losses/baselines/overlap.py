@@ -48,7 +48,7 @@ def dice(
     With ``per_sample=True`` it is $1 - (2\sum py + s) / (\sum p^2 + \sum y^2 + s)$ [milletari2016] over the positions
     of each sample (and label), then the mean: the sets are images. With ``(N,)`` logits every sample is a set of its
     own; that is the baseline of the binary soft-set paper [tsoi2022, table 7, 12], whose code lacks the 2. Negatives
-    get no gradient there unless ``smooth`` > 0, which is the form for text, ``smooth=1`` [li2020].
+    get no gradient then unless ``smooth`` > 0, which is the form for text, ``smooth=1`` [li2020].
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def dice(
         How the values of the classes become one. None returns one per class. "samples" is the mean over rows, for
         multi-label problems.
     threshold : float or sequence of float, default 0.5
-        Where a step on probabilities stands; of several, the mean of their losses.
+        The threshold of a step on probabilities; with several, the loss is the mean over them.
     labels : iterable of int, optional
         The classes that count; leave a negative class out.
     absent : {'count', 'skip'}, default 'count'
@@ -145,7 +145,7 @@ def tversky(
         How the values of the classes become one. None returns one per class. "samples" is the mean over rows, for
         multi-label problems.
     threshold : float or sequence of float, default 0.5
-        Where a step on probabilities stands; of several, the mean of their losses.
+        The threshold of a step on probabilities; with several, the loss is the mean over them.
     labels : iterable of int, optional
         The classes that count; leave a negative class out.
     absent : {'count', 'skip'}, default 'count'
@@ -221,7 +221,7 @@ def focal_tversky(
         How the values of the classes become one. None returns one per class. "samples" is the mean over rows, for
         multi-label problems.
     threshold : float or sequence of float, default 0.5
-        Where a step on probabilities stands; of several, the mean of their losses.
+        The threshold of a step on probabilities; with several, the loss is the mean over them.
     labels : iterable of int, optional
         The classes that count; leave a negative class out.
     absent : {'count', 'skip'}, default 'count'

@@ -1,4 +1,4 @@
-"""``Bound``: one constraint of a ``ConstrainedLoss``, and the metric that it bounds."""
+"""``BoundedMetric``: one constraint of a ``ConstrainedLoss``, and the metric that it bounds."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STIFFNESS = 2.0
 """The largest exponent by which the current violation changes its weight, which damps oscillations."""
 
 
-class Bound:
+class BoundedMetric:
     """A constraint, evaluated on statistics that the loss has counted for all of its constraints."""
 
     def __init__(self, constraint: Constraint, options: dict[str, Any]) -> None:
