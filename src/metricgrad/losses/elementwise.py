@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from metricgrad.counts import compute_dtype
+from metricgrad.counts import compute_dtype, wide
 from metricgrad.engine import distributed
 from metricgrad.engine.batch import Task, check_task, encode
 from metricgrad.losses.modes import tracing, without_autocast
@@ -238,9 +238,8 @@ def lovasz_hinge(z: Tensor, y: Tensor, w: Tensor, task: str) -> tuple[Tensor, Te
         raise ValueError("targets: expected 0 or 1 for lovasz_hinge, got values in between")
     errors, order = (1 - z * (2 * y - 1)).sort(1, descending=True)
     with torch.no_grad():
-        # In float64 (which mps lacks), since the steps are differences of nearly equal numbers.
-        wide = z.dtype if z.device.type == "mps" else torch.float64
-        hits, misses = ((w * side).gather(1, order).to(wide) for side in (y, 1 - y))
+        # In float64, since the steps are differences of nearly equal numbers.
+        hits, misses = (wide((w * side).gather(1, order)) for side in (y, 1 - y))
         positives = hits.sum(1, keepdim=True)
         # The Jaccard index if the k largest errors are wrong; of two empty sets it is 1.
         jaccard = ratio(positives - hits.cumsum(1), positives + misses.cumsum(1), empty=1.0)

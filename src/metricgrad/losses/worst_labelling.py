@@ -1,4 +1,4 @@
-"""The labelling of a batch that a hinge loss is the value of: the worst for the metric that the scores allow.
+"""The worst labelling of a batch, by 1 − metric and the scores together: what a structured hinge loss maximises.
 
 With TP = a and FP = b given, the best labelling takes the a positives and the b negatives of highest score. So the
 maximum over 2ⁿ labellings is one over (P + 1)·(N + 1) pairs of counts, of 1 − metric(a, b) plus two sums of sorted

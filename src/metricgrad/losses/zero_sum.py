@@ -119,7 +119,7 @@ class Point:
         x, up, low = (part[:, inner] for part in (self.x, self.up, self.low))
         return Player(self.sizes[side][2:], c, x, up, low, self.omega[inner])
 
-    def answered(self) -> tuple[float, float, list[Tensor], list[Tensor]]:
+    def best_answers(self) -> tuple[float, float, list[Tensor], list[Tensor]]:
         """Return a lower and an upper bound of the game's value, and weights and values of both best answers."""
         game, (q, p) = self.game, (self.player(0), self.player(1))
         weights = [game.z.unsqueeze(1) - p.x @ game.gamma[p.inner], q.x @ game.gamma[:, q.inner].T]
@@ -207,7 +207,7 @@ def solve(game: Game, tol: float, max_steps: int = 300) -> Solution:
     for step in range(max_steps + 1):
         stuck = step == max_steps or not length > 1e-6
         if point.gap < look or stuck:
-            low, high, weights, values = point.answered()
+            low, high, weights, values = point.best_answers()
             if low > lower:
                 lower, best = low, point.marginals()
             upper = min(upper, high)
