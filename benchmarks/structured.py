@@ -19,7 +19,7 @@ from torch import Tensor
 
 import metricgrad as mg
 from metricgrad.losses.adversarial import payoffs
-from metricgrad.losses.labelling import Ranking
+from metricgrad.losses.worst_labelling import Ranking
 from metricgrad.losses.zero_sum import Game
 from timing import Loss, Run, Table, arguments, machine, race, show, step, write
 

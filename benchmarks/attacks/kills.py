@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 
 SOURCES = ("arrays", "parquet", "sampler")
 ROWS, EPOCHS = 90, 2
-WATCHED = ("checkpoints.py", "states.py", "streaming.py", "parquet.py", "samplers.py", "checksums.py", "constrained.py")
+WATCHED = (
+    *("checkpoints.py", "states.py", "streams.py", "parquet.py", "checksums.py", "constrained.py"),
+    *("samplers/epochs.py", "samplers/batches.py", "samplers/oversampling.py"),
+)
 """Files among whose lines a run dies."""
 
 

@@ -18,7 +18,7 @@ TEMPORARY = re.compile(r"\.metricgrad-.+\.[0-9a-f]{16}(\.old)?")
 
 
 def temporary(path: Path, mark: str = ".metricgrad-") -> Path:
-    """Return a new name beside a path, which can be told from the names of others."""
+    """Return a new name beside a path, which differs from the names of all others."""
     return path.with_name(f"{mark}{path.name}.{secrets.token_hex(8)}")
 
 
@@ -66,7 +66,7 @@ def write_file(path: Path, data: bytes) -> None:
 
 
 def write_folder(folder: Path, files: Mapping[str, bytes], replaced: bool) -> None:
-    """Write a folder of files whole or not at all; ``replaced``: in the place of one that is there."""
+    """Write a folder of files whole or not at all; ``replaced``: in the place of an existing one."""
     fresh = temporary(folder)
     try:
         fresh.mkdir()

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, NoReturn, Self
 
 import torch
 from torch import Tensor
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-class _Additive:
+class Statistic:
     """Base class of ``Counts``, ``Confusion`` and ``Mean``: named tensors that add."""
 
-    def map(self, function: Callable[[Any], Any]) -> Self:
+    def map(self, function: Callable[[Tensor], Tensor]) -> Self:
         """Apply a function to every cell, keeping the names.
 
         Parameters
@@ -39,7 +39,7 @@ class _Additive:
         """
         return type(self)(*(function(cell) for cell in self.cells()))
 
-    def cells(self) -> tuple[Any, ...]:
+    def cells(self) -> tuple[Tensor, ...]:
         """Return the cells in the order of the fields.
 
         Returns
@@ -56,7 +56,7 @@ class _Additive:
 
 
 @dataclass(frozen=True, eq=False)
-class Counts(_Additive):
+class Counts(Statistic):
     """One-vs-rest cells, each of shape ``(..., K)``: soft while training, hard in evaluation.
 
     The cells are named because their order differs in every library; leading axes (thresholds, replicates) broadcast
@@ -121,7 +121,7 @@ class Counts(_Additive):
 
 
 @dataclass(frozen=True, eq=False)
-class Confusion(_Additive):
+class Confusion(Statistic):
     """The d×d matrix of a multi-class problem: rows are true classes, columns predicted ones.
 
     Matrices of batches add with ``+``.
@@ -154,7 +154,7 @@ class Confusion(_Additive):
 
 
 @dataclass(frozen=True, eq=False)
-class Mean(_Additive):
+class Mean(Statistic):
     """A weighted mean that adds: Σ w·value and Σ w, the statistic of the *samples* average.
 
     Parameters

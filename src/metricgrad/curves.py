@@ -7,7 +7,7 @@ Scores may be on any scale and come as torch tensors, numpy arrays or pandas col
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -15,6 +15,9 @@ from torch import Tensor
 from metricgrad.counts import Counts
 from metricgrad.engine.inputs import as_tensor
 from metricgrad.metrics.derivatives import ratio
+
+if TYPE_CHECKING:
+    from metricgrad.engine.inputs import ArrayLike
 
 __all__ = [
     "Curve",
@@ -48,7 +51,9 @@ class Curve:
     counts: Counts
 
 
-def curve(scores: Any, targets: Any, weight: Any = None, mask: Any = None) -> Curve:
+def curve(
+    scores: ArrayLike, targets: ArrayLike, weight: ArrayLike | None = None, mask: ArrayLike | None = None
+) -> Curve:
     """Return the exact hard counts at every distinct threshold of the scores of one class.
 
     Parameters
@@ -99,26 +104,26 @@ def cumulate(scores: Tensor, positives: Tensor, negatives: Tensor | None = None)
     """Return the curve of ``(N,)`` scores with these weights of positives and negatives (by default 1 − positives)."""
     s, order = descending(scores)
     last = last_of_equals(s)
-    cuts = None if last.all() else last.nonzero().squeeze(1)
+    ends = None if last.all() else last.nonzero().squeeze(1)
 
-    def at_cuts(x: Tensor, first: float = 0.0, dtype: torch.dtype = torch.float64) -> Tensor:
-        x = x if cuts is None else x.index_select(0, cuts)
-        out = torch.empty(len(x) + 1, dtype=dtype, device=x.device)  # the first cut predicts nothing
+    def at_thresholds(x: Tensor, first: float = 0.0, dtype: torch.dtype = torch.float64) -> Tensor:
+        x = x if ends is None else x.index_select(0, ends)
+        out = torch.empty(len(x) + 1, dtype=dtype, device=x.device)  # the first threshold predicts nothing
         out[0], out[1:] = first, x
         return out
 
     def total(weights: Tensor) -> Tensor:
         # index_select, since indexing 1e7 rows by a tensor takes five times as long; int32 is enough for sums of int8.
         dtype = torch.int32 if weights.dtype == torch.int8 and len(weights) < 2**24 else torch.float64
-        return at_cuts(weights.index_select(0, order).cumsum(0, dtype=dtype))
+        return at_thresholds(weights.index_select(0, order).cumsum(0, dtype=dtype))
 
     tp = total(positives)
-    fp = at_cuts(torch.arange(1, len(s) + 1, device=s.device)).sub_(tp) if negatives is None else total(negatives)
-    return Curve(at_cuts(s, torch.inf, s.dtype), Counts(tp, fp, tp[-1] - tp, fp[-1] - fp))
+    fp = at_thresholds(torch.arange(1, len(s) + 1, device=s.device)).sub_(tp) if negatives is None else total(negatives)
+    return Curve(at_thresholds(s, torch.inf, s.dtype), Counts(tp, fp, tp[-1] - tp, fp[-1] - fp))
 
 
 def last_of_equals(s: Tensor) -> Tensor:
-    """Return where the last of equal sorted scores is, the only cut: a threshold includes all of them or none."""
+    """Return where the last of equal sorted scores is: a threshold includes all of them or none."""
     last = torch.ones(len(s), dtype=torch.bool, device=s.device)
     torch.ne(s[1:], s[:-1], out=last[:-1])
     return last
@@ -143,7 +148,9 @@ def _turned(bits: Tensor) -> Tensor:
     return torch.where(bits < 0, bits ^ torch.iinfo(bits.dtype).max, bits)
 
 
-def curves(scores: Any, targets: Any, weight: Any = None, mask: Any = None) -> list[Curve]:
+def curves(
+    scores: ArrayLike, targets: ArrayLike, weight: ArrayLike | None = None, mask: ArrayLike | None = None
+) -> list[Curve]:
     """Return the curve of every class.
 
     Parameters

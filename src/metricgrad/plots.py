@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 
@@ -21,13 +21,19 @@ if TYPE_CHECKING:
     from metricgrad.decisions.rules import Rule
     from metricgrad.decisions.tuning import Tuning
     from metricgrad.engine.batch import Task
+    from metricgrad.engine.inputs import ArrayLike
     from metricgrad.metrics import Metric
 
 __all__ = ["confusion_matrix", "metric_by_threshold", "precision_recall", "reliability"]
 
 
 def precision_recall(
-    scores: Any, targets: Any, *, tuning: Tuning | None = None, weight: Any = None, ax: Axes | None = None
+    scores: ArrayLike,
+    targets: ArrayLike,
+    *,
+    tuning: Tuning | None = None,
+    weight: ArrayLike | None = None,
+    ax: Axes | None = None,
 ) -> Axes:
     """Plot precision against recall at every threshold of a binary problem.
 
@@ -56,8 +62,8 @@ def precision_recall(
     # From the left, as average precision sums it up: its value is the area drawn.
     ax.step(recall, precision, where="pre", label=f"AP = {curves.average_precision(curve).item():.3f}")
     if tuning is not None:
-        cut = max(0, int((curve.thresholds >= tuning.threshold).sum()) - 1)
-        ax.plot(recall[cut], precision[cut], "o", color="black", label=f"tuned: score ≥ {tuning.threshold:.3g}")
+        place = max(0, int((curve.thresholds >= tuning.threshold).sum()) - 1)
+        ax.plot(recall[place], precision[place], "o", color="black", label=f"tuned: score ≥ {tuning.threshold:.3g}")
     ax.set(xlabel="recall", ylabel="precision", xlim=(0, 1), ylim=(0, 1.02))
     ax.legend()
     return ax
@@ -65,11 +71,11 @@ def precision_recall(
 
 def metric_by_threshold(
     metric: str | Metric,
-    scores: Any,
-    targets: Any,
+    scores: ArrayLike,
+    targets: ArrayLike,
     *,
     tuning: Tuning | None = None,
-    weight: Any = None,
+    weight: ArrayLike | None = None,
     ax: Axes | None = None,
 ) -> Axes:
     """Plot a metric of a binary problem against the threshold.
@@ -97,10 +103,10 @@ def metric_by_threshold(
     """
     ax = _axes(ax)
     curve = curves.curve(scores, targets, weight)
-    cuts, values = curve.thresholds[1:].numpy(), get(metric)(curve.counts)[1:].numpy()
-    ax.step(cuts, values, where="post")  # the cuts fall: what a score decides holds down to the next lower one
+    thresholds, values = curve.thresholds[1:].numpy(), get(metric)(curve.counts)[1:].numpy()
+    ax.step(thresholds, values, where="post")  # they fall: a value holds down to the next lower threshold
     if tuning is not None:
-        low, high = (min(max(end, cuts[-1].item()), cuts[0].item()) for end in tuning.plateau)
+        low, high = (min(max(end, thresholds[-1].item()), thresholds[0].item()) for end in tuning.plateau)
         ax.axvspan(low, high, alpha=0.2, color="grey", label="plateau")
         ax.axvline(tuning.threshold, color="black", label=f"tuned: {tuning.threshold:.3g}, {tuning.value:.3f}")
         ax.legend()
@@ -109,8 +115,8 @@ def metric_by_threshold(
 
 
 def confusion_matrix(
-    scores: Any,
-    targets: Any,
+    scores: ArrayLike,
+    targets: ArrayLike,
     *,
     task: Literal["binary", "multiclass"] = "multiclass",
     rule: Rule | None = None,
@@ -171,7 +177,7 @@ def confusion_matrix(
 
 
 def reliability(
-    probabilities: Any, targets: Any, *, task: Task = "binary", bins: int = 10, ax: Axes | None = None
+    probabilities: ArrayLike, targets: ArrayLike, *, task: Task = "binary", bins: int = 10, ax: Axes | None = None
 ) -> Axes:
     """Plot the share of positives against the probability, in bins of equal width.
 
@@ -204,9 +210,9 @@ def reliability(
     """
     ax = _axes(ax)
     found = _reliability(probabilities, targets, task=task, bins=bins)
-    there = found.weight > 0
+    filled = found.weight > 0
     ax.plot([0, 1], [0, 1], ":", color="grey")
-    ax.plot(found.probability[there].numpy(), found.frequency[there].numpy(), "o-", label=f"error {found.error:.3f}")
+    ax.plot(found.probability[filled].numpy(), found.frequency[filled].numpy(), "o-", label=f"error {found.error:.3f}")
     ax.set(xlabel="probability", ylabel="share of positives", xlim=(0, 1), ylim=(0, 1))
     ax.legend()
     return ax

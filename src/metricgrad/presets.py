@@ -3,12 +3,14 @@
 Every preset takes the keywords of ``MetricLoss`` (``task``, ``average``, ``threshold``, ``process_group``, …) with the
 method's own defaults. Where the authors' released code differs from their paper, the paper's equation is followed and
 the difference is named.
+
+The file is long by its docstrings and signatures alone: a flat list of functions, each a single call.
 """
 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from metricgrad.engine.batch import Task
+    from metricgrad.engine.distributed import ProcessGroup
     from metricgrad.metrics.averages import Absent, Average
 
     Step = Callable[..., Tensor]
@@ -47,7 +50,7 @@ def soft_set(
     labels: Iterable[int] | None = None,
     absent: Absent = "count",
     ignore_index: int | None = None,
-    process_group: Any = None,
+    process_group: ProcessGroup | None = None,
 ) -> MetricLoss:
     """Binary soft sets with the linear step at τ = ½, δ = 0.1 [tsoi2022, eq. 5, 6, 8].
 
@@ -65,7 +68,7 @@ def soft_set(
         How the values of the classes become one. None returns one per class. "samples" is the mean over rows, for
         multi-label problems.
     threshold : float or sequence of float, default 0.5
-        Where a step on probabilities stands; of several, the mean of their losses.
+        The threshold of a step on probabilities; with several, the loss is the mean over them.
     labels : iterable of int, optional
         The classes that count; leave a negative class out.
     absent : {'count', 'skip'}, default 'count'
@@ -115,7 +118,7 @@ def sigmoid_f1(
     labels: Iterable[int] | None = None,
     absent: Absent = "count",
     ignore_index: int | None = None,
-    process_group: Any = None,
+    process_group: ProcessGroup | None = None,
 ) -> MetricLoss:
     r"""sigmoidF1 for multi-label problems [benedict2022, eq. 5, 6, 8].
 
@@ -137,7 +140,7 @@ def sigmoid_f1(
     surrogate : callable, optional
         Another soft step than ``LogitSigmoid(beta, eta)``.
     threshold : float or sequence of float, default 0.5
-        Where a step on probabilities stands; of several, the mean of their losses.
+        The threshold of a step on probabilities; with several, the loss is the mean over them.
     labels : iterable of int, optional
         The classes that count; leave a negative class out.
     absent : {'count', 'skip'}, default 'count'
@@ -186,7 +189,7 @@ def unbounded_f1(
     labels: Iterable[int] | None = None,
     absent: Absent = "count",
     ignore_index: int | None = None,
-    process_group: Any = None,
+    process_group: ProcessGroup | None = None,
 ) -> MetricLoss:
     """unboundedF1: F1 of raw logits [benedict2022, eq. 4, 7].
 
@@ -205,7 +208,7 @@ def unbounded_f1(
         How the values of the classes become one. None returns one per class. "samples" is the mean over rows, for
         multi-label problems.
     threshold : float or sequence of float, default 0.5
-        Where a step on probabilities stands; of several, the mean of their losses.
+        The threshold of a step on probabilities; with several, the loss is the mean over them.
     labels : iterable of int, optional
         The classes that count; leave a negative class out.
     absent : {'count', 'skip'}, default 'count'
@@ -251,7 +254,7 @@ def mfom_f1(
     labels: Iterable[int] | None = None,
     absent: Absent = "count",
     ignore_index: int | None = None,
-    process_group: Any = None,
+    process_group: ProcessGroup | None = None,
 ) -> MetricLoss:
     """Maximal figure of merit, micro-F1 [kukanov2020, eq. 26–33, 39–43].
 
@@ -277,7 +280,7 @@ def mfom_f1(
         How the values of the classes become one. None returns one per class. "samples" is the mean over rows, for
         multi-label problems.
     threshold : float or sequence of float, default 0.5
-        Where a step on probabilities stands; of several, the mean of their losses.
+        The threshold of a step on probabilities; with several, the loss is the mean over them.
     labels : iterable of int, optional
         The classes that count; leave a negative class out.
     absent : {'count', 'skip'}, default 'count'
@@ -327,7 +330,7 @@ def mfom_eer(
     labels: Iterable[int] | None = None,
     absent: Absent = "count",
     ignore_index: int | None = None,
-    process_group: Any = None,
+    process_group: ProcessGroup | None = None,
 ) -> MetricLoss:
     """Maximal figure of merit, equal error rate: the larger of FNR and FPR, of smooth errors [kukanov2020, eq. 27, 28].
 
@@ -353,7 +356,7 @@ def mfom_eer(
         How the values of the classes become one. None returns one per class. "samples" is the mean over rows, for
         multi-label problems.
     threshold : float or sequence of float, default 0.5
-        Where a step on probabilities stands; of several, the mean of their losses.
+        The threshold of a step on probabilities; with several, the loss is the mean over them.
     labels : iterable of int, optional
         The classes that count; leave a negative class out.
     absent : {'count', 'skip'}, default 'count'
@@ -413,7 +416,7 @@ def mfom_detection_cost(
     labels: Iterable[int] | None = None,
     absent: Absent = "count",
     ignore_index: int | None = None,
-    process_group: Any = None,
+    process_group: ProcessGroup | None = None,
 ) -> MetricLoss:
     """Maximal figure of merit, detection cost: miss·prior·FNR + false_alarm·(1 − prior)·FPR, as a share of its worst.
 
@@ -446,7 +449,7 @@ def mfom_detection_cost(
         How the values of the classes become one. None returns one per class. "samples" is the mean over rows, for
         multi-label problems.
     threshold : float or sequence of float, default 0.5
-        Where a step on probabilities stands; of several, the mean of their losses.
+        The threshold of a step on probabilities; with several, the loss is the mean over them.
     labels : iterable of int, optional
         The classes that count; leave a negative class out.
     absent : {'count', 'skip'}, default 'count'
@@ -501,7 +504,7 @@ def multiclass_f_beta(
     labels: Iterable[int] | None = None,
     absent: Absent = "count",
     ignore_index: int | None = None,
-    process_group: Any = None,
+    process_group: ProcessGroup | None = None,
 ) -> MetricLoss:
     """Macro F-beta of the d×d soft-set matrix, δ = 0.2 [tsoi2024, eq. 3–6].
 
@@ -520,7 +523,7 @@ def multiclass_f_beta(
         How the values of the classes become one. None returns one per class. "samples" is the mean over rows, for
         multi-label problems.
     threshold : float or sequence of float, default 0.5
-        Where a step on probabilities stands; of several, the mean of their losses.
+        The threshold of a step on probabilities; with several, the loss is the mean over them.
     labels : iterable of int, optional
         The classes that count; leave a negative class out.
     absent : {'count', 'skip'}, default 'count'
@@ -564,7 +567,7 @@ def soft_dice(
     labels: Iterable[int] | None = None,
     absent: Absent = "count",
     ignore_index: int | None = None,
-    process_group: Any = None,
+    process_group: ProcessGroup | None = None,
 ) -> MetricLoss:
     """Soft Dice of the whole batch: F1 with the probability itself as membership [milletari2016].
 
@@ -580,7 +583,7 @@ def soft_dice(
         How the values of the classes become one. None returns one per class. "samples" is the mean over rows, for
         multi-label problems.
     threshold : float or sequence of float, default 0.5
-        Where a step on probabilities stands; of several, the mean of their losses.
+        The threshold of a step on probabilities; with several, the loss is the mean over them.
     labels : iterable of int, optional
         The classes that count; leave a negative class out.
     absent : {'count', 'skip'}, default 'count'

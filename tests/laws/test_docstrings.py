@@ -13,6 +13,7 @@ from typing import Any, get_type_hints
 import pytest
 
 import metricgrad as mg
+from metricgrad.public_names import available
 
 SECTIONS = {
     *("Parameters", "Other Parameters", "Attributes", "Returns", "Yields", "Raises", "Warns"),
@@ -39,9 +40,9 @@ TAKING_SCORES = ["Evaluator", "bootstrap", "compare_paired", "decisions.Tuned", 
 def public() -> Iterator[tuple[str, Any]]:
     """Yield the classes and functions of the public names, each once, with the name a user calls it by."""
     seen = set()
-    modules = [(f"{name}.", value) for name in mg.__all__ if isinstance(value := getattr(mg, name), ModuleType)]
-    for prefix, module in [("", mg), *modules]:
-        for name in module.__all__:
+    modules = [(f"{name}.", value) for name in available() if isinstance(value := getattr(mg, name), ModuleType)]
+    for prefix, module, names in [("", mg, available()), *((p, m, m.__all__) for p, m in modules)]:
+        for name in names:
             value = getattr(module, name)
             if (inspect.isclass(value) or inspect.isroutine(value)) and id(value) not in seen:
                 seen.add(id(value))

@@ -15,7 +15,8 @@ from torch.utils.data import DataLoader, Dataset, RandomSampler, TensorDataset
 
 import metricgrad as mg
 from metricgrad import surrogates as s
-from metricgrad.losses.accumulation import RunningLoss, exact_backward
+from metricgrad.losses.accumulation import exact_backward
+from metricgrad.losses.running import RunningLoss
 
 ROWS, FEATURES, CLASSES = 131, 6, 3
 Batch = tuple[Tensor, ...]

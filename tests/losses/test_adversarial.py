@@ -94,7 +94,7 @@ def test_strategies_are_strategies() -> None:
     point = zero_sum._start(zero_sum.Game(z, alpha[..., 0], gamma[..., 0]))
     for _ in range(6):
         point.improve()
-        low, high, weights, values = point.answered()
+        low, high, weights, values = point.best_answers()
         assert low <= high
         point = zero_sum._grown(point, weights, values)
         for side in (0, 1):

@@ -14,8 +14,7 @@ from torch import Tensor, nn
 
 import metricgrad as mg
 from metricgrad import surrogates as s
-from metricgrad.losses.constrained import Report
-from metricgrad.metrics.constraints import Constraint, parse
+from metricgrad.metrics.constraints import Constraint, Report, parse
 
 G = torch.Generator().manual_seed(2)
 Z = torch.randn(40, generator=G, dtype=torch.float64)

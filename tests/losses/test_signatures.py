@@ -13,10 +13,11 @@ from torch import nn
 import metricgrad as mg
 from metricgrad.engine.batch import Task
 from metricgrad.metrics.averages import Absent, Average
+from metricgrad.public_names import available
 
 CHOICES = {"task": Task, "average": Average, "absent": Absent}
 LOSSES = {
-    **{name: getattr(mg, name) for name in mg.__all__ if name.endswith("Loss")},
+    **{name: getattr(mg, name) for name in available() if name.endswith("Loss")},
     **{f"presets.{name}": getattr(mg.presets, name) for name in mg.presets.__all__},
     **{f"baselines.{name}": getattr(mg.baselines, name) for name in mg.baselines.__all__ if name != "balanced_weights"},
 }

@@ -18,7 +18,7 @@ from torch import Tensor
 import metricgrad as mg
 import reference
 from metricgrad import Confusion, Counts
-from metricgrad.metrics import functions
+from metricgrad.metrics import registry
 from metricgrad.metrics.derivatives import Jet, Moving
 
 if TYPE_CHECKING:
@@ -480,8 +480,8 @@ def test_names_from_elsewhere_get_a_hint(name: str, hint: str) -> None:
 
 
 def test_hints_name_what_is_there() -> None:
-    assert {*functions._OTHER_NAMES.values(), *functions._COMPLEMENTS.values()} <= set(M.names())
-    for call in set(functions._LOSSES.values()):
+    assert {*registry._OTHER_NAMES.values(), *registry._COMPLEMENTS.values()} <= set(M.names())
+    for call in set(registry._LOSSES.values()):
         loss, _, arguments = call.partition("(")
         sample = {"k)": (2,), "p)": (0.5,), "fpr)": (0.1,)}.get(arguments, ())
         assert getattr(mg, loss)(*sample, **({"curve": "pr"} if "curve" in arguments else {}))

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from metricgrad.engine.inputs import as_tensor
-from metricgrad.losses.labelling import Ranking, Worst, of_labellings, worst_labelling
+from metricgrad.losses.labelling import of_labellings
+from metricgrad.losses.worst_labelling import Ranking, Worst, worst_labelling
 
 if TYPE_CHECKING:
     from metricgrad.metrics import Metric

@@ -1,4 +1,4 @@
-"""Large batches in the memory of small ones: the exact gradient in two passes, or an approximation in one.
+"""``exact_backward``: large batches in the memory of small ones, the exact gradient in two passes.
 
 A metric is not a mean over samples, so the mean of the micro-batches' gradients is not the gradient of the batch. But
 the gradient passes through few numbers: the statistic of the whole batch, or its logits. Once these and ∂L/∂(these)
@@ -7,10 +7,9 @@ are known, each micro-batch can be backpropagated on its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from functools import partial
-from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,14 +19,18 @@ from torch.utils.checkpoint import get_device_states, set_device_states
 
 from metricgrad.counts import compute_dtype, wide
 from metricgrad.engine import distributed
-from metricgrad.engine.checksums import checksum, mixed
-from metricgrad.losses.metric import MetricLoss, without_autocast
+from metricgrad.losses.metric import MetricLoss
+from metricgrad.losses.modes import without_autocast
+from metricgrad.losses.readings import Reading, check_alike
 from metricgrad.metrics.derivatives import bounded
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["RunningLoss", "exact_backward"]
+    from torch.amp import GradScaler
+
+
+__all__ = ["exact_backward"]
 
 
 Forward = Callable[[nn.Module, Any], Sequence[Any]]
@@ -40,7 +43,7 @@ def exact_backward(
     batches: Iterable[Any],
     *,
     forward: Forward | None = None,
-    scaler: Any = None,
+    scaler: GradScaler | None = None,
 ) -> Tensor:
     """Backpropagate the loss of all micro-batches as of one batch, in the memory of one micro-batch.
 
@@ -102,17 +105,17 @@ def exact_backward(
     if isinstance(batches, Iterator):
         raise ValueError("batches: expected what can be read twice, a list or a DataLoader, got an iterator; list() it")
     start, again = _Start(model), list(_bookmarks(batches, set()))
-    inner = (
-        model.module if isinstance(model, DistributedDataParallel) else model
-    )  # the first pass has nothing to synchronise
+    # The first pass has nothing to synchronise.
+    inner = model.module if isinstance(model, DistributedDataParallel) else model
+    route: _Counts | _Logits = _Logits(loss)
     # A learned surrogate needs the logits too, all at once, since processes average the gradient of its parameters.
-    by_counts = type(loss) is MetricLoss and next(loss.parameters(), None) is None
-    route = _Counts(loss) if by_counts else _Logits(loss)
+    if type(loss) is MetricLoss and next(loss.parameters(), None) is None:
+        route = _Counts(loss)
     forward = forward or _plain_forward
-    first: list[_Seen] = []
+    first: list[Reading] = []
     with torch.no_grad():
         for batch in batches:
-            first.append(_Seen(batch))  # before the model can change it
+            first.append(Reading(batch))  # before the model can change it
             logits, *rest = _outputs(forward, inner, batch)
             first[-1].add(logits, rest)
             route.see(logits, *rest)
@@ -123,15 +126,15 @@ def exact_backward(
     start.restore()
     for back in again:
         back()
-    second: list[_Seen] = []
+    second: list[Reading] = []
     for batch in batches:
-        second.append(_Seen(batch))
+        second.append(Reading(batch))
         waits = len(second) < len(first) and hasattr(model, "no_sync")
         with model.no_sync() if waits else nullcontext():  # type: ignore[operator]
             logits, *rest = _outputs(forward, model, batch)
             second[-1].add(logits.detach(), rest)
             route.pull(logits, *rest)
-    _check_alike(first, second)
+    check_alike(first, second)
     return value
 
 
@@ -160,13 +163,13 @@ def _outputs(forward: Forward, model: nn.Module, batch: Any) -> Sequence[Any]:
     return found
 
 
-def _described(value: Any) -> str:
+def _described(value: object) -> str:
     """Return the type of a value and, for a tuple or list, the types of its items, for messages."""
     inner = f" of {', '.join(type(item).__name__ for item in value)}" if isinstance(value, tuple | list) else ""
     return type(value).__name__ + inner
 
 
-def _bookmarks(source: Any, known: set[int]) -> Iterator[Callable[[], object]]:
+def _bookmarks(source: object, known: set[int]) -> Iterator[Callable[[], object]]:
     """Yield functions that restore the position of streams and samplers, also those inside a DataLoader."""
     if id(source) in known:
         return
@@ -204,18 +207,18 @@ class _Start:
 class _Counts:
     """Keeps the statistic of a ``MetricLoss`` between the passes."""
 
-    def __init__(self, loss: Any) -> None:
-        self.loss: MetricLoss = loss
+    def __init__(self, loss: MetricLoss) -> None:
+        self.loss = loss
         self.statistic: Any = None
         self.gradient: tuple[Tensor, ...] = ()
 
-    def see(self, logits: Tensor, *rest: Any) -> None:
+    def see(self, logits: Tensor, targets: Tensor, *rest: Tensor | None) -> None:
         """Add a micro-batch of the first pass."""
-        counts = self.loss.counts(logits, *rest).map(wide)
+        counts = self.loss.counts(logits, targets, *rest).map(wide)
         self.statistic = counts if self.statistic is None else self.statistic + counts
 
     @without_autocast
-    def differentiate(self, like: Tensor, scaler: Any) -> Tensor:
+    def differentiate(self, like: Tensor, scaler: GradScaler | None) -> Tensor:
         """Return the loss, and store its gradient with respect to the statistic."""
         leaf = self.statistic.map(lambda cell: cell.requires_grad_())
         group = distributed.resolve(self.loss.process_group)
@@ -224,9 +227,9 @@ class _Counts:
         return value.detach().to(compute_dtype(like))
 
     @without_autocast
-    def pull(self, logits: Tensor, *rest: Any) -> None:
+    def pull(self, logits: Tensor, targets: Tensor, *rest: Tensor | None) -> None:
         """Backpropagate a micro-batch of the second pass."""
-        cells = zip(self.loss.counts(logits, *rest).cells(), self.gradient, strict=True)
+        cells = zip(self.loss.counts(logits, targets, *rest).cells(), self.gradient, strict=True)
         moving = [(cell, bounded(gradient, cell.dtype)) for cell, gradient in cells if cell.requires_grad]
         torch.autograd.backward([cell for cell, _ in moving], [gradient for _, gradient in moving])
 
@@ -236,14 +239,14 @@ class _Logits:
 
     def __init__(self, loss: Callable[..., Tensor]) -> None:
         self.loss = loss
-        self.seen: list[tuple[Any, ...]] = []
+        self.seen: list[tuple[Tensor | None, ...]] = []
         self.gradients: Iterator[Tensor] = iter(())
 
-    def see(self, logits: Tensor, *rest: Any) -> None:
+    def see(self, logits: Tensor, *rest: Tensor | None) -> None:
         self.seen.append((logits, *rest))
 
     @without_autocast
-    def differentiate(self, like: Tensor, scaler: Any) -> Tensor:
+    def differentiate(self, like: Tensor, scaler: GradScaler | None) -> Tensor:
         width = max(map(len, self.seen))
         parts, *rest = zip(*((*row, *[None] * (width - len(row))) for row in self.seen), strict=True)
         lengths = [len(part) for part in parts]
@@ -257,7 +260,7 @@ class _Logits:
         return value.detach()
 
     @without_autocast
-    def pull(self, logits: Tensor, *rest: Any) -> None:
+    def pull(self, logits: Tensor, *rest: Tensor | None) -> None:
         gradient = next(self.gradients, None)
         if gradient is not None and gradient.shape == logits.shape:  # otherwise the check at the end raises
             logits.backward(gradient)
@@ -278,179 +281,7 @@ def _joined(name: str, column: Sequence[Any], lengths: list[int]) -> Tensor | No
     return torch.cat([given[0].new_ones((n, *given[0].shape[1:])) if x is None else x for x, n in pairs])
 
 
-def _scaled(value: Tensor, scaler: Any) -> Tensor:
+def _scaled(value: Tensor, scaler: GradScaler | None) -> Tensor:
     if value.dim():
         raise ValueError(f"loss: expected one number, got shape {tuple(value.shape)}; use another average than None")
     return value if scaler is None else scaler.scale(value)
-
-
-class _Seen:
-    """Checksums of a micro-batch in one pass, to compare with those of the other pass."""
-
-    def __init__(self, batch: Any) -> None:
-        self.plain: list[Any] = []
-        self.exact: list[Tensor] = []
-        self.close: list[Tensor] = []
-        self._known: set[int] = set()
-        self._walk(batch)
-
-    def add(self, logits: Tensor, rest: Sequence[Any]) -> None:
-        """Add the inputs of the loss, unless they were part of the batch."""
-        new = [part for part in rest if id(part) not in self._known]
-        floating = [isinstance(part, Tensor) and part.is_floating_point() for part in new]
-        self._walk([None if close else part for part, close in zip(new, floating, strict=True)])
-        close = [logits, *compress(new, floating)]
-        self.plain += [x.shape for x in close]
-        self.close = [_fingerprint(x) for x in close]
-        self._known.clear()
-
-    def _walk(self, value: Any) -> None:
-        """Record types, shapes, plain values and checksums of tensors."""
-        self.plain.append(type(value))
-        if isinstance(value, Tensor):
-            self.plain.append((value.shape, value.dtype))
-            self._known.add(id(value))
-            if value.layout is torch.strided and not value.is_quantized and type(value) in (Tensor, nn.Parameter):
-                self.exact.append(checksum(value))
-        elif isinstance(value, Mapping):
-            for key in value:
-                self.plain.append(hash(repr(key)))
-                self._walk(value[key])
-        elif isinstance(value, tuple | list):
-            for item in value:
-                self._walk(item)
-        elif isinstance(value, str | bytes | bool | int | float):
-            self.plain.append(hash(repr(value)))  # a hash: NaN equals NaN, and texts are not stored
-
-    def alike(self, other: _Seen) -> bool:
-        """Return whether the data are equal, and the outputs of the model nearly equal."""
-        lengths = len(self.exact), len(self.close)
-        if self.plain != other.plain or lengths != (len(other.exact), len(other.close)):
-            return False
-        return all(map(torch.equal, self.exact, other.exact)) and all(map(_nearly, self.close, other.close))
-
-
-def _fingerprint(x: Tensor) -> Tensor:
-    """Return the sum weighted by row, and the sum of magnitudes, of values that may be rounded differently."""
-    dtype = compute_dtype(x)
-    rows = x.reshape(len(x), -1) if x.numel() and x.dim() else x.reshape(1, -1)
-    places = 1 + mixed(len(rows), x.device).to(dtype) / 2.0**64
-    return torch.stack(((rows.sum(1, dtype=dtype) * places).sum(), torch.linalg.vector_norm(x, 1, dtype=dtype)))
-
-
-def _nearly(a: Tensor, b: Tensor) -> bool:
-    return not bool(((a - b).abs() > 1e-4 * a[1]).any())
-
-
-def _check_alike(first: list[_Seen], second: list[_Seen]) -> None:
-    """Raise if the second pass differs from the first, since the gradient would be of other outputs."""
-    if len(first) != len(second) or not all(a.alike(b) for a, b in zip(first, second, strict=True)):
-        raise ValueError(
-            "batches: the second reading gave other data or outputs than the first, and the gradient is wrong; "
-            "expected the same batches in the same order, and a model that repeats itself given torch's random state"
-        )
-
-
-class RunningLoss(nn.Module):
-    r"""A ``MetricLoss`` at counts averaged over the steps: nearly the gradient of a large batch, in one pass.
-
-    $\bar c_t = d\,\bar c_{t-1} + (1 - d)\,c_t$, divided by $1 - d^t$ so that the start does not count as zeros. The
-    value is the loss at $\bar c_t$, the gradient $\partial L / \partial c$ there times that of the current counts. It
-    is exact where the counts of a step are those of the average, and lags behind a model that moves fast. In evaluation
-    mode it is the loss of the batch alone.
-
-    Parameters
-    ----------
-    loss : MetricLoss
-        The loss whose statistic is averaged.
-    decay : float, default 0.9
-        d in [0, 1), a memory of about 1 / (1 − d) steps; with 0 it is the loss itself.
-
-    Raises
-    ------
-    ValueError
-        If ``loss`` is no ``MetricLoss`` or ``decay`` is not in [0, 1).
-
-    See Also
-    --------
-    exact_backward : The exact gradient, in two passes.
-
-    Examples
-    --------
-    >>> loss = RunningLoss(MetricLoss("f1"), decay=0.9)
-    >>> for _ in range(3):
-    ...     value = loss(torch.tensor([2.0, -1.0, 0.0]), torch.tensor([1, 0, 1]))
-    >>> value
-    tensor(0.1892)
-    """
-
-    average: Tensor
-    weight: Tensor
-
-    def __init__(self, loss: MetricLoss, decay: float = 0.9) -> None:
-        super().__init__()
-        if not isinstance(loss, MetricLoss):
-            raise ValueError(f"loss: expected a MetricLoss, whose statistic adds, got {type(loss).__name__}")
-        if not 0 <= decay < 1:
-            raise ValueError(f"decay: expected a number in [0, 1), got {decay!r}")
-        self.loss, self.decay = loss, decay
-        self.register_buffer("average", torch.empty(0))
-        self.register_buffer("weight", torch.zeros(()))
-
-    @without_autocast
-    def forward(
-        self, logits: Tensor, targets: Tensor, weight: Tensor | None = None, mask: Tensor | None = None
-    ) -> Tensor:
-        """Return the loss at the running average of the counts; in evaluation mode, of the batch alone.
-
-        Parameters
-        ----------
-        logits : Tensor
-            Raw scores, never probabilities; the shape is that of the task.
-        targets : Tensor
-            0 and 1, soft labels in between, or class indices; the shape is that of the task.
-        weight : Tensor, optional
-            Per sample or per element.
-        mask : Tensor, optional
-            True for what counts.
-
-        Returns
-        -------
-        Tensor
-            A scalar, or one loss per class, ``(K,)``, for ``average=None``.
-        """
-        if not self.training:
-            return self.loss(logits, targets, weight, mask)  # type: ignore[no-any-return]
-        group = distributed.resolve(self.loss.process_group)
-        statistic = distributed.total(self.loss.counts(logits, targets, weight, mask), group)
-        cells = torch.stack(statistic.cells())
-        now = wide(cells.detach())
-        if not self.average.numel():
-            self.average = torch.zeros_like(now)
-        elif self.average.shape != now.shape:
-            raise ValueError(f"logits: expected the classes of before, {self.average.shape[-1]}, got {now.shape[-1]}")
-        average = self.decay * self.average.to(now) + (1 - self.decay) * now
-        weight = self.decay * self.weight + (1 - self.decay)
-        # The value is that of the average; the gradient with respect to the current counts is that at the average.
-        moving = (average / weight).to(cells) + (cells - cells.detach())
-        # A batch that is not finite, which GradScaler skips, must not enter the average.
-        finite = now.isfinite().all()
-        self.average = torch.where(finite, average, self.average.to(now))
-        self.weight = torch.where(finite, weight, self.weight)
-        return 1 - self.loss.value(type(statistic)(*moving.unbind(0)))
-
-    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
-        saved = state_dict.get(f"{prefix}average")
-        if saved is not None:
-            self.average = torch.empty_like(saved, device=self.average.device)
-        super()._load_from_state_dict(state_dict, prefix, *args)
-
-    def extra_repr(self) -> str:
-        """Return the decay, for ``repr``.
-
-        Returns
-        -------
-        str
-            ``decay=value``.
-        """
-        return f"decay={self.decay}"

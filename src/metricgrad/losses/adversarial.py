@@ -12,12 +12,14 @@ import torch
 from torch import Tensor
 
 from metricgrad.counts import cells
-from metricgrad.losses.labelling import LabellingLoss, Worst
+from metricgrad.losses.labelling import LabellingLoss
+from metricgrad.losses.worst_labelling import Worst
 from metricgrad.losses.zero_sum import Game, solve
 from metricgrad.metrics import Metric, name_of
 
 if TYPE_CHECKING:
     from metricgrad.engine.batch import Task
+    from metricgrad.engine.distributed import ProcessGroup
 
 KEPT = 8
 """The largest number of payoff tables kept, one per batch size."""
@@ -80,7 +82,7 @@ class AdversarialLoss(LabellingLoss):
         tol: float = 0.01,
         task: Task = "binary",
         ignore_index: int | None = None,
-        process_group: Any = None,
+        process_group: ProcessGroup | None = None,
     ) -> None:
         super().__init__(metric, task=task, ignore_index=ignore_index, process_group=process_group)
         if not tol > 0:

@@ -1,98 +1,37 @@
 """``ConstrainedLoss``: maximise one metric subject to bounds on others, as recall at a precision of 90 %.
 
-Two players [cotter2019]: the model minimises a mix of soft objective and soft constraints, the multipliers of that mix
-follow the *hard* constraints. A constraint is a piece of text, ``"precision >= 0.9"``; see ``constraints.parse``.
+Two players [cotter2019]: the model minimises a mix of soft objective and soft constraints, and the multipliers of that
+mix follow the *hard* constraints.
 """
 
 from __future__ import annotations
 
-import inspect
 import math
-from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from metricgrad.counts import Confusion, Counts, wide
+from metricgrad.counts import wide
 from metricgrad.engine import distributed
 from metricgrad.engine.inputs import whole_number
-from metricgrad.losses.metric import MetricLoss, tracing, without_autocast
-from metricgrad.metrics import Metric, get, name_of
-from metricgrad.metrics.constraints import Constraint, parse
+from metricgrad.losses.bounded_metric import STIFFNESS, BoundedMetric, value_of
+from metricgrad.losses.memory import Memory
+from metricgrad.losses.metric import MetricLoss
+from metricgrad.losses.modes import tracing, without_autocast
+from metricgrad.metrics import name_of
+from metricgrad.metrics.constraints import Report, parse
 from metricgrad.surrogates import Hard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from metricgrad.counts import Statistic
     from metricgrad.engine.batch import Task
+    from metricgrad.engine.distributed import ProcessGroup
+    from metricgrad.metrics import Metric
     from metricgrad.metrics.averages import Absent, Average
-
-__all__ = ["ConstrainedLoss", "Outcome", "Report"]
-
-FULL = 0.1
-"""The violation, and the slack, from which on a multiplier changes at the full rate."""
-STIFFNESS = 2.0
-"""The largest exponent by which the current violation changes its weight, which damps oscillations."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """The result of one constraint, of one class if it is a bound on classes.
-
-    Parameters
-    ----------
-    constraint : str
-        The constraint as text, such as "precision >= 0.9".
-    value : float
-        The hard value of its metric; NaN where the metric is 0/0, which meets any bound.
-    met : bool
-        Whether the value meets the bound.
-    """
-
-    constraint: str
-    value: float
-    met: bool
-
-
-@dataclass(frozen=True, eq=False)
-class Memory:
-    """A decayed sum of past batches: soft and hard statistic, and the number of rows."""
-
-    soft: Any
-    hard: Any
-    rows: float
-
-
-@dataclass(frozen=True)
-class Report:
-    """The hard value of the objective and of every constraint; prints as a table.
-
-    Parameters
-    ----------
-    objective : str
-        The name of the metric that is maximised.
-    value : float
-        Its hard value.
-    outcomes : tuple of Outcome
-        One per constraint, and per class where a constraint bounds each class.
-    """
-
-    objective: str
-    value: float
-    outcomes: tuple[Outcome, ...]
-
-    @property
-    def met(self) -> bool:
-        """Whether all constraints hold."""
-        return all(outcome.met for outcome in self.outcomes)
-
-    def __str__(self) -> str:
-        rows = [(self.objective, self.value, "")]
-        rows += [(o.constraint, o.value, "met" if o.met else "not met") for o in self.outcomes]
-        width = max(len(name) for name, _, _ in rows)
-        return "\n".join(f"{name:<{width}}  {value:.4f}  {word}".rstrip() for name, value, word in rows)
+    from metricgrad.metrics.constraints import Constraints
 
 
 class ConstrainedLoss(nn.Module):
@@ -125,7 +64,7 @@ class ConstrainedLoss(nn.Module):
     memory : int, default 4096
         In training mode both metrics are those of the current batch and of the ones before, about this many rows in all
         (their counts add up, older ones fading), since a small batch holds too few samples of a rare class to estimate
-        a bound. Batches of this many rows or more stand alone; 0 turns it off.
+        a bound. Batches of this many rows or more are used alone; 0 turns the memory off.
     task : {'binary', 'multilabel', 'multiclass'}, default 'binary'
         "binary": logits of any shape with targets of that shape. "multilabel": logits ``(N, K)`` or ``(N, K, ...)``
         with targets of that shape. "multiclass": the same logits with class indices ``(N,)`` or ``(N, ...)``, or soft
@@ -136,7 +75,7 @@ class ConstrainedLoss(nn.Module):
     average : {'macro', 'micro', 'weighted'}, default 'macro'
         How the values of the classes become one.
     threshold : float, default 0.5
-        Where a step on probabilities stands, and where the hard constraints decide.
+        The threshold of a step on probabilities, and of the hard constraints.
     labels : iterable of int, optional
         The classes that count; leave a negative class out.
     absent : {'count', 'skip'}, default 'count'
@@ -176,7 +115,7 @@ class ConstrainedLoss(nn.Module):
     def __init__(
         self,
         maximise: str | Metric,
-        subject_to: str | Constraint | Mapping[str | Metric, float] | Iterable[str | Constraint],
+        subject_to: Constraints,
         *,
         margin: float = 0.01,
         rate: float = 0.2,
@@ -189,7 +128,7 @@ class ConstrainedLoss(nn.Module):
         labels: Iterable[int] | None = None,
         absent: Absent = "count",
         ignore_index: int | None = None,
-        process_group: Any = None,
+        process_group: ProcessGroup | None = None,
     ) -> None:
         super().__init__()
         if not 0 <= margin < math.inf:
@@ -207,8 +146,7 @@ class ConstrainedLoss(nn.Module):
         if not self.constraints:
             raise ValueError("subject_to: expected at least one constraint, got none; use MetricLoss without any")
         self.margin, self.rate, self.cap = margin, rate, cap
-        self.memory = whole_number("memory", memory, 0)
-        self.process_group = process_group
+        self.memory, self.process_group = whole_number("memory", memory, 0), process_group
         # These losses evaluate a shared statistic, which ``soft`` and ``hard`` count.
         plain: dict[str, Any] = {
             "task": task,
@@ -219,15 +157,14 @@ class ConstrainedLoss(nn.Module):
             "process_group": process_group,
         }
         self._objective = MetricLoss(maximise, **plain)
-        self._bounded = [_bounded(constraint, plain) for constraint in self.constraints]
-        self._judged = [_bounded(constraint, plain, undefined=True) for constraint in self.constraints]
-        whole = next((part for part in (self._objective, *self._bounded) if part.objective.of_matrix), self._objective)
+        self._bounds = [BoundedMetric(constraint, plain) for constraint in self.constraints]
+        parts = (self._objective, *(bound.soft for bound in self._bounds))
+        whole = next((part for part in parts if part.objective.of_matrix), self._objective)
         self.soft = MetricLoss(whole.metric, surrogate=surrogate, threshold=threshold, **plain)
         self.hard = MetricLoss(whole.metric, surrogate=Hard(), threshold=threshold, **plain)
         if self.soft._leading:
             raise ValueError(f"threshold: expected one number, got {list(self.soft.thresholds)}")
-        self._seen: Any = None
-        self._memory: Memory | None = None
+        self._memory = Memory()
         self.register_buffer("multipliers", torch.ones(len(self.constraints)))
 
     @without_autocast
@@ -254,39 +191,17 @@ class ConstrainedLoss(nn.Module):
         """
         soft = self._joined(self.soft.counts(logits, targets, weight, mask))
         hard = self._count(logits, targets, weight, mask)
-        self._check_classes(hard)
+        self._memory.check_classes(hard)
         if self.training and not tracing(logits):
-            soft, hard = self._remembered(soft, hard, self._rows(logits))
-        violations = self._violations(self._bounded, soft)
-        factors = torch.exp(STIFFNESS * _urgency(self._violations(self._judged, hard))).to(violations)
+            soft, hard = self._memory.add(soft, hard, self._rows(logits), self.memory)
+        violations = torch.cat([bound.violation(soft, self.margin) for bound in self._bounds])
+        factors = torch.exp(STIFFNESS * self._urgency(hard)).to(violations)
         weights = (self._multipliers(len(factors)).to(violations) * factors).clamp(max=self.cap)
-        return (1 - _value(self._objective, soft) + (weights * violations).sum()) / (1 + weights.sum())
-
-    def _remembered(self, soft: Any, hard: Any, rows: float) -> tuple[Any, Any]:
-        """Return both statistics with those of past batches added, and remember them.
-
-        The gradient is that of the sum as if all of it changed like the current batch: a memory does not shrink it.
-        """
-        if not all(cell.isfinite().all() for cell in (*soft.cells(), *hard.cells())):
-            return soft, hard  # a step that a GradScaler skips is not remembered
-        self._seen = hard if self._seen is None else self._seen + hard
-        keep = max(0.0, 1 - rows / self.memory) if self.memory else 0.0
-        past = self._memory
-        if past is None or not keep:
-            self._memory = Memory(soft.map(lambda cell: wide(cell.detach())), hard, rows)
-            return soft, hard
-        past = Memory(past.soft.map(lambda c: keep * c), past.hard.map(lambda c: keep * c), keep * past.rows)
-        scale = (past.rows + rows) / rows if rows else 1.0
-        cells = zip(soft.cells(), past.soft.cells(), strict=True)
-        moving = [(wide(now.detach()) + before).to(now) + scale * (now - now.detach()) for now, before in cells]
-        self._memory = Memory(
-            past.soft + soft.map(lambda cell: wide(cell.detach())), past.hard + hard, past.rows + rows
-        )
-        return type(soft)(*moving), self._memory.hard
+        return (1 - value_of(self._objective, soft) + (weights * violations).sum()) / (1 + weights.sum())
 
     def reset(self) -> None:
         """Forget the batches seen so far; the multipliers stay as they are."""
-        self._seen = self._memory = None
+        self._memory.forget()
 
     def _rows(self, logits: Tensor) -> float:
         """Return the number of rows of all processes."""
@@ -321,14 +236,12 @@ class ConstrainedLoss(nn.Module):
         ValueError
             If no data is given and none was seen since the last step.
         """
-        seen, self._seen = self._seen, None
+        seen = self._memory.take_recent()
         if logits is not None:
             seen = self._count(logits, targets, weight, mask)
-        elif seen is not None and self._memory is not None and _weight(self._memory.hard) > _weight(seen):
-            seen = self._memory.hard  # the memory is longer than the time between two steps
         if seen is None:
             raise ValueError("step: nothing was seen since the last one; call the loss in training mode, or give data")
-        factors = torch.exp(self.rate * _urgency(self._violations(self._judged, seen)))
+        factors = torch.exp(self.rate * self._urgency(seen))
         moved = self._multipliers(len(factors)) * factors.to(self.multipliers)
         self.multipliers.copy_(moved.clamp(1 / self.cap, self.cap))
 
@@ -362,41 +275,26 @@ class ConstrainedLoss(nn.Module):
         ValueError
             If no data is given and no batch is remembered.
         """
-        if logits is not None:
-            hard = self._count(logits, targets, weight, mask)
-        elif self._memory is not None:
-            hard = self._memory.hard
-        else:
+        hard = self._memory.hard if logits is None else self._count(logits, targets, weight, mask)
+        if hard is None:
             raise ValueError("report: expected logits and targets, or a loss that was called in training mode before")
-        outcomes = []
-        for constraint, part in zip(self.constraints, self._judged, strict=True):
-            values = _value(part, hard).reshape(-1)
-            classes = (part.objective.labels or range(len(values))) if constraint.over == "each" else [constraint.over]
-            for k, value in zip(classes, values, strict=True):
-                outcomes.append(Outcome(constraint.text(k), value.item(), constraint.met(value)))
-        return Report(name_of(self._objective.metric), _value(self._objective, hard).item(), tuple(outcomes))
+        outcomes = tuple(outcome for bound in self._bounds for outcome in bound.outcomes(hard))
+        return Report(name_of(self._objective.metric), value_of(self._objective, hard).item(), outcomes)
 
     @torch.no_grad()
-    def _count(self, logits: Tensor, targets: Tensor | None, weight: Tensor | None, mask: Tensor | None) -> Any:
+    def _count(self, logits: Tensor, targets: Tensor | None, weight: Tensor | None, mask: Tensor | None) -> Statistic:
         """Return the hard statistic of all processes, in float64 if the device has it: it is summed over an epoch."""
         hard = self.hard.counts(logits, targets, weight, mask)  # type: ignore[arg-type]
-        return self._joined(hard).map(lambda cell: cell if cell.device.type == "mps" else cell.double())
+        return self._joined(hard).map(wide)
 
-    def _joined(self, statistic: Any) -> Any:
+    def _joined(self, statistic: Statistic) -> Statistic:
         """Return the sum of a statistic over all processes, differentiable."""
-        return distributed.total(statistic, distributed.resolve(self.process_group))
+        total: Statistic = distributed.total(statistic, distributed.resolve(self.process_group))
+        return total
 
-    def _violations(self, parts: list[MetricLoss], statistic: Any) -> Tensor:
-        """Return the violations used in training, margin included; one per class for a constraint on each class."""
-        pairs = zip(self.constraints, parts, strict=True)
-        each = [constraint.violation(_value(part, statistic)).reshape(-1) for constraint, part in pairs]
-        return self.margin + torch.cat(each)
-
-    def _check_classes(self, hard: Any) -> None:
-        """Raise if the number of classes differs from that of the remembered batches."""
-        past = self._seen if self._memory is None else self._memory.hard
-        if past is not None and (before := past.cells()[0].shape[-1]) != (now := hard.cells()[0].shape[-1]):
-            raise ValueError(f"logits: expected the classes of before, {before}, got {now}; reset() forgets them")
+    def _urgency(self, hard: Statistic) -> Tensor:
+        """Return the hard violations that the multipliers follow, scaled to [−1, 1]."""
+        return torch.cat([bound.urgency(hard, self.margin) for bound in self._bounds])
 
     def _multipliers(self, number: int) -> Tensor:
         """Return the multipliers, one per violation; the number of classes is known from the first batch on."""
@@ -426,10 +324,7 @@ class ConstrainedLoss(nn.Module):
         dict
             Lists of cells under "seen", "soft" and "hard", and the number of remembered "rows".
         """
-        past = self._memory
-        found = {"seen": self._seen, "soft": past and past.soft, "hard": past and past.hard}
-        cells = {name: [] if one is None else list(one.cells()) for name, one in found.items()}
-        return {**cells, "rows": past.rows if past else 0.0}
+        return self._memory.state()
 
     def set_extra_state(self, state: dict[str, Any] | list[Tensor]) -> None:
         """Restore what ``get_extra_state`` returned.
@@ -439,15 +334,8 @@ class ConstrainedLoss(nn.Module):
         state : dict or list of Tensor
             The state; a list is what versions without a memory saved.
         """
-        state = {"seen": state} if isinstance(state, list) else state
-        found = {name: self._statistic(state.get(name, [])) for name in ("seen", "soft", "hard")}
-        self._seen, self._memory = found["seen"], None
-        if found["soft"] is not None:
-            self._memory = Memory(found["soft"], found["hard"], float(state["rows"]))
-
-    def _statistic(self, state: list[Tensor]) -> Any:
-        cells = [cell.to(self.multipliers.device) for cell in state]
-        return (Confusion(*cells) if len(cells) == 1 else Counts(*cells)) if cells else None
+        found = {"seen": state} if isinstance(state, list) else state
+        self._memory.restore(found, self.multipliers.device)
 
     def extra_repr(self) -> str:
         """Return the objective, the constraints and the options, for ``repr``.
@@ -457,48 +345,5 @@ class ConstrainedLoss(nn.Module):
         str
             Comma-separated.
         """
-        bounds = ", ".join(map(str, self.constraints))
-        numbers = f"margin={self.margin}, rate={self.rate}, cap={self.cap}, memory={self.memory}"
-        return f"{name_of(self._objective.metric)}, subject_to={bounds!r}, {numbers}"
-
-
-def _bounded(constraint: Constraint, options: dict[str, Any], undefined: bool = False) -> MetricLoss:
-    """Return the loss whose value a constraint bounds; ``undefined``: with 0/0 as NaN, if not averaged over classes."""
-    metric = get(constraint.metric)
-    classes: dict[str, Any] = {}
-    if constraint.over == "each":
-        classes = {"average": None}
-    elif constraint.over is not None:
-        classes = {"average": "macro", "labels": [constraint.over]}
-    alone = classes or options.get("task", "binary") == "binary" or options.get("average") == "micro"
-    judged = partial(metric, empty=math.nan) if undefined and alone and _takes_empty(metric) else metric
-    part = MetricLoss(judged, **{**options, **classes})
-    if part.objective.of_matrix and classes:
-        raise ValueError(
-            f"subject_to: {name_of(metric)} is of the whole d×d matrix and has no classes, got {constraint}"
-        )
-    return part
-
-
-def _takes_empty(metric: Metric) -> bool:
-    try:
-        return "empty" in inspect.signature(metric).parameters
-    except (TypeError, ValueError):  # a built-in without a signature
-        return False
-
-
-def _value(part: MetricLoss, statistic: Any) -> Tensor:
-    """Return the metric of one part, of the shared statistic."""
-    return part.value(
-        statistic.counts() if isinstance(statistic, Confusion) and not part.objective.of_matrix else statistic
-    )
-
-
-def _weight(statistic: Any) -> float:
-    """Return the total weight of a statistic."""
-    return float(sum(cell.sum() for cell in statistic.cells()))
-
-
-def _urgency(violations: Tensor) -> Tensor:
-    """Return violations scaled to [-1, 1]: -1 is large slack or 0/0, 1 a large violation."""
-    return (violations / FULL).nan_to_num(nan=-1.0).clamp(-1.0, 1.0)
+        named = ", ".join(f"{name}={getattr(self, name)}" for name in ("margin", "rate", "cap", "memory"))
+        return f"{name_of(self._objective.metric)}, subject_to={', '.join(map(str, self.constraints))!r}, {named}"

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from metricgrad.counts import compute_dtype
+from metricgrad.counts import compute_dtype, wide
 from metricgrad.engine import distributed
 from metricgrad.engine.batch import Task, check_task, encode
-from metricgrad.losses.metric import tracing, without_autocast
+from metricgrad.losses.modes import tracing, without_autocast
 from metricgrad.metrics.derivatives import FLOORS, ratio
+
+if TYPE_CHECKING:
+    from metricgrad.engine.distributed import ProcessGroup
 
 Terms = Callable[..., tuple[Tensor, Tensor]]
 """(logits, targets, weight, task, **parameters) -> (terms, their weights), which broadcast against each other.
@@ -34,7 +37,7 @@ class WeightedMean(nn.Module):
     terms : callable
         One of the functions of this module, of (logits, targets, weight, task) and ``parameters``, that returns the
         terms and their weights.
-    parameters : dict
+    parameters : mapping
         Its further arguments; tensors become buffers and have one number per class in their last axis.
     task : {'binary', 'multilabel', 'multiclass'}
         "binary": logits of any shape with targets of that shape. "multilabel": logits ``(N, K)`` or ``(N, K, ...)``
@@ -54,13 +57,13 @@ class WeightedMean(nn.Module):
     def __init__(
         self,
         terms: Terms,
-        parameters: dict[str, Any],
+        parameters: Mapping[str, float | Tensor],
         *,
         task: Task,
         tasks: Iterable[Task] = ("binary", "multilabel"),
         sets: Sets = "element",
         ignore_index: int | None = None,
-        process_group: Any = None,
+        process_group: ProcessGroup | None = None,
     ) -> None:
         super().__init__()
         self.terms, self.sets = terms, sets
@@ -69,8 +72,9 @@ class WeightedMean(nn.Module):
             raise ValueError(f"task: {self._get_name()} is for {' or '.join(map(repr, tasks))}, got {task!r}")
         self.ignore_index, self.process_group = ignore_index, process_group
         self.numbers = {name: value for name, value in parameters.items() if not isinstance(value, Tensor)}
-        for name in parameters.keys() - self.numbers.keys():
-            self.register_buffer(name, parameters[name])
+        for name, value in parameters.items():
+            if isinstance(value, Tensor):
+                self.register_buffer(name, value)
 
     @without_autocast
     def forward(
@@ -133,7 +137,7 @@ class WeightedMean(nn.Module):
             Comma-separated ``name=value``.
         """
         tensors = {name: value.tolist() for name, value in self.named_buffers(recurse=False)}
-        shown = {**self.numbers, **tensors, "task": self.task}
+        shown: dict[str, object] = {**self.numbers, **tensors, "task": self.task}
         if self.sets != "element":
             shown["sets"] = self.sets
         if self.ignore_index is not None:
@@ -152,16 +156,15 @@ def bce(
     w: Tensor,
     task: str,
     label_smoothing: float = 0.0,
-    positive_weight: Any = 1.0,
-    negative_weight: Any = 1.0,
+    positive_weight: float | Tensor = 1.0,
+    negative_weight: float | Tensor = 1.0,
 ) -> tuple[Tensor, Tensor]:
     """Binary cross-entropy, each side weighted."""
     if label_smoothing:
         y = y * (1 - label_smoothing) + label_smoothing / 2
     odds = positive_weight / negative_weight  # torch has a weight for the positives only
-    if not isinstance(odds, Tensor):
-        odds = None if odds == 1 else z.new_tensor(odds)
-    each = F.binary_cross_entropy_with_logits(z, y, pos_weight=odds, reduction="none")
+    weight = odds if isinstance(odds, Tensor) else None if odds == 1 else z.new_tensor(odds)
+    each = F.binary_cross_entropy_with_logits(z, y, pos_weight=weight, reduction="none")
     return each if isinstance(negative_weight, float) and negative_weight == 1 else negative_weight * each, w
 
 
@@ -235,9 +238,8 @@ def lovasz_hinge(z: Tensor, y: Tensor, w: Tensor, task: str) -> tuple[Tensor, Te
         raise ValueError("targets: expected 0 or 1 for lovasz_hinge, got values in between")
     errors, order = (1 - z * (2 * y - 1)).sort(1, descending=True)
     with torch.no_grad():
-        # In float64 (which mps lacks), since the steps are differences of nearly equal numbers.
-        wide = z.dtype if z.device.type == "mps" else torch.float64
-        hits, misses = ((w * side).gather(1, order).to(wide) for side in (y, 1 - y))
+        # In float64, since the steps are differences of nearly equal numbers.
+        hits, misses = (wide((w * side).gather(1, order)) for side in (y, 1 - y))
         positives = hits.sum(1, keepdim=True)
         # The Jaccard index if the k largest errors are wrong; of two empty sets it is 1.
         jaccard = ratio(positives - hits.cumsum(1), positives + misses.cumsum(1), empty=1.0)

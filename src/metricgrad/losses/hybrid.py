@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from metricgrad.engine.batch import Task
+    from metricgrad.engine.distributed import ProcessGroup
     from metricgrad.metrics import Metric
     from metricgrad.metrics.averages import Absent, Average
 
@@ -47,7 +48,7 @@ class HybridLoss(nn.Module):
     average : {'macro', 'micro', 'weighted', 'samples'}, default 'macro'
         How the values of the classes become one. "samples" is the mean over rows, for multi-label problems.
     threshold : float or sequence of float, default 0.5
-        Where a step on probabilities stands; of several, the mean of their losses.
+        The threshold of a step on probabilities; with several, the loss is the mean over them.
     labels : iterable of int, optional
         The classes that count; leave a negative class out.
     absent : {'count', 'skip'}, default 'count'
@@ -89,7 +90,7 @@ class HybridLoss(nn.Module):
         labels: Iterable[int] | None = None,
         absent: Absent = "count",
         ignore_index: int | None = None,
-        process_group: Any = None,
+        process_group: ProcessGroup | None = None,
     ) -> None:
         super().__init__()
         if not share >= 0:
@@ -114,9 +115,9 @@ class HybridLoss(nn.Module):
                 "average: expected 'micro', 'macro', 'weighted' or 'samples', got None; the mix is one number: use "
                 "MetricLoss for a loss per class"
             )
-        alike = {name: getattr(self.metric_loss, name) for name in ("task", "ignore_index", "process_group")}
+        shared = {name: getattr(self.metric_loss, name) for name in ("task", "ignore_index", "process_group")}
         entropy = baselines.cross_entropy if self.metric_loss.task == "multiclass" else baselines.bce
-        self.cross_entropy = entropy(**alike)
+        self.cross_entropy = entropy(**shared)
         self.share, self.warmup = share, warmup
         self.register_buffer("position", torch.tensor(0))
 

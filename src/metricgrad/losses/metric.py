@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial, wraps
-from typing import Any, Self, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -15,29 +14,20 @@ from metricgrad.engine.batch import Task, check_task, encode
 from metricgrad.engine.kernel import Call, Plan
 from metricgrad.engine.objective import Objective
 from metricgrad.engine.statistics import Columns, Indices, Matrix, Rows
+from metricgrad.losses.modes import tracing, without_autocast
 from metricgrad.metrics import Metric, name_of
 from metricgrad.metrics.averages import Absent, Average, row_weights
 from metricgrad.surrogates import Linear, Surrogate, TopTwo, current
 
-Method = TypeVar("Method", bound=Callable[..., Any])
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
 
-
-def without_autocast(method: Method) -> Method:
-    """Switch autocast off inside a method whose first argument is the logits: counts need float32."""
-
-    @wraps(method)
-    def wrapped(self: Any, logits: Tensor, *args: Any, **kwargs: Any) -> Any:
-        kind = "cpu" if not isinstance(logits, Tensor) or logits.is_cpu else logits.device.type
-        if kind == "meta" or not torch.is_autocast_enabled(kind):  # torch has no such flag for the meta device
-            return method(self, logits, *args, **kwargs)
-        with torch.autocast(kind, enabled=False):
-            return method(self, logits, *args, **kwargs)
-
-    return wrapped  # type: ignore[return-value]
+    from metricgrad.counts import Statistic
+    from metricgrad.engine.distributed import ProcessGroup
 
 
 class MetricLoss(nn.Module):
-    """1 − a metric of soft counts: train on the metric you will be judged on.
+    """1 − a metric of soft counts: train on the metric you will be evaluated on.
 
     The logits become memberships by a soft step, the memberships are summed into counts, and the metric of the counts,
     averaged over the classes, is subtracted from 1 [tsoi2022, eq. 6, 8; tsoi2024, eq. 3–6].
@@ -57,7 +47,7 @@ class MetricLoss(nn.Module):
         How the values of the classes become one. None returns one per class. "samples" is the mean over rows, for
         multi-label problems.
     threshold : float or sequence of float, default 0.5
-        Where a step on probabilities stands; of several, the mean of their losses.
+        The threshold of a step on probabilities; with several, the loss is the mean over them.
     labels : iterable of int, optional
         The classes that count; leave a negative class out.
     absent : {'count', 'skip'}, default 'count'
@@ -103,7 +93,7 @@ class MetricLoss(nn.Module):
         labels: Iterable[int] | None = None,
         absent: Absent = "count",
         ignore_index: int | None = None,
-        process_group: Any = None,
+        process_group: ProcessGroup | None = None,
     ) -> None:
         super().__init__()
         self.task: Task = check_task(task)
@@ -216,7 +206,7 @@ class MetricLoss(nn.Module):
         """
         return self._call(logits, targets, weight, mask).statistic()
 
-    def value(self, statistic: Any) -> Tensor:
+    def value(self, statistic: Statistic) -> Tensor:
         """Return the averaged metric of a statistic.
 
         Parameters
@@ -260,8 +250,8 @@ class MetricLoss(nn.Module):
         call.learned = tuple(surrogate.tensors().values()) if call.plan.names else ()
         return call
 
-    def _is_usual(self, z: Any, y: Any) -> bool:
-        """Tell whether a batch, without weights or a mask, can be taken as it is: labels of the logits' shape."""
+    def _is_usual(self, z: object, y: object) -> bool:
+        """Return whether a batch without weights and mask needs no encoding: labels of the shape of the logits."""
         return (
             isinstance(z, Tensor)
             and isinstance(y, Tensor)
@@ -303,9 +293,9 @@ class MetricLoss(nn.Module):
         if self._leading or self.thresholds != (0.5,):
             parts.append(f"threshold={list(self.thresholds) if self._leading else self.thresholds[0]}")
         for name, default in (("labels", None), ("absent", "count"), ("ignore_index", None)):
-            held = self if name == "ignore_index" else self.objective
-            if getattr(held, name) != default:
-                parts.append(f"{name}={getattr(held, name)!r}")
+            owner = self if name == "ignore_index" else self.objective
+            if getattr(owner, name) != default:
+                parts.append(f"{name}={getattr(owner, name)!r}")
         return ", ".join(parts)
 
 
@@ -321,7 +311,7 @@ class _One(tuple[float, ...]):
     __slots__ = ()
 
 
-def _thresholds(threshold: Any) -> tuple[float, ...]:
+def _thresholds(threshold: float | Sequence[float] | Tensor) -> tuple[float, ...]:
     """Return one threshold as ``_One``, several as a tuple; numbers, sequences and tensors of them are taken."""
     try:
         given = torch.as_tensor(threshold, dtype=torch.float64)
@@ -331,15 +321,6 @@ def _thresholds(threshold: Any) -> tuple[float, ...]:
     if not fine:
         raise ValueError(f"threshold: expected numbers in (0, 1), got {threshold!r}")
     return _One([given.item()]) if given.dim() == 0 else tuple(given.tolist())
-
-
-def tracing(logits: Any = None) -> bool:
-    """Return whether torch.compile, torch.func or the meta device needs plain operations that read no values."""
-    if getattr(logits, "is_meta", False):
-        return True
-    # autograd.Function itself checks this flag; there is no public one, and the documented way, setup_context, makes
-    # every call of a Function 40 µs slower.
-    return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
 
 
 def changed(options: dict[str, Any]) -> list[str]:

@@ -119,7 +119,7 @@ class Point:
         x, up, low = (part[:, inner] for part in (self.x, self.up, self.low))
         return Player(self.sizes[side][2:], c, x, up, low, self.omega[inner])
 
-    def answered(self) -> tuple[float, float, list[Tensor], list[Tensor]]:
+    def best_answers(self) -> tuple[float, float, list[Tensor], list[Tensor]]:
         """Return a lower and an upper bound of the game's value, and weights and values of both best answers."""
         game, (q, p) = self.game, (self.player(0), self.player(1))
         weights = [game.z.unsqueeze(1) - p.x @ game.gamma[p.inner], q.x @ game.gamma[:, q.inner].T]
@@ -157,7 +157,7 @@ class Point:
         return 1.0 if worst > -0.99 else -0.99 / worst
 
     def _newton(self) -> Callable[..., tuple[Tensor, ...]]:
-        """Factorise Newton's system; the function returned solves it for the wanted products of the pairs."""
+        """Factorise Newton's system; the function returned solves it for given products of the pairs."""
         x, room, up, low, c, slack = self.x, self.room, self.up, self.low, self.c, self.slack
         copies, a, s = self.game.copies, self.split, self.columns
         phi, psi = up / room, low / x
@@ -202,14 +202,12 @@ def solve(game: Game, tol: float, max_steps: int = 300) -> Solution:
     """Solve the game until the bounds of its value are ``tol`` apart, or rounding or ``max_steps`` ends it."""
     point = _start(game)
     lower, upper, best = -torch.inf, torch.inf, point.marginals()
-    look, length = (
-        0.5,
-        1.0,
-    )  # best answers are computed once the gap is below ``look``, since far from the solution they say little
+    # Best answers are computed once the gap is below ``look``, since far from the solution they say little.
+    look, length = 0.5, 1.0
     for step in range(max_steps + 1):
         stuck = step == max_steps or not length > 1e-6
         if point.gap < look or stuck:
-            low, high, weights, values = point.answered()
+            low, high, weights, values = point.best_answers()
             if low > lower:
                 lower, best = low, point.marginals()
             upper = min(upper, high)
@@ -225,8 +223,8 @@ def _start(game: Game) -> Point:
     """Return the centre of all strategies over a few sizes, some about the number of positive scores."""
     n, z = game.n, game.z
     guess = int(game.copies[z > 0].sum())
-    wanted = {1, guess // 2, 3 * guess // 4, guess - 1, guess, guess + 1, 5 * guess // 4, n // 2}
-    inner = torch.tensor(sorted(size for size in wanted if 0 < size < n), dtype=torch.long, device=z.device)
+    sizes = {1, guess // 2, 3 * guess // 4, guess - 1, guess, guess + 1, 5 * guess // 4, n // 2}
+    inner = torch.tensor(sorted(size for size in sizes if 0 < size < n), dtype=torch.long, device=z.device)
     c = z.new_full((len(inner) + 2,), 1 / (len(inner) + 2))
     x = (c[2:] * inner / n).expand(len(z), -1)
     price = 1e-3 / torch.minimum(x, c[2:] - x)

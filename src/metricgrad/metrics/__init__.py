@@ -2,13 +2,18 @@
 
 from typing import TYPE_CHECKING
 
-from metricgrad.metrics import functions
 from metricgrad.metrics.derivatives import ratio as ratio
 from metricgrad.metrics.derivatives import root as root
-from metricgrad.metrics.functions import *  # noqa: F403
-from metricgrad.metrics.functions import name_of as name_of
-from metricgrad.metrics.functions import of_counts as of_counts
-from metricgrad.metrics.functions import of_matrix as of_matrix
+from metricgrad.metrics.registry import Metric as Metric
+from metricgrad.metrics.registry import get as get
+from metricgrad.metrics.registry import name_of as name_of
+from metricgrad.metrics.registry import names as names
+from metricgrad.metrics.registry import of_counts as of_counts
+from metricgrad.metrics.registry import of_matrix as of_matrix
 
-if not TYPE_CHECKING:  # type checkers read the imports above
-    __all__ = functions.__all__
+if TYPE_CHECKING:  # type checkers see the functions themselves
+    from metricgrad.metrics.functions import *  # noqa: F403
+    from metricgrad.metrics.matrix import *  # noqa: F403
+else:
+    globals().update({name: get(name) for name in names()})
+    __all__ = sorted(["Metric", "get", "names", "ratio", "root", *names()])

@@ -11,12 +11,15 @@ The limits hold up to rounding; smaller boxes have tighter ones. Other metrics r
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from metricgrad.metrics.derivatives import Jet, Moving, Number
+
+if TYPE_CHECKING:
+    from metricgrad.metrics.registry import Metric
 
 Span = tuple[Tensor, Tensor, Tensor, Tensor]
 """The limits of TP, from and to, and of FP."""
@@ -126,18 +129,18 @@ class Limits(NamedTuple):
     along_fp: tuple[Tensor, Tensor]
 
 
-def limits(metric: Any, span: Span, positives: float, negatives: float) -> Limits:
+def limits(metric: Metric, span: Span, positives: float, negatives: float) -> Limits:
     """Return the limits of a metric and of its slopes over each box of counts, P and N given.
 
-    >>> from metricgrad.metrics.functions import f1
+    >>> from metricgrad.metrics import f1
     >>> one, four = torch.tensor([1.0]), torch.tensor([4.0])
     >>> limits(f1, (one, one, one, four), 2.0, 5.0).least  # TP = 1, FP from 1 to 4, P = 2: F1 at FP = 4
     tensor([0.2857], dtype=torch.float64)
     """
     tp, fp = Box(None, (0.0, 1.0, 0.0), span), Box(None, (0.0, 0.0, 1.0), span)
-    jet = metric(Moving(tp, fp, positives, negatives))
+    jet: object = metric(Moving(tp, fp, positives, negatives))
     if not isinstance(jet, Jet | int | float):
         raise TypeError("not arithmetic")
-    jet = Jet.of(jet)
-    value, *slopes = (tuple(_double(end) for end in Box.of(part).ends) for part in (jet.value, jet.a, jet.b))
+    found = Jet.of(jet)
+    value, *slopes = (tuple(_double(end) for end in Box.of(part).ends) for part in (found.value, found.a, found.b))
     return Limits(value[0], *slopes)  # type: ignore[arg-type]

@@ -1,19 +1,19 @@
-"""Constraints: a metric and the bound it must keep, as in "precision >= 0.9"."""
+"""Constraints: a metric and the bound it must keep, as in "precision >= 0.9", and whether a model meets them."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from metricgrad.metrics.derivatives import differentiable
-from metricgrad.metrics.functions import Metric, name_of
+from metricgrad.metrics.registry import Metric, name_of
 from metricgrad.metrics.scalars import is_number, is_whole
 from metricgrad.storable import Storable
 
@@ -64,7 +64,7 @@ class Constraint(Storable):
             raise ValueError(f"over: expected 'each', a class number or None, got {self.over!r}")
         # As Python's own numbers, so that the repr shows no numpy types.
         object.__setattr__(self, "bound", self.bound if isinstance(self.bound, int) else float(self.bound))
-        object.__setattr__(self, "over", int(self.over) if is_whole(self.over) else self.over)  # type: ignore[arg-type]
+        object.__setattr__(self, "over", int(self.over) if is_whole(self.over) else self.over)
 
     def __str__(self) -> str:
         return self.text(self.over)
@@ -100,7 +100,7 @@ class Constraint(Storable):
         """
         return self.bound - value if self.sense == ">=" else value - self.bound
 
-    def met(self, value: Any) -> bool:
+    def met(self, value: float | Sequence[float] | Tensor) -> bool:
         """Return whether a value, or each of several values, meets the bound, up to rounding.
 
         Parameters
@@ -122,7 +122,61 @@ class Constraint(Storable):
         return not bool((self.violation(values) > ROUNDING).any())
 
 
-def parse(subject_to: Any) -> tuple[Constraint, ...]:
+@dataclass(frozen=True)
+class ConstraintOutcome:
+    """The result of one constraint, of one class if it is a bound on classes.
+
+    Parameters
+    ----------
+    constraint : str
+        The constraint as text, such as "precision >= 0.9".
+    value : float
+        The hard value of its metric; NaN where the metric is 0/0, which meets any bound.
+    met : bool
+        Whether the value meets the bound.
+    """
+
+    constraint: str
+    value: float
+    met: bool
+
+
+@dataclass(frozen=True)
+class Report:
+    """The hard value of the objective and of every constraint; prints as a table.
+
+    Parameters
+    ----------
+    objective : str
+        The name of the metric that is maximised.
+    value : float
+        Its hard value.
+    outcomes : tuple of ConstraintOutcome
+        One per constraint, and per class where a constraint bounds each class.
+    """
+
+    objective: str
+    value: float
+    outcomes: tuple[ConstraintOutcome, ...]
+
+    @property
+    def met(self) -> bool:
+        """Whether all constraints hold."""
+        return all(outcome.met for outcome in self.outcomes)
+
+    def __str__(self) -> str:
+        rows = [(self.objective, self.value, "")]
+        rows += [(o.constraint, o.value, "met" if o.met else "not met") for o in self.outcomes]
+        width = max(len(name) for name, _, _ in rows)
+        return "\n".join(f"{name:<{width}}  {value:.4f}  {word}".rstrip() for name, value, word in rows)
+
+
+_Bounds = str | Constraint | Mapping[str | Metric, float]
+Constraints = _Bounds | Iterable[_Bounds]
+"""What users give as constraints; see ``parse``."""
+
+
+def parse(subject_to: Constraints | None) -> tuple[Constraint, ...]:
     """Return the constraints that a text or another description stands for.
 
     Parameters

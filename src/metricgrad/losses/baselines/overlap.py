@@ -1,0 +1,320 @@
+"""Losses of the overlap of two sets, predicted and true: Dice, Tversky, Jaccard by its Lovász extension."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch  # noqa: F401  # for the examples
+
+from metricgrad.losses import elementwise as terms
+from metricgrad.losses.baselines.arguments import check_number
+from metricgrad.losses.elementwise import WeightedMean
+from metricgrad.losses.metric import MetricLoss, changed
+from metricgrad.metrics import f1
+from metricgrad.metrics import tversky as tversky_index
+from metricgrad.metrics.derivatives import ratio
+from metricgrad.surrogates import Identity
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from torch import Tensor
+
+    from metricgrad.counts import Counts
+    from metricgrad.engine.batch import Task
+    from metricgrad.engine.distributed import ProcessGroup
+    from metricgrad.metrics import Metric
+    from metricgrad.metrics.averages import Absent, Average
+
+__all__ = ["dice", "focal_tversky", "lovasz_hinge", "tversky"]
+
+
+def dice(
+    per_sample: bool = False,
+    smooth: float = 0.0,
+    *,
+    task: Task = "binary",
+    surrogate: Callable[..., Tensor] | None = None,
+    average: Average | None = "macro",
+    threshold: float | Sequence[float] | Tensor = 0.5,
+    labels: Iterable[int] | None = None,
+    absent: Absent = "count",
+    ignore_index: int | None = None,
+    process_group: ProcessGroup | None = None,
+) -> MetricLoss | WeightedMean:
+    r"""Soft Dice loss, $1 - (2\sum py + s) / (\sum p + \sum y + s)$ of the batch, per class.
+
+    With ``per_sample=True`` it is $1 - (2\sum py + s) / (\sum p^2 + \sum y^2 + s)$ [milletari2016] over the positions
+    of each sample (and label), then the mean: the sets are images. With ``(N,)`` logits every sample is a set of its
+    own; that is the baseline of the binary soft-set paper [tsoi2022, table 7, 12], whose code lacks the 2. Negatives
+    get no gradient then unless ``smooth`` > 0, which is the form for text, ``smooth=1`` [li2020].
+
+    Parameters
+    ----------
+    per_sample : bool, default False
+        Dice of each sample instead of the batch; then ``surrogate``, ``average``, ``threshold``, ``labels`` and
+        ``absent`` must be left out, and the task is "binary" or "multilabel".
+    smooth : float, default 0.0
+        The smoothing s, at least 0.
+    task : {'binary', 'multilabel', 'multiclass'}, default 'binary'
+        "binary": logits of any shape with targets of that shape. "multilabel": logits ``(N, K)`` or ``(N, K, ...)``
+        with targets of that shape. "multiclass": the same logits with class indices ``(N,)`` or ``(N, ...)``, or soft
+        labels of the shape of the logits.
+    surrogate : callable, optional
+        Another soft step than ``Identity()``.
+    average : {'macro', 'micro', 'weighted', 'samples'} or None, default 'macro'
+        How the values of the classes become one. None returns one per class. "samples" is the mean over rows, for
+        multi-label problems.
+    threshold : float or sequence of float, default 0.5
+        The threshold of a step on probabilities; with several, the loss is the mean over them.
+    labels : iterable of int, optional
+        The classes that count; leave a negative class out.
+    absent : {'count', 'skip'}, default 'count'
+        What a class without positives does to the macro average: "count" (as in scikit-learn) or "skip".
+    ignore_index : int, optional
+        Targets of this value do not count.
+    process_group : ProcessGroup or 'world', optional
+        Make value and gradient those of all processes' data together; every process must call the loss and
+        ``backward``.
+
+    Returns
+    -------
+    nn.Module
+        A loss called as ``loss(logits, targets, weight=None, mask=None)``; a ``MetricLoss`` unless ``per_sample``.
+
+    Examples
+    --------
+    >>> dice()(torch.tensor([2.0, -1.0]), torch.tensor([1, 0]))
+    tensor(0.1806)
+    """
+    smooth = check_number("smooth", smooth, least=0.0)
+    if per_sample:
+        options: dict[str, Any] = {"surrogate": surrogate, "average": average, "threshold": threshold}
+        if given := changed({**options, "labels": labels, "absent": absent}):
+            raise ValueError(f"per_sample: expected no options of the batch, got {', '.join(given)}; leave them out")
+        return WeightedMean(
+            terms.dice,
+            {"smooth": smooth},
+            task=task,
+            sets="sample",
+            ignore_index=ignore_index,
+            process_group=process_group,
+        )
+    return MetricLoss(
+        partial(smoothed_dice, smooth=smooth) if smooth else f1,
+        task=task,
+        surrogate=Identity() if surrogate is None else surrogate,
+        average=average,
+        threshold=threshold,
+        labels=labels,
+        absent=absent,
+        ignore_index=ignore_index,
+        process_group=process_group,
+    )
+
+
+def tversky(
+    alpha: float = 0.3,
+    beta: float = 0.7,
+    *,
+    task: Task = "binary",
+    surrogate: Callable[..., Tensor] | None = None,
+    average: Average | None = "macro",
+    threshold: float | Sequence[float] | Tensor = 0.5,
+    labels: Iterable[int] | None = None,
+    absent: Absent = "count",
+    ignore_index: int | None = None,
+    process_group: ProcessGroup | None = None,
+) -> MetricLoss:
+    """Tversky loss, 1 − TP / (TP + α·FP + β·FN) of soft counts [salehi2017].
+
+    Parameters
+    ----------
+    alpha : float, default 0.3
+        The price α of a false positive, at least 0.
+    beta : float, default 0.7
+        The price β of a false negative, at least 0; β > α prefers recall.
+    task : {'binary', 'multilabel', 'multiclass'}, default 'binary'
+        "binary": logits of any shape with targets of that shape. "multilabel": logits ``(N, K)`` or ``(N, K, ...)``
+        with targets of that shape. "multiclass": the same logits with class indices ``(N,)`` or ``(N, ...)``, or soft
+        labels of the shape of the logits.
+    surrogate : callable, optional
+        Another soft step than ``Identity()``.
+    average : {'macro', 'micro', 'weighted', 'samples'} or None, default 'macro'
+        How the values of the classes become one. None returns one per class. "samples" is the mean over rows, for
+        multi-label problems.
+    threshold : float or sequence of float, default 0.5
+        The threshold of a step on probabilities; with several, the loss is the mean over them.
+    labels : iterable of int, optional
+        The classes that count; leave a negative class out.
+    absent : {'count', 'skip'}, default 'count'
+        What a class without positives does to the macro average: "count" (as in scikit-learn) or "skip".
+    ignore_index : int, optional
+        Targets of this value do not count.
+    process_group : ProcessGroup or 'world', optional
+        Make value and gradient those of all processes' data together; every process must call the loss and
+        ``backward``.
+
+    Returns
+    -------
+    MetricLoss
+        A loss called as ``loss(logits, targets, weight=None, mask=None)``.
+
+    See Also
+    --------
+    metricgrad.metrics.tversky : The metric.
+
+    Examples
+    --------
+    >>> tversky()(torch.tensor([2.0, -1.0]), torch.tensor([1, 0]))
+    tensor(0.1571)
+    """
+    return focal_tversky(
+        alpha,
+        beta,
+        1.0,
+        task=task,
+        surrogate=surrogate,
+        average=average,
+        threshold=threshold,
+        labels=labels,
+        absent=absent,
+        ignore_index=ignore_index,
+        process_group=process_group,
+    )
+
+
+def focal_tversky(
+    alpha: float = 0.3,
+    beta: float = 0.7,
+    gamma: float = 4 / 3,
+    *,
+    task: Task = "binary",
+    surrogate: Callable[..., Tensor] | None = None,
+    average: Average | None = "macro",
+    threshold: float | Sequence[float] | Tensor = 0.5,
+    labels: Iterable[int] | None = None,
+    absent: Absent = "count",
+    ignore_index: int | None = None,
+    process_group: ProcessGroup | None = None,
+) -> MetricLoss:
+    r"""Focal Tversky loss, $(1 - TI)^{1/\gamma}$ of each class [abraham2019].
+
+    TI is TP / (TP + α·FP + β·FN) of soft counts.
+
+    Parameters
+    ----------
+    alpha : float, default 0.3
+        The price α of a false positive, at least 0; the paper's α weighs FN.
+    beta : float, default 0.7
+        The price β of a false negative, at least 0; β > α prefers recall.
+    gamma : float, default 4/3
+        γ, positive. The exponent is 1/γ, as in the paper; code that raises to γ means its 1/γ (0.75).
+    task : {'binary', 'multilabel', 'multiclass'}, default 'binary'
+        "binary": logits of any shape with targets of that shape. "multilabel": logits ``(N, K)`` or ``(N, K, ...)``
+        with targets of that shape. "multiclass": the same logits with class indices ``(N,)`` or ``(N, ...)``, or soft
+        labels of the shape of the logits.
+    surrogate : callable, optional
+        Another soft step than ``Identity()``.
+    average : {'macro', 'micro', 'weighted', 'samples'} or None, default 'macro'
+        How the values of the classes become one. None returns one per class. "samples" is the mean over rows, for
+        multi-label problems.
+    threshold : float or sequence of float, default 0.5
+        The threshold of a step on probabilities; with several, the loss is the mean over them.
+    labels : iterable of int, optional
+        The classes that count; leave a negative class out.
+    absent : {'count', 'skip'}, default 'count'
+        What a class without positives does to the macro average: "count" (as in scikit-learn) or "skip".
+    ignore_index : int, optional
+        Targets of this value do not count.
+    process_group : ProcessGroup or 'world', optional
+        Make value and gradient those of all processes' data together; every process must call the loss and
+        ``backward``.
+
+    Returns
+    -------
+    MetricLoss
+        A loss called as ``loss(logits, targets, weight=None, mask=None)``.
+
+    Examples
+    --------
+    >>> focal_tversky(gamma=1.0)
+    MetricLoss(tversky(alpha=0.3, beta=0.7), task='binary', surrogate=Identity(), average='macro')
+    """
+    alpha, beta = check_number("alpha", alpha, least=0.0), check_number("beta", beta, least=0.0)
+    if not gamma > 0:
+        raise ValueError(f"gamma: expected a positive number, got {gamma!r}")
+    metric: Metric = partial(tversky_index, alpha=alpha, beta=beta)
+    if gamma != 1:
+        metric = partial(focal_tversky_index, alpha=alpha, beta=beta, gamma=gamma)
+    return MetricLoss(
+        metric,
+        task=task,
+        surrogate=Identity() if surrogate is None else surrogate,
+        average=average,
+        threshold=threshold,
+        labels=labels,
+        absent=absent,
+        ignore_index=ignore_index,
+        process_group=process_group,
+    )
+
+
+def lovasz_hinge(
+    per_image: bool = False,
+    *,
+    task: Task = "binary",
+    ignore_index: int | None = None,
+    process_group: ProcessGroup | None = None,
+) -> WeightedMean:
+    """Lovász hinge: the Lovász extension of 1 − Jaccard, of the hinge errors 1 ∓ z [berman2018].
+
+    Where every margin ±z is 1 (right) or 0 (wrong) it is 1 − Jaccard. Weights weigh the elements of the Jaccard index.
+    Labels are 0 or 1.
+
+    Parameters
+    ----------
+    per_image : bool, default False
+        Each sample is a set of its own, otherwise the batch is one; for "multilabel" each class too.
+    task : {'binary', 'multilabel'}, default 'binary'
+        "binary": logits of any shape with targets of that shape. "multilabel": logits ``(N, K)`` or ``(N, K, ...)``
+        with targets of that shape.
+    ignore_index : int, optional
+        Targets of this value do not count.
+    process_group : ProcessGroup or 'world', optional
+        Make value and gradient those of all processes' data together; every process must call the loss and
+        ``backward``.
+
+    Returns
+    -------
+    nn.Module
+        A loss called as ``loss(logits, targets, weight=None, mask=None)``.
+
+    Notes
+    -----
+    With ``process_group`` and the batch as the set, the processes gather their elements, not sums.
+
+    Examples
+    --------
+    >>> lovasz_hinge()(torch.tensor([2.0, -0.5, -3.0]), torch.tensor([1, 1, 0]))
+    tensor(0.7500)
+    """
+    return WeightedMean(
+        terms.lovasz_hinge,
+        {},
+        task=task,
+        sets="sample" if per_image else "batch",
+        ignore_index=ignore_index,
+        process_group=process_group,
+    )
+
+
+def smoothed_dice(c: Counts, smooth: float) -> Tensor:
+    """(2TP + s) / (2TP + FP + FN + s)."""
+    return ratio(2 * c.tp + smooth, c.predicted + c.positives + smooth)
+
+
+def focal_tversky_index(c: Counts, alpha: float, beta: float, gamma: float) -> Tensor:
+    """1 − (1 − TI)^(1/γ)."""
+    return 1 - terms.power(1 - tversky_index(c, alpha, beta), 1 / gamma)

@@ -1,0 +1,207 @@
+"""Metrics of the d×d matrix, most of which are metrics of ``Counts`` too: accuracy, kappa, correlation.
+
+A metric says by the annotation of its argument what it takes: ``Counts``, ``Confusion``, or either. Of a multi-class
+problem the names here mean the quantity of the whole matrix, as in scikit-learn.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from metricgrad.counts import Confusion, Counts
+from metricgrad.metrics.derivatives import is_zero, ratio, root
+from metricgrad.metrics.functions import recall, specificity
+
+
+def accuracy(c: Counts | Confusion, empty: float = 0.0) -> Tensor:
+    """Accuracy, (TP + TN) / all; of the d×d matrix trace / all.
+
+    For multi-label data it is 1 − Hamming loss.
+
+    Parameters
+    ----------
+    c : Counts or Confusion
+        Cells of shape ``(..., K)`` or a matrix of shape ``(..., d, d)``, soft or hard.
+    empty : float, default 0.0
+        The value of 0/0, as scikit-learn's ``zero_division``; its gradient is zero.
+
+    Returns
+    -------
+    Tensor
+        One value per class, ``(..., K)``; of a ``Confusion`` one value per matrix, ``(...)``.
+
+    Examples
+    --------
+    >>> accuracy(Confusion(torch.tensor([[4.0, 1.0], [2.0, 3.0]])))
+    tensor(0.7000)
+    """
+    if isinstance(c, Confusion):
+        return ratio(c.matrix.diagonal(dim1=-2, dim2=-1).sum(-1), c.matrix.sum((-2, -1)), empty)
+    return ratio(c.tp + c.tn, c.total, empty)
+
+
+def balanced_accuracy(c: Counts | Confusion, empty: float = 0.0) -> Tensor:
+    """Mean recall of the classes that have samples; of ``Counts`` that of positives and negatives.
+
+    Parameters
+    ----------
+    c : Counts or Confusion
+        Cells of shape ``(..., K)`` or a matrix of shape ``(..., d, d)``, soft or hard.
+    empty : float, default 0.0
+        The value of 0/0, as scikit-learn's ``zero_division``; its gradient is zero.
+
+    Returns
+    -------
+    Tensor
+        One value per class, ``(..., K)``; of a ``Confusion`` one value per matrix, ``(...)``.
+
+    Examples
+    --------
+    >>> balanced_accuracy(Confusion(torch.tensor([[3.0, 1.0], [1.0, 1.0]])))
+    tensor(0.6250)
+    """
+    if isinstance(c, Confusion):
+        support = c.matrix.sum(-1)
+        recalls = ratio(c.matrix.diagonal(dim1=-2, dim2=-1), support)
+        return ratio(recalls.sum(-1), (~is_zero(support)).to(support.dtype).sum(-1), empty)
+    # Positives or negatives without samples have no recall; the other recall counts alone, as in scikit-learn.
+    sides = ratio(c.positives, c.positives) + ratio(c.negatives, c.negatives)
+    return ratio(recall(c) + specificity(c), sides, empty)
+
+
+def g_mean(c: Counts | Confusion, empty: float = 0.0) -> Tensor:
+    """Geometric mean of the recalls of the classes that have samples; of ``Counts`` √(recall·specificity).
+
+    Parameters
+    ----------
+    c : Counts or Confusion
+        Cells of shape ``(..., K)`` or a matrix of shape ``(..., d, d)``, soft or hard.
+    empty : float, default 0.0
+        The value of 0/0, as scikit-learn's ``zero_division``; its gradient is zero.
+
+    Returns
+    -------
+    Tensor
+        One value per class, ``(..., K)``; of a ``Confusion`` one value per matrix, ``(...)``.
+
+    Examples
+    --------
+    >>> g_mean(Confusion(torch.tensor([[3.0, 1.0], [1.0, 2.0]])))
+    tensor(0.7071)
+    """
+    if isinstance(c, Confusion):
+        support = c.matrix.sum(-1)
+        present = ~is_zero(support)  # NaN included, so that it shows in the result
+        recalls = ratio(c.matrix.diagonal(dim1=-2, dim2=-1), support)
+        # exp of the mean logarithm: a product of thousands of recalls would underflow.
+        dead = (present & (recalls <= 0)).any(-1)
+        logs = recalls.masked_fill(~present | (recalls <= 0), 1.0).log()
+        mean = torch.exp(ratio(logs.sum(-1), present.to(support.dtype).sum(-1)))
+        return mean.masked_fill(dead & ~mean.isnan(), 0.0).masked_fill(~present.any(-1), empty)
+    return root(recall(c, empty) * specificity(c, empty))
+
+
+def mcc(c: Counts | Confusion) -> Tensor:
+    r"""Matthews correlation coefficient, in [−1, 1]; 0 if undefined.
+
+    $(TP \cdot TN - FP \cdot FN) / \sqrt{(TP+FP)(TP+FN)(TN+FP)(TN+FN)}$; of the d×d matrix Gorodkin's R_K
+    [gorodkin2004].
+
+    Parameters
+    ----------
+    c : Counts or Confusion
+        Cells of shape ``(..., K)`` or a matrix of shape ``(..., d, d)``, soft or hard.
+
+    Returns
+    -------
+    Tensor
+        One value per class, ``(..., K)``; of a ``Confusion`` one value per matrix, ``(...)``.
+
+    Examples
+    --------
+    >>> mcc(Counts(*map(torch.tensor, (3.0, 1.0, 1.0, 5.0))))
+    tensor(0.5833)
+    """
+    if isinstance(c, Confusion):
+        shares = c.map(lambda m: ratio(m, m.sum((-2, -1), keepdim=True)))  # so that no product of counts overflows
+        true, predicted = shares.matrix.sum(-1), shares.matrix.sum(-2)
+        hits = shares.matrix.diagonal(dim1=-2, dim2=-1).sum(-1)
+        spread = _variance(true) * _variance(predicted)
+        return ratio(hits - (true * predicted).sum(-1), root(spread))
+    n = c.total
+    tp, fp, fn, tn = ratio(c.tp, n), ratio(c.fp, n), ratio(c.fn, n), ratio(c.tn, n)
+    spread = (tp + fp) * (tp + fn) * (tn + fp) * (tn + fn)
+    return ratio(tp * tn - fp * fn, root(spread))
+
+
+def _variance(shares: Tensor) -> Tensor:
+    """1 − Σ s², as Σ s·(Σs − s): exactly zero when there is one class only."""
+    return (shares * (shares.sum(-1, keepdim=True) - shares)).sum(-1)
+
+
+def kappa(c: Counts | Confusion, empty: float = 0.0) -> Tensor:
+    """Cohen's kappa, (observed − chance) / (1 − chance) agreement [cohen1960], in [−1, 1].
+
+    Parameters
+    ----------
+    c : Counts or Confusion
+        Cells of shape ``(..., K)`` or a matrix of shape ``(..., d, d)``, soft or hard.
+    empty : float, default 0.0
+        The value of 0/0, as scikit-learn's ``zero_division``; its gradient is zero.
+
+    Returns
+    -------
+    Tensor
+        One value per class, ``(..., K)``; of a ``Confusion`` one value per matrix, ``(...)``.
+
+    Examples
+    --------
+    >>> kappa(Confusion(torch.tensor([[4.0, 1.0], [2.0, 3.0]])))
+    tensor(0.4000)
+    """
+    if isinstance(c, Confusion):
+        return _weighted_kappa(c, power=0, empty=empty)
+    # 2(TP·TN − FP·FN) / ((TP+FP)(FP+TN) + (TP+FN)(FN+TN)), in shares so that no product of counts overflows.
+    n = c.total
+    tp, fp, fn, tn = ratio(c.tp, n), ratio(c.fp, n), ratio(c.fn, n), ratio(c.tn, n)
+    return ratio(2 * (tp * tn - fp * fn), (tp + fp) * (fp + tn) + (tp + fn) * (fn + tn), empty)
+
+
+def quadratic_kappa(c: Confusion, empty: float = 0.0) -> Tensor:
+    """Cohen's kappa for ordered classes: an error costs its squared distance [cohen1968].
+
+    Parameters
+    ----------
+    c : Confusion
+        A matrix of shape ``(..., d, d)``, soft or hard.
+    empty : float, default 0.0
+        The value of 0/0, as scikit-learn's ``zero_division``; its gradient is zero.
+
+    Returns
+    -------
+    Tensor
+        One value per matrix, ``(...)``.
+
+    Examples
+    --------
+    >>> quadratic_kappa(Confusion(torch.tensor([[2.0, 0.0, 0.0], [0.0, 2.0, 0.0], [0.0, 1.0, 1.0]])))
+    tensor(0.8571)
+    """
+    return _weighted_kappa(c, power=2, empty=empty)
+
+
+def _weighted_kappa(c: Confusion, power: int, empty: float) -> Tensor:
+    share = ratio(c.matrix, c.matrix.sum((-2, -1), keepdim=True))
+    d = share.shape[-1]
+    true, predicted = share.sum(-1), share.sum(-2)
+    if power == 0:  # every error has the same price: no d×d table needed
+        observed = share.sum((-2, -1)) - share.diagonal(dim1=-2, dim2=-1).sum(-1)
+        chance = true.sum(-1) * predicted.sum(-1) - (true * predicted).sum(-1)
+    else:
+        steps = torch.arange(d, dtype=share.dtype, device=share.device)
+        price = (steps[:, None] - steps).abs() ** power
+        observed = (price * share).sum((-2, -1))
+        chance = (price * true.unsqueeze(-1) * predicted.unsqueeze(-2)).sum((-2, -1))
+    # 1 − observed/chance, written as one ratio so that chance = 0 gives `empty` and no gradient.
+    return ratio(chance - observed, chance, empty)

@@ -1,0 +1,204 @@
+"""Metrics by name: which there are, what an unknown name may have meant, and what a metric takes."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+import re
+from collections.abc import Callable
+from functools import partial
+
+from torch import Tensor
+
+from metricgrad.metrics import functions, matrix
+
+Metric = Callable[..., Tensor]
+"""A function of ``Counts`` (or ``Confusion``), elementwise over its cells, higher is better."""
+
+
+def names() -> list[str]:
+    """Return the names that ``get`` knows; besides them any "f<number>" and "package.module:function".
+
+    Returns
+    -------
+    list of str
+        Sorted.
+
+    Examples
+    --------
+    >>> names()[:3]
+    ['accuracy', 'balanced_accuracy', 'cost']
+    """
+    return sorted(_BY_NAME)
+
+
+def get(metric: str | Metric) -> Metric:
+    """Return a metric by its name; a function is returned as it is.
+
+    Parameters
+    ----------
+    metric : str or callable
+        A name ("f1", "f0.5", "mcc", ...), "package.module:function", or a function of ``Counts`` (or ``Confusion``).
+
+    Returns
+    -------
+    callable
+        A function of ``Counts`` (or ``Confusion``).
+
+    Raises
+    ------
+    ValueError
+        If the name is unknown, with what may have been meant.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from metricgrad import Counts
+    >>> get("f2")(Counts(*map(torch.tensor, (3.0, 1.0, 1.0, 5.0))))
+    tensor(0.7500)
+    """
+    if callable(metric):
+        return metric
+    if not isinstance(metric, str):
+        raise ValueError(f"metric: expected a name or a function of Counts, got {metric!r}")
+    if metric in _BY_NAME:
+        return _BY_NAME[metric]
+    if match := re.fullmatch(r"f_?(\d+(?:\.\d*)?|\.\d+)", metric):
+        return partial(functions.f_beta, beta=float(match[1]))
+    if ":" in metric:
+        return _imported(metric)
+    known = ", ".join(names())
+    raise ValueError(
+        f'metric: unknown name {metric!r}{_hint(metric)} Known: {known}, "f<number>", "package.module:function"'
+    )
+
+
+# Names used elsewhere, in lower case, without separators.
+_OTHER_NAMES = {
+    "acc": "accuracy",
+    "bacc": "balanced_accuracy",
+    "bookmakerinformedness": "informedness",
+    "cohenkappa": "kappa",
+    "dicecoefficient": "f1",
+    "dice": "f1",
+    "dicescore": "f1",
+    "dsc": "f1",
+    "fmeasure": "f1",
+    "fmi": "fowlkes_mallows",
+    "fscore": "f1",
+    "gmean": "g_mean",
+    "hitrate": "recall",
+    "intersectionoverunion": "jaccard",
+    "iou": "jaccard",
+    "matthews": "mcc",
+    "matthewscorrcoef": "mcc",
+    "miou": "jaccard",
+    "phi": "mcc",
+    "ppv": "precision",
+    "qwk": "quadratic_kappa",
+    "sensitivity": "recall",
+    "selectivity": "specificity",
+    "threatscore": "jaccard",
+    "tnr": "specificity",
+    "tpr": "recall",
+    "youden": "informedness",
+    "youdenj": "informedness",
+}
+# Error rates: 1 − a metric, since here higher is better.
+_COMPLEMENTS = {
+    "error": "accuracy",
+    "errorrate": "accuracy",
+    "fdr": "precision",
+    "fnr": "recall",
+    "for": "npv",
+    "fpr": "specificity",
+    "hammingloss": "accuracy",
+    "missrate": "recall",
+}
+# Metrics that are no function of the counts at one threshold, and the loss that trains on them.
+_LOSSES = {
+    "ap": "AUROCLoss(curve='pr')",
+    "auc": "AUROCLoss()",
+    "auprc": "AUROCLoss(curve='pr')",
+    "auroc": "AUROCLoss()",
+    "averageprecision": "AUROCLoss(curve='pr')",
+    "eer": "EERLoss()",
+    "equalerrorrate": "EERLoss()",
+    "map": "AUROCLoss(curve='pr')",
+    "meanaverageprecision": "AUROCLoss(curve='pr')",
+    "prauc": "AUROCLoss(curve='pr')",
+    "prbep": "PRBEPLoss()",
+    "precisionatk": "PrecisionAtKLoss(k)",
+    "recallatfpr": "RecallAtFPRLoss(fpr)",
+    "recallatprecision": "RecallAtPrecisionLoss(p)",
+    "rocauc": "AUROCLoss()",
+    "wmw": "WMWLoss()",
+}
+
+
+def _hint(name: str) -> str:
+    """Return a suggestion for an unknown name, to append to a message."""
+    plain = re.sub(r"[^a-z0-9.]", "", name.lower().removesuffix("_score").replace("@", "at"))
+    plain = re.sub(r"^precisionat\d+$", "precisionatk", plain)
+    if plain in _LOSSES:
+        return f"; it is not a metric of counts: mg.{_LOSSES[plain]} trains on it."
+    if plain in _COMPLEMENTS:
+        return f"; did you mean {_COMPLEMENTS[plain]!r}, which is 1 - {name}?"
+    ours = {known.replace("_", ""): known for known in _BY_NAME}
+    if plain in ours or plain in _OTHER_NAMES:
+        return f"; did you mean {ours.get(plain, _OTHER_NAMES.get(plain))!r}?"
+    if re.fullmatch(r"f\d+(\.\d*)?", plain):
+        return f"; did you mean {plain!r}?"
+    close = difflib.get_close_matches(name.lower(), _BY_NAME, n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def _imported(path: str) -> Metric:
+    module, _, attribute = path.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
+        raise ValueError(f"metric: cannot import {path!r} ({error}); expected 'package.module:function'") from error
+    if not callable(found):
+        raise ValueError(f"metric: {path!r} is {type(found).__name__}, expected a function of Counts")
+    return found  # type: ignore[no-any-return]
+
+
+def name_of(metric: Metric) -> str:
+    """Return the name of a metric, with its fixed arguments, for messages."""
+    if isinstance(metric, partial):
+        inner = ", ".join(f"{key}={value!r}" for key, value in metric.keywords.items())
+        return f"{name_of(metric.func)}({inner})"
+    return getattr(metric, "__name__", repr(metric))
+
+
+def of_matrix(metric: Metric) -> bool:
+    """Return whether a metric takes the d×d matrix: whether its first argument is annotated ``Confusion``."""
+    return "Confusion" in _annotation(metric)
+
+
+def of_counts(metric: Metric) -> bool:
+    """Return whether a metric takes one-vs-rest cells: every metric but those of the matrix alone."""
+    annotation = _annotation(metric)
+    return "Confusion" not in annotation or "Counts" in annotation
+
+
+def _annotation(metric: Metric) -> str:
+    try:
+        first = next(iter(inspect.signature(metric).parameters.values()))
+    except (TypeError, ValueError, StopIteration):  # a built-in without a signature: taken as a function of Counts
+        return ""
+    return first.annotation if isinstance(first.annotation, str) else repr(first.annotation)
+
+
+# A metric is found by being defined: a public function whose first argument is Counts or Confusion.
+_BY_NAME: dict[str, Metric] = {
+    name: function
+    for module in (functions, matrix)
+    for name, function in vars(module).items()
+    if inspect.isfunction(function)
+    and function.__module__ == module.__name__
+    and not name.startswith("_")
+    and re.search("Counts|Confusion", _annotation(function))
+}
