@@ -277,6 +277,11 @@ def _line(text: object) -> str:
     return " ".join(str(text).split())[:200]
 
 
+def first_line(error: Exception) -> str:
+    """Return the type of an error and the first line of its message, to be part of another message."""
+    return f"{type(error).__name__}: {error}".splitlines()[0]
+
+
 # Seals
 
 
