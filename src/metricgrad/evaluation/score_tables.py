@@ -158,6 +158,13 @@ def _within(curve: Curve) -> tuple[Tensor, Tensor, Tensor]:
     return ratio(p, counts.tp[-1]), ratio(tp, tp + fp + n, 1.0), ratio(tp + p, tp + fp + p)
 
 
+RANKING: dict[str, Callable[[Curve], Tensor]] = {
+    "auroc": curves.auroc,
+    "average_precision": curves.average_precision,
+    "interpolated_average_precision": curves.interpolated_average_precision,
+}
+"""Metrics of the scores' order alone, by name: they need the curve instead of one rule's counts."""
+
 ERRORS: dict[Callable[[Curve], Tensor], Callable[[Curve], Tensor]] = {
     curves.auroc: auroc_error,
     curves.average_precision: average_precision_error,
