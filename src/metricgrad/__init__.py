@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from metricgrad.counts import Counts as Counts
     from metricgrad.counts import Mean as Mean
     from metricgrad.counts import count as count
+    from metricgrad.data.arrays import ArrayBatches as ArrayBatches
     from metricgrad.data.parquet import ParquetBatches as ParquetBatches
-    from metricgrad.data.streams import ArrayBatches as ArrayBatches
     from metricgrad.decisions.tuning import tune_threshold as tune_threshold
     from metricgrad.estimators.linear_svm import LinearSVMPerf as LinearSVMPerf
     from metricgrad.estimators.network import MetricClassifier as MetricClassifier
@@ -59,7 +59,7 @@ __version__ = "0.1.0"
 _HOME = {
     "AUROCLoss": "losses.ranking",
     "AdversarialLoss": "losses.adversarial",
-    "ArrayBatches": "data.streams[streaming]",
+    "ArrayBatches": "data.arrays[streaming]",
     "Checkpoint": "training.checkpoints",
     "Comparison": "evaluation.bootstrap",
     "Confusion": "counts",
