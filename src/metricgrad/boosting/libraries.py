@@ -10,7 +10,9 @@ import numpy as np
 import torch
 from scipy.sparse import csr_matrix, issparse
 
-from metricgrad.boosting.objectives import Backend, Evaluation, Hook, lightgbm_objective, value_of, xgboost_objective
+from metricgrad.boosting.evaluation import Evaluation
+from metricgrad.boosting.hooks import Backend, Hook
+from metricgrad.boosting.objectives import lightgbm_objective, value_of, xgboost_objective
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +24,7 @@ History = list[dict[str, float]]
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class BoostingRows:
     """Some rows of the data: features, class indices ``(n,)`` or labels ``(n, K)``, weights, the logits to start at."""
 
     x: Any
@@ -30,19 +32,19 @@ class Rows:
     weight: Any
     start: Any
 
-    def take(self, which: Any) -> Rows:
+    def take(self, which: Any) -> BoostingRows:
         """Return some of the rows."""
         weight = None if self.weight is None else self.weight[which]
-        return Rows(self.x[which], self.y[which], weight, self.start[which])
+        return BoostingRows(self.x[which], self.y[which], weight, self.start[which])
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class BoostingPlan:
     """How to train.
 
     ``last_loss``: what a loss that moves (a warm-up, an annealed step) is in the end, so that its values on held-out
-    rows can be compared from round to round. ``metric``: what is watched beside it. ``patience``: stop after so many
-    rounds in which ``monitor``, "loss" or "metric", did not improve on held-out rows; None never stops.
+    rows can be compared from round to round. ``metric``: what is watched beside it. ``patience``: stop after this
+    many rounds in which ``monitor``, "loss" or "metric", did not improve on held-out rows; None never stops.
     ``categorical``: the features that are categories. ``parameters``: the library's own, which win.
     """
 
@@ -69,7 +71,7 @@ class Plan:
 class Progress(Hook):
     """Loss and metric of held-out rows after each round, first the one to stop on."""
 
-    def __init__(self, plan: Plan, targets: Any = None) -> None:
+    def __init__(self, plan: BoostingPlan, targets: Any = None) -> None:
         super().__init__(targets)
         self.plan = plan
         self.history: History = []
@@ -91,7 +93,9 @@ class Library(Protocol):
     suffix: str
     """How the name of a file with a model ends."""
 
-    def train(self, plan: Plan, rounds: int, rows: Rows, held_out: Rows | None = None) -> tuple[Any, int, History]:
+    def train(
+        self, plan: BoostingPlan, rounds: int, rows: BoostingRows, held_out: BoostingRows | None = None
+    ) -> tuple[Any, int, History]:
         """Return the model, cut at its best round, the rounds it has, and its course on the held-out rows."""
 
     def logits(self, model: Any, x: Any, categorical: list[int], n_jobs: int | None) -> Any:
@@ -109,7 +113,9 @@ class XGBoost:
 
     suffix = "ubj"
 
-    def train(self, plan: Plan, rounds: int, rows: Rows, held_out: Rows | None = None) -> tuple[Any, int, History]:
+    def train(
+        self, plan: BoostingPlan, rounds: int, rows: BoostingRows, held_out: BoostingRows | None = None
+    ) -> tuple[Any, int, History]:
         library = imported("xgboost")
         parameters = plan.common | {
             "max_depth": plan.max_depth or 0,
@@ -149,7 +155,7 @@ class XGBoost:
         return model
 
     @staticmethod
-    def _matrix(x: Any, categorical: list[int], n_jobs: int | None, rows: Rows | None = None) -> Any:
+    def _matrix(x: Any, categorical: list[int], n_jobs: int | None, rows: BoostingRows | None = None) -> Any:
         kinds = ["c" if j in categorical else "q" for j in range(x.shape[1])] if categorical else None
         more = {} if rows is None else {"label": rows.y, "weight": rows.weight, "base_margin": rows.start}
         return imported("xgboost").DMatrix(
@@ -162,7 +168,9 @@ class LightGBM:
 
     suffix = "txt"
 
-    def train(self, plan: Plan, rounds: int, rows: Rows, held_out: Rows | None = None) -> tuple[Any, int, History]:
+    def train(
+        self, plan: BoostingPlan, rounds: int, rows: BoostingRows, held_out: BoostingRows | None = None
+    ) -> tuple[Any, int, History]:
         library = imported("lightgbm")
         plan.metric.check_alone(plan.parameters)
         several = rows.y.ndim == 2  # LightGBM keeps one label a row: the matrix goes another way
@@ -177,7 +185,7 @@ class LightGBM:
             "verbosity": -1,
         }
 
-        def data(part: Rows, reference: Any = None) -> Any:
+        def data(part: BoostingRows, reference: Any = None) -> Any:
             labels = np.zeros(len(part.y)) if several else part.y
             more = {"reference": reference, "categorical_feature": plan.categorical}
             return library.Dataset(_plain(part.x), labels, weight=part.weight, init_score=part.start, **more)

@@ -11,8 +11,10 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
-from metricgrad.boosting.libraries import LIBRARIES, History, Library, Plan, Rows
-from metricgrad.boosting.objectives import Backend, Evaluation, base_score, check_backend, matured
+from metricgrad.boosting.evaluation import Evaluation
+from metricgrad.boosting.hooks import Backend, check_backend
+from metricgrad.boosting.libraries import LIBRARIES, BoostingPlan, BoostingRows, History, Library
+from metricgrad.boosting.objectives import base_score, matured
 from metricgrad.decisions.default import chosen, default_rule
 from metricgrad.decisions.tuning import Tuning, tune_threshold
 from metricgrad.estimators.labels import DecidesMixin, flat, trusted
@@ -195,7 +197,7 @@ class MetricBoostingClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
         weight = training_weight(labels, X, y, sample_weight, self.class_weight)
         self.base_score_ = base_score(targets, task=labels.task, classes=len(labels.classes), weight=weight)
         shape = len(targets) if labels.task == "binary" else (len(targets), labels.outputs)
-        rows = Rows(X, targets.numpy(), weight, np.full(shape, self.base_score_))
+        rows = BoostingRows(X, targets.numpy(), weight, np.full(shape, self.base_score_))
         seeds = check_random_state(self.random_state).randint(np.iinfo(np.int32).max, size=2)
         parts: list[Any] = []
         if self.cv is not None or rule is None or self.patience is not None:
@@ -212,10 +214,10 @@ class MetricBoostingClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
             self.rule_ = trusted(self.tuning_, self.rule_)
         return self
 
-    def _train(self, rows: Rows, parts: list[Any], seed: int) -> None:
+    def _train(self, rows: BoostingRows, parts: list[Any], seed: int) -> None:
         """Train a model for each part of the rows, or one on all where there are no parts."""
 
-        def train(*some: Rows) -> tuple[Any, int, History]:
+        def train(*some: BoostingRows) -> tuple[Any, int, History]:
             return self._library.train(self._plan(seed), self.n_estimators, *some)
 
         found = [train(rows.take(part), rows.take(held)) for part, held in parts] or [train(rows)]
@@ -223,13 +225,13 @@ class MetricBoostingClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
         self.n_estimators_ = [rounds for _, rounds, _ in found]
         self._histories = [history for _, _, history in found]
 
-    def _plan(self, seed: int) -> Plan:
+    def _plan(self, seed: int) -> BoostingPlan:
         task = self.labels_.task
         loss = loss_for(self.loss, self.metric, share=self.share, task=task, average=self.average)
         # Tuning in every round is expensive, so only where it decides when to stop.
         decides = self.patience is not None and self.monitor == "metric" and task != "multiclass"
         rule = "fixed" if self.rule == "tuned" and not decides else self.rule
-        return Plan(
+        return BoostingPlan(
             loss=loss,
             last_loss=matured(loss, self.n_estimators),
             metric=Evaluation(self.metric, self.backend_, task, self.average, rule),

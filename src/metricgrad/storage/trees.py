@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
+from metricgrad.boosting.hooks import check_backend
 from metricgrad.boosting.libraries import LIBRARIES, imported
-from metricgrad.boosting.objectives import check_backend
 from metricgrad.estimators.trees import MetricBoostingClassifier
 from metricgrad.storage import folders, records
 from metricgrad.storage.codec import Written
@@ -18,7 +18,7 @@ from metricgrad.storage.values import NotPlainError, decode, encode
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from metricgrad.boosting.objectives import Backend
+    from metricgrad.boosting.hooks import Backend
 
 _Categories = dict[Annotated[int, Range(0, 10**9)], list[str | float | bool | None]]
 
