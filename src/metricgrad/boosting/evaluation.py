@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-import torch
-
 from metricgrad.boosting.hooks import Backend, Hook, check_backend
 from metricgrad.decisions.default import chosen
 from metricgrad.decisions.tuning import tune_threshold
-from metricgrad.engine.batch import check_task
+from metricgrad.engine.batch import check_task, to_probabilities
 from metricgrad.engine.objective import Objective
 from metricgrad.evaluation.evaluator import evaluate
 
@@ -20,6 +18,7 @@ if TYPE_CHECKING:
 
     from metricgrad.decisions.rules import Rule
     from metricgrad.engine.batch import Task
+    from metricgrad.engine.inputs import ArrayLike
     from metricgrad.metrics import Metric
     from metricgrad.metrics.averages import Average
 
@@ -28,7 +27,13 @@ class Evaluation(Hook):
     """A hard metric of the scores, in the form that its library takes; see ``eval_metric``."""
 
     def __init__(
-        self, metric: str | Metric, backend: str, task: str, average: str | None, rule: Any, targets: Any = None
+        self,
+        metric: str | Metric,
+        backend: str,
+        task: str,
+        average: str | None,
+        rule: Any,
+        targets: ArrayLike | None = None,
     ) -> None:
         super().__init__(targets)
         if average is None:
@@ -51,7 +56,7 @@ class Evaluation(Hook):
         """Return the metric."""
         p = scores
         if self.logits:
-            p = torch.softmax(scores.double(), 1) if self.task == "multiclass" else torch.sigmoid(scores.double())
+            p = to_probabilities(self.task, scores.double())
         how: dict[str, Any] = {"task": self.task, "average": self.average, "weight": weight}
         if self.rule is None:
             return tune_threshold(self.metric, p, targets, **how).value  # type: ignore[no-any-return]
@@ -69,7 +74,7 @@ def eval_metric(
     average: Average = "macro",
     rule: Literal["fixed", "tuned"] | Rule = "fixed",
     scores: Literal["logits", "probabilities"] = "logits",
-    targets: Any = None,
+    targets: ArrayLike | None = None,
 ) -> Callable[..., Any]:
     """Return a hard metric as an evaluation function of XGBoost or LightGBM; higher is better.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from metricgrad.engine.inputs import as_tensor
+from metricgrad.engine.inputs import ArrayLike, as_tensor
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -35,7 +35,7 @@ class Hook:
     LightGBM counts the parameters, and XGBoost looks for the name ``sample_weight``: hence the signature.
     """
 
-    def __init__(self, targets: Any = None) -> None:
+    def __init__(self, targets: ArrayLike | None = None) -> None:
         self.targets = targets
 
     def __call__(self, first: Any, second: Any, sample_weight: Any = None) -> Any:

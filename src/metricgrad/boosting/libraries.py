@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypedDict
 
 import numpy as np
 import torch
 from scipy.sparse import csr_matrix, issparse
 
-from metricgrad.boosting.evaluation import Evaluation
 from metricgrad.boosting.hooks import Backend, Hook
 from metricgrad.boosting.objectives import lightgbm_objective, value_of, xgboost_objective
 
@@ -19,8 +18,23 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-History = list[dict[str, float]]
-"""Loss and metric of held-out rows after each round."""
+    from metricgrad.boosting.evaluation import Evaluation
+    from metricgrad.engine.inputs import ArrayLike
+
+
+class RoundRow(TypedDict):
+    """A row of the history of boosting: loss and metric of held-out rows after a round."""
+
+    loss: float
+    metric: float
+
+
+class Trained(NamedTuple):
+    """A model cut at its best round, the number of rounds it has, and its history."""
+
+    model: Any
+    rounds: int
+    history: list[RoundRow]
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,10 +85,10 @@ class BoostingPlan:
 class Progress(Hook):
     """Loss and metric of held-out rows after each round, first the one to stop on."""
 
-    def __init__(self, plan: BoostingPlan, targets: Any = None) -> None:
+    def __init__(self, plan: BoostingPlan, targets: ArrayLike | None = None) -> None:
         super().__init__(targets)
         self.plan = plan
-        self.history: History = []
+        self.history: list[RoundRow] = []
 
     def answer(self, scores: Tensor, targets: Tensor, weight: Tensor | None, native: bool) -> Any:
         plan = self.plan
@@ -95,8 +109,8 @@ class Library(Protocol):
 
     def train(
         self, plan: BoostingPlan, rounds: int, rows: BoostingRows, held_out: BoostingRows | None = None
-    ) -> tuple[Any, int, History]:
-        """Return the model, cut at its best round, the rounds it has, and its course on the held-out rows."""
+    ) -> Trained:
+        """Train on rows and stop early on held-out rows, if there are any."""
 
     def logits(self, model: Any, x: Any, categorical: list[int], n_jobs: int | None) -> Any:
         """Return what the model adds to the logits it started at: ``(n,)`` or ``(n, K)``."""
@@ -115,7 +129,7 @@ class XGBoost:
 
     def train(
         self, plan: BoostingPlan, rounds: int, rows: BoostingRows, held_out: BoostingRows | None = None
-    ) -> tuple[Any, int, History]:
+    ) -> Trained:
         library = imported("xgboost")
         parameters = plan.common | {
             "max_depth": plan.max_depth or 0,
@@ -141,7 +155,7 @@ class XGBoost:
             verbose_eval=False,
             **more,
         )
-        return model, model.num_boosted_rounds(), progress.history
+        return Trained(model, model.num_boosted_rounds(), progress.history)
 
     def logits(self, model: Any, x: Any, categorical: list[int], n_jobs: int | None) -> Any:
         return model.predict(self._matrix(x, categorical, n_jobs), output_margin=True)
@@ -170,7 +184,7 @@ class LightGBM:
 
     def train(
         self, plan: BoostingPlan, rounds: int, rows: BoostingRows, held_out: BoostingRows | None = None
-    ) -> tuple[Any, int, History]:
+    ) -> Trained:
         library = imported("lightgbm")
         plan.metric.check_alone(plan.parameters)
         several = rows.y.ndim == 2  # LightGBM keeps one label a row: the matrix goes another way
@@ -206,7 +220,7 @@ class LightGBM:
                 "X: expected at least one feature that varies, got constant columns alone, on which LightGBM grows no "
                 "trees; look at how X was made, or use backend='xgboost'"
             ) from error
-        return model, model.best_iteration or model.current_iteration(), progress.history
+        return Trained(model, model.best_iteration or model.current_iteration(), progress.history)
 
     def logits(self, model: Any, x: Any, categorical: list[int], n_jobs: int | None) -> Any:
         return model.predict(_plain(x), raw_score=True, num_threads=_threads(n_jobs))

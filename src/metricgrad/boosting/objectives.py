@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from metricgrad.engine.batch import Task
+    from metricgrad.engine.distributed import ProcessGroup
+    from metricgrad.engine.inputs import ArrayLike
 
 TINY = 1e-16
 """The least curvature, as in XGBoost: rows whose gradient vanished must not divide by zero."""
@@ -41,7 +43,7 @@ TINY = 1e-16
 class Gradient(Hook):
     """Gradient and curvature of a loss."""
 
-    def __init__(self, loss: Callable[..., Tensor], targets: Any = None) -> None:
+    def __init__(self, loss: Callable[..., Tensor], targets: ArrayLike | None = None) -> None:
         super().__init__(targets)
         if not callable(loss):
             raise ValueError(f"loss: expected a loss, called with (logits, targets, weight), got {loss!r}")
@@ -52,7 +54,7 @@ class Gradient(Hook):
             super().check_alone(parameters)
 
     @property
-    def _group(self) -> Any:
+    def _group(self) -> ProcessGroup | None:
         return next((g for m in _modules(self.loss) if (g := getattr(m, "process_group", None)) is not None), None)
 
     def answer(self, scores: Tensor, targets: Tensor, weight: Tensor | None, native: bool) -> Any:
@@ -80,7 +82,7 @@ class Gradient(Hook):
         return f"{type(self).__name__}({self.loss!r})"
 
 
-def xgboost_objective(loss: Callable[..., Tensor], *, targets: Any = None) -> Callable[..., Any]:
+def xgboost_objective(loss: Callable[..., Tensor], *, targets: ArrayLike | None = None) -> Callable[..., Any]:
     r"""Return a loss as XGBoost's ``obj=`` (``xgboost.train``) or ``objective=`` (``XGBClassifier``).
 
     The gradient is $g = n\,\partial L/\partial z$ with n the number of decisions, the curvature $h = |g|/2$
@@ -116,7 +118,7 @@ def xgboost_objective(loss: Callable[..., Tensor], *, targets: Any = None) -> Ca
     return Gradient(loss, targets)
 
 
-def lightgbm_objective(loss: Callable[..., Tensor], *, targets: Any = None) -> Callable[..., Any]:
+def lightgbm_objective(loss: Callable[..., Tensor], *, targets: ArrayLike | None = None) -> Callable[..., Any]:
     r"""Return a loss as LightGBM's ``objective`` parameter (``lightgbm.train``) or ``objective=`` (``LGBMClassifier``).
 
     The gradient is $g = n\,\partial L/\partial z$ with n the number of decisions, the curvature $h = |g|/2$
@@ -179,7 +181,9 @@ def _modules(loss: Any) -> list[Any]:
     return list(loss.modules()) if isinstance(loss, nn.Module) else []
 
 
-def base_score(targets: Any, *, task: Task = "binary", classes: int | None = None, weight: Any = None) -> Any:
+def base_score(
+    targets: ArrayLike, *, task: Task = "binary", classes: int | None = None, weight: ArrayLike | None = None
+) -> Any:
     """Return where boosting should start, in logits: the log-odds of the positives, or logarithms of class shares.
 
     Half a sample is added to each side, so that it is finite. The best constant of a metric loss is no start: for F1 it

@@ -8,11 +8,15 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from metricgrad.data.identity import changed_error, fingerprint, stamp
 from metricgrad.data.streams import RowTensors, Stream
 from metricgrad.engine.checksums import checksum
-from metricgrad.engine.inputs import as_tensor
+from metricgrad.engine.inputs import SupportsArray, as_tensor
+
+StoredArray = str | Path | Tensor | SupportsArray
+"""An array, or the path of a .npy file."""
 
 
 class ArrayBatches(Stream):
@@ -70,11 +74,11 @@ class ArrayBatches(Stream):
 
     def __init__(
         self,
-        features: Any,
-        targets: Any,
+        features: StoredArray,
+        targets: StoredArray,
         batch_size: int,
         *,
-        weight: Any = None,
+        weight: StoredArray | None = None,
         shuffle: bool = True,
         buffer: int = 1 << 16,
         seed: int = 0,

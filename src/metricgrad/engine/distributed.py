@@ -9,7 +9,7 @@ averaging cancel. Every process must take part in forward and backward, also wit
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 import torch.distributed as dist
@@ -19,6 +19,10 @@ from metricgrad.engine.batch import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    # Here, since some builds of torch have no processes.
+    ProcessGroup = dist.ProcessGroup | Literal["world"]
+    """The processes that users name: a group of ``torch.distributed``, or "world" for all."""
 
 _warned = False
 _agreed: set[tuple[int, ...]] = set()

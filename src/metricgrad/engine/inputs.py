@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from operator import index
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from metricgrad.engine.batch import Batch, Task, encode
 from metricgrad.metrics import Metric, name_of
+
+
+class SupportsArray(Protocol):
+    """What numpy takes as an array: its own arrays, pandas and polars objects, and others."""
+
+    def __array__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+
+ArrayLike = Tensor | SupportsArray | Sequence[Any]
+"""What users pass as an array: torch, numpy, pandas, polars or (nested) lists."""
 
 
 def as_tensor(name: str, x: Any) -> Tensor:

@@ -26,6 +26,7 @@ from metricgrad.training.networks import Model, build
 if TYPE_CHECKING:
     from metricgrad.metrics import Metric
     from metricgrad.metrics.averages import Average
+    from metricgrad.training.loop import EpochRow
 
 
 class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -426,7 +427,7 @@ def _train_one(
     settings: Settings,
     seed: int,
     title: str | None,
-) -> tuple[nn.Module, list[dict[str, float]]]:
+) -> tuple[nn.Module, list[EpochRow]]:
     bar = None
     if title is not None:
         from tqdm.auto import tqdm

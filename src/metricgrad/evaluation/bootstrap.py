@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from metricgrad.decisions.default import default_rule
 from metricgrad.decisions.resampling import check_replicates
-from metricgrad.decisions.rules import Threshold
 from metricgrad.decisions.tuning import Tuned
 from metricgrad.evaluation.metric_set import Metrics, MetricSet
 from metricgrad.evaluation.replicates import Model, exchange, make_draws, replicate
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from metricgrad.decisions.rules import Rule
     from metricgrad.engine.batch import Task
+    from metricgrad.engine.inputs import ArrayLike
     from metricgrad.metrics.averages import Absent, Average
 
 
@@ -82,8 +83,8 @@ class Comparison:
 
 
 def bootstrap(
-    scores: Any,
-    targets: Any,
+    scores: ArrayLike,
+    targets: ArrayLike,
     metrics: Metrics,
     *,
     task: Task = "binary",
@@ -92,10 +93,10 @@ def bootstrap(
     average: Average | None = "macro",
     labels: Iterable[int] | None = None,
     absent: Absent = "count",
-    weight: Any = None,
-    mask: Any = None,
+    weight: ArrayLike | None = None,
+    mask: ArrayLike | None = None,
     ignore_index: int | None = None,
-    groups: Any = None,
+    groups: ArrayLike | None = None,
     replicates: int = 1000,
     confidence: float = 0.95,
     seed: int = 0,
@@ -186,9 +187,9 @@ def bootstrap(
 
 
 def compare_paired(
-    scores_a: Any,
-    scores_b: Any,
-    targets: Any,
+    scores_a: ArrayLike,
+    scores_b: ArrayLike,
+    targets: ArrayLike,
     metrics: Metrics,
     *,
     task: Task = "binary",
@@ -197,10 +198,10 @@ def compare_paired(
     average: Average | None = "macro",
     labels: Iterable[int] | None = None,
     absent: Absent = "count",
-    weight: Any = None,
-    mask: Any = None,
+    weight: ArrayLike | None = None,
+    mask: ArrayLike | None = None,
     ignore_index: int | None = None,
-    groups: Any = None,
+    groups: ArrayLike | None = None,
     replicates: int = 1000,
     confidence: float = 0.95,
     seed: int = 0,
@@ -287,7 +288,7 @@ def compare_paired(
         absent=absent,
         ignore_index=ignore_index,
     )
-    rules: Sequence[Any] = rule if isinstance(rule, tuple | list) else (rule, rule)
+    rules: Sequence[Rule | Tuned | None] = rule if isinstance(rule, tuple | list) else (rule, rule)
     if len(rules) != 2:
         raise ValueError(f"rule: expected one, or a pair of them, got {len(rules)}")
     pairs = zip((scores_a, scores_b), rules, strict=True)
@@ -305,7 +306,7 @@ def _model(make: Callable[..., MetricSet], rule: Any, scores: Any, targets: Any,
     tuned = rule if isinstance(rule, Tuned) else None
     metrics = make(rule=None if tuned is not None else rule)
     if tuned is not None:
-        if metrics.task != "multiclass" and metrics.rule != Threshold(0.5):
+        if metrics.rule != default_rule(metrics.task):
             raise ValueError("threshold: expected none beside a rule to be tuned")
         if tuned.task != metrics.task:
             raise ValueError(f"rule: expected one tuned for task={metrics.task!r}, got {tuned.task!r}")

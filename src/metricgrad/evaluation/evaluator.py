@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from metricgrad.decisions.rules import Rule
     from metricgrad.engine.batch import Task
+    from metricgrad.engine.distributed import ProcessGroup
+    from metricgrad.engine.inputs import ArrayLike
     from metricgrad.evaluation.score_tables import ScoreTables
     from metricgrad.metrics import Metric
     from metricgrad.metrics.averages import Absent, Average
@@ -135,7 +137,9 @@ class Evaluator:
         """How many significant bits of each score are kept; None for all."""
         return self._metrics.score_bits
 
-    def update(self, scores: Any, targets: Any, weight: Any = None, mask: Any = None) -> Self:
+    def update(
+        self, scores: ArrayLike, targets: ArrayLike, weight: ArrayLike | None = None, mask: ArrayLike | None = None
+    ) -> Self:
         """Take in a batch.
 
         Parameters
@@ -296,7 +300,7 @@ class Evaluator:
         if self._metrics.identity != identity:
             raise ValueError("+: expected evaluators made alike, got different metrics, task, average or rule")
 
-    def merged(self, process_group: Any = "world") -> Evaluator:
+    def merged(self, process_group: ProcessGroup = "world") -> Evaluator:
         """Return the evaluator of the streams of all processes together; every process must call it.
 
         Parameters
@@ -327,8 +331,8 @@ class Evaluator:
 
 
 def evaluate(
-    scores: Any,
-    targets: Any,
+    scores: ArrayLike,
+    targets: ArrayLike,
     metrics: Metrics,
     *,
     task: Task = "binary",
@@ -337,8 +341,8 @@ def evaluate(
     average: Average | None = "macro",
     labels: Iterable[int] | None = None,
     absent: Absent = "count",
-    weight: Any = None,
-    mask: Any = None,
+    weight: ArrayLike | None = None,
+    mask: ArrayLike | None = None,
     ignore_index: int | None = None,
     class_names: Sequence[str] | None = None,
     score_bits: int | None = None,

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from metricgrad.decisions import hard_counts
 from metricgrad.decisions.default import default_rule
-from metricgrad.decisions.rules import Rule
+from metricgrad.decisions.rules import Rule, Threshold
 from metricgrad.engine.batch import Batch, Task, check_task
-from metricgrad.engine.inputs import check_scale, judged, named
+from metricgrad.engine.inputs import ArrayLike, check_scale, judged, named
 from metricgrad.engine.objective import Objective
 from metricgrad.evaluation.score_tables import ERRORS, RANKING, ScoreTables
 from metricgrad.metrics import Metric, get, name_of, subset_accuracy
@@ -55,8 +55,8 @@ class MetricSet:
         self.ignore_index = ignore_index
         self.score_bits = _check_bits(score_bits)
         labels = None if labels is None else tuple(labels)
-        self.has_default_threshold = rule is None and self.task != "multiclass" and _is_half(threshold)
         self.rule = _rule(self.task, threshold, rule)
+        self.has_default_threshold = rule is None and self.rule == Threshold(0.5)
         self.objectives: dict[str, Objective] = {}
         self.ranking: dict[str, Callable[[Curve], Tensor]] = {}
         for name, metric in named(metrics).items():
@@ -82,6 +82,11 @@ class MetricSet:
         return len(self.row_objectives) < len(self.objectives)
 
     @property
+    def has_matrix(self) -> bool:
+        """Whether the cells are those of the d×d matrix, since the rule decides for one class a row."""
+        return self.task == "multiclass"
+
+    @property
     def identity(self) -> tuple[Any, ...]:
         """What must be equal for statistics to be added up."""
         over = self.over_classes
@@ -95,7 +100,7 @@ class MetricSet:
         other.rule, other.has_default_threshold = rule, False
         return other
 
-    def prepare(self, scores: Any, targets: Any, weight: Any, mask: Any) -> Batch:
+    def prepare(self, scores: ArrayLike, targets: ArrayLike, weight: ArrayLike | None, mask: ArrayLike | None) -> Batch:
         """Return a checked batch; with the default threshold, scores outside [0, 1] are refused."""
         batch = judged(self.task, scores, targets, weight, mask, self.ignore_index)
         if self.has_default_threshold and self.objectives:
@@ -111,7 +116,7 @@ class MetricSet:
             means = hard_counts.means(batch, self.rule, metrics, self.over_classes.labels)
             found |= dict(zip(rows, means, strict=True))
         if self.has_cells:
-            found["cells"] = (hard_counts.matrix if self.task == "multiclass" else hard_counts.counts)(batch, self.rule)
+            found["cells"] = (hard_counts.matrix if self.has_matrix else hard_counts.counts)(batch, self.rule)
         if self.keeps_scores:
             found["scores"] = ScoreTables.of(batch, self.score_bits)
         return found
@@ -124,7 +129,7 @@ class MetricSet:
                 value = objective.value(statistics[name])
             else:
                 cells = statistics["cells"]
-                if self.task == "multiclass" and not objective.of_matrix:
+                if self.has_matrix and not objective.of_matrix:
                     cells = cells.counts()
                 value = objective.value(cells)
             found[name] = value.squeeze(-1) if self.task == "binary" and objective.average == "per-class" else value

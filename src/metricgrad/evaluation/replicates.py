@@ -7,6 +7,7 @@ rows fall into few cells (2×2, d×d, and true × A × B for two models) drawing
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from metricgrad.decisions.tuning import Tuned
+    from metricgrad.engine.inputs import ArrayLike
     from metricgrad.evaluation.metric_set import MetricSet, Statistics, Values
 
 _CELLS = 1 << 12  # up to this number of cells, cells are drawn instead of rows
@@ -37,7 +39,7 @@ class Model:
     tuned: Tuned | None = None
 
 
-def make_draws(models: list[Model], groups: Any) -> CellDraws | RowDraws:
+def make_draws(models: list[Model], groups: ArrayLike | None) -> CellDraws | RowDraws:
     """Return how the rows of models are drawn: as cells where that is exact and cheaper."""
     metrics, batch = models[0].metrics, models[0].batch
     classes = max(2, batch.logits.shape[1])
@@ -63,7 +65,7 @@ class CellDraws:
         self.multiplicity = self._count_one(models[0]) if len(models) == 1 else self._count_several()
 
     def _count_one(self, model: Model) -> Tensor:
-        if model.metrics.task == "multiclass":
+        if model.metrics.has_matrix:
             return hard_counts.matrix(model.batch, model.metrics.rule).matrix.flatten()
         c = hard_counts.counts(model.batch, model.metrics.rule)
         return torch.cat((c.tn, c.fp, c.fn, c.tp))
@@ -85,7 +87,7 @@ class CellDraws:
         others = [axis + 2 for axis in range(len(self.shape) - 1) if axis != model]
         cube = times.reshape(len(times), *self.shape)
         matrix = cube.sum(others) if others else cube
-        if self.models[model].metrics.task == "multiclass":
+        if self.models[model].metrics.has_matrix:
             return {"cells": Confusion(matrix)}
         tn, fp, fn, tp = matrix.reshape(len(times), 4, 1).unbind(1)
         return {"cells": Counts(tp, fp, fn, tn)}
@@ -124,7 +126,7 @@ class RowDraws:
 
 
 def _decide(metrics: MetricSet, batch: Batch) -> Tensor:
-    return hard_counts.decide(batch, metrics.rule, metrics.task == "multiclass")
+    return hard_counts.decide(batch, metrics.rule, classes=metrics.has_matrix)
 
 
 def _weighted_sums(metrics: MetricSet, batch: Batch) -> dict[str, Callable[[Tensor], Any]]:
@@ -136,10 +138,14 @@ def _weighted_sums(metrics: MetricSet, batch: Batch) -> dict[str, Callable[[Tens
         cells, row_weight = hard_counts.row_counts(batch, decided, next(iter(rows.values())).labels)
         for name, objective in rows.items():
             both = torch.stack((objective.metric(cells) * row_weight, row_weight), 1)
-            found[name] = lambda times, both=both: Mean(*(times @ both).unbind(1))
+            found[name] = partial(_sum_means, both)
     if metrics.has_cells:
-        found["cells"] = (_sum_matrices if metrics.task == "multiclass" else _sum_counts)(batch, decided)
+        found["cells"] = (_sum_matrices if metrics.has_matrix else _sum_counts)(batch, decided)
     return found
+
+
+def _sum_means(both: Tensor, times: Tensor) -> Mean:
+    return Mean(*(times @ both).unbind(1))
 
 
 def _sum_counts(batch: Batch, decided: Tensor) -> Callable[[Tensor], Counts]:

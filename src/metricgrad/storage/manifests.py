@@ -170,7 +170,7 @@ def _rule(data: Any, labels: Labels) -> Rule:
     rule = decode(data)
     if not isinstance(rule, Rule):
         raise ValueError(f"{folders.MANIFEST}: rule: expected one of this library, got {rule!r}")
-    rule(torch.full((1,) if labels.task == "binary" else (1, labels.outputs), 0.5, dtype=torch.float64))
+    rule(torch.full(labels.scores_shape(1), 0.5, dtype=torch.float64))
     return rule
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict, get_args
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,15 @@ from metricgrad.metrics.scalars import is_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+
+class EpochRow(TypedDict):
+    """A row of the history of training: the mean loss of an epoch and, if rows are held out, the value on these."""
+
+    epoch: float
+    loss: float
+    value: NotRequired[float]
+
 
 Optimiser = Literal["adamw", "adam", "sgd"]
 Batches = Literal["stratified", "shuffled"]
@@ -110,8 +119,8 @@ def train(
     settings: Settings,
     judge: Callable[[nn.Module], tuple[float, ...]] | None = None,
     seed: int = 0,
-    after_epoch: Callable[[dict[str, float]], None] | None = None,
-) -> list[dict[str, float]]:
+    after_epoch: Callable[[EpochRow], None] | None = None,
+) -> list[EpochRow]:
     """Train in place and return the history, a row per epoch.
 
     ``judge``: how good the model is, higher is better, asked after every epoch, the first number before the next; the
@@ -124,7 +133,7 @@ def train(
     averaged = copy.deepcopy(model).eval() if settings.average else None
     judged = model if averaged is None else averaged
     generator = torch.Generator().manual_seed(seed)
-    history: list[dict[str, float]] = []
+    history: list[EpochRow] = []
     best: tuple[float, ...] = ()
     kept, since = None, 0
     with torch.random.fork_rng(devices=[]):
@@ -144,7 +153,7 @@ def train(
                     # A short memory at the start, so that the first weights are soon forgotten.
                     _average(averaged, model, min(settings.average, (1 + len(history)) / (10 + len(history))))
             _advance(moving, epoch=True)
-            row = {"epoch": float(epoch), "loss": total.item() / max(1, len(data))}
+            row: EpochRow = {"epoch": float(epoch), "loss": total.item() / max(1, len(data))}
             if judge is not None:
                 now = judge(judged)
                 row["value"] = now[0]
