@@ -251,7 +251,7 @@ def test_what_the_folder_cannot_hold_is_asked_for(tmp_path: Path) -> None:
         ValueError, match=r"^cv, loss, metric: the folder cannot hold StratifiedKFold\(.*, .*, <function"
     ):
         mg.load(folder)
-    wanted = r"^loss: the folder cannot hold .*; pass loss to mg.load; None will do where only fitting needs it$"
+    wanted = r"^loss: the folder cannot hold .*; pass loss to mg.load; None is enough where only fitting needs it$"
     with pytest.raises(ValueError, match=wanted):
         mg.load(folder, metric=mine, cv=cv)
     again = mg.load(folder, metric=mine, loss=loss, cv=cv)

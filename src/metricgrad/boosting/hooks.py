@@ -51,8 +51,8 @@ class Hook:
         """Refuse to work on one shard of distributed data; ``parameters``: those of LightGBM."""
         if workers := _workers(parameters):
             raise ValueError(
-                f"distributed boosting: expected one process, got {workers}; each would optimise or judge its own rows "
-                "alone, so train on one process (exact distributed boosting is not there yet)"
+                f"distributed boosting: expected one process, got {workers}; each would optimise or evaluate its own "
+                "rows alone; train on one process"
             )
 
     def answer(self, scores: Tensor, targets: Tensor, weight: Tensor | None, native: bool) -> Any:
@@ -69,14 +69,14 @@ class Hook:
         else:
             raise ValueError(
                 f"targets: expected {len(z)} classes or labels of shape {tuple(z.shape)}, got {tuple(y.shape)}; for "
-                "several labels a row pass targets= with the rows of the data that is asked about"
+                "several labels a row pass targets= with a row for each row of the data"
             )
         return z, y, None if weight is None or len(weight) == 0 else as_tensor("weight", weight).float()
 
 
 def _workers(parameters: Any) -> str:
     """Tell which distributed boosting is under way, or nothing."""
-    collective = sys.modules.get("xgboost.collective")  # whoever uses it has imported it
+    collective = sys.modules.get("xgboost.collective")  # imported by all who use it
     number = 1 if collective is None else collective.get_world_size()
     if number > 1:
         return f"{number} workers of xgboost.collective"

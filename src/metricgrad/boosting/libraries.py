@@ -1,4 +1,4 @@
-"""XGBoost and LightGBM behind one face: train on rows with a loss, watch held-out rows, give logits, become bytes."""
+"""XGBoost and LightGBM behind one interface: train with a loss, watch held-out rows, return logits, write bytes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ import torch
 from scipy.sparse import csr_matrix, issparse
 
 from metricgrad.boosting.hooks import Backend, Hook
-from metricgrad.boosting.objectives import lightgbm_objective, value_of, xgboost_objective
+from metricgrad.boosting.objectives import compute_loss, lightgbm_objective, xgboost_objective
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from numpy.typing import NDArray
     from torch import Tensor
 
     from metricgrad.boosting.evaluation import Evaluation
@@ -42,11 +43,11 @@ class BoostingRows:
     """Some rows of the data: features, class indices ``(n,)`` or labels ``(n, K)``, weights, the logits to start at."""
 
     x: Any
-    y: Any
-    weight: Any
-    start: Any
+    y: NDArray[Any]
+    weight: NDArray[Any] | None
+    start: NDArray[np.float64]
 
-    def take(self, which: Any) -> BoostingRows:
+    def take(self, which: NDArray[np.int64]) -> BoostingRows:
         """Return some of the rows."""
         weight = None if self.weight is None else self.weight[which]
         return BoostingRows(self.x[which], self.y[which], weight, self.start[which])
@@ -93,7 +94,7 @@ class Progress(Hook):
     def answer(self, scores: Tensor, targets: Tensor, weight: Tensor | None, native: bool) -> Any:
         plan = self.plan
         with torch.no_grad():
-            loss = value_of(plan.last_loss, scores, targets, weight).item()
+            loss = compute_loss(plan.last_loss, scores, targets, weight).item()
         metric = plan.metric.value(scores, targets, weight)
         self.history.append({"loss": loss, "metric": metric})
         found = [("loss", loss, False), ("metric", metric, True)]
@@ -102,7 +103,7 @@ class Progress(Hook):
 
 
 class Library(Protocol):
-    """What a library must do."""
+    """The interface of a library."""
 
     suffix: str
     """How the name of a file with a model ends."""
@@ -112,7 +113,7 @@ class Library(Protocol):
     ) -> Trained:
         """Train on rows and stop early on held-out rows, if there are any."""
 
-    def logits(self, model: Any, x: Any, categorical: list[int], n_jobs: int | None) -> Any:
+    def logits(self, model: Any, x: Any, categorical: list[int], n_jobs: int | None) -> NDArray[Any]:
         """Return what the model adds to the logits it started at: ``(n,)`` or ``(n, K)``."""
 
     def dump(self, model: Any) -> bytes:

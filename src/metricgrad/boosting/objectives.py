@@ -63,7 +63,7 @@ class Gradient(Hook):
             if hasattr(module, "step_each_epoch"):
                 module.reset()  # a round sees all rows: those of rounds before are older, not more
         with torch.enable_grad():
-            (gradient,) = torch.autograd.grad(value_of(self.loss, z, targets, weight), z)
+            (gradient,) = torch.autograd.grad(compute_loss(self.loss, z, targets, weight), z)
         gradient = gradient * self._decisions(targets, weight)
         for module in _modules(self.loss):
             if hasattr(module, "step"):
@@ -155,7 +155,7 @@ def lightgbm_objective(loss: Callable[..., Tensor], *, targets: ArrayLike | None
     return Gradient(loss, targets)
 
 
-def value_of(loss: Callable[..., Tensor], z: Tensor, y: Tensor, weight: Tensor | None) -> Tensor:
+def compute_loss(loss: Callable[..., Tensor], z: Tensor, y: Tensor, weight: Tensor | None) -> Tensor:
     """Return the loss, which must be one number; without weights it need not take any."""
     value = loss(z, y) if weight is None else loss(z, y, weight)
     if not isinstance(value, Tensor) or value.dim():
@@ -164,7 +164,7 @@ def value_of(loss: Callable[..., Tensor], z: Tensor, y: Tensor, weight: Tensor |
     return value
 
 
-def matured(loss: Any, rounds: int) -> Any:
+def finish_schedules(loss: Any, rounds: int) -> Any:
     """Return a copy of the loss as it is after ``rounds`` rounds, to evaluate with: a warm-up or annealing is over.
 
     Multipliers of a ``ConstrainedLoss`` follow the data and stay where they are.

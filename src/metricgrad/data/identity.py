@@ -1,4 +1,4 @@
-"""What tells data from other data: short names of values and files, and whether a file changed."""
+"""The identity of data: short names of values and files, and whether a file changed."""
 
 from __future__ import annotations
 

@@ -245,9 +245,7 @@ def _fill(out: Any, part: str, name: str, column: pa.ChunkedArray, path: Path) -
             f"{part}: expected numbers that float32 can hold {where}, got larger ones; scale it"
         ) from error
     if out.dtype == np.int64 and array.dtype == np.uint64 and array.max() > np.iinfo(np.int64).max:
-        raise ValueError(
-            f"{part}: expected whole numbers below 2**63 {where}, got {array.max()}; number the classes anew"
-        )
+        raise ValueError(f"{part}: expected whole numbers below 2**63 {where}, got {array.max()}; renumber the classes")
     if part == "target" and out.dtype == np.float32:
         large = array[np.abs(array.astype(np.float64)) > _LARGE].astype(np.float64)
         rounded = large[(large == np.floor(large)) & (large != large.astype(np.float32))]

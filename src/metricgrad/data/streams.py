@@ -1,6 +1,6 @@
-"""Data that does not fit: whole tensor batches from arrays on disk, shuffled, shared among processes, resumable.
+"""Data that does not fit into memory: whole tensor batches, shuffled, shared among processes, resumable.
 
-The rows of an epoch stand in one order: blocks of rows (row groups of Parquet, stretches of an array) at random, and
+The rows of an epoch have one order: blocks of rows (row groups of Parquet, stretches of an array) at random, and
 within every ``buffer`` rows of that order the rows at random. Each process takes an equal stretch of it, each worker of
 a DataLoader an equal stretch of that, so that no row is read by two; while a buffer is used, a thread reads
 the next. An epoch has ⌈rows / batch_size⌉ batches on every process, whatever the rows: batches differ in size by a row
@@ -30,7 +30,7 @@ RowTensors = tuple[Tensor, ...]
 
 
 class Stream(Epochs, IterableDataset[RowTensors]):
-    """The base of all streams: the order, the shares of processes, and where in an epoch iteration stands.
+    """The base of all streams: the order, the shares of processes, and the position in an epoch.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ class Stream(Epochs, IterableDataset[RowTensors]):
 
     @cached_property
     def _identity(self) -> str:
-        """What tells these data from others."""
+        """A short name of the data, another one for other data."""
         raise NotImplementedError
 
     def __len__(self) -> int:
@@ -179,8 +179,8 @@ class Stream(Epochs, IterableDataset[RowTensors]):
     # The order
 
     def _share(self, start: int, worker: int, workers: int) -> Iterator[RowTensors]:
-        """Yield a worker's batches from the start-th of its process on."""
-        # A DataLoader asks worker 0 first, who therefore stands in for the one whose turn it was.
+        """Yield a worker's batches, beginning with batch ``start`` of its process."""
+        # A DataLoader reads from worker 0 first, which therefore takes the place of the one whose turn it was.
         worker = (worker + start) % workers
         turns = [len(range(w, self._batches, workers)) for w in range(workers)]
         first, done = sum(turns[:worker]), len(range(worker, start, workers))
@@ -245,7 +245,7 @@ class Stream(Epochs, IterableDataset[RowTensors]):
 
 
 class _Loader(DataLoader[RowTensors]):
-    """A DataLoader that tells its stream what was given out."""
+    """A DataLoader that keeps the state of its stream up to date."""
 
     dataset: Stream
 

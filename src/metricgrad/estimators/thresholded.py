@@ -181,7 +181,7 @@ class ThresholdedClassifier(PredictsMixin, ClassifierMixin, MetaEstimatorMixin, 
             scarce="keep",
         )
         default = default_rule(self.labels_.task, 0.0 if self._method() == "decision_function" else 0.5)
-        # A constraint that was asked for is kept whatever the numbers behind it.
+        # A rule tuned under a constraint is kept, however few samples it was tuned on.
         self.rule_ = self.tuning_.rule if self.subject_to is not None else trusted(self.tuning_, default)
         return self
 

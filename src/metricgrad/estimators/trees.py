@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from metricgrad.boosting.evaluation import Evaluation
 from metricgrad.boosting.hooks import Backend, check_backend
 from metricgrad.boosting.libraries import LIBRARIES, BoostingPlan, BoostingRows, Library, RoundRow, Trained
-from metricgrad.boosting.objectives import base_score, matured
+from metricgrad.boosting.objectives import base_score, finish_schedules
 from metricgrad.decisions.default import chosen, default_rule
 from metricgrad.decisions.tuning import Tuning, tune_threshold
 from metricgrad.estimators.labels import DecidesMixin, flat, trusted
@@ -234,7 +234,7 @@ class MetricBoostingClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
         rule = "fixed" if self.rule == "tuned" and not decides else self.rule
         return BoostingPlan(
             loss=loss,
-            last_loss=matured(loss, self.n_estimators),
+            last_loss=finish_schedules(loss, self.n_estimators),
             metric=Evaluation(self.metric, self.backend_, task, self.average, rule),
             monitor=self.monitor,
             patience=self.patience,
@@ -267,8 +267,8 @@ class MetricBoostingClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
             return X
         import pandas as pd
 
-        there = {j: known for j, known in self.categories_.items() if j < X.shape[1]}
-        numbers = {j: pd.Index(known).get_indexer(_column(X, j)) for j, known in there.items()}
+        present = {j: known for j, known in self.categories_.items() if j < X.shape[1]}
+        numbers = {j: pd.Index(known).get_indexer(_column(X, j)) for j, known in present.items()}
         columns = {j: np.where(number < 0, np.nan, number) for j, number in numbers.items()}
         if not hasattr(X, "iloc"):
             return X.with_columns([type(X[:, j])(X.columns[j], column) for j, column in columns.items()])

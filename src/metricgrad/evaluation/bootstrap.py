@@ -292,7 +292,7 @@ def compare_paired(
     if len(rules) != 2:
         raise ValueError(f"rule: expected one, or a pair of them, got {len(rules)}")
     pairs = zip((scores_a, scores_b), rules, strict=True)
-    models = [_model(make, its, scores, targets, weight, mask) for scores, its in pairs]
+    models = [_model(make, own_rule, scores, targets, weight, mask) for scores, own_rule in pairs]
     draws = make_draws(models, groups)
     (a, drawn_a), (b, drawn_b) = (replicate(draws, i, replicates, seed) for i in (0, 1))
     chance = exchange(draws, replicates, seed) if all(model.tuned is None for model in models) else {}
@@ -330,7 +330,7 @@ def _comparison(a: Tensor, b: Tensor, drawn: Tensor, chance: Tensor | None, conf
         return [_comparison(*part, confidence) for part in parts]
     difference = a - b
     low, high = (end.item() for end in _ends(drawn, confidence))
-    # A replicate without a value, as AUROC has none without positives, tells neither for nor against.
+    # A replicate without a value, as AUROC has none without positives, is evidence for neither side.
     if difference.isnan():
         p = torch.nan
     elif chance is None:

@@ -140,7 +140,7 @@ class Evaluator:
     def update(
         self, scores: ArrayLike, targets: ArrayLike, weight: ArrayLike | None = None, mask: ArrayLike | None = None
     ) -> Self:
-        """Take in a batch.
+        """Add a batch.
 
         Parameters
         ----------
@@ -173,7 +173,7 @@ class Evaluator:
             self._statistics[name] = self._statistics[name] + statistic if name in self._statistics else statistic
 
     def compute(self) -> dict[str, Any]:
-        """Return the values of all that was taken in.
+        """Return the values of all batches together.
 
         Returns
         -------
@@ -184,7 +184,7 @@ class Evaluator:
         Raises
         ------
         ValueError
-            If nothing was taken in, or ``class_names`` are not one per class.
+            If there was no batch, or ``class_names`` are not one per class.
 
         """
         if not self._statistics:
@@ -228,7 +228,7 @@ class Evaluator:
         confidence: float | None = None,
         epsilon: float = 0.01,
     ) -> Tuning:
-        """Find the best rule for a metric on all that was taken in: what ``tune_threshold`` finds on the whole.
+        """Find the best rule for a metric on all batches together: what ``tune_threshold`` finds on the whole.
 
         For "binary" and "multilabel", with the task, average, labels and absent of this evaluator. Scores must have
         been kept (``keep_scores=True``). The rows are not kept, so the result has no ``interval`` and ``out_of_bag``,
@@ -291,7 +291,7 @@ class Evaluator:
         return both
 
     def _emptied(self) -> Evaluator:
-        """Return one made alike that has taken in nothing."""
+        """Return an evaluator made alike, without batches."""
         other = copy.copy(self)
         other._statistics = {}
         return other

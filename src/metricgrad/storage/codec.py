@@ -8,18 +8,35 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from metricgrad.storage.folders import Contents, Files
+    from metricgrad.storage.manifests import Attributes, Manifest
+
 
 @dataclass(frozen=True)
 class Written:
     """What an estimator adds to its folder.
 
-    ``about``: to the manifest, beside what all kinds have; a new key is declared in ``manifests.Manifest``. ``files``:
-    by name. ``versions``: of the libraries that only this kind uses.
+    ``about``: to the manifest, beside what all kinds have; a new key is declared in ``manifests.Manifest``.
+    ``versions``: of the libraries that only this kind uses.
     """
 
-    about: dict[str, Any] = field(default_factory=dict)
-    files: dict[str, bytes] = field(default_factory=dict)
+    about: Contents = field(default_factory=dict)
+    files: Files = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What was read of a folder: the parameters, the fitted attributes that JSON files hold, and all else.
+
+    ``trusted``: names of types that skops may make besides those that it trusts.
+    """
+
+    parameters: Attributes
+    fitted: Attributes
+    manifest: Manifest
+    files: Files
+    trusted: Sequence[str] = ()
 
 
 class Codec(Protocol):
@@ -33,15 +50,8 @@ class Codec(Protocol):
     def write(self, estimator: Any) -> Written:
         """Return what a fitted estimator adds to its folder."""
 
-    def read(self, manifest: dict[str, Any], files: dict[str, bytes]) -> dict[str, Any]:
+    def read(self, manifest: Manifest, files: Files) -> Attributes:
         """Return the fitted attributes that the manifest and other JSON files hold, checked; no other file is read."""
 
-    def restore(
-        self,
-        parameters: dict[str, Any],
-        fitted: dict[str, Any],
-        manifest: dict[str, Any],
-        files: dict[str, bytes],
-        trusted: Sequence[str],
-    ) -> Any:
-        """Return the estimator of these parameters, with its fitted attributes and what the other files hold."""
+    def restore(self, saved: Saved) -> Any:
+        """Return the estimator with its fitted attributes and what the other files hold."""

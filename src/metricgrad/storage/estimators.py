@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from sklearn.utils.validation import check_is_fitted
 
 from metricgrad.storage import folders, manifests, records
+from metricgrad.storage.codec import Saved
 from metricgrad.storage.networks import NetworkCodec
 from metricgrad.storage.thresholded import ThresholdedCodec
 from metricgrad.storage.trees import TreesCodec
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from metricgrad.estimators.thresholded import ThresholdedClassifier
     from metricgrad.estimators.trees import MetricBoostingClassifier
     from metricgrad.storage.codec import Codec
+    from metricgrad.storage.folders import Contents, Files
+    from metricgrad.storage.manifests import Attributes, Manifest
 
 _CODECS: dict[str, Codec] = {codec.kind.__name__: codec for codec in (NetworkCodec(), TreesCodec(), ThresholdedCodec())}
 
@@ -70,12 +73,12 @@ def save(estimator: Any, folder: str | Path, *, overwrite: bool = False) -> Path
     return place
 
 
-def packed(estimator: Any) -> dict[str, bytes]:
+def packed(estimator: Any) -> Files:
     """Return the files that ``save`` would write."""
     return folders.packed(*_write(estimator))
 
 
-def _write(estimator: Any) -> tuple[dict[str, Any], dict[str, bytes]]:
+def _write(estimator: Any) -> tuple[Contents, Files]:
     """Return the contents of the manifest, and the files."""
     codec = _CODECS.get(type(estimator).__name__)
     if codec is None or codec.kind is not type(estimator):
@@ -106,8 +109,8 @@ def load(
     trusted : sequence of str, default ()
         Names of types in a wrapped classifier to trust, besides those that skops trusts.
     **parameters : Any
-        The other parameters that the folder does not hold (``metric=``, ``loss=``, ...); None will do for one that only
-        fitting needs.
+        The other parameters that the folder does not hold (``metric=``, ``loss=``, ...); None is enough for one that
+        only fitting needs.
 
     Returns
     -------
@@ -124,8 +127,8 @@ def load(
 
 
 def restored(
-    manifest: dict[str, Any],
-    files: dict[str, bytes],
+    manifest: Contents,
+    files: Files,
     model: Any = None,
     *,
     trusted: Sequence[str] = (),
@@ -135,20 +138,22 @@ def restored(
     _, written, fitted = checked(manifest, files)
     completed = manifests.complete(written, parameters if model is None else parameters | {"model": model})
     codec = _CODECS[manifest["estimator"]]
-    return codec.restore(completed, fitted, manifest, files, trusted)  # type: ignore[no-any-return]
+    saved = Saved(completed, fitted, cast("Manifest", manifest), files, trusted)
+    return codec.restore(saved)  # type: ignore[no-any-return]
 
 
-def checked(manifest: dict[str, Any], files: dict[str, bytes]) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+def checked(manifest: Contents, files: Files) -> tuple[Any, Attributes, Attributes]:
     """Return the estimator's class, its parameters and fitted attributes, as far as the JSON files hold them."""
     try:
         records.check(manifest, manifests.Manifest, folders.MANIFEST)
         codec = _CODECS[manifest["estimator"]]
-        fitted = manifests.fitted_attributes(manifest)
+        sound = cast("Manifest", manifest)
+        fitted = manifests.fitted_attributes(sound)
         written = {key: manifests.read_parameter(key, data) for key, data in manifest["parameters"].items()}
         if unknown := written.keys() - (signature(codec.kind).parameters.keys() - {*codec.in_files}):
             kind = codec.kind.__name__
             raise ValueError(f"{folders.MANIFEST}: expected the parameters of {kind}, got {min(unknown)!r}")
-        fitted |= codec.read(manifest, files)
+        fitted |= codec.read(sound, files)
     except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError, RuntimeError) as error:
         raise ValueError(
             f"folder: expected contents as mg.save writes them, got {records.first_line(error)}"

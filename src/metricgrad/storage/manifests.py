@@ -8,7 +8,7 @@ from __future__ import annotations
 import platform
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from typing import Annotated, Any, Literal, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, TypedDict
 
 import numpy as np
 import torch
@@ -19,6 +19,12 @@ from metricgrad.estimators.labels import Labels
 from metricgrad.storage import folders, records
 from metricgrad.storage.records import Length, Line, Name, Range
 from metricgrad.storage.values import NotPlainError, decode, encode
+
+if TYPE_CHECKING:
+    from metricgrad.storage.folders import Contents, Files
+
+Attributes = dict[str, Any]
+"""Parameters or fitted attributes of an estimator, by name."""
 
 HISTORY = "history.json"
 """The file with the history of training."""
@@ -119,7 +125,7 @@ class TuningSummary:
 # What estimators of all kinds have
 
 
-def describe(estimator: Any, without: tuple[str, ...] = ()) -> dict[str, Any]:
+def describe(estimator: Any, without: tuple[str, ...] = ()) -> Contents:
     """Return what the manifest holds of an estimator of any kind, ``without`` the parameters that files hold."""
     tuning, names = estimator.tuning_, getattr(estimator, "feature_names_in_", None)
     keys = ("rule", "value", "exact", "plateau", "fewest", "caution")
@@ -142,7 +148,7 @@ def describe(estimator: Any, without: tuple[str, ...] = ()) -> dict[str, Any]:
         raise ValueError(f"estimator: its classes and rule must be plain data: {error}") from error
 
 
-def fitted_attributes(manifest: dict[str, Any]) -> dict[str, Any]:
+def fitted_attributes(manifest: Manifest) -> Attributes:
     """Return the attributes that ``describe`` wrote."""
     classes, features, tuning = decode(manifest["classes"]), manifest["features"], manifest["tuning"]
     if not isinstance(classes, np.ndarray) or len(classes) < (1 if manifest["task"] == "multilabel" else 2):
@@ -177,7 +183,7 @@ def _rule(data: Any, labels: Labels) -> Rule:
 # The history of training
 
 
-def read_history(files: dict[str, bytes], models: int, steps: bool = False) -> dict[str, Any]:
+def read_history(files: Files, models: int, steps: bool = False) -> dict[str, Any]:
     """Return the history of each model and, with ``steps``, after how many steps ``partial_fit`` continues."""
     found: dict[str, Any] = decode(records.read(files[HISTORY], dict[str, Any], HISTORY))
     records.check(found.get("history"), _History, f"{HISTORY}: history")
@@ -219,13 +225,13 @@ def read_parameter(key: str, data: Any) -> Any:
     return value
 
 
-def complete(written: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+def complete(written: Attributes, given: Attributes) -> Attributes:
     """Return the parameters with the given ones in the place of those that could not be written."""
     absent = {key: value.was for key, value in written.items() if isinstance(value, _Absent)}
     for key in given.keys() - absent.keys():
         raise ValueError(f"{key}: expected only what the folder does not hold ({sorted(absent)}), got {given[key]!r}")
     if missing := [key for key in absent if key not in given]:
         them, what = (", ".join(parts) for parts in (missing, (absent[key] for key in missing)))
-        hint = "" if missing == ["model"] else "; None will do where only fitting needs it"
+        hint = "" if missing == ["model"] else "; None is enough where only fitting needs it"
         raise ValueError(f"{them}: the folder cannot hold {what}; pass {them} to mg.load{hint}")
     return written | given

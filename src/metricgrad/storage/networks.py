@@ -22,7 +22,9 @@ from metricgrad.training.loop import scores
 from metricgrad.training.networks import build
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from metricgrad.storage.codec import Saved
+    from metricgrad.storage.folders import Files
+    from metricgrad.storage.manifests import Attributes, Manifest
 
 _WEIGHTS, _SCALER = "weights.safetensors", "scaler.skops"
 
@@ -41,24 +43,17 @@ class NetworkCodec:
             files[_SCALER] = dump(estimator.scaler_)
         return Written({"networks": about}, files)
 
-    def read(self, manifest: dict[str, Any], files: dict[str, bytes]) -> dict[str, Any]:
+    def read(self, manifest: Manifest, files: Files) -> Attributes:
         past = read_history(files, manifest["networks"]["count"], steps=True)
         return {"_histories": past["history"], "_steps": past["steps"]}
 
-    def restore(
-        self,
-        parameters: dict[str, Any],
-        fitted: dict[str, Any],
-        manifest: dict[str, Any],
-        files: dict[str, bytes],
-        trusted: Sequence[str],
-    ) -> MetricClassifier:
-        scaler = load(files, _SCALER) if _SCALER in files else None
+    def restore(self, saved: Saved) -> MetricClassifier:
+        scaler = load(saved.files, _SCALER) if _SCALER in saved.files else None
         if not isinstance(scaler, StandardScaler | None):
             raise ValueError(f"folder: expected a StandardScaler in {_SCALER}, got {type(scaler).__name__}")
-        estimator = MetricClassifier(**parameters)
-        estimator.__dict__.update(fitted, scaler_=scaler)
-        estimator.networks_ = _load_networks(estimator, files, manifest["networks"])
+        estimator = MetricClassifier(**saved.parameters)
+        estimator.__dict__.update(saved.fitted, scaler_=scaler)
+        estimator.networks_ = _load_networks(estimator, saved.files, saved.manifest["networks"])
         return estimator
 
 
@@ -84,7 +79,7 @@ def _dump_weights(networks: list[nn.Module]) -> bytes:
     )
 
 
-def _load_networks(estimator: MetricClassifier, files: dict[str, bytes], about: Networks) -> list[nn.Module]:
+def _load_networks(estimator: MetricClassifier, files: Files, about: Networks) -> list[nn.Module]:
     try:
         tensors = safetensors.torch.load(files[_WEIGHTS])
     except (KeyError, safetensors.SafetensorError) as error:

@@ -173,7 +173,7 @@ def _layers(module: nn.Module, name: str = "") -> Iterator[tuple[str, nn.Module]
 
 
 def _layer(graph: _Graph, name: str, layer: Any, x: str) -> str:
-    kind = type(layer)  # of a subclass nobody knows what it does
+    kind = type(layer)  # not isinstance: a subclass may do anything
     if kind in _NOTHING:
         return x
     if kind in _ACTIVATIONS:

@@ -12,6 +12,8 @@ from metricgrad.storage.records import first_line
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from metricgrad.storage.folders import Files
+
 
 def dump(part: Any) -> bytes:
     """Return an object as the bytes of a file, which was tried: some of what skops writes it cannot read."""
@@ -23,7 +25,7 @@ def dump(part: Any) -> bytes:
         raise ValueError(f"estimator: skops cannot write it: {first_line(error)}") from error
 
 
-def load(files: dict[str, bytes], name: str, trusted: Sequence[str] = ()) -> Any:
+def load(files: Files, name: str, trusted: Sequence[str] = ()) -> Any:
     """Return the object in a file; ``trusted``: names of types to trust besides those that skops trusts."""
     try:
         return skops.io.loads(files[name], trusted=list(trusted))

@@ -9,7 +9,9 @@ from metricgrad.storage.codec import Written
 from metricgrad.storage.skops_files import dump, load
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from metricgrad.storage.codec import Saved
+    from metricgrad.storage.folders import Files
+    from metricgrad.storage.manifests import Attributes, Manifest
 
 _WRAPPED = "estimator.skops"
 
@@ -24,20 +26,13 @@ class ThresholdedCodec:
         both = {"estimator": estimator.estimator, "estimator_": estimator.estimator_}
         return Written(files={_WRAPPED: dump(both)})
 
-    def read(self, manifest: dict[str, Any], files: dict[str, bytes]) -> dict[str, Any]:
+    def read(self, manifest: Manifest, files: Files) -> Attributes:
         return {}
 
-    def restore(
-        self,
-        parameters: dict[str, Any],
-        fitted: dict[str, Any],
-        manifest: dict[str, Any],
-        files: dict[str, bytes],
-        trusted: Sequence[str],
-    ) -> ThresholdedClassifier:
-        both = load(files, _WRAPPED, trusted)
+    def restore(self, saved: Saved) -> ThresholdedClassifier:
+        both = load(saved.files, _WRAPPED, saved.trusted)
         if not isinstance(both, dict) or both.keys() != {"estimator", "estimator_"}:
             raise ValueError(f"folder: expected two estimators in {_WRAPPED}, got {type(both).__name__}")
-        estimator = ThresholdedClassifier(both["estimator"], **parameters)
-        estimator.__dict__.update(fitted, estimator_=both["estimator_"])
+        estimator = ThresholdedClassifier(both["estimator"], **saved.parameters)
+        estimator.__dict__.update(saved.fitted, estimator_=both["estimator_"])
         return estimator

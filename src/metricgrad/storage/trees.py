@@ -16,9 +16,10 @@ from metricgrad.storage.records import Range, first_line
 from metricgrad.storage.values import NotPlainError, decode, encode
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from metricgrad.boosting.hooks import Backend
+    from metricgrad.storage.codec import Saved
+    from metricgrad.storage.folders import Files
+    from metricgrad.storage.manifests import Attributes, Manifest
 
 _Categories = dict[Annotated[int, Range(0, 10**9)], list[str | float | bool | None]]
 
@@ -36,7 +37,7 @@ class TreesCodec:
         files[HISTORY] = folders.as_json(encode({"history": estimator._histories}))
         return Written({"boosters": about}, files, {backend: imported(backend).__version__})
 
-    def read(self, manifest: dict[str, Any], files: dict[str, bytes]) -> dict[str, Any]:
+    def read(self, manifest: Manifest, files: Files) -> Attributes:
         about = manifest["boosters"]
         history = read_history(files, len(about["rounds"]))["history"]
         score, categories = decode(about["base_score"]), decode(about["categories"])
@@ -51,17 +52,12 @@ class TreesCodec:
             "_histories": history,
         }
 
-    def restore(
-        self,
-        parameters: dict[str, Any],
-        fitted: dict[str, Any],
-        manifest: dict[str, Any],
-        files: dict[str, bytes],
-        trusted: Sequence[str],
-    ) -> MetricBoostingClassifier:
-        backend, count = fitted["backend_"], len(fitted["n_estimators_"])
-        estimator = MetricBoostingClassifier(**parameters)
-        estimator.__dict__.update(fitted, boosters_=_load(backend, count, parameters.get("n_jobs"), files))
+    def restore(self, saved: Saved) -> MetricBoostingClassifier:
+        backend, count = saved.fitted["backend_"], len(saved.fitted["n_estimators_"])
+        estimator = MetricBoostingClassifier(**saved.parameters)
+        estimator.__dict__.update(
+            saved.fitted, boosters_=_load(backend, count, saved.parameters.get("n_jobs"), saved.files)
+        )
         return estimator
 
 
@@ -77,7 +73,7 @@ def _about(estimator: MetricBoostingClassifier) -> Boosters:
         raise ValueError(f"estimator: its categories must be plain data: {error}") from error
 
 
-def _load(backend: Backend, count: int, n_jobs: int | None, files: dict[str, bytes]) -> list[Any]:
+def _load(backend: Backend, count: int, n_jobs: int | None, files: Files) -> list[Any]:
     boosters = []
     for name in (_file(backend, i) for i in range(count)):
         try:
