@@ -49,7 +49,7 @@ class Hook:
 
     def check_alone(self, parameters: Any = None) -> None:
         """Refuse to work on one shard of distributed data; ``parameters``: those of LightGBM."""
-        if workers := _workers(parameters):
+        if workers := _describe_workers(parameters):
             raise ValueError(
                 f"distributed boosting: expected one process, got {workers}; each would optimise or evaluate its own "
                 "rows alone; train on one process"
@@ -74,8 +74,8 @@ class Hook:
         return z, y, None if weight is None or len(weight) == 0 else as_tensor("weight", weight).float()
 
 
-def _workers(parameters: Any) -> str:
-    """Tell which distributed boosting is under way, or nothing."""
+def _describe_workers(parameters: Any) -> str:
+    """Return a description of the distributed boosting under way, or an empty text."""
     collective = sys.modules.get("xgboost.collective")  # imported by all who use it
     number = 1 if collective is None else collective.get_world_size()
     if number > 1:
