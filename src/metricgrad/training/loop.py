@@ -68,7 +68,7 @@ class Settings:
 
 
 @dataclass(eq=False)
-class Data:
+class TrainingData:
     """Rows in memory: features (a tensor, or a scipy CSR matrix made dense batch by batch), targets, weights."""
 
     features: Any
@@ -78,12 +78,12 @@ class Data:
     def __len__(self) -> int:
         return len(self.targets)
 
-    def take(self, rows: Tensor) -> Data:
+    def take(self, rows: Tensor) -> TrainingData:
         """Return some rows."""
         # index_select copies whole rows, faster than indexing does.
         whole = isinstance(self.features, Tensor)
         features = self.features.index_select(0, rows) if whole else self.features[rows.numpy()]
-        return Data(features, self.targets[rows], None if self.weight is None else self.weight[rows])
+        return TrainingData(features, self.targets[rows], None if self.weight is None else self.weight[rows])
 
     def slices(self, size: int) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
         """Yield batches of consecutive rows; a last one of a single row joins the one before, for batch-norm's sake."""
@@ -115,7 +115,7 @@ def scores(model: nn.Module, features: Any, size: int = 1 << 16) -> Tensor:
 def train(
     model: nn.Module,
     loss: nn.Module,
-    data: Data,
+    data: TrainingData,
     settings: Settings,
     evaluate: Callable[[nn.Module], tuple[float, ...]] | None = None,
     seed: int = 0,
