@@ -16,7 +16,7 @@ import torch
 from skorch import NeuralNetBinaryClassifier
 
 from metricgrad import HybridLoss, MetricLoss, baselines
-from metricgrad.training.loop import Data, Settings, one_thread, train
+from metricgrad.training.loop import Settings, TrainingData, one_thread, train
 from metricgrad.training.networks import mlp
 from timing import Row, Run, arguments, machine, marked, ms, race, show, show_targets, write
 
@@ -47,7 +47,7 @@ def skorch_epoch(x: Any, y: Any) -> Run:
 
 def our_epoch(x: Any, y: Any, loss: torch.nn.Module) -> Run:
     """Return an epoch of our loop with a loss."""
-    rows = Data(torch.from_numpy(x), torch.from_numpy(y))
+    rows = TrainingData(torch.from_numpy(x), torch.from_numpy(y))
     network, settings = mlp(FEATURES, 1), Settings(epochs=1, batch_size=BATCH, optimiser="adam")
     return lambda: train(network, loss, rows, settings)
 

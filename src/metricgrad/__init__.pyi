@@ -13,8 +13,8 @@ from metricgrad.counts import Confusion as Confusion
 from metricgrad.counts import Counts as Counts
 from metricgrad.counts import Mean as Mean
 from metricgrad.counts import count as count
+from metricgrad.data.arrays import ArrayBatches as ArrayBatches  # extra: streaming
 from metricgrad.data.parquet import ParquetBatches as ParquetBatches  # extra: streaming
-from metricgrad.data.streams import ArrayBatches as ArrayBatches  # extra: streaming
 from metricgrad.decisions.tuning import tune_threshold as tune_threshold
 from metricgrad.estimators.linear_svm import LinearSVMPerf as LinearSVMPerf
 from metricgrad.estimators.network import MetricClassifier as MetricClassifier  # extra: sklearn

@@ -19,7 +19,8 @@ from torch import Tensor
 
 import metricgrad as mg
 from metricgrad import surrogates as s
-from metricgrad.boosting.objectives import TINY, base_score, eval_metric, lightgbm_objective, xgboost_objective
+from metricgrad.boosting import base_score, eval_metric, lightgbm_objective, xgboost_objective
+from metricgrad.boosting.objectives import TINY
 
 Array = np.ndarray[Any, Any]
 RNG = np.random.default_rng(0)

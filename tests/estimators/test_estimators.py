@@ -25,7 +25,7 @@ from torch import nn
 
 import metricgrad as mg
 from metricgrad.decisions import Argmax, Offsets, Threshold, TopK
-from metricgrad.training.loop import Data, Settings, train
+from metricgrad.training.loop import Settings, TrainingData, train
 from metricgrad.training.networks import mlp
 
 SPLIT_INSIDE = "rows are split inside: weighing a row is not repeating it, since repeated rows are split apart"
@@ -211,7 +211,7 @@ def test_history_is_a_frame_and_the_best_epoch_is_restored() -> None:
     assert list(model.history_.columns) == ["network", "epoch", "loss", "value"]
     assert set(model.history_.network) == {0, 1}
 
-    data = Data(torch.randn(64, 2), (torch.rand(64) < 0.5).float())
+    data = TrainingData(torch.randn(64, 2), (torch.rand(64) < 0.5).float())
     network = mlp(2, 1, ())
     values = iter([0.1, 0.9, 0.2, 0.3])
     seen: list[Any] = []
@@ -236,7 +236,7 @@ def test_batches_are_stratified() -> None:
             counts.append(float(y.sum()))
             return z.sum() * 0
 
-    train(mlp(1, 1, ()), Watch(), Data(torch.zeros(1000, 1), y), Settings(epochs=3, batch_size=100))
+    train(mlp(1, 1, ()), Watch(), TrainingData(torch.zeros(1000, 1), y), Settings(epochs=3, batch_size=100))
     assert len(counts) == 30
     assert min(counts) >= 1
     assert max(counts) <= 3

@@ -102,7 +102,7 @@ METRICS: dict[str, tuple[dict[str, Any], Any]] = {
 def test_replicates_are_the_values_of_the_rows_drawn(
     name: str, weighted: bool, grouped: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("metricgrad.evaluation.bootstrap.of_units", known_draws)
+    monkeypatch.setattr("metricgrad.evaluation.replicates.of_units", known_draws)
     options, theirs = METRICS[name]
     s, y = many(40, 3, 1)
     if name == "classes":
@@ -127,7 +127,7 @@ def test_replicates_are_the_values_of_the_rows_drawn(
 
 @pytest.mark.parametrize("average", ["micro", "macro", "weighted"])
 def test_ranking_metrics_and_others_are_drawn_together(average: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("metricgrad.evaluation.bootstrap.of_units", known_draws)
+    monkeypatch.setattr("metricgrad.evaluation.replicates.of_units", known_draws)
     s, y = many(40, 3, 4)
     got = mg.bootstrap(s, y, ["auroc", "average_precision", "f1"], average=average, **LABELS)
     for i, times in enumerate(TIMES):
@@ -264,7 +264,7 @@ def test_a_tuned_rule_by_hand() -> None:
     draws = np.stack([np.bincount(np.random.default_rng(i).integers(0, 20, 20), minlength=20) for i in range(8)])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            "metricgrad.evaluation.bootstrap.of_units", lambda *_: iter([torch.tensor(draws, dtype=torch.float64)])
+            "metricgrad.evaluation.replicates.of_units", lambda *_: iter([torch.tensor(draws, dtype=torch.float64)])
         )
         got = mg.bootstrap(s, y, "f1", rule=Tuned("f1"), groups=groups)["f1"]
     times = draws[:, groups]

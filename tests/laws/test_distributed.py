@@ -253,7 +253,7 @@ def worker(rank: int, folder: str) -> None:
     for shard, parts in SHARDS.items():
         if rank >= len(parts):
             continue
-        group = two if len(parts) == 2 else "world"
+        group: Any = two if len(parts) == 2 else "world"
         wrapped = {
             task: DistributedDataParallel(Network(name), process_group=two if len(parts) == 2 else None)
             for task, name in (("binary", "wmw"), ("multilabel", "wmw micro"), ("multiclass", "cross_entropy"))

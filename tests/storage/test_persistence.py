@@ -251,7 +251,7 @@ def test_what_the_folder_cannot_hold_is_asked_for(tmp_path: Path) -> None:
         ValueError, match=r"^cv, loss, metric: the folder cannot hold StratifiedKFold\(.*, .*, <function"
     ):
         mg.load(folder)
-    wanted = r"^loss: the folder cannot hold .*; pass loss to mg.load; None will do where only fitting needs it$"
+    wanted = r"^loss: the folder cannot hold .*; pass loss to mg.load; None is enough where only fitting needs it$"
     with pytest.raises(ValueError, match=wanted):
         mg.load(folder, metric=mine, cv=cv)
     again = mg.load(folder, metric=mine, loss=loss, cv=cv)
@@ -599,12 +599,13 @@ def test_plain_data_is_nothing_else() -> None:
 
 @pytest.mark.parametrize(
     ("name", "module", "package", "extra"),
-    [("save", "storage.estimators", "skops.io", "persistence"), ("to_onnx", "storage.onnx", "onnx", "onnx")],
+    [("save", "storage.skops_files", "skops.io", "persistence"), ("to_onnx", "storage.onnx", "onnx", "onnx")],
 )
 def test_a_missing_package_is_named(
     name: str, module: str, package: str, extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delitem(sys.modules, f"metricgrad.{module}", raising=False)
+    for one in (module, mg._home(name)[0], "storage.networks"):
+        monkeypatch.delitem(sys.modules, f"metricgrad.{one}", raising=False)
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ImportError, match=rf"^{name} needs {package}: pip install 'metricgrad\[{extra}\]'$"):
         getattr(mg, name)

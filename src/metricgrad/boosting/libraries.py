@@ -1,48 +1,65 @@
-"""XGBoost and LightGBM behind one face: train on rows with a loss, watch held-out rows, give logits, become bytes."""
+"""XGBoost and LightGBM behind one interface: train with a loss, watch held-out rows, return logits, write bytes."""
 
 from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypedDict
 
 import numpy as np
 import torch
 from scipy.sparse import csr_matrix, issparse
 
-from metricgrad.boosting.objectives import Backend, Evaluation, Hook, lightgbm_objective, value_of, xgboost_objective
+from metricgrad.boosting.hooks import Backend, Hook
+from metricgrad.boosting.objectives import compute_loss, lightgbm_objective, xgboost_objective
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from numpy.typing import NDArray
     from torch import Tensor
 
-History = list[dict[str, float]]
-"""Loss and metric of held-out rows after each round."""
+    from metricgrad.boosting.evaluation import Evaluation
+    from metricgrad.engine.inputs import ArrayLike
+
+
+class RoundRow(TypedDict):
+    """A row of the history of boosting: loss and metric of held-out rows after a round."""
+
+    loss: float
+    metric: float
+
+
+class Trained(NamedTuple):
+    """A model cut at its best round, the number of rounds it has, and its history."""
+
+    model: Any
+    rounds: int
+    history: list[RoundRow]
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class BoostingRows:
     """Some rows of the data: features, class indices ``(n,)`` or labels ``(n, K)``, weights, the logits to start at."""
 
     x: Any
-    y: Any
-    weight: Any
-    start: Any
+    y: NDArray[Any]
+    weight: NDArray[Any] | None
+    start: NDArray[np.float64]
 
-    def take(self, which: Any) -> Rows:
+    def take(self, which: NDArray[np.int64]) -> BoostingRows:
         """Return some of the rows."""
         weight = None if self.weight is None else self.weight[which]
-        return Rows(self.x[which], self.y[which], weight, self.start[which])
+        return BoostingRows(self.x[which], self.y[which], weight, self.start[which])
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class BoostingPlan:
     """How to train.
 
     ``last_loss``: what a loss that moves (a warm-up, an annealed step) is in the end, so that its values on held-out
-    rows can be compared from round to round. ``metric``: what is watched beside it. ``patience``: stop after so many
-    rounds in which ``monitor``, "loss" or "metric", did not improve on held-out rows; None never stops.
+    rows can be compared from round to round. ``metric``: what is watched beside it. ``patience``: stop after this
+    many rounds in which ``monitor``, "loss" or "metric", did not improve on held-out rows; None never stops.
     ``categorical``: the features that are categories. ``parameters``: the library's own, which win.
     """
 
@@ -69,15 +86,15 @@ class Plan:
 class Progress(Hook):
     """Loss and metric of held-out rows after each round, first the one to stop on."""
 
-    def __init__(self, plan: Plan, targets: Any = None) -> None:
+    def __init__(self, plan: BoostingPlan, targets: ArrayLike | None = None) -> None:
         super().__init__(targets)
         self.plan = plan
-        self.history: History = []
+        self.history: list[RoundRow] = []
 
     def answer(self, scores: Tensor, targets: Tensor, weight: Tensor | None, native: bool) -> Any:
         plan = self.plan
         with torch.no_grad():
-            loss = value_of(plan.last_loss, scores, targets, weight).item()
+            loss = compute_loss(plan.last_loss, scores, targets, weight).item()
         metric = plan.metric.value(scores, targets, weight)
         self.history.append({"loss": loss, "metric": metric})
         found = [("loss", loss, False), ("metric", metric, True)]
@@ -86,15 +103,17 @@ class Progress(Hook):
 
 
 class Library(Protocol):
-    """What a library must do."""
+    """The interface of a library."""
 
     suffix: str
     """How the name of a file with a model ends."""
 
-    def train(self, plan: Plan, rounds: int, rows: Rows, held_out: Rows | None = None) -> tuple[Any, int, History]:
-        """Return the model, cut at its best round, the rounds it has, and its course on the held-out rows."""
+    def train(
+        self, plan: BoostingPlan, rounds: int, rows: BoostingRows, held_out: BoostingRows | None = None
+    ) -> Trained:
+        """Train on rows and stop early on held-out rows, if there are any."""
 
-    def logits(self, model: Any, x: Any, categorical: list[int], n_jobs: int | None) -> Any:
+    def logits(self, model: Any, x: Any, categorical: list[int], n_jobs: int | None) -> NDArray[Any]:
         """Return what the model adds to the logits it started at: ``(n,)`` or ``(n, K)``."""
 
     def dump(self, model: Any) -> bytes:
@@ -109,7 +128,9 @@ class XGBoost:
 
     suffix = "ubj"
 
-    def train(self, plan: Plan, rounds: int, rows: Rows, held_out: Rows | None = None) -> tuple[Any, int, History]:
+    def train(
+        self, plan: BoostingPlan, rounds: int, rows: BoostingRows, held_out: BoostingRows | None = None
+    ) -> Trained:
         library = imported("xgboost")
         parameters = plan.common | {
             "max_depth": plan.max_depth or 0,
@@ -135,7 +156,7 @@ class XGBoost:
             verbose_eval=False,
             **more,
         )
-        return model, model.num_boosted_rounds(), progress.history
+        return Trained(model, model.num_boosted_rounds(), progress.history)
 
     def logits(self, model: Any, x: Any, categorical: list[int], n_jobs: int | None) -> Any:
         return model.predict(self._matrix(x, categorical, n_jobs), output_margin=True)
@@ -149,7 +170,7 @@ class XGBoost:
         return model
 
     @staticmethod
-    def _matrix(x: Any, categorical: list[int], n_jobs: int | None, rows: Rows | None = None) -> Any:
+    def _matrix(x: Any, categorical: list[int], n_jobs: int | None, rows: BoostingRows | None = None) -> Any:
         kinds = ["c" if j in categorical else "q" for j in range(x.shape[1])] if categorical else None
         more = {} if rows is None else {"label": rows.y, "weight": rows.weight, "base_margin": rows.start}
         return imported("xgboost").DMatrix(
@@ -162,7 +183,9 @@ class LightGBM:
 
     suffix = "txt"
 
-    def train(self, plan: Plan, rounds: int, rows: Rows, held_out: Rows | None = None) -> tuple[Any, int, History]:
+    def train(
+        self, plan: BoostingPlan, rounds: int, rows: BoostingRows, held_out: BoostingRows | None = None
+    ) -> Trained:
         library = imported("lightgbm")
         plan.metric.check_alone(plan.parameters)
         several = rows.y.ndim == 2  # LightGBM keeps one label a row: the matrix goes another way
@@ -177,7 +200,7 @@ class LightGBM:
             "verbosity": -1,
         }
 
-        def data(part: Rows, reference: Any = None) -> Any:
+        def data(part: BoostingRows, reference: Any = None) -> Any:
             labels = np.zeros(len(part.y)) if several else part.y
             more = {"reference": reference, "categorical_feature": plan.categorical}
             return library.Dataset(_plain(part.x), labels, weight=part.weight, init_score=part.start, **more)
@@ -198,7 +221,7 @@ class LightGBM:
                 "X: expected at least one feature that varies, got constant columns alone, on which LightGBM grows no "
                 "trees; look at how X was made, or use backend='xgboost'"
             ) from error
-        return model, model.best_iteration or model.current_iteration(), progress.history
+        return Trained(model, model.best_iteration or model.current_iteration(), progress.history)
 
     def logits(self, model: Any, x: Any, categorical: list[int], n_jobs: int | None) -> Any:
         return model.predict(_plain(x), raw_score=True, num_threads=_threads(n_jobs))

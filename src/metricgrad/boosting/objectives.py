@@ -1,4 +1,4 @@
-r"""Gradient boosting on any loss of this library: objectives and evaluation functions for XGBoost and LightGBM.
+r"""Gradient boosting on any loss of this library: objectives of XGBoost and LightGBM, and where to start.
 
 Boosting takes its gradient on the whole data set at once, so it sees the true metric: there are no batches. Both
 libraries want, for every score z, a gradient and a positive curvature.
@@ -19,99 +19,31 @@ Only torch is imported: the callables work on what the two libraries hand over.
 from __future__ import annotations
 
 import copy
-import sys
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from metricgrad.decisions.default import chosen
-from metricgrad.decisions.tuning import tune_threshold
+from metricgrad.boosting.hooks import Hook
 from metricgrad.engine import distributed
 from metricgrad.engine.batch import check_task
 from metricgrad.engine.inputs import as_tensor
-from metricgrad.engine.objective import Objective
-from metricgrad.evaluation.evaluator import evaluate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from metricgrad.decisions.rules import Rule
     from metricgrad.engine.batch import Task
-    from metricgrad.metrics import Metric
-    from metricgrad.metrics.averages import Average
-
-__all__ = ["base_score", "eval_metric", "lightgbm_objective", "xgboost_objective"]
-
-Backend = Literal["xgboost", "lightgbm"]
+    from metricgrad.engine.distributed import ProcessGroup
+    from metricgrad.engine.inputs import ArrayLike
 
 TINY = 1e-16
 """The least curvature, as in XGBoost: rows whose gradient vanished must not divide by zero."""
 
 
-# LightGBM's parameters of distributed training, the first two numbers of machines.
-_MACHINES = (
-    "num_machines",
-    "num_machine",
-    "machines",
-    "workers",
-    "nodes",
-    "machine_list_filename",
-    "machine_list_file",
-    "machine_list",
-    "mlist",
-)
-
-
-class Hook:
-    """What both libraries call: natively with (scores, data), from their scikit-learn classes with (labels, scores).
-
-    LightGBM counts the parameters, and XGBoost looks for the name ``sample_weight``: hence the signature.
-    """
-
-    def __init__(self, targets: Any = None) -> None:
-        self.targets = targets
-
-    def __call__(self, first: Any, second: Any, sample_weight: Any = None) -> Any:
-        """Return what the library asks for."""
-        # The scikit-learn wrapper of LightGBM keeps the data set to itself: the parameters are with the caller.
-        data = second if hasattr(second, "get_label") else sys._getframe(1).f_locals.get("dataset")
-        self.check_alone(getattr(data, "params", None))
-        if hasattr(second, "get_label"):
-            return self.answer(*self._tensors(first, second.get_label(), second.get_weight()), native=True)
-        return self.answer(*self._tensors(second, first, sample_weight), native=False)
-
-    def check_alone(self, parameters: Any = None) -> None:
-        """Refuse to work on one shard of distributed data; ``parameters``: those of LightGBM."""
-        if workers := _workers(parameters):
-            raise ValueError(
-                f"distributed boosting: expected one process, got {workers}; each would optimise or judge its own rows "
-                "alone, so train on one process (exact distributed boosting is not there yet)"
-            )
-
-    def answer(self, scores: Tensor, targets: Tensor, weight: Tensor | None, native: bool) -> Any:
-        """Return it, given float32 scores, targets as losses take them, and weights."""
-        raise NotImplementedError
-
-    def _tensors(self, scores: Any, labels: Any, weight: Any) -> tuple[Tensor, Tensor, Tensor | None]:
-        z = as_tensor("scores", scores).float()
-        y = as_tensor("targets", labels if self.targets is None else self.targets)
-        if y.numel() == z.numel():
-            y = y.reshape(z.shape).float()  # some versions of XGBoost return a matrix of labels flat
-        elif y.numel() == len(z):
-            y = y.reshape(-1).long()
-        else:
-            raise ValueError(
-                f"targets: expected {len(z)} classes or labels of shape {tuple(z.shape)}, got {tuple(y.shape)}; for "
-                "several labels a row pass targets= with the rows of the data that is asked about"
-            )
-        return z, y, None if weight is None or len(weight) == 0 else as_tensor("weight", weight).float()
-
-
 class Gradient(Hook):
     """Gradient and curvature of a loss."""
 
-    def __init__(self, loss: Callable[..., Tensor], targets: Any = None) -> None:
+    def __init__(self, loss: Callable[..., Tensor], targets: ArrayLike | None = None) -> None:
         super().__init__(targets)
         if not callable(loss):
             raise ValueError(f"loss: expected a loss, called with (logits, targets, weight), got {loss!r}")
@@ -122,7 +54,7 @@ class Gradient(Hook):
             super().check_alone(parameters)
 
     @property
-    def _group(self) -> Any:
+    def _group(self) -> ProcessGroup | None:
         return next((g for m in _modules(self.loss) if (g := getattr(m, "process_group", None)) is not None), None)
 
     def answer(self, scores: Tensor, targets: Tensor, weight: Tensor | None, native: bool) -> Any:
@@ -131,7 +63,7 @@ class Gradient(Hook):
             if hasattr(module, "step_each_epoch"):
                 module.reset()  # a round sees all rows: those of rounds before are older, not more
         with torch.enable_grad():
-            (gradient,) = torch.autograd.grad(value_of(self.loss, z, targets, weight), z)
+            (gradient,) = torch.autograd.grad(compute_loss(self.loss, z, targets, weight), z)
         gradient = gradient * self._decisions(targets, weight)
         for module in _modules(self.loss):
             if hasattr(module, "step"):
@@ -150,20 +82,7 @@ class Gradient(Hook):
         return f"{type(self).__name__}({self.loss!r})"
 
 
-def _workers(parameters: Any) -> str:
-    """Tell which distributed boosting is under way, or nothing."""
-    collective = sys.modules.get("xgboost.collective")  # whoever uses it has imported it
-    number = 1 if collective is None else collective.get_world_size()
-    if number > 1:
-        return f"{number} workers of xgboost.collective"
-    given: dict[str, Any] = {key: (parameters or {}).get(key) for key in _MACHINES}
-    count = next((int(given[key]) for key in ("num_machines", "num_machine") if given[key]), 1)
-    if count > 1 or any(given[key] for key in _MACHINES[2:]):
-        return "LightGBM's " + ", ".join(f"{key}={value!r}" for key, value in given.items() if value)
-    return ""
-
-
-def xgboost_objective(loss: Callable[..., Tensor], *, targets: Any = None) -> Callable[..., Any]:
+def xgboost_objective(loss: Callable[..., Tensor], *, targets: ArrayLike | None = None) -> Callable[..., Any]:
     r"""Return a loss as XGBoost's ``obj=`` (``xgboost.train``) or ``objective=`` (``XGBClassifier``).
 
     The gradient is $g = n\,\partial L/\partial z$ with n the number of decisions, the curvature $h = |g|/2$
@@ -199,7 +118,7 @@ def xgboost_objective(loss: Callable[..., Tensor], *, targets: Any = None) -> Ca
     return Gradient(loss, targets)
 
 
-def lightgbm_objective(loss: Callable[..., Tensor], *, targets: Any = None) -> Callable[..., Any]:
+def lightgbm_objective(loss: Callable[..., Tensor], *, targets: ArrayLike | None = None) -> Callable[..., Any]:
     r"""Return a loss as LightGBM's ``objective`` parameter (``lightgbm.train``) or ``objective=`` (``LGBMClassifier``).
 
     The gradient is $g = n\,\partial L/\partial z$ with n the number of decisions, the curvature $h = |g|/2$
@@ -236,7 +155,7 @@ def lightgbm_objective(loss: Callable[..., Tensor], *, targets: Any = None) -> C
     return Gradient(loss, targets)
 
 
-def value_of(loss: Callable[..., Tensor], z: Tensor, y: Tensor, weight: Tensor | None) -> Tensor:
+def compute_loss(loss: Callable[..., Tensor], z: Tensor, y: Tensor, weight: Tensor | None) -> Tensor:
     """Return the loss, which must be one number; without weights it need not take any."""
     value = loss(z, y) if weight is None else loss(z, y, weight)
     if not isinstance(value, Tensor) or value.dim():
@@ -245,7 +164,7 @@ def value_of(loss: Callable[..., Tensor], z: Tensor, y: Tensor, weight: Tensor |
     return value
 
 
-def matured(loss: Any, rounds: int) -> Any:
+def finish_schedules(loss: Any, rounds: int) -> Any:
     """Return a copy of the loss as it is after ``rounds`` rounds, to evaluate with: a warm-up or annealing is over.
 
     Multipliers of a ``ConstrainedLoss`` follow the data and stay where they are.
@@ -262,102 +181,9 @@ def _modules(loss: Any) -> list[Any]:
     return list(loss.modules()) if isinstance(loss, nn.Module) else []
 
 
-class Evaluation(Hook):
-    """A hard metric of the scores, in the form that its library takes; see ``eval_metric``."""
-
-    def __init__(
-        self, metric: str | Metric, backend: str, task: str, average: str | None, rule: Any, targets: Any = None
-    ) -> None:
-        super().__init__(targets)
-        if average is None:
-            raise ValueError("average: expected 'micro', 'macro', 'weighted' or 'samples', got None")
-        self.metric, self.average = metric, average
-        self.task: Task = check_task(task)
-        self.backend = check_backend(backend)
-        self.rule = chosen(rule, self.task)
-        self.logits = True
-        # XGBoost prints it between blanks, and asks for it under this name.
-        self.__name__ = Objective(self.task, metric, average).name.replace(" ", "_")
-
-    def answer(self, scores: Tensor, targets: Tensor, weight: Tensor | None, native: bool) -> Any:
-        value = self.value(scores, targets, weight)
-        if self.backend == "lightgbm":
-            return self.__name__, value, True
-        return (self.__name__, value) if native else value
-
-    def value(self, scores: Tensor, targets: Tensor, weight: Tensor | None) -> float:
-        """Return the metric."""
-        p = scores
-        if self.logits:
-            p = torch.softmax(scores.double(), 1) if self.task == "multiclass" else torch.sigmoid(scores.double())
-        how: dict[str, Any] = {"task": self.task, "average": self.average, "weight": weight}
-        if self.rule is None:
-            return tune_threshold(self.metric, p, targets, **how).value  # type: ignore[no-any-return]
-        return evaluate(p, targets, {"": self.metric}, rule=self.rule, **how)[""]  # type: ignore[no-any-return]
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.__name__}, backend={self.backend!r}, rule={self.rule!r})"
-
-
-def eval_metric(
-    metric: str | Metric,
-    *,
-    backend: Backend = "xgboost",
-    task: Task = "binary",
-    average: Average = "macro",
-    rule: Literal["fixed", "tuned"] | Rule = "fixed",
-    scores: Literal["logits", "probabilities"] = "logits",
-    targets: Any = None,
-) -> Callable[..., Any]:
-    """Return a hard metric as an evaluation function of XGBoost or LightGBM; higher is better.
-
-    Parameters
-    ----------
-    metric : str or callable
-        A name ("f1", "f0.5", "mcc", ...), "package.module:function", or a function of ``Counts`` (or ``Confusion``).
-    backend : {'xgboost', 'lightgbm'}, default 'xgboost'
-        "xgboost" for ``custom_metric=`` and ``XGBClassifier(eval_metric=...)``, where early stopping must be set to
-        maximise; "lightgbm" for ``feval=`` and ``eval_metric=``.
-    task : {'binary', 'multilabel', 'multiclass'}, default 'binary'
-        "binary": scores of any shape with targets of that shape. "multilabel": scores ``(N, K)`` or ``(N, K, ...)``
-        with targets of that shape. "multiclass": the same scores with class indices ``(N,)`` or ``(N, ...)``, or soft
-        labels of the shape of the scores.
-    average : {'macro', 'micro', 'weighted', 'samples'}, default 'macro'
-        How the values of the classes become one. "samples" is the mean over rows, for multi-label problems.
-    rule : {'fixed', 'tuned'} or Rule, default 'fixed'
-        "fixed" is 0.5, or the argmax; "tuned" the best threshold on the very data that are evaluated, which is
-        optimistic; or a rule of ``mg.decisions`` on probabilities.
-    scores : {'logits', 'probabilities'}, default 'logits'
-        What the library passes: logits with a custom objective, probabilities with a built-in one.
-    targets : array-like, optional
-        The label matrix ``(n, K)`` of the evaluated data, for LightGBM.
-
-    Returns
-    -------
-    callable
-        An evaluation function in the form that the library takes.
-
-    Raises
-    ------
-    ValueError
-        If an option is unknown.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> y, z = np.array([1, 0, 1, 0]), np.array([2.0, -1.0, -0.5, -0.7])
-    >>> eval_metric("f1")(y, z), eval_metric("f1", rule="tuned")(y, z)
-    (0.666..., 1.0)
-
-    """
-    if scores not in ("logits", "probabilities"):
-        raise ValueError(f"scores: expected 'logits' or 'probabilities', got {scores!r}")
-    evaluation = Evaluation(metric, backend, task, average, rule, targets)
-    evaluation.logits = scores == "logits"
-    return evaluation
-
-
-def base_score(targets: Any, *, task: Task = "binary", classes: int | None = None, weight: Any = None) -> Any:
+def base_score(
+    targets: ArrayLike, *, task: Task = "binary", classes: int | None = None, weight: ArrayLike | None = None
+) -> Any:
     """Return where boosting should start, in logits: the log-odds of the positives, or logarithms of class shares.
 
     Half a sample is added to each side, so that it is finite. The best constant of a metric loss is no start: for F1 it
@@ -393,10 +219,3 @@ def base_score(targets: Any, *, task: Task = "binary", classes: int | None = Non
     positives = (y.double().reshape(len(y), -1) * w.unsqueeze(1)).sum(0)
     start = ((positives + 0.5) / (w.sum() - positives + 0.5)).log()
     return start.item() if task == "binary" else start.numpy()
-
-
-def check_backend(backend: str) -> Backend:
-    """Return the library's name, or raise."""
-    if backend not in get_args(Backend):
-        raise ValueError(f"backend: expected 'xgboost' or 'lightgbm', got {backend!r}")
-    return backend  # type: ignore[return-value]

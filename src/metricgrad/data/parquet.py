@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
-from metricgrad.data.streams import Rows, Stream, changed, fingerprint, sampled, stamp
+from metricgrad.data.identity import changed_error, fingerprint, fingerprint_file, stamp
+from metricgrad.data.streams import RowTensors, Stream
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -135,11 +136,11 @@ class ParquetBatches(Stream):
                     types[part] = types[part] if whole else np.float32
         return widths, types
 
-    def _read(self, block: int) -> Rows:
+    def _read(self, block: int) -> RowTensors:
         f, group = self._groups[block]
         path = self.paths[f]
         if stamp("paths", path) != self._stamps[f]:
-            raise changed(path)
+            raise changed_error(path)
         names = list(dict.fromkeys(name for names in self._named.values() for name in names))
         try:
             with pq.ParquetFile(path, metadata=self._metadata[f], memory_map=True) as file:
@@ -164,7 +165,7 @@ class ParquetBatches(Stream):
 
     @cached_property
     def _identity(self) -> str:
-        files = [(path.name, sampled(path)) for path in self.paths]
+        files = [(path.name, fingerprint_file(path)) for path in self.paths]
         return fingerprint([files, self._sizes, self._named, isinstance(self.target, str)])
 
 
@@ -244,9 +245,7 @@ def _fill(out: Any, part: str, name: str, column: pa.ChunkedArray, path: Path) -
             f"{part}: expected numbers that float32 can hold {where}, got larger ones; scale it"
         ) from error
     if out.dtype == np.int64 and array.dtype == np.uint64 and array.max() > np.iinfo(np.int64).max:
-        raise ValueError(
-            f"{part}: expected whole numbers below 2**63 {where}, got {array.max()}; number the classes anew"
-        )
+        raise ValueError(f"{part}: expected whole numbers below 2**63 {where}, got {array.max()}; renumber the classes")
     if part == "target" and out.dtype == np.float32:
         large = array[np.abs(array.astype(np.float64)) > _LARGE].astype(np.float64)
         rounded = large[(large == np.floor(large)) & (large != large.astype(np.float32))]

@@ -1,6 +1,6 @@
-"""Data that does not fit: whole tensor batches from arrays on disk, shuffled, shared among processes, resumable.
+"""Data that does not fit into memory: whole tensor batches, shuffled, shared among processes, resumable.
 
-The rows of an epoch stand in one order: blocks of rows (row groups of Parquet, stretches of an array) at random, and
+The rows of an epoch have one order: blocks of rows (row groups of Parquet, stretches of an array) at random, and
 within every ``buffer`` rows of that order the rows at random. Each process takes an equal stretch of it, each worker of
 a DataLoader an equal stretch of that, so that no row is read by two; while a buffer is used, a thread reads
 the next. An epoch has ⌈rows / batch_size⌉ batches on every process, whatever the rows: batches differ in size by a row
@@ -9,32 +9,28 @@ or two instead of in number, since a process with one batch more than the others
 
 from __future__ import annotations
 
-import hashlib
 from bisect import bisect_right
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from itertools import accumulate, pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from metricgrad.engine.checksums import checksum
-from metricgrad.engine.inputs import as_tensor, whole_number
+from metricgrad.engine.inputs import whole_number
 from metricgrad.samplers import Epochs, epoch_generator
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-Rows = tuple[Tensor, ...]
+RowTensors = tuple[Tensor, ...]
 """Features, targets and, if there are any, weights of the same rows."""
 
 
-class Stream(Epochs, IterableDataset[Rows]):
-    """The base of all streams: the order, the shares of processes, and where in an epoch iteration stands.
+class Stream(Epochs, IterableDataset[RowTensors]):
+    """The base of all streams: the order, the shares of processes, and the position in an epoch.
 
     Parameters
     ----------
@@ -81,19 +77,19 @@ class Stream(Epochs, IterableDataset[Rows]):
                 f"{self._batches} batches of {self.rows} rows; use a larger one"
             )
 
-    def _read(self, block: int) -> Rows:
+    def _read(self, block: int) -> RowTensors:
         """Return the rows of a block."""
         raise NotImplementedError
 
     @cached_property
     def _identity(self) -> str:
-        """What tells these data from others."""
+        """A short name of the data, another one for other data."""
         raise NotImplementedError
 
     def __len__(self) -> int:
         return self._batches
 
-    def __iter__(self) -> Iterator[Rows]:
+    def __iter__(self) -> Iterator[RowTensors]:
         info = get_worker_info()
         worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
         self._check_workers(workers)
@@ -107,7 +103,7 @@ class Stream(Epochs, IterableDataset[Rows]):
         if self._start and max(workers, 1) != max(self.workers, 1):
             raise ValueError(f"workers: expected {self.workers}, as when the state was taken, got {workers}")
 
-    def loader(self, workers: int = 0, **options: Any) -> DataLoader[Rows]:
+    def loader(self, workers: int = 0, **options: Any) -> DataLoader[RowTensors]:
         """Return a DataLoader that reads in worker processes and keeps the state of this stream up to date.
 
         Workers live for an epoch: those of ``persistent_workers=True`` would give the same epoch again and again. With
@@ -136,7 +132,7 @@ class Stream(Epochs, IterableDataset[Rows]):
             raise ValueError("persistent_workers: expected False, got True, whose workers give one epoch for ever")
         return _Loader(self, batch_size=None, num_workers=workers, **options)
 
-    def _counted(self, batches: Iterator[Rows], workers: int) -> Iterator[Rows]:
+    def _counted(self, batches: Iterator[RowTensors], workers: int) -> Iterator[RowTensors]:
         """Yield the batches of the present epoch, keeping the state."""
         epoch, self.position, self._start, self.workers = self.epoch, self._start, 0, workers
         for batch in batches:
@@ -182,9 +178,9 @@ class Stream(Epochs, IterableDataset[Rows]):
 
     # The order
 
-    def _share(self, start: int, worker: int, workers: int) -> Iterator[Rows]:
-        """Yield a worker's batches from the start-th of its process on."""
-        # A DataLoader asks worker 0 first, who therefore stands in for the one whose turn it was.
+    def _share(self, start: int, worker: int, workers: int) -> Iterator[RowTensors]:
+        """Yield a worker's batches, beginning with batch ``start`` of its process."""
+        # A DataLoader reads from worker 0 first, which therefore takes the place of the one whose turn it was.
         worker = (worker + start) % workers
         turns = [len(range(w, self._batches, workers)) for w in range(workers)]
         first, done = sum(turns[:worker]), len(range(worker, start, workers))
@@ -196,21 +192,21 @@ class Stream(Epochs, IterableDataset[Rows]):
         pools = self._pools(edges[0] - before, edges[-1])
         pool, place = next(pools), before
         for begin, end in pairwise(edges):
-            parts: list[Rows] = []
+            parts: list[RowTensors] = []
             while begin < end:
                 if place == len(pool[0]):
                     pool, place = next(pools), 0
                 parts.append(tuple(column[place : place + end - begin] for column in pool))
                 place += len(parts[-1][0])
                 begin += len(parts[-1][0])
-            yield parts[0] if len(parts) == 1 else _joined(parts)
+            yield parts[0] if len(parts) == 1 else _join(parts)
 
     def _edge(self, batch: int) -> int:
         """Return the place in the order at which a batch of this process begins."""
         low, high = (self.rows * r // self.world_size for r in (self.rank, self.rank + 1))
         return low + (high - low) * batch // self._batches
 
-    def _pools(self, begin: int, end: int) -> Iterator[Rows]:
+    def _pools(self, begin: int, end: int) -> Iterator[RowTensors]:
         """Yield the rows between two places in the order, a buffer at a time, the next being read meanwhile."""
         generator = epoch_generator(self.seed, self.epoch)
         blocks, seeds = list(range(len(self._sizes))), [0]
@@ -218,9 +214,9 @@ class Stream(Epochs, IterableDataset[Rows]):
             blocks = torch.randperm(len(blocks), generator=generator).tolist()
             seeds = torch.randint(2**62, (self.rows // self.buffer + 1,), generator=generator).tolist()
         ends = list(accumulate(self._sizes[block] for block in blocks))
-        last: tuple[int, Rows] = (-1, ())
+        last: tuple[int, RowTensors] = (-1, ())
 
-        def pool(low: int) -> Rows:
+        def pool(low: int) -> RowTensors:
             nonlocal last
             high = min(low + self.buffer, end)
             parts, place = [], low
@@ -233,7 +229,7 @@ class Stream(Epochs, IterableDataset[Rows]):
                 stop = min(high, ends[number])
                 parts.append(tuple(column[place - first : stop - first] for column in last[1]))
                 place, number = stop, number + 1
-            whole = _joined(parts)
+            whole = _join(parts)
             if not self.shuffle:
                 return whole
             own = torch.Generator().manual_seed(seeds[low // self.buffer])
@@ -248,8 +244,8 @@ class Stream(Epochs, IterableDataset[Rows]):
             yield waiting.result()
 
 
-class _Loader(DataLoader[Rows]):
-    """A DataLoader that tells its stream what was given out."""
+class _Loader(DataLoader[RowTensors]):
+    """A DataLoader that keeps the state of its stream up to date."""
 
     dataset: Stream
 
@@ -259,141 +255,5 @@ class _Loader(DataLoader[Rows]):
         return self.dataset._counted(batches, self.num_workers) if self.num_workers else batches
 
 
-class ArrayBatches(Stream):
-    """Batches ``(features, targets)`` or ``(features, targets, weight)`` from arrays that need not fit into memory.
-
-    Types stay as they are. Arrays and files are read ``buffer`` / 64 rows at a time. Iterate over it, or over
-    ``loader()``; an epoch that ran to its end moves on to the next.
-
-    Parameters
-    ----------
-    features : str, Path, ndarray or Tensor
-        With a row per sample: the path of a .npy file, a numpy array (``np.memmap`` too), or a tensor.
-    targets : str, Path, ndarray or Tensor
-        In the same form, with as many rows.
-    batch_size : int
-        The size of a batch over all processes; each process gets its disjoint part of it.
-    weight : str, Path, ndarray or Tensor, optional
-        In the same form, with as many rows.
-    shuffle : bool, default True
-        Shuffle blocks of rows, and the rows within every ``buffer`` of them; False gives them in order.
-    buffer : int, default 65536
-        How many rows are shuffled together, which memory must hold up to four times; below the size of a block, blocks
-        do not mix.
-    seed : int, default 0
-        The order of an epoch follows from the seed, the epoch and the number of processes and workers.
-    rank : int, optional
-        The number of this process, together with ``world_size``; by default that of ``torch.distributed`` if it runs,
-        otherwise 0.
-    world_size : int, optional
-        The number of processes, together with ``rank``; by default that of ``torch.distributed`` if it runs, otherwise
-        1.
-
-    Attributes
-    ----------
-    rows : int
-        The number of rows.
-    epoch : int
-        The epoch that the next iteration gives.
-    position : int
-        How much of the epoch was given out.
-
-    Raises
-    ------
-    ValueError
-        If numbers of rows differ, there are none, a file is no .npy file of numbers or changed since, or a batch has
-        fewer rows than there are processes.
-
-    Examples
-    --------
-    >>> x, y = np.arange(10.0).reshape(5, 2), np.array([0, 1, 0, 1, 0])
-    >>> [tuple(features.shape) for features, targets in ArrayBatches(x, y, batch_size=2)]
-    [(1, 2), (2, 2), (2, 2)]
-
-    """
-
-    def __init__(
-        self,
-        features: Any,
-        targets: Any,
-        batch_size: int,
-        *,
-        weight: Any = None,
-        shuffle: bool = True,
-        buffer: int = 1 << 16,
-        seed: int = 0,
-        rank: int | None = None,
-        world_size: int | None = None,
-    ) -> None:
-        given = {"features": features, "targets": targets} | ({} if weight is None else {"weight": weight})
-        self._columns = {name: Path(x) if isinstance(x, str | Path) else x for name, x in given.items()}
-        self._stamps = {name: stamp(name, x) for name, x in self._columns.items() if isinstance(x, Path)}
-        rows = {name: len(self._column(name)) for name in given}
-        if len(set(rows.values())) > 1:
-            raise ValueError(f"features, targets and weight: expected a row per sample each, got {rows}")
-        self._block = max(1, buffer // 64)
-        count = rows["features"]
-        if not count:
-            raise ValueError("features: expected at least one row, got none")
-        sizes = [min(self._block, count - low) for low in range(0, count, self._block)]
-        shared: dict[str, Any] = {"seed": seed, "rank": rank, "world_size": world_size}
-        super().__init__(sizes, batch_size, shuffle=shuffle, buffer=buffer, **shared)
-        self._read(0)  # what is no number is refused before training
-
-    def _column(self, name: str) -> Any:
-        x = self._columns[name]
-        if not isinstance(x, Path):
-            return x
-        if stamp(name, x) != self._stamps[name]:
-            raise changed(x)
-        try:
-            return np.load(x, mmap_mode="r", allow_pickle=False)
-        except ValueError as error:
-            raise ValueError(f"{name}: expected a .npy file of numbers, got {str(x)!r}") from error
-
-    def _read(self, block: int) -> Rows:
-        part = slice(block * self._block, (block + 1) * self._block)
-        return tuple(as_tensor(name, self._column(name)[part]) for name in self._columns)
-
-    @cached_property
-    def _identity(self) -> str:
-        return fingerprint([(name, self._sample(name)) for name in self._columns])
-
-    def _sample(self, name: str) -> tuple[Any, ...]:
-        """Return shape, type and checksum of rows at equal distances, the first and the last among them."""
-        column = self._column(name)
-        places = torch.linspace(0, self.rows - 1, min(self.rows, 1024), dtype=torch.float64).round().long().tolist()
-        rows = torch.cat([as_tensor(name, column[place : place + 1]) for place in places])
-        return tuple(rows.shape), str(rows.dtype), int(checksum(rows))
-
-
-def stamp(name: str, path: Path) -> tuple[int, int]:
-    """Return what changes when a file does: its size and time of change."""
-    try:
-        found = path.stat()
-    except OSError as error:
-        raise ValueError(f"{name}: expected a file that can be read, got {str(path)!r} ({error.strerror})") from error
-    return found.st_size, found.st_mtime_ns
-
-
-def sampled(path: Path) -> str:
-    """Return a short name of a file's size and content: of 64 stretches of it at equal distances, the ends included."""
-    size, stretch = path.stat().st_size, 4096
-    places = {max(0, size - stretch) * i // 63 for i in range(64)}
-    with path.open("rb") as file:
-        pieces = [file.seek(place) >= 0 and file.read(stretch) for place in sorted(places)]
-    return fingerprint((size, pieces))
-
-
-def changed(path: Path) -> ValueError:
-    """Return the error of a file that is not what it was."""
-    return ValueError(f"{str(path)!r} was changed since the stream was made; make a new one")
-
-
-def fingerprint(what: Any) -> str:
-    """Return a short name of plain values."""
-    return hashlib.sha256(repr(what).encode()).hexdigest()[:16]
-
-
-def _joined(parts: list[Rows]) -> Rows:
+def _join(parts: list[RowTensors]) -> RowTensors:
     return tuple(torch.cat(column) for column in zip(*parts, strict=True))

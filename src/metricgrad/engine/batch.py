@@ -37,6 +37,11 @@ def check_task(task: str) -> Task:
     return task  # type: ignore[return-value]
 
 
+def to_probabilities(task: Task, logits: Tensor) -> Tensor:
+    """Return the softmax over the classes of a multi-class problem, otherwise the sigmoid of each logit."""
+    return logits.softmax(1) if task == "multiclass" else logits.sigmoid()
+
+
 def encode(
     task: Task,
     logits: Tensor,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
@@ -10,11 +10,24 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from sklearn.utils.validation import column_or_1d
 from torch import Tensor
 
-from metricgrad.engine.batch import Task, check_task
+from metricgrad.engine.batch import Task, check_task, to_probabilities
+from metricgrad.engine.inputs import ArrayLike
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from metricgrad.decisions.rules import Rule
     from metricgrad.decisions.tuning import Tuning
+
+
+class SparseMatrix(Protocol):
+    """A sparse matrix of scipy."""
+
+    def toarray(self) -> Any: ...
+
+
+Features = ArrayLike | SparseMatrix
+"""What users pass as X: an array, a frame or a sparse matrix."""
 
 _TASKS: dict[str, Task] = {
     "binary": "binary",
@@ -39,7 +52,7 @@ class Labels:
             self.task = "multiclass" if len(self.classes) > 2 else "binary"
 
     @classmethod
-    def of(cls, task: str, classes: Any) -> Labels:
+    def of(cls, task: str, classes: NDArray[Any]) -> Labels:
         """Return the labels of a task whose classes are known."""
         labels = cls.__new__(cls)
         labels.task, labels.classes = check_task(task), classes
@@ -47,7 +60,12 @@ class Labels:
 
     @property
     def outputs(self) -> int:
+        """How many logits a row has."""
         return 1 if self.task == "binary" else len(self.classes)
+
+    def scores_shape(self, rows: int) -> tuple[int, ...]:
+        """Return the shape of the scores of rows: ``(rows,)`` of a binary problem, otherwise ``(rows, outputs)``."""
+        return (rows,) if self.task == "binary" else (rows, self.outputs)
 
     def encode(self, y: Any) -> Tensor:
         """Return targets: ``(N,)`` 0/1 or class indices, or ``(N, K)`` 0/1."""
@@ -59,28 +77,53 @@ class Labels:
         index = torch.from_numpy(np.searchsorted(self.classes, y))
         return index.float() if self.task == "binary" else index.long()
 
-    def decode(self, decided: Tensor) -> Any:
+    def decode(self, decided: Tensor) -> NDArray[Any]:
+        """Return what was decided as labels."""
         return decided.long().numpy() if self.task == "multilabel" else self.classes[decided.long().numpy()]
 
     def probabilities(self, logits: Tensor) -> Tensor:
         """Return P(y = 1) ``(N,)``, P(class) ``(N, d)`` or P(y_k = 1) ``(N, K)`` in float64."""
-        z = logits.double()
-        if self.task == "multiclass":
-            return z.softmax(1)
-        return z.squeeze(1).sigmoid() if self.task == "binary" else z.sigmoid()
+        return to_probabilities(self.task, logits.double()).reshape(self.scores_shape(len(logits)))
 
 
-class DecidesMixin:
-    """What a fitted estimator does with ``_scores(X)``, its ``labels_`` and its ``rule_``."""
+class PredictsMixin:
+    """What a fitted estimator predicts from ``_scores(X)``, its ``labels_`` and its ``rule_``."""
 
     labels_: Labels
     rule_: Rule
 
-    def _scores(self, X: Any) -> Tensor:
-        """Return the probabilities of ``Labels.probabilities``."""
+    def _scores(self, X: Features) -> Tensor:
+        """Return the scores that the rule decides on."""
         raise NotImplementedError
 
-    def predict_scores(self, X: Any) -> Any:
+    def _centred(self, X: Features) -> NDArray[np.float64]:
+        """Return the scores moved so that 0.5, or the argmax, is where the rule decides; of a binary problem both."""
+        scores = self._scores(X)  # first, since it refuses what is not fitted
+        moved = self.rule_.centred(scores).numpy()
+        return np.column_stack((1 - moved, moved)) if self.labels_.task == "binary" else moved
+
+    def predict(self, X: Features) -> NDArray[Any]:
+        """Return the labels that the rule decides on.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or sparse matrix
+            ``(n, features)``, as given to ``fit``.
+
+        Returns
+        -------
+        ndarray
+            Labels ``(n,)``, or an indicator matrix ``(n, K)``.
+
+        """
+        scores = self._scores(X)
+        return self.labels_.decode(self.rule_.decide(scores))
+
+
+class DecidesMixin(PredictsMixin):
+    """What a fitted estimator does whose ``_scores`` are the probabilities of ``Labels.probabilities``."""
+
+    def predict_scores(self, X: Features) -> NDArray[np.float64]:
         """Return the probabilities that the rule decides on.
 
         A metric loss does not make them calibrated: see ``mg.reliability``.
@@ -98,7 +141,7 @@ class DecidesMixin:
         """
         return self._scores(X).numpy()
 
-    def predict_proba(self, X: Any) -> Any:
+    def predict_proba(self, X: Features) -> NDArray[np.float64]:
         """Return the probabilities moved so that 0.5, or the argmax, is where the rule decides.
 
         As scikit-learn's tools expect of a classifier. The order of the scores stays as it is.
@@ -114,26 +157,7 @@ class DecidesMixin:
             ``(n, 2)`` for binary, ``(n, d)`` for multi-class, ``(n, K)`` for multi-label problems.
 
         """
-        scores = self._scores(X)
-        moved = self.rule_.centred(scores).numpy()
-        return np.column_stack((1 - moved, moved)) if self.labels_.task == "binary" else moved
-
-    def predict(self, X: Any) -> Any:
-        """Return the labels that the rule decides on.
-
-        Parameters
-        ----------
-        X : array-like, DataFrame or sparse matrix
-            ``(n, features)``, as given to ``fit``.
-
-        Returns
-        -------
-        ndarray
-            Labels ``(n,)``, or an indicator matrix ``(n, K)``.
-
-        """
-        scores = self._scores(X)
-        return self.labels_.decode(self.rule_.decide(scores))
+        return self._centred(X)
 
 
 def trusted(tuning: Tuning, default: Rule) -> Rule:

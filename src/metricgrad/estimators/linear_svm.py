@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 from torch import Tensor
 
-from metricgrad.engine.inputs import as_tensor
+from metricgrad.engine.inputs import ArrayLike, as_tensor, like
 from metricgrad.losses.labelling import of_labellings
 from metricgrad.losses.worst_labelling import Ranking, Worst, worst_labelling
 
@@ -155,7 +155,7 @@ class LinearSVMPerf:
     def __repr__(self) -> str:
         return f"LinearSVMPerf({', '.join(f'{name}={value!r}' for name, value in self.get_params().items())})"
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Train the model.
 
         Parameters
@@ -211,7 +211,7 @@ class LinearSVMPerf:
         self.intercept_ = float(lead[-1]) * self.bias if self.bias else 0.0
         return self
 
-    def decision_function(self, X: Any) -> Any:
+    def decision_function(self, X: ArrayLike) -> Any:
         """Return the scores.
 
         Parameters
@@ -236,9 +236,9 @@ class LinearSVMPerf:
         if x.shape[1] != len(self.coef_):
             raise ValueError(f"X: expected {len(self.coef_)} features, got {x.shape[1]}")
         scores = x @ self.coef_ + self.intercept_
-        return scores.to(X.device) if isinstance(X, Tensor) else scores.numpy()
+        return like(X, scores.to(X.device) if isinstance(X, Tensor) else scores)
 
-    def predict(self, X: Any) -> Any:
+    def predict(self, X: ArrayLike) -> Any:
         """Return the labels: 1 where the score is above 0.
 
         Parameters
@@ -253,10 +253,10 @@ class LinearSVMPerf:
 
         """
         labels = (torch.as_tensor(self.decision_function(X)) > 0).long()
-        return labels if isinstance(X, Tensor) else labels.numpy()
+        return like(X, labels)
 
 
-def _features(X: Any) -> Tensor:
+def _features(X: ArrayLike) -> Tensor:
     x = as_tensor("X", X).double().cpu()
     if x.dim() != 2 or not x.isfinite().all():
         raise ValueError(f"X: expected finite numbers (n, features), got shape {tuple(x.shape)}")

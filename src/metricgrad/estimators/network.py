@@ -20,12 +20,13 @@ from metricgrad.decisions.tuning import Tuned, Tuning, tune_threshold
 from metricgrad.engine.batch import Batch, Task
 from metricgrad.estimators.labels import DecidesMixin, Labels, flat, trusted
 from metricgrad.estimators.preparation import labels_to_learn, loss_for, splits, training_weight, wanted_rule
-from metricgrad.training.loop import Batches, Data, Optimiser, Settings, one_thread, scores, train
+from metricgrad.training.loop import Batches, Optimiser, Settings, TrainingData, one_thread, scores, train
 from metricgrad.training.networks import Model, build
 
 if TYPE_CHECKING:
     from metricgrad.metrics import Metric
     from metricgrad.metrics.averages import Average
+    from metricgrad.training.loop import EpochRow
 
 
 class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -321,9 +322,9 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
         tuned.problem()
         return tuned
 
-    def _data(self, X: Any, y: Any, sample_weight: Any) -> Data:
+    def _data(self, X: Any, y: Any, sample_weight: Any) -> TrainingData:
         weight = training_weight(self.labels_, X, y, sample_weight, self.class_weight)
-        return Data(self._features(X), self.labels_.encode(y), _tensor(weight))
+        return TrainingData(self._features(X), self.labels_.encode(y), _tensor(weight))
 
     def _features(self, X: Any) -> Any:
         scaled = X if self.scaler_ is None else self.scaler_.transform(X)
@@ -343,7 +344,7 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
         options = {"task": task, "average": self.average, "surrogate": self.surrogate}
         return loss_for(self.loss, self.metric, share=self.share, warmup=steps, **options)
 
-    def _set_rule(self, data: Data, parts: list[Any], tuned: Tuned, rule: Any, weight: Tensor | None) -> None:
+    def _set_rule(self, data: TrainingData, parts: list[Any], tuned: Tuned, rule: Any, weight: Tensor | None) -> None:
         self.tuning_ = None
         self.rule_ = rule if isinstance(rule, Rule) else default_rule(self.labels_.task)
         if rule != "tuned" or parts[0][1] is None:
@@ -392,7 +393,7 @@ class _Judge:
         self.tuned, self.monitor, self.rule, self.labels = tuned, monitor, rule, labels
         self.weight = None if weight is None else weight.unsqueeze(1)
 
-    def values(self, network: nn.Module, held: Data, loss: nn.Module) -> tuple[float, ...]:
+    def values(self, network: nn.Module, held: TrainingData, loss: nn.Module) -> tuple[float, ...]:
         """Return the judgement, and minus the loss to tell epochs of an equal hard metric apart."""
         z = scores(network, held.features)
         with torch.no_grad():
@@ -420,13 +421,13 @@ def _rows(weight: Tensor | None, rows: Tensor | None) -> Tensor | None:
 def _train_one(
     network: nn.Module,
     loss: nn.Module,
-    data: Data,
-    held: Data | None,
+    data: TrainingData,
+    held: TrainingData | None,
     judge: _Judge,
     settings: Settings,
     seed: int,
     title: str | None,
-) -> tuple[nn.Module, list[dict[str, float]]]:
+) -> tuple[nn.Module, list[EpochRow]]:
     bar = None
     if title is not None:
         from tqdm.auto import tqdm

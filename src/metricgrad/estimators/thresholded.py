@@ -15,9 +15,13 @@ from torch import Tensor
 
 from metricgrad.decisions.default import default_rule
 from metricgrad.decisions.tuning import tune_threshold
-from metricgrad.estimators.labels import Labels, flat, trusted
+from metricgrad.estimators.labels import Labels, PredictsMixin, flat, trusted
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from metricgrad.engine.inputs import ArrayLike
+    from metricgrad.estimators.labels import Features, SparseMatrix
     from metricgrad.metrics import Metric
     from metricgrad.metrics.averages import Average
 
@@ -26,7 +30,7 @@ def _can(method: str) -> Any:
     return available_if(lambda self: hasattr(getattr(self, "estimator_", self.estimator), method))
 
 
-class ThresholdedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
+class ThresholdedClassifier(PredictsMixin, ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     """Any scikit-learn classifier with the exact decision rule for a metric, tuned on rows it was not fitted on.
 
     Takes binary, multi-class and multi-label targets; see ``tune_threshold`` for what is exact. Where there are fewer
@@ -111,7 +115,9 @@ class ThresholdedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         tags.input_tags, tags.classifier_tags = inner.input_tags, inner.classifier_tags
         return tags
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, **fit_params: Any) -> Self:
+    def fit(
+        self, X: Features, y: ArrayLike | SparseMatrix, sample_weight: ArrayLike | None = None, **fit_params: Any
+    ) -> Self:
         """Make scores by cross-fitting, tune the rule on them, and fit the classifier on all rows.
 
         Parameters
@@ -175,7 +181,7 @@ class ThresholdedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             scarce="keep",
         )
         default = default_rule(self.labels_.task, 0.0 if self._method() == "decision_function" else 0.5)
-        # A constraint that was asked for is kept whatever the numbers behind it.
+        # A rule tuned under a constraint is kept, however few samples it was tuned on.
         self.rule_ = self.tuning_.rule if self.subject_to is not None else trusted(self.tuning_, default)
         return self
 
@@ -195,28 +201,12 @@ class ThresholdedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             raw = raw[:, -1]
         return torch.as_tensor(raw, dtype=torch.float64)
 
-    def _scores(self, X: Any) -> Tensor:
+    def _scores(self, X: Features) -> Tensor:
+        check_is_fitted(self, "estimator_")
         return self._read(getattr(self.estimator_, self._method())(X))
 
-    def predict(self, X: Any) -> Any:
-        """Return the labels that the rule decides on.
-
-        Parameters
-        ----------
-        X : array-like, DataFrame or sparse matrix
-            ``(n, features)``, as given to ``fit``.
-
-        Returns
-        -------
-        ndarray
-            Labels ``(n,)``, or an indicator matrix ``(n, K)``.
-
-        """
-        check_is_fitted(self)
-        return self.labels_.decode(self.rule_.decide(self._scores(X)))
-
     @_can("predict_proba")  # type: ignore[untyped-decorator]
-    def predict_proba(self, X: Any) -> Any:
+    def predict_proba(self, X: Features) -> NDArray[np.float64]:
         """Return the classifier's probabilities moved so that 0.5, or the argmax, is where the rule decides.
 
         Parameters
@@ -230,6 +220,4 @@ class ThresholdedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             ``(n, 2)`` for binary, ``(n, d)`` for multi-class, ``(n, K)`` for multi-label problems.
 
         """
-        check_is_fitted(self)
-        moved = self.rule_.centred(self._scores(X)).numpy()
-        return np.column_stack((1 - moved, moved)) if self.labels_.task == "binary" else moved
+        return self._centred(X)

@@ -11,8 +11,10 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
-from metricgrad.boosting.libraries import LIBRARIES, History, Library, Plan, Rows
-from metricgrad.boosting.objectives import Backend, Evaluation, base_score, check_backend, matured
+from metricgrad.boosting.evaluation import Evaluation
+from metricgrad.boosting.hooks import Backend, check_backend
+from metricgrad.boosting.libraries import LIBRARIES, BoostingPlan, BoostingRows, Library, RoundRow, Trained
+from metricgrad.boosting.objectives import base_score, finish_schedules
 from metricgrad.decisions.default import chosen, default_rule
 from metricgrad.decisions.tuning import Tuning, tune_threshold
 from metricgrad.estimators.labels import DecidesMixin, flat, trusted
@@ -20,6 +22,8 @@ from metricgrad.estimators.preparation import labels_to_learn, loss_for, splits,
 
 if TYPE_CHECKING:
     from metricgrad.decisions.rules import Rule
+    from metricgrad.engine.inputs import ArrayLike
+    from metricgrad.estimators.labels import Features
     from metricgrad.metrics import Metric
     from metricgrad.metrics.averages import Average
 
@@ -115,7 +119,7 @@ class MetricBoostingClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
     backend_: Backend
     boosters_: list[Any]
     n_estimators_: list[int]
-    _histories: list[History]
+    _histories: list[list[RoundRow]]
 
     def __init__(
         self,
@@ -167,7 +171,7 @@ class MetricBoostingClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
 
     # Fitting
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(self, X: Features, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Fit the trees, and tune the rule on rows they have not seen.
 
         Parameters
@@ -187,51 +191,50 @@ class MetricBoostingClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
         """
         self._check()
         self.categories_ = _categories(X)
-        X, y = validate_data(self, self._coded(X), y, multi_output=True, ensure_min_samples=2, **_ALLOWED)
+        rows, y = validate_data(self, self._coded(X), y, multi_output=True, ensure_min_samples=2, **_ALLOWED)
         y = flat(y)
         self.labels_ = labels = labels_to_learn(y)
         self.classes_, targets = labels.classes, labels.encode(y)
         rule = chosen(wanted_rule(self.rule, self.class_weight), labels.task)
-        weight = training_weight(labels, X, y, sample_weight, self.class_weight)
+        weight = training_weight(labels, rows, y, sample_weight, self.class_weight)
         self.base_score_ = base_score(targets, task=labels.task, classes=len(labels.classes), weight=weight)
-        shape = len(targets) if labels.task == "binary" else (len(targets), labels.outputs)
-        rows = Rows(X, targets.numpy(), weight, np.full(shape, self.base_score_))
+        start = np.full(labels.scores_shape(len(targets)), self.base_score_)
         seeds = check_random_state(self.random_state).randint(np.iinfo(np.int32).max, size=2)
         parts: list[Any] = []
         if self.cv is not None or rule is None or self.patience is not None:
             found = splits(labels, targets, self.cv, self.validation_fraction, int(seeds[0]))
-            parts = [(part.numpy(), held.numpy()) for part, held in found if held is not None]
-        self._train(rows, parts, int(seeds[1]))
+            parts = [(part.numpy(), held_out.numpy()) for part, held_out in found if held_out is not None]
+        self._train(BoostingRows(rows, targets.numpy(), weight, start), parts, int(seeds[1]))
         self.rule_, self.tuning_ = rule or default_rule(labels.task), None
         if rule is None and parts:
-            p = [self._probabilities(model, X[held]) for model, (_, held) in zip(self.boosters_, parts, strict=True)]
-            held = np.concatenate([held for _, held in parts])
-            judged = None if sample_weight is None else np.asarray(sample_weight, dtype=float)[held]
-            how: dict[str, Any] = {"task": labels.task, "average": self.average, "weight": judged, "scarce": "keep"}
-            self.tuning_ = tune_threshold(self.metric, torch.cat(p), targets[held], **how)
+            p = [self._probabilities(model, rows[rest]) for model, (_, rest) in zip(self.boosters_, parts, strict=True)]
+            held_out = np.concatenate([rest for _, rest in parts])
+            weight = None if sample_weight is None else np.asarray(sample_weight, dtype=float)[held_out]
+            how: dict[str, Any] = {"task": labels.task, "average": self.average, "weight": weight, "scarce": "keep"}
+            self.tuning_ = tune_threshold(self.metric, torch.cat(p), targets[held_out], **how)
             self.rule_ = trusted(self.tuning_, self.rule_)
         return self
 
-    def _train(self, rows: Rows, parts: list[Any], seed: int) -> None:
+    def _train(self, rows: BoostingRows, parts: list[Any], seed: int) -> None:
         """Train a model for each part of the rows, or one on all where there are no parts."""
 
-        def train(*some: Rows) -> tuple[Any, int, History]:
+        def train(*some: BoostingRows) -> Trained:
             return self._library.train(self._plan(seed), self.n_estimators, *some)
 
-        found = [train(rows.take(part), rows.take(held)) for part, held in parts] or [train(rows)]
-        self.boosters_ = [model for model, _, _ in found]
-        self.n_estimators_ = [rounds for _, rounds, _ in found]
-        self._histories = [history for _, _, history in found]
+        found = [train(rows.take(part), rows.take(held_out)) for part, held_out in parts] or [train(rows)]
+        self.boosters_ = [one.model for one in found]
+        self.n_estimators_ = [one.rounds for one in found]
+        self._histories = [one.history for one in found]
 
-    def _plan(self, seed: int) -> Plan:
+    def _plan(self, seed: int) -> BoostingPlan:
         task = self.labels_.task
         loss = loss_for(self.loss, self.metric, share=self.share, task=task, average=self.average)
         # Tuning in every round is expensive, so only where it decides when to stop.
         decides = self.patience is not None and self.monitor == "metric" and task != "multiclass"
         rule = "fixed" if self.rule == "tuned" and not decides else self.rule
-        return Plan(
+        return BoostingPlan(
             loss=loss,
-            last_loss=matured(loss, self.n_estimators),
+            last_loss=finish_schedules(loss, self.n_estimators),
             metric=Evaluation(self.metric, self.backend_, task, self.average, rule),
             monitor=self.monitor,
             patience=self.patience,
@@ -264,8 +267,8 @@ class MetricBoostingClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
             return X
         import pandas as pd
 
-        there = {j: known for j, known in self.categories_.items() if j < X.shape[1]}
-        numbers = {j: pd.Index(known).get_indexer(_column(X, j)) for j, known in there.items()}
+        present = {j: known for j, known in self.categories_.items() if j < X.shape[1]}
+        numbers = {j: pd.Index(known).get_indexer(_column(X, j)) for j, known in present.items()}
         columns = {j: np.where(number < 0, np.nan, number) for j, number in numbers.items()}
         if not hasattr(X, "iloc"):
             return X.with_columns([type(X[:, j])(X.columns[j], column) for j, column in columns.items()])
@@ -280,7 +283,7 @@ class MetricBoostingClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
         logits = self._library.logits(model, X, list(self.categories_), self.n_jobs) + self.base_score_
         return self.labels_.probabilities(torch.from_numpy(logits).reshape(len(logits), self.labels_.outputs))
 
-    def _scores(self, X: Any) -> Tensor:
+    def _scores(self, X: Features) -> Tensor:
         check_is_fitted(self, "boosters_")
         X = validate_data(self, self._coded(X), reset=False, **_ALLOWED)
         return torch.stack([self._probabilities(model, X) for model in self.boosters_]).mean(0)

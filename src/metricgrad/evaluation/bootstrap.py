@@ -1,38 +1,27 @@
-"""Intervals: how certain a value is, and whether one model is better than another.
-
-A statistic is linear in how often each row is drawn, so a bootstrap replicate never looks at the scores again. Where
-rows fall into few cells (2×2, d×d, and true × A × B for two models) drawing the cells is drawing the rows, exactly.
-"""
+"""Intervals: how certain a value is, and whether one model is better than another."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from metricgrad.counts import Confusion, Counts, Mean
-from metricgrad.decisions import hard_counts
-from metricgrad.decisions.resampling import check_replicates, group_index, of_cells, of_units
-from metricgrad.decisions.rules import Threshold
+from metricgrad.decisions.default import default_rule
+from metricgrad.decisions.resampling import check_replicates
 from metricgrad.decisions.tuning import Tuned
-from metricgrad.engine.batch import Batch
-from metricgrad.evaluation.evaluator import Evaluator, Metrics
-from metricgrad.evaluation.score_tables import ScoreTables
+from metricgrad.evaluation.metric_set import Metrics, MetricSet
+from metricgrad.evaluation.replicates import Model, exchange, make_draws, replicate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from metricgrad.decisions.rules import Rule
     from metricgrad.engine.batch import Task
+    from metricgrad.engine.inputs import ArrayLike
     from metricgrad.metrics.averages import Absent, Average
-
-_CELLS = 1 << 12  # up to this number of cells, cells are drawn instead of rows
-
-Values = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
@@ -94,8 +83,8 @@ class Comparison:
 
 
 def bootstrap(
-    scores: Any,
-    targets: Any,
+    scores: ArrayLike,
+    targets: ArrayLike,
     metrics: Metrics,
     *,
     task: Task = "binary",
@@ -104,10 +93,10 @@ def bootstrap(
     average: Average | None = "macro",
     labels: Iterable[int] | None = None,
     absent: Absent = "count",
-    weight: Any = None,
-    mask: Any = None,
+    weight: ArrayLike | None = None,
+    mask: ArrayLike | None = None,
     ignore_index: int | None = None,
-    groups: Any = None,
+    groups: ArrayLike | None = None,
     replicates: int = 1000,
     confidence: float = 0.95,
     seed: int = 0,
@@ -177,8 +166,8 @@ def bootstrap(
 
     """
     check_replicates(replicates, confidence)
-    made = partial(
-        Evaluator,
+    make = partial(
+        MetricSet,
         metrics,
         task=task,
         threshold=threshold,
@@ -187,12 +176,8 @@ def bootstrap(
         absent=absent,
         ignore_index=ignore_index,
     )
-    evaluator, tuned = _judge(made, rule)
-    batch = evaluator.prepare(scores, targets, weight, mask)
-    if not len(batch.logits):
-        raise ValueError("scores: expected at least one sample, got none")
-    drawing = _drawing([(evaluator, batch)], groups, exact=tuned is None)
-    values, drawn = _replicates(drawing, 0, tuned, replicates, seed)
+    model = _model(make, rule, scores, targets, weight, mask)
+    values, drawn = replicate(make_draws([model], groups), 0, replicates, seed)
     ends = _ends(
         torch.cat([part.flatten(1) if part.dim() > 1 else part.unsqueeze(1) for part in drawn.values()], 1), confidence
     )
@@ -202,9 +187,9 @@ def bootstrap(
 
 
 def compare_paired(
-    scores_a: Any,
-    scores_b: Any,
-    targets: Any,
+    scores_a: ArrayLike,
+    scores_b: ArrayLike,
+    targets: ArrayLike,
     metrics: Metrics,
     *,
     task: Task = "binary",
@@ -213,10 +198,10 @@ def compare_paired(
     average: Average | None = "macro",
     labels: Iterable[int] | None = None,
     absent: Absent = "count",
-    weight: Any = None,
-    mask: Any = None,
+    weight: ArrayLike | None = None,
+    mask: ArrayLike | None = None,
     ignore_index: int | None = None,
-    groups: Any = None,
+    groups: ArrayLike | None = None,
     replicates: int = 1000,
     confidence: float = 0.95,
     seed: int = 0,
@@ -293,8 +278,8 @@ def compare_paired(
     """
     check_replicates(replicates, confidence)
     labels = None if labels is None else tuple(labels)  # read once, used for both models
-    made = partial(
-        Evaluator,
+    make = partial(
+        MetricSet,
         metrics,
         task=task,
         threshold=threshold,
@@ -303,247 +288,33 @@ def compare_paired(
         absent=absent,
         ignore_index=ignore_index,
     )
-    rules: Sequence[Any] = rule if isinstance(rule, tuple | list) else (rule, rule)
+    rules: Sequence[Rule | Tuned | None] = rule if isinstance(rule, tuple | list) else (rule, rule)
     if len(rules) != 2:
         raise ValueError(f"rule: expected one, or a pair of them, got {len(rules)}")
-    models, tuned = [], []
-    for scores, its in zip((scores_a, scores_b), rules, strict=True):
-        evaluator, tune = _judge(made, its)
-        models.append((evaluator, evaluator.prepare(scores, targets, weight, mask)))
-        tuned.append(tune)
-    if not len(models[0][1].logits):
-        raise ValueError("scores: expected at least one sample, got none")
-    fixed = tuned == [None, None]
-    drawing = _drawing(models, groups, exact=fixed)
-    (a, drawn_a), (b, drawn_b) = (_replicates(drawing, i, tuned[i], replicates, seed) for i in (0, 1))
-    chance = _exchanged(drawing, replicates, seed) if fixed else {}
+    pairs = zip((scores_a, scores_b), rules, strict=True)
+    models = [_model(make, own_rule, scores, targets, weight, mask) for scores, own_rule in pairs]
+    draws = make_draws(models, groups)
+    (a, drawn_a), (b, drawn_b) = (replicate(draws, i, replicates, seed) for i in (0, 1))
+    chance = exchange(draws, replicates, seed) if all(model.tuned is None for model in models) else {}
     return {
         name: _comparison(a[name], b[name], drawn_a[name] - drawn_b[name], chance.get(name), confidence) for name in a
     }
 
 
-# Drawing
-
-
-def _drawing(models: list[tuple[Evaluator, Batch]], groups: Any, exact: bool) -> _Cells | _Rows:
-    evaluator, batch = models[0]
-    classes = max(2, batch.logits.shape[1])
-    whole = batch.weight is None and not batch.targets.is_floating_point() and groups is None
-    kinds = classes ** (1 + len(models))
-    if exact and whole and evaluator.task != "multilabel" and kinds <= _CELLS and not evaluator.ranking_names:
-        return _Cells(models, classes)
-    return _Rows(models, groups)
-
-
-class _Cells:
-    """Rows that fall into cells: true class × each model's decision.
-
-    Like ``_Rows``: ``multiplicity`` tells how often every unit occurs, ``draws`` how often it is drawn, and
-    ``statistics`` and ``values`` what a model gets when units count ``times`` times.
-    """
-
-    def __init__(self, models: list[tuple[Evaluator, Batch]], classes: int) -> None:
-        self.evaluators = [evaluator for evaluator, _ in models]
-        self.shape = (classes,) * (1 + len(models))
-        self.multiplicity = self._one(*models[0]) if len(models) == 1 else self._several([b for _, b in models])
-
-    def _one(self, evaluator: Evaluator, batch: Batch) -> Tensor:
-        if evaluator.task == "multiclass":
-            return hard_counts.matrix(batch, evaluator.rule).matrix.flatten()
-        c = hard_counts.counts(batch, evaluator.rule)
-        return torch.cat((c.tn, c.fp, c.fn, c.tp))
-
-    def _several(self, batches: list[Batch]) -> Tensor:
-        classes = self.shape[0]
-        total = torch.zeros(classes ** len(self.shape), dtype=torch.float64)
-        for parts in zip(*map(hard_counts.chunks, batches), strict=True):
-            code = parts[0].targets.reshape(-1).long()
-            for evaluator, part in zip(self.evaluators, parts, strict=True):
-                decided = hard_counts.decide(part, evaluator.rule, evaluator.task == "multiclass")
-                code = code * classes + decided.reshape(-1).long()
-            total += torch.bincount(code, minlength=len(total))
-        return total
-
-    def draws(self, replicates: int, seed: int) -> Iterator[Tensor]:
-        yield of_cells(self.multiplicity, replicates, torch.Generator().manual_seed(seed))
-
-    def statistics(self, model: int, times: Tensor) -> dict[str, Any]:
-        others = [axis + 2 for axis in range(len(self.shape) - 1) if axis != model]
-        cube = times.reshape(len(times), *self.shape)
-        matrix = cube.sum(others) if others else cube
-        if self.evaluators[model].task == "multiclass":
-            return {"cells": Confusion(matrix)}
-        tn, fp, fn, tp = matrix.reshape(len(times), 4, 1).unbind(1)
-        return {"cells": Counts(tp, fp, fn, tn)}
-
-    def values(self, model: int, times: Tensor) -> Values:
-        return self.evaluators[model].values(self.statistics(model, times))
-
-
-class _Rows:
-    """Rows, or groups of rows, and what each adds to the statistics."""
-
-    def __init__(self, models: list[tuple[Evaluator, Batch]], groups: Any) -> None:
-        self.evaluators = [evaluator for evaluator, _ in models]
-        self.batches = [batch for _, batch in models]
-        self.grouped = groups is not None
-        self.index, units = group_index(groups, len(self.batches[0].logits))
-        self.multiplicity = torch.ones(units, dtype=torch.float64)
-        self._added = [_additions(evaluator, batch) for evaluator, batch in models]
-
-    def draws(self, replicates: int, seed: int) -> Iterator[Tensor]:
-        yield from of_units(len(self.multiplicity), replicates, torch.Generator().manual_seed(seed))
-
-    def rows(self, times: Tensor) -> Tensor:
-        """Return how often every row counts."""
-        return times[:, self.index] if self.grouped else times
-
-    def statistics(self, model: int, times: Tensor) -> dict[str, Any]:
-        times = self.rows(times)
-        return {name: added(times) for name, added in self._added[model].items()}
-
-    def values(self, model: int, times: Tensor) -> Values:
-        evaluator, batch = self.evaluators[model], self.batches[model]
-        found = evaluator.values(self.statistics(model, times))
-        if evaluator.ranking_names:
-            tables = (ScoreTables.of(_weighted(batch, row), None) for row in self.rows(times))
-            each = [evaluator.ranking_values(table) for table in tables]
-            found |= {name: torch.stack([one[name] for one in each]) for name in evaluator.ranking_names}
-        return found
-
-
-def _additions(evaluator: Evaluator, batch: Batch) -> dict[str, Any]:
-    """Return, for each statistic, the function from how often rows count, ``(R, N)``, to ``R`` statistics."""
-    found: dict[str, Any] = {}
-    decided = hard_counts.decide(batch, evaluator.rule, evaluator.task == "multiclass")
-    rows = evaluator.row_objectives
-    if rows:
-        cells, row_weight = hard_counts.row_counts(batch, decided, next(iter(rows.values())).labels)
-        for name, objective in rows.items():
-            both = torch.stack((objective.metric(cells) * row_weight, row_weight), 1)
-            found[name] = lambda times, both=both: Mean(*(times @ both).unbind(1))
-    if not evaluator.has_cells:
-        return found
-    if evaluator.task == "multiclass":
-        found["cells"] = _matrices(batch, decided)
-    else:
-        # Zeros and ones add up exactly in float32 to 2^24, and twice as fast.
-        whole = batch.weight is None and len(decided) < 1 << 20 and not _soft(batch.targets)
-        dtype = torch.float32 if whole else torch.float64
-        y = batch.targets.to(dtype)
-        w = torch.ones_like(y) if batch.weight is None else batch.weight.to(dtype)
-        p = decided.to(dtype)
-        columns = torch.cat((w * y * p, w * (1 - y) * p, w * y * (1 - p), w * (1 - y) * (1 - p)), 1)
-        found["cells"] = lambda times: Counts(*(times.to(dtype) @ columns).double().chunk(4, 1))
-    return found
-
-
-def _soft(targets: Tensor) -> bool:
-    return targets.is_floating_point() and bool((targets % 1).any())
-
-
-def _matrices(batch: Batch, decided: Tensor) -> Any:
-    d = batch.logits.shape[1]
-    w = None if batch.weight is None else batch.weight.double().squeeze(1)
-
-    def matrices(times: Tensor) -> Confusion:
-        times = times if w is None else times * w
-        if batch.targets.dim() == 1:
-            flat = times.new_zeros(d * d, len(times)).index_add_(0, batch.targets * d + decided, times.t())
-            return Confusion(flat.t().reshape(-1, d, d))
-        each = [times.new_zeros(d, d).index_add_(0, decided, batch.targets * row.unsqueeze(1)).t() for row in times]
-        return Confusion(torch.stack(each))
-
-    return matrices
-
-
-def _weighted(batch: Batch, times: Tensor) -> Batch:
-    w = times.unsqueeze(1) if batch.weight is None else batch.weight * times.unsqueeze(1)
-    return Batch(batch.logits, batch.targets, w, batch.mask)
-
-
-# From replicates to answers
-
-
-def _judge(made: Callable[..., Evaluator], rule: Any) -> tuple[Evaluator, Tuned | None]:
-    """Return the evaluator under a rule, and the rule if it is yet to be tuned."""
-    if not isinstance(rule, Tuned):
-        return made(rule=rule), None
-    evaluator = made()
-    if evaluator.task != "multiclass" and evaluator.rule != Threshold(0.5):
-        raise ValueError("threshold: expected none beside a rule to be tuned")
-    if rule.task != evaluator.task:
-        raise ValueError(f"rule: expected one tuned for task={evaluator.task!r}, got {rule.task!r}")
-    return evaluator.under(evaluator.rule), rule
-
-
-def _replicates(
-    drawing: _Cells | _Rows, model: int, tuned: Tuned | None, replicates: int, seed: int
-) -> tuple[Values, Values]:
-    """Return a model's values and their replicates."""
-    if tuned is None:
-        draws = drawing.draws(replicates, seed)
-        # The data themselves go first, in one call with the first replicates.
-        first = torch.cat((drawing.multiplicity.unsqueeze(0), next(draws)))
-        parts = [drawing.values(model, times) for times in chain((first,), draws)]
-        values = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
-        return {name: v[0] for name, v in values.items()}, {name: v[1:] for name, v in values.items()}
-    return _tuned_replicates(drawing, model, tuned, replicates, seed)  # type: ignore[arg-type]
-
-
-def _tuned_replicates(drawing: _Rows, model: int, tuned: Tuned, replicates: int, seed: int) -> tuple[Values, Values]:
-    """Return what to expect of a tuned rule on new data, and how that varies.
-
-    Its place is the mean out-of-bag value of rules tuned on resamples. It varies with the data that judge (the tuned
-    rule on every resample) and with the data that tune (every re-tuned rule on all data). The plain percentiles of a
-    rule that is evaluated where it was tuned cover far too seldom: benchmarks/coverage.py simulates it.
-    """
-    problem, batch = tuned.problem(), drawing.batches[model]
-    at_best = drawing.evaluators[model].under(problem.solve(batch)[0])
-    fixed = _Rows([(at_best, batch)], None)
-    fixed.index, fixed.grouped, fixed.multiplicity = drawing.index, drawing.grouped, drawing.multiplicity
-    apparent = fixed.values(0, fixed.multiplicity.unsqueeze(0))
-    sampled, everywhere, left_out = [], [], []
-    for times in drawing.draws(replicates, seed):
-        sampled.append(fixed.values(0, times))
-        for row in drawing.rows(times):
-            evaluator = at_best.under(problem.tuned_on(batch, row))
-            everywhere.append(evaluator.judge(batch))
-            rest = hard_counts.take(batch, row == 0)
-            if hard_counts.has_weight(rest):
-                left_out.append(evaluator.judge(rest))
-    values, drawn = {}, {}
-    for name in apparent:
-        noise = torch.cat([part[name] for part in sampled]) - apparent[name]
-        moves = torch.stack([one[name] for one in everywhere])
-        nothing = torch.full_like(moves[0], torch.nan)  # if no replicate leaves anything out
-        values[name] = torch.stack([nothing, *(one[name] for one in left_out)]).nanmean(0)
-        drawn[name] = values[name] + noise + moves - moves.mean(0)
-    return values, drawn
-
-
-def _exchanged(drawing: _Cells | _Rows, replicates: int, seed: int) -> Values:
-    """Return the differences when each unit's two predictions are exchanged with probability ½."""
-    generator = torch.Generator().manual_seed(seed + 1)
-    found: dict[str, list[Tensor]] = {}
-    whole = drawing.multiplicity
-    some = max(1, (1 << 22) // max(1, len(whole)))
-    for start in range(0, replicates, some):
-        times = whole.expand(min(some, replicates - start), -1).contiguous()
-        swapped = torch.binomial(times, torch.full_like(times, 0.5), generator=generator)
-        one, two = (
-            drawing.evaluators[0].values(
-                _added(drawing.statistics(i, times - swapped), drawing.statistics(1 - i, swapped))
-            )
-            for i in (0, 1)
-        )
-        for name in one:
-            found.setdefault(name, []).append(one[name] - two[name])
-    return {name: torch.cat(parts) for name, parts in found.items()}
-
-
-def _added(one: dict[str, Any], two: dict[str, Any]) -> dict[str, Any]:
-    return {name: one[name] + two[name] for name in one}
+def _model(make: Callable[..., MetricSet], rule: Any, scores: Any, targets: Any, weight: Any, mask: Any) -> Model:
+    """Return the model of some scores under a rule, which may be one yet to be tuned."""
+    tuned = rule if isinstance(rule, Tuned) else None
+    metrics = make(rule=None if tuned is not None else rule)
+    if tuned is not None:
+        if metrics.rule != default_rule(metrics.task):
+            raise ValueError("threshold: expected none beside a rule to be tuned")
+        if tuned.task != metrics.task:
+            raise ValueError(f"rule: expected one tuned for task={metrics.task!r}, got {tuned.task!r}")
+        metrics = metrics.under(metrics.rule)
+    batch = metrics.prepare(scores, targets, weight, mask)
+    if not len(batch.logits):
+        raise ValueError("scores: expected at least one sample, got none")
+    return Model(metrics, batch, tuned)
 
 
 def _interval(value: Tensor, drawn: Tensor, low: Tensor, high: Tensor) -> Any:
@@ -559,7 +330,7 @@ def _comparison(a: Tensor, b: Tensor, drawn: Tensor, chance: Tensor | None, conf
         return [_comparison(*part, confidence) for part in parts]
     difference = a - b
     low, high = (end.item() for end in _ends(drawn, confidence))
-    # A replicate without a value, as AUROC has none without positives, tells neither for nor against.
+    # A replicate without a value, as AUROC has none without positives, is evidence for neither side.
     if difference.isnan():
         p = torch.nan
     elif chance is None:

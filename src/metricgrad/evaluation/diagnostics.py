@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from metricgrad.surrogates import Hard
 
 if TYPE_CHECKING:
     from metricgrad.engine.batch import Task
+    from metricgrad.engine.inputs import ArrayLike
     from metricgrad.losses.hybrid import HybridLoss
 
 
@@ -49,7 +50,13 @@ class Reliability:
 
 
 def reliability(
-    probabilities: Any, targets: Any, *, task: Task = "binary", bins: int = 10, weight: Any = None, mask: Any = None
+    probabilities: ArrayLike,
+    targets: ArrayLike,
+    *,
+    task: Task = "binary",
+    bins: int = 10,
+    weight: ArrayLike | None = None,
+    mask: ArrayLike | None = None,
 ) -> Reliability:
     """Return how well probabilities are calibrated: whether events of probability p happen in a share p of cases.
 

@@ -26,8 +26,8 @@ class ScoreTable:
     """The distinct scores of one class and the weight of positives and negatives at each; tables add with ``+``.
 
     ``bits``: how many significant bits of a score are kept. None keeps float64 and is exact, at the memory of the
-    distinct scores; 11 tells scores apart that differ by 0.1 % and never holds more than the few ten thousand numbers
-    that can be written so. Rounding moves scores down and never past each other, so that a curve of rounded scores
+    distinct scores; 11 distinguishes scores that differ by 0.1 % and never holds more than the few ten thousand numbers
+    that 11 bits can write. Rounding moves scores down and never past each other, so that a curve of rounded scores
     passes through points of the exact one; ``ERRORS`` bound what lies between.
     """
 
@@ -36,7 +36,7 @@ class ScoreTable:
 
     @classmethod
     def of(cls, scores: Tensor, positives: Tensor, negatives: Tensor, bits: int | None = None) -> ScoreTable:
-        """Take in ``(N,)`` scores and weights."""
+        """Return the table of ``(N,)`` scores and weights."""
         s = scores.double()
         if bits is not None:
             mantissa, exponent = torch.frexp(s)
@@ -76,21 +76,21 @@ class ScoreTables:
 
     @classmethod
     def of(cls, batch: Batch, bits: int | None) -> ScoreTables:
-        """Take in a batch."""
+        """Return the tables of a batch."""
         s, y = batch.logits, batch.targets
         y = (F.one_hot(y, s.shape[1]) if y.dim() == 1 else y).double()
         w = torch.ones_like(y) if batch.weight is None else batch.weight.double().expand_as(y)
         tables = []
         for k in range(s.shape[1]):
-            there = w[:, k] > 0
-            sk, yk, wk = s[there, k], y[there, k], w[there, k]
+            counted = w[:, k] > 0
+            sk, yk, wk = s[counted, k], y[counted, k], w[counted, k]
             tables.append(ScoreTable.of(sk, wk * yk, wk * (1 - yk), bits))
         counts = w > 0
         totals = torch.stack([x.sum(0) for x in (counts * y, counts.double(), w, w**2)])
         return cls(tables, s.dtype, totals)
 
     def __add__(self, other: ScoreTables) -> ScoreTables:
-        tables = [mine + its for mine, its in zip(self.tables, other.tables, strict=True)]
+        tables = [own + others for own, others in zip(self.tables, other.tables, strict=True)]
         return ScoreTables(tables, torch.promote_types(self.dtype, other.dtype), self.totals + other.totals)
 
     @property
@@ -99,7 +99,7 @@ class ScoreTables:
         return self.tables[0].bits
 
     def batch(self) -> Batch:
-        """Return rows that have the curves of all that was taken in: each score with its positives and its negatives.
+        """Return rows that have the curves of all batches together: each score with its positives and its negatives.
 
         Classes with fewer scores than others are filled up with what has no weight.
         """
@@ -114,10 +114,10 @@ class ScoreTables:
 
     def value(self, ranking: Callable[[Curve], Tensor], over: Objective) -> Tensor:
         """Return a ranking metric, averaged."""
-        mine = list(range(len(self.tables)) if over.labels is None else over.labels)
+        classes = list(range(len(self.tables)) if over.labels is None else over.labels)
         if over.average == "micro":
-            total = self.tables[mine[0]]
-            for k in mine[1:]:
+            total = self.tables[classes[0]]
+            for k in classes[1:]:
                 total = total + self.tables[k]
             return ranking(total.curve())
         found = [table.curve() for table in self.tables]
@@ -125,7 +125,7 @@ class ScoreTables:
         if over.task == "binary":
             return values[0]
         if over.average == "per-class":
-            return values[mine]
+            return values[classes]
         positives = torch.stack([curve.counts.tp[-1] for curve in found])
         return mean_over_classes(values, class_weights(over.average, positives, over.labels, over.absent))
 
@@ -157,6 +157,13 @@ def _within(curve: Curve) -> tuple[Tensor, Tensor, Tensor]:
     tp, fp, p, n = counts.tp[:-1], counts.fp[:-1], counts.tp.diff(), counts.fp.diff()
     return ratio(p, counts.tp[-1]), ratio(tp, tp + fp + n, 1.0), ratio(tp + p, tp + fp + p)
 
+
+RANKING: dict[str, Callable[[Curve], Tensor]] = {
+    "auroc": curves.auroc,
+    "average_precision": curves.average_precision,
+    "interpolated_average_precision": curves.interpolated_average_precision,
+}
+"""Metrics of the scores' order alone, by name: they need the curve instead of one rule's counts."""
 
 ERRORS: dict[Callable[[Curve], Tensor], Callable[[Curve], Tensor]] = {
     curves.auroc: auroc_error,

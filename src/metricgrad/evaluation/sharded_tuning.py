@@ -1,9 +1,9 @@
 """Tuning over shards: the rule that is best on all data, from score tables that were merged.
 
 A table of distinct scores with their counts has the curve of the rows it was made of, and a rule follows from curves
-alone. Rounded scores have fewer cuts, each of them one of the exact curve's, since rounding moves scores down onto a
-grid and a threshold on that grid decides as before. Between two neighbouring cuts the counts lie in a box, and
-``boxes`` bounds the metric there: what a finer cut might add is known.
+alone. Rounded scores have fewer thresholds, each of them one of the exact curve's, since rounding moves scores down
+onto a grid and a threshold on that grid decides as before. Between two neighbouring thresholds the counts lie in a box,
+and ``metrics.bounds`` bounds the metric there: what a finer threshold might add is known.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def tune_tables(problem: Problem, tables: ScoreTables) -> Tuning:
-    """Solve a problem on all that score tables took in."""
+    """Find the best rule on all scores that were added to the tables."""
     objective = problem.objective
     if objective.task == "multiclass" or objective.average == "samples":
         wanted = "task='binary' or 'multilabel' and an average other than 'samples'"
@@ -57,11 +57,11 @@ def _on_the_grid(batch: Batch, rule: Rule, plateau: Any) -> tuple[Rule, Any]:
     def up(threshold: float, column: Tensor) -> float:
         return column[column >= threshold].min().item() if threshold < torch.inf else threshold
 
-    cut = rule.numbers
-    if isinstance(cut, float):
-        return Threshold(up(cut, s)), (up(plateau[0], s), plateau[1])
+    thresholds = rule.numbers
+    if isinstance(thresholds, float):
+        return Threshold(up(thresholds, s)), (up(plateau[0], s), plateau[1])
     ends = plateau if plateau is None else [(up(p[0], s[:, k]), p[1]) for k, p in enumerate(plateau)]
-    return Threshold(tuple(up(t, s[:, k]) for k, t in enumerate(cut))), ends
+    return Threshold(tuple(up(t, s[:, k]) for k, t in enumerate(thresholds))), ends
 
 
 def _error(problem: Problem, batch: Batch, rule: Rule) -> Any:
@@ -71,14 +71,14 @@ def _error(problem: Problem, batch: Batch, rule: Rule) -> Any:
         return None
     if objective.task != "binary" and objective.average == "micro":
         return None
-    cuts = rule.numbers
+    thresholds = rule.numbers
     found = []
-    for k, cut in enumerate([cuts] if isinstance(cuts, float) else cuts):
+    for k, threshold in enumerate([thresholds] if isinstance(thresholds, float) else thresholds):
         curve = threshold_search.class_curve(batch, k)
         most = _most(problem, curve)
         if most is None:
             return None
-        place = int((curve.thresholds >= cut).sum()) - 1
+        place = int((curve.thresholds >= threshold).sum()) - 1
         found.append((most - objective.values(curve.counts)[place]).clamp(min=0))
     errors = torch.stack(found)
     if objective.task == "binary":
@@ -92,7 +92,7 @@ def _error(problem: Problem, batch: Batch, rule: Rule) -> Any:
 
 
 def _most(problem: Problem, curve: Curve) -> Tensor | None:
-    """Return the highest value that any cut between those of a curve may have."""
+    """Return the highest value that any threshold between those of a curve may have."""
     bounds = _bounds(problem.objective.metric, curve)
     if bounds is None:
         return None
@@ -106,7 +106,7 @@ def _most(problem: Problem, curve: Curve) -> Tensor | None:
 
 
 def _bounds(metric: Callable[..., Any], curve: Curve) -> Tensor | None:
-    """Return the highest value of a metric between each two neighbouring cuts; None if it is no plain arithmetic.
+    """Return the highest value of a metric between each two neighbouring thresholds; None if it is no plain arithmetic.
 
     The corner that its slopes point to, where they keep their sign; else the limit by interval arithmetic. Where that
     has none, since the metric may be 0/0 in a corner, the best of the other corners.

@@ -12,6 +12,11 @@ from metricgrad.storage.records import as_json as as_json
 if TYPE_CHECKING:
     from pathlib import Path
 
+Contents = dict[str, Any]
+"""What a manifest holds, as JSON gives it."""
+Files = dict[str, bytes]
+"""Files by name, with what is in them."""
+
 FORMAT = 3
 """Grows when an older version of this library could not read what is written."""
 
@@ -23,14 +28,14 @@ _FILE = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?", re.ASCII)
 
 
 class OlderFormatError(ValueError):
-    """The folder was written by an older version; ``metricgrad convert`` writes it anew."""
+    """The folder was written by an older version; ``metricgrad convert`` rewrites it."""
 
 
 # Writing
 
 
-def write(folder: Path, contents: dict[str, Any], files: dict[str, bytes], overwrite: bool = False) -> None:
-    """Write files and a manifest of the contents and everybody's hashes: into a sibling, which is then renamed."""
+def write(folder: Path, contents: Contents, files: Files, overwrite: bool = False) -> None:
+    """Write files and a manifest of the contents and the hashes of all files: into a sibling, which is then renamed."""
     if not folder.parent.is_dir():
         raise ValueError(f"folder: expected a place in a folder that exists, got {str(folder)!r}")
     replaced = folder.exists()
@@ -39,13 +44,13 @@ def write(folder: Path, contents: dict[str, Any], files: dict[str, bytes], overw
     write_folder(folder, packed(contents, files), replaced)
 
 
-def rewrite(folder: Path, changes: dict[str, Any]) -> None:
+def rewrite(folder: Path, changes: Contents) -> None:
     """Change the contents of a manifest, the files staying as they are: one file, replaced in one step."""
     manifest = _manifest(folder, FORMAT)
     write_file(folder / MANIFEST, sealed({**manifest, **changes}))
 
 
-def packed(contents: dict[str, Any], files: dict[str, bytes]) -> dict[str, bytes]:
+def packed(contents: Contents, files: Files) -> Files:
     """Return all files of a folder, the manifest among them."""
     for name in files:
         if not _FILE.fullmatch(name) or name == MANIFEST:
@@ -59,13 +64,13 @@ def packed(contents: dict[str, Any], files: dict[str, bytes]) -> dict[str, bytes
 # Reading
 
 
-def read(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
+def read(folder: Path) -> tuple[Contents, Files]:
     """Return the manifest and the other files' bytes, so that what was checked is what is used."""
     manifest = _manifest(folder, FORMAT)
     return manifest, _files(folder, manifest)
 
 
-def read_older(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
+def read_older(folder: Path) -> tuple[Contents, Files]:
     """Do as ``read`` for a folder of the older format, to convert it."""
     manifest = _manifest(folder, OLDER)
     return manifest, _files(folder, manifest)
@@ -76,7 +81,7 @@ def version(folder: Path) -> int:
     return int(_manifest(folder, OLDER, FORMAT)["format"])
 
 
-def unpacked(files: dict[str, bytes], name: str) -> tuple[dict[str, Any], dict[str, bytes]]:
+def unpacked(files: Files, name: str) -> tuple[Contents, Files]:
     """Do as ``read`` for files that are in memory already; ``name`` is that of their folder."""
     manifest = _checked(files.get(MANIFEST, b""), name, FORMAT)
     for one, wanted in manifest["files"].items():
@@ -87,7 +92,7 @@ def unpacked(files: dict[str, bytes], name: str) -> tuple[dict[str, Any], dict[s
     return manifest, {one: files[one] for one in manifest["files"]}
 
 
-def _files(folder: Path, manifest: dict[str, Any]) -> dict[str, bytes]:
+def _files(folder: Path, manifest: Contents) -> Files:
     files = {}
     for name, wanted in manifest["files"].items():
         if not _FILE.fullmatch(name) or not (folder / name).is_file():
@@ -98,7 +103,7 @@ def _files(folder: Path, manifest: dict[str, Any]) -> dict[str, bytes]:
     return files
 
 
-def _manifest(folder: Path, *versions: int) -> dict[str, Any]:
+def _manifest(folder: Path, *versions: int) -> Contents:
     try:
         data = (folder / MANIFEST).read_bytes()
     except OSError as error:
@@ -106,12 +111,12 @@ def _manifest(folder: Path, *versions: int) -> dict[str, Any]:
     return _checked(data, str(folder), *versions)
 
 
-def _checked(data: bytes, folder: str, *versions: int) -> dict[str, Any]:
-    """Return a manifest; its seal is compared first, so that all else is as somebody wrote it."""
+def _checked(data: bytes, folder: str, *versions: int) -> Contents:
+    """Return a manifest; its seal is compared first, so that nothing that was changed is read."""
     if not data.rstrip().endswith(b"}") or b'"sha256"' not in data:
         raise _no_manifest(folder)
     try:
-        manifest: dict[str, Any] = unsealed(data, dict[str, Any], f"{MANIFEST} in {folder!r}")
+        manifest: Contents = unsealed(data, dict[str, Any], f"{MANIFEST} in {folder!r}")
         check(manifest.get("format"), int, "format")
     except ValueError as error:
         raise ValueError(f"folder: {error}") from error
@@ -133,7 +138,7 @@ def _no_manifest(folder: str) -> ValueError:
 def _check_replaceable(folder: Path, overwrite: bool) -> None:
     if not overwrite:
         raise ValueError(f"folder: {str(folder)!r} exists; choose another, or pass overwrite=True")
-    # Whatever else lies there is not ours to delete.
+    # Other files in it are not ours to delete.
     try:
         ours = {MANIFEST, *_manifest(folder, OLDER, FORMAT)["files"]}
     except ValueError as error:

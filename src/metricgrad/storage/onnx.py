@@ -136,7 +136,7 @@ def _model(estimator: MetricClassifier, dtype: Any) -> Any:
         p = graph.add("Squeeze", p, graph.constant([1]))
     graph.cast(p, dtype, "scores")
     kind = _decide(graph, estimator.rule_, p, labels)
-    shape: list[Any] = ["rows"] if labels.task == "binary" else ["rows", labels.outputs]
+    shape: list[Any] = ["rows", *labels.scores_shape(0)[1:]]
     made = helper.make_graph(
         graph.nodes,
         "MetricClassifier",
@@ -173,7 +173,7 @@ def _layers(module: nn.Module, name: str = "") -> Iterator[tuple[str, nn.Module]
 
 
 def _layer(graph: _Graph, name: str, layer: Any, x: str) -> str:
-    kind = type(layer)  # of a subclass nobody knows what it does
+    kind = type(layer)  # not isinstance: a subclass may do anything
     if kind in _NOTHING:
         return x
     if kind in _ACTIVATIONS:

@@ -1,4 +1,4 @@
-"""JSON files that may have been changed by anybody: read strictly, compared with a declared type, sealed by a hash.
+"""JSON files that anyone may have changed: read strictly, compared with a declared type, sealed by a hash.
 
 The declaration is a type as Python writes it: ``TypedDict`` and dataclasses for objects, ``Literal`` for one of several
 words, ``Annotated[int, Range(1, 10)]`` and ``Annotated[str, Length(1, 80)]`` for bounds. Standard library alone.
@@ -153,8 +153,8 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def check(value: Any, wanted: Any, where: str) -> None:
     """Raise a ``ValueError`` that starts with ``where`` unless a value is of the declared type.
 
-    ``Any`` is any value; a whole number will do for a float; lists and tuples are one; a class that is no dataclass
-    means its instances.
+    ``Any`` is any value; a whole number is accepted for a float; lists and tuples are the same; a class that is no
+    dataclass means its instances.
     """
     wanted, bounds = _without_bounds(wanted)
     if wanted is Any:
@@ -275,6 +275,11 @@ def _short(value: Any) -> str:
 
 def _line(text: object) -> str:
     return " ".join(str(text).split())[:200]
+
+
+def first_line(error: Exception) -> str:
+    """Return the type of an error and the first line of its message, to be part of another message."""
+    return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
 # Seals

@@ -1,4 +1,4 @@
-"""Checkpoints: everything a run needs to go on, in one file that is whole and verified."""
+"""Checkpoints: everything a run needs to continue, in one file that is whole and verified."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Checkpoint:
     ``save(model=model, optimiser=optimiser, loss=loss, data=stream, step=step)`` writes the state of whatever has a
     ``state_dict()`` (modules, optimisers, schedulers; losses with their schedules and multipliers; streams and
     samplers), of ``torch.Generator``, plain values as they are, and the random states of Python, numpy and torch.
-    ``load(model=model, ...)`` puts all that back. A run that saves and loads at the same place in its loop is, on a
+    ``load(model=model, ...)`` restores all that. A run that saves and loads at the same place in its loop is, on a
     CPU, the run that was never interrupted, bit for bit.
 
     The file is written under a name of its own, flushed to the disk and renamed: if the process is killed at any
@@ -229,14 +229,14 @@ def _opened(path: Path) -> tuple[bytes, str]:
     if header is None and line[:2] == b"PK":
         raise ValueError(
             f"folder: expected a checkpoint with its sha256, got one of an older version, {str(path)!r}; load it with "
-            "the version of metricgrad that wrote it, or remove it to start anew"
+            "the version of metricgrad that wrote it, or remove it to start again"
         )
     if header is None:
         raise _no_checkpoint(path)
     if _sha256(line, content) != header[2].decode():
         raise ValueError(
             f"folder: {str(path)!r} was changed or cut short since it was written (its sha256 differs); restore it "
-            "from a copy, or remove it to start anew"
+            "from a copy, or remove it to start again"
         )
     if int(header[1]) != FORMAT:
         raise ValueError(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict, get_args
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,15 @@ from metricgrad.metrics.scalars import is_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+
+class EpochRow(TypedDict):
+    """A row of the history of training: the mean loss of an epoch and, if rows are held out, the value on these."""
+
+    epoch: float
+    loss: float
+    value: NotRequired[float]
+
 
 Optimiser = Literal["adamw", "adam", "sgd"]
 Batches = Literal["stratified", "shuffled"]
@@ -59,7 +68,7 @@ class Settings:
 
 
 @dataclass(eq=False)
-class Data:
+class TrainingData:
     """Rows in memory: features (a tensor, or a scipy CSR matrix made dense batch by batch), targets, weights."""
 
     features: Any
@@ -69,12 +78,12 @@ class Data:
     def __len__(self) -> int:
         return len(self.targets)
 
-    def take(self, rows: Tensor) -> Data:
+    def take(self, rows: Tensor) -> TrainingData:
         """Return some rows."""
         # index_select copies whole rows, faster than indexing does.
         whole = isinstance(self.features, Tensor)
         features = self.features.index_select(0, rows) if whole else self.features[rows.numpy()]
-        return Data(features, self.targets[rows], None if self.weight is None else self.weight[rows])
+        return TrainingData(features, self.targets[rows], None if self.weight is None else self.weight[rows])
 
     def slices(self, size: int) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
         """Yield batches of consecutive rows; a last one of a single row joins the one before, for batch-norm's sake."""
@@ -106,15 +115,15 @@ def scores(model: nn.Module, features: Any, size: int = 1 << 16) -> Tensor:
 def train(
     model: nn.Module,
     loss: nn.Module,
-    data: Data,
+    data: TrainingData,
     settings: Settings,
-    judge: Callable[[nn.Module], tuple[float, ...]] | None = None,
+    evaluate: Callable[[nn.Module], tuple[float, ...]] | None = None,
     seed: int = 0,
-    after_epoch: Callable[[dict[str, float]], None] | None = None,
-) -> list[dict[str, float]]:
+    after_epoch: Callable[[EpochRow], None] | None = None,
+) -> list[EpochRow]:
     """Train in place and return the history, a row per epoch.
 
-    ``judge``: how good the model is, higher is better, asked after every epoch, the first number before the next; the
+    ``evaluate``: how good the model is after an epoch, higher is better, ties being broken by the next number; the
     weights of the best epoch are restored at the end. A loss with a schedule (``step()``) is moved on after every
     batch, multipliers of constraints after every epoch. The random state outside is left alone.
     """
@@ -122,9 +131,9 @@ def train(
     optimiser = _optimiser(parameters, settings)
     moving = [module for module in loss.modules() if callable(getattr(module, "step", None))]
     averaged = copy.deepcopy(model).eval() if settings.average else None
-    judged = model if averaged is None else averaged
+    kept_model = model if averaged is None else averaged
     generator = torch.Generator().manual_seed(seed)
-    history: list[dict[str, float]] = []
+    history: list[EpochRow] = []
     best: tuple[float, ...] = ()
     kept, since = None, 0
     with torch.random.fork_rng(devices=[]):
@@ -144,12 +153,12 @@ def train(
                     # A short memory at the start, so that the first weights are soon forgotten.
                     _average(averaged, model, min(settings.average, (1 + len(history)) / (10 + len(history))))
             _advance(moving, epoch=True)
-            row = {"epoch": float(epoch), "loss": total.item() / max(1, len(data))}
-            if judge is not None:
-                now = judge(judged)
+            row: EpochRow = {"epoch": float(epoch), "loss": total.item() / max(1, len(data))}
+            if evaluate is not None:
+                now = evaluate(kept_model)
                 row["value"] = now[0]
                 if now > best:
-                    best, kept, since = now, copy.deepcopy(judged.state_dict()), 0
+                    best, kept, since = now, copy.deepcopy(kept_model.state_dict()), 0
                 else:
                     since += 1
             history.append(row)
@@ -158,7 +167,7 @@ def train(
             if since >= settings.patience:
                 break
     if kept is not None or averaged is not None:
-        model.load_state_dict(kept if kept is not None else judged.state_dict())
+        model.load_state_dict(kept if kept is not None else kept_model.state_dict())
     model.eval()
     return history
 
@@ -192,7 +201,7 @@ def _order(targets: Tensor, batches: str, generator: torch.Generator) -> Tensor:
     by_kind = kind.argsort(stable=True)
     sizes = torch.bincount(kind)
     first = sizes.cumsum(0) - sizes
-    # The j-th of the m samples of a kind stands at a random place in the j-th of m equal stretches.
+    # The j-th of the m samples of a kind gets a random place in the j-th of m equal stretches.
     place = torch.arange(rows) - first[kind[by_kind]] + torch.rand(rows, generator=generator)
     where = (place / sizes[kind[by_kind]]).float()
     # Floats of one sign are in the order of their bits, and integers are sorted by radix: a third of the time.
@@ -213,8 +222,8 @@ def _advance(moving: list[Any], epoch: bool = False) -> None:
 
 @torch.no_grad()
 def _average(averaged: nn.Module, model: nn.Module, decay: float) -> None:
-    mine, its = averaged.state_dict(), model.state_dict()
-    floating = [name for name in mine if mine[name].is_floating_point()]
-    torch._foreach_lerp_([mine[name] for name in floating], [its[name] for name in floating], 1 - decay)
-    for name in mine.keys() - set(floating):
-        mine[name].copy_(its[name])
+    means, now = averaged.state_dict(), model.state_dict()
+    floating = [name for name in means if means[name].is_floating_point()]
+    torch._foreach_lerp_([means[name] for name in floating], [now[name] for name in floating], 1 - decay)
+    for name in means.keys() - set(floating):
+        means[name].copy_(now[name])

@@ -19,7 +19,7 @@ from metricgrad.storage.records import Range
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from metricgrad.boosting.objectives import Backend
+    from metricgrad.boosting.hooks import Backend
     from metricgrad.engine.batch import Task
     from metricgrad.metrics.averages import Average
 

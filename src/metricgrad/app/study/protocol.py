@@ -21,7 +21,8 @@ from metricgrad.decisions.rules import Rule, Threshold
 from metricgrad.decisions.solver import InfeasibleError
 from metricgrad.decisions.tuning import Tuned, Tuning, tune_threshold
 from metricgrad.estimators.labels import trusted
-from metricgrad.evaluation.evaluator import RANKING, Evaluator, evaluate
+from metricgrad.evaluation.evaluator import Evaluator, evaluate
+from metricgrad.evaluation.score_tables import RANKING
 from metricgrad.metrics import get
 from metricgrad.metrics.constraints import parse
 from metricgrad.storage import records

@@ -13,7 +13,8 @@ from metricgrad.app.study.protocol import bounds
 from metricgrad.app.tables import files
 from metricgrad.app.use.drift import drift, psi
 from metricgrad.evaluation.bootstrap import bootstrap
-from metricgrad.evaluation.evaluator import RANKING, Evaluator, evaluate
+from metricgrad.evaluation.evaluator import Evaluator, evaluate
+from metricgrad.evaluation.score_tables import RANKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,0 +1,176 @@
+"""Metrics of one task under one decision rule: from a batch to additive statistics, and from these to values."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+from torch import Tensor
+
+from metricgrad.decisions import hard_counts
+from metricgrad.decisions.default import default_rule
+from metricgrad.decisions.rules import Rule, Threshold
+from metricgrad.engine.batch import Batch, Task, check_task
+from metricgrad.engine.inputs import ArrayLike, check_scale, judged, named
+from metricgrad.engine.objective import Objective
+from metricgrad.evaluation.score_tables import ERRORS, RANKING, ScoreTables
+from metricgrad.metrics import Metric, get, name_of, subset_accuracy
+from metricgrad.metrics.scalars import is_number, is_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from metricgrad.curves import Curve
+
+Metrics = str | Metric | Sequence[str | Metric] | Mapping[str, str | Metric]
+Statistics = dict[str, Any]
+"""What adds up over batches, by name: of each metric that is averaged over rows a ``Mean`` under its own name, for all
+others together "cells" (``Counts``, or the ``Confusion`` of a multi-class problem) and "scores" (``ScoreTables``)."""
+Values = dict[str, Tensor]
+"""The values of metrics by name, after the leading axes (replicates) of their statistics: a scalar, or ``(K,)``."""
+
+
+class MetricSet:
+    """Metrics under a decision rule. It keeps nothing of the batches: see ``Evaluator`` for the parameters.
+
+    ``over_classes``: how the values of the classes are averaged; its metric is not used.
+    """
+
+    def __init__(
+        self,
+        metrics: Metrics,
+        *,
+        task: Task,
+        threshold: float | Sequence[float],
+        rule: Rule | None,
+        average: str | None,
+        labels: Iterable[int] | None,
+        absent: str,
+        ignore_index: int | None,
+        keep_scores: bool = False,
+        score_bits: int | None = None,
+    ) -> None:
+        self.task: Task = check_task(task)
+        self.ignore_index = ignore_index
+        self.score_bits = _check_bits(score_bits)
+        labels = None if labels is None else tuple(labels)
+        self.rule = _rule(self.task, threshold, rule)
+        self.has_default_threshold = rule is None and self.rule == Threshold(0.5)
+        self.objectives: dict[str, Objective] = {}
+        self.ranking: dict[str, Callable[[Curve], Tensor]] = {}
+        for name, metric in named(metrics).items():
+            ranking = _ranking(metric)
+            if ranking is not None:
+                self.ranking[name] = ranking
+                continue
+            by_rows = get(metric) is subset_accuracy and self.task == "multilabel"
+            self.objectives[name] = Objective(self.task, metric, "samples" if by_rows else average, labels, absent)
+        self.over_classes = Objective(self.task, "f1", average, labels, absent)
+        if self.ranking and self.over_classes.average == "samples":
+            raise ValueError(f"average: 'samples' is not for {', '.join(self.ranking)}; use 'macro' or 'micro'")
+        self.keeps_scores = keep_scores or bool(self.ranking)
+
+    @property
+    def row_objectives(self) -> dict[str, Objective]:
+        """The metrics that are averaged over rows."""
+        return {name: o for name, o in self.objectives.items() if o.average == "samples"}
+
+    @property
+    def has_cells(self) -> bool:
+        """Whether any metric needs the cells of all rows together."""
+        return len(self.row_objectives) < len(self.objectives)
+
+    @property
+    def has_matrix(self) -> bool:
+        """Whether the cells are those of the d×d matrix, since the rule decides for one class a row."""
+        return self.task == "multiclass"
+
+    @property
+    def identity(self) -> tuple[Any, ...]:
+        """What must be equal for statistics to be added up."""
+        over = self.over_classes
+        metrics = [(name, name_of(o.metric)) for name, o in self.objectives.items()]
+        ranking = [*self.ranking, self.keeps_scores]
+        return (self.task, repr(self.rule), over.average, over.labels, over.absent, metrics, ranking)
+
+    def under(self, rule: Rule) -> Self:
+        """Return the same metrics under another rule."""
+        other = copy.copy(self)
+        other.rule, other.has_default_threshold = rule, False
+        return other
+
+    def prepare(self, scores: ArrayLike, targets: ArrayLike, weight: ArrayLike | None, mask: ArrayLike | None) -> Batch:
+        """Return a checked batch; with the default threshold, scores outside [0, 1] are refused."""
+        batch = judged(self.task, scores, targets, weight, mask, self.ignore_index)
+        if self.has_default_threshold and self.objectives:
+            check_scale(batch.logits)
+        return batch
+
+    def statistics(self, batch: Batch) -> Statistics:
+        """Return the statistics of a batch that the metrics need."""
+        found: Statistics = {}
+        rows = self.row_objectives
+        if rows:
+            metrics = [objective.metric for objective in rows.values()]
+            means = hard_counts.means(batch, self.rule, metrics, self.over_classes.labels)
+            found |= dict(zip(rows, means, strict=True))
+        if self.has_cells:
+            found["cells"] = (hard_counts.matrix if self.has_matrix else hard_counts.counts)(batch, self.rule)
+        if self.keeps_scores:
+            found["scores"] = ScoreTables.of(batch, self.score_bits)
+        return found
+
+    def values(self, statistics: Statistics) -> Values:
+        """Return the values of statistics, which may have leading axes (replicates)."""
+        found = {}
+        for name, objective in self.objectives.items():
+            if objective.average == "samples":
+                value = objective.value(statistics[name])
+            else:
+                cells = statistics["cells"]
+                if self.has_matrix and not objective.of_matrix:
+                    cells = cells.counts()
+                value = objective.value(cells)
+            found[name] = value.squeeze(-1) if self.task == "binary" and objective.average == "per-class" else value
+        return found | (self.ranking_values(statistics["scores"]) if "scores" in statistics else {})
+
+    def ranking_values(self, scores: ScoreTables) -> Values:
+        """Return the values of the metrics that need a curve."""
+        return {name: scores.value(ranking, self.over_classes) for name, ranking in self.ranking.items()}
+
+    def ranking_errors(self, scores: ScoreTables) -> Values:
+        """Return by how much the metrics that need a curve may be off because scores are rounded."""
+        return {name: scores.value(ERRORS[ranking], self.over_classes) for name, ranking in self.ranking.items()}
+
+    def evaluate(self, batch: Batch) -> Values:
+        """Return the values of a batch."""
+        return self.values(self.statistics(batch))
+
+
+def _ranking(metric: str | Metric) -> Callable[[Curve], Tensor] | None:
+    if isinstance(metric, str):
+        return RANKING.get(metric)
+    return metric if metric in RANKING.values() else None
+
+
+def _rule(task: Task, threshold: Any, rule: Rule | None) -> Rule:
+    if rule is not None:
+        if not _is_half(threshold):
+            raise ValueError("threshold: expected none beside rule=, which decides")
+        if not isinstance(rule, Rule):
+            raise ValueError(f"rule: expected a decision rule of mg.decisions, got {rule!r}")
+        return rule
+    if task == "multiclass" and not _is_half(threshold):
+        raise ValueError("threshold: task='multiclass' decides by argmax; use rule=mg.decisions.Offsets(...)")
+    return default_rule(task, threshold)
+
+
+def _is_half(threshold: Any) -> bool:
+    return is_number(threshold) and bool(threshold == 0.5)
+
+
+def _check_bits(bits: int | None) -> int | None:
+    if bits is not None and not (is_whole(bits) and 2 <= bits <= 52):
+        raise ValueError(f"score_bits: expected 2 to 52 or None, got {bits!r}")
+    return None if bits is None else int(bits)

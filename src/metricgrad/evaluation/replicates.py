@@ -1,0 +1,249 @@
+"""Bootstrap replicates of the values of one model or two.
+
+A statistic is linear in how often each row is drawn, so a bootstrap replicate never looks at the scores again. Where
+rows fall into few cells (2×2, d×d, and true × A × B for two models) drawing the cells is drawing the rows, exactly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from metricgrad.counts import Confusion, Counts, Mean
+from metricgrad.decisions import hard_counts
+from metricgrad.decisions.resampling import group_index, of_cells, of_units
+from metricgrad.engine.batch import Batch
+from metricgrad.evaluation.score_tables import ScoreTables
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from metricgrad.decisions.tuning import Tuned
+    from metricgrad.engine.inputs import ArrayLike
+    from metricgrad.evaluation.metric_set import MetricSet, Statistics, Values
+
+_CELLS = 1 << 12  # up to this number of cells, cells are drawn instead of rows
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """What is resampled: the scores and targets of a model, its metrics, and its rule if that is yet to be tuned."""
+
+    metrics: MetricSet
+    batch: Batch
+    tuned: Tuned | None = None
+
+
+def make_draws(models: list[Model], groups: ArrayLike | None) -> CellDraws | RowDraws:
+    """Return how the rows of models are drawn: as cells where that is exact and cheaper."""
+    metrics, batch = models[0].metrics, models[0].batch
+    classes = max(2, batch.logits.shape[1])
+    plain = batch.weight is None and not batch.targets.is_floating_point() and groups is None
+    fixed = all(model.tuned is None for model in models)
+    few = classes ** (1 + len(models)) <= _CELLS
+    if fixed and plain and few and metrics.task != "multilabel" and not metrics.ranking:
+        return CellDraws(models, classes)
+    index, units = group_index(groups, len(batch.logits))
+    return RowDraws(models, units, None if groups is None else index)
+
+
+class CellDraws:
+    """Draws of cells, true class × each model's decision, in place of the rows that fall into them.
+
+    As in ``RowDraws``, ``multiplicity`` is how often every unit occurs in the data, ``draws`` yields how often it is
+    drawn, and ``statistics`` and ``values`` are those of a model when units count ``times`` times.
+    """
+
+    def __init__(self, models: list[Model], classes: int) -> None:
+        self.models = models
+        self.shape = (classes,) * (1 + len(models))
+        self.multiplicity = self._count_one(models[0]) if len(models) == 1 else self._count_several()
+
+    def _count_one(self, model: Model) -> Tensor:
+        if model.metrics.has_matrix:
+            return hard_counts.matrix(model.batch, model.metrics.rule).matrix.flatten()
+        c = hard_counts.counts(model.batch, model.metrics.rule)
+        return torch.cat((c.tn, c.fp, c.fn, c.tp))
+
+    def _count_several(self) -> Tensor:
+        classes = self.shape[0]
+        total = torch.zeros(classes ** len(self.shape), dtype=torch.float64)
+        for parts in zip(*(hard_counts.chunks(model.batch) for model in self.models), strict=True):
+            code = parts[0].targets.reshape(-1).long()
+            for model, part in zip(self.models, parts, strict=True):
+                code = code * classes + _decide(model.metrics, part).reshape(-1).long()
+            total += torch.bincount(code, minlength=len(total))
+        return total
+
+    def draws(self, replicates: int, seed: int) -> Iterator[Tensor]:
+        yield of_cells(self.multiplicity, replicates, torch.Generator().manual_seed(seed))
+
+    def statistics(self, model: int, times: Tensor) -> Statistics:
+        others = [axis + 2 for axis in range(len(self.shape) - 1) if axis != model]
+        cube = times.reshape(len(times), *self.shape)
+        matrix = cube.sum(others) if others else cube
+        if self.models[model].metrics.has_matrix:
+            return {"cells": Confusion(matrix)}
+        tn, fp, fn, tp = matrix.reshape(len(times), 4, 1).unbind(1)
+        return {"cells": Counts(tp, fp, fn, tn)}
+
+    def values(self, model: int, times: Tensor) -> Values:
+        return self.models[model].metrics.values(self.statistics(model, times))
+
+
+class RowDraws:
+    """Draws of rows, or of whole groups of rows; ``index`` is the group of each row."""
+
+    def __init__(self, models: list[Model], units: int, index: Tensor | None) -> None:
+        self.models, self.units, self.index = models, units, index
+        self.multiplicity = torch.ones(units, dtype=torch.float64)
+        self._sums = [_weighted_sums(model.metrics, model.batch) for model in models]
+
+    def draws(self, replicates: int, seed: int) -> Iterator[Tensor]:
+        yield from of_units(self.units, replicates, torch.Generator().manual_seed(seed))
+
+    def rows(self, times: Tensor) -> Tensor:
+        """Return how often every row counts."""
+        return times if self.index is None else times[:, self.index]
+
+    def statistics(self, model: int, times: Tensor) -> Statistics:
+        times = self.rows(times)
+        return {name: weighted_sum(times) for name, weighted_sum in self._sums[model].items()}
+
+    def values(self, model: int, times: Tensor) -> Values:
+        metrics, batch = self.models[model].metrics, self.models[model].batch
+        found = metrics.values(self.statistics(model, times))
+        if metrics.ranking:
+            tables = (ScoreTables.of(_weighted(batch, row), None) for row in self.rows(times))
+            each = [metrics.ranking_values(table) for table in tables]
+            found |= {name: torch.stack([one[name] for one in each]) for name in metrics.ranking}
+        return found
+
+
+def _decide(metrics: MetricSet, batch: Batch) -> Tensor:
+    return hard_counts.decide(batch, metrics.rule, classes=metrics.has_matrix)
+
+
+def _weighted_sums(metrics: MetricSet, batch: Batch) -> dict[str, Callable[[Tensor], Any]]:
+    """Return, for each statistic, the function from how often rows count, ``(R, N)``, to ``R`` statistics."""
+    found: dict[str, Callable[[Tensor], Any]] = {}
+    decided = _decide(metrics, batch)
+    rows = metrics.row_objectives
+    if rows:
+        cells, row_weight = hard_counts.row_counts(batch, decided, next(iter(rows.values())).labels)
+        for name, objective in rows.items():
+            both = torch.stack((objective.metric(cells) * row_weight, row_weight), 1)
+            found[name] = partial(_sum_means, both)
+    if metrics.has_cells:
+        found["cells"] = (_sum_matrices if metrics.has_matrix else _sum_counts)(batch, decided)
+    return found
+
+
+def _sum_means(both: Tensor, times: Tensor) -> Mean:
+    return Mean(*(times @ both).unbind(1))
+
+
+def _sum_counts(batch: Batch, decided: Tensor) -> Callable[[Tensor], Counts]:
+    # Zeros and ones add up exactly in float32 to 2^24, and twice as fast.
+    soft = batch.targets.is_floating_point() and bool((batch.targets % 1).any())
+    dtype = torch.float32 if batch.weight is None and len(decided) < 1 << 20 and not soft else torch.float64
+    y = batch.targets.to(dtype)
+    w = torch.ones_like(y) if batch.weight is None else batch.weight.to(dtype)
+    p = decided.to(dtype)
+    columns = torch.cat((w * y * p, w * (1 - y) * p, w * y * (1 - p), w * (1 - y) * (1 - p)), 1)
+    return lambda times: Counts(*(times.to(dtype) @ columns).double().chunk(4, 1))
+
+
+def _sum_matrices(batch: Batch, decided: Tensor) -> Callable[[Tensor], Confusion]:
+    d = batch.logits.shape[1]
+    w = None if batch.weight is None else batch.weight.double().squeeze(1)
+
+    def matrices(times: Tensor) -> Confusion:
+        times = times if w is None else times * w
+        if batch.targets.dim() == 1:
+            flat = times.new_zeros(d * d, len(times)).index_add_(0, batch.targets * d + decided, times.t())
+            return Confusion(flat.t().reshape(-1, d, d))
+        each = [times.new_zeros(d, d).index_add_(0, decided, batch.targets * row.unsqueeze(1)).t() for row in times]
+        return Confusion(torch.stack(each))
+
+    return matrices
+
+
+def _weighted(batch: Batch, times: Tensor) -> Batch:
+    w = times.unsqueeze(1) if batch.weight is None else batch.weight * times.unsqueeze(1)
+    return Batch(batch.logits, batch.targets, w, batch.mask)
+
+
+# Values of replicates
+
+
+def replicate(draws: CellDraws | RowDraws, model: int, replicates: int, seed: int) -> tuple[Values, Values]:
+    """Return a model's values and their replicates."""
+    tuned = draws.models[model].tuned
+    if tuned is not None and isinstance(draws, RowDraws):
+        return _replicate_tuned(draws, model, tuned, replicates, seed)
+    drawn = draws.draws(replicates, seed)
+    # The data themselves go first, in one call with the first replicates.
+    first = torch.cat((draws.multiplicity.unsqueeze(0), next(drawn)))
+    parts = [draws.values(model, times) for times in chain((first,), drawn)]
+    values = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+    return {name: v[0] for name, v in values.items()}, {name: v[1:] for name, v in values.items()}
+
+
+def _replicate_tuned(draws: RowDraws, model: int, tuned: Tuned, replicates: int, seed: int) -> tuple[Values, Values]:
+    """Return what to expect of a tuned rule on new data, and how that varies.
+
+    Its place is the mean out-of-bag value of rules tuned on resamples. It varies with the data to evaluate on (the
+    tuned rule on every resample) and with the data to tune on (every re-tuned rule on all data). The plain percentiles
+    of a rule that is evaluated where it was tuned cover far too seldom: benchmarks/coverage.py simulates it.
+    """
+    problem, batch = tuned.problem(), draws.models[model].batch
+    at_best = draws.models[model].metrics.under(problem.solve(batch)[0])
+    fixed = RowDraws([Model(at_best, batch)], draws.units, draws.index)
+    apparent = fixed.values(0, fixed.multiplicity.unsqueeze(0))
+    sampled, everywhere, left_out = [], [], []
+    for times in draws.draws(replicates, seed):
+        sampled.append(fixed.values(0, times))
+        for row in draws.rows(times):
+            metrics = at_best.under(problem.tuned_on(batch, row))
+            everywhere.append(metrics.evaluate(batch))
+            rest = hard_counts.take(batch, row == 0)
+            if hard_counts.has_weight(rest):
+                left_out.append(metrics.evaluate(rest))
+    values, drawn = {}, {}
+    for name in apparent:
+        noise = torch.cat([part[name] for part in sampled]) - apparent[name]
+        moves = torch.stack([one[name] for one in everywhere])
+        nothing = torch.full_like(moves[0], torch.nan)  # if no replicate leaves anything out
+        values[name] = torch.stack([nothing, *(one[name] for one in left_out)]).nanmean(0)
+        drawn[name] = values[name] + noise + moves - moves.mean(0)
+    return values, drawn
+
+
+def exchange(draws: CellDraws | RowDraws, replicates: int, seed: int) -> Values:
+    """Return the differences of two models when each unit's two predictions are exchanged with probability ½."""
+    generator = torch.Generator().manual_seed(seed + 1)
+    found: dict[str, list[Tensor]] = {}
+    whole = draws.multiplicity
+    some = max(1, (1 << 22) // max(1, len(whole)))
+    for start in range(0, replicates, some):
+        times = whole.expand(min(some, replicates - start), -1).contiguous()
+        swapped = torch.binomial(times, torch.full_like(times, 0.5), generator=generator)
+        one, two = (
+            draws.models[0].metrics.values(
+                _add(draws.statistics(i, times - swapped), draws.statistics(1 - i, swapped)),
+            )
+            for i in (0, 1)
+        )
+        for name in one:
+            found.setdefault(name, []).append(one[name] - two[name])
+    return {name: torch.cat(parts) for name, parts in found.items()}
+
+
+def _add(one: Statistics, two: Statistics) -> Statistics:
+    return {name: one[name] + two[name] for name in one}

@@ -1,0 +1,237 @@
+"""The manifest of a saved estimator: its declared type, and what estimators of all kinds write into it and read.
+
+Names found in a manifest are looked up in fixed tables and never imported.
+"""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, TypedDict
+
+import numpy as np
+import torch
+
+from metricgrad.decisions.rules import Rule
+from metricgrad.engine.batch import Task  # noqa: TC001 (read at run time)
+from metricgrad.estimators.labels import Labels
+from metricgrad.storage import folders, records
+from metricgrad.storage.records import Length, Line, Name, Range
+from metricgrad.storage.values import NotPlainError, decode, encode
+
+if TYPE_CHECKING:
+    from metricgrad.storage.folders import Contents, Files
+
+Attributes = dict[str, Any]
+"""Parameters or fitted attributes of an estimator, by name."""
+
+HISTORY = "history.json"
+"""The file with the history of training."""
+
+_LIBRARIES = ("metricgrad", "torch", "numpy", "scikit-learn", "skops", "safetensors")
+
+
+# What the JSON files may hold. Any: plain data, which ``decode`` checks.
+
+Count = Annotated[int, Range(1, 10**9)]
+
+
+class Features(TypedDict):
+    """The features of a fitted estimator."""
+
+    count: Count | None
+    names: Annotated[list[str], Length(1, 10**7)] | None
+
+
+class SavedTuning(TypedDict):
+    """The fields of a ``TuningSummary``."""
+
+    rule: Any
+    value: Any
+    exact: bool
+    plateau: Any
+    fewest: list[float]
+    caution: Annotated[str, Length(0, 10**6)] | None
+    text: Annotated[str, Length(0, 10**6)]
+
+
+class Networks(TypedDict):
+    """What the manifest says of the networks, beside their weights."""
+
+    count: Annotated[int, Range(1, 10_000)]
+    architecture: list[str]
+    logits_for_ones: list[Any] | None
+
+
+class Boosters(TypedDict):
+    """What the manifest says of boosted trees, beside the trees."""
+
+    backend: Literal["xgboost", "lightgbm"]
+    rounds: Annotated[list[Annotated[int, Range(0, 10**7)]], Length(1, 10_000)]
+    base_score: Any
+    categories: Any
+
+
+class Manifest(TypedDict):
+    """All of a manifest."""
+
+    format: int
+    estimator: Literal["MetricClassifier", "MetricBoostingClassifier", "ThresholdedClassifier"]
+    task: Task
+    classes: Any
+    features: Features
+    rule: Any
+    tuning: SavedTuning | None
+    parameters: Annotated[dict[Name, Any], Length(1, 100)]
+    versions: dict[Name, Line]
+    networks: NotRequired[Networks]
+    boosters: NotRequired[Boosters]
+    files: dict[str, str]
+
+
+_History = list[list[dict[str, float]]]
+# Of the parameters those that loading itself uses.
+_PARAMETERS: dict[str, Any] = {
+    "model": str | Annotated[list[Count], Length(0, 100)],
+    "dropout": Annotated[float, Range(0, 1)],
+    "n_jobs": int | None,
+}
+_METRICS = ("metric", "subject_to")
+"""The parameters in which fitting would import a "package.module:function"."""
+
+
+@dataclass(frozen=True)
+class TuningSummary:
+    """What a folder keeps of a ``Tuning``: not the rows it was tuned on, so no ``interval`` and no ``out_of_bag``."""
+
+    rule: Rule
+    value: Any
+    exact: bool
+    plateau: Any
+    fewest: list[float]
+    caution: str | None
+    text: str = field(repr=False)
+
+    @property
+    def threshold(self) -> Any:
+        """The threshold: a number, or one per class; for a multi-class problem the offsets."""
+        return self.rule.numbers
+
+    def __str__(self) -> str:
+        return self.text
+
+
+# What estimators of all kinds have
+
+
+def describe(estimator: Any, without: tuple[str, ...] = ()) -> Contents:
+    """Return what the manifest holds of an estimator of any kind, ``without`` the parameters that files hold."""
+    tuning, names = estimator.tuning_, getattr(estimator, "feature_names_in_", None)
+    keys = ("rule", "value", "exact", "plateau", "fewest", "caution")
+    parameters = estimator.get_params(deep=False)
+    try:
+        return {
+            "estimator": type(estimator).__name__,
+            "task": estimator.labels_.task,
+            "classes": encode(estimator.classes_),
+            "features": {
+                "count": getattr(estimator, "n_features_in_", None),
+                "names": None if names is None else encode(list(names)),
+            },
+            "rule": encode(estimator.rule_),
+            "tuning": tuning and {key: encode(getattr(tuning, key)) for key in keys} | {"text": str(tuning)},
+            "parameters": {key: _written(key, value) for key, value in parameters.items() if key not in without},
+            "versions": {"python": platform.python_version()} | {name: version(name) for name in _LIBRARIES},
+        }
+    except NotPlainError as error:
+        raise ValueError(f"estimator: its classes and rule must be plain data: {error}") from error
+
+
+def fitted_attributes(manifest: Manifest) -> Attributes:
+    """Return the attributes that ``describe`` wrote."""
+    classes, features, tuning = decode(manifest["classes"]), manifest["features"], manifest["tuning"]
+    if not isinstance(classes, np.ndarray) or len(classes) < (1 if manifest["task"] == "multilabel" else 2):
+        raise ValueError(f"{folders.MANIFEST}: classes: expected an array of at least two, got {classes!r}")
+    labels = Labels.of(manifest["task"], classes)
+    fitted = {
+        "labels_": labels,
+        "classes_": classes,
+        "rule_": _rule(manifest["rule"], labels),
+        "tuning_": tuning and TuningSummary(**decode(tuning) | {"rule": _rule(tuning["rule"], labels)}),
+    }
+    if features["count"] is not None:
+        fitted["n_features_in_"] = features["count"]
+    elif manifest["estimator"] != "ThresholdedClassifier":
+        raise ValueError(f"{folders.MANIFEST}: features: expected their count, got none")
+    if features["names"] is not None:
+        if features["count"] not in (None, len(features["names"])):
+            raise ValueError(f"{folders.MANIFEST}: features: expected {features['count']} names")
+        fitted["feature_names_in_"] = np.array(features["names"], dtype=object)
+    return fitted
+
+
+def _rule(data: Any, labels: Labels) -> Rule:
+    """Return a rule, tried on one row: it must fit the number of classes."""
+    rule = decode(data)
+    if not isinstance(rule, Rule):
+        raise ValueError(f"{folders.MANIFEST}: rule: expected one of this library, got {rule!r}")
+    rule(torch.full(labels.scores_shape(1), 0.5, dtype=torch.float64))
+    return rule
+
+
+# The history of training
+
+
+def read_history(files: Files, models: int, steps: bool = False) -> dict[str, Any]:
+    """Return the history of each model and, with ``steps``, after how many steps ``partial_fit`` continues."""
+    found: dict[str, Any] = decode(records.read(files[HISTORY], dict[str, Any], HISTORY))
+    records.check(found.get("history"), _History, f"{HISTORY}: history")
+    if steps:
+        records.check(found.get("steps"), Annotated[int, Range(0, 2**63)], f"{HISTORY}: steps")
+    if len(found["history"]) != models:
+        raise ValueError(f"{HISTORY}: expected the history of {models} models, got {len(found['history'])}")
+    return found
+
+
+# Parameters
+
+
+@dataclass(frozen=True)
+class _Absent:
+    """The place of a parameter that could not be written."""
+
+    was: str
+
+
+def _written(key: str, value: Any) -> Any:
+    try:
+        data = encode(value)
+        if key not in _METRICS or not records.names_code(data):
+            return data
+    except NotPlainError:
+        pass
+    return {"type": "not written", "was": " ".join(repr(value).split())[:200]}
+
+
+def read_parameter(key: str, data: Any) -> Any:
+    """Return the value of a parameter, or the mark of one that could not be written, for ``complete``."""
+    if isinstance(data, dict) and data.get("type") == "not written":
+        return _Absent(str(data["was"]))
+    if key in _METRICS and records.names_code(data):
+        raise ValueError(f"{folders.MANIFEST}: {key}: expected no code to import, got {str(data)[:200]}")
+    value = decode(data)
+    records.check(value, _PARAMETERS.get(key, Any), f"{folders.MANIFEST}: {key}")
+    return value
+
+
+def complete(written: Attributes, given: Attributes) -> Attributes:
+    """Return the parameters with the given ones in the place of those that could not be written."""
+    absent = {key: value.was for key, value in written.items() if isinstance(value, _Absent)}
+    for key in given.keys() - absent.keys():
+        raise ValueError(f"{key}: expected only what the folder does not hold ({sorted(absent)}), got {given[key]!r}")
+    if missing := [key for key in absent if key not in given]:
+        them, what = (", ".join(parts) for parts in (missing, (absent[key] for key in missing)))
+        hint = "" if missing == ["model"] else "; None is enough where only fitting needs it"
+        raise ValueError(f"{them}: the folder cannot hold {what}; pass {them} to mg.load{hint}")
+    return written | given

@@ -1,0 +1,38 @@
+"""scikit-learn objects in files, by skops: without pickle, and only of types that the reader trusts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import skops.io
+from skops.io.exceptions import UntrustedTypesFoundException
+
+from metricgrad.storage.records import first_line
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from metricgrad.storage.folders import Files
+
+
+def dump(part: Any) -> bytes:
+    """Return an object as the bytes of a file, which was tried: some of what skops writes it cannot read."""
+    try:
+        data: bytes = skops.io.dumps(part)
+        skops.io.loads(data, trusted=skops.io.get_untrusted_types(data=data))
+        return data
+    except Exception as error:  # skops has its own, and so has whatever lies in the part
+        raise ValueError(f"estimator: skops cannot write it: {first_line(error)}") from error
+
+
+def load(files: Files, name: str, trusted: Sequence[str] = ()) -> Any:
+    """Return the object in a file; ``trusted``: names of types to trust besides those that skops trusts."""
+    try:
+        return skops.io.loads(files[name], trusted=list(trusted))
+    except UntrustedTypesFoundException as error:
+        types = skops.io.get_untrusted_types(data=files[name])
+        raise ValueError(
+            f"trusted: expected {types}, if you trust whoever wrote {name}; got {list(trusted)}"
+        ) from error
+    except Exception as error:
+        raise ValueError(f"folder: {name} cannot be read: {first_line(error)}") from error
