@@ -224,19 +224,19 @@ def test_positive_class_and_rows_without_target() -> None:
 @pytest.mark.parametrize(
     ("cells", "options", "message", "code"),
     [
-        ([1] * N, {}, "expected two classes or more, got '1' alone", 3),
-        ([None] * N, {}, "got missing cells alone", 3),
+        ([1] * N, {}, "expected two classes or more, got only '1'", 3),
+        ([None] * N, {}, "got only missing cells", 3),
         (["a"] * 3 + ["b"] * (N - 3), {}, "expected at least 10 rows of class 'a', got 3; merge it", 3),
         (np.linspace(0, 1, N), {}, "expected classes, got 200 different values in 200 rows", 3),
         ([f"t{i}" for i in range(N)], {}, "expected classes, got 200 different values", 3),
         (["a", "b"] * (N // 2), {"positive": "c"}, "positive: expected a class of the target", 2),
         (["a", "b"] * (N // 2), {"task": "multiclass"}, "which makes it binary, not multiclass", 2),
-        (["a", "b"] * (N // 2), {"task": "multilabel"}, "expected labels with ; | or , between them", 3),
+        (["a", "b"] * (N // 2), {"task": "multilabel"}, "expected labels separated by ; | or ,", 3),
         (["a", "b"] * (N // 2), {"task": "fancy"}, "task: expected one of binary", 2),
         (["a", "b"] * (N // 2), {"drop": ["colr"]}, "did you mean 'colour'?", 2),
         (["a", "b"] * (N // 2), {"target": "u"}, "target: expected a column of the data, got 'u'; choose one of", 2),
         (["a", "b"] * (N // 2), {"target": "t,colour"}, "'t': expected 0 and 1", 3),
-        (["a", "b"] * (N // 2), {"drop": ["size", "colour", "new", "day", "y"]}, "expected columns to learn from", 3),
+        (["a", "b"] * (N // 2), {"drop": ["size", "colour", "new", "day", "y"]}, "expected feature columns", 3),
     ],
 )
 def test_targets_that_cannot_be_used(cells: Any, options: dict[str, Any], message: str, code: int) -> None:

@@ -463,7 +463,7 @@ def test_older_runs_are_refused_and_converted(name: str, tmp_path: Path, capsys:
     for command in (["info"], ["compare", "--resume"]):
         assert main([*command, str(path)]) == 4
         error = capsys.readouterr().err
-        assert f"got the older 2; write it anew: metricgrad convert {path}\n" in error
+        assert f"got the older 2; convert it: metricgrad convert {path}\n" in error
     assert main(["convert", str(path), "--out", f"{tmp_path}/new"]) == 0
     assert main(["convert", str(path)]) == 0
     for place in (path, tmp_path / "new"):
@@ -532,7 +532,7 @@ def test_older_folders_are_converted_strictly(tmp_path: Path, capsys: pytest.Cap
         (path / file).write_bytes(before)
     (path / ".env").write_text("mine")
     assert main(["convert", str(path)]) == 4
-    assert "'.env' is no file of metricgrad; move it away" in capsys.readouterr().err
+    assert "'.env' is not a file of metricgrad; move it away" in capsys.readouterr().err
     assert (path / ".env").read_text() == "mine"
 
 

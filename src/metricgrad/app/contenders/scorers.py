@@ -225,12 +225,12 @@ def fit_trees(goal: Goal, effort: Effort, rows: Rows, seed: int) -> Trees:
         {**GROWTH, **_choose_bins(rows), **objective, "nthread": 1, "seed": seed},
         train,
         effort.rounds,
-        evals=[(held_out, "held out")],
+        evals=[(held_out, "held_out")],
         evals_result=results,
         early_stopping_rounds=effort.idle_rounds,
         verbose_eval=False,
     )
-    losses = next(iter(results["held out"].values()))
+    losses = next(iter(results["held_out"].values()))
     history = [{"epoch": float(i), "loss": float(loss)} for i, loss in enumerate(losses)]
     return Trees(booster[: booster.best_iteration + 1], history)
 

@@ -89,7 +89,7 @@ def _find_duplicates(frame: pd.DataFrame, schema: Schema) -> list[str]:
     copies = int(both.duplicated().sum())
     if copies:
         found.append(
-            f"{copies} rows ({copies / len(frame):.1%}) duplicate another row: copies may be in training and in test rows"
+            f"{copies} rows ({copies / len(frame):.1%}) duplicate another row: copies may be in training and test rows"
         )
     odd = pd.DataFrame({"features": features, "both": both}).groupby("features")["both"].transform("nunique") > 1
     if odd.any():
