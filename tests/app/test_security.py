@@ -216,7 +216,7 @@ def test_forged_values_are_refused(
     run: Callable[[str], Path],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Trial, "end", Trial.stop)  # the trees are not the matter here
+    monkeypatch.setattr(Trial, "finish", Trial.stop)  # the trees are not the matter here
     path = run(kind)
     change(path / file, edit)
     reseal(path)
