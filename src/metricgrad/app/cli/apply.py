@@ -8,15 +8,15 @@ from typing import Annotated
 import typer
 
 from metricgrad.app.cli.arguments import (
+    BootstrapSeedOption,
     DataArgument,
     JobsOption,
     JsonOption,
     RowsOption,
     RunArgument,
-    SeedOption,
     SubjectToOption,
     add_working_directory,
-    count_processes,
+    count_jobs,
 )
 from metricgrad.app.cli.output import print_json
 
@@ -46,7 +46,7 @@ def predict(
             what=what,
             keep=split_names(keep),
             force=force,
-            jobs=count_processes(jobs),
+            jobs=count_jobs(jobs),
             progress=progress,
         )
     print_warnings(found["warnings"])
@@ -67,7 +67,7 @@ def evaluate(
     rows: RowsOption = None,
     replicates: Annotated[int, typer.Option(min=10, help="Number of bootstrap replicates.")] = 1000,
     confidence: Annotated[float, typer.Option(min=0.5, max=0.9999, help="Confidence level of the intervals.")] = 0.95,
-    seed: SeedOption = 0,
+    seed: BootstrapSeedOption = 0,
     as_json: JsonOption = False,
 ) -> None:
     """Evaluate a run's model on new labelled data, and warn of drift."""
@@ -112,11 +112,11 @@ def tune(
         float | None, typer.Option(min=0.5, max=0.9999, help="Confidence with which the constraint must be met.")
     ] = None,
     rows: RowsOption = None,
-    seed: SeedOption = 0,
+    seed: BootstrapSeedOption = 0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show without writing.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Tune a run's decision rule on labelled data, without training again."""
+    """Tune a run's decision rule on labelled data, without training."""
     from metricgrad.app.cli.display import print_pairs, print_warnings
     from metricgrad.app.use import tune as command
 

@@ -26,16 +26,17 @@ GroupOption = Annotated[str | None, typer.Option(help="Rows with the same value 
 TimeOption = Annotated[str | None, typer.Option(help="Train on the past of this column, evaluate on its future.")]
 RowsOption = Annotated[int | None, typer.Option(min=1, help="Take a random sample of n rows.")]
 SeedOption = Annotated[int, typer.Option(min=0, help="Random seed for splits and training.")]
+BootstrapSeedOption = Annotated[int, typer.Option(min=0, help="Random seed of the bootstrap.")]
 QuickOption = Annotated[bool, typer.Option("--quick", help="A first look: fewer contenders, repeats and epochs.")]
 OutOption = Annotated[Path | None, typer.Option(help="The run folder; by default a new one in the working directory.")]
 ForceOption = Annotated[bool, typer.Option("--force", help="Replace an existing run folder.")]
-JobsOption = Annotated[int | None, typer.Option(min=1, help="Number of processes; by default one per core.")]
+JobsOption = Annotated[int | None, typer.Option(min=1, help="Number of parallel jobs; by default one per core.")]
 BudgetOption = Annotated[float | None, typer.Option(min=0.0, help="Minutes after which no further repeat is started.")]
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder written by compare or train.")]
 
 
-def count_processes(jobs: int | None) -> int:
-    """Return the number of processes to use: ``jobs``, or one for each core that this process may use."""
+def count_jobs(jobs: int | None) -> int:
+    """Return the number of parallel jobs: ``jobs``, or one for each core that this process may use."""
     return jobs if jobs is not None else len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
 
 

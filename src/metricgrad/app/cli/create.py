@@ -27,7 +27,7 @@ from metricgrad.app.cli.arguments import (
     TaskOption,
     TimeOption,
     add_working_directory,
-    count_processes,
+    count_jobs,
 )
 from metricgrad.app.cli.output import describe_run, print_json
 from metricgrad.app.errors import WRONG_CALL, UserError
@@ -53,7 +53,7 @@ def compare(
     group: GroupOption = None,
     time: TimeOption = None,
     rows: RowsOption = None,
-    repeats: Annotated[int | None, typer.Option(min=2, help="Number of random splits; 5, or 2 with --quick.")] = None,
+    repeats: Annotated[int | None, typer.Option(min=2, help="Number of splits; 5, or 2 with --quick.")] = None,
     seed: SeedOption = 0,
     only: Annotated[
         str | None, typer.Option(help="Contenders to compare, comma-separated; metricgrad info lists them.")
@@ -66,10 +66,10 @@ def compare(
     resume: Annotated[Path | None, typer.Option(help="Continue an unfinished run folder.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare ways to train under one protocol, recommend a model to ship, and save it."""
+    """Compare ways to train, recommend a model to ship, and save it."""
     if resume is not None:
         typed = _read_typed_options(context)
-        _resume_comparison(resume, typed.get("metric"), typed.get("subject_to"), count_processes(jobs), budget, as_json)
+        _resume_comparison(resume, typed.get("metric"), typed.get("subject_to"), count_jobs(jobs), budget, as_json)
         return
     if data is None or target is None:
         raise UserError(
@@ -81,7 +81,7 @@ def compare(
     options = Options(
         data, target, metric, average, subject_to, task, positive, drop, group, time, rows, repeats, seed, only, quick
     )
-    _run_comparison(options, out, count_processes(jobs), budget, force, as_json)
+    _run_comparison(options, out, count_jobs(jobs), budget, force, as_json)
 
 
 def _read_typed_options(context: typer.Context) -> dict[str, str]:
@@ -161,12 +161,12 @@ def train(
     time: TimeOption = None,
     rows: RowsOption = None,
     seed: SeedOption = 0,
-    quick: QuickOption = False,
+    quick: Annotated[bool, typer.Option("--quick", help="A first look: a third of the epochs.")] = False,
     out: OutOption = None,
     force: ForceOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Train one contender on all rows, without a comparison, and save it."""
+    """Train one contender on all rows, and save it."""
     if rule not in ("tuned", "fixed"):
         raise UserError(f"--rule: expected tuned or fixed, got {rule!r}", WRONG_CALL)
     from metricgrad.app.cli.display import LiveProgress, NoProgress, print_pairs
@@ -190,20 +190,20 @@ def train(
 
 
 def demo(
-    repeats: Annotated[int, typer.Option(min=2, help="Number of random splits.")] = 5,
+    repeats: Annotated[int, typer.Option(min=2, help="Number of splits.")] = 5,
     quick: QuickOption = False,
     jobs: JobsOption = None,
     out: OutOption = None,
     force: ForceOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Run compare on a real data set that is installed with metricgrad, in about a minute."""
+    """Run compare on an included data set, in about a minute."""
     from metricgrad.app.study.demo import make_options
 
     _run_comparison(
         make_options(repeats, quick),
         out if out is not None else _choose_new_folder("demo"),
-        count_processes(jobs),
+        count_jobs(jobs),
         None,
         force,
         as_json,

@@ -28,7 +28,9 @@ def _replace_non_finite(value: object) -> object:
 
 
 def info(
-    run: Annotated[Path | None, typer.Argument(help="A run folder; without one, versions and contenders.")] = None,
+    run: Annotated[
+        Path | None, typer.Argument(metavar="RUN", help="A run folder; without one, versions and contenders.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show what a run folder holds, or what is installed."""
