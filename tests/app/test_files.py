@@ -228,8 +228,8 @@ def test_a_full_disk(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch)
 
 
 def _onto_full_disk(opened: object) -> object:
-    def instead(self: files.Writer) -> object:
+    def instead(self: files.Writer, schema: object) -> object:
         self._path = Path("/dev/full")
-        return opened(self)  # type: ignore[operator]
+        return opened(self, schema)  # type: ignore[operator]
 
     return instead

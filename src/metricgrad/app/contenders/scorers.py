@@ -17,7 +17,9 @@ from metricgrad.storage import estimators, folders, records
 from metricgrad.storage.records import Range
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
+    import xgboost
 
     from metricgrad.boosting.objectives import Backend
     from metricgrad.engine.batch import Task
@@ -76,10 +78,10 @@ class Rows:
     ``fit``: the rows to train on. ``held_out``: the rows to stop early on.
     """
 
-    features: Any
-    targets: Any
-    fit: Any
-    held_out: Any
+    features: np.ndarray
+    targets: np.ndarray
+    fit: np.ndarray
+    held_out: np.ndarray
 
 
 class Scorer(Protocol):
@@ -88,7 +90,7 @@ class Scorer(Protocol):
     history: list[dict[str, float]]
     """For every "epoch" or round, from 0: the "loss", and the metric's "value" on held-out rows if it was monitored."""
 
-    def scores(self, features: Any) -> Any:
+    def scores(self, features: np.ndarray) -> np.ndarray:
         """Return probabilities in float64: ``(n,)``, ``(n, classes)``, or ``(n, K)`` of each label."""
 
     def files(self) -> dict[str, bytes]:
@@ -101,10 +103,10 @@ class Scorer(Protocol):
 class Prior:
     """Predicts the share of each class, whatever the features."""
 
-    def __init__(self, shares: Any) -> None:
+    def __init__(self, shares: float | list[float] | np.ndarray) -> None:
         self.shares, self.history = np.asarray(shares, dtype=float), list[dict[str, float]]()
 
-    def scores(self, features: Any) -> Any:
+    def scores(self, features: np.ndarray) -> np.ndarray:
         return np.broadcast_to(self.shares, (len(features), *self.shares.shape)).copy()
 
     def files(self) -> dict[str, bytes]:
@@ -130,8 +132,8 @@ class Estimator:
         rows = enumerate(model._histories[0])
         self.history = [{"epoch": float(i)} | {key: row[key] for key in keys if key in row} for i, row in rows]
 
-    def scores(self, features: Any) -> Any:
-        return self.model.predict_scores(features)
+    def scores(self, features: np.ndarray) -> np.ndarray:
+        return np.asarray(self.model.predict_scores(features))
 
     def files(self) -> dict[str, bytes]:
         return estimators.packed(self.model)
@@ -164,7 +166,7 @@ def network(folds: int | None = None, **options: Any) -> Callable[[Goal, Effort,
     return fit
 
 
-def choose_batch_size(targets: Any) -> int:
+def choose_batch_size(targets: np.ndarray) -> int:
     """Return the batch size that gives ``STEPS`` per epoch and about four rows of the rarest class per batch."""
     counts = np.bincount(targets) if targets.ndim == 1 else targets.sum(0)
     rarest = min((int(count) for count in counts if count), default=1)
@@ -197,11 +199,11 @@ def fit_metric_boosting(goal: Goal, effort: Effort, rows: Rows, seed: int) -> Es
 class Trees:
     """XGBoost's trees with its own logarithmic loss."""
 
-    def __init__(self, booster: Any, history: Any = ()) -> None:
+    def __init__(self, booster: xgboost.Booster, history: Sequence[dict[str, float]] = ()) -> None:
         self.booster = booster
         self.history: list[dict[str, float]] = list(history)
 
-    def scores(self, features: Any) -> Any:
+    def scores(self, features: np.ndarray) -> np.ndarray:
         import xgboost
 
         data = xgboost.DMatrix(np.asarray(features, dtype=np.float32), nthread=1)
@@ -220,7 +222,7 @@ def fit_trees(goal: Goal, effort: Effort, rows: Rows, seed: int) -> Trees:
     train, held_out = (
         xgboost.DMatrix(rows.features[which], rows.targets[which], nthread=1) for which in (rows.fit, rows.held_out)
     )
-    results: dict[str, Any] = {}
+    results: dict[str, dict[str, list[float]]] = {}
     booster = xgboost.train(
         {**GROWTH, **_choose_bins(rows), **objective, "nthread": 1, "seed": seed},
         train,
@@ -235,7 +237,7 @@ def fit_trees(goal: Goal, effort: Effort, rows: Rows, seed: int) -> Trees:
     return Trees(booster[: booster.best_iteration + 1], history)
 
 
-def _choose_bins(rows: Rows) -> dict[str, Any]:
+def _choose_bins(rows: Rows) -> dict[str, int]:
     """Return the number of bins of trees: with few rows, fine bins hold hardly a row each and take most of the time."""
     return {"max_bin": 64} if len(rows.fit) < FEW_ROWS else {}
 

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import numpy as np
@@ -100,7 +100,7 @@ def _check_trees(data: bytes, width: int) -> None:
     """
     import numpy as np
 
-    def arrays(key: str) -> list[Any]:
+    def find_arrays(key: str) -> list[np.ndarray]:
         mark, found, at = f"{key}[$l#L".encode(), [], 0
         while (at := data.find(mark, at)) >= 0:
             at += len(mark)
@@ -108,7 +108,7 @@ def _check_trees(data: bytes, width: int) -> None:
             found.append(np.frombuffer(data, ">i4", count, at + 8))
         return found
 
-    for left, right, split in zip(*map(arrays, ("left_children", "right_children", "split_indices")), strict=True):
+    for left, right, split in zip(*map(find_arrays, ("left_children", "right_children", "split_indices")), strict=True):
         children = np.concatenate((left, right))
         inner = left >= 0
         if len(left) != len(right) or len(split) != len(left) or not np.array_equal(inner, right >= 0):

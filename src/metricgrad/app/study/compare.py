@@ -90,7 +90,7 @@ class Plan:
         return choose_effort(self.options, self.dataset)
 
 
-def _count_rarest(targets: Any, classes: int) -> int:
+def _count_rarest(targets: np.ndarray, classes: int) -> int:
     """Return the smallest number of positives or negatives of any class."""
     counts = targets.sum(0) if targets.ndim == 2 else np.bincount(targets, minlength=classes)
     return int(np.minimum(counts, len(targets) - counts).min())

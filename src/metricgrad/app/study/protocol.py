@@ -124,12 +124,12 @@ def run_contender(
     goal: Goal,
     also: list[str],
     effort: Effort,
-    features: Any,
-    targets: Any,
+    features: np.ndarray,
+    targets: np.ndarray,
     split: Split,
     seed: int,
     repeat: int,
-) -> tuple[Outcome, Any]:
+) -> tuple[Outcome, np.ndarray]:
     """Fit a contender on a split's training rows and evaluate it; return the outcome and its test scores."""
     started = time.perf_counter()
     scorer, rules = fit_contender(name, goal, effort, features, targets, split, seed)
@@ -142,7 +142,7 @@ def run_contender(
 
 
 def fit_contender(
-    name: str, goal: Goal, effort: Effort, features: Any, targets: Any, split: Split, seed: int
+    name: str, goal: Goal, effort: Effort, features: np.ndarray, targets: np.ndarray, split: Split, seed: int
 ) -> tuple[Scorer, dict[str, Decision]]:
     """Fit a contender, and return it with its fixed and its tuned rule, not yet evaluated on test rows."""
     train = split.train
@@ -154,7 +154,7 @@ def fit_contender(
         return scorer, make_rules(goal, held_out, targets[split.held_out])
 
 
-def make_rules(goal: Goal, scores: Any, targets: Any) -> dict[str, Decision]:
+def make_rules(goal: Goal, scores: np.ndarray, targets: np.ndarray) -> dict[str, Decision]:
     """Return the fixed rule and the rule tuned on held-out scores, with their values there, which are optimistic."""
     plain = default_rule(goal.task)
     value = _compute_metric(goal, plain, scores, targets)
@@ -170,7 +170,7 @@ def make_rules(goal: Goal, scores: Any, targets: Any) -> dict[str, Decision]:
     return found
 
 
-def tune_rule(goal: Goal, scores: Any, targets: Any) -> Tuning:
+def tune_rule(goal: Goal, scores: np.ndarray, targets: np.ndarray) -> Tuning:
     """Return the rule that is best on the given scores."""
     how = describe_tuning(goal)
     options: dict[str, Any] = {
@@ -194,7 +194,7 @@ def make_negative_rule(goal: Goal) -> Rule:
     return Threshold(math.inf if goal.task == "binary" else (math.inf,) * goal.classes)
 
 
-def evaluate_rule(goal: Goal, also: list[str], rule: Rule, scores: Any, targets: Any) -> dict[str, Any]:
+def evaluate_rule(goal: Goal, also: list[str], rule: Rule, scores: np.ndarray, targets: np.ndarray) -> dict[str, Any]:
     """Return the value of a rule on these rows, the other metrics, and whether the constraint is met there."""
     others = {}
     if also:
@@ -204,12 +204,12 @@ def evaluate_rule(goal: Goal, also: list[str], rule: Rule, scores: Any, targets:
     return {"value": value, "others": others, "met": meets_constraints(goal, rule, scores, targets)}
 
 
-def meets_constraints(goal: Goal, rule: Rule, scores: Any, targets: Any) -> bool:
+def meets_constraints(goal: Goal, rule: Rule, scores: np.ndarray, targets: np.ndarray) -> bool:
     """Return whether a rule meets the constraints on these rows."""
     return all(constraint.met for constraint in evaluate_constraints(goal, rule, scores, targets))
 
 
-def evaluate_constraints(goal: Goal, rule: Rule, scores: Any, targets: Any) -> list[ConstraintValue]:
+def evaluate_constraints(goal: Goal, rule: Rule, scores: np.ndarray, targets: np.ndarray) -> list[ConstraintValue]:
     """Return the value of each constraint on these rows, and whether it is met, by the criterion used in tuning.
 
     Each of several labels must meet it, unless one shared threshold was tuned: then the average must.
@@ -233,7 +233,7 @@ def evaluate_constraints(goal: Goal, rule: Rule, scores: Any, targets: Any) -> l
     return found
 
 
-def _compute_metric(goal: Goal, rule: Rule, scores: Any, targets: Any) -> float:
+def _compute_metric(goal: Goal, rule: Rule, scores: np.ndarray, targets: np.ndarray) -> float:
     value = float(evaluate(scores, targets, {"": goal.metric}, task=goal.task, average=goal.average, rule=rule)[""])
     if not math.isfinite(value):
         raise UserError(

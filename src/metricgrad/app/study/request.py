@@ -24,6 +24,8 @@ from metricgrad.storage import records
 from metricgrad.storage.records import Range, Sha256
 
 if TYPE_CHECKING:
+    from sklearn.compose import ColumnTransformer
+
     from metricgrad.app.study.splits import Split
 
 LEAST_REPEATS = 2
@@ -84,21 +86,21 @@ class Dataset:
     also: list[str]
     table: Table
     features: pd.DataFrame
-    group: Any
-    time: Any
+    group: np.ndarray | None
+    time: np.ndarray | None
     profile: list[tuple[str, str]]
     warnings: list[str]
 
     @property
-    def targets(self) -> Any:
+    def targets(self) -> np.ndarray:
         """Class indices, or 0/1 per label."""
-        return self.table.targets
+        return np.asarray(self.table.targets)
 
     def split(self, repeats: int, seed: int) -> list[Split]:
         """Return the split of every repeat."""
         return splits.make_splits(self.targets, self.goal.task, repeats, seed, self.group, self.time)
 
-    def encode(self, train: Any) -> tuple[Any, Any]:
+    def encode(self, train: np.ndarray) -> tuple[ColumnTransformer, np.ndarray]:
         """Return an encoder fitted on the training rows, and all rows encoded with it."""
         encoder = self.schema.make_encoder().fit(self.features.iloc[train])
         return encoder, encode_features(encoder, self.features)
@@ -140,16 +142,16 @@ def prepare_dataset(options: Options) -> Dataset:
     )
 
 
-def _read_groups(cells: pd.Series) -> Any:
+def _read_groups(cells: pd.Series) -> np.ndarray:
     if cells.isna().any():
         raise UserError(f"--group {cells.name}: {int(cells.isna().sum())} rows have no value; fill them in", DATA)
     codes, distinct = pd.factorize(cells)
     if len(distinct) < 3:
         raise UserError(f"--group {cells.name}: expected at least three groups, got {len(distinct)}", DATA)
-    return codes
+    return np.asarray(codes)
 
 
-def _read_times(cells: pd.Series) -> Any:
+def _read_times(cells: pd.Series) -> np.ndarray:
     times = (
         cells if pd.api.types.is_numeric_dtype(cells.dtype) else pd.to_datetime(cells, errors="coerce", format="mixed")
     )
@@ -157,7 +159,7 @@ def _read_times(cells: pd.Series) -> Any:
         raise UserError(
             f"--time {cells.name}: expected dates or numbers, got {int(times.isna().sum())} other cells", DATA
         )
-    return times.to_numpy().astype(np.float64)
+    return np.asarray(times.to_numpy()).astype(np.float64)
 
 
 def choose_contenders(options: Options, goal: Goal) -> tuple[list[str], list[tuple[str, str]]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -27,17 +27,24 @@ TEST, HELD_OUT = 0.25, 0.2
 class Split:
     """The rows of one repeat."""
 
-    fit: Any
-    held_out: Any
-    test: Any
+    fit: np.ndarray
+    held_out: np.ndarray
+    test: np.ndarray
 
     @property
-    def train(self) -> Any:
+    def train(self) -> np.ndarray:
         """All rows but the test rows."""
         return np.concatenate((self.fit, self.held_out))
 
 
-def make_splits(targets: Any, task: Task, repeats: int, seed: int, group: Any = None, time: Any = None) -> list[Split]:
+def make_splits(
+    targets: np.ndarray,
+    task: Task,
+    repeats: int,
+    seed: int,
+    group: np.ndarray | None = None,
+    time: np.ndarray | None = None,
+) -> list[Split]:
     """Return the repeats: random and stratified, by whole groups, or forward in time.
 
     Stratified by class; multi-label rows by the rarest of their labels. ``group``: rows of equal value stay together.
@@ -57,7 +64,9 @@ def make_splits(targets: Any, task: Task, repeats: int, seed: int, group: Any = 
     return found
 
 
-def split_all_rows(targets: Any, task: Task, seed: int, group: Any = None, time: Any = None) -> Split:
+def split_all_rows(
+    targets: np.ndarray, task: Task, seed: int, group: np.ndarray | None = None, time: np.ndarray | None = None
+) -> Split:
     """Return a split without test rows: for the model that is shipped."""
     none = np.arange(0)
     if time is not None:
@@ -71,7 +80,7 @@ def split_all_rows(targets: Any, task: Task, seed: int, group: Any = None, time:
     return Split(np.flatnonzero(~held_out), np.flatnonzero(held_out), none)
 
 
-def find_strata(targets: Any, task: Task) -> Any:
+def find_strata(targets: np.ndarray, task: Task) -> np.ndarray:
     """Return a number per row: its class, or the rarest of its labels (−1 for none)."""
     if task != "multilabel":
         return targets
@@ -80,7 +89,9 @@ def find_strata(targets: Any, task: Task) -> Any:
     return np.where(ordered.any(1), rarest_first[ordered.argmax(1)], -1)
 
 
-def _split_at_random(targets: Any, task: Task, unit: Any, grouped: bool, seed: list[int], tries: int = 100) -> Split:
+def _split_at_random(
+    targets: np.ndarray, task: Task, unit: np.ndarray, grouped: bool, seed: list[int], tries: int = 100
+) -> Split:
     keys = find_strata(targets, task)
     for trial in range(tries):
         generator = np.random.default_rng([*seed, trial])
@@ -93,7 +104,9 @@ def _split_at_random(targets: Any, task: Task, unit: Any, grouped: bool, seed: l
     return split
 
 
-def _draw_part(keys: Any, unit: Any, share: float, generator: Any, grouped: bool) -> Any:
+def _draw_part(
+    keys: np.ndarray, unit: np.ndarray, share: float, generator: np.random.Generator, grouped: bool
+) -> np.ndarray:
     """Mark a share of the rows at random: of each stratum (at least one row, and never all), or whole groups."""
     if grouped:
         units, sizes = np.unique(unit, return_counts=True)
@@ -109,7 +122,7 @@ def _draw_part(keys: Any, unit: Any, share: float, generator: Any, grouped: bool
     return marked
 
 
-def _split_forward(time: Any, repeats: int) -> Iterator[Split]:
+def _split_forward(time: np.ndarray, repeats: int) -> Iterator[Split]:
     order = np.argsort(time, kind="stable")
     edges = [_move_to_next_time(time[order], round(len(order) * i / (repeats + 1))) for i in range(1, repeats + 2)]
     for before, after in itertools.pairwise(edges):
@@ -117,18 +130,18 @@ def _split_forward(time: Any, repeats: int) -> Iterator[Split]:
         yield Split(fit, held_out, order[before:after])
 
 
-def _split_by_time(order: Any, time: Any, share: float) -> tuple[Any, Any]:
+def _split_by_time(order: np.ndarray, time: np.ndarray, share: float) -> tuple[np.ndarray, np.ndarray]:
     """Return the earlier share of rows in order of time, and the others."""
     edge = _move_to_next_time(time[order], round(len(order) * share))
     return order[:edge], order[edge:]
 
 
-def _move_to_next_time(ordered: Any, place: int) -> int:
+def _move_to_next_time(ordered: np.ndarray, place: int) -> int:
     """Return the position, moved forward to where the time changes."""
     return int(np.searchsorted(ordered, ordered[place - 1], side="right")) if 0 < place < len(ordered) else place
 
 
-def _find_lack(split: Split, targets: Any, task: Task) -> str | None:
+def _find_lack(split: Split, targets: np.ndarray, task: Task) -> str | None:
     """Return what is missing in a split, or None."""
     for name, purpose in (("fit", "train on"), ("held_out", "tune on"), ("test", "evaluate on")):
         if not len(getattr(split, name)):

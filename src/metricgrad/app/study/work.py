@@ -13,7 +13,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from multiprocessing.connection import wait as wait_for
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -54,7 +54,7 @@ class Failure:
     why: str
 
 
-Result = tuple[Outcome, Any] | Failure
+Result = tuple[Outcome, np.ndarray] | Failure
 
 
 def run_unit(unit: Unit) -> Result:

@@ -126,7 +126,7 @@ class Workspace(Run):
         """Write ``run.json``."""
         write(self.path / "run.json", records.sealed(self.manifest))
 
-    def add_json(self, name: str, data: Any) -> str:
+    def add_json(self, name: str, data: object) -> str:
         """Write plain data as JSON, and return its hash."""
         packed = folders.as_json(data)
         write(self.path / name, packed)
@@ -140,7 +140,7 @@ class Workspace(Run):
         np.savez_compressed(packed, allow_pickle=False, **arrays)
         write(self.path / "splits.npz", packed.getvalue())
 
-    def add_unit(self, outcome: Outcome, scores: Any) -> None:
+    def add_unit(self, outcome: Outcome, scores: np.ndarray) -> None:
         """Write a finished unit: its scores first, so that a unit with a JSON file is complete."""
         for name, data in pack_unit(outcome, scores).items():
             write(self.path / "results" / name, data)
@@ -152,7 +152,7 @@ class Workspace(Run):
             self._read_score_bytes(outcome)
         return found
 
-    def read_scores(self, outcome: Outcome, classes: int | None) -> Any:
+    def read_scores(self, outcome: Outcome, classes: int | None) -> np.ndarray:
         """Return a unit's scores of the test rows: of ``classes`` columns, or one score per row if None."""
         data = self._read_score_bytes(outcome)
         with refuse_invalid(self.path / "results" / f"{name_unit(outcome)}.npy", AGAIN):
@@ -188,7 +188,7 @@ class Workspace(Run):
         frame.to_parquet(packed, index=False)
         write(self.path / name, packed.getvalue())
 
-    def add_scratch(self, name: str, array: Any) -> Path:
+    def add_scratch(self, name: str, array: np.ndarray) -> Path:
         """Write an array that the processes share until all units are finished; return its path."""
         if not hasattr(self, "_scratch"):
             self._scratch = atomic.temporary(self.path / "scratch")
@@ -230,7 +230,7 @@ def name_unit(outcome: Outcome) -> str:
     return f"{outcome.contender.replace(' ', '-')}-{outcome.repeat:03d}"
 
 
-def pack_unit(outcome: Outcome, scores: Any) -> dict[str, bytes]:
+def pack_unit(outcome: Outcome, scores: np.ndarray) -> dict[str, bytes]:
     """Return the files of a unit by name: the scores, and the outcome with their hash."""
     packed = io.BytesIO()
     np.save(packed, np.ascontiguousarray(scores, dtype=np.float64), allow_pickle=False)
@@ -238,7 +238,7 @@ def pack_unit(outcome: Outcome, scores: Any) -> dict[str, bytes]:
     return {f"{name_unit(outcome)}.npy": packed.getvalue(), f"{name_unit(outcome)}.json": records.sealed(about)}
 
 
-def parse_scores(data: bytes, rows: int, classes: int | None = None) -> Any:
+def parse_scores(data: bytes, rows: int, classes: int | None = None) -> np.ndarray:
     """Return the scores of an ``.npy`` file: float64, with this number of rows, and of classes if given.
 
     The header is compared with the size of the file before any memory is allocated.

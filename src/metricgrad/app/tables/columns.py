@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import pandas as pd
@@ -56,7 +56,7 @@ class Column:
         """The names of the numeric columns that it becomes."""
         return tuple(f"{self.name} ({part})" for part in _OF_DATE) if self.kind == "date" else (self.name,)
 
-    def to_numbers(self, cells: pd.Series) -> dict[str, Any]:
+    def to_numbers(self, cells: pd.Series) -> dict[str, np.ndarray]:
         """Return the cells as {part: array}: float32 with NaN for missing; for categories int32 codes with −1."""
         if self.kind == "category":
             return {self.name: self.to_codes(cells)}
@@ -66,31 +66,31 @@ class Column:
         with np.errstate(over="ignore"):
             return {self.name: as_numbers(cells).astype(np.float32)}
 
-    def to_codes(self, cells: pd.Series) -> Any:
+    def to_codes(self, cells: pd.Series) -> np.ndarray:
         """Return the index of each cell's category; for unknown ones −1, or the index after the last if ``others``."""
         if isinstance(cells.dtype, pd.CategoricalDtype):
             of_each = self.to_codes(pd.Series(cells.cat.categories))
-            return np.append(of_each, np.int32(-1))[cells.cat.codes]
+            return np.asarray(np.append(of_each, np.int32(-1))[cells.cat.codes])
         texts = as_texts(cells)
         found = pc.index_in(texts, pa.array(self.categories, texts.type))
         if self.others:
             rest = pc.if_else(texts.is_valid(), pa.scalar(len(self.categories), pa.int32()), pa.scalar(-1, pa.int32()))
-            return pc.coalesce(found, rest).to_numpy(zero_copy_only=False)
-        return found.fill_null(-1).to_numpy(zero_copy_only=False)
+            found = pc.coalesce(found, rest)
+        return np.asarray(found.fill_null(-1).to_numpy(zero_copy_only=False))
 
-    def count_unknown(self, cells: pd.Series, numbers: Any) -> int:
+    def count_unknown(self, cells: pd.Series, numbers: np.ndarray) -> int:
         """Return the number of cells that the model cannot use: new categories, or texts in a column of numbers."""
         if self.kind != "category" and not _is_textual(cells):
             return 0
         unusable = numbers < 0 if self.kind == "category" else np.isnan(numbers)
         return int(unusable.sum()) - int(cells.isna().sum())
 
-    def to_level(self, cells: pd.Series) -> Any:
+    def to_level(self, cells: pd.Series) -> np.ndarray:
         """Return one number per cell to measure drift by (for dates the day), NaN for missing."""
-        found: Any = next(iter(self.to_numbers(cells).values()))
+        found = next(iter(self.to_numbers(cells).values()))
         return found.astype(np.float64)
 
-    def count_shares(self, level: Any) -> Any:
+    def count_shares(self, level: np.ndarray) -> np.ndarray:
         """Return the share of each bin or category among numbers from ``to_level``."""
         level = level[np.isfinite(level)]
         if self.kind == "category":
@@ -127,7 +127,7 @@ def describe_column(name: str, cells: pd.Series) -> Column | str:
     return _with_shares(column, level)
 
 
-def as_numbers(cells: pd.Series) -> Any:
+def as_numbers(cells: pd.Series) -> np.ndarray:
     """Return cells as float64: booleans as 0 and 1; NaN for infinite cells and those that are not numbers."""
     cells = _without_categories(cells)
     if pd.api.types.is_numeric_dtype(cells.dtype):
@@ -141,7 +141,7 @@ def as_numbers(cells: pd.Series) -> Any:
     return np.where(np.abs(found) <= np.finfo(np.float32).max, found, np.nan)
 
 
-def as_texts(cells: pd.Series) -> Any:
+def as_texts(cells: pd.Series) -> pa.Array:
     """Return cells as an arrow array of texts: whole numbers without a decimal point, so that 1.0 and "1" are equal."""
     cells = _without_categories(cells)
     if pd.api.types.is_numeric_dtype(cells.dtype) and not pd.api.types.is_bool_dtype(cells.dtype):
@@ -160,7 +160,7 @@ def _without_categories(cells: pd.Series) -> pd.Series:
     return cells.astype(cells.cat.categories.dtype) if isinstance(cells.dtype, pd.CategoricalDtype) else cells
 
 
-def _are_whole(values: Any) -> bool:
+def _are_whole(values: np.ndarray) -> bool:
     return bool((np.abs(values) < 2**53).all() and (values % 1 == 0).all())
 
 
@@ -212,7 +212,7 @@ def _describe_category(name: str, cells: pd.Series, missing: float) -> Column | 
     return _with_shares(blank, blank.to_level(cells))
 
 
-def _with_shares(column: Column, level: Any) -> Column:
+def _with_shares(column: Column, level: np.ndarray) -> Column:
     return Column(**vars(column) | {"shares": tuple(column.count_shares(level).tolist())})
 
 
@@ -233,12 +233,12 @@ def _is_textual(cells: pd.Series) -> bool:
     return isinstance(cells.dtype, pd.StringDtype) or cells.dtype == object
 
 
-def _count_days(dates: pd.Series) -> Any:
-    return ((dates - _EPOCH) / pd.Timedelta(days=1)).to_numpy(np.float32)
+def _count_days(dates: pd.Series) -> np.ndarray:
+    return np.asarray((dates - _EPOCH) / pd.Timedelta(days=1), dtype=np.float32)
 
 
 # The numbers that a date becomes.
-_OF_DATE: dict[str, Callable[[Any], Any]] = {
+_OF_DATE: dict[str, Callable[[pd.Series], np.ndarray]] = {
     "days": _count_days,
     "weekday": lambda dates: dates.dt.day_of_week.to_numpy(np.float32, na_value=np.nan),
     "hour": lambda dates: dates.dt.hour.to_numpy(np.float32, na_value=np.nan),

@@ -10,7 +10,7 @@ import logging
 import re
 from collections import Counter
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -119,7 +119,7 @@ def read_tables(path: Path, dialect: Dialect, columns: list[str], threads: bool 
         raise UserError(f"{path}: cannot be read as CSV ({one_line(error, 200)}); save it again") from error
 
 
-def _clean_cells(column: Any, dialect: Dialect) -> Any:
+def _clean_cells(column: pa.Array, dialect: Dialect) -> pa.Array:
     """Return the cells of a CSV column without surrounding spaces, null if missing."""
     column = pc.ascii_trim_whitespace(column)
     column = pc.if_else(pc.is_in(column, pa.array(MISSING, column.type)), pa.scalar(None, column.type), column)

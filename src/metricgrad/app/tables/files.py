@@ -99,7 +99,7 @@ class Source:
         return find_dialect(self.path, self.kind == "csv.gz")
 
     @cached_property
-    def _schema(self) -> Any:
+    def _schema(self) -> pa.Schema:
         with self._refuse_damaged():
             if self.kind == "parquet":
                 return pq.read_schema(self.path)
@@ -118,25 +118,26 @@ class Source:
     def pieces(self, rows: int = ROWS, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
         """Yield tables of at most ``rows`` rows with these columns, or all."""
         names = self.names if columns is None else list(columns)
-        make: Callable[..., Iterator[Any]] = {"parquet": self._read_parquet, "feather": self._read_feather}.get(
-            self.kind, self._read_csv
-        )
+        make: Callable[[int, list[str]], Iterator[pa.RecordBatch | pa.Table]] = {
+            "parquet": self._read_parquet,
+            "feather": self._read_feather,
+        }.get(self.kind, self._read_csv)
         for batch in make(rows, names):
             for start in range(0, batch.num_rows, rows):
                 piece = batch.slice(start, rows)
                 yield piece if isinstance(piece, pa.Table) else pa.Table.from_batches([piece])
 
-    def _read_parquet(self, rows: int, names: list[str]) -> Iterator[Any]:
+    def _read_parquet(self, rows: int, names: list[str]) -> Iterator[pa.RecordBatch]:
         with self._refuse_damaged(), pq.ParquetFile(self.path, pre_buffer=False) as file:
             yield from file.iter_batches(rows, columns=names)
 
-    def _read_feather(self, rows: int, names: list[str]) -> Iterator[Any]:
+    def _read_feather(self, rows: int, names: list[str]) -> Iterator[pa.RecordBatch]:
         with self._refuse_damaged(), pa.memory_map(str(self.path)) as raw:
             file = pa.ipc.open_file(raw)
             for place in range(file.num_record_batches):
                 yield file.get_batch(place).select(names)
 
-    def _read_csv(self, rows: int, names: list[str]) -> Iterator[Any]:
+    def _read_csv(self, rows: int, names: list[str]) -> Iterator[pa.Table]:
         return read_tables(self.path, self._dialect, names)
 
 
@@ -184,7 +185,7 @@ def _sample_rows(pieces: Iterable[pa.Table], rows: int, seed: int) -> list[pa.Ta
     return kept
 
 
-def _parse_numbers(column: Any) -> Any:
+def _parse_numbers(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return a column of texts as numbers if all of them are numbers."""
     if pa.types.is_large_string(column.type) and column.null_count < len(column):
         for kind in (pa.int64(), pa.float64()):
@@ -212,28 +213,28 @@ class Writer:
     def __init__(self, path: Path, kind: str) -> None:
         self._path, self._kind = path, kind
         self._file: Any = None
-        self._schema: Any = None
+        self._schema: pa.Schema | None = None
 
     def add(self, table: pa.Table | pd.DataFrame) -> None:
         """Append rows."""
         table = table if isinstance(table, pa.Table) else pa.Table.from_pandas(table, preserve_index=False)
         if self._file is None:
             self._schema = table.schema.remove_metadata()
-            self._file = self._open()
+            self._file = self._open(self._schema)
         table = table.cast(self._schema)
         if self._kind == "parquet":
             self._file.write_table(table)
         else:
             self._file.write(table)
 
-    def _open(self) -> Any:
+    def _open(self, schema: pa.Schema) -> Any:
         if self._kind == "parquet":
-            repeating = [field.name for field in self._schema if not pa.types.is_floating(field.type)]
-            return pq.ParquetWriter(self._path, self._schema, use_dictionary=repeating)
+            repeating = [field.name for field in schema if not pa.types.is_floating(field.type)]
+            return pq.ParquetWriter(self._path, schema, use_dictionary=repeating)
         if self._kind == "feather":
-            return pa.ipc.new_file(str(self._path), self._schema, options=pa.ipc.IpcWriteOptions(compression="lz4"))
+            return pa.ipc.new_file(str(self._path), schema, options=pa.ipc.IpcWriteOptions(compression="lz4"))
         self._sink = pa.output_stream(str(self._path), compression="gzip" if self._kind == "csv.gz" else None)
-        return pa.csv.CSVWriter(self._sink, self._schema, write_options=pa.csv.WriteOptions(quoting_style="needed"))
+        return pa.csv.CSVWriter(self._sink, schema, write_options=pa.csv.WriteOptions(quoting_style="needed"))
 
     def close(self) -> None:
         """Write what is buffered, and close the file."""

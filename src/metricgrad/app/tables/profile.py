@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -123,7 +123,7 @@ def _find_leaks(frame: pd.DataFrame, schema: Schema) -> list[str]:
     return found
 
 
-def _rate_leak(level: Any, positive: Any, category: bool) -> float:
+def _rate_leak(level: np.ndarray, positive: np.ndarray, category: bool) -> float:
     """Return how well one column separates a class: the area under the ROC curve of its best order."""
     if positive.all() or not positive.any():
         return 0.0

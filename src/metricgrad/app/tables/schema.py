@@ -113,7 +113,7 @@ class Schema:
             raise UserError(f"target {self.target.columns[0]!r}: expected labelled rows, got only missing cells")
         return frame if known.all() else frame[known]
 
-    def encode_targets(self, frame: pd.DataFrame) -> Any:
+    def encode_targets(self, frame: pd.DataFrame) -> np.ndarray:
         """Return ``(N,)`` indices into ``classes`` (1 is the positive class of two), or ``(N, K)`` zeros and ones."""
         _require(self.target.columns, frame.columns, "the target")
         return self.target.to_codes(frame)
@@ -124,7 +124,7 @@ class Schema:
         New categories, and texts in columns of numbers, become missing; ``unknown`` counts them by column.
         """
         self.check(frame.columns)
-        found: dict[str, Any] = {}
+        found: dict[str, np.ndarray] = {}
         for column in self.columns:
             cells = frame[column.name]
             numbers = column.to_numbers(cells)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import pandas as pd
@@ -44,24 +44,24 @@ class Target:
     counts: tuple[Annotated[int, Range(0, 2**53)], ...] = ()
 
     @property
-    def labels(self) -> Any:
+    def labels(self) -> np.ndarray:
         """The classes as an array of numbers, or of texts."""
         return np.array([int(one) for one in self.classes] if self.numeric else self.classes)
 
-    def has_target(self, frame: pd.DataFrame) -> Any:
+    def has_target(self, frame: pd.DataFrame) -> np.ndarray:
         """Return which rows have a target; with separated labels a missing cell is a row without labels."""
         if self.separator is not None:
             return np.ones(len(frame), dtype=bool)
-        return frame[list(self.columns)].notna().all(axis=1).to_numpy()
+        return np.asarray(frame[list(self.columns)].notna().all(axis=1))
 
-    def to_codes(self, frame: pd.DataFrame) -> Any:
+    def to_codes(self, frame: pd.DataFrame) -> np.ndarray:
         """Return ``(N,)`` class indices, or ``(N, K)`` zeros and ones for a multi-label task."""
         if self.separator is not None:
             return _make_indicator(frame[self.columns[0]], self.separator, self.classes)
         if self.task == "multilabel":
             return np.column_stack([_read_zeros_and_ones(name, frame[name]) for name in self.columns])
         texts = pd.Index(_read_texts(frame[self.columns[0]], self.numeric))
-        found = pd.Index(self.classes).get_indexer(texts)
+        found = np.asarray(pd.Index(self.classes).get_indexer(texts))
         if (found < 0).any():
             strange = one_line(", ".join(map(repr, texts[found < 0].unique()[:5])), 80)
             expected = one_line(", ".join(map(repr, self.classes)), 80)
@@ -191,13 +191,13 @@ def _choose_positive(target: Target, positive: str | None) -> Target:
     return Target(**vars(target) | {"classes": target.classes[::-1], "counts": target.counts[::-1]})
 
 
-def _read_texts(cells: pd.Series, numeric: bool) -> Any:
+def _read_texts(cells: pd.Series, numeric: bool) -> np.ndarray:
     if numeric:
         cells = pd.Series(as_numbers(cells))
-    return as_texts(cells).to_numpy(zero_copy_only=False)
+    return np.asarray(as_texts(cells).to_numpy(zero_copy_only=False))
 
 
-def _read_zeros_and_ones(name: str, cells: pd.Series) -> Any:
+def _read_zeros_and_ones(name: str, cells: pd.Series) -> np.ndarray:
     found = as_numbers(cells)
     wrong = ~np.isin(found, (0.0, 1.0))
     if wrong.any():
@@ -224,11 +224,11 @@ def _find_separator(texts: pd.Series, sure: bool) -> str | None:
     return best
 
 
-def _make_indicator(cells: pd.Series, separator: str, classes: tuple[str, ...]) -> Any:
+def _make_indicator(cells: pd.Series, separator: str, classes: tuple[str, ...]) -> np.ndarray:
     places = {name: place for place, name in enumerate(classes)}
     codes, distinct = pd.factorize(pd.Series(as_texts(cells).to_numpy(zero_copy_only=False)))
     table = np.zeros((len(distinct) + 1, len(classes)), dtype=np.int64)  # the last row is for missing cells, code −1
     for row, cell in enumerate(distinct):
         for label in _split_labels(cell, separator) & places.keys():
             table[row, places[label]] = 1
-    return table[codes]
+    return np.asarray(table[codes])

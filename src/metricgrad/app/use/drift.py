@@ -11,6 +11,8 @@ from scipy import stats
 from metricgrad.app.errors import one_line
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pandas as pd
 
     from metricgrad.app.tables.columns import Column
@@ -49,7 +51,9 @@ def measure_drift(frame: pd.DataFrame, schema: Schema) -> list[Drift]:
     return sorted(found, key=lambda one: (not one.suspicious, -one.psi))
 
 
-def compute_psi(then: Any, now: Any, rows_then: int, rows_now: int) -> tuple[float, bool]:
+def compute_psi(
+    then: Sequence[float] | np.ndarray, now: Sequence[float] | np.ndarray, rows_then: int, rows_now: int
+) -> tuple[float, bool]:
     """Return the population stability index of two lists of shares, and whether it is significant.
 
     For equal distributions it is about (1/n + 1/m) χ² with one degree of freedom fewer than there are bins.

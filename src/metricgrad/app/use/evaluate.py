@@ -95,7 +95,7 @@ def read_labelled(model: Model, data: str | Path, rows: int | None) -> pd.DataFr
     return files.read(source, rows, columns=[name for name in names if name in source.names])
 
 
-def _evaluate_classes(model: Model, scores: Any, targets: Any) -> list[dict[str, Any]]:
+def _evaluate_classes(model: Model, scores: np.ndarray, targets: np.ndarray) -> list[dict[str, Any]]:
     """Return precision, recall and F1 of each class."""
     task, names = model.schema.task, model.schema.classes
     decided = model.decide(scores)
@@ -108,7 +108,7 @@ def _evaluate_classes(model: Model, scores: Any, targets: Any) -> list[dict[str,
     ]
 
 
-def _find_balance_warnings(model: Model, targets: Any) -> list[str]:
+def _find_balance_warnings(model: Model, targets: np.ndarray) -> list[str]:
     """Return warnings about classes that are much more or less frequent than in training."""
     schema = model.schema
     then = np.array(schema.target.counts) / schema.rows

@@ -22,6 +22,7 @@ from metricgrad.app.tables import files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Sequence
+    from concurrent.futures import Future
 
     from metricgrad.app.runs.model import Model
 
@@ -120,13 +121,13 @@ class _Predictor:
         # Encoding has a cost per piece, scoring is faster within the cache: four parts per piece are fastest.
         self.part = -(-self.rows // 4)
 
-    def __call__(self, piece: pa.Table) -> tuple[pa.Table, Any, dict[str, int]]:
+    def __call__(self, piece: pa.Table) -> tuple[pa.Table, np.ndarray, dict[str, int]]:
         model, unknown = self.model, dict[str, int]()
         features = encode_features(model.encoder, model.schema.to_features(files.as_frame(piece), unknown))
         parts = (features[start : start + self.part] for start in range(0, len(features), self.part))
         scores = np.concatenate([model.scorer.scores(part) for part in parts])
         decided = model.decide(scores)
-        columns: list[Any] = [piece.column(name) for name in self.keep]
+        columns: list[pa.Array | pa.ChunkedArray] = [piece.column(name) for name in self.keep]
         if self.what != "scores":
             columns += (
                 [pa.array(column) for column in decided.T] if decided.ndim == 2 else [self._name_classes(decided)]
@@ -140,7 +141,7 @@ class _Predictor:
         labels = pa.array(self.model.schema.target.labels)
         return labels.take(pa.array(decided))
 
-    def add(self, counts: Any, unknown: dict[str, int]) -> None:
+    def add(self, counts: np.ndarray, unknown: dict[str, int]) -> None:
         self.predicted.update(dict(zip(self.model.schema.classes, map(int, counts), strict=True)))
         self.unknown.update(unknown)
 
@@ -150,7 +151,7 @@ def _predict_in_order(predictor: _Predictor, pieces: Iterable[pa.Table], jobs: i
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # the pieces run on different cores
     pool = ThreadPoolExecutor(jobs)
-    waiting: deque[Any] = deque()
+    waiting: deque[Future[tuple[pa.Table, np.ndarray, dict[str, int]]]] = deque()
     try:
         for piece in pieces:
             waiting.append(pool.submit(predictor, piece))
@@ -163,7 +164,9 @@ def _predict_in_order(predictor: _Predictor, pieces: Iterable[pa.Table], jobs: i
         torch.set_num_threads(threads)
 
 
-def _take_finished(predictor: _Predictor, waiting: deque[Any]) -> pa.Table:
+def _take_finished(
+    predictor: _Predictor, waiting: deque[Future[tuple[pa.Table, np.ndarray, dict[str, int]]]]
+) -> pa.Table:
     table, counts, unknown = waiting.popleft().result()
     predictor.add(counts, unknown)
     return table
