@@ -152,7 +152,7 @@ def evil_rule(run: Path) -> None:
 
 
 BROKEN: dict[str, tuple[Callable[[Path], Any], str]] = {
-    "not there": (shutil.rmtree, "expected a run folder, got nothing there"),
+    "not there": (shutil.rmtree, "expected a run folder, got a path that does not exist"),
     "no run folder": (lambda run: (run / "run.json").unlink(), "expected a run folder with a run.json"),
     "of a later version": (lambda run: of_version(run, 99), "upgrade metricgrad"),
     "of an earlier version": (lambda run: of_version(run, 1), "expected a run of format 3, got 1; run again"),

@@ -285,7 +285,7 @@ def test_a_budget_stops_after_two_whole_repeats(data: str, tmp_path: Path, capsy
     assert summary(out)["repeats"] == 2
 
 
-def test_a_constraint_that_nobody_meets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_constraint_that_no_contender_meets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     frame = binary()
     frame["size"] = 0.0 + np.arange(400) % 7
     frame["shape"] = "flat"
@@ -332,7 +332,7 @@ def test_damaged_and_foreign_run_folders(data: str, tmp_path: Path, capsys: pyte
     assert main(["train", data, "--target", "ripe", "--contender", "majority", "--out", str(out)]) == 0
     capsys.readouterr()
     for place, message in (
-        (tmp_path / "none", "got nothing there"),
+        (tmp_path / "none", "got a path that does not exist"),
         (Path(data), "got a file"),
         (tmp_path, "a folder without"),
     ):
@@ -388,6 +388,6 @@ def test_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = summary(tmp_path / "demo")
     assert found["data"]["rows"] == 2417
     assert found["data"]["task"] == "multilabel"
-    # The file's place is nobody's business.
+    # The path of the file is not part of the report.
     assert "site-packages" not in (tmp_path / "demo" / "report.html").read_text()
     assert "Ship " in capsys.readouterr().out

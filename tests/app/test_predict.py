@@ -173,7 +173,7 @@ def test_evaluate_warns_of_drift_in_one_line_per_column(trained: dict[str, Path]
     found = evaluate_run(trained["binary"], written(frame, tmp_path), replicates=20)
     text = "\n".join(found["warnings"])
     assert "column 'size' drifted: mean moved by +" in text
-    assert "column 'weight' drifted: missing 0.0% then, 33.4% now" in text
+    assert "column 'weight' drifted: missing 0.0% in training, 33.4% now" in text
     assert "column 'shape' drifted: 50.0% unknown categories" in text
     assert "class 'yes' is" in text
     assert text.count("column 'size'") == 1
@@ -220,11 +220,11 @@ def test_tune_writes_the_rule_and_keeps_the_old_one(trained: dict[str, Path], tm
     path = run / "model" / "manifest.json"
     whole = path.read_bytes()
     before = json.loads(whole)["rule"]
-    told = tune(run, data, "recall", subject_to="precision>=0.6", dry_run=True)
-    assert not told["written"]
+    shown = tune(run, data, "recall", subject_to="precision>=0.6", dry_run=True)
+    assert not shown["written"]
     assert path.read_bytes() == whole
     found = tune(run, data, "recall", subject_to="precision>=0.6")
-    assert {**told, "written": True} == found
+    assert {**shown, "written": True} == found
     model = runs.load(run).model
     y = model.schema.encode_targets(frame)
     expected = mg.tune_threshold("recall", model.scores(frame), y, subject_to="precision>=0.6")
@@ -233,8 +233,8 @@ def test_tune_writes_the_rule_and_keeps_the_old_one(trained: dict[str, Path], tm
     after = json.loads(path.read_bytes())["rule"]
     assert (after["metric"], after["subject_to"]) == ("recall", "precision>=0.6")
     assert after["previous"] == [before]
-    judged = evaluate_run(run, data, replicates=20)
-    assert judged["constraints"][0]["met"]
+    evaluated = evaluate_run(run, data, replicates=20)
+    assert evaluated["constraints"][0]["met"]
     tune(run, data, "f2")
     previous = json.loads(path.read_bytes())["rule"]["previous"]
     assert [one["metric"] for one in previous] == ["f1", "recall"]

@@ -1,4 +1,4 @@
-"""Schemas: tasks and classes found, columns told apart, later frames made the same, and the profile."""
+"""Schemas: tasks, classes and kinds of columns are found, later frames are encoded alike, and the profile."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def test_tasks_are_found(cells: list[Any], task: str, classes: tuple[str, ...]) 
 def test_labels_of_few_rows_are_left_out_and_that_is_said(caplog: pytest.LogCaptureFixture) -> None:
     schema = Schema.of(frame(t=["x;rare"] * 3 + ["x", "y", "x;y"] * 65 + [None] * 2), "t")
     assert schema.classes == ("x", "y")
-    assert "left out 1 labels with fewer than 10 rows with or without them: 'rare'" in caplog.text
+    assert "left out 1 labels with fewer than 10 positive or negative rows: 'rare'" in caplog.text
 
 
 def test_several_columns_are_multilabel() -> None:

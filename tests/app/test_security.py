@@ -248,8 +248,8 @@ def test_the_length_of_texts_is_not_taken_from_the_file(tmp_path: Path) -> None:
     ("edit", "message"),
     [
         (of_model("repeat", value=-1), "repeat: expected a whole number from 0"),
-        (of_model("repeat", value=7), "expected the unit of its name"),
-        (of_model("contender", value="somebody"), "expected the unit of its name"),
+        (of_model("repeat", value=7), "expected the unit of its file name"),
+        (of_model("contender", value="somebody"), "expected the unit of its file name"),
         (of_model("tuned", value=None), "tuned"),
         (of_model("tuned", "rule", value={"type": "Linear"}), "rule: expected a Rule"),
         (of_model("tuned", "plateau", value="wide"), "plateau: expected"),
@@ -321,7 +321,7 @@ def test_forged_trees_cost_a_line_and_not_the_process(
     assert error.count("\n") == 1
 
 
-def test_a_library_that_crashes_or_hangs_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_library_that_crashes_or_hangs_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = tmp_path / "script.py"
     monkeypatch.setattr(trial, "__file__", str(script))
     script.write_text("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n")
@@ -549,16 +549,16 @@ def test_compare_and_evaluate_agree_whether_a_constraint_is_met(average: str, tm
     answers = set()
     for cut in np.linspace(0.1, 0.9, 9):
         found.replace_rule(Threshold(float(cut)), model.about)
-        told = evaluate_run(tmp_path / "run", data, ["f1"], replicates=10)["constraints"]
+        reported = evaluate_run(tmp_path / "run", data, ["f1"], replicates=10)["constraints"]
         frame = multilabel()
         scores, targets = model.scores(frame), model.schema.encode_targets(frame)
-        assert [one["met"] for one in told] == [
+        assert [one["met"] for one in reported] == [
             protocol.meets_constraints(model.goal, Threshold(float(cut)), scores, targets)
         ]
         each = mg.evaluate(scores, targets, ["recall"], task="multilabel", average=None, threshold=float(cut))["recall"]
         pooled = mg.evaluate(scores, targets, ["recall"], task="multilabel", average="micro", threshold=float(cut))
         right = min(each) >= 0.6 if average == "macro" else pooled["recall"] >= 0.6
-        assert told[0]["met"] == right
+        assert reported[0]["met"] == right
         answers.add(right)
     assert answers == {True, False}
 

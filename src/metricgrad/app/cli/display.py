@@ -58,7 +58,7 @@ class LiveProgress:
         for text in warnings[:WARNINGS]:
             self.say(f"warning: {text}")
         if len(warnings) > WARNINGS:
-            self.say(f"warning: {len(warnings) - WARNINGS} more warnings, are in the report")
+            self.say(f"warning: {len(warnings) - WARNINGS} more warnings are in the report")
 
     def start(self, total: int, done: int) -> None:
         """Show the bar."""

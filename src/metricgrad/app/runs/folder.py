@@ -150,9 +150,10 @@ def open_run(path: Path) -> Run:
 def check_folder(path: Path) -> None:
     """Raise unless there is a run folder."""
     if not path.is_dir():
-        raise UserError(f"{path}: expected a run folder, got {'a file' if path.exists() else 'nothing there'}", RUN)
+        got = "a file" if path.exists() else "a path that does not exist"
+        raise UserError(f"{path}: expected a run folder, got {got}; check the path", RUN)
     if not (path / "run.json").is_file():
-        raise UserError(f"{path}: expected a run folder with a run.json, got a folder without", RUN)
+        raise UserError(f"{path}: expected a run folder with a run.json, got a folder without one", RUN)
 
 
 def read_bytes(path: Path) -> bytes:

@@ -145,7 +145,7 @@ def _run(plan: Plan, space: Workspace, progress: Progress, jobs: int, budget: fl
         rows = rank_contenders(outcomes)
         if not any(row["feasible"] for row in rows):
             raise UserError(
-                f"--subject-to: no contender can meet {options.subject_to!r} on the rows to tune on; ask for less",
+                f"--subject-to: no contender can meet {options.subject_to!r} on the held-out rows; relax the constraint",
                 NOTHING,
             )
         found = write_verdict(rows, dataset.goal.metric)
@@ -220,7 +220,7 @@ def fit_shipped_model(dataset: Dataset, contender: str, rule: str, effort: Effor
     scorer, rules = protocol.fit_contender(contender, dataset.goal, effort, features, dataset.targets, split, seed)
     if not rules[rule].feasible:
         raise UserError(
-            f"--subject-to: {contender}, fitted on all rows, cannot meet {dataset.goal.subject_to!r}; ask for less",
+            f"--subject-to: {contender}, fitted on all rows, cannot meet {dataset.goal.subject_to!r}; relax it",
             NOTHING,
         )
     about = {

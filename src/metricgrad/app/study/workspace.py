@@ -179,7 +179,7 @@ class Workspace(Run):
             records.check(scores, Sha256, f"{path.name}: scores")
             outcome = Outcome.from_json(found)
             if name_unit(outcome) != path.stem or outcome.contender not in CONTENDERS:
-                raise ValueError(f"expected the unit of its name, got {name_unit(outcome)}")
+                raise ValueError(f"expected the unit of its file name, got {name_unit(outcome)}")
         return outcome, scores
 
     def add_table(self, name: str, frame: pd.DataFrame) -> None:
@@ -246,10 +246,10 @@ def parse_scores(data: bytes, rows: int, classes: int | None = None) -> np.ndarr
     file = io.BytesIO(data)
     try:
         if np.lib.format.read_magic(file) != (1, 0):
-            raise ValueError("of another version")
+            raise ValueError("unsupported version")
         shape, by_columns, dtype = np.lib.format.read_array_header_1_0(file)
     except Exception as error:  # the header is a Python literal, and parsing it may raise anything
-        raise ValueError(f"expected an array of numpy, got one that cannot be read ({error})") from error
+        raise ValueError(f"expected a numpy array, got one that cannot be read ({error})") from error
     right = len(shape) in (1, 2) and shape[0] == rows and (classes is None or shape == (rows, classes))
     if not right or by_columns or dtype != np.float64 or len(data) - file.tell() != 8 * math.prod(shape):
         raise ValueError(f"expected float64 scores of {rows} rows, got {dtype} of shape {shape}")

@@ -137,7 +137,9 @@ def _describe_column(name: str, cells: pd.Series, task: str | None) -> Target:
     classes = sorted(distinct, key=int) if numeric else sorted(distinct)
     found = "multiclass" if len(classes) > 2 else "binary"
     if len(classes) == 1:
-        raise UserError(f"target {name!r}: expected two classes or more, got only {classes[0]!r}; add rows of another")
+        raise UserError(
+            f"target {name!r}: expected two classes or more, got only {classes[0]!r}; add rows of another class"
+        )
     if task not in (None, found):
         raise UserError(f"task: {name!r} has {len(classes)} classes, which makes it {found}, not {task}", WRONG_CALL)
     return Target((name,), found, tuple(classes), numeric)
@@ -151,7 +153,7 @@ def _describe_labels(name: str, cells: pd.Series, separator: str) -> Target:
     if others := sorted(counts.keys() - set(classes)):
         few = one_line(", ".join(map(repr, others)), 120)
         log.warning(
-            "target %r: left out %d labels with fewer than %d rows with or without them: %s",
+            "target %r: left out %d labels with fewer than %d positive or negative rows: %s",
             name,
             len(others),
             FEWEST,

@@ -157,7 +157,7 @@ def _convert_units(folder: Path) -> dict[str, bytes]:
     for path in sorted((folder / "results").glob("[!.]*.json")):
         outcome = Outcome.from_json(records.read(runs.read_bytes(path), dict[str, Any], path.name))
         if name_unit(outcome) != path.stem or outcome.contender not in CONTENDERS:
-            raise ValueError(f"results/{path.name}: expected the unit of its name, got {name_unit(outcome)}")
+            raise ValueError(f"results/{path.name}: expected the unit of its file name, got {name_unit(outcome)}")
         data = runs.read_bytes(path.with_suffix(".npy"))
         scores = parse_scores(data, outcome.test_rows)
         found |= {f"results/{name}": part for name, part in pack_unit(outcome, scores).items()}

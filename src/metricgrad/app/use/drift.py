@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from metricgrad.app.tables.columns import Column
     from metricgrad.app.tables.schema import Schema
 
-_CONFIDENCE = 0.999  # a change is reported if it is large, and chance explains it with less than 1 - this probability
+_CONFIDENCE = 0.999  # a change is reported if it is large and significant at this level
 
 
 @dataclass(frozen=True)
@@ -82,9 +82,9 @@ def _measure_column(column: Column, cells: pd.Series, rows: int) -> Drift:
         if abs(shift) >= max(0.5, noise):
             suspicious.append(f"mean moved by {shift:+.2f} standard deviations")
     if index >= 0.2 and significant:
-        suspicious.append(f"population stability index {index:.2f} (0.2 and more is a change)")
+        suspicious.append(f"population stability index {index:.2f} (0.2 or more is a change)")
     if abs(missing) >= max(0.1, noise / 2):
-        suspicious.append(f"missing {column.missing:.1%} then, {column.missing + missing:.1%} now")
+        suspicious.append(f"missing {column.missing:.1%} in training, {column.missing + missing:.1%} now")
     if unknown >= 0.05:
         suspicious.append(f"{unknown:.1%} unknown categories")
     return Drift(column.name, index, shift, missing, unknown, tuple(suspicious))

@@ -102,7 +102,7 @@ def _tune_rule(goal: Goal, scores: np.ndarray, targets: np.ndarray, confidence: 
             seed=seed,
         )
     except InfeasibleError as error:
-        raise UserError(f"{error}; ask for less, or train with --subject-to", NOTHING) from error
+        raise UserError(f"{error}; relax the constraint, or train with --subject-to", NOTHING) from error
     except ValueError as error:
         raise UserError(str(error), WRONG_CALL) from error
 
