@@ -153,7 +153,7 @@ def test_files_keep_the_name_of_a_met_constraint() -> None:
     assert "met" not in written["tuned"]
     assert not Outcome.from_json(written).tuned.met
     written["tuned"]["met"] = written["tuned"].pop("held")
-    with pytest.raises(ValueError, match="^unit: tuned: expected"):
+    with pytest.raises(ValueError, match=r"^unit: tuned: expected"):
         Outcome.from_json(written)
 
 

@@ -145,7 +145,7 @@ def _run(plan: Plan, space: Workspace, progress: Progress, jobs: int, budget: fl
         rows = rank_contenders(outcomes)
         if not any(row["feasible"] for row in rows):
             raise UserError(
-                f"--subject-to: no contender can meet {options.subject_to!r} on the held-out rows; relax the constraint",
+                f"--subject-to: no contender can meet {options.subject_to!r} on the held-out rows; relax it",
                 NOTHING,
             )
         found = write_verdict(rows, dataset.goal.metric)
