@@ -19,7 +19,7 @@ import metricgrad as mg
 
 
 def main(micro: int = 128) -> dict[str, Any]:
-    """Train on batches of 1024 in parts of ``micro`` and judge."""
+    """Train on batches of 1024 in parts of ``micro``, and evaluate."""
     set_seed(0)
     accelerator = Accelerator(cpu=True)
     x = torch.randn(4096, 8)
@@ -29,7 +29,7 @@ def main(micro: int = 128) -> dict[str, Any]:
     model, optimiser, loader = accelerator.prepare(
         network, torch.optim.Adam(network.parameters(), lr=0.01), DataLoader(TensorDataset(x, y), 1024, shuffle=True)
     )
-    # Of the batch over all processes, if there are several.
+    # The metric of the batch over all processes, if there are several.
     loss = mg.MetricLoss("f1", process_group="world" if accelerator.num_processes > 1 else None)
     for _ in range(10):
         for features, targets in loader:

@@ -1,8 +1,8 @@
-"""DistributedDataParallel: a stream shared among processes, the metric of the whole batch, a run that survives.
+"""DistributedDataParallel: a stream divided among processes, the metric of the whole batch, a resumable run.
 
 TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 torchrun --standalone --nproc-per-node 2 --max-restarts 3 examples/ddp.py FOLDER
 
-(Without the variable, processes that are started again may look for their dead predecessors' addresses: torch 2.13.)
+(Without the variable, restarted processes may find the addresses of the dead ones: torch 2.13.)
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import metricgrad as mg
 
 
 def write_data(folder: Path) -> None:
-    """Write features and rare positives; yours are there already, as .npy or as Parquet."""
+    """Write example data with rare positives, as .npy files."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(4096, 8)).astype(np.float32)
     np.save(folder / "x.npy", x)
@@ -28,7 +28,7 @@ def write_data(folder: Path) -> None:
 
 
 def main(folder: Path) -> None:
-    """Train from the last checkpoint on, and judge."""
+    """Train from the last checkpoint on, and evaluate."""
     dist.init_process_group("gloo")
     if dist.get_rank() == 0 and not (folder / "y.npy").exists():
         write_data(folder)
@@ -37,7 +37,7 @@ def main(folder: Path) -> None:
     stream = mg.ArrayBatches(folder / "x.npy", folder / "y.npy", batch_size=512)  # 512 over all processes
     model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 1), nn.Flatten(0))
     parallel = DistributedDataParallel(model)
-    loss = mg.MetricLoss("f1", process_group="world")  # without, each process would train on the F1 of its part
+    loss = mg.MetricLoss("f1", process_group="world")  # without it each process would train on the F1 of its part
     optimiser = torch.optim.Adam(model.parameters(), lr=0.01)
     parts = {"model": model, "optimiser": optimiser, "loss": loss, "data": stream}
     checkpoint = mg.Checkpoint(folder)

@@ -1,6 +1,6 @@
-"""Hugging Face Trainer: the loss by ``compute_loss_func``; exact across gradient accumulation by a small subclass.
+"""Hugging Face Trainer: the loss as ``compute_loss_func``; exact gradient accumulation with a small subclass.
 
-``compute_loss_func`` sees one micro-batch at a time: exact with ``gradient_accumulation_steps=1`` alone.
+``compute_loss_func`` sees one micro-batch at a time: it is exact only with ``gradient_accumulation_steps=1``.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ LOSS = mg.MetricLoss("f1")
 
 
 def loss_of_logits(logits: Tensor, labels: Tensor, num_items_in_batch: Any = None) -> Tensor:
-    """Return the loss; an output with names would be ``outputs.logits`` here."""
+    """Return the loss; for a model that returns named outputs, use ``outputs.logits``."""
     return LOSS(logits, labels)  # type: ignore[no-any-return]
 
 
 class ExactTrainer(Trainer):  # type: ignore[misc]
-    """Backpropagates all micro-batches of a step as one batch, when the last of them comes."""
+    """Backpropagates all micro-batches of a step as one batch, at the last of them."""
 
     def get_batch_samples(self, *args: Any) -> Any:
         self.micro, items = super().get_batch_samples(*args)
@@ -38,7 +38,7 @@ class ExactTrainer(Trainer):  # type: ignore[misc]
 
 
 def main(micro: int = 128) -> dict[str, Any]:
-    """Train on batches of 1024 in parts of ``micro`` and judge."""
+    """Train on batches of 1024 in parts of ``micro``, and evaluate."""
     set_seed(0)
     x = torch.randn(4096, 8)
     y = (x[:, :3].sum(1) + 0.5 * torch.randn(4096) > 2.5).float()

@@ -1,6 +1,7 @@
 """PyTorch Lightning: the loss in ``training_step``, and exact accumulation by manual optimisation.
 
-``Trainer(accumulate_grad_batches=...)`` would average the gradients of parts, which is not that of the batch's F1.
+``Trainer(accumulate_grad_batches=...)`` would average the gradients of the parts, which is not the gradient of the
+batch's F1.
 
 python examples/lightning_module.py
 """
@@ -18,7 +19,7 @@ import metricgrad as mg
 
 
 class Classifier(lightning.LightningModule):  # type: ignore[misc]
-    """A network trained on F1; ``micro``: the size of the parts that a batch is backpropagated in, None for whole."""
+    """A network trained on F1; ``micro``: the size of the parts of a batch, or None for whole batches."""
 
     def __init__(self, micro: int | None = None) -> None:
         super().__init__()
@@ -41,7 +42,7 @@ class Classifier(lightning.LightningModule):  # type: ignore[misc]
 
 
 def main(micro: int | None = 128) -> dict[str, Any]:
-    """Train and judge."""
+    """Train and evaluate."""
     lightning.seed_everything(0, verbose=False)
     x = torch.randn(4096, 8)
     y = (x[:, :3].sum(1) + 0.5 * torch.randn(4096) > 2.5).float()

@@ -1,4 +1,4 @@
-"""Plain PyTorch: F1 of batches of 1024, in the memory of 128; then the threshold, and the judgement on other data.
+"""Plain PyTorch: F1 of batches of 1024 in the memory of 128; then a tuned threshold, and evaluation on new data.
 
 python examples/plain_pytorch.py
 """
@@ -19,7 +19,7 @@ def data(rows: int, seed: int) -> tuple[Tensor, Tensor]:
 
 
 def main() -> dict[str, float]:
-    """Train, tune and judge."""
+    """Train, tune and evaluate."""
     torch.manual_seed(0)
     x, y = data(4096, seed=0)
     model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 1), nn.Flatten(0))
@@ -30,7 +30,7 @@ def main() -> dict[str, float]:
     for _ in range(15):
         for rows in torch.randperm(len(x)).split(1024):
             optimiser.zero_grad()
-            # The mean of the micro-batches' gradients would not be that of the batch; this is, in two passes.
+            # The mean of the micro-batches' gradients is not the gradient of the batch; this is, in two passes.
             mg.exact_backward(loss, model, [(x[part], y[part]) for part in rows.split(128)])
             optimiser.step()
     validation, labels = data(2000, seed=1)

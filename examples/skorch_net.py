@@ -1,6 +1,6 @@
 """skorch: a metric loss as the criterion of a scikit-learn estimator.
 
-skorch takes a step per batch and has no accumulation: choose a batch that holds positives.
+skorch takes a step per batch and does not accumulate gradients: choose a batch size that gives positives.
 
 python examples/skorch_net.py
 """
@@ -15,13 +15,13 @@ import metricgrad as mg
 
 
 def both_classes(logits: Tensor) -> Tensor:
-    """Return the probabilities of both classes, which skorch knows by itself of ``BCEWithLogitsLoss`` alone."""
+    """Return the probabilities of both classes, which skorch infers only for ``BCEWithLogitsLoss``."""
     p = torch.sigmoid(logits)
     return torch.stack((1 - p, p), 1)
 
 
 def main() -> dict[str, float]:
-    """Train and judge."""
+    """Train and evaluate."""
     torch.manual_seed(0)
     x = torch.randn(4096, 8)
     y = (x[:, :3].sum(1) + 0.5 * torch.randn(4096) > 2.5).float()

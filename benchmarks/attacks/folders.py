@@ -61,7 +61,7 @@ def made() -> Path:
         _told(["train", data, "--target", "ripe", "--contender", contender, "--out", f"{place}/{kind}"])
     ask = ["compare", data, "--target", "ripe", "--repeats", "2", "--only", "majority", "--jobs", "1"]
     _told([*ask, "--out", f"{place}/compared"])
-    done, count = work.done, 0
+    done, count = work.run_unit, 0
 
     def unit(one: work.Unit) -> work.Result:
         nonlocal count
@@ -70,9 +70,9 @@ def made() -> Path:
             raise KeyboardInterrupt
         return done(one)
 
-    work.done = unit  # type: ignore[assignment]
+    work.run_unit = unit  # type: ignore[assignment]
     _told([*ask, "--out", f"{place}/stopped"])
-    work.done = done
+    work.run_unit = done
     X = np.random.default_rng(0).normal(size=(80, 3))
     y = np.where(X[:, 0] > 0, "yes", "no")
     mg.save(mg.MetricClassifier(epochs=1, random_state=0, cv=None).fit(X, y), place / "saved network")

@@ -6,7 +6,7 @@ import sys
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command and return its exit code; docs/application.md lists them."""
+    """Run the command and return its exit code; docs/application.md lists the codes."""
     try:
         from metricgrad.app.cli.main import main as run
     except ModuleNotFoundError as error:

@@ -39,19 +39,19 @@ RARE = ["yes"] * 3 + ["no"] * 197
 UNUSABLE: dict[str, tuple[bytes, list[str], int, str]] = {
     "empty file": (b"", [], 3, "got an empty file"),
     "names alone": (csv().splitlines()[0], [], 3, "expected rows below the column names, got none"),
-    "one class": (csv(ripe="no"), [], 3, "expected two classes or more, got 'no' alone"),
+    "one class": (csv(ripe="no"), [], 3, "expected two classes or more, got only 'no'"),
     "no such target": (csv(), ["--target", "rip"], 2, "did you mean 'ripe'?"),
     "a class with three rows": (csv(ripe=RARE), [], 3, "expected at least 10 rows of class 'yes', got 3; merge it"),
     "a target of numbers": (csv(ripe=np.linspace(0, 1, 200)), [], 3, "got 200 different values in 200 rows"),
-    "a target of missing cells": (csv(ripe=""), [], 3, "got missing cells alone"),
+    "a target of missing cells": (csv(ripe=""), [], 3, "got only missing cells"),
     "duplicate headers": (csv().replace(b"weight", b"size", 1), [], 3, "'size' more than once"),
     "ragged rows": (csv() + b"1,2,flat\n", [], 3, "row 202: expected 5 cells"),
     "no column names": (b"1,2,3\n4,5,6\n", [], 3, "expected column names in the first line"),
-    "nothing to learn from": (as_csv(GOOD[["ripe"]]), [], 3, "expected columns to learn from"),
+    "nothing to learn from": (as_csv(GOOD[["ripe"]]), [], 3, "expected feature columns"),
     "ids alone": (as_csv(GOOD[["ripe"]].assign(id=range(200))), [], 3, "looks like an id"),
     "all missing": (as_csv(GOOD[["ripe"]].assign(a=None, b=None)), [], 3, "all missing"),
     "an Excel file": (b"PK\x03\x04 and so on", [], 3, "a zip archive or an Excel file"),
-    "a pickle": (b"\x80\x04\x95 and so on", [], 3, "a pickle, which could run anything"),
+    "a pickle": (b"\x80\x04\x95 and so on", [], 3, "a pickle, which could run any code"),
     "damaged Parquet": (b"PAR1 and so on", [], 3, "write or copy the file again"),
     "damaged gzip": (gzip.compress(csv() * 50)[:-30], [], 3, "gzip stream is damaged"),
     "an unknown metric": (csv(), ["--metric", "f-one"], 2, "f-one"),
@@ -69,11 +69,11 @@ def failed(capsys: pytest.CaptureFixture[str], code: int, message: str, words: l
     """Run a command that must fail, and check all that is promised of failures."""
     assert main(words) == code
     error = capsys.readouterr().err
-    told = [line for line in error.splitlines() if line.startswith("metricgrad: ")]
-    assert len(told) == 1, error
-    assert message in told[0]
+    printed = [line for line in error.splitlines() if line.startswith("metricgrad: ")]
+    assert len(printed) == 1, error
+    assert message in printed[0]
     assert "Traceback" not in error
-    assert "not expected" not in error
+    assert "unexpected" not in error
 
 
 @pytest.mark.parametrize("command", ["train", "compare"])
@@ -95,12 +95,12 @@ USABLE: dict[str, tuple[bytes, str]] = {
     "all-missing columns": (csv(gone=""), "column 'gone' was left out: all missing"),
     "strings among numbers": (
         csv(size=["big", *GOOD["size"][1:]]),
-        "column 'size': 1 cells that are no numbers ('big') count as missing",
+        "column 'size': 1 cells that are not numbers ('big') count as missing",
     ),
     "infinities": (csv(size=[np.inf, *GOOD["size"][1:]]), "column 'size': 1 infinite cells count as missing"),
     "ids used as features": (csv(tree_id=np.arange(200) * 7), "column 'tree_id' was left out: looks like an id"),
-    "the target again": (csv(copy=GOOD["ripe"]), "column 'copy' tells the target nearly alone"),
-    "duplicates": (csv() + b"\n".join(csv().splitlines()[1:51]), "50 rows (20.0%) repeat another row"),
+    "the target again": (csv(copy=GOOD["ripe"]), "column 'copy' nearly determines the target"),
+    "duplicates": (csv() + b"\n".join(csv().splitlines()[1:51]), "50 rows (20.0%) duplicate another row"),
     "UTF-16": (csv().decode().encode("utf-16"), "classes"),
     "Latin-1": (csv(shape="süß").decode().encode("latin-1"), "read as Latin-1"),
     "targets missing": (csv(ripe=[None, *GOOD["ripe"][1:]]), "1 without a target"),
@@ -152,7 +152,7 @@ def evil_rule(run: Path) -> None:
 
 
 BROKEN: dict[str, tuple[Callable[[Path], Any], str]] = {
-    "not there": (shutil.rmtree, "expected a run folder, got nothing there"),
+    "not there": (shutil.rmtree, "expected a run folder, got a path that does not exist"),
     "no run folder": (lambda run: (run / "run.json").unlink(), "expected a run folder with a run.json"),
     "of a later version": (lambda run: of_version(run, 99), "upgrade metricgrad"),
     "of an earlier version": (lambda run: of_version(run, 1), "expected a run of format 3, got 1; run again"),
@@ -184,10 +184,10 @@ def without(*names: str) -> bytes:
 # The command, the file, more words, the exit code, what the line says.
 IN_USE: dict[str, tuple[str, bytes, list[str], int, str]] = {
     "missing columns": ("predict", without("size", "farm"), [], 3, "'size', 'farm' are missing"),
-    "missing columns to judge": ("evaluate", without("size"), [], 3, "'size' is missing"),
+    "missing columns to evaluate": ("evaluate", without("size"), [], 3, "'size' is missing"),
     "missing columns to tune": ("tune", without("shape"), [], 3, "'shape' is missing"),
     "a missing target": ("evaluate", without("ripe"), [], 3, "expected the target, of which 'ripe' is missing"),
-    "no labelled rows": ("tune", csv(ripe=""), [], 3, "expected labelled rows, got missing cells alone"),
+    "no labelled rows": ("tune", csv(ripe=""), [], 3, "expected labelled rows, got only missing cells"),
     "a new class": ("evaluate", csv(ripe="perhaps"), [], 3, "expected the classes 'no', 'yes', got 'perhaps'"),
     "no rows": ("predict", csv().splitlines()[0], [], 3, "expected rows to predict, got none"),
     "ragged rows later": ("predict", csv() + b"1,2\n", [], 3, "row 202: expected 5 cells"),
@@ -195,7 +195,7 @@ IN_USE: dict[str, tuple[str, bytes, list[str], int, str]] = {
     "an id called prediction": ("predict", csv(prediction=1), ["--id", "prediction"], 2, "rename it in the data"),
     "labels of another kind": ("predict", csv(), ["--what", "all"], 2, "what: expected one of both, labels, scores"),
     "an unknown suffix": ("predict", csv(), ["-o", "out.xls"], 2, "expected a name that ends in .csv"),
-    "the data as output": ("predict", csv(), ["-o", "data.csv", "--force"], 2, "expected another file than the data"),
+    "the data as output": ("predict", csv(), ["-o", "data.csv", "--force"], 2, "expected a file other than the data"),
     "a file in the way": ("predict", csv(), ["-o", "there.csv"], 5, "exists already"),
     "no place to write": ("predict", csv(), ["-o", "there.csv/out.csv"], 5, "cannot be written (Not a directory)"),
     "no such folder": (
@@ -207,7 +207,7 @@ IN_USE: dict[str, tuple[str, bytes, list[str], int, str]] = {
     ),
     "no output": ("predict", csv(), ["-o"], 2, "-o"),
     "an unknown metric": ("evaluate", csv(), ["--metric", "f1,f-one"], 2, "f-one"),
-    "a metric of order to tune": ("tune", csv(), ["--metric", "auroc"], 2, "auroc judges an order"),
+    "a metric of order to tune": ("tune", csv(), ["--metric", "auroc"], 2, "auroc evaluates a ranking"),
     "a constraint out of reach": ("tune", csv(), ["--subject-to", "precision>=1.5"], 6, "no threshold reaches"),
     "a bad constraint": ("tune", csv(), ["--subject-to", "precision"], 2, "'metric>=number'"),
     "an average of nothing": ("tune", csv(), ["--average", "mean"], 2, "average"),
@@ -236,7 +236,7 @@ def test_a_file_too_large_for_memory(
     command: str, place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(files, "memory_limit", lambda: 1000)
+    monkeypatch.setattr(files, "find_memory_limit", lambda: 1000)
     data = str(place / "data.csv")
     first = ["--target", "ripe", "--out", "run"] if command in ("train", "compare") else []
     words = [command, data, *first] if first else [command, str(place / "run"), data]
@@ -313,7 +313,7 @@ def test_ctrl_c_while_predicting(
 def test_ctrl_c_while_training(
     place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(protocol, "fitted", interrupt)
+    monkeypatch.setattr(protocol, "fit_contender", interrupt)
     words = ["train", str(place / "data.csv"), "--target", "ripe", "--quick", "--out", str(tmp_path / "run")]
     failed(capsys, 130, "interrupted", words)
     assert list(tmp_path.iterdir()) == []
@@ -324,7 +324,7 @@ def test_ctrl_c_while_comparing_can_be_resumed(
 ) -> None:
     out = str(tmp_path / "run")
     words = ["compare", str(place / "data.csv"), "--target", "ripe", "--quick", "--jobs", "1", "--out", out]
-    monkeypatch.setattr(protocol, "run", interrupt)
+    monkeypatch.setattr(protocol, "run_contender", interrupt)
     failed(capsys, 130, "metricgrad compare --resume", [*words, "--only", "majority"])
     failed(capsys, 4, "is not finished", ["predict", out, str(place / "data.csv"), "-o", str(tmp_path / "out.csv")])
 

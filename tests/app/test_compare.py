@@ -60,8 +60,8 @@ def test_a_run_folder_holds_everything(data: str, tmp_path: Path, capsys: pytest
         assert len(parts["test-1"]) + len(parts["fit-1"]) + len(parts["held-1"]) == 400
     manifest = json.loads((out / "run.json").read_bytes())
     assert manifest["state"] == "finished"
-    assert manifest["files"]["results.parquet"] == runs.sha256(out / "results.parquet")
-    assert json.loads((out / "config.json").read_bytes())["data_sha256"] == runs.sha256(Path(data))
+    assert manifest["files"]["results.parquet"] == runs.hash_file(out / "results.parquet")
+    assert json.loads((out / "config.json").read_bytes())["data_sha256"] == runs.hash_file(Path(data))
     assert "<script" in (out / "report.html").read_text()
 
 
@@ -159,13 +159,13 @@ def test_kill_and_resume_repeats_nothing_and_finds_the_same(
     assert re.search(r"^units done +3$", capsys.readouterr().out, re.MULTILINE)
     with pytest.raises(UserError, match="the run is not finished; finish it: metricgrad compare --resume"):
         runs.load(killed)
-    run, ran = protocol.run, list[str]()
+    run, ran = protocol.run_contender, list[str]()
 
     def counted(name: str, *rest: Any) -> Any:
         ran.append(name)
         return run(name, *rest)
 
-    monkeypatch.setattr(protocol, "run", counted)
+    monkeypatch.setattr(protocol, "run_contender", counted)
     assert main(["compare", "--resume", str(killed), "--jobs", "1"]) == 0
     assert len(ran) == 3
     assert finished == {name: (killed / "results" / f"{name}.json").stat().st_mtime_ns for name in finished}
@@ -192,17 +192,17 @@ def test_two_processes_find_what_one_does(tmp_path: Path) -> None:
 
 def interrupt(monkeypatch: pytest.MonkeyPatch, after: int) -> None:
     """Make the next unit after so many fail as Ctrl-C would."""
-    done, count = work.done, 0
+    done, count = work.run_unit, 0
 
     def interrupted(unit: work.Unit) -> work.Result:
         nonlocal count
         count += 1
         if count > after:
-            monkeypatch.setattr(work, "done", done)
+            monkeypatch.setattr(work, "run_unit", done)
             raise KeyboardInterrupt
         return done(unit)
 
-    monkeypatch.setattr(work, "done", interrupted)
+    monkeypatch.setattr(work, "run_unit", interrupted)
 
 
 def test_ctrl_c_says_how_to_go_on(
@@ -211,7 +211,7 @@ def test_ctrl_c_says_how_to_go_on(
     out = tmp_path / "run"
     interrupt(monkeypatch, after=2)
     assert main(["compare", data, *ASK, "--out", str(out)]) == 130
-    assert capsys.readouterr().err.endswith(f"interrupted; go on where it stopped: metricgrad compare --resume {out}\n")
+    assert capsys.readouterr().err.endswith(f"interrupted; continue with: metricgrad compare --resume {out}\n")
     assert len(list((out / "results").glob("*.json"))) == 2
     assert main(["compare", "--resume", str(out), "--jobs", "1"]) == 0
 
@@ -223,14 +223,14 @@ def test_resume_wants_the_same_data(
     interrupt(monkeypatch, after=1)
     assert main(["compare", data, *ASK, "--out", str(out)]) == 130
     assert main(["compare", data, "--resume", str(out)]) == 2
-    assert "--resume: the run folder holds everything else, got also data" in capsys.readouterr().err
+    assert "--resume: the run folder holds everything else, got data as well" in capsys.readouterr().err
     with Path(data).open("a") as file:
         file.write("0,0,flat,1,1,no\n")
     assert main(["compare", "--resume", str(out)]) == 4
     assert "the data changed since the run began" in capsys.readouterr().err
     Path(data).unlink()
     assert main(["compare", "--resume", str(out)]) == 4
-    assert "the data of this run are gone" in capsys.readouterr().err
+    assert "the data of this run are missing" in capsys.readouterr().err
 
 
 def test_runs_are_not_overwritten(data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -238,7 +238,7 @@ def test_runs_are_not_overwritten(data: str, tmp_path: Path, capsys: pytest.Capt
     ask = ["train", data, "--target", "ripe", "--contender", "majority", "--out", str(out)]
     assert main(ask) == 0
     assert main(ask) == 4
-    assert "exists already; choose another --out, go on with --resume, or --force" in capsys.readouterr().err
+    assert "exists already; choose another --out, or use --resume or --force" in capsys.readouterr().err
     assert main([*ask, "--force"]) == 0
     (out / "notes.txt").write_text("mine")
     assert main([*ask, "--force"]) == 4
@@ -256,21 +256,21 @@ def test_two_cannot_write_one_run(data: str, tmp_path: Path, capsys: pytest.Capt
     assert main(ask) == 0
     with FileLock(out / "lock"):
         assert main([*ask, "--force"]) == 4
-        assert "another process writes to it" in capsys.readouterr().err
+        assert "another process is writing to it" in capsys.readouterr().err
     assert (out / "model").is_dir()
 
 
 def test_a_failing_contender_is_left_out(
     data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = protocol.run
+    run = protocol.run_contender
 
     def failing(name: str, *rest: Any) -> Any:
         if name == "hybrid":
             raise RuntimeError("no luck")
         return run(name, *rest)
 
-    monkeypatch.setattr(protocol, "run", failing)
+    monkeypatch.setattr(protocol, "run_contender", failing)
     out = tmp_path / "run"
     assert main(["compare", data, *ASK, "--out", str(out)]) == 0
     assert "left out: hybrid, RuntimeError: no luck" in capsys.readouterr().out
@@ -281,11 +281,11 @@ def test_a_budget_stops_after_two_whole_repeats(data: str, tmp_path: Path, capsy
     out = tmp_path / "run"
     ask = [*ASK, "--repeats", "4", "--budget", "0.0001"]
     assert main(["compare", data, *ask, "--out", str(out)]) == 0
-    assert "the budget of 0.0001 minutes is enough for 2 of 4 repeats" in capsys.readouterr().err
+    assert "the budget of 0.0001 minutes allows 2 of 4 repeats" in capsys.readouterr().err
     assert summary(out)["repeats"] == 2
 
 
-def test_a_constraint_that_nobody_meets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_constraint_that_no_contender_meets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     frame = binary()
     frame["size"] = 0.0 + np.arange(400) % 7
     frame["shape"] = "flat"
@@ -312,7 +312,7 @@ def test_groups_and_time(data: str, tmp_path: Path) -> None:
     ("words", "code", "message"),
     [
         (["--target", "rip"], 2, "did you mean 'ripe'?"),
-        (["--target", "ripe", "--metric", "auroc"], 2, "--metric: auroc judges an order, no decision"),
+        (["--target", "ripe", "--metric", "auroc"], 2, "--metric: auroc evaluates a ranking, not decisions"),
         (["--target", "ripe", "--only", "hibrid"], 2, "--only: unknown contender 'hibrid'; did you mean 'hybrid'?"),
         (["--target", "ripe", "--group", "frm"], 2, "--group and --time: expected a column, got 'frm'"),
         (["--target", "ripe", "--time", "shape"], 3, "--time shape: expected dates or numbers, got 400 other cells"),
@@ -332,7 +332,7 @@ def test_damaged_and_foreign_run_folders(data: str, tmp_path: Path, capsys: pyte
     assert main(["train", data, "--target", "ripe", "--contender", "majority", "--out", str(out)]) == 0
     capsys.readouterr()
     for place, message in (
-        (tmp_path / "none", "got nothing there"),
+        (tmp_path / "none", "got a path that does not exist"),
         (Path(data), "got a file"),
         (tmp_path, "a folder without"),
     ):
@@ -388,6 +388,6 @@ def test_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = summary(tmp_path / "demo")
     assert found["data"]["rows"] == 2417
     assert found["data"]["task"] == "multilabel"
-    # The file's place is nobody's business.
+    # The path of the file is not part of the report.
     assert "site-packages" not in (tmp_path / "demo" / "report.html").read_text()
     assert "Ship " in capsys.readouterr().out

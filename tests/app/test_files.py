@@ -140,7 +140,7 @@ def test_a_sample_is_of_all_rows_and_in_order(tmp_path: Path) -> None:
 
 def test_too_large_for_memory_says_how_many_rows_would_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pq.write_table(pa.table({"a": range(200_000)}), tmp_path / "a.parquet")
-    monkeypatch.setattr(files, "memory_limit", lambda: 800_000)
+    monkeypatch.setattr(files, "find_memory_limit", lambda: 800_000)
     with pytest.raises(UserError, match=r"--rows 78000$") as caught:
         files.read(tmp_path / "a.parquet")
     assert caught.value.code == 3
@@ -174,7 +174,7 @@ def test_bad_files_get_one_line(tmp_path: Path, data: bytes | str, message: str)
 
 
 def test_no_file_and_a_folder(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="which is not there"):
+    with pytest.raises(UserError, match="which does not exist"):
         files.read(tmp_path / "none.csv")
     with pytest.raises(UserError, match="Is a directory"):
         files.read(tmp_path)
@@ -228,8 +228,8 @@ def test_a_full_disk(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch)
 
 
 def _onto_full_disk(opened: object) -> object:
-    def instead(self: files.Writer) -> object:
+    def instead(self: files.Writer, schema: object) -> object:
         self._path = Path("/dev/full")
-        return opened(self)  # type: ignore[operator]
+        return opened(self, schema)  # type: ignore[operator]
 
     return instead

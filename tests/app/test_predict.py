@@ -21,8 +21,8 @@ from metricgrad.app.errors import UserError
 from metricgrad.app.runs import folder as runs
 from metricgrad.app.tables import files
 from metricgrad.app.tables.schema import Schema
-from metricgrad.app.use.drift import drift, psi
-from metricgrad.app.use.evaluate import judge
+from metricgrad.app.use.drift import compute_psi, measure_drift
+from metricgrad.app.use.evaluate import evaluate_run
 from metricgrad.app.use.predict import predict
 from metricgrad.app.use.tune import tune
 from tables import binary, multiclass, multilabel, written
@@ -115,7 +115,7 @@ def test_separated_labels(tmp_path: Path) -> None:
     got = files.read(tmp_path / "out.csv")
     assert got.columns.tolist() == ["prediction a", "prediction b", "score a", "score b"]
     assert (got[["prediction a", "prediction b"]].to_numpy() == (x > 0)).mean() > 0.9
-    assert judge(tmp_path / "run", data, ["accuracy"], replicates=20)["metrics"]["accuracy"]["value"] > 0.9
+    assert evaluate_run(tmp_path / "run", data, ["accuracy"], replicates=20)["metrics"]["accuracy"]["value"] > 0.9
 
 
 def test_what_and_types_of_kept_columns(trained: dict[str, Path], tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_unknown_categories_and_extra_columns(trained: dict[str, Path], tmp_path
     data = written(frame.assign(extra=1)[["extra", *frame.columns[::-1]]], tmp_path)
     found = predict(trained["binary"], data, tmp_path / "a.csv")
     assert found["unknown"] == {"weight": 3, "shape": 10}
-    assert "'shape': 10 cells (2.0%) mean nothing to the model" in found["warnings"][1]
+    assert "'shape': 10 cells (2.0%) are unknown to the model" in found["warnings"][1]
 
 
 def test_cells_are_written_as_they_are(trained: dict[str, Path], tmp_path: Path) -> None:
@@ -153,9 +153,9 @@ def test_cells_are_written_as_they_are(trained: dict[str, Path], tmp_path: Path)
 @pytest.mark.parametrize("task", TABLES)
 def test_evaluate_gives_the_bootstrap_of_the_models_scores(trained: dict[str, Path], tmp_path: Path, task: Any) -> None:
     frame = later(task)
-    found = judge(trained[task], written(frame, tmp_path), replicates=100)
+    found = evaluate_run(trained[task], written(frame, tmp_path), replicates=100)
     model = runs.load(trained[task]).model
-    scores, y = model.scores(frame), model.schema.targets(frame)
+    scores, y = model.scores(frame), model.schema.encode_targets(frame)
     expected = mg.bootstrap(scores, y, "f1", task=task, rule=model.rule, replicates=100)["f1"]
     assert found["metrics"]["f1"] == {"value": expected.value, "low": expected.low, "high": expected.high}
     assert [one["name"] for one in found["classes"]] == list(model.schema.classes)
@@ -170,10 +170,10 @@ def test_evaluate_warns_of_drift_in_one_line_per_column(trained: dict[str, Path]
     frame["weight"] = frame["weight"].where(np.arange(500) % 3 > 0)
     frame["shape"] = np.where(np.arange(500) % 2, "square", frame["shape"])
     frame["ripe"] = np.where(np.arange(500) % 4, "yes", frame["ripe"])
-    found = judge(trained["binary"], written(frame, tmp_path), replicates=20)
+    found = evaluate_run(trained["binary"], written(frame, tmp_path), replicates=20)
     text = "\n".join(found["warnings"])
     assert "column 'size' drifted: mean moved by +" in text
-    assert "column 'weight' drifted: missing 0.0% then, 33.4% now" in text
+    assert "column 'weight' drifted: missing 0.0% in training, 33.4% now" in text
     assert "column 'shape' drifted: 50.0% unknown categories" in text
     assert "class 'yes' is" in text
     assert text.count("column 'size'") == 1
@@ -184,16 +184,16 @@ def test_no_drift_is_seen_where_there_is_none() -> None:
     said = 0
     for seed in range(30):
         schema = Schema.of(binary(300, seed=2 * seed), "ripe")
-        said += sum(bool(one.suspicious) for one in drift(binary(60, seed=2 * seed + 1), schema))
+        said += sum(bool(one.suspicious) for one in measure_drift(binary(60, seed=2 * seed + 1), schema))
     assert said <= 2  # of 120 columns
 
 
 def test_psi_by_hand() -> None:
-    value, sure = psi([0.5, 0.5], [0.6, 0.4], 1000, 1000)
+    value, sure = compute_psi([0.5, 0.5], [0.6, 0.4], 1000, 1000)
     assert value == pytest.approx(0.1 * np.log(1.2) - 0.1 * np.log(0.8))
     assert sure
-    assert not psi([0.5, 0.5], [0.6, 0.4], 20, 20)[1]
-    assert np.isfinite(psi([1.0, 0.0], [0.0, 1.0], 10, 10)[0])
+    assert not compute_psi([0.5, 0.5], [0.6, 0.4], 20, 20)[1]
+    assert np.isfinite(compute_psi([1.0, 0.0], [0.0, 1.0], 10, 10)[0])
 
 
 def test_a_run_folder_cannot_name_code_to_import(trained: dict[str, Path], tmp_path: Path) -> None:
@@ -202,11 +202,11 @@ def test_a_run_folder_cannot_name_code_to_import(trained: dict[str, Path], tmp_p
     before = path.read_bytes()
     change(path, lambda about: about | {"rule": about["rule"] | {"metric": "antigravity:fly"}})
     reseal(run)
-    for command in (judge, tune):
+    for command in (evaluate_run, tune):
         with pytest.raises(UserError, match="if you trust it, type --metric antigravity:fly"):
             command(run, data)
     assert "antigravity" not in sys.modules
-    assert judge(run, data, ["f1"], replicates=20)["rows"] == 500
+    assert evaluate_run(run, data, ["f1"], replicates=20)["rows"] == 500
     assert predict(run, data, tmp_path / "out.csv")["rows"] == 500
     path.write_bytes(before)
 
@@ -220,21 +220,21 @@ def test_tune_writes_the_rule_and_keeps_the_old_one(trained: dict[str, Path], tm
     path = run / "model" / "manifest.json"
     whole = path.read_bytes()
     before = json.loads(whole)["rule"]
-    told = tune(run, data, "recall", subject_to="precision>=0.6", dry_run=True)
-    assert not told["written"]
+    shown = tune(run, data, "recall", subject_to="precision>=0.6", dry_run=True)
+    assert not shown["written"]
     assert path.read_bytes() == whole
     found = tune(run, data, "recall", subject_to="precision>=0.6")
-    assert {**told, "written": True} == found
+    assert {**shown, "written": True} == found
     model = runs.load(run).model
-    y = model.schema.targets(frame)
+    y = model.schema.encode_targets(frame)
     expected = mg.tune_threshold("recall", model.scores(frame), y, subject_to="precision>=0.6")
     assert model.rule == expected.rule
     assert found["new"]["value"] == expected.value
     after = json.loads(path.read_bytes())["rule"]
     assert (after["metric"], after["subject_to"]) == ("recall", "precision>=0.6")
     assert after["previous"] == [before]
-    judged = judge(run, data, replicates=20)
-    assert judged["constraints"][0]["met"]
+    evaluated = evaluate_run(run, data, replicates=20)
+    assert evaluated["constraints"][0]["met"]
     tune(run, data, "f2")
     previous = json.loads(path.read_bytes())["rule"]["previous"]
     assert [one["metric"] for one in previous] == ["f1", "recall"]

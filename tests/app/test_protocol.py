@@ -1,4 +1,4 @@
-"""The protocol: one fit, two rules, tuned on rows that neither train nor judge; every contender on every task."""
+"""The protocol: one fit, two rules, tuned on held-out rows; every contender on every task."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import pandas as pd
 import pytest
 from sklearn.metrics import f1_score, fbeta_score, precision_score
 
-from metricgrad.app.contenders.scorers import Effort, Goal, batch_size, loaded
-from metricgrad.app.contenders.table import CONTENDERS, chosen
+from metricgrad.app.contenders.scorers import Effort, Goal, choose_batch_size, load_scorer
+from metricgrad.app.contenders.table import CONTENDERS, select_contenders
 from metricgrad.app.errors import UserError
 from metricgrad.app.study import demo, protocol
 from metricgrad.app.study.details import Table, details
 from metricgrad.app.study.protocol import Outcome
-from metricgrad.app.study.splits import Split, splits
+from metricgrad.app.study.splits import Split, make_splits
 from metricgrad.decisions.rules import Argmax, Threshold
 from metricgrad.decisions.solver import InfeasibleError
 from metricgrad.decisions.tuning import tune_threshold
@@ -41,20 +41,20 @@ def data(task: str, rows: int = 500) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("task", ["binary", "multiclass", "multilabel"])
-def test_every_contender_is_judged_saved_and_loaded(task: Any, tmp_path: Path) -> None:
+def test_every_contender_is_evaluated_saved_and_loaded(task: Any, tmp_path: Path) -> None:
     x, y = data(task)
     goal = Goal(task, 2 if task == "binary" else 3, "f1", subject_to=None if task == "multiclass" else "recall>=0.05")
-    split = splits(y, task, 2, 0)[0]
-    names, _ = chosen(goal)
+    split = make_splits(y, task, 2, 0)[0]
+    names, _ = select_contenders(goal)
     assert {"majority", "cross-entropy", "hybrid", "xgboost"} <= set(names)
     for name in names:
-        scorer, rules = protocol.fitted(name, goal, TINY, x, y, split, seed=0)
+        scorer, rules = protocol.fit_contender(name, goal, TINY, x, y, split, seed=0)
         scores = scorer.scores(x)
         assert scores.dtype == np.float64
         assert scores.shape == ((len(y),) if task == "binary" else (len(y), 3))
         assert ((scores >= 0) & (scores <= 1)).all()
         assert rules["fixed"].rule == (Argmax() if task == "multiclass" else Threshold(0.5))
-        again = loaded(type(scorer).__name__, scorer.files())
+        again = load_scorer(type(scorer).__name__, scorer.files())
         np.testing.assert_array_equal(again.scores(x), scores)
 
 
@@ -62,7 +62,7 @@ def test_every_contender_is_judged_saved_and_loaded(task: Any, tmp_path: Path) -
 def test_trees_of_both_losses_grow_alike(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     xgboost = pytest.importorskip("xgboost")
     x, y = data("binary", rows)
-    goal, split, train, seen = Goal("binary", 2, "f1"), splits(y, "binary", 2, 0)[0], xgboost.train, []
+    goal, split, train, seen = Goal("binary", 2, "f1"), make_splits(y, "binary", 2, 0)[0], xgboost.train, []
 
     def watched(parameters: Any, matrix: Any, rounds: int, **more: Any) -> Any:
         keys = ("learning_rate", "max_depth", "max_bin", "nthread")
@@ -71,7 +71,7 @@ def test_trees_of_both_losses_grow_alike(rows: int, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(xgboost, "train", watched)
     for name in ("xgboost", "metric boosting"):
-        outcome, _ = protocol.run(name, goal, [], TINY, x, y, split, 0, 0)
+        outcome, _ = protocol.run_contender(name, goal, [], TINY, x, y, split, 0, 0)
         assert [row["epoch"] for row in outcome.history] == [0, 1, 2, 3, 4]
         losses = [row["loss"] for row in outcome.history]
         assert losses == sorted(losses, reverse=True)
@@ -80,10 +80,10 @@ def test_trees_of_both_losses_grow_alike(rows: int, monkeypatch: pytest.MonkeyPa
     assert seen[0][1:] == (len(split.fit), 5)
 
 
-def test_both_rules_come_from_one_fit_and_are_judged_as_scikit_learn_would() -> None:
+def test_both_rules_come_from_one_fit_and_match_scikit_learn() -> None:
     x, y = data("binary", 1000)
-    goal, split = Goal("binary", 2, "f2"), splits(y, "binary", 2, 0)[1]
-    outcome, scores = protocol.run("cross-entropy", goal, ["precision", "auroc"], TINY, x, y, split, 0, 1)
+    goal, split = Goal("binary", 2, "f2"), make_splits(y, "binary", 2, 0)[1]
+    outcome, scores = protocol.run_contender("cross-entropy", goal, ["precision", "auroc"], TINY, x, y, split, 0, 1)
     truth = y[split.test]
     assert outcome.fixed.value == pytest.approx(fbeta_score(truth, scores >= 0.5, beta=2))
     cut = outcome.tuned.rule.threshold  # type: ignore[attr-defined]
@@ -94,60 +94,73 @@ def test_both_rules_come_from_one_fit_and_are_judged_as_scikit_learn_would() -> 
     assert (outcome.train_rows, outcome.test_rows) == (len(split.train), len(split.test))
 
 
-def test_the_rule_is_that_of_the_held_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_rule_is_tuned_on_the_held_out_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = data("binary", 1000)
-    goal, split = Goal("binary", 2, "f1"), splits(y, "binary", 2, 0)[0]
-    scorer, rules = protocol.fitted("logistic regression", goal, TINY, x, y, split, seed=0)
-    expected = tune_threshold("f1", scorer.scores(x[split.held]), y[split.held])
+    goal, split = Goal("binary", 2, "f1"), make_splits(y, "binary", 2, 0)[0]
+    scorer, rules = protocol.fit_contender("logistic regression", goal, TINY, x, y, split, seed=0)
+    expected = tune_threshold("f1", scorer.scores(x[split.held_out]), y[split.held_out])
     assert rules["tuned"].rule == expected.rule
 
 
 def test_test_rows_change_nothing_in_training() -> None:
     x, y = data("binary", 600)
-    goal, split = Goal("binary", 2, "f1"), splits(y, "binary", 2, 0)[0]
+    goal, split = Goal("binary", 2, "f1"), make_splits(y, "binary", 2, 0)[0]
     other, turned = x.copy(), y.copy()
     other[split.test], turned[split.test] = 0, 1 - y[split.test]
     for name in ("majority", "hybrid", "xgboost"):
-        one, one_rules = protocol.fitted(name, goal, TINY, x, y, split, seed=0)
-        two, two_rules = protocol.fitted(name, goal, TINY, other, turned, split, seed=0)
+        one, one_rules = protocol.fit_contender(name, goal, TINY, x, y, split, seed=0)
+        two, two_rules = protocol.fit_contender(name, goal, TINY, other, turned, split, seed=0)
         np.testing.assert_array_equal(one.scores(x), two.scores(x))
         assert one_rules == two_rules
 
 
-def test_few_held_positives_leave_the_rule_alone() -> None:
+def test_few_held_out_positives_leave_the_rule_fixed() -> None:
     x, y = data("binary", 200)
-    split = splits(y, "binary", 2, 0)[0]
-    assert y[split.held].sum() < 20
-    _, rules = protocol.fitted("cross-entropy", Goal("binary", 2, "f1"), TINY, x, y, split, 0)
+    split = make_splits(y, "binary", 2, 0)[0]
+    assert y[split.held_out].sum() < 20
+    _, rules = protocol.fit_contender("cross-entropy", Goal("binary", 2, "f1"), TINY, x, y, split, 0)
     assert rules["tuned"].rule == Threshold(0.5)
 
 
-def test_a_constraint_is_kept_where_tuned_and_reported_where_judged() -> None:
+def test_a_constraint_is_met_where_tuned_and_reported_where_evaluated() -> None:
     x, y = data("binary", 2000)
-    goal, split = Goal("binary", 2, "recall", subject_to="precision>=0.6"), splits(y, "binary", 2, 0)[0]
-    scorer, rules = protocol.fitted("logistic regression", goal, Effort(20, 5, 5), x, y, split, 0)
-    held = scorer.scores(x[split.held])
+    goal, split = Goal("binary", 2, "recall", subject_to="precision>=0.6"), make_splits(y, "binary", 2, 0)[0]
+    scorer, rules = protocol.fit_contender("logistic regression", goal, Effort(20, 5, 5), x, y, split, 0)
+    held_out = scorer.scores(x[split.held_out])
     assert rules["tuned"].feasible
-    assert precision_score(y[split.held], rules["tuned"].rule(held)) >= 0.6
-    outcome, scores = protocol.run("logistic regression", goal, [], Effort(20, 5, 5), x, y, split, 0, 0)
-    assert outcome.tuned.held == (precision_score(y[split.test], outcome.tuned.rule(scores)) >= 0.6)
+    assert precision_score(y[split.held_out], rules["tuned"].rule(held_out)) >= 0.6
+    outcome, scores = protocol.run_contender("logistic regression", goal, [], Effort(20, 5, 5), x, y, split, 0, 0)
+    assert outcome.tuned.met == (precision_score(y[split.test], outcome.tuned.rule(scores)) >= 0.6)
 
 
 def test_what_cannot_be_met_is_marked_and_decides_for_nothing() -> None:
     scores, y = np.array([0.9, 0.8, 0.7, 0.1] * 10), np.array([0, 0, 1, 0] * 10)
     goal = Goal("binary", 2, "recall", subject_to="precision>=0.9")
     with pytest.raises(InfeasibleError):
-        protocol.tune(goal, scores, y)
-    found = protocol.rules(goal, scores, y)
+        protocol.tune_rule(goal, scores, y)
+    found = protocol.make_rules(goal, scores, y)
     assert not found["fixed"].feasible
     assert not found["tuned"].feasible
     assert not found["tuned"].rule(scores).any()
 
 
+def test_files_keep_the_name_of_a_met_constraint() -> None:
+    """Folders that were saved call it "held"."""
+    decision = protocol.Decision(Threshold(0.5), 0.7, {}, met=False)
+    outcome = Outcome("hybrid", 0, 30, 10, 1.0, decision, decision, [])
+    written = outcome.to_json()
+    assert written["tuned"]["held"] is False
+    assert "met" not in written["tuned"]
+    assert not Outcome.from_json(written).tuned.met
+    written["tuned"]["met"] = written["tuned"].pop("held")
+    with pytest.raises(ValueError, match=r"^unit: tuned: expected"):
+        Outcome.from_json(written)
+
+
 def test_outcomes_survive_json() -> None:
     x, y = data("multilabel")
-    split = splits(y, "multilabel", 2, 0)[0]
-    outcome, _ = protocol.run("hybrid", Goal("multilabel", 3, "f1"), ["auroc"], TINY, x, y, split, 0, 0)
+    split = make_splits(y, "multilabel", 2, 0)[0]
+    outcome, _ = protocol.run_contender("hybrid", Goal("multilabel", 3, "f1"), ["auroc"], TINY, x, y, split, 0, 0)
     assert Outcome.from_json(outcome.to_json()) == outcome
     assert outcome.history
 
@@ -167,8 +180,8 @@ def test_learning_curves_show_the_metric_where_training_watched_it(
     name: str, subject_to: str | None, watched: bool
 ) -> None:
     x, y = data("binary")
-    goal, split = Goal("binary", 2, "f1", subject_to=subject_to), splits(y, "binary", 2, 0)[0]
-    outcome, scores = protocol.run(name, goal, [], TINY, x, y, split, 0, 0)
+    goal, split = Goal("binary", 2, "f1", subject_to=subject_to), make_splits(y, "binary", 2, 0)[0]
+    outcome, scores = protocol.run_contender(name, goal, [], TINY, x, y, split, 0, 0)
     history = details(goal, Table(pd.DataFrame(x), y, ("no", "yes")), [outcome], [scores], [split.test])["history"]
     assert [row["epoch"] for row in history] == list(range(1, len(history) + 1))
     assert all(row["loss"] > 0 for row in history)
@@ -179,9 +192,9 @@ def test_learning_curves_show_the_metric_where_training_watched_it(
 
 def test_the_recipe_is_the_default_but_for_its_budget() -> None:
     x, y = data("binary")
-    scorer: Any = protocol.fitted("recipe", Goal("binary", 2, "f1"), TINY, x, y, splits(y, "binary", 2, 0)[0], seed=0)[
-        0
-    ]
+    scorer: Any = protocol.fit_contender(
+        "recipe", Goal("binary", 2, "f1"), TINY, x, y, make_splits(y, "binary", 2, 0)[0], seed=0
+    )[0]
     default = MetricClassifier("f1")
     assert len(scorer.model.networks_) == default.cv
     budget = dict.fromkeys(("cv", "epochs", "patience", "batch_size", "random_state"))
@@ -191,7 +204,7 @@ def test_the_recipe_is_the_default_but_for_its_budget() -> None:
 @pytest.mark.parametrize(
     ("goal", "also", "message"),
     [
-        (Goal("binary", 2, "auroc"), [], "--metric: auroc judges an order, no decision"),
+        (Goal("binary", 2, "auroc"), [], "--metric: auroc evaluates a ranking, not decisions"),
         (Goal("binary", 2, "f_one"), [], "--metric: unknown name 'f_one'"),
         (Goal("binary", 2, "f1"), ["mmc"], "--metric: unknown name 'mmc'; did you mean 'mcc'?"),
         (Goal("binary", 2, "f1", "mean"), [], "average: expected one of"),  # type: ignore[arg-type]
@@ -201,19 +214,19 @@ def test_the_recipe_is_the_default_but_for_its_budget() -> None:
 )
 def test_goals_that_make_no_sense_are_refused(goal: Goal, also: list[str], message: str) -> None:
     with pytest.raises(UserError) as caught:
-        protocol.check(goal, also)
+        protocol.check_goal(goal, also)
     assert str(caught.value).startswith(message)
     assert caught.value.code == 2
 
 
-def test_who_takes_part() -> None:
+def test_contenders_are_selected_by_the_goal() -> None:
     plain = Goal("binary", 2, "f1")
-    names, _ = chosen(plain)
+    names, _ = select_contenders(plain)
     assert "constrained metric" not in names
     assert "maximal figure of merit" not in names
-    assert "constrained metric" in chosen(Goal("binary", 2, "recall", subject_to="precision>=0.9"))[0]
-    assert chosen(plain, ["hybrid"]) == (["cross-entropy", "hybrid"], [])
-    asked = chosen(plain, ["maximal figure of merit"])
+    assert "constrained metric" in select_contenders(Goal("binary", 2, "recall", subject_to="precision>=0.9"))[0]
+    assert select_contenders(plain, ["hybrid"]) == (["cross-entropy", "hybrid"], [])
+    asked = select_contenders(plain, ["maximal figure of merit"])
     assert asked == (["cross-entropy"], [("maximal figure of merit", "not for binary targets")])
 
 
@@ -223,10 +236,10 @@ def test_what_is_not_installed_is_left_out_with_the_reason(monkeypatch: pytest.M
 
 
 def test_batches_grow_with_the_rows_and_hold_rare_classes() -> None:
-    assert batch_size(np.repeat([0, 1], [150, 150])) == 32
-    assert batch_size(np.repeat([0, 1], [20_000, 10_000])) == 256
-    assert batch_size(np.repeat([0, 1], [29_800, 200])) == 512
-    assert batch_size(np.repeat([0, 1], [900_000, 100_000])) == 4096
+    assert choose_batch_size(np.repeat([0, 1], [150, 150])) == 32
+    assert choose_batch_size(np.repeat([0, 1], [20_000, 10_000])) == 256
+    assert choose_batch_size(np.repeat([0, 1], [29_800, 200])) == 512
+    assert choose_batch_size(np.repeat([0, 1], [900_000, 100_000])) == 4096
 
 
 def test_effort_is_bounded() -> None:
@@ -238,15 +251,17 @@ def test_effort_is_bounded() -> None:
 
 def test_f1_of_multiclass_is_the_macro_average() -> None:
     x, y = data("multiclass", 600)
-    split: Split = splits(y, "multiclass", 2, 0)[0]
-    outcome, scores = protocol.run("logistic regression", Goal("multiclass", 3, "f1"), [], TINY, x, y, split, 0, 0)
+    split: Split = make_splits(y, "multiclass", 2, 0)[0]
+    outcome, scores = protocol.run_contender(
+        "logistic regression", Goal("multiclass", 3, "f1"), [], TINY, x, y, split, 0, 0
+    )
     assert outcome.fixed.value == pytest.approx(f1_score(y[split.test], scores.argmax(1), average="macro"))
 
 
 def test_a_row_of_the_table_says_where_a_contender_takes_part() -> None:
     """The demo's choice is written into its runs: another one could not go on with them."""
     assert [name for name, row in CONTENDERS.items() if row.quick] == ["majority", "cross-entropy", "hybrid", "xgboost"]
-    assert demo.options().only == (
+    assert demo.make_options().only == (
         "majority,weighted cross-entropy,soft-set metric,sigmoid metric,hybrid,recipe,xgboost,metric boosting"
     )
     soft = [name for name, row in CONTENDERS.items() if row.shows_soft_metric]

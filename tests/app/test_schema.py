@@ -1,4 +1,4 @@
-"""Schemas: tasks and classes found, columns told apart, later frames made the same, and the profile."""
+"""Schemas: tasks, classes and kinds of columns are found, later frames are encoded alike, and the profile."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 
 from metricgrad.app.errors import UserError
 from metricgrad.app.tables.files import read
-from metricgrad.app.tables.profile import profile, warnings
+from metricgrad.app.tables.profile import describe_data, find_warnings
 from metricgrad.app.tables.schema import Schema
 
 N = 200
@@ -45,7 +45,7 @@ def test_kinds_of_columns() -> None:
         "day": "date",
     }
     assert schema.columns[1].categories == ("red", "green", "blue")
-    features = schema.features(frame())
+    features = schema.to_features(frame())
     assert features.columns.tolist() == ["size", "colour", "new", "day (days)", "day (weekday)", "day (hour)"]
     assert features["colour"].dtype == np.int32
     assert {str(kind) for kind in features.drop(columns="colour").dtypes} == {"float32"}
@@ -59,12 +59,12 @@ def test_a_frame_of_texts_gives_the_same_numbers() -> None:
     typed = frame()
     texts = typed.astype(str)
     schema = Schema.of(typed, "y")
-    pd.testing.assert_frame_equal(schema.features(typed), schema.features(texts))
-    np.testing.assert_array_equal(schema.targets(typed), schema.targets(texts))
+    pd.testing.assert_frame_equal(schema.to_features(typed), schema.to_features(texts))
+    np.testing.assert_array_equal(schema.encode_targets(typed), schema.encode_targets(texts))
     again = Schema.of(texts, "y")
     assert [(c.name, c.kind) for c in again.columns] == [(c.name, c.kind) for c in schema.columns]
     categorical = typed.astype({"colour": pd.CategoricalDtype(["blue", "pink", "red", "green"])})
-    pd.testing.assert_frame_equal(schema.features(typed), schema.features(categorical))
+    pd.testing.assert_frame_equal(schema.to_features(typed), schema.to_features(categorical))
 
 
 def test_types_of_parquet(tmp_path: Path) -> None:
@@ -83,12 +83,12 @@ def test_types_of_parquet(tmp_path: Path) -> None:
     schema = Schema.of(data, "y")
     assert [column.kind for column in schema.columns] == ["date", "category", "number", "boolean"]
     assert schema.classes == ("blue", "green", "red")
-    features = schema.features(data)
+    features = schema.to_features(data)
     assert features["new"].isna().tolist() == [True] + [False] * (N - 1)
     assert features["price"].iloc[3] == 0.75
-    assert [schema.classes[k] for k in schema.targets(data)] == frame()["colour"].tolist()
+    assert [schema.classes[k] for k in schema.encode_targets(data)] == frame()["colour"].tolist()
     texts = data.astype({"y": str, "colour": str, "day": str})
-    pd.testing.assert_frame_equal(schema.features(texts), features)
+    pd.testing.assert_frame_equal(schema.to_features(texts), features)
 
 
 def test_json_and_back() -> None:
@@ -116,7 +116,7 @@ def test_json_and_back() -> None:
 def test_columns_left_out_and_why(cells: Any, reason: str) -> None:
     schema = Schema.of(frame(odd=cells), "y")
     assert schema.dropped["odd"].startswith(reason)
-    assert any("'odd' was left out" in line for line in warnings(frame(odd=cells), schema))
+    assert any("'odd' was left out" in line for line in find_warnings(frame(odd=cells), schema))
 
 
 def test_ids_by_name_and_numbers_that_are_none() -> None:
@@ -130,11 +130,11 @@ def test_strings_among_numbers_and_infinities_count_as_missing_and_are_said() ->
     mixed = [*map(str, range(N - 2)), "unknown", "1e500"]
     data = frame(mixed=mixed, far=[np.inf, *np.arange(1.0, N) ** 0.5])
     schema = Schema.of(data, "y")
-    features = schema.features(data)
+    features = schema.to_features(data)
     assert features["mixed"].isna().sum() == 2
     assert features["far"].isna().sum() == 1
-    said = " ".join(warnings(data, schema))
-    assert "'mixed': 2 cells that are no numbers ('unknown')" in said
+    said = " ".join(find_warnings(data, schema))
+    assert "'mixed': 2 cells that are not numbers ('unknown')" in said
     assert "'far': 1 infinite cells" in said
 
 
@@ -142,7 +142,7 @@ def test_unknown_categories_are_missing_and_counted() -> None:
     schema = Schema.of(frame(), "y")
     later = frame(colour=["pink", None, *["red"] * (N - 2)])
     counts: dict[str, int] = {}
-    features = schema.features(later, counts)
+    features = schema.to_features(later, counts)
     assert features["colour"].tolist() == [-1, -1, *[0] * (N - 2)]
     assert counts == {"colour": 1}
 
@@ -152,17 +152,17 @@ def test_many_categories_share_the_last_code() -> None:
     data = pd.DataFrame({"word": words, "y": np.arange(3000) % 2})
     schema = Schema.of(data, "y")
     assert schema.columns[0].others
-    codes = schema.features(data)["word"]
+    codes = schema.to_features(data)["word"]
     assert codes.max() == 255
     assert (codes == 255).sum() == 450
-    assert schema.features(data.assign(word=None))["word"].eq(-1).all()
+    assert schema.to_features(data.assign(word=None))["word"].eq(-1).all()
     assert sum(schema.columns[0].shares) == pytest.approx(1)
 
 
 def test_missing_columns_at_prediction_are_named() -> None:
     schema = Schema.of(frame(), "y")
     with pytest.raises(UserError, match=r"'size', 'day' are missing; did you mean 'Size'\?"):
-        schema.features(frame().drop(columns="day").rename(columns={"size": "Size"}))
+        schema.to_features(frame().drop(columns="day").rename(columns={"size": "Size"}))
 
 
 # Targets
@@ -192,9 +192,9 @@ def test_tasks_are_found(cells: list[Any], task: str, classes: tuple[str, ...]) 
     assert schema.classes == classes
     if task == "multilabel":
         expected = np.array([[name in str(cell) for name in classes] for cell in data["t"]])
-        np.testing.assert_array_equal(schema.targets(data), expected)
+        np.testing.assert_array_equal(schema.encode_targets(data), expected)
     else:
-        assert [classes[k] for k in schema.targets(data)] == [
+        assert [classes[k] for k in schema.encode_targets(data)] == [
             str(int(c)) if type(c) is float else str(c) for c in data["t"]
         ]
 
@@ -202,14 +202,14 @@ def test_tasks_are_found(cells: list[Any], task: str, classes: tuple[str, ...]) 
 def test_labels_of_few_rows_are_left_out_and_that_is_said(caplog: pytest.LogCaptureFixture) -> None:
     schema = Schema.of(frame(t=["x;rare"] * 3 + ["x", "y", "x;y"] * 65 + [None] * 2), "t")
     assert schema.classes == ("x", "y")
-    assert "1 labels with or without which there are fewer than 10 rows are left out: 'rare'" in caplog.text
+    assert "left out 1 labels with fewer than 10 positive or negative rows: 'rare'" in caplog.text
 
 
 def test_several_columns_are_multilabel() -> None:
     data = frame(a=np.arange(N) % 2, b=(np.arange(N) % 4 == 0).astype(str))
     schema = Schema.of(data, "a, b")
     assert (schema.task, schema.classes) == ("multilabel", ("a", "b"))
-    np.testing.assert_array_equal(schema.targets(data)[:8].T, [[0, 1] * 4, [1, 0, 0, 0] * 2])
+    np.testing.assert_array_equal(schema.encode_targets(data)[:8].T, [[0, 1] * 4, [1, 0, 0, 0] * 2])
 
 
 def test_positive_class_and_rows_without_target() -> None:
@@ -217,26 +217,26 @@ def test_positive_class_and_rows_without_target() -> None:
     schema = Schema.of(data, "t", positive="a")
     assert schema.classes == ("b", "a")
     assert schema.rows == N - 2
-    assert schema.targets(schema.labelled(data)).tolist() == [1, 0] * (N // 2 - 1)
-    assert dict(profile(data, schema))["rows"] == "200, of which 2 without a target"
+    assert schema.encode_targets(schema.keep_labelled(data)).tolist() == [1, 0] * (N // 2 - 1)
+    assert dict(describe_data(data, schema))["rows"] == "200, of which 2 without a target"
 
 
 @pytest.mark.parametrize(
     ("cells", "options", "message", "code"),
     [
-        ([1] * N, {}, "expected two classes or more, got '1' alone", 3),
-        ([None] * N, {}, "got missing cells alone", 3),
+        ([1] * N, {}, "expected two classes or more, got only '1'", 3),
+        ([None] * N, {}, "got only missing cells", 3),
         (["a"] * 3 + ["b"] * (N - 3), {}, "expected at least 10 rows of class 'a', got 3; merge it", 3),
         (np.linspace(0, 1, N), {}, "expected classes, got 200 different values in 200 rows", 3),
         ([f"t{i}" for i in range(N)], {}, "expected classes, got 200 different values", 3),
         (["a", "b"] * (N // 2), {"positive": "c"}, "positive: expected a class of the target", 2),
         (["a", "b"] * (N // 2), {"task": "multiclass"}, "which makes it binary, not multiclass", 2),
-        (["a", "b"] * (N // 2), {"task": "multilabel"}, "expected labels with ; | or , between them", 3),
+        (["a", "b"] * (N // 2), {"task": "multilabel"}, "expected labels separated by ; | or ,", 3),
         (["a", "b"] * (N // 2), {"task": "fancy"}, "task: expected one of binary", 2),
         (["a", "b"] * (N // 2), {"drop": ["colr"]}, "did you mean 'colour'?", 2),
-        (["a", "b"] * (N // 2), {"target": "u"}, "target: expected a column of the data, got 'u'; choose among", 2),
+        (["a", "b"] * (N // 2), {"target": "u"}, "target: expected a column of the data, got 'u'; choose one of", 2),
         (["a", "b"] * (N // 2), {"target": "t,colour"}, "'t': expected 0 and 1", 3),
-        (["a", "b"] * (N // 2), {"drop": ["size", "colour", "new", "day", "y"]}, "expected columns to learn from", 3),
+        (["a", "b"] * (N // 2), {"drop": ["size", "colour", "new", "day", "y"]}, "expected feature columns", 3),
     ],
 )
 def test_targets_that_cannot_be_used(cells: Any, options: dict[str, Any], message: str, code: int) -> None:
@@ -249,7 +249,7 @@ def test_targets_that_cannot_be_used(cells: Any, options: dict[str, Any], messag
 def test_strange_labels_later() -> None:
     schema = Schema.of(frame(t=["a", "b"] * (N // 2)), "t")
     with pytest.raises(UserError, match="expected the classes 'a', 'b', got 'c'"):
-        schema.targets(frame(t=["a", "c"] * (N // 2)))
+        schema.encode_targets(frame(t=["a", "c"] * (N // 2)))
 
 
 # The encoder
@@ -261,8 +261,8 @@ def test_encoder_gives_finite_float32_and_takes_what_it_has_not_seen() -> None:
     schema = Schema.of(data, "y")
     with python_warnings.catch_warnings():
         python_warnings.simplefilter("error")
-        encoder = schema.encoder().fit(schema.features(data.head(100)))
-        matrix = encoder.transform(schema.features(data.assign(colour="pink", size=np.nan)))
+        encoder = schema.make_encoder().fit(schema.to_features(data.head(100)))
+        matrix = encoder.transform(schema.to_features(data.assign(colour="pink", size=np.nan)))
     assert matrix.dtype == np.float32
     assert np.isfinite(matrix).all()
     # size, new, three of a date, gaps and its indicator, three colours
@@ -273,7 +273,7 @@ def test_encoder_gives_finite_float32_and_takes_what_it_has_not_seen() -> None:
 
 
 def test_profile_in_a_few_lines() -> None:
-    lines = dict(profile(frame(), Schema.of(frame(), "y")))
+    lines = dict(describe_data(frame(), Schema.of(frame(), "y")))
     assert lines["task"] == "binary: y"
     assert lines["classes"] == "False 66.5%, True 33.5% (positive: True)"
     assert lines["features"] == "4: 1 number, 1 category, 1 boolean, 1 date"
@@ -289,19 +289,19 @@ def test_leaks_and_duplicates_are_suspected() -> None:
         missing=np.where(y, rng.normal(size=N), np.nan),
         honest=y + rng.normal(size=N),
     )
-    said = " ".join(warnings(data, Schema.of(data, "y")))
+    said = " ".join(find_warnings(data, Schema.of(data, "y")))
     for name in ("copy", "nearly", "missing"):
-        assert f"'{name}' tells the target nearly alone" in said
+        assert f"'{name}' nearly determines the target" in said
     assert "honest" not in said
     assert "repeat" not in said
     twice = pd.concat([data, data.head(10), data.head(5).assign(y=~y[:5])])
-    said = " ".join(warnings(twice, Schema.of(twice, "y")))
-    assert "10 rows (4.7%) repeat another row" in said
+    said = " ".join(find_warnings(twice, Schema.of(twice, "y")))
+    assert "10 rows (4.7%) duplicate another row" in said
     assert "15 rows" in said
 
 
 def test_names_and_cells_cannot_break_lines() -> None:
     data = frame(**{"evil\n\x1b[31m<script>": [None] * N})
-    text = " ".join(warnings(data, Schema.of(data, "y")))
+    text = " ".join(find_warnings(data, Schema.of(data, "y")))
     assert "\n" not in text
     assert "\x1b" not in text

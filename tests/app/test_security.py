@@ -24,9 +24,9 @@ from metricgrad.app.runs import folder as runs
 from metricgrad.app.runs import trial
 from metricgrad.app.runs.trial import Trial
 from metricgrad.app.study import protocol, work
-from metricgrad.app.study.request import options_of
+from metricgrad.app.study.request import read_options
 from metricgrad.app.study.workspace import Workspace
-from metricgrad.app.use.evaluate import judge
+from metricgrad.app.use.evaluate import evaluate_run
 from metricgrad.decisions.rules import Threshold
 from metricgrad.storage import folders, records
 from tables import binary, multilabel, written
@@ -57,17 +57,17 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def interrupted(patch: pytest.MonkeyPatch, after: int = 2) -> None:
-    done, count = work.done, 0
+    done, count = work.run_unit, 0
 
     def unit(one: work.Unit) -> work.Result:
         nonlocal count
         count += 1
         if count > after:
-            patch.setattr(work, "done", done)
+            patch.setattr(work, "run_unit", done)
             raise KeyboardInterrupt
         return done(one)
 
-    patch.setattr(work, "done", unit)
+    patch.setattr(work, "run_unit", unit)
 
 
 @pytest.fixture
@@ -94,10 +94,10 @@ def refused(read: Callable[[], Any], *, match: str = ".") -> None:
 def resumable(path: Path) -> None:
     """Read all that --resume reads."""
     with Workspace.resume(path) as space:
-        with runs.refusing(path):
-            options_of(space.config)
-        for outcome in space.finished():
-            space.scores(outcome, None)
+        with runs.refuse_invalid(path):
+            read_options(space.config)
+        for outcome in space.read_finished():
+            space.read_scores(outcome, None)
 
 
 # Damage
@@ -216,7 +216,7 @@ def test_forged_values_are_refused(
     run: Callable[[str], Path],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Trial, "end", Trial.stop)  # the trees are not the matter here
+    monkeypatch.setattr(Trial, "finish", Trial.stop)  # the trees are not the matter here
     path = run(kind)
     change(path / file, edit)
     reseal(path)
@@ -248,8 +248,8 @@ def test_the_length_of_texts_is_not_taken_from_the_file(tmp_path: Path) -> None:
     ("edit", "message"),
     [
         (of_model("repeat", value=-1), "repeat: expected a whole number from 0"),
-        (of_model("repeat", value=7), "expected the unit of its name"),
-        (of_model("contender", value="somebody"), "expected the unit of its name"),
+        (of_model("repeat", value=7), "expected the unit of its file name"),
+        (of_model("contender", value="somebody"), "expected the unit of its file name"),
         (of_model("tuned", value=None), "tuned"),
         (of_model("tuned", "rule", value={"type": "Linear"}), "rule: expected a Rule"),
         (of_model("tuned", "plateau", value="wide"), "plateau: expected"),
@@ -321,16 +321,16 @@ def test_forged_trees_cost_a_line_and_not_the_process(
     assert error.count("\n") == 1
 
 
-def test_a_library_that_crashes_or_hangs_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_library_that_crashes_or_hangs_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = tmp_path / "script.py"
     monkeypatch.setattr(trial, "__file__", str(script))
     script.write_text("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n")
     with pytest.raises(ValueError, match=r"^t.ubj cannot be used: it crashes its library \(SIGSEGV\)$"):
-        Trial("t.ubj", "xgboost", b"x" * 10**6).end()
+        Trial("t.ubj", "xgboost", b"x" * 10**6).finish()
     script.write_text("while True: pass\n")
     monkeypatch.setattr(trial, "SECONDS", 0.5)
-    with pytest.raises(ValueError, match=r"^t.ubj cannot be used: its library did not end reading it$"):
-        Trial("t.ubj", "xgboost", b"").end()
+    with pytest.raises(ValueError, match=r"^t.ubj cannot be used: its library did not finish reading it$"):
+        Trial("t.ubj", "xgboost", b"").finish()
 
 
 # Names of code
@@ -400,7 +400,7 @@ def test_a_metric_of_ones_own_is_typed_again_to_resume(
     assert main(["compare", "--resume", "run"]) == 2
     assert "if you trust it, type --metric evil:f1" in capsys.readouterr().err
     assert main(["compare", "--resume", "run", "--metric", "evil:f1"]) == 2
-    assert "--metric: expected 'evil:f1,mcc', with which the run was made" in capsys.readouterr().err
+    assert "--metric: expected 'evil:f1,mcc', as in the run" in capsys.readouterr().err
     assert main(["compare", "--resume", "run", "--metric", "evil:f1,mcc", "--jobs", "1"]) == 0
     assert main(["compare", "--resume", "run"]) == 0, "finished, it only tells"
 
@@ -463,7 +463,7 @@ def test_older_runs_are_refused_and_converted(name: str, tmp_path: Path, capsys:
     for command in (["info"], ["compare", "--resume"]):
         assert main([*command, str(path)]) == 4
         error = capsys.readouterr().err
-        assert f"got the older 2; write it anew: metricgrad convert {path}\n" in error
+        assert f"got the older 2; convert it: metricgrad convert {path}\n" in error
     assert main(["convert", str(path), "--out", f"{tmp_path}/new"]) == 0
     assert main(["convert", str(path)]) == 0
     for place in (path, tmp_path / "new"):
@@ -483,8 +483,8 @@ def test_an_older_run_that_was_stopped_goes_on(tmp_path: Path, monkeypatch: pyte
     written(binary(120), tmp_path, "apples.csv")
     assert main(["convert", str(path)]) == 0
     ran: list[str] = []
-    real = protocol.run
-    monkeypatch.setattr(protocol, "run", lambda name, *rest: ran.append(name) or real(name, *rest))  # type: ignore[func-returns-value]
+    real = protocol.run_contender
+    monkeypatch.setattr(protocol, "run_contender", lambda name, *rest: ran.append(name) or real(name, *rest))  # type: ignore[func-returns-value]
     assert main(["compare", "--resume", str(path), "--jobs", "1"]) == 0
     assert len(ran) == 2, "two of four units were done before"
 
@@ -532,7 +532,7 @@ def test_older_folders_are_converted_strictly(tmp_path: Path, capsys: pytest.Cap
         (path / file).write_bytes(before)
     (path / ".env").write_text("mine")
     assert main(["convert", str(path)]) == 4
-    assert "'.env' is no file of metricgrad; move it away" in capsys.readouterr().err
+    assert "'.env' is not a file of metricgrad; move it away" in capsys.readouterr().err
     assert (path / ".env").read_text() == "mine"
 
 
@@ -549,14 +549,16 @@ def test_compare_and_evaluate_agree_whether_a_constraint_is_met(average: str, tm
     answers = set()
     for cut in np.linspace(0.1, 0.9, 9):
         found.replace_rule(Threshold(float(cut)), model.about)
-        told = judge(tmp_path / "run", data, ["f1"], replicates=10)["constraints"]
+        reported = evaluate_run(tmp_path / "run", data, ["f1"], replicates=10)["constraints"]
         frame = multilabel()
-        scores, targets = model.scores(frame), model.schema.targets(frame)
-        assert [one["met"] for one in told] == [protocol.meets(model.goal, Threshold(float(cut)), scores, targets)]
+        scores, targets = model.scores(frame), model.schema.encode_targets(frame)
+        assert [one["met"] for one in reported] == [
+            protocol.meets_constraints(model.goal, Threshold(float(cut)), scores, targets)
+        ]
         each = mg.evaluate(scores, targets, ["recall"], task="multilabel", average=None, threshold=float(cut))["recall"]
         pooled = mg.evaluate(scores, targets, ["recall"], task="multilabel", average="micro", threshold=float(cut))
         right = min(each) >= 0.6 if average == "macro" else pooled["recall"] >= 0.6
-        assert told[0]["met"] == right
+        assert reported[0]["met"] == right
         answers.add(right)
     assert answers == {True, False}
 

@@ -1,1 +1,1 @@
-"""The command line's jobs; what they need comes with the ``app`` extra."""
+"""The command-line application; its dependencies come with the ``app`` extra."""

@@ -1,4 +1,4 @@
-"""What users may have done wrong, or their machine: one line that says what to do, and an exit code."""
+"""Errors that a user can put right: one line that says what to do, and an exit code."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ INTERRUPTED = 130
 
 
 class UserError(Exception):
-    r"""Something that the user can put right; ``code`` is the exit code.
+    r"""An error that the user can put right; ``code`` is the exit code.
 
-    2 a wrong call, 3 data that cannot be used, 4 a run folder that cannot be used, 5 a place that cannot be written to,
-    6 a constraint that cannot be met or nothing to ship, 130 Ctrl-C.
+    2 a wrong call, 3 unusable data, 4 an unusable run folder, 5 a path that cannot be written to, 6 a constraint that
+    cannot be met or nothing to ship, 130 Ctrl-C.
 
     >>> error = UserError("data.csv: expected rows,\n got none", DATA)
     >>> str(error), error.code
@@ -36,7 +36,7 @@ class UserError(Exception):
 
 
 def one_line(text: object, most: int | None = None) -> str:
-    r"""Return text without line breaks and control characters, since cells and column names may hold anything.
+    r"""Return text without line breaks and control characters, which cells and column names may contain.
 
     >>> one_line("a\x1b[31m\nb"), one_line("a long story", most=8)
     ('a?[31m b', 'a long …')
@@ -46,25 +46,25 @@ def one_line(text: object, most: int | None = None) -> str:
     return plain if most is None or len(plain) <= most else plain[: most - 1] + "…"
 
 
-def near(name: str, names: Iterable[str]) -> str:
-    """Return a hint at the name that was meant, or at all of them, to end a message with.
+def suggest(name: str, names: Iterable[str]) -> str:
+    """Return the end of an error message: the name that was probably meant, or all names.
 
-    >>> near("incom", ["age", "income"])
+    >>> suggest("incom", ["age", "income"])
     "did you mean 'income'?"
     """
-    found = {one.lower(): one for one in names}
-    if close := difflib.get_close_matches(name.lower(), found, 1):
-        return f"did you mean {found[close[0]]!r}?"
-    return f"choose among {one_line(', '.join(found.values()), 200)}"
+    by_lower_case = {one.lower(): one for one in names}
+    if close := difflib.get_close_matches(name.lower(), by_lower_case, 1):
+        return f"did you mean {by_lower_case[close[0]]!r}?"
+    return f"choose one of {one_line(', '.join(by_lower_case.values()), 200)}"
 
 
 @contextmanager
 def writing(place: Path | str) -> Iterator[None]:
-    """Turn the system's refusal to write (no permission, disk full) into a ``UserError``."""
+    """Turn an operating-system error on writing (no permission, disk full) into a ``UserError``."""
     try:
         yield
     except OSError as error:
         why = os.strerror(error.errno) if error.errno else error  # pyarrow's own text is long and names temporary files
         raise UserError(
-            f"{place}: cannot be written ({why}); free some space, or choose another place", WRITE
+            f"{place}: cannot be written ({why}); free some space, or choose another path", WRITE
         ) from error

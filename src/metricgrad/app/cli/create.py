@@ -3,67 +3,73 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from metricgrad.app.cli.arguments import (
-    Average,
-    Budget,
-    Data,
-    Drop,
-    Force,
-    Group,
-    Jobs,
-    Json,
-    Metric,
-    Out,
-    Positive,
-    Quick,
-    Rows,
-    Seed,
-    SubjectTo,
-    Target,
-    Task,
-    Time,
-    processes,
-    see_working_directory,
+    AverageOption,
+    BudgetOption,
+    DataArgument,
+    DropOption,
+    ForceOption,
+    GroupOption,
+    JobsOption,
+    JsonOption,
+    MetricOption,
+    OutOption,
+    PositiveOption,
+    QuickOption,
+    RowsOption,
+    SeedOption,
+    SubjectToOption,
+    TargetOption,
+    TaskOption,
+    TimeOption,
+    add_working_directory,
+    count_jobs,
 )
-from metricgrad.app.cli.output import describe, tell
+from metricgrad.app.cli.output import describe_run, print_json
 from metricgrad.app.errors import WRONG_CALL, UserError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from metricgrad.app.study.request import Options
 
 
 def compare(
     context: typer.Context,
     data: Annotated[str | None, typer.Argument(metavar="DATA", help="CSV (also gzip), Parquet or Feather.")] = None,
-    target: Annotated[str | None, typer.Option(help="The column to predict; several for multi-label.")] = None,
-    metric: Metric = "f1",
-    average: Average = "macro",
-    subject_to: SubjectTo = None,
-    task: Task = None,
-    positive: Positive = None,
-    drop: Drop = None,
-    group: Group = None,
-    time: Time = None,
-    rows: Rows = None,
-    repeats: Annotated[int | None, typer.Option(min=2, help="Splits; 5, or 2 with --quick.")] = None,
-    seed: Seed = 0,
-    only: Annotated[str | None, typer.Option(help="Contenders, comma-separated.")] = None,
-    quick: Quick = False,
-    budget: Budget = None,
-    jobs: Jobs = None,
-    out: Out = None,
-    force: Force = False,
-    resume: Annotated[Path | None, typer.Option(help="Go on with this run folder.")] = None,
-    as_json: Json = False,
+    target: Annotated[
+        str | None, typer.Option(help="The column to predict; several for multi-label, comma-separated.")
+    ] = None,
+    metric: MetricOption = "f1",
+    average: AverageOption = "macro",
+    subject_to: SubjectToOption = None,
+    task: TaskOption = None,
+    positive: PositiveOption = None,
+    drop: DropOption = None,
+    group: GroupOption = None,
+    time: TimeOption = None,
+    rows: RowsOption = None,
+    repeats: Annotated[int | None, typer.Option(min=2, help="Number of splits; 5, or 2 with --quick.")] = None,
+    seed: SeedOption = 0,
+    only: Annotated[
+        str | None, typer.Option(help="Contenders to compare, comma-separated; metricgrad info lists them.")
+    ] = None,
+    quick: QuickOption = False,
+    budget: BudgetOption = None,
+    jobs: JobsOption = None,
+    out: OutOption = None,
+    force: ForceOption = False,
+    resume: Annotated[Path | None, typer.Option(help="Continue an unfinished run folder.")] = None,
+    as_json: JsonOption = False,
 ) -> None:
-    """Compare ways to train on one protocol, say what to ship, and save it."""
+    """Compare ways to train, recommend a model to ship, and save it."""
     if resume is not None:
-        given = _beside_resume(context)
-        _resume(resume, given.get("metric"), given.get("subject_to"), processes(jobs), budget, as_json)
+        typed = _read_typed_options(context)
+        _resume_comparison(resume, typed.get("metric"), typed.get("subject_to"), count_jobs(jobs), budget, as_json)
         return
     if data is None or target is None:
         raise UserError(
@@ -71,127 +77,141 @@ def compare(
         )
     from metricgrad.app.study.request import Options
 
-    several = repeats if repeats is not None else 2 if quick else 5
-    asked = Options(
-        data, target, metric, average, subject_to, task, positive, drop, group, time, rows, several, seed, only, quick
+    repeats = repeats if repeats is not None else 2 if quick else 5
+    options = Options(
+        data, target, metric, average, subject_to, task, positive, drop, group, time, rows, repeats, seed, only, quick
     )
-    _compare(asked, out, processes(jobs), budget, force, as_json)
+    _run_comparison(options, out, count_jobs(jobs), budget, force, as_json)
 
 
-def _beside_resume(context: typer.Context) -> dict[str, Any]:
-    """Return what was typed beside --resume; refuse what the run folder already holds.
+def _read_typed_options(context: typer.Context) -> dict[str, str]:
+    """Return the options typed together with --resume; refuse those that the run folder already holds.
 
     --metric and --subject-to are allowed, since code that they name must be typed again.
     """
-    given = {
+    typed = {
         name: value
         for name, value in context.params.items()
         if getattr(context.get_parameter_source(name), "name", None) == "COMMANDLINE"
     }
-    others = given.keys() - {"resume", "jobs", "budget", "as_json", "metric", "subject_to"}
+    others = typed.keys() - {"resume", "jobs", "budget", "as_json", "metric", "subject_to"}
     if others:
         name = min(others).replace("_", "-")
-        raise UserError(f"--resume: the run folder holds everything else, got also {name}; leave it out", WRONG_CALL)
-    return given
+        raise UserError(f"--resume: the run folder holds everything else, got {name} as well; leave it out", WRONG_CALL)
+    return typed
 
 
-def _compare(options: Options, out: Path | None, jobs: int, budget: float | None, force: bool, as_json: bool) -> None:
-    from metricgrad.app.cli.display import Live, Silent
+def _run_comparison(
+    options: Options, out: Path | None, jobs: int, budget: float | None, force: bool, as_json: bool
+) -> None:
+    from metricgrad.app.cli.display import LiveProgress, NoProgress
     from metricgrad.app.study import compare as command
 
-    see_working_directory(options.metric)
+    add_working_directory(options.metric)
     place = (
-        out if out is not None else _fresh(f"{Path(options.data).name.split('.')[0]}-{options.metric.split(',')[0]}")
+        out
+        if out is not None
+        else _choose_new_folder(f"{Path(options.data).name.split('.')[0]}-{options.metric.split(',')[0]}")
     )
-    with Silent() if as_json else Live() as progress:
+    with NoProgress() if as_json else LiveProgress() as progress:
         found = command.compare(options, place, progress, jobs=jobs, budget=budget, force=force)
-    _show(place, found, as_json)
+    _print_comparison(place, found, as_json)
 
 
-def _resume(
+def _resume_comparison(
     run: Path, metric: str | None, subject_to: str | None, jobs: int, budget: float | None, as_json: bool
 ) -> None:
-    from metricgrad.app.cli.display import Live, Silent
-    from metricgrad.app.runs.folder import opened
+    from metricgrad.app.cli.display import LiveProgress, NoProgress
+    from metricgrad.app.runs.folder import open_run
     from metricgrad.app.study import compare as command
 
-    if opened(run).manifest["state"] == "finished":
-        describe(run, as_json)
+    if open_run(run).manifest["state"] == "finished":
+        describe_run(run, as_json)
         return
-    see_working_directory(metric or "")
-    with Silent() if as_json else Live() as progress:
+    add_working_directory(metric or "")
+    with NoProgress() if as_json else LiveProgress() as progress:
         found = command.resume(run, progress, metric=metric, subject_to=subject_to, jobs=jobs, budget=budget)
-    _show(run, found, as_json)
+    _print_comparison(run, found, as_json)
 
 
-def _show(place: Path, payload: Any, as_json: bool) -> None:
+def _print_comparison(place: Path, payload: Mapping[str, object], as_json: bool) -> None:
     summary = {key: value for key, value in payload.items() if key != "details"}
-    if tell({"run": str(place), **summary}, as_json):
+    if as_json:
+        print_json({"run": str(place), **summary})
         return
-    from metricgrad.app.cli.display import leaderboard, lines
+    from metricgrad.app.cli.display import print_leaderboard, print_pairs
 
-    leaderboard(summary)
+    print_leaderboard(summary)
     print()
-    lines([("model", f"metricgrad predict {place} DATA -o FILE"), ("report", str(place / "report.html"))])
+    print_pairs([("model", f"metricgrad predict {place} DATA -o FILE"), ("report", str(place / "report.html"))])
 
 
 def train(
-    data: Data,
-    target: Target,
-    contender: Annotated[str, typer.Option(help="Which; metricgrad info lists them.")] = "hybrid",
-    rule: Annotated[str, typer.Option(help="tuned or fixed.")] = "tuned",
-    metric: Metric = "f1",
-    average: Average = "macro",
-    subject_to: SubjectTo = None,
-    task: Task = None,
-    positive: Positive = None,
-    drop: Drop = None,
-    group: Group = None,
-    time: Time = None,
-    rows: Rows = None,
-    seed: Seed = 0,
-    quick: Quick = False,
-    out: Out = None,
-    force: Force = False,
-    as_json: Json = False,
+    data: DataArgument,
+    target: TargetOption,
+    contender: Annotated[str, typer.Option(help="The contender to train; metricgrad info lists them.")] = "hybrid",
+    rule: Annotated[str, typer.Option(help="The decision rule: tuned, or fixed at the default.")] = "tuned",
+    metric: MetricOption = "f1",
+    average: AverageOption = "macro",
+    subject_to: SubjectToOption = None,
+    task: TaskOption = None,
+    positive: PositiveOption = None,
+    drop: DropOption = None,
+    group: GroupOption = None,
+    time: TimeOption = None,
+    rows: RowsOption = None,
+    seed: SeedOption = 0,
+    quick: Annotated[bool, typer.Option("--quick", help="A first look: a third of the epochs.")] = False,
+    out: OutOption = None,
+    force: ForceOption = False,
+    as_json: JsonOption = False,
 ) -> None:
-    """Train one contender on all rows, straight, and save it."""
+    """Train one contender on all rows, and save it."""
     if rule not in ("tuned", "fixed"):
         raise UserError(f"--rule: expected tuned or fixed, got {rule!r}", WRONG_CALL)
-    from metricgrad.app.cli.display import Live, Silent, lines
+    from metricgrad.app.cli.display import LiveProgress, NoProgress, print_pairs
     from metricgrad.app.study import train as command
     from metricgrad.app.study.request import Options
 
-    see_working_directory(metric)
+    add_working_directory(metric)
     options = Options(
         data, target, metric, average, subject_to, task, positive, drop, group, time, rows, seed=seed, quick=quick
     )
-    place = out if out is not None else _fresh(f"{Path(data).name.split('.')[0]}-{contender.replace(' ', '-')}")
-    with Silent() if as_json else Live() as progress:
+    place = (
+        out if out is not None else _choose_new_folder(f"{Path(data).name.split('.')[0]}-{contender.replace(' ', '-')}")
+    )
+    with NoProgress() if as_json else LiveProgress() as progress:
         found = command.train(options, contender, rule, place, progress, force=force)  # type: ignore[arg-type]
-    if not tell({"run": str(place), **found}, as_json):
-        value = (
-            f"{found['metric']} {found['value_there']:.3f} on {found['tuned_on']}, which chose the rule and flatter it"
-        )
-        lines([("rule", found["rule"]), ("value", value), ("model", f"metricgrad predict {place} DATA -o FILE")])
+    if as_json:
+        print_json({"run": str(place), **found})
+        return
+    value = f"{found['metric']} {found['value_there']:.3f} on {found['tuned_on']}, slightly optimistic"
+    print_pairs([("rule", found["rule"]), ("value", value), ("model", f"metricgrad predict {place} DATA -o FILE")])
 
 
 def demo(
-    repeats: Annotated[int, typer.Option(min=2, help="Splits.")] = 5,
-    quick: Quick = False,
-    jobs: Jobs = None,
-    out: Out = None,
-    force: Force = False,
-    as_json: Json = False,
+    repeats: Annotated[int, typer.Option(min=2, help="Number of splits.")] = 5,
+    quick: QuickOption = False,
+    jobs: JobsOption = None,
+    out: OutOption = None,
+    force: ForceOption = False,
+    as_json: JsonOption = False,
 ) -> None:
-    """Compare on a real data set that pip brings along, in about a minute."""
-    from metricgrad.app.study.demo import options
+    """Run compare on an included data set, in about a minute."""
+    from metricgrad.app.study.demo import make_options
 
-    _compare(options(repeats, quick), out if out is not None else _fresh("demo"), processes(jobs), None, force, as_json)
+    _run_comparison(
+        make_options(repeats, quick),
+        out if out is not None else _choose_new_folder("demo"),
+        count_jobs(jobs),
+        None,
+        force,
+        as_json,
+    )
 
 
-def _fresh(stem: str) -> Path:
-    """Return a run folder in the working directory that is not there yet."""
+def _choose_new_folder(stem: str) -> Path:
+    """Return the path of a run folder in the working directory that does not exist yet."""
     plain = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in stem)
     place, number = Path(f"metricgrad-run-{plain}"), 1
     while place.exists():

@@ -1,6 +1,6 @@
-"""What people see: the profile and the progress on stderr, the leaderboard and the verdict on stdout.
+"""Terminal output: profile and progress on stderr, leaderboard and verdict on stdout.
 
-Names and cells come from the data: they are shown as plain text, never as markup.
+Names and cells come from the data, so they are printed as plain text, never as markup.
 """
 
 from __future__ import annotations
@@ -8,7 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 from rich.text import Text
 
@@ -23,16 +31,16 @@ if TYPE_CHECKING:
     from metricgrad.app.study.work import Result
 
 WARNINGS = 12
-"""So many are shown; the report has all."""
+"""The most warnings to print; the report has all of them."""
 
 
-class Live:
-    """Shows how a run goes: a bar with the time left on a terminal, a line per unit elsewhere."""
+class LiveProgress:
+    """Shows the progress of a run: a bar with the remaining time on a terminal, a line per unit elsewhere."""
 
     def __init__(self) -> None:
         self.console = Console(stderr=True, highlight=False, soft_wrap=True)
         self._bar: Progress | None = None
-        self._job: Any = None
+        self._bar_task = TaskID(0)
 
     def __enter__(self) -> Self:
         return self
@@ -43,19 +51,19 @@ class Live:
         if self._bar is not None:
             self._bar.stop()
 
-    def profile(self, lines: Sequence[tuple[str, str]], warnings: Sequence[str]) -> None:
-        """Show what the data are like."""
+    def show_profile(self, lines: Sequence[tuple[str, str]], warnings: Sequence[str]) -> None:
+        """Print a profile of the data."""
         for label, text in lines:
             self.say(f"{label}: {text}")
         for text in warnings[:WARNINGS]:
             self.say(f"warning: {text}")
         if len(warnings) > WARNINGS:
-            self.say(f"warning: {len(warnings) - WARNINGS} more warnings, in the report")
+            self.say(f"warning: {len(warnings) - WARNINGS} more warnings are in the report")
 
     def start(self, total: int, done: int) -> None:
         """Show the bar."""
         if done:
-            self.say(f"{done} of {total} units were done before")
+            self.say(f"{done} of {total} units are finished already")
         if self.console.is_terminal:
             columns = (
                 BarColumn(),
@@ -65,27 +73,27 @@ class Live:
                 TimeRemainingColumn(),
             )
             self._bar = Progress(TextColumn("{task.description}"), *columns, console=self.console, transient=True)
-            self._job = self._bar.add_task("training", total=total, completed=done)
+            self._bar_task = self._bar.add_task("training", total=total, completed=done)
             self._bar.start()
 
-    def unit(self, result: Result) -> None:
-        """Move the bar, or write a line."""
+    def finish_unit(self, result: Result) -> None:
+        """Advance the bar, or print a line."""
         if isinstance(result, Failure):
             self.say(f"{result.contender} failed: {result.why}")
         if self._bar is not None:
-            self._bar.advance(self._job)
+            self._bar.advance(self._bar_task)
         elif not isinstance(result, Failure):
-            o = result[0]
-            values = f"fixed {o.fixed.value:.3f}, tuned {o.tuned.value:.3f}"
-            self.say(f"repeat {o.repeat + 1}, {o.contender}: {values} ({o.seconds:.1f} s)")
+            outcome = result[0]
+            values = f"fixed {outcome.fixed.value:.3f}, tuned {outcome.tuned.value:.3f}"
+            self.say(f"repeat {outcome.repeat + 1}, {outcome.contender}: {values} ({outcome.seconds:.1f} s)")
 
     def say(self, text: str) -> None:
-        """Show a sentence."""
+        """Print a sentence."""
         self.console.print(Text(one_line(text)))
 
 
-class Silent:
-    """Shows nothing."""
+class NoProgress:
+    """Prints nothing, for ``--json``."""
 
     def __enter__(self) -> Self:
         return self
@@ -93,45 +101,49 @@ class Silent:
     def __exit__(self, *error: object) -> None:
         pass
 
-    def profile(self, lines: Sequence[tuple[str, str]], warnings: Sequence[str]) -> None:
+    def show_profile(self, lines: Sequence[tuple[str, str]], warnings: Sequence[str]) -> None:
         """Show nothing."""
 
     def start(self, total: int, done: int) -> None:
         """Show nothing."""
 
-    def unit(self, result: Result) -> None:
+    def finish_unit(self, result: Result) -> None:
         """Show nothing."""
 
     def say(self, text: str) -> None:
         """Show nothing."""
 
 
-def leaderboard(summary: dict[str, Any]) -> None:
+def print_leaderboard(summary: dict[str, Any]) -> None:
     """Print the leaderboard and the verdict."""
-    console = _console()
+    console = _make_console()
     metric, constrained = summary["metric"], summary["metric"]["subject_to"] is not None
     table = Table(title=None, box=None, pad_edge=False)
     table.add_column("contender, rule", no_wrap=True)
     for name in (metric["name"], "95 % interval", "gain", "p", *metric["also"]):
         table.add_column(Text(one_line(name, 24)), justify="right", no_wrap=True)
     if constrained:
-        table.add_column("held", justify="right")
+        table.add_column("met", justify="right")
     for row in summary["leaderboard"]:
-        gap = row["against"].get("cross-entropy tuned")
+        gain = row["against"].get("cross-entropy tuned")
         cells = [
             f"{row['contender']}, {row['rule']}",
             f"{row['value']:.3f}",
             "" if row["low"] is None else f"{row['low']:.3f} to {row['high']:.3f}",
-            "" if gap is None else f"{gap['difference']:+.3f}",
-            "" if gap is None or gap["p"] is None else f"{gap['p']:.2g}",
+            "" if gain is None else f"{gain['difference']:+.3f}",
+            "" if gain is None or gain["p"] is None else f"{gain['p']:.2g}",
             *(f"{row['others'][name]:.3f}" if name in row["others"] else "" for name in metric["also"]),
         ]
         if constrained:
-            cells.append(f"{row['held']} of {summary['repeats']}" if row["feasible"] else "cannot")
+            cells.append(f"{row['held']} of {summary['repeats']}" if row["feasible"] else "infeasible")
         ship = (row["contender"], row["rule"]) == (summary["verdict"]["ship"], summary["verdict"]["rule"])
         table.add_row(*(Text(one_line(cell), style="bold" if ship else "") for cell in cells))
     console.print(table)
-    console.print(Text("gain: over cross-entropy tuned; p: of the gain, corrected resampled t-test, not adjusted"))
+    console.print(
+        Text(
+            "gain: difference to cross-entropy, tuned; p: of the gain, by the corrected resampled t-test, not adjusted"
+        )
+    )
     for name, why in summary["left_out"]:
         console.print(Text(one_line(f"left out: {name}, {why}")))
     console.print()
@@ -139,40 +151,40 @@ def leaderboard(summary: dict[str, Any]) -> None:
     console.print(Text(one_line(summary["verdict"]["text"])), soft_wrap=True)
 
 
-def lines(pairs: Sequence[tuple[str, str]]) -> None:
-    """Print labels and texts."""
-    console, width = _console(), max(len(label) for label, _ in pairs)
+def print_pairs(pairs: Sequence[tuple[str, str]]) -> None:
+    """Print labels and texts in two columns."""
+    console, width = _make_console(), max(len(label) for label, _ in pairs)
     for label, text in pairs:
         console.print(Text(f"{label:<{width}}  {one_line(text)}"), soft_wrap=True)
 
 
-def _console() -> Console:
-    # Into a file or a pipe nothing is cut off for want of width.
+def _make_console() -> Console:
+    # Output to a file or a pipe must not be cut at the width of a terminal.
     console = Console(highlight=False)
     return console if console.is_terminal else Console(highlight=False, width=160)
 
 
-def show_warnings(warnings: Sequence[str]) -> None:
+def print_warnings(warnings: Sequence[str]) -> None:
     """Print warnings on stderr."""
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     for text in warnings:
         console.print(Text(f"warning: {one_line(text)}"))
 
 
-class RowsDone:
-    """Counts rows on a terminal."""
+class RowProgress:
+    """Shows the number of finished rows on a terminal."""
 
     def __init__(self, silent: bool) -> None:
         console = Console(stderr=True)
         self._bar = Progress(
             TextColumn("{task.completed:,.0f} rows"),
-            TextColumn("{task.speed:,.0f} a second"),
+            TextColumn("{task.speed:,.0f} per second"),
             TimeElapsedColumn(),
             console=console,
             transient=True,
             disable=silent or not console.is_terminal,
         )
-        self._job = self._bar.add_task("rows", total=None)
+        self._bar_task = self._bar.add_task("rows", total=None)
 
     def __enter__(self) -> Self:
         self._bar.start()
@@ -182,4 +194,4 @@ class RowsDone:
         self._bar.stop()
 
     def __call__(self, rows: int) -> None:
-        self._bar.advance(self._job, rows)
+        self._bar.advance(self._bar_task, rows)

@@ -1,7 +1,6 @@
-"""The ``metricgrad`` command: its words, and how what goes wrong becomes one line and an exit code.
+"""The ``metricgrad`` command: its subcommands, and how every error becomes one line and an exit code.
 
-Only what parses the command line is imported before a command runs; a command imports what it needs itself, so that
-``--help`` answers at once.
+Each subcommand imports what it needs when it runs, so that ``--help`` answers at once.
 """
 
 from __future__ import annotations
@@ -25,63 +24,64 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    help="Train on the metric you will be judged on.",
+    help="Train on the metric you will be evaluated on.",
 )
-# In the order in which --help lists them.
+# --help lists them in this order.
 for command in (compare, train, demo, predict, evaluate, tune, info, convert):
     app.command()(command)
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run a command and return its exit code; whatever goes wrong is told here, in one line."""
+    """Run a command and return its exit code; every error is printed here, as one line."""
     words = sys.argv[1:] if argv is None else argv
     try:
         found = app(args=words, prog_name="metricgrad", standalone_mode=False)
         sys.stdout.flush()
-        if found == INTERRUPTED:  # Typer makes Ctrl-C into a code without a word
+        if found == INTERRUPTED:  # Typer turns Ctrl-C into this code and prints nothing
             raise KeyboardInterrupt
         return found if isinstance(found, int) else 0
-    except UserError as error:
-        return _fail(str(error), error.code, words)
     except typer.Exit as error:
         return error.exit_code
-    except typer.TyperException as error:
-        return _fail(error.format_message() + _usage(error), WRONG_CALL, words)
-    except (typer.Abort, KeyboardInterrupt):
-        return _fail("interrupted", INTERRUPTED, words)
     except BrokenPipeError:
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 (nobody listens; Python would complain at exit)
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 (the reader is gone; Python would complain at exit)
         return 0
-    except OSError as error:
-        return _fail(
-            f"{error.filename or 'a file'}: {error.strerror or error}; check the place and its space", WRITE, words
-        )
-    except ModuleNotFoundError as error:
-        return _fail(f"{error.name} is missing; pip install 'metricgrad[app]'", WRONG_CALL, words)
-    except Exception as error:
-        if os.environ.get("METRICGRAD_DEBUG"):
+    except (Exception, KeyboardInterrupt) as error:
+        message, code = _explain(error)
+        if code == BUG and os.environ.get("METRICGRAD_DEBUG"):
             raise
-        what = f"{type(error).__name__}: {error}"
-        return _fail(f"{what} (not expected; METRICGRAD_DEBUG=1 shows where)", BUG, words)
+        _print_error(message, code, as_json="--json" in words)
+        return code
 
 
-def _fail(message: str, code: int, words: list[str]) -> int:
+def _explain(error: BaseException) -> tuple[str, int]:
+    """Return the message of an error and its exit code."""
+    if isinstance(error, UserError):
+        return str(error), error.code
+    if isinstance(error, typer.TyperException):
+        context = getattr(error, "ctx", None)
+        hint = "" if context is None else f"; see {context.command_path} --help"
+        return error.format_message() + hint, WRONG_CALL
+    if isinstance(error, typer.Abort | KeyboardInterrupt):
+        return "interrupted", INTERRUPTED
+    if isinstance(error, OSError):
+        where, why = error.filename or "a file", error.strerror or error
+        return f"{where}: {why}; check permissions and free disk space", WRITE
+    if isinstance(error, ModuleNotFoundError):
+        return f"{error.name} is missing; pip install 'metricgrad[app]'", WRONG_CALL
+    return f"{type(error).__name__}: {error} (unexpected; METRICGRAD_DEBUG=1 shows the traceback)", BUG
+
+
+def _print_error(message: str, code: int, as_json: bool) -> None:
     line = one_line(message)
     print(f"metricgrad: {line}", file=sys.stderr)
-    if "--json" in words:
+    if as_json:
         print(json.dumps({"error": {"code": code, "message": line}}, ensure_ascii=False))
-    return code
-
-
-def _usage(error: typer.TyperException) -> str:
-    context = getattr(error, "ctx", None)
-    return "" if context is None else f"; see {context.command_path} --help"
 
 
 @app.callback(invoke_without_command=True)
 def _start(
     context: typer.Context,
-    version: Annotated[bool, typer.Option("--version", help="Tell the version.")] = False,
+    version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
 ) -> None:
     if version:
         print(f"metricgrad {__version__}")

@@ -1,78 +1,85 @@
-"""What is told at the end: a JSON document if asked for, and what a run folder holds (``metricgrad info``)."""
+"""JSON for machines, and ``metricgrad info``: what a run folder holds, or what is installed."""
 
 from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path  # noqa: TC003 (Typer reads annotations at run time)
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from metricgrad.app.cli.arguments import Json  # noqa: TC001 (the same)
+from metricgrad.app.cli.arguments import JsonOption  # noqa: TC001 (the same)
 
 
-def tell(document: Any, as_json: bool) -> bool:
-    """Print a document if JSON was asked for, and tell whether it was."""
-    if as_json:
-        print(json.dumps(_finite(document), ensure_ascii=False, allow_nan=False))
-    return as_json
+def print_json(document: Mapping[str, object]) -> None:
+    """Print a document as one line of JSON."""
+    print(json.dumps(_replace_non_finite(document), ensure_ascii=False, allow_nan=False))
 
 
-def _finite(document: Any) -> Any:
-    """Return a document with null in the place of what JSON cannot hold: infinite numbers and those of nothing."""
-    if isinstance(document, dict):
-        return {key: _finite(value) for key, value in document.items()}
-    if isinstance(document, list | tuple):
-        return [_finite(value) for value in document]
-    return None if isinstance(document, float) and not math.isfinite(document) else document
+def _replace_non_finite(value: object) -> object:
+    """Return a document with null in place of NaN and infinite numbers, which JSON cannot hold."""
+    if isinstance(value, Mapping):
+        return {key: _replace_non_finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_replace_non_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def info(
-    run: Annotated[Path | None, typer.Argument(help="A run folder; without one, versions and contenders.")] = None,
-    as_json: Json = False,
+    run: Annotated[
+        Path | None, typer.Argument(metavar="RUN", help="A run folder; without one, versions and contenders.")
+    ] = None,
+    as_json: JsonOption = False,
 ) -> None:
-    """Tell what a run folder holds, or what is installed."""
+    """Show what a run folder holds, or what is installed."""
     if run is not None:
-        describe(run, as_json)
-        return
+        describe_run(run, as_json)
+    else:
+        _describe_installation(as_json)
+
+
+def _describe_installation(as_json: bool) -> None:
     from metricgrad.app.contenders.table import CONTENDERS
-    from metricgrad.app.runs.folder import environment
+    from metricgrad.app.runs.folder import describe_environment
 
-    found = environment()
-    about = {name: contender.about for name, contender in CONTENDERS.items()}
-    if not tell({**found, "contenders": about}, as_json):
-        from metricgrad.app.cli.display import lines
-
-        lines([*found["versions"].items(), ("machine", found["machine"])])
-        print()
-        lines(list(about.items()))
-
-
-def describe(run: Path, as_json: bool) -> None:
-    """Tell what a run folder holds, finished or not."""
-    from metricgrad.app.runs.folder import opened
-    from metricgrad.app.study.summaries import read
-
-    found = opened(run)
-    about, finished = found.manifest, found.manifest["state"] == "finished"
-    summary = read(found) if finished else {}
-    units = len(list((run / "results").glob("[!.]*.json")))
-    if tell(
-        {"run": str(run), "state": about["state"], "created": about["created"], "units": units, **summary}, as_json
-    ):
+    found = describe_environment()
+    contenders = {name: contender.about for name, contender in CONTENDERS.items()}
+    if as_json:
+        print_json({**found, "contenders": contenders})
         return
-    from metricgrad.app.cli.display import leaderboard, lines
+    from metricgrad.app.cli.display import print_pairs
+
+    print_pairs([*found["versions"].items(), ("machine", found["machine"])])
+    print()
+    print_pairs(list(contenders.items()))
+
+
+def describe_run(run: Path, as_json: bool) -> None:
+    """Print what a run folder holds, finished or not."""
+    from metricgrad.app.runs.folder import open_run
+    from metricgrad.app.study.summaries import read_summary
+
+    found = open_run(run)
+    manifest, finished = found.manifest, found.manifest["state"] == "finished"
+    summary = read_summary(found) if finished else {}
+    units = len(list((run / "results").glob("[!.]*.json")))
+    if as_json:
+        about = {"run": str(run), "state": manifest["state"], "created": manifest["created"], "units": units}
+        print_json({**about, **summary})
+        return
+    from metricgrad.app.cli.display import print_leaderboard, print_pairs
 
     pairs: list[tuple[str, str]] = [
-        (key, str(about[key])) for key in ("kind", "state", "created", "finished") if key in about
+        (key, str(manifest[key])) for key in ("kind", "state", "created", "finished") if key in manifest
     ]
     pairs += [(key, str(value)) for key, value in found.config.items() if value is not None]
     if not finished:
-        pairs += [("units done", str(units)), ("go on", f"metricgrad compare --resume {run}")]
-    lines(pairs)
+        pairs += [("units done", str(units)), ("to continue", f"metricgrad compare --resume {run}")]
+    print_pairs(pairs)
     print()
     if "leaderboard" in summary:
-        leaderboard(summary)
+        print_leaderboard(summary)
     elif summary:
-        lines([(key, str(value)) for key, value in summary.items() if not isinstance(value, dict | list)])
+        print_pairs([(key, str(value)) for key, value in summary.items() if not isinstance(value, dict | list)])

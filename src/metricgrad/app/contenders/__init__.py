@@ -1,1 +1,1 @@
-"""What is compared: each way to train, and how it is fitted."""
+"""The contenders: the ways to train that are compared, and how each is fitted."""

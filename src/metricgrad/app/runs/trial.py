@@ -1,4 +1,4 @@
-"""Boosted trees tried in a process of their own, since a forged file can crash or hang the library that reads it.
+"""Boosted trees are tried in a separate process, since a forged file can crash or hang the library that reads it.
 
 This file is also the script of that process: it imports nothing of metricgrad, and loads, checks and uses the trees.
 """
@@ -11,20 +11,23 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
 
 SECONDS = 120.0
-"""How long the process may take; the usual is half a second, most of it to import the library."""
+"""The time limit of the process, which usually takes half a second, most of it to import the library."""
 BYTES = 2 << 30
-"""The memory that it may take up beyond what the library has at first, and 64 times the size of the file."""
+"""The memory limit of the process, beyond what the imported library takes and 64 times the size of the file."""
 
 
 class Trial:
-    """A try that has begun: the library is imported while the caller does something else."""
+    """A running process that tries the trees of one file; it imports the library while the caller goes on."""
 
     def __init__(self, name: str, library: str, data: bytes) -> None:
         self.name, self.data = name, data
-        # -P: a module in the working directory must not take the place of the library.
+        # -P: a module in the working directory must not be imported in place of the library.
         self.process = subprocess.Popen(  # noqa: S603 (our own file)
             [sys.executable, "-P", __file__, library],
             stdin=subprocess.PIPE,
@@ -32,13 +35,13 @@ class Trial:
             stderr=subprocess.PIPE,
         )
 
-    def end(self) -> None:
-        """Wait for the process; raise a ``ValueError`` that says what is wrong with the trees."""
+    def finish(self) -> None:
+        """Wait for the process; raise a ``ValueError`` if the trees cannot be used."""
         try:
             errors = self.process.communicate(self.data, timeout=SECONDS)[1].decode(errors="replace").strip()
         except subprocess.TimeoutExpired as error:
             self.stop()
-            raise ValueError(f"{self.name} cannot be used: its library did not end reading it") from error
+            raise ValueError(f"{self.name} cannot be used: its library did not finish reading it") from error
         code = self.process.returncode
         if code < 0:
             raise ValueError(f"{self.name} cannot be used: it crashes its library ({signal.Signals(-code).name})")
@@ -53,8 +56,8 @@ class Trial:
         self.process.communicate()
 
 
-def _limit(size: int) -> None:
-    """Limit the memory: a length in a forged file may ask for any."""
+def _limit_memory(size: int) -> None:
+    """Limit the memory, since a forged file may claim any length."""
     try:
         import resource
     except ImportError:  # not on Windows
@@ -64,11 +67,11 @@ def _limit(size: int) -> None:
         now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     except OSError:  # not on Linux
         now = 16 << 30
-    wanted, most = now + BYTES + 64 * size, resource.getrlimit(resource.RLIMIT_AS)[1]
-    resource.setrlimit(resource.RLIMIT_AS, (wanted if most == resource.RLIM_INFINITY else min(wanted, most), most))
+    limit, most = now + BYTES + 64 * size, resource.getrlimit(resource.RLIMIT_AS)[1]
+    resource.setrlimit(resource.RLIMIT_AS, (limit if most == resource.RLIM_INFINITY else min(limit, most), most))
 
 
-def _rows(width: int) -> Any:
+def _make_rows(width: int) -> np.ndarray:
     import numpy as np
 
     values = (0.0, 1.0, -1.0, np.nan, 1e30, -1e30)
@@ -76,7 +79,7 @@ def _rows(width: int) -> Any:
     return np.tile(few, (50, 1)) if width < 10_000 else few
 
 
-def _xgboost(data: bytes) -> None:
+def _try_xgboost(data: bytes) -> None:
     import xgboost
 
     booster = xgboost.Booster({"nthread": 1}, model_file=bytearray(data))
@@ -87,17 +90,17 @@ def _xgboost(data: bytes) -> None:
     written = bytes(booster.save_raw("ubj"))
     _check_trees(written, width)
     _check_groups(written, max(1, int(about["num_class"]), int(about["num_target"])))
-    booster.predict(xgboost.DMatrix(_rows(width), nthread=1))
+    booster.predict(xgboost.DMatrix(_make_rows(width), nthread=1))
 
 
 def _check_trees(data: bytes, width: int) -> None:
-    """Check that every tree is one: following children from its root must end, at features that there are.
+    """Check that every tree is a tree: each node has one parent, and each split uses an existing feature.
 
-    ``data`` is what XGBoost has read and written again, so that its arrays have one known form.
+    ``data`` was read and written again by XGBoost, so its arrays have one known form.
     """
     import numpy as np
 
-    def arrays(key: str) -> list[Any]:
+    def find_arrays(key: str) -> list[np.ndarray]:
         mark, found, at = f"{key}[$l#L".encode(), [], 0
         while (at := data.find(mark, at)) >= 0:
             at += len(mark)
@@ -105,7 +108,7 @@ def _check_trees(data: bytes, width: int) -> None:
             found.append(np.frombuffer(data, ">i4", count, at + 8))
         return found
 
-    for left, right, split in zip(*map(arrays, ("left_children", "right_children", "split_indices")), strict=True):
+    for left, right, split in zip(*map(find_arrays, ("left_children", "right_children", "split_indices")), strict=True):
         children = np.concatenate((left, right))
         inner = left >= 0
         if len(left) != len(right) or len(split) != len(left) or not np.array_equal(inner, right >= 0):
@@ -118,7 +121,7 @@ def _check_trees(data: bytes, width: int) -> None:
 
 
 def _check_groups(data: bytes, groups: int) -> None:
-    """Check that every tree adds to an output that there is; XGBoost would write beyond them."""
+    """Check that every tree adds to an existing output; XGBoost would write beyond the others."""
     mark = b"tree_info[#L"
     at = data.index(mark) + len(mark)
     count, at = int.from_bytes(data[at : at + 8], "big"), at + 8
@@ -132,21 +135,21 @@ def _check_groups(data: bytes, groups: int) -> None:
         at += 1 + size
 
 
-def _lightgbm(data: bytes) -> None:
+def _try_lightgbm(data: bytes) -> None:
     import lightgbm
 
     booster = lightgbm.Booster(model_str=data.decode())
-    booster.predict(_rows(booster.num_feature()), num_threads=1)
+    booster.predict(_make_rows(booster.num_feature()), num_threads=1)
 
 
 if __name__ == "__main__":
     try:
-        use = {"xgboost": _xgboost, "lightgbm": _lightgbm}[sys.argv[1]]
-        # Both libraries do without scikit-learn, which takes longer to import than all else.
+        use = {"xgboost": _try_xgboost, "lightgbm": _try_lightgbm}[sys.argv[1]]
+        # Both libraries work without scikit-learn, which takes longer to import than everything else.
         sys.modules["sklearn"] = None  # type: ignore[assignment]
-        importlib.import_module(sys.argv[1])  # while the other process does something else
+        importlib.import_module(sys.argv[1])  # while the parent process goes on
         trees = sys.stdin.buffer.read()
-        _limit(len(trees))
+        _limit_memory(len(trees))
         use(trees)
     except Exception as error:
         print(" ".join(f"{type(error).__name__}: {error}".split()), file=sys.stderr)

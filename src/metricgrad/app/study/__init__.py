@@ -1,1 +1,1 @@
-"""A comparison: splits, one unit of work, the leaderboard and the verdict."""
+"""A comparison: its options, the splits, units of work, leaderboard and verdict."""

@@ -1,4 +1,4 @@
-"""``metricgrad compare``: every contender under one protocol, a verdict, and the model to ship."""
+"""``metricgrad compare``: all contenders under one protocol, a verdict, and the model to ship."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ from metricgrad.app.contenders.table import REFERENCE
 from metricgrad.app.errors import DATA, INTERRUPTED, NOTHING, RUN, WRONG_CALL, UserError, writing
 from metricgrad.app.report import page
 from metricgrad.app.runs import folder as runs
+from metricgrad.app.runs.model import Model
 from metricgrad.app.study import protocol, splits, work
 from metricgrad.app.study.details import details
-from metricgrad.app.study.leaderboard import RULES, board, verdict
+from metricgrad.app.study.leaderboard import RULES, rank_contenders, write_verdict
 from metricgrad.app.study.request import (
     LEAST_REPEATS,
+    Dataset,
     Options,
-    Task,
-    configuration,
-    contenders,
-    effort,
-    options_of,
-    prepared,
+    choose_contenders,
+    choose_effort,
+    make_config,
+    prepare_dataset,
+    read_options,
 )
 from metricgrad.app.study.workspace import Workspace
 from metricgrad.decisions.solver import FEW
@@ -39,59 +40,58 @@ if TYPE_CHECKING:
 
     from metricgrad.app.contenders.scorers import Effort
     from metricgrad.app.report.payload import Payload
-    from metricgrad.app.runs.folder import Model
     from metricgrad.app.study.protocol import Outcome
     from metricgrad.app.study.splits import Split
 
 
 class Progress(Protocol):
-    """Who wants to know how it goes."""
+    """Receives progress updates."""
 
-    def profile(self, lines: Sequence[tuple[str, str]], warnings: Sequence[str]) -> None:
-        """Show what the data are like."""
+    def show_profile(self, lines: Sequence[tuple[str, str]], warnings: Sequence[str]) -> None:
+        """Show a profile of the data and the warnings about it."""
 
     def start(self, total: int, done: int) -> None:
-        """Be told how many units there are, and how many of them an earlier run has done."""
+        """Start with the number of units in all, and of those that an earlier run has finished."""
 
-    def unit(self, result: work.Result) -> None:
-        """Be told that one more is done."""
+    def finish_unit(self, result: work.Result) -> None:
+        """Count one more unit as finished, or as failed."""
 
     def say(self, text: str) -> None:
         """Show a sentence."""
 
 
-# The run
+# Running
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """What is to be done: the task, who takes part and who does not, and the rows of every repeat."""
+    """A comparison before it runs: the data, the contenders, those left out with the reason, and the splits."""
 
     options: Options
-    task: Task
+    dataset: Dataset
     names: list[str]
     left_out: list[tuple[str, str]]
     parts: list[Split]
 
     @classmethod
     def of(cls, options: Options) -> Plan:
-        """Read the data and plan; whatever cannot be done is refused here, before anything is written."""
-        task = prepared(options)
-        names, left_out = contenders(options, task.goal)
-        parts = task.split(options.repeats, options.seed)
-        if min(_rarest(task.targets[part.held], task.goal.classes) for part in parts) < FEW:
-            few = f"a class has fewer than {FEW} rows to tune on: a cut that hangs on so few stays fixed"
-            task = replace(task, warnings=[*task.warnings, few])
-        return cls(options, task, names, left_out, parts)
+        """Read the data and make the plan; a comparison that cannot run is refused here, before anything is written."""
+        dataset = prepare_dataset(options)
+        names, left_out = choose_contenders(options, dataset.goal)
+        parts = dataset.split(options.repeats, options.seed)
+        if min(_count_rarest(dataset.targets[part.held_out], dataset.goal.classes) for part in parts) < FEW:
+            few = f"a class has fewer than {FEW} rows to tune on: its threshold is not tuned"
+            dataset = replace(dataset, warnings=[*dataset.warnings, few])
+        return cls(options, dataset, names, left_out, parts)
 
     @property
     def effort(self) -> Effort:
-        """The budget of each contender."""
-        return effort(self.options, self.task)
+        """The training budget of each contender."""
+        return choose_effort(self.options, self.dataset)
 
 
-def _rarest(targets: Any, classes: int) -> int:
-    """Return on how few rows a decision hangs."""
+def _count_rarest(targets: np.ndarray, classes: int) -> int:
+    """Return the smallest number of positives or negatives of any class."""
     counts = targets.sum(0) if targets.ndim == 2 else np.bincount(targets, minlength=classes)
     return int(np.minimum(counts, len(targets) - counts).min())
 
@@ -99,9 +99,9 @@ def _rarest(targets: Any, classes: int) -> int:
 def compare(
     options: Options, out: Path, progress: Progress, *, jobs: int = 1, budget: float | None = None, force: bool = False
 ) -> Payload:
-    """Compare, and write a new run folder; ``budget`` in minutes."""
+    """Compare contenders, write a new run folder, and return the report's payload; ``budget`` is in minutes."""
     plan = Plan.of(options)
-    with Workspace.create(out, "compare", configuration(options), force) as space:
+    with Workspace.create(out, "compare", make_config(options), force) as space:
         return _run(plan, space, progress, jobs, budget)
 
 
@@ -114,48 +114,48 @@ def resume(
     jobs: int = 1,
     budget: float | None = None,
 ) -> Payload:
-    """Go on with a run that was stopped; what finished is not done again.
+    """Continue a run that was stopped; finished units are not repeated.
 
-    ``metric``, ``subject_to``: as the run was made, to be given again if they name code.
+    ``metric``, ``subject_to``: those of the run; they must be given again if they name code.
     """
     with Workspace.resume(run) as space:
-        with runs.refusing(run):
-            options, sha256 = options_of(space.config)
+        with runs.refuse_invalid(run):
+            options, sha256 = read_options(space.config)
         for flag, written, typed in (
             ("--metric", options.metric, metric),
             ("--subject-to", options.subject_to, subject_to),
         ):
             if typed not in (None, written):
-                raise UserError(f"{flag}: expected {written!r}, with which the run was made, got {typed!r}", WRONG_CALL)
-            # What is imported is what was typed in this call.
-            runs.allowed(written, re.split(r"[\s,<>=\[\]]+", typed or ""), flag)
+                raise UserError(f"{flag}: expected {written!r}, as in the run, got {typed!r}", WRONG_CALL)
+            # Only code whose name was typed in this call is imported.
+            runs.check_code_was_typed(written, re.split(r"[\s,<>=\[\]]+", typed or ""), flag)
         if not Path(options.data).is_file():
-            raise UserError(f"{options.data}: the data of this run are gone; put them back", RUN)
-        if runs.sha256(Path(options.data)) != sha256:
+            raise UserError(f"{options.data}: the data of this run are missing; put them back", RUN)
+        if runs.hash_file(Path(options.data)) != sha256:
             raise UserError(f"{options.data}: the data changed since the run began; start a new run", RUN)
         return _run(Plan.of(options), space, progress, jobs, budget)
 
 
 def _run(plan: Plan, space: Workspace, progress: Progress, jobs: int, budget: float | None) -> Payload:
-    options, task = plan.options, plan.task
-    progress.profile(task.profile, task.warnings)
-    space.splits(plan.parts)
+    options, dataset = plan.options, plan.dataset
+    progress.show_profile(dataset.profile, dataset.warnings)
+    space.add_splits(plan.parts)
     try:
-        outcomes, failed = _units(plan, space, progress, jobs, budget)
-        rows = board(outcomes)
+        outcomes, failed = _run_units(plan, space, progress, jobs, budget)
+        rows = rank_contenders(outcomes)
         if not any(row["feasible"] for row in rows):
             raise UserError(
-                f"--subject-to: no contender can meet {options.subject_to!r} on the rows to tune on; ask for less",
+                f"--subject-to: no contender can meet {options.subject_to!r} on the held-out rows; relax it",
                 NOTHING,
             )
-        found = verdict(rows, task.goal.metric)
-        space.table("results.parquet", _flat(outcomes, task.goal.metric))
+        found = write_verdict(rows, dataset.goal.metric)
+        space.add_table("results.parquet", _flatten(outcomes, dataset.goal.metric))
         progress.say(f"fitting {found['ship']} on all rows")
-        space.add_model(shipped(task, found["ship"], found["rule"], plan.effort, options.seed))
+        space.add_model(fit_shipped_model(dataset, found["ship"], found["rule"], plan.effort, options.seed))
         payload = _payload(replace(plan, left_out=[*plan.left_out, *failed]), space, outcomes, rows, found)
     except KeyboardInterrupt as error:
         again = f"metricgrad compare --resume {shlex.quote(str(space.path))}"
-        raise UserError(f"interrupted; go on where it stopped: {again}", INTERRUPTED) from error
+        raise UserError(f"interrupted; continue with: {again}", INTERRUPTED) from error
     with writing(space.path):
         page.write(payload, space.path / "report.html")
     space.add_json("summary.json", {key: value for key, value in payload.items() if key != "details"})
@@ -163,31 +163,31 @@ def _run(plan: Plan, space: Workspace, progress: Progress, jobs: int, budget: fl
     return payload
 
 
-def _units(
+def _run_units(
     plan: Plan, space: Workspace, progress: Progress, jobs: int, budget: float | None
 ) -> tuple[list[Outcome], list[tuple[str, str]]]:
-    """Do what is not done yet; return the outcomes of whole repeats, and who failed and why."""
-    done = {(o.contender, o.repeat): o for o in space.finished()}
+    """Run the unfinished units; return the outcomes of complete repeats, and failed contenders with the reason."""
+    done = {(o.contender, o.repeat): o for o in space.read_finished()}
     progress.start(len(plan.names) * len(plan.parts), len(done))
     failed: dict[str, str] = {}
-    units = _todo(plan, space, progress, budget, done, failed)
-    with closing(work.all_done(units, jobs)) as results:
+    units = _yield_open_units(plan, space, progress, budget, done, failed)
+    with closing(work.run_units(units, jobs)) as results:
         for result in results:
-            progress.unit(result)
+            progress.finish_unit(result)
             if isinstance(result, work.Failure):
                 failed.setdefault(result.contender, result.why)
                 if result.contender == REFERENCE:
                     raise UserError(f"{REFERENCE}, which the others are compared with, failed: {result.why}", DATA)
             else:
-                space.add(*result)
+                space.add_unit(*result)
                 done[result[0].contender, result[0].repeat] = result[0]
     space.clear_scratch()
     able = [name for name in plan.names if name not in failed]
-    whole = [repeat for repeat in range(len(plan.parts)) if all((name, repeat) in done for name in able)]
-    return [done[name, repeat] for name in able for repeat in whole], list(failed.items())
+    complete = [repeat for repeat in range(len(plan.parts)) if all((name, repeat) in done for name in able)]
+    return [done[name, repeat] for name in able for repeat in complete], list(failed.items())
 
 
-def _todo(
+def _yield_open_units(
     plan: Plan,
     space: Workspace,
     progress: Progress,
@@ -195,102 +195,103 @@ def _todo(
     done: Collection[tuple[str, int]],
     failed: Collection[str],
 ) -> Iterator[work.Unit]:
-    """Yield the units that are not done, repeat by repeat, as long as the budget lasts."""
-    task, started, fresh = plan.task, time.monotonic(), 0
-    targets = space.scratch("targets.npy", task.targets)
+    """Yield the unfinished units, repeat by repeat, as long as the budget lasts."""
+    dataset, started, repeats = plan.dataset, time.monotonic(), 0
+    targets = space.add_scratch("targets.npy", dataset.targets)
     for repeat, part in enumerate(plan.parts):
         names = [name for name in plan.names if (name, repeat) not in done]
         if not names:
             continue
         spent = (time.monotonic() - started) / 60
-        # The next one will take as long as those so far did on average.
-        if budget is not None and repeat >= LEAST_REPEATS and spent + spent / max(fresh, 1) > budget:
-            progress.say(f"the budget of {budget:g} minutes is enough for {repeat} of {len(plan.parts)} repeats")
+        # The next repeat is expected to take as long as the mean of those so far.
+        if budget is not None and repeat >= LEAST_REPEATS and spent + spent / max(repeats, 1) > budget:
+            progress.say(f"the budget of {budget:g} minutes allows {repeat} of {len(plan.parts)} repeats")
             return
-        fresh += 1
-        features = space.scratch(f"features-{repeat}.npy", task.encoded(part.train)[1])
-        ask = (task.goal, tuple(task.also), plan.effort, plan.options.seed, features, targets, part)
-        yield from (work.Unit(name, repeat, *ask) for name in names if name not in failed)
+        repeats += 1
+        features = space.add_scratch(f"features-{repeat}.npy", dataset.encode(part.train)[1])
+        common = (dataset.goal, tuple(dataset.also), plan.effort, plan.options.seed, features, targets, part)
+        yield from (work.Unit(name, repeat, *common) for name in names if name not in failed)
 
 
-def shipped(task: Task, contender: str, rule: str, effort: Effort, seed: int) -> Model:
-    """Fit a contender on all rows, a fifth of them held to stop and to tune on, and return it with its rule."""
-    everything = splits.everything(task.targets, task.goal.task, seed, task.group, task.time)
-    encoder, features = task.encoded(everything.train)
-    scorer, rules = protocol.fitted(contender, task.goal, effort, features, task.targets, everything, seed)
+def fit_shipped_model(dataset: Dataset, contender: str, rule: str, effort: Effort, seed: int) -> Model:
+    """Fit a contender on all rows, a fifth of them held out for early stopping and tuning; return it with its rule."""
+    split = splits.split_all_rows(dataset.targets, dataset.goal.task, seed, dataset.group, dataset.time)
+    encoder, features = dataset.encode(split.train)
+    scorer, rules = protocol.fit_contender(contender, dataset.goal, effort, features, dataset.targets, split, seed)
     if not rules[rule].feasible:
         raise UserError(
-            f"--subject-to: {contender}, fitted on all rows, cannot meet {task.goal.subject_to!r}; ask for less",
+            f"--subject-to: {contender}, fitted on all rows, cannot meet {dataset.goal.subject_to!r}; relax it",
             NOTHING,
         )
     about = {
-        "metric": task.goal.metric,
-        "average": task.goal.average,
-        "subject_to": task.goal.subject_to,
+        "metric": dataset.goal.metric,
+        "average": dataset.goal.average,
+        "subject_to": dataset.goal.subject_to,
         "kind": rule,
-        "tuned_on": f"{len(everything.held)} rows held out of training",
+        "tuned_on": f"{len(split.held_out)} rows held out of training",
         "value_there": rules[rule].value,
     }
-    return runs.Model(task.schema, encoder, scorer, contender, rules[rule].rule, about)
+    return Model(dataset.schema, encoder, scorer, contender, rules[rule].rule, about)
 
 
-# What is told
+# Reporting
 
 
-def _flat(outcomes: Sequence[Outcome], metric: str) -> pd.DataFrame:
+def _flatten(outcomes: Sequence[Outcome], metric: str) -> pd.DataFrame:
     """Return a row per contender, repeat, rule and metric."""
     rows = []
     for o in outcomes:
         for rule in RULES:
             decision = getattr(o, rule)
             about = {"contender": o.contender, "repeat": o.repeat, "rule": rule, "decision": repr(decision.rule)}
-            more = {"feasible": decision.feasible, "held": decision.held, "seconds": o.seconds}
+            more = {"feasible": decision.feasible, "held": decision.met, "seconds": o.seconds}
             more |= {"train_rows": o.train_rows, "test_rows": o.test_rows}
             for name, value in {metric: decision.value, **decision.others}.items():
                 rows.append({**about, "metric": name, "value": value, **more})
     return pd.DataFrame(rows)
 
 
-def sentences(plan: Plan, repeats: int) -> list[str]:
+def describe_protocol(plan: Plan, repeats: int) -> list[str]:
     """Return the protocol in words."""
-    options, task, budget = plan.options, plan.task, plan.effort
-    sizes = [round(np.mean([len(getattr(part, name)) for part in plan.parts])) for name in ("fit", "held", "test")]
-    how = "stratified by class" if task.goal.task != "multilabel" else "stratified by the rarest label of each row"
+    options, dataset, budget = plan.options, plan.dataset, plan.effort
+    sizes = [round(np.mean([len(getattr(part, name)) for part in plan.parts])) for name in ("fit", "held_out", "test")]
+    how = "stratified by class" if dataset.goal.task != "multilabel" else "stratified by the rarest label of each row"
     if options.group is not None:
         how = f"by whole groups of {options.group}"
     if options.time is not None:
-        how = f"forward in {options.time}: trained on the past, judged on the future"
+        how = f"forward in {options.time}: trained on the past, evaluated on the future"
     return [
-        f"{repeats} repeats, {how}: {sizes[0]} rows to train on, {sizes[1]} to stop and tune on, {sizes[2]} to judge.",
-        "Every contender gets the same rows, and its columns encoded by what the training rows tell.",
+        f"{repeats} repeats, {how}: {sizes[0]} rows for training, {sizes[1]} for early stopping and tuning, {sizes[2]} "
+        "for evaluation.",
+        "Every contender gets the same rows; the encoder of its features is fitted on the training rows.",
         f"Networks: two hidden layers (32-16), up to {budget.epochs} epochs. Trees: up to {budget.rounds} rounds.",
-        "One fit gives both rules: fixed (0.5, or the largest score) and tuned, on rows that did not train.",
+        "Each fit is evaluated with two rules: fixed (0.5, or argmax), and tuned on rows held out of training.",
         "Intervals and p-values: corrected resampled t-test over the repeats; the verdict's are adjusted by Holm.",
-        f"The shipped model is the named contender fitted on all {len(task.targets)} rows in the same way.",
+        f"The shipped model is the named contender fitted on all {len(dataset.targets)} rows in the same way.",
     ]
 
 
 def _payload(plan: Plan, space: Workspace, outcomes: Sequence[Outcome], rows: Any, found: Any) -> Payload:
-    options, task, parts = plan.options, plan.task, plan.parts
+    options, dataset, parts = plan.options, plan.dataset, plan.parts
     repeats = len({o.repeat for o in outcomes})
     by_name: dict[str, list[Outcome]] = {}
     for o in sorted(outcomes, key=lambda o: o.repeat):
         by_name.setdefault(o.contender, []).append(o)
     about = {
         name: details(
-            task.goal,
-            task.table,
+            dataset.goal,
+            dataset.table,
             mine,
-            [space.scores(o, None if task.goal.task == "binary" else task.goal.classes) for o in mine],
+            [space.read_scores(o, None if dataset.goal.task == "binary" else dataset.goal.classes) for o in mine],
             [parts[o.repeat].test for o in mine],
         )
         for name, mine in by_name.items()
     }
-    environment = runs.environment()
+    environment = runs.describe_environment()
     counts = (
-        task.targets.sum(0)
-        if task.goal.task == "multilabel"
-        else np.bincount(task.targets, minlength=task.goal.classes)
+        dataset.targets.sum(0)
+        if dataset.goal.task == "multilabel"
+        else np.bincount(dataset.targets, minlength=dataset.goal.classes)
     )
     return {
         "version": __version__,
@@ -299,22 +300,22 @@ def _payload(plan: Plan, space: Workspace, outcomes: Sequence[Outcome], rows: An
         "verdict": found,
         "data": {
             "file": Path(options.data).name,
-            "rows": len(task.targets),
-            "task": task.goal.task,
-            "target": list(task.schema.target.columns),
-            "classes": list(task.schema.classes),
-            "balance": [float(count) / len(task.targets) for count in counts],
-            "profile": task.profile,
-            "warnings": task.warnings,
+            "rows": len(dataset.targets),
+            "task": dataset.goal.task,
+            "target": list(dataset.schema.target.columns),
+            "classes": list(dataset.schema.classes),
+            "balance": [float(count) / len(dataset.targets) for count in counts],
+            "profile": dataset.profile,
+            "warnings": dataset.warnings,
         },
         "metric": {
-            "name": task.goal.metric,
-            "average": task.goal.average,
-            "subject_to": task.goal.subject_to,
-            "also": task.also,
+            "name": dataset.goal.metric,
+            "average": dataset.goal.average,
+            "subject_to": dataset.goal.subject_to,
+            "also": dataset.also,
         },
         "repeats": repeats,
-        "protocol": sentences(plan, repeats),
+        "protocol": describe_protocol(plan, repeats),
         "leaderboard": rows,
         "left_out": plan.left_out,
         "details": about,

@@ -1,4 +1,4 @@
-"""``metricgrad demo``: compare on a real data set that pip brings along.
+"""``metricgrad demo``: compare on a real data set that is installed with metricgrad.
 
 The Yeast genes of Elisseeff and Weston (2001), 2417 of them, 103 measurements, 14 functional groups: multi-label, most
 groups rare, as shipped inside the package ``river``.
@@ -15,11 +15,11 @@ from metricgrad.app.study.request import Options
 GROUPS = 14
 
 
-def options(repeats: int = 5, quick: bool = False) -> Options:
-    """Return what the demo asks for."""
+def make_options(repeats: int = 5, quick: bool = False) -> Options:
+    """Return the options of the demo."""
     data = Path(str(importlib.resources.files("river") / "datasets" / "yeast.csv.gz"))
     target = ",".join(f"Class{k}" for k in range(1, GROUPS + 1))
-    # All contenders would take longer than a first look should.
+    # All contenders would take too long for a demo.
     only = None if quick else ",".join(name for name, contender in CONTENDERS.items() if contender.demo)
     metric = "f1,average_precision"
     return Options(str(data), target, metric=metric, repeats=repeats, only=only, quick=quick, demo=True)

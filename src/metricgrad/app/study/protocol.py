@@ -1,6 +1,6 @@
-"""One protocol for all: fit a contender once, and judge its scores on test rows with a fixed and with a tuned rule.
+"""The protocol: fit a contender once, and evaluate its scores on test rows with a fixed and with a tuned rule.
 
-The rule is tuned on the rows held out of training, the same for every contender.
+The rule is tuned on rows held out of training, which are the same for every contender.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Decision:
-    """Scores with a rule on test rows.
+    """A decision rule, and its value on the test rows.
 
-    ``feasible``: whether the rule meets the constraint on the rows it was tuned on; ``held``: whether it does on the
-    test rows. ``plateau``: cuts that are hardly worse.
+    ``feasible``: whether the rule meets the constraint on the rows it was tuned on. ``met``: whether it does on the
+    test rows; files call it "held". ``plateau``: the range of thresholds that are hardly worse.
     """
 
     rule: Rule
     value: float
     others: dict[str, float | None]
     feasible: bool = True
-    held: bool = True
+    met: bool = True
     plateau: tuple[float, float] | list[tuple[float, float]] | None = None
 
 
 @dataclass(frozen=True)
-class Bound:
-    """A constraint, the value that counts (of several labels the worst), and whether that meets it."""
+class ConstraintValue:
+    """A constraint, the value of its metric (for several labels the worst one), and whether it is met."""
 
     constraint: str
     value: float
@@ -62,7 +62,7 @@ class Bound:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one contender in one repeat: a unit of work, written when done."""
+    """The result of one contender in one repeat: a finished unit of work."""
 
     contender: Name
     repeat: Annotated[int, Range(0, 10**6)]
@@ -74,33 +74,43 @@ class Outcome:
     history: list[dict[str, float]]
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as plain data."""
+        """Return the outcome as plain data."""
         decisions = {
-            name: asdict(replace(getattr(self, name), rule=None)) | {"rule": getattr(self, name).rule}
+            name: _swap_names(asdict(replace(getattr(self, name), rule=None)) | {"rule": getattr(self, name).rule})
             for name in ("fixed", "tuned")
         }
         return encode(asdict(replace(self, fixed=None, tuned=None)) | decisions)  # type: ignore[no-any-return, arg-type]
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Outcome:
-        """Return what ``to_json`` wrote, or raise a ``ValueError``."""
+        """Return the outcome that ``to_json`` wrote, or raise a ``ValueError``."""
         try:
             plain = decode(data)
         except (TypeError, OverflowError) as error:
             raise ValueError(f"expected plain data, got {error}") from error
+        if isinstance(plain, dict):
+            plain |= {
+                name: _swap_names(plain[name]) for name in ("fixed", "tuned") if isinstance(plain.get(name), dict)
+            }
         records.check(plain, cls, "unit")
         return cls(**plain | {name: Decision(**plain[name]) for name in ("fixed", "tuned")})
 
 
-def check(goal: Goal, also: list[str]) -> None:
-    """Refuse, before anything is trained, metrics that do not fit the task."""
+def _swap_names(decision: dict[str, Any]) -> dict[str, Any]:
+    """Return a decision with the field "met" called "held", as in files, or the other way round."""
+    names = {"met": "held", "held": "met"}
+    return {names.get(key, key): value for key, value in decision.items()}
+
+
+def check_goal(goal: Goal, also: list[str]) -> None:
+    """Raise if the metrics or constraints do not fit the task, before anything is trained."""
     if goal.metric in RANKING:
         raise UserError(
-            f"--metric: {goal.metric} judges an order, no decision; put one that decides before it: f1,{goal.metric}",
+            f"--metric: {goal.metric} evaluates a ranking, not decisions; put another metric first: f1,{goal.metric}",
             WRONG_CALL,
         )
     try:
-        tuned(goal).problem()
+        describe_tuning(goal).problem()
         Evaluator([goal.metric, *also], task=goal.task, average=goal.average)
         for constraint in parse(goal.subject_to):
             get(constraint.metric)
@@ -110,60 +120,60 @@ def check(goal: Goal, also: list[str]) -> None:
         ) from error
 
 
-def run(
+def run_contender(
     name: str,
     goal: Goal,
     also: list[str],
     effort: Effort,
-    features: Any,
-    targets: Any,
+    features: np.ndarray,
+    targets: np.ndarray,
     split: Split,
     seed: int,
     repeat: int,
-) -> tuple[Outcome, Any]:
-    """Fit one contender on a split's training rows; return what became of it, and its scores of the test rows."""
+) -> tuple[Outcome, np.ndarray]:
+    """Fit a contender on a split's training rows and evaluate it; return the outcome and its test scores."""
     started = time.perf_counter()
-    scorer, rules = fitted(name, goal, effort, features, targets, split, seed)
+    scorer, rules = fit_contender(name, goal, effort, features, targets, split, seed)
     seconds = time.perf_counter() - started
     scores, truth = scorer.scores(features[split.test]), targets[split.test]
-    found = {key: replace(rule, **judged(goal, also, rule.rule, scores, truth)) for key, rule in rules.items()}
+    found = {key: replace(rule, **evaluate_rule(goal, also, rule.rule, scores, truth)) for key, rule in rules.items()}
     history = [{key: float(value) for key, value in row.items()} for row in scorer.history]
     outcome = Outcome(name, repeat, len(split.train), len(split.test), seconds, found["fixed"], found["tuned"], history)
     return outcome, scores
 
 
-def fitted(
-    name: str, goal: Goal, effort: Effort, features: Any, targets: Any, split: Split, seed: int
+def fit_contender(
+    name: str, goal: Goal, effort: Effort, features: np.ndarray, targets: np.ndarray, split: Split, seed: int
 ) -> tuple[Scorer, dict[str, Decision]]:
-    """Fit a contender, and return it with its fixed and its tuned rule, not judged yet."""
+    """Fit a contender, and return it with its fixed and its tuned rule, not yet evaluated on test rows."""
     train = split.train
     fit = len(split.fit)
     rows = Rows(features[train], targets[train], np.arange(fit), np.arange(fit, len(train)))
     with one_thread():
         scorer = CONTENDERS[name].fit(goal, effort, rows, seed)
-        held = scorer.scores(features[split.held])
-        return scorer, rules(goal, held, targets[split.held])
+        held_out = scorer.scores(features[split.held_out])
+        return scorer, make_rules(goal, held_out, targets[split.held_out])
 
 
-def rules(goal: Goal, scores: Any, targets: Any) -> dict[str, Decision]:
-    """Return the fixed rule and the one tuned on held-out scores; their values are those there, which flatters."""
+def make_rules(goal: Goal, scores: np.ndarray, targets: np.ndarray) -> dict[str, Decision]:
+    """Return the fixed rule and the rule tuned on held-out scores, with their values there, which are optimistic."""
     plain = default_rule(goal.task)
-    value = _metric(goal, plain, scores, targets)
-    found = {"fixed": Decision(plain, value, {}, feasible=meets(goal, plain, scores, targets))}
+    value = _compute_metric(goal, plain, scores, targets)
+    found = {"fixed": Decision(plain, value, {}, feasible=meets_constraints(goal, plain, scores, targets))}
     try:
-        tuning = tune(goal, scores, targets)
+        tuning = tune_rule(goal, scores, targets)
     except InfeasibleError:
-        found["tuned"] = Decision(nothing(goal), 0.0, {}, feasible=False)
+        found["tuned"] = Decision(make_negative_rule(goal), 0.0, {}, feasible=False)
         return found
-    # A constraint that was asked for is kept, whatever the numbers behind it.
+    # A tuned rule that meets the constraint is used even where few rows support it.
     rule = trusted(tuning, plain) if goal.subject_to is None else tuning.rule
-    found["tuned"] = Decision(rule, _metric(goal, rule, scores, targets), {}, plateau=tuning.plateau)
+    found["tuned"] = Decision(rule, _compute_metric(goal, rule, scores, targets), {}, plateau=tuning.plateau)
     return found
 
 
-def tune(goal: Goal, scores: Any, targets: Any) -> Tuning:
-    """Return the rule that is best on given scores."""
-    how = tuned(goal)
+def tune_rule(goal: Goal, scores: np.ndarray, targets: np.ndarray) -> Tuning:
+    """Return the rule that is best on the given scores."""
+    how = describe_tuning(goal)
     options: dict[str, Any] = {
         "task": how.task,
         "average": how.average,
@@ -173,39 +183,39 @@ def tune(goal: Goal, scores: Any, targets: Any) -> Tuning:
     return tune_threshold(how.metric, scores, targets, scarce="keep", **options)
 
 
-def tuned(goal: Goal) -> Tuned:
-    """Return how the rule of a goal is tuned."""
-    # With these averages a constraint can be kept by one threshold for all labels alone.
+def describe_tuning(goal: Goal) -> Tuned:
+    """Return how the rule for a goal is tuned."""
+    # With these averages a constraint can only be met by one threshold shared by all labels.
     pooled = goal.task == "multilabel" and goal.average in ("micro", "samples") and goal.subject_to is not None
     return Tuned(goal.metric, goal.task, goal.average, shared=pooled, subject_to=goal.subject_to)
 
 
-def nothing(goal: Goal) -> Rule:
-    """Return the rule that decides for nothing: what is left where no rule is allowed."""
+def make_negative_rule(goal: Goal) -> Rule:
+    """Return the rule that never predicts a positive, for the case that no rule meets the constraint."""
     return Threshold(math.inf if goal.task == "binary" else (math.inf,) * goal.classes)
 
 
-def judged(goal: Goal, also: list[str], rule: Rule, scores: Any, targets: Any) -> dict[str, Any]:
-    """Return the value of a rule on rows, the other metrics, and whether the constraint holds there."""
+def evaluate_rule(goal: Goal, also: list[str], rule: Rule, scores: np.ndarray, targets: np.ndarray) -> dict[str, Any]:
+    """Return the value of a rule on these rows, the other metrics, and whether the constraint is met there."""
     others = {}
     if also:
         found = evaluate(scores, targets, also, task=goal.task, average=goal.average, rule=rule)
         others = {key: value if math.isfinite(value) else None for key, value in found.items()}
-    value = _metric(goal, rule, scores, targets)
-    return {"value": value, "others": others, "held": meets(goal, rule, scores, targets)}
+    value = _compute_metric(goal, rule, scores, targets)
+    return {"value": value, "others": others, "met": meets_constraints(goal, rule, scores, targets)}
 
 
-def meets(goal: Goal, rule: Rule, scores: Any, targets: Any) -> bool:
-    """Tell whether a rule meets the constraints on these rows."""
-    return all(bound.met for bound in bounds(goal, rule, scores, targets))
+def meets_constraints(goal: Goal, rule: Rule, scores: np.ndarray, targets: np.ndarray) -> bool:
+    """Return whether a rule meets the constraints on these rows."""
+    return all(constraint.met for constraint in evaluate_constraints(goal, rule, scores, targets))
 
 
-def bounds(goal: Goal, rule: Rule, scores: Any, targets: Any) -> list[Bound]:
-    """Return the value of each constraint on these rows, and whether it is met, by the same rule as in tuning.
+def evaluate_constraints(goal: Goal, rule: Rule, scores: np.ndarray, targets: np.ndarray) -> list[ConstraintValue]:
+    """Return the value of each constraint on these rows, and whether it is met, by the criterion used in tuning.
 
-    Of several labels each must meet it, unless one threshold for all was tuned, whose average must.
+    Each of several labels must meet it, unless one shared threshold was tuned: then the average must.
     """
-    each = goal.task == "multilabel" and not tuned(goal).shared
+    each = goal.task == "multilabel" and not describe_tuning(goal).shared
     found = []
     for constraint in parse(goal.subject_to):
         values = torch.as_tensor(
@@ -220,14 +230,14 @@ def bounds(goal: Goal, rule: Rule, scores: Any, targets: Any) -> list[Bound]:
             dtype=torch.float64,
         ).reshape(-1)
         worst = constraint.violation(values).nan_to_num(nan=-math.inf).argmax()
-        found.append(Bound(str(constraint), values[worst].item(), constraint.met(values)))
+        found.append(ConstraintValue(str(constraint), values[worst].item(), constraint.met(values)))
     return found
 
 
-def _metric(goal: Goal, rule: Rule, scores: Any, targets: Any) -> float:
+def _compute_metric(goal: Goal, rule: Rule, scores: np.ndarray, targets: np.ndarray) -> float:
     value = float(evaluate(scores, targets, {"": goal.metric}, task=goal.task, average=goal.average, rule=rule)[""])
     if not math.isfinite(value):
         raise UserError(
-            f"--metric: expected a number of {goal.metric}, got {value}; give its divisions a value for 0/0"
+            f"--metric: expected a finite value of {goal.metric}, got {value}; give its divisions a value for 0/0"
         )
     return value

@@ -1,13 +1,14 @@
 """Splits of the rows: the same for every contender, three parts in each repeat.
 
-``fit`` trains, ``held`` stops training early and tunes the rule, ``test`` judges: 60, 15 and 25 % of the rows.
+``fit`` is for training, ``held_out`` for early stopping and tuning the rule, ``test`` for evaluation: 60, 15 and 25 %
+of all rows.
 """
 
 from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,57 +19,68 @@ if TYPE_CHECKING:
 
     from metricgrad.engine.batch import Task
 
-TEST, HELD = 0.25, 0.2
-"""The share of all rows to judge on, and of the others to stop and tune on."""
+TEST, HELD_OUT = 0.25, 0.2
+"""The share of all rows to evaluate on, and the share of the others to hold out."""
 
 
 @dataclass(frozen=True, eq=False)
 class Split:
     """The rows of one repeat."""
 
-    fit: Any
-    held: Any
-    test: Any
+    fit: np.ndarray
+    held_out: np.ndarray
+    test: np.ndarray
 
     @property
-    def train(self) -> Any:
-        """All rows that are not for judging."""
-        return np.concatenate((self.fit, self.held))
+    def train(self) -> np.ndarray:
+        """All rows but the test rows."""
+        return np.concatenate((self.fit, self.held_out))
 
 
-def splits(targets: Any, task: Task, repeats: int, seed: int, group: Any = None, time: Any = None) -> list[Split]:
+def make_splits(
+    targets: np.ndarray,
+    task: Task,
+    repeats: int,
+    seed: int,
+    group: np.ndarray | None = None,
+    time: np.ndarray | None = None,
+) -> list[Split]:
     """Return the repeats: random and stratified, by whole groups, or forward in time.
 
     Stratified by class; multi-label rows by the rarest of their labels. ``group``: rows of equal value stay together.
-    ``time``: rows are put in order, cut into ``repeats`` + 1 blocks, and each block but the first is judged by what was
-    trained on all rows before it; rows of equal time stay together.
+    ``time``: rows are sorted and divided into ``repeats`` + 1 blocks; each block but the first is the test part of a
+    repeat that trains on all rows before it; rows of equal time stay together.
     """
     if time is not None:
-        found = list(_forward(np.asarray(time), repeats))
+        found = list(_split_forward(np.asarray(time), repeats))
     else:
         unit = np.arange(len(targets)) if group is None else np.unique(np.asarray(group), return_inverse=True)[1]
-        found = [_shuffled(targets, task, unit, group is not None, [seed, repeat]) for repeat in range(repeats)]
+        found = [_split_at_random(targets, task, unit, group is not None, [seed, repeat]) for repeat in range(repeats)]
     for repeat, split in enumerate(found):
-        why = _lacks(split, targets, task)
+        why = _find_lack(split, targets, task)
         if why is not None:
             how = "--group" if group is not None else "--time" if time is not None else "this data"
             raise UserError(f"{how}: repeat {repeat + 1} has {why}; take fewer --repeats, or more rows", DATA)
     return found
 
 
-def everything(targets: Any, task: Task, seed: int, group: Any = None, time: Any = None) -> Split:
-    """Return all rows to fit and to hold, none to judge: for the model that is shipped."""
+def split_all_rows(
+    targets: np.ndarray, task: Task, seed: int, group: np.ndarray | None = None, time: np.ndarray | None = None
+) -> Split:
+    """Return a split without test rows: for the model that is shipped."""
     none = np.arange(0)
     if time is not None:
         order = np.argsort(np.asarray(time), kind="stable")
-        fit, held = _before(order, np.asarray(time), 1 - HELD)
-        return Split(fit, held, none)
+        fit, held_out = _split_by_time(order, np.asarray(time), 1 - HELD_OUT)
+        return Split(fit, held_out, none)
     unit = np.arange(len(targets)) if group is None else np.unique(np.asarray(group), return_inverse=True)[1]
-    held = _part(strata(targets, task), unit, HELD, np.random.default_rng([seed, 2**31]), group is not None)
-    return Split(np.flatnonzero(~held), np.flatnonzero(held), none)
+    held_out = _draw_part(
+        find_strata(targets, task), unit, HELD_OUT, np.random.default_rng([seed, 2**31]), group is not None
+    )
+    return Split(np.flatnonzero(~held_out), np.flatnonzero(held_out), none)
 
 
-def strata(targets: Any, task: Task) -> Any:
+def find_strata(targets: np.ndarray, task: Task) -> np.ndarray:
     """Return a number per row: its class, or the rarest of its labels (−1 for none)."""
     if task != "multilabel":
         return targets
@@ -77,25 +89,29 @@ def strata(targets: Any, task: Task) -> Any:
     return np.where(ordered.any(1), rarest_first[ordered.argmax(1)], -1)
 
 
-def _shuffled(targets: Any, task: Task, unit: Any, grouped: bool, seed: list[int], tries: int = 100) -> Split:
-    keys = strata(targets, task)
+def _split_at_random(
+    targets: np.ndarray, task: Task, unit: np.ndarray, grouped: bool, seed: list[int], tries: int = 100
+) -> Split:
+    keys = find_strata(targets, task)
     for trial in range(tries):
         generator = np.random.default_rng([*seed, trial])
-        test = _part(keys, unit, TEST, generator, grouped)
+        test = _draw_part(keys, unit, TEST, generator, grouped)
         rest = np.flatnonzero(~test)
-        held = _part(keys[rest], unit[rest], HELD, generator, grouped)
-        split = Split(rest[~held], rest[held], np.flatnonzero(test))
-        if not grouped or _lacks(split, targets, task) is None:
+        held_out = _draw_part(keys[rest], unit[rest], HELD_OUT, generator, grouped)
+        split = Split(rest[~held_out], rest[held_out], np.flatnonzero(test))
+        if not grouped or _find_lack(split, targets, task) is None:
             break
     return split
 
 
-def _part(keys: Any, unit: Any, share: float, generator: Any, grouped: bool) -> Any:
-    """Mark a share of the rows: of each stratum (one row at least, and never all), or whole units."""
+def _draw_part(
+    keys: np.ndarray, unit: np.ndarray, share: float, generator: np.random.Generator, grouped: bool
+) -> np.ndarray:
+    """Mark a share of the rows at random: of each stratum (at least one row, and never all), or whole groups."""
     if grouped:
         units, sizes = np.unique(unit, return_counts=True)
         order = generator.permutation(len(units))
-        # The first units that reach the share, but not all of them.
+        # As many groups as reach the share, but not all of them.
         number = min(int(np.searchsorted(sizes[order].cumsum(), share * len(unit))) + 1, len(units) - 1)
         return np.isin(unit, units[order[:number]])
     marked = np.zeros(len(keys), dtype=bool)
@@ -106,30 +122,30 @@ def _part(keys: Any, unit: Any, share: float, generator: Any, grouped: bool) -> 
     return marked
 
 
-def _forward(time: Any, repeats: int) -> Iterator[Split]:
+def _split_forward(time: np.ndarray, repeats: int) -> Iterator[Split]:
     order = np.argsort(time, kind="stable")
-    edges = [_edge(time[order], round(len(order) * i / (repeats + 1))) for i in range(1, repeats + 2)]
+    edges = [_move_to_next_time(time[order], round(len(order) * i / (repeats + 1))) for i in range(1, repeats + 2)]
     for before, after in itertools.pairwise(edges):
-        fit, held = _before(order[:before], time, 1 - HELD)
-        yield Split(fit, held, order[before:after])
+        fit, held_out = _split_by_time(order[:before], time, 1 - HELD_OUT)
+        yield Split(fit, held_out, order[before:after])
 
 
-def _before(order: Any, time: Any, share: float) -> tuple[Any, Any]:
-    """Part rows in order of time into the first share of them and the others."""
-    edge = _edge(time[order], round(len(order) * share))
+def _split_by_time(order: np.ndarray, time: np.ndarray, share: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return the earlier share of rows in order of time, and the others."""
+    edge = _move_to_next_time(time[order], round(len(order) * share))
     return order[:edge], order[edge:]
 
 
-def _edge(ordered: Any, place: int) -> int:
-    """Return the place, moved forward to where the time changes."""
+def _move_to_next_time(ordered: np.ndarray, place: int) -> int:
+    """Return the position, moved forward to where the time changes."""
     return int(np.searchsorted(ordered, ordered[place - 1], side="right")) if 0 < place < len(ordered) else place
 
 
-def _lacks(split: Split, targets: Any, task: Task) -> str | None:
-    """Return what a split lacks to be used, or None."""
-    for name in ("fit", "held", "test"):
+def _find_lack(split: Split, targets: np.ndarray, task: Task) -> str | None:
+    """Return what is missing in a split, or None."""
+    for name, purpose in (("fit", "train on"), ("held_out", "tune on"), ("test", "evaluate on")):
         if not len(getattr(split, name)):
-            return f"no rows to {'train on' if name == 'fit' else 'tune on' if name == 'held' else 'judge on'}"
+            return f"no rows to {purpose}"
     if task == "multilabel":
         return None
     missing = np.setdiff1d(targets, targets[split.fit])

@@ -1,4 +1,4 @@
-"""What ``summary.json`` of a run may hold."""
+"""The declared contents of ``summary.json`` in a run folder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Compared(Summary):
-    """That of compare and demo."""
+    """The summary of ``compare`` and ``demo``."""
 
     leaderboard: list[Standing]
 
@@ -25,7 +25,7 @@ class _Data(TypedDict):
 
 
 class Trained(TypedDict):
-    """That of train."""
+    """The summary of ``train``."""
 
     contender: Name
     rule: Line
@@ -42,6 +42,6 @@ class Trained(TypedDict):
 KINDS = {"compare": Compared, "train": Trained}
 
 
-def read(run: Run) -> dict[str, Any]:
-    """Return the summary of a finished run, or raise."""
-    return run.json("summary.json", KINDS[run.manifest["kind"]])  # type: ignore[no-any-return]
+def read_summary(run: Run) -> dict[str, Any]:
+    """Return the summary of a finished run, or raise a ``UserError``."""
+    return run.read_json("summary.json", KINDS[run.manifest["kind"]])  # type: ignore[no-any-return]

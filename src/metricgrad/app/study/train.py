@@ -1,4 +1,4 @@
-"""``metricgrad train``: one contender, straight, on all rows."""
+"""``metricgrad train``: one contender on all rows, without a comparison."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from metricgrad.app.contenders.table import CONTENDERS
-from metricgrad.app.errors import WRONG_CALL, UserError, near
-from metricgrad.app.study.compare import Progress, shipped
-from metricgrad.app.study.request import Options, configuration, effort, prepared
+from metricgrad.app.errors import WRONG_CALL, UserError, suggest
+from metricgrad.app.study.compare import Progress, fit_shipped_model
+from metricgrad.app.study.request import Options, choose_effort, make_config, prepare_dataset
 from metricgrad.app.study.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -18,26 +18,26 @@ if TYPE_CHECKING:
 def train(
     options: Options, contender: str, rule: Rule, out: Path, progress: Progress, *, force: bool = False
 ) -> dict[str, Any]:
-    """Fit a contender, write a run folder that ``predict`` takes, and return what it holds.
+    """Fit a contender, write a run folder for ``predict``, and return its summary.
 
-    The value told is that on the rows held out of training, on which the rule was tuned: it flatters a little.
+    The reported value is that on the held-out rows, on which the rule was tuned: it is slightly optimistic.
     """
     if contender not in CONTENDERS:
-        raise UserError(f"--contender: unknown {contender!r}; {near(contender, list(CONTENDERS))}", WRONG_CALL)
-    task = prepared(options)
-    obstacle = CONTENDERS[contender].obstacle(task.goal)
+        raise UserError(f"--contender: unknown {contender!r}; {suggest(contender, list(CONTENDERS))}", WRONG_CALL)
+    dataset = prepare_dataset(options)
+    obstacle = CONTENDERS[contender].obstacle(dataset.goal)
     if obstacle is not None:
         raise UserError(f"--contender {contender}: {obstacle}", WRONG_CALL)
-    progress.profile(task.profile, task.warnings)
-    with Workspace.create(out, "train", configuration(options), force) as space:
-        model = shipped(task, contender, rule, effort(options, task), options.seed)
+    progress.show_profile(dataset.profile, dataset.warnings)
+    with Workspace.create(out, "train", make_config(options), force) as space:
+        model = fit_shipped_model(dataset, contender, rule, choose_effort(options, dataset), options.seed)
         space.add_model(model)
         summary = {
             "contender": contender,
             "rule": model.rule.describe(),
             **model.about,
-            "data": {"file": Path(options.data).name, "rows": len(task.targets), "task": task.goal.task},
-            "warnings": task.warnings,
+            "data": {"file": Path(options.data).name, "rows": len(dataset.targets), "task": dataset.goal.task},
+            "warnings": dataset.warnings,
         }
         space.add_json("summary.json", summary)
         space.finish()

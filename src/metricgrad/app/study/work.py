@@ -1,6 +1,6 @@
-"""Units of work, one contender in one repeat each, over processes.
+"""Units of work, one contender in one repeat each, run on several processes.
 
-Results do not depend on how many there are: a unit's seed comes from its repeat, and every process has one thread.
+Results do not depend on the number of processes: a unit's seed comes from its repeat, and every process has one thread.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from multiprocessing.connection import wait as wait_for
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Unit:
-    """What a process needs to know; features and targets wait in files, so that all processes share them."""
+    """What a process needs to run a unit; features and targets are in files that all processes share."""
 
     contender: str
     repeat: int
@@ -54,15 +54,15 @@ class Failure:
     why: str
 
 
-Result = tuple[Outcome, Any] | Failure
+Result = tuple[Outcome, np.ndarray] | Failure
 
 
-def done(unit: Unit) -> Result:
+def run_unit(unit: Unit) -> Result:
     """Do a unit."""
     features, targets = (np.load(path, mmap_mode="r", allow_pickle=False) for path in (unit.features, unit.targets))
     seed = int(np.random.SeedSequence([unit.seed, unit.repeat]).generate_state(1)[0])
     try:
-        return protocol.run(
+        return protocol.run_contender(
             unit.contender,
             unit.goal,
             list(unit.also),
@@ -73,22 +73,22 @@ def done(unit: Unit) -> Result:
             seed,
             unit.repeat,
         )
-    except Exception as error:  # one contender's trouble must not end the others
+    except Exception as error:  # a contender that fails must not stop the others
         return Failure(unit.contender, unit.repeat, one_line(f"{type(error).__name__}: {error}", 200))
 
 
-def all_done(units: Iterable[Unit], jobs: int) -> Generator[Result, None, None]:
-    """Yield results as they come; units are taken from the iterable no sooner than there is a process for them."""
+def run_units(units: Iterable[Unit], jobs: int) -> Generator[Result, None, None]:
+    """Yield results as they finish; a unit is taken from the iterable only when a process is free for it."""
     if jobs == 1:
-        yield from map(done, units)
+        yield from map(run_unit, units)
         return
     source = iter(units)
-    pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _started)
+    pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _prepare_process)
     running: set[Future[Result]] = set()
     try:
         while True:
             while len(running) < jobs and (unit := next(source, None)) is not None:
-                running.add(pool.submit(done, unit))
+                running.add(pool.submit(run_unit, unit))
             if not running:
                 break
             ready, running = wait(running, return_when=FIRST_COMPLETED)
@@ -96,25 +96,25 @@ def all_done(units: Iterable[Unit], jobs: int) -> Generator[Result, None, None]:
                 yield future.result()
         pool.shutdown()
     except BrokenProcessPool as error:
-        why = "a process was killed, perhaps for want of memory"
-        raise UserError(f"{why}; go on with --resume and fewer --jobs", RUN) from error
+        why = "a process was killed, perhaps for lack of memory"
+        raise UserError(f"{why}; continue with --resume and fewer --jobs", RUN) from error
     finally:
-        # After Ctrl-C nobody wants to wait for what is half done.
+        # After Ctrl-C do not wait for unfinished units.
         pool.shutdown(wait=False, cancel_futures=True)
         if running:
             for process in multiprocessing.active_children():
                 process.terminate()
 
 
-def _started() -> None:
-    """Make a process behave: one thread, Ctrl-C is the parent's business, and no life after the parent's."""
+def _prepare_process() -> None:
+    """Prepare a process: one thread, Ctrl-C left to the parent, and exit when the parent ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
     parent = multiprocessing.parent_process()
     if parent is not None:
-        threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
+        threading.Thread(target=_exit_with_parent, args=(parent.sentinel,), daemon=True).start()
 
 
-def _end_with(sentinel: int) -> None:
+def _exit_with_parent(sentinel: int) -> None:
     wait_for([sentinel])
     os._exit(1)

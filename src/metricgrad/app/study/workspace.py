@@ -1,14 +1,14 @@
-"""The run folder: written piece by piece, each piece whole or not at all, so that a run can be killed and resumed.
+"""Writing a run folder: file by file, each whole or not at all, so that a run can be killed and resumed.
 
-    run.json           the manifest: format, state ("running" or "finished"), hashes; sealed by one of its own
-    config.json        the call and the hash of the data: everything that decides the results
+    run.json           the manifest: format, state ("running" or "finished"), hashes of the files and of itself
+    config.json        the options and the hash of the data: everything that determines the results
     environment.json   versions and machine
     splits.npz         the rows of every repeat
-    results/           a unit of work each: NAME-REPEAT.json, sealed, and .npy with the scores of the test rows
+    results/           the units: NAME-REPEAT.json with its own hash, and .npy with the scores of the test rows
     results.parquet    the same in one table
     model/             the shipped model: estimator/, encoder.skops, schema.json, manifest.json with the rule
     summary.json       the leaderboard and the verdict
-    report.html        the same to look at
+    report.html        the same for people
 
 Nothing in it is ever unpickled.
 """
@@ -29,7 +29,17 @@ import numpy as np
 from metricgrad import atomic
 from metricgrad.app.contenders.table import CONTENDERS
 from metricgrad.app.errors import RUN, UserError, writing
-from metricgrad.app.runs.folder import FORMAT, Run, environment, locked, now, opened, read_bytes, refusing, write
+from metricgrad.app.runs.folder import (
+    FORMAT,
+    Run,
+    describe_environment,
+    locked,
+    now,
+    open_run,
+    read_bytes,
+    refuse_invalid,
+    write,
+)
 from metricgrad.app.study.protocol import Outcome
 from metricgrad.storage import folders, records
 from metricgrad.storage.records import Sha256
@@ -39,7 +49,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from metricgrad.app.runs.folder import Model
+    from metricgrad.app.runs.model import Model
     from metricgrad.app.study.splits import Split
 
 OURS = {
@@ -63,11 +73,11 @@ _WRITTEN = re.compile(
     r"|model/estimator/((manifest|history|prior)\.json|weights\.safetensors|scaler\.skops|(trees|booster-\d+)\.\w+)"
     r"|\.scratch(/(targets|features-\d+)\.npy)?"
 )
-"""The names of all that a run writes, from its folder on; model/rule.json and .scratch are of the older format."""
+"""The relative paths that a run may write; model/rule.json and .scratch are of the older format."""
 
 
 class Workspace(Run):
-    """A run folder while it is written."""
+    """A run folder that is being written."""
 
     @classmethod
     @contextmanager
@@ -76,7 +86,10 @@ class Workspace(Run):
         there = path.exists()
         if there and (not path.is_dir() or any(path.iterdir())):
             if not force:
-                raise UserError(f"{path}: exists already; choose another --out, go on with --resume, or --force", RUN)
+                raise UserError(
+                    f"{path}: exists already; choose another --out, or use --resume or --force",
+                    RUN,
+                )
             check_replaceable(path)
         with writing(path):
             path.mkdir(parents=True, exist_ok=True)
@@ -87,12 +100,12 @@ class Workspace(Run):
                 with writing(path):
                     (path / "results").mkdir()
                 space = cls(path, {"format": FORMAT, "kind": kind, "state": "running", "created": now(), "files": {}})
-                for name, data in (("config.json", config), ("environment.json", environment())):
+                for name, data in (("config.json", config), ("environment.json", describe_environment())):
                     space.manifest["files"][name] = space.add_json(name, data)
                 space.write_manifest()
                 yield space
             except BaseException:
-                # A comparison can be resumed; anything else is worth nothing unless it is whole.
+                # A comparison can be resumed; an incomplete training run is of no use.
                 if kind != "compare" or not (path / "run.json").is_file():
                     _remove(path, lock=True)
                     if not there and not any(path.iterdir()):
@@ -102,80 +115,81 @@ class Workspace(Run):
     @classmethod
     @contextmanager
     def resume(cls, path: Path) -> Iterator[Workspace]:
-        """Lock a run folder that was not finished."""
-        opened(path)
+        """Open and lock an unfinished run folder."""
+        open_run(path)
         with locked(path):
-            _remove(path, unfinished=True)  # half-written when the process was killed
-            _check_ours(path, [name for name in entries(path) if name.startswith("model")], "replacing the model")
-            yield cls(path, opened(path).manifest)
+            _remove(path, unfinished=True)  # incomplete files of a process that was killed
+            _check_ours(path, [name for name in list_entries(path) if name.startswith("model")], "replacing the model")
+            yield cls(path, open_run(path).manifest)
 
     def write_manifest(self) -> None:
         """Write ``run.json``."""
         write(self.path / "run.json", records.sealed(self.manifest))
 
-    def add_json(self, name: str, data: Any) -> str:
-        """Write plain data, and return the hash."""
+    def add_json(self, name: str, data: object) -> str:
+        """Write plain data as JSON, and return its hash."""
         packed = folders.as_json(data)
         write(self.path / name, packed)
         return records.sha256(packed)
 
-    def splits(self, splits: Sequence[Split]) -> None:
+    def add_splits(self, splits: Sequence[Split]) -> None:
         """Write the rows of every repeat."""
-        arrays = {f"{part}-{i}": getattr(s, part) for i, s in enumerate(splits) for part in ("fit", "held", "test")}
+        parts = {"fit": "fit", "held": "held_out", "test": "test"}  # the name in the file, and the attribute
+        arrays = {f"{name}-{i}": getattr(split, part) for i, split in enumerate(splits) for name, part in parts.items()}
         packed = io.BytesIO()
         np.savez_compressed(packed, allow_pickle=False, **arrays)
         write(self.path / "splits.npz", packed.getvalue())
 
-    def add(self, outcome: Outcome, scores: Any) -> None:
-        """Write a finished unit: its scores first, so that the JSON file says that all is there."""
-        for name, data in unit_files(outcome, scores).items():
+    def add_unit(self, outcome: Outcome, scores: np.ndarray) -> None:
+        """Write a finished unit: its scores first, so that a unit with a JSON file is complete."""
+        for name, data in pack_unit(outcome, scores).items():
             write(self.path / "results" / name, data)
 
-    def finished(self) -> list[Outcome]:
-        """Return the units that are there, with scores as they were written: before anything is done on top of them."""
-        found = [self._unit(path)[0] for path in sorted((self.path / "results").glob("[!.]*.json"))]
+    def read_finished(self) -> list[Outcome]:
+        """Return the finished units, after the hashes of their scores were verified."""
+        found = [self._read_unit(path)[0] for path in sorted((self.path / "results").glob("[!.]*.json"))]
         for outcome in found:
-            self._score_bytes(outcome)
+            self._read_score_bytes(outcome)
         return found
 
-    def scores(self, outcome: Outcome, classes: int | None) -> Any:
-        """Return a unit's scores of the test rows: of so many classes, or (None) one a row."""
-        data = self._score_bytes(outcome)
-        with refusing(self.path / "results" / f"{stem(outcome)}.npy", AGAIN):
-            found = array(data, outcome.test_rows, classes)
+    def read_scores(self, outcome: Outcome, classes: int | None) -> np.ndarray:
+        """Return a unit's scores of the test rows: of ``classes`` columns, or one score per row if None."""
+        data = self._read_score_bytes(outcome)
+        with refuse_invalid(self.path / "results" / f"{name_unit(outcome)}.npy", AGAIN):
+            found = parse_scores(data, outcome.test_rows, classes)
             if classes is None and found.ndim != 1:
-                raise ValueError(f"expected one score a row, got {found.shape}")
+                raise ValueError(f"expected one score per row, got {found.shape}")
             return found
 
-    def _score_bytes(self, outcome: Outcome) -> bytes:
-        path = self.path / "results" / f"{stem(outcome)}.json"
-        wanted = self._unit(path)[1]
+    def _read_score_bytes(self, outcome: Outcome) -> bytes:
+        path = self.path / "results" / f"{name_unit(outcome)}.json"
+        expected = self._read_unit(path)[1]
         data = read_bytes(path.with_suffix(".npy"))
-        with refusing(path.with_suffix(".npy"), AGAIN):
-            if records.sha256(data) != wanted:
+        with refuse_invalid(path.with_suffix(".npy"), AGAIN):
+            if records.sha256(data) != expected:
                 raise ValueError("was changed since it was written (its sha256 differs)")
         return data
 
-    def _unit(self, path: Path) -> tuple[Outcome, str]:
+    def _read_unit(self, path: Path) -> tuple[Outcome, str]:
         """Return a unit and the hash of its scores."""
         data = read_bytes(path)
-        with refusing(path, AGAIN):
+        with refuse_invalid(path, AGAIN):
             found = records.unsealed(data, dict[str, Any], path.name)
-            wanted = found.pop("scores", None)
-            records.check(wanted, Sha256, f"{path.name}: scores")
+            scores = found.pop("scores", None)
+            records.check(scores, Sha256, f"{path.name}: scores")
             outcome = Outcome.from_json(found)
-            if stem(outcome) != path.stem or outcome.contender not in CONTENDERS:
-                raise ValueError(f"expected the unit of its name, got {stem(outcome)}")
-        return outcome, wanted
+            if name_unit(outcome) != path.stem or outcome.contender not in CONTENDERS:
+                raise ValueError(f"expected the unit of its file name, got {name_unit(outcome)}")
+        return outcome, scores
 
-    def table(self, name: str, frame: pd.DataFrame) -> None:
+    def add_table(self, name: str, frame: pd.DataFrame) -> None:
         """Write a table as Parquet."""
         packed = io.BytesIO()
         frame.to_parquet(packed, index=False)
         write(self.path / name, packed.getvalue())
 
-    def scratch(self, name: str, array: Any) -> Path:
-        """Write what processes share until the work is done."""
+    def add_scratch(self, name: str, array: np.ndarray) -> Path:
+        """Write an array that the processes share until all units are finished; return its path."""
         if not hasattr(self, "_scratch"):
             self._scratch = atomic.temporary(self.path / "scratch")
             with writing(self._scratch):
@@ -186,19 +200,19 @@ class Workspace(Run):
         return path
 
     def clear_scratch(self) -> None:
-        """Remove what processes shared."""
+        """Remove the arrays that the processes shared."""
         if hasattr(self, "_scratch"):
             shutil.rmtree(self._scratch, ignore_errors=True)
             del self._scratch
 
     def add_model(self, model: Model) -> None:
-        """Write the model to ship, as a whole."""
+        """Write the shipped model, whole or not at all."""
         with writing(self.path / "model"):
-            _remove(self.path, under="model/")  # of a run that was stopped later
+            _remove(self.path, under="model/")  # written by a run that was stopped afterwards
             folders.write(self.path / "model", *model.to_files())
 
     def finish(self) -> None:
-        """Write into the manifest that all is there, with hashes."""
+        """Mark the run as finished in the manifest, and add the hashes of all files."""
         files = [p for p in sorted(self.path.iterdir()) if p.is_file() and p.name in OURS - {"run.json", "lock"}]
         hashes = {p.name: records.sha256(p.read_bytes()) for p in files}
         self.manifest |= {"state": "finished", "finished": now(), "files": hashes | self.manifest["files"]}
@@ -208,58 +222,58 @@ class Workspace(Run):
 # Units
 
 
-AGAIN = "delete it and resume, so that this unit is done again"
+AGAIN = "delete it and resume, to run this unit again"
 
 
-def stem(outcome: Outcome) -> str:
+def name_unit(outcome: Outcome) -> str:
     """Return the name of a unit's files without their suffix."""
     return f"{outcome.contender.replace(' ', '-')}-{outcome.repeat:03d}"
 
 
-def unit_files(outcome: Outcome, scores: Any) -> dict[str, bytes]:
-    """Return the files of a unit by name: the scores, and the rest with their hash."""
+def pack_unit(outcome: Outcome, scores: np.ndarray) -> dict[str, bytes]:
+    """Return the files of a unit by name: the scores, and the outcome with their hash."""
     packed = io.BytesIO()
     np.save(packed, np.ascontiguousarray(scores, dtype=np.float64), allow_pickle=False)
     about = {**outcome.to_json(), "scores": records.sha256(packed.getvalue())}
-    return {f"{stem(outcome)}.npy": packed.getvalue(), f"{stem(outcome)}.json": records.sealed(about)}
+    return {f"{name_unit(outcome)}.npy": packed.getvalue(), f"{name_unit(outcome)}.json": records.sealed(about)}
 
 
-def array(data: bytes, rows: int, classes: int | None = None) -> Any:
-    """Return the scores of an ``.npy`` file: float64, so many rows, of so many classes if that is known.
+def parse_scores(data: bytes, rows: int, classes: int | None = None) -> np.ndarray:
+    """Return the scores of an ``.npy`` file: float64, with this number of rows, and of classes if given.
 
-    What its header says is compared with what is there before any memory is asked for.
+    The header is compared with the size of the file before any memory is allocated.
     """
     file = io.BytesIO(data)
     try:
         if np.lib.format.read_magic(file) != (1, 0):
-            raise ValueError("of another version")
+            raise ValueError("unsupported version")
         shape, by_columns, dtype = np.lib.format.read_array_header_1_0(file)
-    except Exception as error:  # the header is a Python literal, and fails as such do
-        raise ValueError(f"expected an array of numpy, got one that cannot be read ({error})") from error
+    except Exception as error:  # the header is a Python literal, and parsing it may raise anything
+        raise ValueError(f"expected a numpy array, got one that cannot be read ({error})") from error
     right = len(shape) in (1, 2) and shape[0] == rows and (classes is None or shape == (rows, classes))
     if not right or by_columns or dtype != np.float64 or len(data) - file.tell() != 8 * math.prod(shape):
         raise ValueError(f"expected float64 scores of {rows} rows, got {dtype} of shape {shape}")
     return np.frombuffer(data, np.float64, offset=file.tell()).reshape(shape)
 
 
-# What a run wrote, and nothing else, may be deleted
+# Only files that a run wrote may be deleted
 
 
 def check_replaceable(path: Path) -> None:
-    """Refuse to replace what is no run folder, or holds what a run did not write."""
+    """Raise if a folder is not a run folder, or holds files that no run wrote."""
     if not path.is_dir() or not (path / "run.json").is_file():
-        raise UserError(f"{path}: --force replaces run folders alone, and this is none; choose another --out", RUN)
-    _check_ours(path, entries(path), "--force")
+        raise UserError(f"{path}: --force replaces only run folders, and this is not one; choose another --out", RUN)
+    _check_ours(path, list_entries(path), "--force")
 
 
 def _check_ours(path: Path, names: list[str], what: str) -> None:
     for name in names:
-        if not _ours(path, name):
+        if not _is_ours(path, name):
             raise UserError(f"{path}: {what} would delete {name!r}, which no run wrote; move it away", RUN)
 
 
-def entries(path: Path) -> list[str]:
-    """Return all files and folders in a folder, by their path from there, what is inside first; links stay links."""
+def list_entries(path: Path) -> list[str]:
+    """Return the relative paths of all files and folders in a folder, contents first; links are not followed."""
     found = []
     for folder, names, files in os.walk(path, topdown=False):
         inner = Path(folder).relative_to(path)
@@ -267,17 +281,17 @@ def entries(path: Path) -> list[str]:
     return found
 
 
-def _ours(path: Path, name: str) -> bool:
+def _is_ours(path: Path, name: str) -> bool:
     if any(atomic.TEMPORARY.fullmatch(part) for part in name.split("/")):
         return True
     return _WRITTEN.fullmatch(name) is not None and not (path / name).is_symlink()
 
 
 def _remove(path: Path, *, lock: bool = False, unfinished: bool = False, under: str = "") -> None:
-    """Delete what a run wrote: all, or what it did not finish, or what is ``under`` a folder of it."""
-    for name in entries(path):
+    """Delete the files of a run: all, only incomplete ones (``unfinished``), or only those ``under`` a path."""
+    for name in list_entries(path):
         temporary = any(atomic.TEMPORARY.fullmatch(part) for part in name.split("/"))
-        if not _ours(path, name) or (unfinished and not temporary) or not f"{name}/".startswith(under):
+        if not _is_ours(path, name) or (unfinished and not temporary) or not f"{name}/".startswith(under):
             continue
         place = path / name
         if place.is_dir() and not place.is_symlink():

@@ -1,1 +1,1 @@
-"""Tables in files: what kind of file, which columns, what is learned from what."""
+"""Tables in files: reading and writing them, feature columns and targets."""

@@ -1,10 +1,10 @@
-"""Columns of features: what kind each is, how its cells become numbers, and what it was like in training."""
+"""Feature columns: the kind of each, how its cells become numbers, and its distribution in training."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import pandas as pd
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 CATEGORIES = 255
-"""So many categories of a column are told apart, the most frequent."""
+"""The most categories of a column that are distinguished, the most frequent ones."""
 ALIKE = 0.95
-"""A column of texts is one of numbers or dates if so many of its cells are."""
+"""The share of cells that must be numbers (or dates) for a column of texts to count as such."""
 
 _BINS = 10
 _ID_NAME = re.compile(r"(^|[\W_])(id|ids|uuid|guid|key|index|rowid|row|no|nr)$", re.IGNORECASE)
@@ -33,12 +33,12 @@ _EPOCH = pd.Timestamp("2000-01-01")
 
 @dataclass(frozen=True)
 class Column:
-    """A column to learn from: its name, kind, categories, and what drift is measured against.
+    """A feature column: its name, kind, categories, and its distribution, against which drift is measured.
 
     ``kind``: "number", "boolean", "category" or "date". ``categories``: the texts of a category column, most frequent
-    first; ``others``: whether there were more of them, which then count as one. ``missing``: the share of missing
-    cells. ``mean``, ``sd``: of numbers. ``edges``, ``shares``: the cuts between ten bins of numbers, and the share of
-    cells in every bin; or the share of every category.
+    first; ``others``: whether there were more, which then count as one. ``missing``: the share of missing cells.
+    ``mean``, ``sd``: mean and standard deviation of numbers. ``edges``, ``shares``: the edges between ten bins of
+    numbers, and the share of cells in every bin; for categories the share of each.
     """
 
     name: str
@@ -53,45 +53,45 @@ class Column:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The names of the numbers that it becomes."""
+        """The names of the numeric columns that it becomes."""
         return tuple(f"{self.name} ({part})" for part in _OF_DATE) if self.kind == "date" else (self.name,)
 
-    def numbers(self, cells: pd.Series) -> dict[str, Any]:
+    def to_numbers(self, cells: pd.Series) -> dict[str, np.ndarray]:
         """Return the cells as {part: array}: float32 with NaN for missing; for categories int32 codes with −1."""
         if self.kind == "category":
-            return {self.name: self.codes(cells)}
+            return {self.name: self.to_codes(cells)}
         if self.kind == "date":
-            found = _dates(cells)
+            found = _parse_dates(cells)
             return {f"{self.name} ({part})": make(found) for part, make in _OF_DATE.items()}
         with np.errstate(over="ignore"):
             return {self.name: as_numbers(cells).astype(np.float32)}
 
-    def codes(self, cells: pd.Series) -> Any:
-        """Return the places of the categories; those of none, −1, or the place after the last if ``others``."""
+    def to_codes(self, cells: pd.Series) -> np.ndarray:
+        """Return the index of each cell's category; for unknown ones −1, or the index after the last if ``others``."""
         if isinstance(cells.dtype, pd.CategoricalDtype):
-            of_each = self.codes(pd.Series(cells.cat.categories))
-            return np.append(of_each, np.int32(-1))[cells.cat.codes]
+            of_each = self.to_codes(pd.Series(cells.cat.categories))
+            return np.asarray(np.append(of_each, np.int32(-1))[cells.cat.codes])
         texts = as_texts(cells)
         found = pc.index_in(texts, pa.array(self.categories, texts.type))
         if self.others:
             rest = pc.if_else(texts.is_valid(), pa.scalar(len(self.categories), pa.int32()), pa.scalar(-1, pa.int32()))
-            return pc.coalesce(found, rest).to_numpy(zero_copy_only=False)
-        return found.fill_null(-1).to_numpy(zero_copy_only=False)
+            found = pc.coalesce(found, rest)
+        return np.asarray(found.fill_null(-1).to_numpy(zero_copy_only=False))
 
-    def unknown(self, cells: pd.Series, numbers: Any) -> int:
-        """Return how many cells mean nothing to the model: categories that training had not, texts for numbers."""
-        if self.kind != "category" and not _textual(cells):
+    def count_unknown(self, cells: pd.Series, numbers: np.ndarray) -> int:
+        """Return the number of cells that the model cannot use: new categories, or texts in a column of numbers."""
+        if self.kind != "category" and not _is_textual(cells):
             return 0
-        lost = numbers < 0 if self.kind == "category" else np.isnan(numbers)
-        return int(lost.sum()) - int(cells.isna().sum())
+        unusable = numbers < 0 if self.kind == "category" else np.isnan(numbers)
+        return int(unusable.sum()) - int(cells.isna().sum())
 
-    def level(self, cells: pd.Series) -> Any:
-        """Return the one number per cell that drift is measured by (of dates the day), NaN for missing."""
-        found: Any = next(iter(self.numbers(cells).values()))
+    def to_level(self, cells: pd.Series) -> np.ndarray:
+        """Return one number per cell to measure drift by (for dates the day), NaN for missing."""
+        found = next(iter(self.to_numbers(cells).values()))
         return found.astype(np.float64)
 
-    def shares_of(self, level: Any) -> Any:
-        """Return the shares of bins or categories of such numbers."""
+    def count_shares(self, level: np.ndarray) -> np.ndarray:
+        """Return the share of each bin or category among numbers from ``to_level``."""
         level = level[np.isfinite(level)]
         if self.kind == "category":
             level = level[level >= 0]
@@ -101,20 +101,20 @@ class Column:
         return counts / max(1, len(level))
 
 
-def describe(name: str, cells: pd.Series) -> Column | str:
-    """Return what a column is, or why nothing can be learned from it."""
-    kind = _kind(cells)
+def describe_column(name: str, cells: pd.Series) -> Column | str:
+    """Return the description of a column, or the reason why it cannot be used as a feature."""
+    kind = _find_kind(cells)
     if kind is None:
-        return "holds lists or objects, not cells"
+        return "holds lists or objects"
     missing = float(cells.isna().mean())
     if missing == 1:
         return "all missing"
     if kind == "category":
-        return _category(name, cells, missing)
+        return _describe_category(name, cells, missing)
     if kind == "number" and _is_id(name, cells):
-        return "looks like an id: every row has its own number"
+        return "looks like an id: every row has a different number"
     column = Column(name, kind, missing, ())
-    level = column.level(cells)
+    level = column.to_level(cells)
     known = level[np.isfinite(level)]
     if not len(known):
         return "all missing"
@@ -127,27 +127,27 @@ def describe(name: str, cells: pd.Series) -> Column | str:
     return _with_shares(column, level)
 
 
-def as_numbers(cells: pd.Series) -> Any:
-    """Return cells as float64: booleans as 0 and 1, what is no number and what is infinite as NaN."""
-    cells = _uncategorised(cells)
+def as_numbers(cells: pd.Series) -> np.ndarray:
+    """Return cells as float64: booleans as 0 and 1; NaN for infinite cells and those that are not numbers."""
+    cells = _without_categories(cells)
     if pd.api.types.is_numeric_dtype(cells.dtype):
         found = cells.to_numpy(np.float64, na_value=np.nan)
     else:
         try:
             found = pa.array(cells, from_pandas=True).cast(pa.float64()).to_numpy(zero_copy_only=False)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):  # some cell is no number
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):  # some cell is not a number
             booleans = cells.map(_BOOLEANS).astype(np.float64)
             found = pd.to_numeric(cells, errors="coerce").astype(np.float64).fillna(booleans).to_numpy()
     return np.where(np.abs(found) <= np.finfo(np.float32).max, found, np.nan)
 
 
-def as_texts(cells: pd.Series) -> Any:
-    """Return cells as an arrow array of texts: whole numbers without a decimal point, so that 1.0 and "1" are one."""
-    cells = _uncategorised(cells)
+def as_texts(cells: pd.Series) -> pa.Array:
+    """Return cells as an arrow array of texts: whole numbers without a decimal point, so that 1.0 and "1" are equal."""
+    cells = _without_categories(cells)
     if pd.api.types.is_numeric_dtype(cells.dtype) and not pd.api.types.is_bool_dtype(cells.dtype):
         known = cells.dropna()
         values = known.to_numpy(np.float64)
-        texts = known.astype(np.int64).astype(str) if _whole(values) else known.astype(str)
+        texts = known.astype(np.int64).astype(str) if _are_whole(values) else known.astype(str)
         cells = texts.reindex(cells.index)
     elif not isinstance(cells.dtype, pd.StringDtype):
         cells = cells.map(str, na_action="ignore")
@@ -156,15 +156,15 @@ def as_texts(cells: pd.Series) -> Any:
     return found.cast(pa.large_string())
 
 
-def _uncategorised(cells: pd.Series) -> pd.Series:
+def _without_categories(cells: pd.Series) -> pd.Series:
     return cells.astype(cells.cat.categories.dtype) if isinstance(cells.dtype, pd.CategoricalDtype) else cells
 
 
-def _whole(values: Any) -> bool:
+def _are_whole(values: np.ndarray) -> bool:
     return bool((np.abs(values) < 2**53).all() and (values % 1 == 0).all())
 
 
-def _kind(cells: pd.Series) -> str | None:
+def _find_kind(cells: pd.Series) -> str | None:
     if pd.api.types.is_bool_dtype(cells.dtype):
         return "boolean"
     if pd.api.types.is_numeric_dtype(cells.dtype):
@@ -175,28 +175,28 @@ def _kind(cells: pd.Series) -> str | None:
         return "category"
     known = cells.dropna()
     if isinstance(cells.dtype, pd.StringDtype):
-        return _kind_of_texts(known)
+        return _find_kind_of_texts(known)
     kinds = set(known.map(type))
     if kinds <= {bool}:
         return "boolean"
     if kinds <= {bool, int, float, str}:
-        return _kind_of_texts(known.map(str))
+        return _find_kind_of_texts(known.map(str))
     return "date" if all(hasattr(kind, "isoformat") and hasattr(kind, "year") for kind in kinds) else None
 
 
-def _kind_of_texts(known: pd.Series) -> str:
+def _find_kind_of_texts(known: pd.Series) -> str:
     if not len(known):
         return "category"
     if known.str.lower().isin(["true", "false"]).all():
         return "boolean"
     if pd.to_numeric(known, errors="coerce").notna().mean() >= ALIKE:
         return "number"
-    if known.head(1000).str.match(_DATE).mean() >= ALIKE and _dates(known).notna().mean() >= ALIKE:
+    if known.head(1000).str.match(_DATE).mean() >= ALIKE and _parse_dates(known).notna().mean() >= ALIKE:
         return "date"
     return "category"
 
 
-def _category(name: str, cells: pd.Series, missing: float) -> Column | str:
+def _describe_category(name: str, cells: pd.Series, missing: float) -> Column | str:
     counts = pd.Series(as_texts(cells).to_numpy(zero_copy_only=False)).value_counts()
     known = int(counts.sum())
     if len(counts) == 1 and known == len(cells):
@@ -204,42 +204,42 @@ def _category(name: str, cells: pd.Series, missing: float) -> Column | str:
     if known >= 20 and len(counts) > 0.5 * known:
         spaced = pd.Series(counts.index[:100]).str.contains(" ").mean() > 0.5
         return f"{'free text' if spaced else 'looks like an id'}: {len(counts)} different texts in {known} rows"
-    # Ties in the order of the alphabet, so that the order of rows does not matter.
+    # Ties in alphabetical order, so that the order of rows does not matter.
     order = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
     categories = tuple(str(text) for text, _ in order[:CATEGORIES])
     others = len(order) > CATEGORIES
     blank = Column(name, "category", missing, (0.0,) * (len(categories) + others), categories=categories, others=others)
-    return _with_shares(blank, blank.level(cells))
+    return _with_shares(blank, blank.to_level(cells))
 
 
-def _with_shares(column: Column, level: Any) -> Column:
-    return Column(**vars(column) | {"shares": tuple(column.shares_of(level).tolist())})
+def _with_shares(column: Column, level: np.ndarray) -> Column:
+    return Column(**vars(column) | {"shares": tuple(column.count_shares(level).tolist())})
 
 
 def _is_id(name: str, cells: pd.Series) -> bool:
-    """Tell whether numbers are names of rows: whole, all different, and either called so or without a gap."""
+    """Return whether a column of numbers identifies rows: whole, all different, and named like an id or consecutive."""
     values = as_numbers(cells)
-    if len(values) < 20 or np.isnan(values).any() or not _whole(values) or not cells.is_unique:
+    if len(values) < 20 or np.isnan(values).any() or not _are_whole(values) or not cells.is_unique:
         return False
     return bool(_ID_NAME.search(name) or _CAMEL_ID.search(name)) or bool(np.ptp(values) == len(values) - 1)
 
 
-def _dates(cells: pd.Series) -> pd.Series:
-    found = pd.to_datetime(cells, format=None if not _textual(cells) else "ISO8601", errors="coerce", utc=True)
+def _parse_dates(cells: pd.Series) -> pd.Series:
+    found = pd.to_datetime(cells, format=None if not _is_textual(cells) else "ISO8601", errors="coerce", utc=True)
     return found.dt.tz_localize(None)
 
 
-def _textual(cells: pd.Series) -> bool:
+def _is_textual(cells: pd.Series) -> bool:
     return isinstance(cells.dtype, pd.StringDtype) or cells.dtype == object
 
 
-def _days(dates: pd.Series) -> Any:
-    return ((dates - _EPOCH) / pd.Timedelta(days=1)).to_numpy(np.float32)
+def _count_days(dates: pd.Series) -> np.ndarray:
+    return np.asarray((dates - _EPOCH) / pd.Timedelta(days=1), dtype=np.float32)
 
 
-# A moment as numbers: how late it is, and where it stands in the week and in the day.
-_OF_DATE: dict[str, Callable[[Any], Any]] = {
-    "days": _days,
+# The numbers that a date becomes.
+_OF_DATE: dict[str, Callable[[pd.Series], np.ndarray]] = {
+    "days": _count_days,
     "weekday": lambda dates: dates.dt.day_of_week.to_numpy(np.float32, na_value=np.nan),
     "hour": lambda dates: dates.dt.hour.to_numpy(np.float32, na_value=np.nan),
 }

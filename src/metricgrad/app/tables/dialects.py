@@ -1,4 +1,4 @@
-"""CSV of any common dialect: encoding, separator, quotes, decimal commas and column names are found, rows are read."""
+"""CSV of any common dialect: finds encoding, separator, quotes, decimal commas and column names, and reads rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import logging
 import re
 from collections import Counter
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("metricgrad")
 
 MISSING = ("", "?", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NULL", "null")
-"""Cells of a CSV file that stand for nothing."""
+"""Cells of a CSV file that count as missing."""
 
 _HEAD = 1 << 18
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
@@ -36,7 +36,7 @@ _THOUSANDS = re.compile(r"[-+]?\d{1,3},\d{3}")
 
 @dataclass(frozen=True)
 class Dialect:
-    """How to read a CSV file. ``header_lines``: how many lines the column names take up."""
+    """How to read a CSV file. ``header_lines``: the number of lines of the column names."""
 
     names: tuple[str, ...]
     header_lines: int
@@ -47,34 +47,34 @@ class Dialect:
     gzipped: bool
 
 
-def sniff(path: Path, gzipped: bool) -> Dialect:
-    """Find out how to read a file, or raise a ``UserError`` that says why it cannot be."""
-    encoding = _encoding(path, gzipped)
-    with _opened(path, gzipped) as raw:
+def find_dialect(path: Path, gzipped: bool) -> Dialect:
+    """Return how to read a file, or raise a ``UserError`` that says why it cannot be read."""
+    encoding = _find_encoding(path, gzipped)
+    with _open_bytes(path, gzipped) as raw:
         head = codecs.getincrementaldecoder(encoding)().decode(raw.read(_HEAD)).lstrip("\ufeff")
     if not head.strip():
         raise UserError(f"{path}: expected column names and rows, got an empty file")
     if "\0" in head:
         raise UserError(f"{path}: expected CSV, Parquet or Feather, got a file of another kind; save it as CSV")
-    quote = _quote(head)
-    separator = max(",;\t|", key=lambda one: _fits(head, one, quote))
-    rows, header_lines = _records(head, separator, quote)
-    # A cell of 1,5 is a number where commas separate nothing and no cell has a decimal point; 1,500 could be 1500.
+    quote = _find_quote(head)
+    separator = max(",;\t|", key=lambda one: _rate_separator(head, one, quote))
+    rows, header_lines = _read_records(head, separator, quote)
+    # 1,5 is a number if the comma is not the separator and no cell has a decimal point; 1,500 could also be 1500.
     cells = [cell.strip() for row in rows[1:] for cell in row]
     decimal_comma = (
         separator != ","
         and not any(_POINT.fullmatch(cell) for cell in cells)
         and any(_COMMA.fullmatch(cell) and not _THOUSANDS.fullmatch(cell) for cell in cells)
     )
-    return Dialect(_names(path, rows[0]), header_lines, separator, quote, decimal_comma, encoding, gzipped)
+    return Dialect(_check_names(path, rows[0]), header_lines, separator, quote, decimal_comma, encoding, gzipped)
 
 
-def tables(path: Path, dialect: Dialect, columns: list[str], threads: bool = True) -> Iterator[pa.Table]:
-    """Yield the rows of a CSV file in pieces, all cells as texts, or null where nothing is meant."""
-    wrong: list[Any] = []
+def read_tables(path: Path, dialect: Dialect, columns: list[str], threads: bool = True) -> Iterator[pa.Table]:
+    """Yield the rows of a CSV file in pieces; all cells are texts, or null if missing."""
+    ragged_rows: list[pa.csv.InvalidRow] = []
 
-    def ragged(row: Any) -> str:
-        wrong.append(row)
+    def note_ragged(row: pa.csv.InvalidRow) -> str:
+        ragged_rows.append(row)
         return "error"
 
     try:
@@ -92,33 +92,35 @@ def tables(path: Path, dialect: Dialect, columns: list[str], threads: bool = Tru
                     delimiter=dialect.separator,
                     quote_char=dialect.quote,
                     newlines_in_values=True,
-                    invalid_row_handler=ragged,
+                    invalid_row_handler=note_ragged,
                 ),
                 pa.csv.ConvertOptions(
                     column_types=dict.fromkeys(dialect.names, pa.large_string()), include_columns=columns
                 ),
             )
             for batch in reader:
-                yield pa.table([_cleaned(column, dialect) for column in batch.columns], names=columns)
+                yield pa.table([_clean_cells(column, dialect) for column in batch.columns], names=columns)
     except (pa.ArrowException, UnicodeDecodeError, OSError, EOFError) as error:
-        if wrong and wrong[0].number is None and threads:  # several threads do not know which row it was: one does
-            for _ in tables(path, dialect, columns, threads=False):
+        if (
+            ragged_rows and ragged_rows[0].number is None and threads
+        ):  # only a single thread knows the number of the row
+            for _ in read_tables(path, dialect, columns, threads=False):
                 pass
-        if wrong:
-            row = wrong[0]
+        if ragged_rows:
+            row = ragged_rows[0]
             where = "" if row.number is None else f"row {row.number + dialect.header_lines - 1}: "
             raise UserError(
                 f"{path}: {where}expected {row.expected_columns} cells as in the line of column names, got "
                 f"{row.actual_columns} ({one_line(row.text, 60)}); put cells that hold {dialect.separator!r} in "
-                "quotes, or mend the row"
+                "quotes, or correct the row"
             ) from error
-        if "Empty CSV" in str(error) or "Could not skip initial" in str(error):  # the line of names is all there is
+        if "Empty CSV" in str(error) or "Could not skip initial" in str(error):  # the file has column names only
             return
         raise UserError(f"{path}: cannot be read as CSV ({one_line(error, 200)}); save it again") from error
 
 
-def _cleaned(column: Any, dialect: Dialect) -> Any:
-    """Return the cells of a CSV column without spaces around, nulls where nothing is meant."""
+def _clean_cells(column: pa.Array, dialect: Dialect) -> pa.Array:
+    """Return the cells of a CSV column without surrounding spaces, null if missing."""
     column = pc.ascii_trim_whitespace(column)
     column = pc.if_else(pc.is_in(column, pa.array(MISSING, column.type)), pa.scalar(None, column.type), column)
     if dialect.decimal_comma:
@@ -127,17 +129,17 @@ def _cleaned(column: Any, dialect: Dialect) -> Any:
     return column
 
 
-def _opened(path: Path, gzipped: bool) -> IO[bytes]:
+def _open_bytes(path: Path, gzipped: bool) -> IO[bytes]:
     return gzip.open(path) if gzipped else path.open("rb")  # type: ignore[return-value]
 
 
-def _encoding(path: Path, gzipped: bool) -> str:
-    """Return the encoding; all of the file is looked at, so that no reader stumbles half way."""
+def _find_encoding(path: Path, gzipped: bool) -> str:
+    """Return the encoding; the whole file is decoded, so that no error occurs later."""
     encoding = "utf-8"
     try:
-        with _opened(path, gzipped) as raw:
+        with _open_bytes(path, gzipped) as raw:
             block = raw.read(_HEAD)
-            encoding = _guess(block)
+            encoding = _guess_encoding(block)
             decoder = codecs.getincrementaldecoder(encoding)()
             while block:
                 decoder.decode(block)
@@ -156,8 +158,8 @@ def _encoding(path: Path, gzipped: bool) -> str:
     return encoding
 
 
-def _guess(block: bytes) -> str:
-    """Return the encoding that the first bytes of a file speak for."""
+def _guess_encoding(block: bytes) -> str:
+    """Return the encoding that the first bytes of a file suggest."""
     if block.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"
     for encoding, zeros in (("utf-16-le", block[1::2]), ("utf-16-be", block[::2])):
@@ -166,12 +168,12 @@ def _guess(block: bytes) -> str:
     return "utf-8"
 
 
-def _quote(head: str) -> str:
+def _find_quote(head: str) -> str:
     single = len(re.findall(r"(?:^|[,;\t|])\s*'[^'\n]*'\s*(?=[,;\t|\r\n])", head, re.MULTILINE))
     return "'" if single > 1 and '"' not in head else '"'
 
 
-def _records(head: str, separator: str, quote: str, most: int = 200) -> tuple[list[list[str]], int]:
+def _read_records(head: str, separator: str, quote: str, most: int = 200) -> tuple[list[list[str]], int]:
     """Return the first records that are not blank, and the number of lines up to the end of the first."""
     reader = csv.reader(io.StringIO(head, newline=""), delimiter=separator, quotechar=quote)
     rows: list[list[str]] = []
@@ -183,24 +185,24 @@ def _records(head: str, separator: str, quote: str, most: int = 200) -> tuple[li
                 rows.append(row)
             if len(rows) > most:
                 break
-    except csv.Error:  # a giant cell: what came before it will do
+    except csv.Error:  # a very long cell: the records before it are enough
         pass
-    # The last record may be cut.
+    # The last record may be incomplete.
     return (rows[:-1] if 2 < len(rows) <= most and len(head) >= _HEAD // 4 else rows) or [[head]], header_lines
 
 
-def _fits(head: str, separator: str, quote: str) -> tuple[bool, bool, float, int]:
-    """Tell how well a separator explains the lines: names as many as cells, lines alike, many columns."""
-    rows, _ = _records(head, separator, quote)
+def _rate_separator(head: str, separator: str, quote: str) -> tuple[bool, bool, float, int]:
+    """Rate a separator: as many names as cells, lines of equal width, many columns."""
+    rows, _ = _read_records(head, separator, quote)
     widths = Counter(len(row) for row in rows[1:] or rows)
     width, count = widths.most_common(1)[0]
     return len(rows[0]) > 1, len(rows[0]) == width, count / max(1, len(rows[1:])), len(rows[0])
 
 
-def _names(path: Path, header: list[str]) -> tuple[str, ...]:
+def _check_names(path: Path, header: list[str]) -> tuple[str, ...]:
     names = [cell.strip() for cell in header]
     if all(_NUMBER.fullmatch(name) for name in names):
         shown = one_line(", ".join(names), 60)
         raise UserError(f"{path}: expected column names in the first line, got numbers ({shown}); add a line of names")
-    # Spreadsheets and pandas leave the name of row numbers empty.
+    # Spreadsheets and pandas leave the column name of row numbers empty.
     return tuple(name or f"column {place}" for place, name in enumerate(names, 1))

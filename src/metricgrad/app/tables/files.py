@@ -1,4 +1,4 @@
-"""Tables in files: CSV of any common dialect, Parquet and Feather, whole or in pieces; written whole or not at all."""
+"""Tables in files: CSV, Parquet and Feather, read whole or in pieces, written whole or not at all."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pyarrow.feather
 import pyarrow.parquet as pq
 
 from metricgrad.app.errors import WRONG_CALL, UserError, one_line, writing
-from metricgrad.app.tables.dialects import Dialect, sniff, tables
+from metricgrad.app.tables.dialects import Dialect, find_dialect, read_tables
 from metricgrad.atomic import replacing
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("metricgrad")
 
 ROWS = 1 << 16
-"""Rows of a piece of a stream."""
+"""The number of rows in a piece of a stream."""
 
 _MAGIC = {b"PAR1": "parquet", b"ARROW1": "feather", b"\x1f\x8b": "csv.gz"}
 _OTHERS = {
@@ -36,8 +36,8 @@ _OTHERS = {
     b"BZh": "a bzip2 archive",
     b"\xfd7zXZ": "an xz archive",
     b"\x28\xb5\x2f\xfd": "a zstd archive",
-    b"\x80\x04": "a pickle, which could run anything",
-    b"\x80\x05": "a pickle, which could run anything",
+    b"\x80\x04": "a pickle, which could run any code",
+    b"\x80\x05": "a pickle, which could run any code",
     b"FEA1": "Feather of version 1",
     b"\x89HDF": "an HDF5 file",
 }
@@ -46,29 +46,31 @@ _OTHERS = {
 def read(
     path: str | Path | Source, rows: int | None = None, *, columns: Sequence[str] | None = None, seed: int = 0
 ) -> pd.DataFrame:
-    """Read a table, or some columns of it; with ``rows``, a random sample of so many of its rows, in their order.
+    """Read a table, or some columns of it; with ``rows``, a random sample of that many rows, in their order.
 
     A file that would take up more than a quarter of the free memory is refused with the number of rows that would fit.
     Texts of a CSV file become numbers where a whole column is numbers.
     """
     source = path if isinstance(path, Source) else Source(path)
     pieces = source.pieces(columns=columns)
-    kept = _within(source.path, pieces, memory_limit()) if rows is None else _sampled(pieces, rows, seed)
+    kept = _read_within(source.path, pieces, find_memory_limit()) if rows is None else _sample_rows(pieces, rows, seed)
     table = pa.concat_tables(kept).combine_chunks() if kept else pa.table({})
     if not table.num_rows:
         raise UserError(f"{source.path}: expected rows below the column names, got none")
-    table = pa.table({name: _typed(column) for name, column in zip(table.column_names, table.columns, strict=True)})
+    table = pa.table(
+        {name: _parse_numbers(column) for name, column in zip(table.column_names, table.columns, strict=True)}
+    )
     return as_frame(table)
 
 
 def stream(path: str | Path, rows: int = ROWS, columns: Sequence[str] | None = None) -> Iterator[pd.DataFrame]:
-    """Yield a table in pieces of at most so many rows, in bounded memory; cells of a CSV file stay texts."""
+    """Yield a table in pieces of at most ``rows`` rows, in bounded memory; cells of a CSV file stay texts."""
     for piece in Source(path).pieces(rows, columns):
         yield as_frame(piece)
 
 
 class Source:
-    """A file to read from: what kind it is, the names of its columns, and its rows piece by piece."""
+    """A file to read from: its kind, the names of its columns, and its rows piece by piece."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -76,7 +78,7 @@ class Source:
             with self.path.open("rb") as file:
                 head = file.read(8)
         except OSError as error:
-            why = "is not there" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
+            why = "does not exist" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
             raise UserError(f"{path}: expected a CSV, Parquet or Feather file, which {why}; check the path") from error
         for magic, kind in _OTHERS.items():
             if head.startswith(magic):
@@ -94,18 +96,18 @@ class Source:
 
     @cached_property
     def _dialect(self) -> Dialect:
-        return sniff(self.path, self.kind == "csv.gz")
+        return find_dialect(self.path, self.kind == "csv.gz")
 
     @cached_property
-    def _schema(self) -> Any:
-        with self._damaged():
+    def _schema(self) -> pa.Schema:
+        with self._refuse_damaged():
             if self.kind == "parquet":
                 return pq.read_schema(self.path)
             with pa.memory_map(str(self.path)) as file:
                 return pa.ipc.open_file(file).schema
 
     @contextmanager
-    def _damaged(self) -> Iterator[None]:
+    def _refuse_damaged(self) -> Iterator[None]:
         try:
             yield
         except (pa.ArrowException, OSError, EOFError) as error:
@@ -116,37 +118,38 @@ class Source:
     def pieces(self, rows: int = ROWS, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
         """Yield tables of at most ``rows`` rows with these columns, or all."""
         names = self.names if columns is None else list(columns)
-        make: Callable[..., Iterator[Any]] = {"parquet": self._of_parquet, "feather": self._of_feather}.get(
-            self.kind, self._of_csv
-        )
+        make: Callable[[int, list[str]], Iterator[pa.RecordBatch | pa.Table]] = {
+            "parquet": self._read_parquet,
+            "feather": self._read_feather,
+        }.get(self.kind, self._read_csv)
         for batch in make(rows, names):
             for start in range(0, batch.num_rows, rows):
                 piece = batch.slice(start, rows)
                 yield piece if isinstance(piece, pa.Table) else pa.Table.from_batches([piece])
 
-    def _of_parquet(self, rows: int, names: list[str]) -> Iterator[Any]:
-        with self._damaged(), pq.ParquetFile(self.path, pre_buffer=False) as file:
+    def _read_parquet(self, rows: int, names: list[str]) -> Iterator[pa.RecordBatch]:
+        with self._refuse_damaged(), pq.ParquetFile(self.path, pre_buffer=False) as file:
             yield from file.iter_batches(rows, columns=names)
 
-    def _of_feather(self, rows: int, names: list[str]) -> Iterator[Any]:
-        with self._damaged(), pa.memory_map(str(self.path)) as raw:
+    def _read_feather(self, rows: int, names: list[str]) -> Iterator[pa.RecordBatch]:
+        with self._refuse_damaged(), pa.memory_map(str(self.path)) as raw:
             file = pa.ipc.open_file(raw)
             for place in range(file.num_record_batches):
                 yield file.get_batch(place).select(names)
 
-    def _of_csv(self, rows: int, names: list[str]) -> Iterator[Any]:
-        return tables(self.path, self._dialect, names)
+    def _read_csv(self, rows: int, names: list[str]) -> Iterator[pa.Table]:
+        return read_tables(self.path, self._dialect, names)
 
 
-def memory_limit() -> int:
-    """Return how many bytes a table in memory may take up: a quarter of what is free, since training copies it."""
+def find_memory_limit() -> int:
+    """Return the most bytes that a table may take: a quarter of the free memory, since training copies it."""
     with suppress(OSError, StopIteration):
         lines = Path("/proc/meminfo").read_text().splitlines()
         return int(next(line for line in lines if line.startswith("MemAvailable:")).split()[1]) * 1024 // 4
-    return 2 << 30  # on a system that does not tell
+    return 2 << 30  # on a system without /proc/meminfo
 
 
-def _within(path: Path, pieces: Iterable[pa.Table], limit: int) -> list[pa.Table]:
+def _read_within(path: Path, pieces: Iterable[pa.Table], limit: int) -> list[pa.Table]:
     kept, size, rows = [], 0, 0
     for piece in pieces:
         kept.append(piece)
@@ -162,8 +165,8 @@ def _within(path: Path, pieces: Iterable[pa.Table], limit: int) -> list[pa.Table
     return kept
 
 
-def _sampled(pieces: Iterable[pa.Table], rows: int, seed: int) -> list[pa.Table]:
-    """Return so many rows at random: every row draws a number, and the lowest numbers win."""
+def _sample_rows(pieces: Iterable[pa.Table], rows: int, seed: int) -> list[pa.Table]:
+    """Return ``rows`` random rows: every row draws a number, and the lowest numbers are kept."""
     if rows < 1:
         raise UserError(f"--rows: expected a number of at least 1, got {rows}", WRONG_CALL)
     generator = np.random.default_rng(seed)
@@ -182,8 +185,8 @@ def _sampled(pieces: Iterable[pa.Table], rows: int, seed: int) -> list[pa.Table]
     return kept
 
 
-def _typed(column: Any) -> Any:
-    """Return texts as numbers if all are."""
+def _parse_numbers(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a column of texts as numbers if all of them are numbers."""
     if pa.types.is_large_string(column.type) and column.null_count < len(column):
         for kind in (pa.int64(), pa.float64()):
             try:
@@ -194,7 +197,7 @@ def _typed(column: Any) -> Any:
 
 
 def as_frame(table: pa.Table) -> pd.DataFrame:
-    """Return a table for pandas; decimal numbers as floats."""
+    """Return a table as a pandas frame, decimal numbers as floats."""
     for place, field in enumerate(table.schema):
         if pa.types.is_decimal(field.type):
             table = table.set_column(place, field.name, table.column(place).cast(pa.float64()))
@@ -205,44 +208,44 @@ def as_frame(table: pa.Table) -> pd.DataFrame:
 
 
 class Writer:
-    """Writes tables one after the other, all of the types of the first."""
+    """Writes tables one after the other, all with the column types of the first."""
 
     def __init__(self, path: Path, kind: str) -> None:
         self._path, self._kind = path, kind
         self._file: Any = None
-        self._schema: Any = None
+        self._schema: pa.Schema | None = None
 
     def add(self, table: pa.Table | pd.DataFrame) -> None:
         """Append rows."""
         table = table if isinstance(table, pa.Table) else pa.Table.from_pandas(table, preserve_index=False)
         if self._file is None:
             self._schema = table.schema.remove_metadata()
-            self._file = self._open()
+            self._file = self._open(self._schema)
         table = table.cast(self._schema)
         if self._kind == "parquet":
             self._file.write_table(table)
         else:
             self._file.write(table)
 
-    def _open(self) -> Any:
+    def _open(self, schema: pa.Schema) -> Any:
         if self._kind == "parquet":
-            repeating = [field.name for field in self._schema if not pa.types.is_floating(field.type)]
-            return pq.ParquetWriter(self._path, self._schema, use_dictionary=repeating)
+            repeating = [field.name for field in schema if not pa.types.is_floating(field.type)]
+            return pq.ParquetWriter(self._path, schema, use_dictionary=repeating)
         if self._kind == "feather":
-            return pa.ipc.new_file(str(self._path), self._schema, options=pa.ipc.IpcWriteOptions(compression="lz4"))
+            return pa.ipc.new_file(str(self._path), schema, options=pa.ipc.IpcWriteOptions(compression="lz4"))
         self._sink = pa.output_stream(str(self._path), compression="gzip" if self._kind == "csv.gz" else None)
-        return pa.csv.CSVWriter(self._sink, self._schema, write_options=pa.csv.WriteOptions(quoting_style="needed"))
+        return pa.csv.CSVWriter(self._sink, schema, write_options=pa.csv.WriteOptions(quoting_style="needed"))
 
     def close(self) -> None:
-        """Write what is left."""
+        """Write what is buffered, and close the file."""
         if self._file is not None:
             self._file.close()
         if hasattr(self, "_sink"):
             self._sink.close()
 
 
-def kind_of(path: str | Path) -> str:
-    """Return the kind of file to write, by its suffix, or raise."""
+def find_kind(path: str | Path) -> str:
+    """Return the kind of file to write, by its suffix, or raise a ``UserError``."""
     suffixes = {".csv": "csv", ".csv.gz": "csv.gz", ".parquet": "parquet", ".feather": "feather", ".arrow": "feather"}
     name = Path(path).name.lower()
     for suffix, kind in suffixes.items():
@@ -253,7 +256,7 @@ def kind_of(path: str | Path) -> str:
 
 @contextmanager
 def write(path: str | Path) -> Iterator[Writer]:
-    """Open a file to write tables into, by its suffix; it appears under its name when all is written, or never.
+    """Open a file to write tables into, of the kind of its suffix; it appears when it is complete, or not at all.
 
     >>> import tempfile, pandas as pd
     >>> with tempfile.TemporaryDirectory() as place:
@@ -263,7 +266,7 @@ def write(path: str | Path) -> Iterator[Writer]:
     [1, 2]
     """
     path = Path(path)
-    kind = kind_of(path)
+    kind = find_kind(path)
     with writing(path), replacing(path) as fresh:
         writer = Writer(fresh, kind)
         try:

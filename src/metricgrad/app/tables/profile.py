@@ -1,32 +1,33 @@
-"""A data set in a few lines, and what to be warned of in it."""
+"""The profile of a data set in a few lines, and warnings about it."""
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
 from metricgrad.app.errors import one_line
 from metricgrad.app.tables.columns import as_numbers
+from metricgrad.app.tables.schema import DROPPED
 
 if TYPE_CHECKING:
     from metricgrad.app.tables.columns import Column
     from metricgrad.app.tables.schema import Schema
 
-_ROWS = 50_000  # leaks are looked for in so many rows
-_LEAK = 0.99  # from so good a single column on, of 1
+_ROWS = 50_000  # leaks are searched for in a sample of this size
+_LEAK = 0.99  # the AUROC of a single column from which on it is suspected to leak the target
 
 
-def profile(frame: pd.DataFrame, schema: Schema) -> list[tuple[str, str]]:
-    """Return a few lines about a data set: (label, text)."""
+def describe_data(frame: pd.DataFrame, schema: Schema) -> list[tuple[str, str]]:
+    """Return a few lines about a data set, as (label, text)."""
     target, rows = schema.target, len(frame)
     kinds = Counter(column.kind for column in schema.columns)
     lines = [
         ("rows", f"{rows:,}" + (f", of which {rows - schema.rows:,} without a target" if rows > schema.rows else "")),
-        ("task", f"{schema.task}: {one_line(', '.join(target.columns), 80)}" + _separated(schema)),
-        ("classes", _balance(schema)),
+        ("task", f"{schema.task}: {one_line(', '.join(target.columns), 80)}" + _describe_separator(schema)),
+        ("classes", _describe_balance(schema)),
         ("features", f"{len(schema.columns)}: " + ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())),
     ]
     gaps = sorted(((column.missing, column.name) for column in schema.columns if column.missing), reverse=True)
@@ -39,27 +40,27 @@ def profile(frame: pd.DataFrame, schema: Schema) -> list[tuple[str, str]]:
     return lines
 
 
-def warnings(frame: pd.DataFrame, schema: Schema) -> list[str]:
-    """Return the warnings, a sentence each."""
-    frame = schema.labelled(frame)
+def find_warnings(frame: pd.DataFrame, schema: Schema) -> list[str]:
+    """Return warnings about a data set, one sentence each."""
+    frame = schema.keep_labelled(frame)
     found = [
         f"column {one_line(name, 60)!r} was left out: {one_line(why, 120)}"
         for name, why in schema.dropped.items()
-        if why != "left out as asked"
+        if why != DROPPED
     ]
     for column in schema.columns:
-        found += _odd_cells(column, frame[column.name])
-    found += _duplicates(frame, schema)
-    found += _leaks(frame, schema)
+        found += _find_odd_cells(column, frame[column.name])
+    found += _find_duplicates(frame, schema)
+    found += _find_leaks(frame, schema)
     return found
 
 
-def _separated(schema: Schema) -> str:
+def _describe_separator(schema: Schema) -> str:
     target = schema.target
-    return "" if target.separator is None else f", labels with {target.separator!r} between them"
+    return "" if target.separator is None else f", labels separated by {target.separator!r}"
 
 
-def _balance(schema: Schema) -> str:
+def _describe_balance(schema: Schema) -> str:
     pairs = sorted(zip(schema.classes, schema.target.counts, strict=True), key=lambda pair: -pair[1])
     shown = [f"{one_line(name, 40)} {count / schema.rows:.1%}" for name, count in pairs[:6]]
     more = f" and {len(pairs) - 6} more, down to {pairs[-1][1] / schema.rows:.1%}" if len(pairs) > 6 else ""
@@ -67,7 +68,7 @@ def _balance(schema: Schema) -> str:
     return ", ".join(shown) + more + positive
 
 
-def _odd_cells(column: Column, cells: pd.Series) -> list[str]:
+def _find_odd_cells(column: Column, cells: pd.Series) -> list[str]:
     name = one_line(column.name, 60)
     if column.kind != "number":
         return []
@@ -77,58 +78,60 @@ def _odd_cells(column: Column, cells: pd.Series) -> list[str]:
     odd = cells[np.isnan(as_numbers(cells)) & cells.notna().to_numpy()]
     if not len(odd):
         return []
-    return [f"column {name!r}: {len(odd)} cells that are no numbers ({one_line(odd.iloc[0], 30)!r}) count as missing"]
+    return [f"column {name!r}: {len(odd)} cells that are not numbers ({one_line(odd.iloc[0], 30)!r}) count as missing"]
 
 
-def _duplicates(frame: pd.DataFrame, schema: Schema) -> list[str]:
-    features = pd.util.hash_pandas_object(schema.features(frame), index=False).to_numpy()
-    targets = schema.targets(frame)
+def _find_duplicates(frame: pd.DataFrame, schema: Schema) -> list[str]:
+    features = pd.util.hash_pandas_object(schema.to_features(frame), index=False).to_numpy()
+    targets = schema.encode_targets(frame)
     both = pd.util.hash_pandas_object(pd.DataFrame(targets).assign(features=features), index=False)
     found = []
     copies = int(both.duplicated().sum())
     if copies:
         found.append(
-            f"{copies} rows ({copies / len(frame):.1%}) repeat another row: copies may be tested on after training"
+            f"{copies} rows ({copies / len(frame):.1%}) duplicate another row: copies may be in training and test rows"
         )
     odd = pd.DataFrame({"features": features, "both": both}).groupby("features")["both"].transform("nunique") > 1
     if odd.any():
-        found.append(f"{int(odd.sum())} rows ({odd.mean():.1%}) have a twin of the same features and another target")
+        found.append(
+            f"{int(odd.sum())} rows ({odd.mean():.1%}) have the same features as another row, but a different target"
+        )
     return found
 
 
-def _leaks(frame: pd.DataFrame, schema: Schema) -> list[str]:
-    """Name columns that tell the target nearly alone: they may hold what is not known when predicting."""
+def _find_leaks(frame: pd.DataFrame, schema: Schema) -> list[str]:
+    """Find columns that nearly determine the target: they may hold what is unknown at prediction time."""
     if len(frame) > _ROWS:
         frame = frame.sample(_ROWS, random_state=0)
-    targets = schema.targets(frame)
+    targets = schema.encode_targets(frame)
     several = targets if targets.ndim == 2 else np.column_stack([targets == k for k in range(len(schema.classes))])
     if schema.task == "binary":
         several = several[:, 1:]
     found = []
     for column in schema.columns:
-        level = column.level(frame[column.name])
-        telling = [
-            _telling(level, several[:, k].astype(bool), column.kind == "category") for k in range(several.shape[1])
+        level = column.to_level(frame[column.name])
+        separations = [
+            _rate_leak(level, several[:, k].astype(bool), column.kind == "category") for k in range(several.shape[1])
         ]
-        # One class of many that a column tells may be by design; all of them are not.
-        best = max(telling) if schema.task == "multilabel" else min(telling)
+        # That a column determines one class of several may be by design; all of them, hardly.
+        best = max(separations) if schema.task == "multilabel" else min(separations)
         if best >= _LEAK:
             found.append(
-                f"column {one_line(column.name, 60)!r} tells the target nearly alone ({best:.1%}): if it is not known "
-                "when predicting, leave it out with --drop"
+                f"column {one_line(column.name, 60)!r} nearly determines the target ({best:.1%}): if it is unknown "
+                "at prediction time, leave it out with --drop"
             )
     return found
 
 
-def _telling(level: Any, positive: Any, category: bool) -> float:
-    """Return how well one column tells a class: the area under the ROC curve of its best order."""
+def _rate_leak(level: np.ndarray, positive: np.ndarray, category: bool) -> float:
+    """Return how well one column separates a class: the area under the ROC curve of its best order."""
     if positive.all() or not positive.any():
         return 0.0
     level = np.where(np.isnan(level), -np.inf, level)
     places = np.unique(level, return_inverse=True)[1]
     count, hits = np.bincount(places), np.bincount(places, positive)
     if category:
-        order = np.argsort(hits / count)  # the order of categories means nothing: take the best one
+        order = np.argsort(hits / count)  # categories have no order: take the best one
         count, hits = count[order], hits[order]
     misses = count - hits
     below = np.cumsum(misses) - misses

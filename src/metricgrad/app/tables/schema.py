@@ -1,4 +1,4 @@
-"""The schema of a data set: what is learned from what; it turns any later frame into the same numbers."""
+"""The schema of a data set: its target and feature columns; it turns any later frame into the same numbers."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Self, TypedDict
 import numpy as np
 import pandas as pd
 
-from metricgrad.app.errors import WRONG_CALL, UserError, near, one_line
+from metricgrad.app.errors import WRONG_CALL, UserError, one_line, suggest
 from metricgrad.app.tables import targets as target_columns
-from metricgrad.app.tables.columns import Column, describe
+from metricgrad.app.tables.columns import Column, describe_column
 from metricgrad.app.tables.targets import Target
 from metricgrad.storage import records
 from metricgrad.storage.records import Length, Range
@@ -19,12 +19,17 @@ from metricgrad.storage.records import Length, Range
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-_RARE = 10  # categories of fewer rows than this are one to the encoder
+    from sklearn.compose import ColumnTransformer
+
+DROPPED = "left out as asked"
+"""The reason why a column named by ``drop`` is not a feature."""
+
+_RARE = 10  # categories with fewer rows are encoded as one
 
 
 @dataclass(frozen=True)
 class Schema:
-    """What is predicted, from which columns, and which were left out and why.
+    """The target, the feature columns, and the columns left out with the reason.
 
     >>> frame = pd.DataFrame({"size": np.arange(40.0) % 7, "shape": ["flat", "round"] * 20, "ripe": [0, 0, 0, 1] * 10})
     >>> schema = Schema.of(frame, "ripe")
@@ -47,33 +52,33 @@ class Schema:
         positive: str | None = None,
         drop: Sequence[str] = (),
     ) -> Self:
-        """Find the schema of a frame.
+        """Infer the schema of a frame.
 
-        ``target``: a column, or several; "a,b" are two unless a column has that name. ``task`` overrules what the data
-        look like. ``positive``: the class that a binary metric looks for; by default 1, true or yes, else the rarer.
-        ``drop``: columns not to learn from.
+        ``target``: a column, or several; "a,b" are two unless a column has that name. ``task``: by default inferred
+        from the target. ``positive``: the positive class of a binary target; by default 1, true or yes, else the rarer
+        class. ``drop``: feature columns to exclude.
         """
         for name in drop:
             if name not in frame.columns:
                 raise UserError(
-                    f"drop: expected columns of the data, got {one_line(name)!r}; {near(name, frame.columns)}",
+                    f"drop: expected columns of the data, got {one_line(name)!r}; {suggest(name, frame.columns)}",
                     WRONG_CALL,
                 )
-        found = target_columns.find(frame, target, task, positive)
-        dropped = {name: "left out as asked" for name in drop if name not in found.columns}
+        found = target_columns.find_target(frame, target, task, positive)
+        dropped = {name: DROPPED for name in drop if name not in found.columns}
         columns = []
-        labelled = frame[found.known(frame)]
+        labelled = frame[found.has_target(frame)]
         for name in frame.columns:
             if name in found.columns or name in dropped:
                 continue
-            column = describe(name, labelled[name])
+            column = describe_column(name, labelled[name])
             if isinstance(column, str):
                 dropped[name] = column
             else:
                 columns.append(column)
         if not columns:
             why = one_line("; ".join(f"{name!r} {reason}" for name, reason in dropped.items()), 200)
-            raise UserError(f"data: expected columns to learn from, got none{f' ({why})' if why else ''}; add some")
+            raise UserError(f"data: expected feature columns, got none{f' ({why})' if why else ''}; add some")
         return cls(found, tuple(columns), dropped, len(labelled))
 
     @property
@@ -93,43 +98,43 @@ class Schema:
 
     @property
     def inputs(self) -> list[str]:
-        """The names of the columns that are learned from."""
+        """The names of the feature columns."""
         return [column.name for column in self.columns]
 
     def check(self, present: Iterable[str]) -> None:
-        """Raise if a column to predict from is not among these."""
-        _require(self.inputs, present, "columns to predict from")
+        """Raise if a feature column is missing among ``present``."""
+        _require(self.inputs, present, "the feature columns")
 
-    def labelled(self, frame: pd.DataFrame) -> pd.DataFrame:
+    def keep_labelled(self, frame: pd.DataFrame) -> pd.DataFrame:
         """Return the rows that have a target."""
         _require(self.target.columns, frame.columns, "the target")
-        known = self.target.known(frame)
+        known = self.target.has_target(frame)
         if not known.any():
-            raise UserError(f"target {self.target.columns[0]!r}: expected labelled rows, got missing cells alone")
+            raise UserError(f"target {self.target.columns[0]!r}: expected labelled rows, got only missing cells")
         return frame if known.all() else frame[known]
 
-    def targets(self, frame: pd.DataFrame) -> Any:
-        """Return ``(N,)`` places in ``classes`` (1 is the positive one of two), or ``(N, K)`` zeros and ones."""
+    def encode_targets(self, frame: pd.DataFrame) -> np.ndarray:
+        """Return ``(N,)`` indices into ``classes`` (1 is the positive class of two), or ``(N, K)`` zeros and ones."""
         _require(self.target.columns, frame.columns, "the target")
-        return self.target.codes(frame)
+        return self.target.to_codes(frame)
 
-    def features(self, frame: pd.DataFrame, unknown: dict[str, int] | None = None) -> pd.DataFrame:
-        """Return what to learn from: float32 numbers, NaN for missing, and codes of categories, −1 for missing.
+    def to_features(self, frame: pd.DataFrame, unknown: dict[str, int] | None = None) -> pd.DataFrame:
+        """Return the features: float32 numbers with NaN for missing, and codes of categories with −1 for missing.
 
-        Categories that training had not, and texts for numbers, become missing; ``unknown`` counts them by column.
+        New categories, and texts in columns of numbers, become missing; ``unknown`` counts them by column.
         """
         self.check(frame.columns)
-        found: dict[str, Any] = {}
+        found: dict[str, np.ndarray] = {}
         for column in self.columns:
             cells = frame[column.name]
-            numbers = column.numbers(cells)
-            if unknown is not None and (count := column.unknown(cells, next(iter(numbers.values())))):
+            numbers = column.to_numbers(cells)
+            if unknown is not None and (count := column.count_unknown(cells, next(iter(numbers.values())))):
                 unknown[column.name] = unknown.get(column.name, 0) + count
             found |= numbers
         return pd.DataFrame(found, index=frame.index)
 
-    def encoder(self) -> Any:
-        """Return an unfitted transformer of ``features`` into a float32 matrix without missing values."""
+    def make_encoder(self) -> ColumnTransformer:
+        """Return an unfitted transformer of features into a float32 matrix without missing values."""
         from sklearn.compose import ColumnTransformer
         from sklearn.impute import SimpleImputer
         from sklearn.preprocessing import OneHotEncoder
@@ -143,7 +148,7 @@ class Schema:
         return ColumnTransformer([("numbers", imputer, numbers), ("categories", one_hot, categories)])
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as plain data."""
+        """Return the schema as plain data."""
         return asdict(self)
 
     @classmethod
@@ -168,7 +173,7 @@ class _File(TypedDict):
 
 
 def _check_target(target: Target) -> None:
-    """Raise unless the classes can be those of the task."""
+    """Raise a ``ValueError`` if the classes do not fit the task."""
     number = len(target.classes)
     if number != 2 if target.task == "binary" else number < (3 if target.task == "multiclass" else 1):
         raise ValueError(f"schema.json: target: expected the classes of a {target.task} task, got {number}")
@@ -183,7 +188,7 @@ def _require(names: Sequence[str], present: Iterable[str], what: str) -> None:
     if absent := [name for name in names if name not in present]:
         shown = one_line(", ".join(map(repr, absent)), 200)
         verb = "is" if len(absent) == 1 else "are"
-        raise UserError(f"data: expected {what}, of which {shown} {verb} missing; {near(absent[0], present)}")
+        raise UserError(f"data: expected {what}, of which {shown} {verb} missing; {suggest(absent[0], present)}")
 
 
 def _tuples(data: dict[str, Any]) -> dict[str, Any]:

@@ -1,16 +1,16 @@
-"""Target columns: which task they make, which classes, and their cells as targets."""
+"""Target columns: the task and classes that follow from them, and their cells as encoded targets."""
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import pandas as pd
 
-from metricgrad.app.errors import WRONG_CALL, UserError, near, one_line
+from metricgrad.app.errors import WRONG_CALL, UserError, one_line, suggest
 from metricgrad.app.tables.columns import as_numbers, as_texts
 from metricgrad.storage.records import Length, Pattern, Range
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("metricgrad")
 
 FEWEST = 10
-"""A class of fewer rows can hardly be trained, tuned and tested on."""
+"""The fewest rows of a class: fewer are not enough to train, tune and test on."""
 
 _TASKS = ("binary", "multiclass", "multilabel")
 _POSITIVE = ("1", "true", "yes", "y", "positive", "pos")
@@ -29,11 +29,11 @@ _NUMBERS = 100
 
 @dataclass(frozen=True)
 class Target:
-    """What is to be predicted: the columns, the task, and the classes as texts.
+    """The target: its columns, the task, and the classes as texts.
 
-    ``classes``: (negative, positive) of a binary task. ``separator``: what stands between the labels in one multi-label
-    column. ``numeric``: whether the classes are whole numbers, so that 1, 1.0 and "1" are one. ``counts``: rows of
-    every class in training.
+    ``classes``: (negative, positive) of a binary task. ``separator``: that of the labels in one multi-label column.
+    ``numeric``: whether the classes are whole numbers, so that 1, 1.0 and "1" are equal. ``counts``: the number of
+    training rows of each class.
     """
 
     columns: Annotated[tuple[str, ...], Length(1, 10**6)]
@@ -44,58 +44,58 @@ class Target:
     counts: tuple[Annotated[int, Range(0, 2**53)], ...] = ()
 
     @property
-    def labels(self) -> Any:
+    def labels(self) -> np.ndarray:
         """The classes as an array of numbers, or of texts."""
         return np.array([int(one) for one in self.classes] if self.numeric else self.classes)
 
-    def known(self, frame: pd.DataFrame) -> Any:
-        """Return which rows have a target; no cell among separated labels is a row without labels."""
+    def has_target(self, frame: pd.DataFrame) -> np.ndarray:
+        """Return which rows have a target; with separated labels a missing cell is a row without labels."""
         if self.separator is not None:
             return np.ones(len(frame), dtype=bool)
-        return frame[list(self.columns)].notna().all(axis=1).to_numpy()
+        return np.asarray(frame[list(self.columns)].notna().all(axis=1))
 
-    def codes(self, frame: pd.DataFrame) -> Any:
-        """Return ``(N,)`` places of the classes, or ``(N, K)`` zeros and ones for a multi-label task."""
+    def to_codes(self, frame: pd.DataFrame) -> np.ndarray:
+        """Return ``(N,)`` class indices, or ``(N, K)`` zeros and ones for a multi-label task."""
         if self.separator is not None:
-            return _indicator(frame[self.columns[0]], self.separator, self.classes)
+            return _make_indicator(frame[self.columns[0]], self.separator, self.classes)
         if self.task == "multilabel":
-            return np.column_stack([_zeros_and_ones(name, frame[name]) for name in self.columns])
-        texts = pd.Index(_texts(frame[self.columns[0]], self.numeric))
-        found = pd.Index(self.classes).get_indexer(texts)
+            return np.column_stack([_read_zeros_and_ones(name, frame[name]) for name in self.columns])
+        texts = pd.Index(_read_texts(frame[self.columns[0]], self.numeric))
+        found = np.asarray(pd.Index(self.classes).get_indexer(texts))
         if (found < 0).any():
             strange = one_line(", ".join(map(repr, texts[found < 0].unique()[:5])), 80)
-            wanted = one_line(", ".join(map(repr, self.classes)), 80)
+            expected = one_line(", ".join(map(repr, self.classes)), 80)
             raise UserError(
-                f"target {self.columns[0]!r}: expected the classes {wanted}, got {strange}; mend these rows"
+                f"target {self.columns[0]!r}: expected the classes {expected}, got {strange}; correct these rows"
             )
         return found.astype(np.int64)
 
 
-def find(
+def find_target(
     frame: pd.DataFrame, target: str | Sequence[str], task: str | None = None, positive: str | None = None
 ) -> Target:
-    """Find the task and the classes of target columns: a name, several, or a text of several with commas between."""
+    """Return the task and the classes of target columns: a name, several, or a comma-separated text."""
     if task not in (None, *_TASKS):
         raise UserError(f"task: expected one of {', '.join(_TASKS)}, got {task!r}", WRONG_CALL)
-    names = _names(frame, target)
+    names = _find_names(frame, target)
     if len(names) > 1:
         if task not in (None, "multilabel"):
             raise UserError(f"task: expected 'multilabel' with {len(names)} target columns, got {task!r}", WRONG_CALL)
-        found = _of_columns(frame, names)
+        found = _describe_columns(frame, names)
     else:
-        found = _of_column(names[0], frame[names[0]], task)
-    found = _with_counts(found, frame)
-    return _with_positive(found, positive)
+        found = _describe_column(names[0], frame[names[0]], task)
+    found = _add_counts(found, frame)
+    return _choose_positive(found, positive)
 
 
-def _names(frame: pd.DataFrame, target: str | Sequence[str]) -> tuple[str, ...]:
+def _find_names(frame: pd.DataFrame, target: str | Sequence[str]) -> tuple[str, ...]:
     names = (target,) if isinstance(target, str) else tuple(target)
     if isinstance(target, str) and target not in frame.columns:
         names = tuple(part.strip() for part in target.split(","))
     for name in names:
         if name not in frame.columns:
             raise UserError(
-                f"target: expected a column of the data, got {one_line(name)!r}; {near(name, frame.columns)}",
+                f"target: expected a column of the data, got {one_line(name)!r}; {suggest(name, frame.columns)}",
                 WRONG_CALL,
             )
     if len(set(names)) < len(names):
@@ -103,55 +103,57 @@ def _names(frame: pd.DataFrame, target: str | Sequence[str]) -> tuple[str, ...]:
     return names
 
 
-def _of_columns(frame: pd.DataFrame, names: tuple[str, ...]) -> Target:
+def _describe_columns(frame: pd.DataFrame, names: tuple[str, ...]) -> Target:
     for name in names:
-        _zeros_and_ones(name, frame[name].dropna())
+        _read_zeros_and_ones(name, frame[name].dropna())
     return Target(names, "multilabel", names)
 
 
-def _of_column(name: str, cells: pd.Series, task: str | None) -> Target:
+def _describe_column(name: str, cells: pd.Series, task: str | None) -> Target:
     known = cells.dropna()
     if not len(known):
-        raise UserError(f"target {name!r}: expected classes, got missing cells alone; choose another column")
+        raise UserError(f"target {name!r}: expected classes, got only missing cells; choose another column")
     texts = pd.Series(as_texts(known).to_numpy(zero_copy_only=False))
     numbers = pd.to_numeric(texts, errors="coerce")
     numeric = bool((numbers % 1 == 0).all() and (numbers.abs() < 2**53).all())
-    texts = pd.Series(_texts(known, numeric))
+    texts = pd.Series(_read_texts(known, numeric))
     separator = None
     if not numeric and task in (None, "multilabel"):
-        separator = _separator(texts, sure=task == "multilabel")
+        separator = _find_separator(texts, sure=task == "multilabel")
     if task == "multilabel" and separator is None:
         raise UserError(
-            f"target {name!r}: expected labels with ; | or , between them for a multi-label task, got none in any cell",
+            f"target {name!r}: expected labels separated by ; | or , for a multi-label task, got none in any cell",
         )
     if separator is not None:
-        return _of_labels(name, cells, separator)
+        return _describe_labels(name, cells, separator)
     distinct = texts.unique()
     if len(distinct) > max(20, 0.5 * len(known)) or (
         numbers.notna().all() and len(distinct) > (_NUMBERS if numeric else 20)
     ):
         raise UserError(
             f"target {name!r}: expected classes, got {len(distinct)} different values in {len(known)} rows; "
-            "choose another column, or put the values into classes"
+            "choose another column, or group the values into classes"
         )
     classes = sorted(distinct, key=int) if numeric else sorted(distinct)
     found = "multiclass" if len(classes) > 2 else "binary"
     if len(classes) == 1:
-        raise UserError(f"target {name!r}: expected two classes or more, got {classes[0]!r} alone; add rows of another")
+        raise UserError(
+            f"target {name!r}: expected two classes or more, got only {classes[0]!r}; add rows of another class"
+        )
     if task not in (None, found):
         raise UserError(f"task: {name!r} has {len(classes)} classes, which makes it {found}, not {task}", WRONG_CALL)
     return Target((name,), found, tuple(classes), numeric)
 
 
-def _of_labels(name: str, cells: pd.Series, separator: str) -> Target:
-    counts = Counter(label for cell in cells.dropna() for label in _labels(cell, separator))
+def _describe_labels(name: str, cells: pd.Series, separator: str) -> Target:
+    counts = Counter(label for cell in cells.dropna() for label in _split_labels(cell, separator))
     classes = sorted(label for label, count in counts.items() if FEWEST <= count <= len(cells) - FEWEST)
     if not classes:
         raise UserError(f"target {name!r}: expected labels of at least {FEWEST} rows each, got none")
     if others := sorted(counts.keys() - set(classes)):
         few = one_line(", ".join(map(repr, others)), 120)
         log.warning(
-            "target %r: %d labels with or without which there are fewer than %d rows are left out: %s",
+            "target %r: left out %d labels with fewer than %d positive or negative rows: %s",
             name,
             len(others),
             FEWEST,
@@ -160,8 +162,8 @@ def _of_labels(name: str, cells: pd.Series, separator: str) -> Target:
     return Target((name,), "multilabel", tuple(classes), separator=separator)
 
 
-def _with_counts(target: Target, frame: pd.DataFrame) -> Target:
-    codes = target.codes(frame[target.known(frame)])
+def _add_counts(target: Target, frame: pd.DataFrame) -> Target:
+    codes = target.to_codes(frame[target.has_target(frame)])
     several = codes.ndim == 2
     counts = codes.sum(0) if several else np.bincount(codes, minlength=len(target.classes))
     for name, count in zip(target.classes, counts, strict=True):
@@ -173,14 +175,15 @@ def _with_counts(target: Target, frame: pd.DataFrame) -> Target:
     return Target(**vars(target) | {"counts": tuple(map(int, counts))})
 
 
-def _with_positive(target: Target, positive: str | None) -> Target:
+def _choose_positive(target: Target, positive: str | None) -> Target:
     if target.task != "binary":
         if positive is not None:
             raise UserError(f"positive: expected none for a {target.task} task, got {positive!r}", WRONG_CALL)
         return target
     if positive is not None and positive not in target.classes:
         raise UserError(
-            f"positive: expected a class of the target, got {positive!r}; {near(positive, target.classes)}", WRONG_CALL
+            f"positive: expected a class of the target, got {positive!r}; {suggest(positive, target.classes)}",
+            WRONG_CALL,
         )
     if positive is None:
         usual = [one for one in target.classes if one.lower() in _POSITIVE]
@@ -190,13 +193,13 @@ def _with_positive(target: Target, positive: str | None) -> Target:
     return Target(**vars(target) | {"classes": target.classes[::-1], "counts": target.counts[::-1]})
 
 
-def _texts(cells: pd.Series, numeric: bool) -> Any:
+def _read_texts(cells: pd.Series, numeric: bool) -> np.ndarray:
     if numeric:
         cells = pd.Series(as_numbers(cells))
-    return as_texts(cells).to_numpy(zero_copy_only=False)
+    return np.asarray(as_texts(cells).to_numpy(zero_copy_only=False))
 
 
-def _zeros_and_ones(name: str, cells: pd.Series) -> Any:
+def _read_zeros_and_ones(name: str, cells: pd.Series) -> np.ndarray:
     found = as_numbers(cells)
     wrong = ~np.isin(found, (0.0, 1.0))
     if wrong.any():
@@ -207,27 +210,27 @@ def _zeros_and_ones(name: str, cells: pd.Series) -> Any:
     return found.astype(np.int64)
 
 
-def _labels(cell: str, separator: str) -> set[str]:
+def _split_labels(cell: str, separator: str) -> set[str]:
     return {part.strip() for part in cell.split(separator)} - {""}
 
 
-def _separator(texts: pd.Series, sure: bool) -> str | None:
-    """Return what stands between labels: it makes the same few labels out of more cells."""
+def _find_separator(texts: pd.Series, sure: bool) -> str | None:
+    """Return the separator of labels, if any: splitting by it gives fewer distinct labels than there are cells."""
     cells = texts.unique()
     best, fewest = None, len(cells)
     for one in ";|,":
         if any(one in cell for cell in cells):
-            labels = set().union(*(_labels(cell, one) for cell in cells))
+            labels = set().union(*(_split_labels(cell, one) for cell in cells))
             if len(labels) < fewest or (sure and best is None):
                 best, fewest = one, len(labels)
     return best
 
 
-def _indicator(cells: pd.Series, separator: str, classes: tuple[str, ...]) -> Any:
+def _make_indicator(cells: pd.Series, separator: str, classes: tuple[str, ...]) -> np.ndarray:
     places = {name: place for place, name in enumerate(classes)}
     codes, distinct = pd.factorize(pd.Series(as_texts(cells).to_numpy(zero_copy_only=False)))
-    table = np.zeros((len(distinct) + 1, len(classes)), dtype=np.int64)  # the last row is that of no cell, code −1
+    table = np.zeros((len(distinct) + 1, len(classes)), dtype=np.int64)  # the last row is for missing cells, code −1
     for row, cell in enumerate(distinct):
-        for label in _labels(cell, separator) & places.keys():
+        for label in _split_labels(cell, separator) & places.keys():
             table[row, places[label]] = 1
-    return table[codes]
+    return np.asarray(table[codes])

@@ -1,1 +1,1 @@
-"""A run in use: predict, evaluate, tune."""
+"""Commands that use a run: predict, evaluate, tune and convert."""

@@ -1,7 +1,7 @@
-"""``metricgrad convert``: folders of the older format, read strictly and written anew with all hashes.
+"""``metricgrad convert``: reads a folder of the older format strictly, and writes the current one, with all hashes.
 
-The older format has hashes of some files alone. Those that exist are compared; everything else is checked as far as it
-can be: JSON against its declared type, arrays against their shape, trees in a process of their own.
+The older format has hashes of some files only. Those that exist are verified; everything else is checked as far as
+possible: JSON against its declared type, arrays against their shape, trees in a separate process.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from metricgrad.app.contenders import scorers
 from metricgrad.app.contenders.table import CONTENDERS
 from metricgrad.app.errors import RUN, UserError, one_line, writing
 from metricgrad.app.runs import folder as runs
-from metricgrad.app.runs.folder import Model, RuleFile, locked
+from metricgrad.app.runs.folder import locked
+from metricgrad.app.runs.model import Model, RuleFile
 from metricgrad.app.runs.trial import Trial
 from metricgrad.app.study.protocol import Outcome
-from metricgrad.app.study.request import options_of
+from metricgrad.app.study.request import read_options
 from metricgrad.app.study.summaries import KINDS
-from metricgrad.app.study.workspace import OURS, array, entries, stem, unit_files
+from metricgrad.app.study.workspace import OURS, list_entries, name_unit, pack_unit, parse_scores
 from metricgrad.atomic import TEMPORARY, write_folder
 from metricgrad.storage import estimators, folders, records
 from metricgrad.storage.records import Line, Name, Sha256  # noqa: TC001 (read at run time)
@@ -41,42 +42,42 @@ class _RunFile(TypedDict):
 
 
 def convert(folder: Path, out: Path | None = None) -> dict[str, Any]:
-    """Write a run folder, or a folder of ``mg.save``, of the older format anew: in place, or into a new folder."""
+    """Convert a run folder, or a folder of ``mg.save``, to the current format: in place, or into a new folder."""
     place = (folder if out is None else out).resolve()
     if out is not None and out.exists():
         raise UserError(f"{out}: exists already; choose another --out", RUN)
     if not place.parent.is_dir():
-        raise UserError(f"{place}: expected a place in a folder that exists; make {place.parent} first", RUN)
+        raise UserError(f"{place}: expected a path in an existing folder; create {place.parent} first", RUN)
     is_run = (folder / "run.json").is_file()
     if not is_run and not (folder / folders.MANIFEST).is_file():
         raise UserError(f"{folder}: expected a run folder or a folder of mg.save, got neither", RUN)
     with locked(folder) if is_run and out is None else nullcontext():
-        _convert(folder, place, is_run, in_place=out is None)
+        _convert_folder(folder, place, is_run, in_place=out is None)
     return {"folder": str(folder), "written": str(folder if out is None else out), "format": folders.FORMAT}
 
 
-def _convert(folder: Path, place: Path, is_run: bool, in_place: bool) -> None:
+def _convert_folder(folder: Path, place: Path, is_run: bool, in_place: bool) -> None:
     try:
-        files = _run(folder) if is_run else _saved(folder)
+        files = _convert_run(folder) if is_run else _convert_saved(folder)
         if in_place:
-            _check_alone(folder, files)
+            _check_only_ours(folder, files)
         with writing(place):
             write_folder(place, files, replaced=in_place)
     except UserError:
         raise
-    except Exception as error:  # whatever scikit-learn, skops and XGBoost say of forged files
+    except Exception as error:  # a forged file may raise anything in scikit-learn, skops or XGBoost
         raise UserError(f"{folder}: cannot be converted: {one_line(error, 300)}", RUN) from error
 
 
-def _check_alone(folder: Path, files: dict[str, bytes]) -> None:
-    """Refuse to replace a folder that holds what this library did not write."""
+def _check_only_ours(folder: Path, files: dict[str, bytes]) -> None:
+    """Raise if a folder to be replaced holds files that this library did not write."""
     known = {*files, *(name.rpartition("/")[0] for name in files), *OURS, "model/rule.json", "model/estimator"}
-    for name in entries(folder):
+    for name in list_entries(folder):
         parts = name.split("/")
         old = any(_TEMPORARY.fullmatch(part) or TEMPORARY.fullmatch(part) for part in parts)
         unit = parts[0] == "results" and name.endswith(".npy")
         if (name not in known and not old and not unit) or (folder / name).is_symlink():
-            raise UserError(f"{folder}: {name!r} is no file of metricgrad; move it away, or choose --out", RUN)
+            raise UserError(f"{folder}: {name!r} is not a file of metricgrad; move it away, or choose --out", RUN)
 
 
 def _check_older(found: object) -> None:
@@ -89,90 +90,92 @@ def _check_older(found: object) -> None:
 # Folders of mg.save
 
 
-def _saved(folder: Path) -> dict[str, bytes]:
-    contents, files = _estimator(folder)
+def _convert_saved(folder: Path) -> dict[str, bytes]:
+    contents, files = _read_estimator(folder)
     return folders.packed(contents, files)
 
 
-def _estimator(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """Return the contents and the files of a saved estimator."""
+def _read_estimator(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """Return the manifest's contents and the files of a saved estimator, checked."""
     _check_older(folders.version(folder))
     manifest, files = folders.read_older(folder)
     if "contender" in manifest:
-        raise ValueError("this is the model of a run; give the run folder")
+        raise ValueError("this is the model of a run; pass the run folder")
     estimators.checked(manifest, files)
     _try_trees(files)
     return {key: value for key, value in manifest.items() if key not in ("format", "files")}, files
 
 
 def _try_trees(files: dict[str, bytes]) -> None:
-    for name, library in scorers.tree_files(files).items():
-        Trial(name, library, files[name]).end()
+    for name, library in scorers.find_tree_files(files).items():
+        Trial(name, library, files[name]).finish()
 
 
 # Run folders
 
 
-def _run(folder: Path) -> dict[str, bytes]:
-    """Return the files of a run, by name, in the present format."""
+def _convert_run(folder: Path) -> dict[str, bytes]:
+    """Return the files of a run, by name, in the current format."""
     data = runs.read_bytes(folder / "run.json")
     about = records.read(data, dict[str, Any], "run.json")
     _check_older(about.get("format"))
     records.check(about, _RunFile, "run.json")
     finished = about["state"] == "finished"
-    files = {name: copy for name in _COPIED if (copy := _verified(folder, name, about)) is not None}
-    files["config.json"] = _wanted(folder, "config.json", about)
-    options_of(records.read(files["config.json"], dict[str, Any], "config.json"))
-    files |= _units(folder)
+    files = {name: copy for name in _COPIED if (copy := _read_verified(folder, name, about)) is not None}
+    files["config.json"] = _read_required(folder, "config.json", about)
+    read_options(records.read(files["config.json"], dict[str, Any], "config.json"))
+    files |= _convert_units(folder)
     if finished:
-        files["summary.json"] = _wanted(folder, "summary.json", about)
+        files["summary.json"] = _read_required(folder, "summary.json", about)
         records.read(files["summary.json"], KINDS[about["kind"]], "summary.json")
-        files |= {f"model/{name}": data for name, data in _model(folder / "model").items()}
+        files |= {f"model/{name}": data for name, data in _convert_model(folder / "model").items()}
     listed = {name: records.sha256(data) for name, data in files.items() if "/" not in name}
     if not finished:
         listed = {name: one for name, one in listed.items() if name in ("config.json", "environment.json")}
     return {**files, "run.json": records.sealed({**about, "format": runs.FORMAT, "files": listed})}
 
 
-def _verified(folder: Path, name: str, about: dict[str, Any]) -> bytes | None:
-    """Return a file, compared with its hash in ``run.json`` if that has any; None if it is not there."""
+def _read_verified(folder: Path, name: str, about: dict[str, Any]) -> bytes | None:
+    """Return a file, verified by its hash in ``run.json`` if there is one; None if the file does not exist."""
     if not (folder / name).is_file():
         return None
-    data, wanted = runs.read_bytes(folder / name), about.get("files", {}).get(name)
-    if wanted not in (None, records.sha256(data)):
+    data, expected = runs.read_bytes(folder / name), about.get("files", {}).get(name)
+    if expected not in (None, records.sha256(data)):
         raise ValueError(f"{name} was changed since it was written (its sha256 differs)")
     return data
 
 
-def _wanted(folder: Path, name: str, about: dict[str, Any]) -> bytes:
-    data = _verified(folder, name, about)
+def _read_required(folder: Path, name: str, about: dict[str, Any]) -> bytes:
+    data = _read_verified(folder, name, about)
     if data is None:
         raise ValueError(f"expected a file {name}, got none")
     return data
 
 
-def _units(folder: Path) -> dict[str, bytes]:
+def _convert_units(folder: Path) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     for path in sorted((folder / "results").glob("[!.]*.json")):
         outcome = Outcome.from_json(records.read(runs.read_bytes(path), dict[str, Any], path.name))
-        if stem(outcome) != path.stem or outcome.contender not in CONTENDERS:
-            raise ValueError(f"results/{path.name}: expected the unit of its name, got {stem(outcome)}")
+        if name_unit(outcome) != path.stem or outcome.contender not in CONTENDERS:
+            raise ValueError(f"results/{path.name}: expected the unit of its file name, got {name_unit(outcome)}")
         data = runs.read_bytes(path.with_suffix(".npy"))
-        scores = array(data, outcome.test_rows)
-        found |= {f"results/{name}": part for name, part in unit_files(outcome, scores).items()}
+        scores = parse_scores(data, outcome.test_rows)
+        found |= {f"results/{name}": part for name, part in pack_unit(outcome, scores).items()}
     return found
 
 
-def _model(folder: Path) -> dict[str, bytes]:
-    """Return the files of a run's model, its rule in the manifest."""
+def _convert_model(folder: Path) -> dict[str, bytes]:
+    """Return the files of a run's model, with the rule in the manifest."""
     manifest, files = folders.read_older(folder)
     rule = records.read(runs.read_bytes(folder / "rule.json"), RuleFile, "rule.json")
     contents = {"contender": manifest.get("contender"), "kind": manifest.get("kind"), "rule": rule}
     names = {"Prior": ("prior.json",), "Trees": ("trees.ubj",)}.get(str(contents["kind"]))
     if names is None:
-        inner = folders.packed(*_estimator(folder / "estimator"))
+        inner = folders.packed(*_read_estimator(folder / "estimator"))
     else:
         inner = {name: runs.read_bytes(folder / "estimator" / name) for name in names}
     packed = folders.packed(contents, {**files, **{f"estimator/{name}": data for name, data in inner.items()}})
-    Model.from_files(*folders.unpacked(packed, str(folder)))  # which tries the trees, and whether all fits
+    Model.from_files(
+        *folders.unpacked(packed, str(folder))
+    )  # this tries the trees, and checks that the parts fit together
     return packed

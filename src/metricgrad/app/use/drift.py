@@ -1,4 +1,4 @@
-"""Drift: whether new data look like those that a model was trained on, column by column."""
+"""Drift: how the distribution of each column differs from that of the training data."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from scipy import stats
 from metricgrad.app.errors import one_line
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pandas as pd
 
     from metricgrad.app.tables.columns import Column
     from metricgrad.app.tables.schema import Schema
 
-_SURE = 0.999  # how sure a change must be, beside being large
+_CONFIDENCE = 0.999  # a change is reported if it is large and significant at this level
 
 
 @dataclass(frozen=True)
@@ -24,8 +26,8 @@ class Drift:
     """How a column changed since training.
 
     ``psi``: the population stability index Σ (now − then) ln(now / then) over bins or categories [siddiqi2006].
-    ``shift``: of the mean of numbers, in standard deviations of training. ``missing``: by how much the share of missing
-    cells grew. ``unknown``: the share of categories that training had not.
+    ``shift``: the shift of the mean of numbers, in standard deviations of training. ``missing``: the increase of the
+    share of missing cells. ``unknown``: the share of cells with new categories. ``suspicious``: the changes to warn of.
     """
 
     column: str
@@ -36,51 +38,53 @@ class Drift:
     suspicious: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as plain data."""
+        """Return the drift as plain data."""
         return asdict(self) | {"suspicious": list(self.suspicious)}
 
     def __str__(self) -> str:
         return f"column {one_line(self.column, 60)!r} drifted: {', '.join(self.suspicious)}"
 
 
-def drift(frame: pd.DataFrame, schema: Schema) -> list[Drift]:
-    """Return how every column changed, the most changed first."""
-    found = [_of_column(column, frame[column.name], schema.rows) for column in schema.columns]
+def measure_drift(frame: pd.DataFrame, schema: Schema) -> list[Drift]:
+    """Return the drift of every column, the largest first."""
+    found = [_measure_column(column, frame[column.name], schema.rows) for column in schema.columns]
     return sorted(found, key=lambda one: (not one.suspicious, -one.psi))
 
 
-def psi(then: Any, now: Any, rows_then: int, rows_now: int) -> tuple[float, bool]:
-    """Return the population stability index of two lists of shares, and whether chance cannot explain it.
+def compute_psi(
+    then: Sequence[float] | np.ndarray, now: Sequence[float] | np.ndarray, rows_then: int, rows_now: int
+) -> tuple[float, bool]:
+    """Return the population stability index of two lists of shares, and whether it is significant.
 
-    Of equal distributions it is about (1/n + 1/m) χ² with one degree of freedom fewer than there are bins.
+    For equal distributions it is about (1/n + 1/m) χ² with one degree of freedom fewer than there are bins.
     """
-    # Half a row where there is none: the logarithm must exist.
+    # Count half a row where there is none, so that the logarithm exists.
     a = np.maximum(then, 0.5 / max(rows_then, 1))
     b = np.maximum(now, 0.5 / max(rows_now, 1))
     value = float(((b - a) * np.log(b / a)).sum())
-    chance = (1 / max(rows_then, 1) + 1 / max(rows_now, 1)) * stats.chi2.ppf(_SURE, max(1, len(a) - 1))
+    chance = (1 / max(rows_then, 1) + 1 / max(rows_now, 1)) * stats.chi2.ppf(_CONFIDENCE, max(1, len(a) - 1))
     return value, bool(value > chance)
 
 
-def _of_column(column: Column, cells: pd.Series, rows: int) -> Drift:
-    level = column.level(cells)
-    lost = int(cells.isna().sum())
+def _measure_column(column: Column, cells: pd.Series, rows: int) -> Drift:
+    level = column.to_level(cells)
+    missing_cells = int(cells.isna().sum())
     known = np.isfinite(level) & ((level >= 0) | (column.kind != "category"))
     now, then = int(known.sum()), round(rows * (1 - column.missing))
-    index, sure = psi(column.shares, column.shares_of(level), then, now) if now else (0.0, False)
-    missing = lost / len(cells) - column.missing
-    unknown = (len(cells) - lost - now) / len(cells) if column.kind == "category" else 0.0
+    index, significant = compute_psi(column.shares, column.count_shares(level), then, now) if now else (0.0, False)
+    missing = missing_cells / len(cells) - column.missing
+    unknown = (len(cells) - missing_cells - now) / len(cells) if column.kind == "category" else 0.0
     shift = None
     suspicious = []
-    noise = float(stats.norm.ppf((1 + _SURE) / 2)) * (1 / max(rows, 1) + 1 / len(cells)) ** 0.5
+    noise = float(stats.norm.ppf((1 + _CONFIDENCE) / 2)) * (1 / max(rows, 1) + 1 / len(cells)) ** 0.5
     if column.mean is not None and column.sd and now:
         shift = float((level[known].mean() - column.mean) / column.sd)
         if abs(shift) >= max(0.5, noise):
             suspicious.append(f"mean moved by {shift:+.2f} standard deviations")
-    if index >= 0.2 and sure:
-        suspicious.append(f"population stability index {index:.2f} (0.2 and more is a change)")
+    if index >= 0.2 and significant:
+        suspicious.append(f"population stability index {index:.2f} (0.2 or more is a change)")
     if abs(missing) >= max(0.1, noise / 2):
-        suspicious.append(f"missing {column.missing:.1%} then, {column.missing + missing:.1%} now")
+        suspicious.append(f"missing {column.missing:.1%} in training, {column.missing + missing:.1%} now")
     if unknown >= 0.05:
         suspicious.append(f"{unknown:.1%} unknown categories")
     return Drift(column.name, index, shift, missing, unknown, tuple(suspicious))

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from metricgrad.app.contenders.scorers import Goal
 from metricgrad.app.errors import NOTHING, WRONG_CALL, UserError
 from metricgrad.app.runs import folder as runs
 from metricgrad.app.study import protocol
-from metricgrad.app.use.evaluate import read_for
+from metricgrad.app.use.evaluate import read_labelled
 from metricgrad.decisions.solver import InfeasibleError
-from metricgrad.decisions.tuning import tune_threshold
+from metricgrad.decisions.tuning import Tuning, tune_threshold
 from metricgrad.evaluation.evaluator import evaluate
 from metricgrad.storage.values import encode
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from metricgrad.app.runs.model import Model
 
 
 def tune(
@@ -28,50 +33,36 @@ def tune(
     dry_run: bool = False,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Tune the rule of a run's model on labelled data, which must be new to it, and write it into the run.
+    """Tune the rule of a run's model on labelled data that it was not trained on, and write it into the run.
 
     ``metric``, ``average``: by default those of the run. ``subject_to``, ``confidence``: as for ``tune_threshold``.
-    The rules before stay in ``model/manifest.json`` as "previous". ``dry_run``: only tell.
+    Previous rules stay in ``model/manifest.json`` as "previous". ``dry_run``: do not write.
     """
     found = runs.load(run)
     model = found.model
-    schema = model.schema
-    metric, average = metric or runs.allowed(model.goal.metric, ()), average or model.goal.average
-    wanted: Any = average  # checked below
-    goal = Goal(model.goal.task, model.goal.classes, metric, wanted, subject_to)
-    protocol.check(goal, [])
-    frame = schema.labelled(read_for(model, data, rows))
-    scores, targets = model.scores(frame), schema.targets(frame)
-    options: dict[str, Any] = {"task": schema.task, "average": average}
-    bounds: dict[str, Any] = {"subject_to": subject_to, "confidence": confidence, "scarce": "keep"}
-    shared = protocol.tuned(goal).shared
-    try:
-        tuning = tune_threshold(
-            goal.metric, scores, targets, shared=shared, replicates=50, seed=seed, **bounds, **options
-        )
-    except InfeasibleError as error:
-        raise UserError(f"{error}; ask for less, or train with --subject-to", NOTHING) from error
-    except ValueError as error:
-        raise UserError(str(error), WRONG_CALL) from error
+    goal = _choose_goal(model, metric, average, subject_to)
+    frame = model.schema.keep_labelled(read_labelled(model, data, rows))
+    scores, targets = model.scores(frame), model.schema.encode_targets(frame)
+    tuning = _tune_rule(goal, scores, targets, confidence, seed)
     old = model.rule
-    before = evaluate(scores, targets, goal.metric, rule=old, **options)
-    previous = [*model.about.get("previous", []), {"rule": encode(old)} | _without_previous(model.about)]
-    about = {
-        "metric": metric,
-        "average": average,
-        "subject_to": subject_to,
-        "kind": "tuned",
-        "tuned_on": f"{len(frame)} rows of {Path(data).name}, at {runs.now()}",
-        "value_there": tuning.value,
-    }
+    before = evaluate(scores, targets, goal.metric, rule=old, task=goal.task, average=goal.average)
     if not dry_run:
-        found.replace_rule(tuning.rule, about | {"previous": previous})
+        about = {
+            "metric": goal.metric,
+            "average": goal.average,
+            "subject_to": subject_to,
+            "kind": "tuned",
+            "tuned_on": f"{len(frame)} rows of {Path(data).name}, at {runs.now()}",
+            "value_there": tuning.value,
+            "previous": _list_rules(model),
+        }
+        found.replace_rule(tuning.rule, about)
     return {
         "run": str(run),
         "data": str(data),
         "rows": len(frame),
-        "metric": metric,
-        "average": None if schema.task == "binary" else average,
+        "metric": goal.metric,
+        "average": None if goal.task == "binary" else goal.average,
         "subject_to": subject_to,
         "old": {"rule": old.describe(), "value": next(iter(before.values()))},
         "new": {
@@ -86,5 +77,37 @@ def tune(
     }
 
 
-def _without_previous(about: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in about.items() if key != "previous"}
+def _choose_goal(model: Model, metric: str | None, average: str | None, subject_to: str | None) -> Goal:
+    """Return what to tune for: the options given, and the run's metric and average for those left out."""
+    metric = metric or runs.check_code_was_typed(model.goal.metric, ())
+    chosen: Any = average or model.goal.average  # any text; checked here
+    goal = Goal(model.goal.task, model.goal.classes, metric, chosen, subject_to)
+    protocol.check_goal(goal, [])
+    return goal
+
+
+def _tune_rule(goal: Goal, scores: np.ndarray, targets: np.ndarray, confidence: float | None, seed: int) -> Tuning:
+    try:
+        return tune_threshold(
+            goal.metric,
+            scores,
+            targets,
+            task=goal.task,
+            average=goal.average,
+            shared=protocol.describe_tuning(goal).shared,
+            subject_to=goal.subject_to,
+            confidence=confidence,
+            scarce="keep",
+            replicates=50,
+            seed=seed,
+        )
+    except InfeasibleError as error:
+        raise UserError(f"{error}; relax the constraint, or train with --subject-to", NOTHING) from error
+    except ValueError as error:
+        raise UserError(str(error), WRONG_CALL) from error
+
+
+def _list_rules(model: Model) -> list[dict[str, Any]]:
+    """Return the previous rules of a model and its present one, as plain data."""
+    about = {key: value for key, value in model.about.items() if key != "previous"}
+    return [*model.about.get("previous", []), {"rule": encode(model.rule)} | about]

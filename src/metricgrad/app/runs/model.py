@@ -1,0 +1,166 @@
+"""The model of a run: a data frame in, scores and decisions out; written to a folder and read back without pickle."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, TypedDict
+
+import numpy as np
+import skops.io
+
+from metricgrad.app.contenders import scorers
+from metricgrad.app.contenders.scorers import Goal, Scorer
+from metricgrad.app.runs.trial import Trial
+from metricgrad.app.tables.schema import Schema
+from metricgrad.boosting.libraries import imported
+from metricgrad.decisions.rules import Rule
+from metricgrad.engine.batch import check_task
+from metricgrad.metrics import get
+from metricgrad.metrics.constraints import parse
+from metricgrad.storage import folders, records
+from metricgrad.storage.records import Length, Line, Name, Sha256
+from metricgrad.storage.values import decode, encode
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from sklearn.compose import ColumnTransformer
+
+_TRUSTED = ["numpy.dtype"]
+_ESTIMATOR = "estimator/"
+
+
+class OneRule(TypedDict):
+    """A decision rule, the goal it was tuned for, the rows it was tuned on, and its value there."""
+
+    rule: Any
+    metric: Name
+    average: Literal["macro", "micro", "weighted", "samples"]
+    subject_to: Line | None
+    kind: Literal["fixed", "tuned"]
+    tuned_on: Line
+    value_there: float
+
+
+class RuleFile(OneRule):
+    """The rule in use, and the previous ones."""
+
+    previous: NotRequired[list[OneRule]]
+
+
+class ModelFile(TypedDict):
+    """The contents of a model's manifest. The rule is part of it, so that it is replaced together with its hash."""
+
+    format: int
+    contender: Name
+    kind: Literal["Prior", "Trees", "Estimator"]
+    rule: RuleFile
+    files: Annotated[dict[Name, Sha256], Length(1, 100_000)]
+
+
+@dataclass(eq=False)
+class Model:
+    """A fitted contender with its schema, encoder and decision rule.
+
+    ``about``: the metric, average and constraint that the rule was tuned for, the rows it was tuned on, and its value
+    there.
+    """
+
+    schema: Schema
+    encoder: ColumnTransformer
+    scorer: Scorer
+    contender: str
+    rule: Rule
+    about: dict[str, Any]
+
+    def scores(self, frame: pd.DataFrame) -> np.ndarray:
+        """Return the scores of the rows of a frame as it was read: ``(n,)``, ``(n, classes)`` or ``(n, K)``."""
+        return self.score_features(self.schema.to_features(frame))
+
+    def score_features(self, features: pd.DataFrame) -> np.ndarray:
+        """Return the scores of features that ``schema.to_features`` returned."""
+        found: np.ndarray = self.scorer.scores(encode_features(self.encoder, features))
+        return found
+
+    def decide(self, scores: np.ndarray) -> np.ndarray:
+        """Return class indices, or 0/1 per label."""
+        return np.asarray(self.rule(scores)).astype(int)
+
+    @property
+    def goal(self) -> Goal:
+        """What the rule was tuned for; call ``check_code_was_typed`` before its metric or constraint is looked up."""
+        about = {key: self.about[key] for key in ("metric", "average", "subject_to")}
+        return Goal(check_task(self.schema.task), len(self.schema.classes), **about)
+
+    def to_files(self) -> tuple[dict[str, Any], dict[str, bytes]]:
+        """Return the contents of the manifest and the files of a model folder."""
+        contents = {"contender": self.contender, "kind": type(self.scorer).__name__, "rule": self.pack_rule()}
+        files = {
+            "encoder.skops": skops.io.dumps(self.encoder),
+            "schema.json": folders.as_json(self.schema.to_json()),
+            **{f"{_ESTIMATOR}{name}": data for name, data in self.scorer.files().items()},
+        }
+        return contents, files
+
+    def pack_rule(self) -> dict[str, Any]:
+        """Return the rule and ``about`` as plain data."""
+        return {"rule": encode(self.rule), **self.about}
+
+    @classmethod
+    def from_files(cls, manifest: dict[str, Any], files: dict[str, bytes]) -> Model:
+        """Return the model of a folder with verified hashes, or raise; trees are tried in another process first."""
+        records.check(manifest, ModelFile, "manifest.json")
+        inner = {name.removeprefix(_ESTIMATOR): data for name, data in files.items() if name.startswith(_ESTIMATOR)}
+        libraries = scorers.find_tree_files(inner)
+        trials = [Trial(name, library, inner[name]) for name, library in libraries.items()]
+        try:
+            schema = Schema.from_json(files["schema.json"])
+            encoder = _read_encoder(files["encoder.skops"], schema)
+            for library in libraries.values():
+                imported(library)  # while the trials run
+            for trial in trials:
+                trial.finish()
+        finally:
+            for trial in trials:
+                trial.stop()
+        about = dict(manifest["rule"])
+        rule, scorer = decode(about.pop("rule")), scorers.load_scorer(manifest["kind"], inner)
+        if not isinstance(rule, Rule):
+            raise ValueError(f"manifest.json: expected a rule, got {rule!r}")
+        found = cls(schema, encoder, scorer, manifest["contender"], rule, about)
+        found.check()
+        return found
+
+    def check(self) -> None:
+        """Raise unless the parts fit together: send one row through all of them."""
+        scores = self.scorer.scores(np.zeros((1, len(self.encoder.get_feature_names_out())), dtype=np.float32))
+        expected = (1,) if self.schema.task == "binary" else (1, len(self.schema.classes))
+        if scores.shape != expected:
+            raise ValueError(f"estimator: expected scores of shape {expected}, got {scores.shape}")
+        self.decide(scores)
+        for constraint in parse(self.goal.subject_to):
+            if not records.names_code(constraint.metric):
+                get(constraint.metric)
+
+
+def _read_encoder(data: bytes, schema: Schema) -> ColumnTransformer:
+    """Return the fitted encoder of ``Schema.make_encoder``; refuse anything else."""
+    from sklearn.compose import ColumnTransformer
+    from sklearn.impute import SimpleImputer
+    from sklearn.preprocessing import OneHotEncoder
+
+    untrusted = skops.io.get_untrusted_types(data=data)
+    if set(untrusted) - set(_TRUSTED):
+        raise ValueError(f"encoder.skops holds types that are not trusted: {untrusted}")
+    encoder = skops.io.loads(data, trusted=_TRUSTED)
+    parts = [part for column in schema.columns for part in column.parts]
+    if type(encoder) is not ColumnTransformer or list(encoder.feature_names_in_) != parts:
+        raise ValueError("encoder.skops: expected an encoder of the columns of schema.json, got another")
+    if any(type(one) not in (SimpleImputer, OneHotEncoder) for _, one, names in encoder.transformers_ if len(names)):
+        raise ValueError("encoder.skops: expected an imputer and a one-hot encoder, got others")
+    return encoder
+
+
+def encode_features(encoder: ColumnTransformer, features: pd.DataFrame) -> np.ndarray:
+    """Return features as a dense float32 array."""
+    found = encoder.transform(features)
+    return np.ascontiguousarray(found.toarray() if hasattr(found, "toarray") else found, dtype=np.float32)
