@@ -125,7 +125,9 @@ def _resume(
 
 
 def _show(place: Path, payload: Any, as_json: bool) -> None:
-    summary = {key: value for key, value in payload.items() if key != "details"}
+    from metricgrad.app.report.payload import summarise
+
+    summary = summarise(payload)
     if tell({"run": str(place), **summary}, as_json):
         return
     from metricgrad.app.cli.display import leaderboard, lines

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import torch
 
@@ -12,10 +12,29 @@ from metricgrad.evaluation.diagnostics import reliability
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from metricgrad.app.report.payload import Binned, Histogram
-
 BARS = 40
 """Bins of the histogram."""
+
+
+class Histogram(TypedDict):
+    """How many rows score within ``[edges[i], edges[i + 1])``; the last bin takes its right edge too."""
+
+    edges: list[float]
+    positives: list[int]
+    negatives: list[int]
+
+
+class Binned(TypedDict):
+    """One class against the rest, on test rows: what ``binned`` returns."""
+
+    cuts: list[float]  # ascending
+    tp: list[int]  # positives that score at least the cut
+    fp: list[int]  # negatives that do
+    positives: int
+    negatives: int
+    average_precision: float | None
+    calibration: list[tuple[float, float, int]]  # mean score, share of positives, rows
+    histogram: Histogram
 
 
 def binned(scores: Any, targets: Any, cuts: int = 201, include: Iterable[float | None] = ()) -> Binned:

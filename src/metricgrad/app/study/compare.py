@@ -17,8 +17,11 @@ from metricgrad import __version__
 from metricgrad.app.contenders.table import REFERENCE
 from metricgrad.app.errors import DATA, INTERRUPTED, NOTHING, RUN, WRONG_CALL, UserError, writing
 from metricgrad.app.report import page
+from metricgrad.app.report.evidence import Study
+from metricgrad.app.report.payload import summarise
+from metricgrad.app.report.sections import SECTIONS
 from metricgrad.app.runs import folder as runs
-from metricgrad.app.study import protocol, splits, work
+from metricgrad.app.study import protocol, work
 from metricgrad.app.study.details import details
 from metricgrad.app.study.leaderboard import RULES, board, verdict
 from metricgrad.app.study.request import (
@@ -151,14 +154,15 @@ def _run(plan: Plan, space: Workspace, progress: Progress, jobs: int, budget: fl
         found = verdict(rows, task.goal.metric)
         space.table("results.parquet", _flat(outcomes, task.goal.metric))
         progress.say(f"fitting {found['ship']} on all rows")
-        space.add_model(shipped(task, found["ship"], found["rule"], plan.effort, options.seed))
-        payload = _payload(replace(plan, left_out=[*plan.left_out, *failed]), space, outcomes, rows, found)
+        model = shipped(task, found["ship"], found["rule"], plan.effort, options.seed)
+        space.add_model(model)
+        payload = _payload(replace(plan, left_out=[*plan.left_out, *failed]), space, outcomes, rows, found, model)
     except KeyboardInterrupt as error:
         again = f"metricgrad compare --resume {shlex.quote(str(space.path))}"
         raise UserError(f"interrupted; go on where it stopped: {again}", INTERRUPTED) from error
     with writing(space.path):
         page.write(payload, space.path / "report.html")
-    space.add_json("summary.json", {key: value for key, value in payload.items() if key != "details"})
+    space.add_json("summary.json", summarise(payload))
     space.finish()
     return payload
 
@@ -215,7 +219,7 @@ def _todo(
 
 def shipped(task: Task, contender: str, rule: str, effort: Effort, seed: int) -> Model:
     """Fit a contender on all rows, a fifth of them held to stop and to tune on, and return it with its rule."""
-    everything = splits.everything(task.targets, task.goal.task, seed, task.group, task.time)
+    everything = task.everything(seed)
     encoder, features = task.encoded(everything.train)
     scorer, rules = protocol.fitted(contender, task.goal, effort, features, task.targets, everything, seed)
     if not rules[rule].feasible:
@@ -270,7 +274,9 @@ def sentences(plan: Plan, repeats: int) -> list[str]:
     ]
 
 
-def _payload(plan: Plan, space: Workspace, outcomes: Sequence[Outcome], rows: Any, found: Any) -> Payload:
+def _payload(
+    plan: Plan, space: Workspace, outcomes: Sequence[Outcome], rows: Any, found: Any, model: Model
+) -> Payload:
     options, task, parts = plan.options, plan.task, plan.parts
     repeats = len({o.repeat for o in outcomes})
     by_name: dict[str, list[Outcome]] = {}
@@ -286,6 +292,7 @@ def _payload(plan: Plan, space: Workspace, outcomes: Sequence[Outcome], rows: An
         )
         for name, mine in by_name.items()
     }
+    study = Study(task.goal, task.table, task.everything(options.seed).held, model.scores, model.rule)
     environment = runs.environment()
     counts = (
         task.targets.sum(0)
@@ -318,6 +325,7 @@ def _payload(plan: Plan, space: Workspace, outcomes: Sequence[Outcome], rows: An
         "leaderboard": rows,
         "left_out": plan.left_out,
         "details": about,
+        "study": {key: value for section in SECTIONS for key, value in section.measure_study(study).items()},
         "reproduce": {
             "command": options.command(),
             "seed": options.seed,

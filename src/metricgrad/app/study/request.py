@@ -13,9 +13,9 @@ import pandas as pd
 from metricgrad.app.contenders.scorers import Effort, Goal
 from metricgrad.app.contenders.table import CONTENDERS, chosen
 from metricgrad.app.errors import DATA, WRONG_CALL, UserError, near
+from metricgrad.app.report.evidence import Table
 from metricgrad.app.runs import folder as runs
 from metricgrad.app.study import protocol, splits
-from metricgrad.app.study.details import Table
 from metricgrad.app.tables import files, profile
 from metricgrad.app.tables.schema import Schema
 from metricgrad.engine.batch import check_task
@@ -87,6 +87,10 @@ class Task:
     def split(self, repeats: int, seed: int) -> list[Split]:
         """Return the rows of every repeat."""
         return splits.splits(self.targets, self.goal.task, repeats, seed, self.group, self.time)
+
+    def everything(self, seed: int) -> Split:
+        """Return all rows to train and to tune on, none to test: for the model that is shipped."""
+        return splits.everything(self.targets, self.goal.task, seed, self.group, self.time)
 
     def encoded(self, train: Any) -> tuple[Any, Any]:
         """Return an encoder fitted on the training rows, and all rows encoded by it."""
