@@ -13,8 +13,8 @@ from sklearn.metrics import f1_score, fbeta_score, precision_score
 from metricgrad.app.contenders.scorers import Effort, Goal, batch_size, loaded
 from metricgrad.app.contenders.table import CONTENDERS, chosen
 from metricgrad.app.errors import UserError
-from metricgrad.app.study import demo, protocol
 from metricgrad.app.report.evidence import Table
+from metricgrad.app.study import demo, protocol
 from metricgrad.app.study.details import details
 from metricgrad.app.study.protocol import Outcome
 from metricgrad.app.study.splits import Split, splits

@@ -62,9 +62,9 @@ def simulate(rows: int = 4000, contenders: int = 8, classes: list[str] | None = 
         "created": "2026-01-31T12:00:00+00:00",
         "command": "metricgrad compare simulated.csv --target churned --metric f2",
         "verdict": {
-            "headline": f"Ship the {best['contender']} with a tuned cut: it finds more of what you look for.",
-            "text": "Over cross-entropy with its cut tuned the same way, F2 rises on every split, by more than splits "
-            "differ. Most of the way is the cut itself: it is far from one half.",
+            "headline": f"Ship the {best['contender']} with a tuned threshold: it finds more of what you look for.",
+            "text": "Over cross-entropy with its threshold tuned the same way, F2 rises on every split, by more than "
+            "they differ. Most of the gain is due to the threshold, which is far from one half.",
             "ship": best["contender"],
             "rule": best["rule"],
             "gain_is_real": True,

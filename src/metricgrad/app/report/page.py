@@ -62,10 +62,10 @@ def render(payload: Payload, sections: Sequence[Section] = SECTIONS) -> str:
     )
 
 
-def write(payload: Payload, path: str | Path) -> Path:
+def write(payload: Payload, path: str | Path, sections: Sequence[Section] = SECTIONS) -> Path:
     """Write the page, whole or not at all, and return where."""
     path = Path(path)
-    write_file(path, render(payload).encode())
+    write_file(path, render(payload, sections).encode())
     return path
 
 

@@ -11,7 +11,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from metricgrad.app.report.evidence import Predictions, Study
     from metricgrad.app.report.payload import Details, Payload
@@ -36,8 +36,9 @@ class Section:
     """Whether its script fills it. Such a section follows the choice of contender and class, and needs JavaScript."""
     exact: ClassVar[frozenset[str]] = frozenset()
     """The keys of numbers that stay exact in the page; all others are rounded to five digits."""
-    sizes: ClassVar[Mapping[int, int]] = {}
-    """If the page is too large, what is passed to ``shrink``, by step: 1 is taken first, then 2, and so on."""
+    sizes: ClassVar[tuple[tuple[int, int], ...]] = ()
+    """Pairs of a step and what is passed to ``shrink`` then. As long as a page is too large, all sections take step 1,
+    then step 2, and so on."""
     size_note: ClassVar[str] = ""
     """Says in the page that ``shrink`` was applied; ``{}`` is the size."""
 

@@ -79,12 +79,11 @@ def _keep_frequent(payload: Payload, sections: Sequence[Section]) -> str:
 
 def _steps(payload: Payload, sections: Sequence[Section]) -> Iterator[tuple[str, str]]:
     """Make the payload smaller, in place, step by step; yield after each its subject and what to say about it."""
-    for step in sorted({step for section in sections for step in section.sizes}):
-        for section in sections:
-            if size := section.sizes.get(step):
-                for details in payload["details"].values():
-                    section.shrink(details, size)
-                yield section.name, section.size_note.format(size)
+    steps = sorted((step, i, size) for i, section in enumerate(sections) for step, size in section.sizes)
+    for _, i, size in steps:
+        for details in payload["details"].values():
+            sections[i].shrink(details, size)
+        yield sections[i].name, sections[i].size_note.format(size)
     for number in CONTENDERS:
         _keep_best(payload, number)
         yield "contenders", f"Charts are drawn of the best {number} contenders."

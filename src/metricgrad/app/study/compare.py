@@ -274,9 +274,7 @@ def sentences(plan: Plan, repeats: int) -> list[str]:
     ]
 
 
-def _payload(
-    plan: Plan, space: Workspace, outcomes: Sequence[Outcome], rows: Any, found: Any, model: Model
-) -> Payload:
+def _payload(plan: Plan, space: Workspace, outcomes: Sequence[Outcome], rows: Any, found: Any, model: Model) -> Payload:
     options, task, parts = plan.options, plan.task, plan.parts
     repeats = len({o.repeat for o in outcomes})
     by_name: dict[str, list[Outcome]] = {}

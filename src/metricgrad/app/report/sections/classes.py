@@ -52,7 +52,9 @@ class Classes(Section):
         several = predictions.goal.task == "multilabel"
         return {
             "per_class": [
-                _per_class(name, y[:, k] == 1, decided[:, k] == 1) if several else _per_class(name, y == k, decided == k)
+                _per_class(name, y[:, k] == 1, decided[:, k] == 1)
+                if several
+                else _per_class(name, y == k, decided == k)
                 for k, name in enumerate(names)
             ],
             "confusion": [] if several else _confusion(y, decided, len(names)),

@@ -28,7 +28,7 @@ class Curves(Section):
     title = "Precision and recall"
     note = (
         "Every threshold of every contender shown. Up and to the right is better; the ring is the threshold in use. "
-        "The buttons choose the contenders for this section and the following ones."
+        "The buttons show and hide contenders here and below."
     )
     drawn = True
 

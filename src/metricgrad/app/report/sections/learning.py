@@ -28,9 +28,9 @@ class Learning(Section):
     name = "learning"
     title = "Learning curves"
     note = (
-        "Thin: the soft value of the metric, which is trained. Thick: its hard value, which is reported. Where they are "
-        "far apart, the soft value is too optimistic. Where only the loss decided when to stop, the loss is drawn (of "
-        "trees by boosting rounds, on held-out rows)."
+        "Thin: the soft value of the metric, which is trained; thick: the hard value, which is reported. Far apart, "
+        "the soft value is too optimistic. Contenders that stopped by their loss show the loss (trees by round, on "
+        "held-out rows)."
     )
     drawn = True
 

@@ -35,7 +35,7 @@ class Mistakes(Section):
     title = "Worst mistakes"
     note = "Test rows that were predicted wrongly with the most confidence. A mislabelled row looks like this too."
     drawn = True
-    sizes = {3: 5}
+    sizes = ((3, 5),)
     size_note = "Of each contender the {} worst mistakes are listed, with twelve columns."
 
     def measure(self, predictions: Predictions) -> dict[str, Any]:

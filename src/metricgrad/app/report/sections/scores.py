@@ -17,9 +17,9 @@ class Scores(Section):
     name = "scores"
     title = "Scores"
     note = (
-        "Left: how many rows get each score, those of the class above the line, all others below it, each to its own "
-        "height; the vertical line is the threshold. Right: the observed share of the class against the score; on the "
-        "diagonal a score is a probability."
+        "First chart: how many rows get each score, the class above the line, the rest below it, each to its own "
+        "height; the vertical line is the threshold. Second chart: the observed share of the class against the score; "
+        "on the diagonal a score is a probability."
     )
     drawn = True
 

@@ -62,7 +62,7 @@ class Threshold(Section):
     title = "Choosing the threshold"
     drawn = True
     exact = frozenset({"cuts", "threshold", "plateau"})  # the counts hold at these very numbers
-    sizes = {1: 101, 2: 51, 4: 25}
+    sizes = ((1, 101), (2, 51), (4, 25))
     size_note = "Curves are drawn from {} thresholds each."
 
     def measure(self, predictions: Predictions) -> dict[str, Any]:
