@@ -127,6 +127,7 @@ def test_the_policy_lets_in_its_own_script_and_style_alone(example: Example) -> 
 def test_scripts_never_write_markup() -> None:
     text = scripts(SECTIONS)
     assert "textContent" in text
+    assert "\n//" not in text
     assert not re.findall(
         r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function|\.srcdoc", text
     )

@@ -219,6 +219,12 @@ def test_nothing_is_wider_than_the_screen(opened: Any, width: int) -> None:
     assert page.locator("#threshold-chart svg").bounding_box()["width"] <= 320
 
 
+def test_charts_of_scores_use_the_width_of_a_phone(opened: Any, binary: Example) -> None:
+    pairs = opened(binary.payload, width=390).locator("#score-charts .pair")
+    room = pairs.first.bounding_box()["width"]
+    assert [round(svg.bounding_box()["width"]) for svg in pairs.first.locator("svg").all()] == [room, room]
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_has_contrast_in_both_schemes(opened: Any, binary: Example, scheme: str) -> None:
     page = opened(binary.payload, color_scheme=scheme)

@@ -31,7 +31,8 @@ def predicted(task: Any, rows: int = 60) -> Predictions:
     width = {"binary": (), "multiclass": (3,), "multilabel": (3,)}[task]
     scores = rng.random((80, *width))
     if task == "multiclass":
-        targets, decided, rule = rng.integers(0, 3, rows), scores.argmax(1), rules.Argmax()
+        targets, decided = rng.integers(0, 3, rows), scores.argmax(1)
+        rule: rules.Rule = rules.Argmax()
     else:
         targets, decided = rng.integers(0, 2, (rows, *width)), (scores >= 0.4).astype(int)
         rule = rules.Threshold(0.4 if task == "binary" else (0.4, 0.4, 0.4))

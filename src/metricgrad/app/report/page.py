@@ -70,10 +70,11 @@ def write(payload: Payload, path: str | Path, sections: Sequence[Section] = SECT
 
 
 def scripts(sections: Sequence[Section]) -> str:
-    """Return the one script of the page; a section's own names are not seen outside of it."""
+    """Return the one script of the page, without lines of comment; a section's own names are not seen outside of it."""
     own = [f"{{\n{script}\n}}" for section in sections if (script := section.script())]
     shared = [read_asset(name) for name in ("metrics.js", "charts.js", "view.js")]
-    return "\n".join(['"use strict";', *shared, *own, read_asset("report.js")])
+    lines = "\n".join(['"use strict";', *shared, *own, read_asset("report.js")]).splitlines()
+    return "\n".join(line for line in lines if not line.lstrip().startswith("//"))
 
 
 def style(sections: Sequence[Section]) -> str:

@@ -9,7 +9,8 @@ section("scores", {
     put("score-charts", ...parts.map((part) => part.figure));
     for (const { name, pair } of parts) {
       const curve = curveOf(name), total = pair.clientWidth;
-      const part = (share) => (total < 330 ? total : (total - 16) * share);
+      const beside = getComputedStyle(pair).gridTemplateColumns.includes(" "); // one below the other on a phone
+      const part = (share) => (beside ? (total - 16) * share : total);
       pair.append(histogram(Math.max(160, Math.floor(part(0.59))), curve, slotOf(name), curve.threshold ?? 0.5));
       if (curve.calibration.length) {
         pair.append(calibration(Math.max(110, Math.floor(part(0.405))), curve, slotOf(name)));
