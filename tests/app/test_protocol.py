@@ -13,8 +13,9 @@ from sklearn.metrics import f1_score, fbeta_score, precision_score
 from metricgrad.app.contenders.scorers import Effort, Goal, choose_batch_size, load_scorer
 from metricgrad.app.contenders.table import CONTENDERS, select_contenders
 from metricgrad.app.errors import UserError
+from metricgrad.app.report.evidence import Table
 from metricgrad.app.study import demo, protocol
-from metricgrad.app.study.details import Table, details
+from metricgrad.app.study.details import details
 from metricgrad.app.study.protocol import Outcome
 from metricgrad.app.study.splits import Split, make_splits
 from metricgrad.decisions.rules import Argmax, Threshold

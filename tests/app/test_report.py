@@ -14,8 +14,10 @@ from typing import Any, cast
 
 import pytest
 
-from metricgrad.app.report.page import render, write
+from metricgrad.app.report.page import render, scripts, style, write
 from metricgrad.app.report.payload import Payload
+from metricgrad.app.report.section import ASSETS, Section
+from metricgrad.app.report.sections import SECTIONS
 from metricgrad.app.report.slimming import CLASSES, slim
 from report_example import Example, simulate
 
@@ -123,12 +125,58 @@ def test_the_policy_lets_in_its_own_script_and_style_alone(example: Example) -> 
 
 
 def test_scripts_never_write_markup() -> None:
-    from metricgrad.app.report import page
+    text = scripts(SECTIONS)
+    assert "textContent" in text
+    assert "\n//" not in text
+    assert not re.findall(
+        r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function|\.srcdoc", text
+    )
 
-    for name in page._SCRIPTS:
-        text = page._asset(name)
-        forbidden = r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function|\.srcdoc"
-        assert not re.findall(forbidden, text), name
+
+def test_every_section_has_its_files_and_every_file_its_section() -> None:
+    names = [section.name for section in SECTIONS]
+    assert len(set(names)) == len(names)
+    files = {asset.name for asset in (ASSETS / "sections").iterdir()}
+    assert {name.rsplit(".", 1)[0] for name in files} <= set(names)
+    for section in SECTIONS:
+        assert section.title
+        assert f"{section.name}.js" in files or not section.drawn, section.name
+        assert not section.script() or f'section("{section.name}", {{' in section.script()
+        assert not section.style() or section.style() in style(SECTIONS)
+
+
+class Rare(Section):
+    """A section of two lines, with a script that uses names of other sections' scripts."""
+
+    name = "rare"
+    title = "Rare & odd"
+    note = "a < b"
+
+    def body(self, payload: Payload) -> str:
+        return f"<p>{len(payload['data']['classes'])} classes</p>"
+
+    def script(self) -> str:
+        return "const NEAR = 1, figure = 2;"
+
+    def style(self) -> str:
+        return "#rare { margin: 0; }"
+
+
+def test_a_section_more_has_its_place_script_and_style(example: Example) -> None:
+    page = render(example.payload, [Rare(), *SECTIONS])
+    assert page.index('<section id="rare"') < page.index('<section id="verdict"')
+    assert '<h2 id="rare-title">Rare &amp; odd</h2>\n<p class="note">a &lt; b</p>\n<p>2 classes</p>' in page
+    assert "{\nconst NEAR = 1, figure = 2;\n}" in page
+    assert "#rare { margin: 0; }" in page
+    last = render(example.payload, [*SECTIONS, Rare()])
+    assert last.index('<section id="rare"') > last.index('<section id="reproduce"')
+
+
+def test_drawn_sections_stand_together_below_the_choice_of_contender(example: Example) -> None:
+    page = render(example.payload)
+    start, end = page.index('<div class="focus"'), page.index('<section id="data"')
+    for section in SECTIONS:
+        assert (start < page.index(f'<section id="{section.name}"') < end) == section.drawn
 
 
 @pytest.mark.parametrize("text", HOSTILE)
@@ -172,13 +220,14 @@ def test_constraints_are_marked(example: Example) -> None:
     assert page.count('class="broken"') == 1
 
 
-def test_many_classes_are_cut_down_and_said(example: Example) -> None:
+def test_of_many_classes_some_are_kept_and_the_page_says_so(example: Example) -> None:
     names = [f"label {k}" for k in range(60)]
     payload = simulate(rows=300, contenders=4, classes=names).payload
     first = next(iter(payload["details"].values()))
     first["confusion"] = [[i * 60 + j for j in range(60)] for i in range(60)]
-    small, notes = slim(payload)
-    assert "Of 60 classes the 30 most frequent are drawn" in notes[0]
+    small = slim(payload, SECTIONS)
+    assert small["protocol"][:-1] == payload["protocol"]
+    assert "Of 60 classes the 30 most frequent are drawn" in small["protocol"][-1]
     kept = small["details"][next(iter(payload["details"]))]
     assert len(kept["classes"]) == len(kept["per_class"]) == CLASSES
     assert len(kept["confusion"]) == len(small["data"]["classes"]) == CLASSES + 1
@@ -200,7 +249,10 @@ def test_a_page_of_everything_stays_small() -> None:
     page = render(payload)
     small = embedded(page)
     assert len(page.encode()) < 3_000_000
-    assert "Curves are drawn from" in page
+    notes = small["protocol"][len(payload["protocol"]) :]
+    assert notes[0].startswith("Curves are drawn from")
+    assert len({note.split(" ")[0] for note in notes}) == len(notes)  # one for each subject, the last
+    assert Reader(page).text.count("Curves are drawn from") == 2  # to be read, and in the JSON
     assert small["verdict"]["ship"] in small["details"]
     for details in small["details"].values():
         for curve in details["classes"]:

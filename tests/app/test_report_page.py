@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import copy
+import doctest
 import itertools
 import os
+import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 from test_report import HOSTILE, hostile
 
 from metricgrad import metrics
+from metricgrad.app.contenders.scorers import Goal
+from metricgrad.app.report.evidence import Predictions, Table
 from metricgrad.app.report.page import write
 from metricgrad.app.report.payload import Payload
+from metricgrad.app.report.section import Section
+from metricgrad.app.report.sections import SECTIONS
 from metricgrad.counts import Counts
 from report_example import Example, simulate
 
@@ -58,7 +66,7 @@ def opened(browser: Any, tmp_path: Path) -> Iterator[Any]:
     asked: list[str] = []
     places = itertools.count()
 
-    def open_(payload: Payload, width: int = 1100, **options: Any) -> Any:
+    def open_(payload: Payload, width: int = 1100, sections: Sequence[Section] = SECTIONS, **options: Any) -> Any:
         context = browser.new_context(viewport={"width": width, "height": 900}, **options)
         contexts.append(context)
         page = context.new_page()
@@ -66,7 +74,7 @@ def opened(browser: Any, tmp_path: Path) -> Iterator[Any]:
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("dialog", lambda dialog: complaints.append(f"dialog {dialog.message}"))
         page.on("request", lambda request: asked.append(request.url))
-        page.goto(write(payload, tmp_path / f"{next(places)}.html").as_uri())
+        page.goto(write(payload, tmp_path / f"{next(places)}.html", sections).as_uri())
         return page
 
     yield open_
@@ -91,15 +99,15 @@ def counted(scores: torch.Tensor, targets: torch.Tensor, cut: float) -> list[int
     return [int(x.sum()) for x in (taken & true, ~taken & true, taken & ~true, ~taken & ~true)]
 
 
-def test_the_slider_tells_the_counts_of_the_raw_scores(opened: Any, binary: Example) -> None:
+def test_the_slider_shows_the_counts_of_the_raw_scores(opened: Any, binary: Example) -> None:
     page = opened(binary.payload)
     ship = binary.payload["verdict"]["ship"]
     curve = binary.payload["details"][ship]["classes"][0]
-    chosen = curve["threshold"]
-    assert chosen
+    tuned = curve["threshold"]
+    assert tuned
     scores, targets = binary.scores[ship][:, 0], binary.targets[:, 0]
-    slider = page.locator("#threshold")
-    assert float(slider.input_value()) == curve["cuts"].index(chosen)
+    slider = page.locator("#threshold-slider")
+    assert float(slider.input_value()) == curve["cuts"].index(tuned)
     slider.focus()
     seen = set()
     for key in (None, "Home", "ArrowRight", "End", "ArrowLeft", "PageDown", "PageDown"):
@@ -119,24 +127,24 @@ def test_the_slider_tells_the_counts_of_the_raw_scores(opened: Any, binary: Exam
     assert readout(page)[0] == counted(scores, targets, 0.5)
     page.click("#go-best")
     best = float(readout(page)[1][0])
-    page.click("#go-chosen")
-    assert readout(page)[0] == counted(scores, targets, chosen)
+    page.click("#go-tuned")
+    assert readout(page)[0] == counted(scores, targets, tuned)
     assert best >= float(readout(page)[1][0])
 
 
-def test_dragging_in_the_chart_moves_the_cut(opened: Any, binary: Example) -> None:
+def test_dragging_in_the_chart_moves_the_threshold(opened: Any, binary: Example) -> None:
     page = opened(binary.payload)
-    page.locator("#cut-chart").scroll_into_view_if_needed()
-    box = page.locator("#cut-chart .grab").bounding_box()
-    before = page.locator("#threshold").input_value()
+    page.locator("#threshold-chart").scroll_into_view_if_needed()
+    box = page.locator("#threshold-chart .grab").bounding_box()
+    before = page.locator("#threshold-slider").input_value()
     page.mouse.move(box["x"] + 0.9 * box["width"], box["y"] + 50)
     assert page.locator("#tip").is_visible()
-    assert page.locator("#threshold").input_value() == before
+    assert page.locator("#threshold-slider").input_value() == before
     page.mouse.down()
-    high = int(page.locator("#threshold").input_value())
+    high = int(page.locator("#threshold-slider").input_value())
     page.mouse.move(box["x"] + 0.1 * box["width"], box["y"] + 50)
     page.mouse.up()
-    assert int(page.locator("#threshold").input_value()) < high
+    assert int(page.locator("#threshold-slider").input_value()) < high
 
 
 def test_switches_hide_and_show_curves(opened: Any, binary: Example) -> None:
@@ -152,7 +160,7 @@ def test_switches_hide_and_show_curves(opened: Any, binary: Example) -> None:
     assert curve.count() == 1
 
 
-def test_other_contenders_and_classes_are_told(opened: Any, labels: Example) -> None:
+def test_other_contenders_and_classes_are_shown(opened: Any, labels: Example) -> None:
     page = opened(labels.payload)
     page.select_option("#contender", label="cross-entropy")
     page.select_option("#class", label="growth")
@@ -170,7 +178,7 @@ def test_multi_class_shows_the_whole_matrix(opened: Any, labels: Example) -> Non
         details["confusion"] = [[40, 3, 2, 1], [5, 30, 0, 2], [1, 1, 20, 9], [0, 0, 4, 12]]
     page = opened(payload)
     assert page.locator("#confusion-table td.right").all_inner_texts() == ["40", "30", "20", "12"]
-    assert "One class against the rest" in page.inner_text("#cut-note")
+    assert "One class against the rest" in page.inner_text("#threshold-note")
 
 
 def test_the_leaderboard_sorts_filters_and_unfolds(opened: Any) -> None:
@@ -208,7 +216,13 @@ def test_nothing_is_wider_than_the_screen(opened: Any, width: int) -> None:
     page.set_viewport_size({"width": 320, "height": 700})
     page.wait_for_timeout(100)
     assert overflow(page) == 0
-    assert page.locator("#cut-chart svg").bounding_box()["width"] <= 320
+    assert page.locator("#threshold-chart svg").bounding_box()["width"] <= 320
+
+
+def test_charts_of_scores_use_the_width_of_a_phone(opened: Any, binary: Example) -> None:
+    pairs = opened(binary.payload, width=390).locator("#score-charts .pair")
+    room = pairs.first.bounding_box()["width"]
+    assert [round(svg.bounding_box()["width"]) for svg in pairs.first.locator("svg").all()] == [room, room]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -287,7 +301,7 @@ def test_without_javascript_the_tables_are_there(opened: Any, binary: Example) -
     assert page.locator("h1").inner_text() == binary.payload["verdict"]["headline"]
     assert page.locator(".leaderboard tbody tr:visible").count() == 16
     assert page.locator("noscript table:visible").count() == 3
-    assert page.locator("#threshold").is_hidden()
+    assert page.locator("#threshold-slider").is_hidden()
 
 
 def test_charts_have_names_and_tables(opened: Any, labels: Example) -> None:
@@ -342,3 +356,53 @@ def test_it_prints_in_light_without_controls(opened: Any, binary: Example) -> No
     page.set_viewport_size({"width": 718, "height": 1000})  # A4 without its margins
     page.wait_for_timeout(100)
     assert overflow(page) == 0
+
+
+def documented() -> Section:
+    """Return the section that docs/extending.md writes, with the script that it shows."""
+    text = (Path(__file__).parents[2] / "docs" / "extending.md").read_text()
+    part = text[text.index("## A report section") :]
+    script = re.search(r"```js\n(.*?)```", part, re.DOTALL)
+    assert script
+    names: dict[str, Any] = {}
+    for example in doctest.DocTestParser().get_examples(part):
+        exec(example.source, names)  # noqa: S102 (our own documentation)
+        if "Order" in names:
+            break
+    names["Order"].script = lambda self: script[1]
+    return names["Order"]()  # type: ignore[no-any-return]
+
+
+def test_the_section_of_the_docs_is_drawn(opened: Any, binary: Example) -> None:
+    payload, section, targets = copy.deepcopy(binary.payload), documented(), binary.targets[:, 0].numpy().astype(int)
+    table = Table(pd.DataFrame(index=range(len(targets))), targets, ("stayed", "churned"))
+    for name, scores in binary.scores.items():
+        s, everyone = scores[:, 0].numpy(), np.arange(len(targets))
+        decided = (s >= 0.5).astype(int)
+        predictions = Predictions(
+            name, Goal("binary", 2, "f2"), table, everyone, s, targets, decided, [], [], history=[]
+        )
+        payload["details"][name] |= section.measure(predictions)
+    page = opened(payload, sections=[*SECTIONS, section])
+    place = page.locator("#order")
+    assert place.locator("h2").inner_text() == section.title
+    assert place.locator("svg path.line").is_visible()
+    place.locator("summary").click()
+    page.select_option("#contender", label="focal loss")
+    wanted = [f"{share:.3f}" for share in payload["details"]["focal loss"]["order"]]
+    assert place.locator("td").all_inner_texts() == wanted
+    bare = opened(payload, sections=[*SECTIONS, section], java_script_enabled=False)
+    assert bare.locator("noscript table:visible").count() == 4
+
+
+def test_a_section_with_nothing_to_show_is_hidden(opened: Any, binary: Example) -> None:
+    payload = copy.deepcopy(binary.payload)
+    for name, details in payload["details"].items():
+        if name != "cross-entropy":
+            details["errors"] = []
+    page = opened(payload)
+    assert page.locator("#mistakes").is_hidden()
+    page.select_option("#contender", label="cross-entropy")
+    assert page.locator("#mistakes").is_visible()
+    page.select_option("#contender", label="hybrid loss")
+    assert page.locator("#mistakes").is_hidden()

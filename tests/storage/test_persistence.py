@@ -30,6 +30,7 @@ import metricgrad as mg
 from damage import change, cuts, flips, reseal
 from metricgrad.decisions import Argmax, ExpectedFBeta, Offsets, Rule, Threshold, TopK
 from metricgrad.metrics.constraints import Constraint
+from metricgrad.public_names import homes
 from metricgrad.storage import folders
 from metricgrad.storage.values import NotPlainError, decode, encode
 
@@ -604,8 +605,8 @@ def test_plain_data_is_nothing_else() -> None:
 def test_a_missing_package_is_named(
     name: str, module: str, package: str, extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for one in (module, mg._home(name)[0], "storage.networks"):
-        monkeypatch.delitem(sys.modules, f"metricgrad.{one}", raising=False)
+    for one in (f"metricgrad.{module}", homes()[name].module, "metricgrad.storage.networks"):
+        monkeypatch.delitem(sys.modules, one, raising=False)
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ImportError, match=rf"^{name} needs {package}: pip install 'metricgrad\[{extra}\]'$"):
         getattr(mg, name)

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from metricgrad.app.report.binned import binned
-from metricgrad.app.report.payload import REFERENCES, ClassCurve, Details, Difference, Payload, Row
+from metricgrad.app.report.payload import REFERENCES, Details, Difference, Payload, Row
+from metricgrad.app.report.sections.threshold import ClassCurve
 
 NAMES = [
     ("hybrid loss", "network", 1.50),
@@ -61,9 +62,9 @@ def simulate(rows: int = 4000, contenders: int = 8, classes: list[str] | None = 
         "created": "2026-01-31T12:00:00+00:00",
         "command": "metricgrad compare simulated.csv --target churned --metric f2",
         "verdict": {
-            "headline": f"Ship the {best['contender']} with a tuned cut: it finds more of what you look for.",
-            "text": "Over cross-entropy with its cut tuned the same way, F2 rises on every split, by more than splits "
-            "differ. Most of the way is the cut itself: it is far from one half.",
+            "headline": f"Ship the {best['contender']} with a tuned threshold: it finds more of what you look for.",
+            "text": "Over cross-entropy with its threshold tuned the same way, F2 rises on every split, by more than "
+            "they differ. Most of the gain is due to the threshold, which is far from one half.",
             "ship": best["contender"],
             "rule": best["rule"],
             "gain_is_real": True,
@@ -92,6 +93,7 @@ def simulate(rows: int = 4000, contenders: int = 8, classes: list[str] | None = 
         "leaderboard": board,
         "left_out": [("Lovász hinge", "it has no use for a single label per row")],
         "details": details,
+        "study": {},
         "reproduce": {
             "command": "metricgrad compare simulated.csv --target churned --metric f2 --seed 0",
             "seed": 0,
@@ -161,10 +163,9 @@ def _details(curves: list[ClassCurve], name: str, skill: float, targets: Tensor,
     last = curves[0]["cuts"].index(curves[0]["threshold"])  # type: ignore[arg-type]
     tp, fp = curves[0]["tp"][last], curves[0]["fp"][last]
     return {
-        "average_precision": curves[0]["average_precision"],
         "classes": curves,
         "confusion": [[curves[0]["negatives"] - fp, fp], [curves[0]["positives"] - tp, tp]] if len(curves) == 1 else [],
-        "per_class": per_class,  # type: ignore[typeddict-item]
+        "per_class": per_class,
         "history": [
             {
                 "epoch": e,

@@ -19,7 +19,7 @@ const byId = (id) => document.getElementById(id);
 const decimals = (x, digits = 3) => (x === null || x === undefined ? "–" : x.toFixed(digits).replace("-", "−"));
 const whole = (x) => x.toLocaleString("en-US");
 const percent = (x) => (100 * x).toFixed(x > 0 && x < 0.0995 ? 1 : 0) + "\u00a0%";
-const cutText = (x) => String(Number(x.toPrecision(4))).replace("-", "−");
+const brief = (x) => String(Number(x.toPrecision(4))).replace("-", "−");
 const shorten = (text, length) => (text.length > length ? text.slice(0, length - 1) + "…" : text);
 
 function table(kind, heads, rows, caption) {
@@ -50,10 +50,10 @@ function frame({ width, height, xs, ys, xTitle, yTitle, label, room = {}, yTicks
   const root = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label });
   for (const v of yTicks ? ticks(...ys, height < 200 ? 4 : 5) : []) {
     root.append(svg("line", { class: "grid", x1: box.left, x2: box.left + inner.width, y1: y(v), y2: y(v) }),
-      svg("text", { x: box.left - 7, y: y(v) + 4, "text-anchor": "end" }, cutText(v)));
+      svg("text", { x: box.left - 7, y: y(v) + 4, "text-anchor": "end" }, brief(v)));
   }
   for (const v of ticks(...xs, Math.max(3, Math.round(inner.width / 90)))) {
-    root.append(svg("text", { x: x(v), y: box.top + inner.height + 17, "text-anchor": "middle" }, cutText(v)));
+    root.append(svg("text", { x: x(v), y: box.top + inner.height + 17, "text-anchor": "middle" }, brief(v)));
   }
   const base = box.top + inner.height;
   root.append(svg("line", { class: "axis", x1: box.left, x2: box.left + inner.width, y1: base, y2: base }));
@@ -71,6 +71,12 @@ function frame({ width, height, xs, ys, xTitle, yTitle, label, room = {}, yTicks
 const polyline = (chart, points, kind) => {
   const path = points.map(([a, b], i) => `${i ? "L" : "M"}${chart.x(a).toFixed(1)} ${chart.y(b).toFixed(1)}`).join("");
   return svg("path", { class: `line ${kind}`, d: path });
+};
+
+// Colours repeat in their brightness; dashes tell the later ones apart without them.
+const seriesClass = (slot) => {
+  const kind = slot === 0 ? "thick" : slot > 3 ? `dash-${(slot % 3) + 1}` : "";
+  return `stroke s${slot} ${kind}`;
 };
 
 // The one tooltip: beside the pointer, a heading and lines of text; `describe` gives them, or null for none.

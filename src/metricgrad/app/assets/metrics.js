@@ -52,7 +52,7 @@ function metricNamed(name) {
   return { title, of: (c) => METRICS[base](c, options) };
 }
 
-// The four cells of a class when scores of at least its i-th cut are taken.
+// The four cells of a class when the rows that reach its i-th threshold are predicted.
 function cellsAt(curve, i) {
   const tp = curve.tp[i], fp = curve.fp[i];
   return { tp, fp, fn: curve.positives - tp, tn: curve.negatives - fp };

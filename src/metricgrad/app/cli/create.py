@@ -33,8 +33,7 @@ from metricgrad.app.cli.output import describe_run, print_json
 from metricgrad.app.errors import WRONG_CALL, UserError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
+    from metricgrad.app.report.payload import Payload
     from metricgrad.app.study.request import Options
 
 
@@ -134,8 +133,10 @@ def _resume_comparison(
     _print_comparison(run, found, as_json)
 
 
-def _print_comparison(place: Path, payload: Mapping[str, object], as_json: bool) -> None:
-    summary = {key: value for key, value in payload.items() if key != "details"}
+def _print_comparison(place: Path, payload: Payload, as_json: bool) -> None:
+    from metricgrad.app.report.payload import summarise
+
+    summary = summarise(payload)
     if as_json:
         print_json({"run": str(place), **summary})
         return

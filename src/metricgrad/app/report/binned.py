@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import torch
 
@@ -12,16 +12,35 @@ from metricgrad.evaluation.diagnostics import reliability
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from metricgrad.app.report.payload import Binned, Histogram
-
 BARS = 40
 """Bins of the histogram."""
+
+
+class Histogram(TypedDict):
+    """How many rows score within ``[edges[i], edges[i + 1])``; the last bin takes its right edge too."""
+
+    edges: list[float]
+    positives: list[int]
+    negatives: list[int]
+
+
+class Binned(TypedDict):
+    """One class against the rest, on test rows: what ``binned`` returns."""
+
+    cuts: list[float]  # thresholds, ascending
+    tp: list[int]  # positives that score at least the threshold
+    fp: list[int]  # negatives that do
+    positives: int
+    negatives: int
+    average_precision: float | None
+    calibration: list[tuple[float, float, int]]  # mean score, share of positives, rows
+    histogram: Histogram
 
 
 def binned(scores: Any, targets: Any, cuts: int = 201, include: Iterable[float | None] = ()) -> Binned:
     """Return what charts need of ``(N,)`` scores and 0/1 targets, all counts exact.
 
-    The cuts, at most ``cuts``, are those of ``include`` (None is left out), one half, and scores that share out the
+    The thresholds, at most ``cuts``, are those of ``include`` (None is left out), one half, and scores that divide the
     positives and the negatives evenly: precision and recall, which move with either, are drawn equally well for a rare
     class. Compared in float64: pass scores as they were when the threshold was tuned. The calibration is empty where
     scores are not probabilities.
@@ -59,7 +78,7 @@ def binned(scores: Any, targets: Any, cuts: int = 201, include: Iterable[float |
 
 
 def _shares(c: Curve, number: int) -> set[float]:
-    """Return ``number`` cuts that share out the positives, and the negatives, evenly, written with few digits."""
+    """Return ``number`` thresholds that divide the positives, and the negatives, evenly, written with few digits."""
     places: set[int] = set()
     for side in (c.counts.tp, c.counts.fp):
         if side[-1] > 0:
@@ -81,7 +100,7 @@ def _short(score: float, below: float) -> float:
 
 
 def _at_least(c: Curve, cuts: list[float]) -> tuple[list[int], list[int]]:
-    """Count the positives and the negatives that score at least each cut."""
+    """Count the positives and the negatives that score at least each threshold."""
     place = torch.searchsorted(-c.thresholds, -torch.tensor(cuts, dtype=torch.float64), right=True) - 1
     tp, fp = (side[place].long().tolist() for side in (c.counts.tp, c.counts.fp))
     return tp, fp

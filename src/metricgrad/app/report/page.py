@@ -10,33 +10,41 @@ from __future__ import annotations
 import base64
 import hashlib
 from html import escape
-from importlib.resources import files
+from itertools import takewhile
 from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING
 
+from metricgrad.app.report.markup import metric_title
+from metricgrad.app.report.section import read_asset
+from metricgrad.app.report.sections import SECTIONS
 from metricgrad.app.report.slimming import as_text, slim
-from metricgrad.app.report.tabulated import items, judge, parts
 from metricgrad.atomic import write_file
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from metricgrad.app.report.payload import Payload
-
-_ASSETS = files("metricgrad.app") / "assets"
-_SCRIPTS = ("metrics.js", "charts.js", "figures.js", "report.js")
+    from metricgrad.app.report.section import Section
 
 
-def render(payload: Payload) -> str:
-    """Return the page."""
-    payload, notes = slim(payload)
-    data, metric = payload["data"], payload["metric"]
-    css = _asset("report.css")
-    script = '"use strict";\n' + "\n".join(_asset(name) for name in _SCRIPTS)
+def render(payload: Payload, sections: Sequence[Section] = SECTIONS) -> str:
+    """Return the page.
+
+    Drawn sections stand together, below the choice of contender and class, where the first of them is named.
+    """
+    payload = slim(payload, sections)
+    opening = list(takewhile(lambda section: not section.drawn, sections))
+    drawn = [section for section in sections if section.drawn]
+    closing = [section for section in sections if not section.drawn and section not in opening]
+    shipped = payload["details"].get(payload["verdict"]["ship"])
+    css, script = style(sections), scripts(sections)
     policy = (
         f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(css)}'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
-    return Template(_asset("report.html")).substitute(
+    judged = f"{metric_title(payload['metric'])} on {payload['data']['file']}"
+    return Template(read_asset("report.html")).substitute(
         policy=policy,
         css=css,
         script=script,
@@ -44,23 +52,34 @@ def render(payload: Payload) -> str:
         version=escape(payload["version"]),
         created=escape(payload["created"]),
         day=escape(payload["created"][:10]),
-        title=escape(f"{judge(metric)} on {data['file']}"),
-        file=escape(data["file"]),
-        judge=escape(judge(metric)),
-        notes=items(notes),
-        **parts(payload),
+        title=escape(judged),
+        file=escape(payload["data"]["file"]),
+        metric=escape(metric_title(payload["metric"])),
+        opening="".join(section.html(payload) for section in opening),
+        drawn="".join(section.html(payload) for section in drawn),
+        closing="".join(section.html(payload) for section in closing),
+        tables="" if shipped is None else "".join(section.table(payload, shipped) for section in drawn),
     )
 
 
-def write(payload: Payload, path: str | Path) -> Path:
+def write(payload: Payload, path: str | Path, sections: Sequence[Section] = SECTIONS) -> Path:
     """Write the page, whole or not at all, and return where."""
     path = Path(path)
-    write_file(path, render(payload).encode())
+    write_file(path, render(payload, sections).encode())
     return path
 
 
-def _asset(name: str) -> str:
-    return (_ASSETS / name).read_text(encoding="utf-8")
+def scripts(sections: Sequence[Section]) -> str:
+    """Return the one script of the page, without lines of comment; a section's own names are not seen outside of it."""
+    own = [f"{{\n{script}\n}}" for section in sections if (script := section.script())]
+    shared = [read_asset(name) for name in ("metrics.js", "charts.js", "view.js")]
+    lines = "\n".join(['"use strict";', *shared, *own, read_asset("report.js")]).splitlines()
+    return "\n".join(line for line in lines if not line.lstrip().startswith("//"))
+
+
+def style(sections: Sequence[Section]) -> str:
+    """Return the one style sheet of the page."""
+    return "\n".join([read_asset("report.css"), *filter(None, (section.style() for section in sections))])
 
 
 def _digest(text: str) -> str:

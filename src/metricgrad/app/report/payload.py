@@ -1,12 +1,13 @@
 """What a report is drawn from: plain JSON, so that it can be stored beside the report and drawn again.
 
-Everything about test rows is counted (see ``binned``), never listed, apart from the few worst mistakes. A number that
-is not known is None; an empty list means that there is nothing to draw.
+What all sections may use is described here; what a section measured for itself is described in its own file. Everything
+about test rows is counted, never listed, apart from the few worst mistakes. A number that is not known is None; an
+empty list means that there is nothing to draw.
 """
 
 from __future__ import annotations
 
-from typing import Literal, TypedDict
+from typing import Any, Literal, TypedDict
 
 Rule = Literal["fixed", "tuned"]
 """How scores become decisions: at one half (or the largest score), or as tuned on training rows."""
@@ -72,77 +73,6 @@ class Row(TypedDict):
     feasible: bool  # whether ``subject_to`` holds
 
 
-class Histogram(TypedDict):
-    """How many rows score within ``[edges[i], edges[i + 1])``; the last bin takes its right edge too."""
-
-    edges: list[float]
-    positives: list[int]
-    negatives: list[int]
-
-
-class Binned(TypedDict):
-    """One class against the rest, on test rows: what ``binned`` returns."""
-
-    cuts: list[float]  # ascending
-    tp: list[int]  # positives that score at least the cut
-    fp: list[int]  # negatives that do
-    positives: int
-    negatives: int
-    average_precision: float | None
-    calibration: list[tuple[float, float, int]]  # mean score, share of positives, rows
-    histogram: Histogram
-
-
-class ClassCurve(Binned):
-    """The same with its name and the cut in use: of the positive class (binary), or of each class."""
-
-    name: str
-    threshold: float | None  # the tuned cut, the median over the splits; None where no cut decides (largest score)
-    plateau: tuple[float, float] | None  # cuts around it that are hardly worse
-
-
-class PerClass(TypedDict):
-    """How one class is found, with the tuned rule if there is one."""
-
-    name: str
-    precision: float
-    recall: float
-    f1: float
-    support: int
-
-
-class Epoch(TypedDict):
-    """One point of a learning curve: the soft value that was trained and the hard one that is judged, where known."""
-
-    epoch: int
-    loss: float
-    soft: float | None
-    hard: float | None
-
-
-class Mistake(TypedDict):
-    """A test row that was decided wrongly."""
-
-    row: int  # in the data file, the first one being 1
-    score: float
-    truth: str
-    decided: str
-    cells: list[tuple[str, str]]  # column, text
-
-
-class Details(TypedDict):
-    """What the charts of one contender show, pooled over the test rows of all splits."""
-
-    average_precision: float | None  # the mean over the classes
-    classes: list[ClassCurve]
-    confusion: list[
-        list[int]
-    ]  # rows true, columns decided, tuned rule, in the order of Data["classes"]; [] multi-label
-    per_class: list[PerClass]
-    history: list[Epoch]
-    errors: list[Mistake]  # the worst, at most 20
-
-
 class Reproduce(TypedDict):
     """What it takes to run the same again."""
 
@@ -167,8 +97,18 @@ class Summary(TypedDict):
     reproduce: Reproduce
 
 
+Details = dict[str, Any]
+"""What the charts of one contender show: all that the sections' ``measure`` returned, together."""
+
+
 class Payload(Summary):
     """Everything."""
 
     leaderboard: list[Row]  # best first
     details: dict[str, Details]  # by contender
+    study: dict[str, Any]  # all that the sections' ``measure_study`` returned, together
+
+
+def summarise(payload: Payload) -> dict[str, Any]:
+    """Return what is small: everything but what the charts show."""
+    return {key: value for key, value in payload.items() if key not in ("details", "study")}

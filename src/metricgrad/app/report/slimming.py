@@ -8,7 +8,10 @@ import re
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from metricgrad.app.report.payload import ClassCurve, Details, Payload
+    from collections.abc import Iterator, Sequence, Set
+
+    from metricgrad.app.report.payload import Payload
+    from metricgrad.app.report.section import Section
 
 CLASSES = 30
 """Classes that are drawn; the most frequent ones."""
@@ -16,47 +19,42 @@ LIMIT = 2_400_000
 """Bytes of JSON; the page around it takes some 200 kB more."""
 LETTERS = 300
 """Of a name or a cell."""
+CONTENDERS = (24, 12, 6, 3, 1)
+"""How many contenders are drawn if all else is not enough, one number after the other."""
 
-_STEPS = [("cuts", 101), ("cuts", 51), ("mistakes", 5), ("cuts", 25), *(("contenders", n) for n in (24, 12, 6, 3, 1))]
-_NOTES = {
-    "cuts": "Curves are drawn from {} cuts each.",
-    "mistakes": "Of each contender the {} worst mistakes are listed, with twelve columns.",
-    "contenders": "Charts are drawn of the best {} contenders.",
-}
-_EXACT = {"cuts", "threshold", "plateau"}  # counts hold at these very numbers
 _LONG = {"command", "text"}
 # Control characters, marks that turn the direction of what follows, and halves of characters.
 _UNFIT = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
 
 
-def slim(payload: Payload) -> tuple[Payload, list[str]]:
-    """Return a copy that fits, and sentences that say what was left out."""
-    small: Payload = _clean(payload)
+def slim(payload: Payload, sections: Sequence[Section]) -> Payload:
+    """Return a copy that fits; its ``protocol`` says what was left out."""
+    small: Payload = _clean(payload, frozenset().union(*(section.exact for section in sections)))
     notes = {}
     if len(small["data"]["classes"]) > CLASSES:
-        notes["classes"] = _keep_frequent(small)
-    for kind, number in _STEPS:
-        if len(as_text(small).encode()) <= LIMIT:
-            break
-        notes[kind] = _NOTES[kind].format(number)
-        {"cuts": _thin, "mistakes": _fewer_mistakes, "contenders": _best}[kind](small, number)
-    return small, list(notes.values())
+        notes["classes"] = _keep_frequent(small, sections)
+    steps = _steps(small, sections)
+    while len(as_text(small).encode()) > LIMIT and (step := next(steps, None)):
+        subject, note = step
+        notes[subject] = note
+    small["protocol"] += notes.values()
+    return small
 
 
-def _clean(value: Any, key: str = "") -> Any:
+def _clean(value: Any, exact: Set[str], key: str = "") -> Any:
     """Return JSON that any page can show: what is not a number is None, text is short and holds no odd characters."""
     if type(value) is int:  # most of what there is
         return value
     if isinstance(value, dict):
-        return {_text(str(k), key): _clean(v, k) for k, v in value.items()}
+        return {_text(str(k), key): _clean(v, exact, k) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return [_clean(v, key) for v in value]
+        return [_clean(v, exact, key) for v in value]
     if isinstance(value, str):
         return _text(value, key)
     if isinstance(value, float):
         if not math.isfinite(value):
             return None
-        return value if key in _EXACT else float(f"{value:.5g}")
+        return value if key in exact else float(f"{value:.5g}")
     return value
 
 
@@ -65,53 +63,35 @@ def _text(text: str, key: str) -> str:
     return _UNFIT.sub("�", text if len(text) <= limit else text[: limit - 1] + "…")
 
 
-def _keep_frequent(payload: Payload) -> str:
+def _keep_frequent(payload: Payload, sections: Sequence[Section]) -> str:
+    """Keep the most frequent classes, in place, and return what to say about it."""
     data = payload["data"]
     balance, total = data["balance"], len(data["classes"])
     kept = sorted(sorted(range(total), key=lambda k: -balance[k])[:CLASSES])
     for details in payload["details"].values():
-        if len(details["classes"]) == total:
-            details["classes"] = [details["classes"][k] for k in kept]
-        if len(details["per_class"]) == total:
-            details["per_class"] = [details["per_class"][k] for k in kept]
-        if details["confusion"]:
-            details["confusion"] = _merged(details["confusion"], kept)
+        for section in sections:
+            section.keep_classes(details, kept, total)
     rest = total - CLASSES
     data["classes"] = [*(data["classes"][k] for k in kept), f"{rest} other classes"]
     data["balance"] = [*(balance[k] for k in kept), sum(balance) - sum(balance[k] for k in kept)]
     return f"Of {total} classes the {CLASSES} most frequent are drawn; the leaderboard counts all of them."
 
 
-def _merged(matrix: list[list[int]], kept: list[int]) -> list[list[int]]:
-    """Return the confusion matrix of the classes kept and all others as one."""
-    others = sorted(set(range(len(matrix))) - set(kept))
-    sides = [*([k] for k in kept), others]
-    return [[sum(matrix[i][j] for i in rows for j in columns) for columns in sides] for rows in sides]
+def _steps(payload: Payload, sections: Sequence[Section]) -> Iterator[tuple[str, str]]:
+    """Make the payload smaller, in place, step by step; yield after each its subject and what to say about it."""
+    steps = sorted((step, i, size) for i, section in enumerate(sections) for step, size in section.sizes)
+    for _, i, size in steps:
+        for details in payload["details"].values():
+            sections[i].shrink(details, size)
+        yield sections[i].name, sections[i].size_note.format(size)
+    for number in CONTENDERS:
+        _keep_best(payload, number)
+        yield "contenders", f"Charts are drawn of the best {number} contenders."
 
 
-def _thin(payload: Payload, number: int) -> None:
-    for details in payload["details"].values():
-        details["classes"] = [_thinned(curve, number) for curve in details["classes"]]
-
-
-def _thinned(curve: ClassCurve, number: int) -> ClassCurve:
-    """Keep cuts at even steps, the first and the last, and those that a reader asks for."""
-    last = len(curve["cuts"]) - 1
-    places = {round(i * last / (number - 1)) for i in range(number)} if last >= number else set(range(last + 1))
-    places |= {i for i, cut in enumerate(curve["cuts"]) if cut in (0.5, curve["threshold"])}
-    kept = sorted(places)
-    cuts, tp, fp = [curve["cuts"][i] for i in kept], [curve["tp"][i] for i in kept], [curve["fp"][i] for i in kept]
-    return {**curve, "cuts": cuts, "tp": tp, "fp": fp}
-
-
-def _fewer_mistakes(payload: Payload, number: int) -> None:
-    for details in payload["details"].values():
-        details["errors"] = [{**error, "cells": error["cells"][:12]} for error in details["errors"][:number]]
-
-
-def _best(payload: Payload, number: int) -> None:
+def _keep_best(payload: Payload, number: int) -> None:
     names = list(dict.fromkeys([payload["verdict"]["ship"], *(row["contender"] for row in payload["leaderboard"])]))
-    details: dict[str, Details] = payload["details"]
+    details = payload["details"]
     payload["details"] = {name: details[name] for name in names[:number] if name in details}
 
 

@@ -17,9 +17,12 @@ from metricgrad import __version__
 from metricgrad.app.contenders.table import REFERENCE
 from metricgrad.app.errors import DATA, INTERRUPTED, NOTHING, RUN, WRONG_CALL, UserError, writing
 from metricgrad.app.report import page
+from metricgrad.app.report.evidence import Study
+from metricgrad.app.report.payload import summarise
+from metricgrad.app.report.sections import SECTIONS
 from metricgrad.app.runs import folder as runs
 from metricgrad.app.runs.model import Model
-from metricgrad.app.study import protocol, splits, work
+from metricgrad.app.study import protocol, work
 from metricgrad.app.study.details import details
 from metricgrad.app.study.leaderboard import RULES, rank_contenders, write_verdict
 from metricgrad.app.study.request import (
@@ -151,14 +154,15 @@ def _run(plan: Plan, space: Workspace, progress: Progress, jobs: int, budget: fl
         found = write_verdict(rows, dataset.goal.metric)
         space.add_table("results.parquet", _flatten(outcomes, dataset.goal.metric))
         progress.say(f"fitting {found['ship']} on all rows")
-        space.add_model(fit_shipped_model(dataset, found["ship"], found["rule"], plan.effort, options.seed))
-        payload = _payload(replace(plan, left_out=[*plan.left_out, *failed]), space, outcomes, rows, found)
+        model = fit_shipped_model(dataset, found["ship"], found["rule"], plan.effort, options.seed)
+        space.add_model(model)
+        payload = _payload(replace(plan, left_out=[*plan.left_out, *failed]), space, outcomes, rows, found, model)
     except KeyboardInterrupt as error:
         again = f"metricgrad compare --resume {shlex.quote(str(space.path))}"
         raise UserError(f"interrupted; continue with: {again}", INTERRUPTED) from error
     with writing(space.path):
         page.write(payload, space.path / "report.html")
-    space.add_json("summary.json", {key: value for key, value in payload.items() if key != "details"})
+    space.add_json("summary.json", summarise(payload))
     space.finish()
     return payload
 
@@ -215,7 +219,7 @@ def _yield_open_units(
 
 def fit_shipped_model(dataset: Dataset, contender: str, rule: str, effort: Effort, seed: int) -> Model:
     """Fit a contender on all rows, a fifth of them held out for early stopping and tuning; return it with its rule."""
-    split = splits.split_all_rows(dataset.targets, dataset.goal.task, seed, dataset.group, dataset.time)
+    split = dataset.split_all_rows(seed)
     encoder, features = dataset.encode(split.train)
     scorer, rules = protocol.fit_contender(contender, dataset.goal, effort, features, dataset.targets, split, seed)
     if not rules[rule].feasible:
@@ -271,7 +275,7 @@ def describe_protocol(plan: Plan, repeats: int) -> list[str]:
     ]
 
 
-def _payload(plan: Plan, space: Workspace, outcomes: Sequence[Outcome], rows: Any, found: Any) -> Payload:
+def _payload(plan: Plan, space: Workspace, outcomes: Sequence[Outcome], rows: Any, found: Any, model: Model) -> Payload:
     options, dataset, parts = plan.options, plan.dataset, plan.parts
     repeats = len({o.repeat for o in outcomes})
     by_name: dict[str, list[Outcome]] = {}
@@ -287,6 +291,8 @@ def _payload(plan: Plan, space: Workspace, outcomes: Sequence[Outcome], rows: An
         )
         for name, mine in by_name.items()
     }
+    held_out = dataset.split_all_rows(options.seed).held_out
+    study = Study(dataset.goal, dataset.table, held_out, model.scores, model.rule)
     environment = runs.describe_environment()
     counts = (
         dataset.targets.sum(0)
@@ -319,6 +325,7 @@ def _payload(plan: Plan, space: Workspace, outcomes: Sequence[Outcome], rows: An
         "leaderboard": rows,
         "left_out": plan.left_out,
         "details": about,
+        "study": {key: value for section in SECTIONS for key, value in section.measure_study(study).items()},
         "reproduce": {
             "command": options.command(),
             "seed": options.seed,

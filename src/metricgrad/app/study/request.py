@@ -13,10 +13,10 @@ import pandas as pd
 from metricgrad.app.contenders.scorers import Effort, Goal
 from metricgrad.app.contenders.table import CONTENDERS, select_contenders
 from metricgrad.app.errors import DATA, WRONG_CALL, UserError, suggest
+from metricgrad.app.report.evidence import Table
 from metricgrad.app.runs import folder as runs
 from metricgrad.app.runs.model import encode_features
 from metricgrad.app.study import protocol, splits
-from metricgrad.app.study.details import Table
 from metricgrad.app.tables import files, profile
 from metricgrad.app.tables.schema import Schema
 from metricgrad.engine.batch import check_task
@@ -99,6 +99,10 @@ class Dataset:
     def split(self, repeats: int, seed: int) -> list[Split]:
         """Return the split of every repeat."""
         return splits.make_splits(self.targets, self.goal.task, repeats, seed, self.group, self.time)
+
+    def split_all_rows(self, seed: int) -> Split:
+        """Return all rows to train and to tune on, none to test: for the model that is shipped."""
+        return splits.split_all_rows(self.targets, self.goal.task, seed, self.group, self.time)
 
     def encode(self, train: np.ndarray) -> tuple[ColumnTransformer, np.ndarray]:
         """Return an encoder fitted on the training rows, and all rows encoded with it."""

@@ -1,0 +1,145 @@
+let figure; // of what is drawn now
+
+section("threshold", {
+  start() {
+    const curve = () => curveOf(state.contender);
+    byId("threshold-slider").addEventListener("input", (event) => moveThreshold(Number(event.target.value)));
+    byId("go-tuned").addEventListener("click", () => moveThreshold(tunedAt(curve())));
+    byId("go-half").addEventListener("click", () => moveThreshold(nearest(curve().cuts, 0.5)));
+    byId("go-best").addEventListener("click", () => {
+      const values = curve().cuts.map((_, i) => metric.of(cellsAt(curve(), i)));
+      moveThreshold(values.indexOf(Math.max(...values)));
+    });
+  },
+
+  draw(place) {
+    const curve = curveOf(state.contender), last = curve.cuts.length - 1;
+    const alone = payload.data.task === "multiclass"
+      ? " One class against the rest: what a threshold of its own would do." : "";
+    const known = metricNamed(payload.metric.name) !== null;
+    byId("threshold-note").textContent = "Drag the threshold to see what changes. Counts are of the test rows of all splits."
+      + alone + (known ? "" : ` ${payload.metric.name} is not a function of these counts; F1 is shown instead.`);
+    byId("threshold-caption").textContent = `${metric.title} of ${shorten(curve.name, 60)}, ${shorten(state.contender, 60)}`
+      + (curve.plateau ? "; shaded: thresholds that are hardly worse" : "") + "; dashes: precision, dots: recall";
+    byId("threshold-slider").max = last;
+    figure = thresholdFigure(widthOf("threshold-chart"), curve);
+    put("threshold-chart", figure.root);
+    byId("go-tuned").hidden = curve.threshold === null;
+    const every = Math.ceil((last + 1) / 50);
+    const rows = curve.cuts.map((cut, i) => [cut, cellsAt(curve, i), i])
+      .filter(([cut, , i]) => i % every === 0 || i === last || cut === curve.threshold || cut === 0.5)
+      .map(([cut, c]) => [brief(cut), ...[metric.of, METRICS.precision, METRICS.recall].map((of) => decimals(of(c))),
+        ...["tp", "fp", "fn", "tn"].map((k) => whole(c[k]))]);
+    asTable(place, ["Threshold", metric.title, "Precision", "Recall", "TP", "FP", "FN", "TN"], rows);
+  },
+
+  move(curve, at) {
+    const c = cellsAt(curve, at), slider = byId("threshold-slider");
+    const named = [[metric.title, metric.of(c)], ["precision", METRICS.precision(c)], ["recall", METRICS.recall(c)]];
+    slider.value = at;
+    const values = named.map(([name, v]) => `${name} ${decimals(v)}`).join(", ");
+    slider.setAttribute("aria-valuetext", `threshold ${brief(curve.cuts[at])}: ${values}`);
+    byId("threshold-value").textContent = brief(curve.cuts[at]);
+    put("matrix", matrixFigure(c, curve.name));
+    const pair = ([name, v], k) => html("div", { class: k ? null : "main" },
+      html("dt", {}, name), html("dd", {}, decimals(v)));
+    put("values", ...named.map(pair));
+    figure.move(at);
+  },
+});
+
+// The metric, precision and recall against the threshold, with the tuned one, its plateau and the one in use.
+function thresholdFigure(width, curve) {
+  const cells = curve.cuts.map((_, i) => cellsAt(curve, i));
+  const ends = [curve.cuts[0], curve.cuts.at(-1)];
+  const chart = frame({
+    width, height: Math.max(260, Math.min(380, width * 0.55)), xs: ends, ys: [Math.min(0, ...cells.map(metric.of)), 1],
+    xTitle: "threshold (score at least)", room: { right: width < 480 ? 12 : 76, top: 16 },
+    label: `${metric.title}, precision and recall against the threshold of ${curve.name}; table below`,
+  });
+  const series = [
+    { name: "precision", of: METRICS.precision, line: "dim dash-1" },
+    { name: "recall", of: METRICS.recall, line: "dim dash-2" },
+    { name: metric.title, of: metric.of, line: "thick s0 stroke", kind: "of-accent" },
+  ].filter((s) => s.kind || s.name !== metric.title);
+  const lines = series.map((s) => polyline(chart, cells.map((c, i) => [curve.cuts[i], s.of(c)]), s.line));
+  const [plateau, tuned] = tunedMarks(chart, curve, ends);
+  chart.plot.append(...plateau, ...lines);
+  if (width >= 480) {
+    endLabels(chart, series.map((s) => ({ name: s.name, kind: s.kind, y: chart.y(s.of(cells.at(-1))) })));
+  }
+  chart.plot.append(...tuned);
+  const describe = (i) => [`threshold ${brief(curve.cuts[i])}`,
+    ...series.map((s) => `${s.name} ${decimals(s.of(cells[i]))}`).reverse(),
+    `${whole(cells[i].tp)} found, ${whole(cells[i].fp)} false alarms`];
+  return { root: chart.root, move: handle(chart, curve.cuts, (i) => metric.of(cells[i]), describe) };
+}
+
+// The shaded thresholds, and the line and the label of the tuned one, as far as they are known.
+function tunedMarks({ x, box }, curve, ends) {
+  const inside = (v) => x(Math.min(Math.max(v, ends[0]), ends[1]));
+  const plateau = [], tuned = [];
+  if (curve.plateau) {
+    const [low, high] = curve.plateau.map(inside);
+    const size = { width: Math.max(1, high - low), height: box.height };
+    plateau.push(svg("rect", { class: "plateau", x: low, y: box.top, ...size }));
+  }
+  if (curve.threshold !== null) {
+    const place = inside(curve.threshold), anchor = place > box.left + box.width - 50 ? "end" : "middle";
+    tuned.push(svg("line", { class: "tuned", x1: place, x2: place, y1: box.top, y2: box.base }),
+      svg("text", { class: "of-accent", x: place, y: box.top - 4, "text-anchor": anchor }, `tuned ${brief(curve.threshold)}`));
+  }
+  return [plateau, tuned];
+}
+
+// The line that a reader drags; returns the function that moves it.
+function handle({ root, plot, x, y, box }, cuts, valueAt, describe) {
+  const line = svg("line", { class: "now", y1: box.top, y2: box.base });
+  const knob = svg("circle", { class: "handle", r: 6 });
+  const grab = svg("rect", { class: "grab", x: box.left, y: box.top, width: box.width, height: box.height });
+  plot.append(line, knob, grab);
+  const under = (event) => {
+    const [px] = pointerIn(root, event);
+    return nearest(cuts, cuts[0] + ((px - box.left) / box.width) * (cuts.at(-1) - cuts[0]));
+  };
+  hover(grab, (event) => {
+    const i = under(event);
+    if (event.buttons) {
+      moveThreshold(i);
+    }
+    return describe(i);
+  });
+  grab.addEventListener("pointerdown", (event) => {
+    grab.setPointerCapture(event.pointerId);
+    moveThreshold(under(event));
+  });
+  return (i) => {
+    const place = x(cuts[i]);
+    line.setAttribute("x1", place);
+    line.setAttribute("x2", place);
+    knob.setAttribute("cx", place);
+    knob.setAttribute("cy", y(valueAt(i)));
+  };
+}
+
+// The 2×2 table at a threshold.
+function matrixFigure(c, name) {
+  const yes = shorten(name, 24);
+  const head = (scope, text) => html("th", { scope }, text);
+  const cell = (count, total, kind, text) => {
+    const share = ratio(count, total);
+    const td = html("td", { class: kind },
+      html("strong", {}, whole(count)), html("span", { class: "small" }, `${text}, ${percent(share)}`));
+    td.style.setProperty("--share", share);
+    return td;
+  };
+  const positives = c.tp + c.fn, negatives = c.fp + c.tn;
+  return html("table", { class: "matrix" }, html("caption", {}, "Test rows at this threshold"),
+    html("thead", {},
+      html("tr", {}, html("td", { class: "corner" }), head("col", `predicted ${yes}`), head("col", "predicted not"))),
+    html("tbody", {},
+      html("tr", {}, head("row", `truly ${yes}`),
+        cell(c.tp, positives, "right", "found"), cell(c.fn, positives, "wrong", "missed")),
+      html("tr", {}, head("row", "truly not"),
+        cell(c.fp, negatives, "wrong", "false alarms"), cell(c.tn, negatives, "right", "left alone"))));
+}

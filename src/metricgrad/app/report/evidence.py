@@ -1,0 +1,87 @@
+"""What sections of the report measure: the data, a contender's predictions, and the model to ship."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    import pandas as pd
+
+    from metricgrad.app.contenders.scorers import Goal
+    from metricgrad.decisions.rules import Rule
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """The labelled rows as they were read, their targets, and the names of the classes."""
+
+    frame: pd.DataFrame
+    targets: Any
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """One contender on the test rows of all splits together; the arrays have one entry, or row, per test row.
+
+    Attributes
+    ----------
+    contender : str
+        The name of the contender.
+    goal : Goal
+        Task, metric, average and constraint.
+    table : Table
+        The data; ``table.frame.iloc[rows]`` are the test rows with all their columns.
+    rows : ndarray
+        The position of each test row in ``table``. A row may be tested in several splits.
+    scores, targets, decided : ndarray
+        Scores as the contender gives them; true and predicted class indices, or 0/1 per label. Predictions are those of
+        the tuned rule.
+    rules : sequence of Rule
+        The tuned rule of each split.
+    plateaus : sequence
+        For each split, the thresholds that are hardly worse: a pair, a pair per label, or None.
+    history : sequence of dict
+        The epochs of training in the first split, with ``epoch``, ``loss`` and, if it was measured, ``value``.
+
+    """
+
+    contender: str
+    goal: Goal
+    table: Table
+    rows: Any
+    scores: Any
+    targets: Any
+    decided: Any
+    rules: Sequence[Rule]
+    plateaus: Sequence[Any]
+    history: Sequence[Mapping[str, float]]
+
+
+@dataclass(frozen=True, eq=False)
+class Study:
+    """The data and the model to ship, for what is measured once and not for every contender.
+
+    Attributes
+    ----------
+    goal : Goal
+        Task, metric, average and constraint.
+    table : Table
+        The data.
+    held : ndarray
+        The positions in ``table`` of the rows on which the model stopped training and was tuned, but did not train.
+    score : callable
+        Takes rows of a frame with the columns of ``table.frame`` and returns the scores of the model.
+    rule : Rule
+        The rule of the model: scores to predictions.
+
+    """
+
+    goal: Goal
+    table: Table
+    held: Any
+    score: Callable[[Any], Any]
+    rule: Rule

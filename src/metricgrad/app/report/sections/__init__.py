@@ -1,0 +1,30 @@
+"""The sections of the report, a file each, in the order of the page."""
+
+from __future__ import annotations
+
+from metricgrad.app.report.sections.classes import Classes
+from metricgrad.app.report.sections.curves import Curves
+from metricgrad.app.report.sections.data import Data
+from metricgrad.app.report.sections.leaderboard import Leaderboard
+from metricgrad.app.report.sections.learning import Learning
+from metricgrad.app.report.sections.mistakes import Mistakes
+from metricgrad.app.report.sections.protocol import Protocol
+from metricgrad.app.report.sections.reproduce import Reproduce
+from metricgrad.app.report.sections.scores import Scores
+from metricgrad.app.report.sections.threshold import Threshold
+from metricgrad.app.report.sections.verdict import Verdict
+
+SECTIONS = (
+    Verdict(),
+    Leaderboard(),
+    Threshold(),
+    Curves(),
+    Scores(),
+    Classes(),
+    Learning(),
+    Mistakes(),
+    Data(),
+    Protocol(),
+    Reproduce(),
+)
+"""From the top of the page to its end."""

@@ -1,0 +1,115 @@
+"""The threshold: the metric, precision and recall at every threshold of a class, and the counts behind them.
+
+What it measures is also what the curves and the histograms of the scores are drawn from.
+"""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from metricgrad.app.report.binned import Binned, binned
+from metricgrad.app.report.markup import folded_table
+from metricgrad.app.report.section import Section
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from metricgrad.app.report.evidence import Predictions
+    from metricgrad.app.report.payload import Details, Payload
+
+
+class ClassCurve(Binned):
+    """The counts of one class: of the positive one (binary), or of each."""
+
+    name: str
+    threshold: float | None  # the tuned one, the median over the splits; None where none decides (largest score)
+    plateau: tuple[float, float] | None  # the thresholds around it that are hardly worse
+
+
+_BODY = f"""<p class="note" id="threshold-note"></p>
+<div class="explorer">
+  <figure>
+    <figcaption id="threshold-caption"></figcaption>
+    <div class="chart" id="threshold-chart"></div>
+    <div class="slider">
+      <label for="threshold-slider">Threshold: score at least
+        <output id="threshold-value" for="threshold-slider"></output></label>
+      <input type="range" id="threshold-slider" min="0" step="1">
+      <div class="tools" role="group" aria-label="Move the threshold">
+        <button type="button" id="go-tuned">Tuned</button>
+        <button type="button" id="go-half">0.5</button>
+        <button type="button" id="go-best">Best on these rows</button>
+      </div>
+    </div>
+  </figure>
+  <div class="readout">
+    <div id="matrix"></div>
+    <dl id="values" class="values"></dl>
+    <p class="note">“Best on these rows” is chosen on the same rows on which it is measured, so its value is
+    optimistic.</p>
+  </div>
+</div>
+{folded_table()}"""
+
+
+class Threshold(Section):
+    """A chart with a threshold that the reader moves."""
+
+    name = "threshold"
+    title = "Choosing the threshold"
+    drawn = True
+    exact = frozenset({"cuts", "threshold", "plateau"})  # the counts hold at these very numbers
+    sizes = ((1, 101), (2, 51), (4, 25))
+    size_note = "Curves are drawn from {} thresholds each."
+
+    def measure(self, predictions: Predictions) -> dict[str, Any]:
+        """Return a ``ClassCurve`` per class."""
+        goal, names = predictions.goal, predictions.table.names
+        return {"classes": [_curve(predictions, k) for k in ([1] if goal.task == "binary" else range(len(names)))]}
+
+    def keep_classes(self, details: Details, kept: Sequence[int], total: int) -> None:
+        if len(details["classes"]) == total:
+            details["classes"] = [details["classes"][k] for k in kept]
+
+    def shrink(self, details: Details, size: int) -> None:
+        details["classes"] = [_thinned(curve, size) for curve in details["classes"]]
+
+    def body(self, payload: Payload) -> str:
+        return _BODY
+
+
+def _curve(predictions: Predictions, k: int) -> ClassCurve:
+    """Return the counts of class k."""
+    binary, s, y = predictions.goal.task == "binary", predictions.scores, predictions.targets
+    place = 0 if binary else k
+    tuned = [cut for rule in predictions.rules if (cut := rule.cut(place)) is not None]
+    threshold = median(tuned) if tuned else None
+    plateaus = [one for each in predictions.plateaus if (one := _plateau(each, place)) is not None]
+    column, truth = (s, y) if s.ndim == 1 else (s[:, k], y == k if y.ndim == 1 else y[:, k])
+    return {
+        **binned(column, truth.astype(np.int64), include=[threshold]),
+        "name": predictions.table.names[k],
+        "threshold": threshold,
+        "plateau": (median(p[0] for p in plateaus), median(p[1] for p in plateaus)) if plateaus else None,
+    }
+
+
+def _plateau(plateau: Any, k: int) -> tuple[float, float] | None:
+    """Return the ends of class k's plateau, if they are finite."""
+    if plateau is None:
+        return None
+    ends = plateau[k] if isinstance(plateau[0], tuple | list) else plateau
+    return (ends[0], ends[1]) if np.isfinite(ends).all() else None
+
+
+def _thinned(curve: ClassCurve, number: int) -> ClassCurve:
+    """Keep thresholds at even steps, the first and the last, and those that a reader asks for."""
+    last = len(curve["cuts"]) - 1
+    places = {round(i * last / (number - 1)) for i in range(number)} if last >= number else set(range(last + 1))
+    places |= {i for i, cut in enumerate(curve["cuts"]) if cut in (0.5, curve["threshold"])}
+    kept = sorted(places)
+    cuts, tp, fp = [curve["cuts"][i] for i in kept], [curve["tp"][i] for i in kept], [curve["fp"][i] for i in kept]
+    return {**curve, "cuts": cuts, "tp": tp, "fp": fp}

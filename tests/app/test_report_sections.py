@@ -1,0 +1,122 @@
+"""What the sections of the report measure, against counting by hand, and in a whole run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from metricgrad.app.cli.main import main
+from metricgrad.app.contenders.scorers import Effort, Goal
+from metricgrad.app.report.evidence import Predictions, Study, Table
+from metricgrad.app.report.section import Section
+from metricgrad.app.report.sections import SECTIONS
+from metricgrad.app.report.sections.classes import Classes
+from metricgrad.app.report.sections.mistakes import CELLS, MISTAKES, Mistakes
+from metricgrad.app.report.sections.threshold import Threshold
+from metricgrad.app.study import compare, details
+from metricgrad.decisions import rules
+from tables import binary, written
+
+
+def predicted(task: Any, rows: int = 60) -> Predictions:
+    """Return random predictions of two splits that share rows."""
+    rng = np.random.default_rng(3)
+    frame = pd.DataFrame({f"column {k}": rng.random(rows) for k in range(CELLS + 3)})
+    tested = np.concatenate([rng.permutation(rows)[:40], rng.permutation(rows)[:40]])
+    width = {"binary": (), "multiclass": (3,), "multilabel": (3,)}[task]
+    scores = rng.random((80, *width))
+    if task == "multiclass":
+        targets, decided = rng.integers(0, 3, rows), scores.argmax(1)
+        rule: rules.Rule = rules.Argmax()
+    else:
+        targets, decided = rng.integers(0, 2, (rows, *width)), (scores >= 0.4).astype(int)
+        rule = rules.Threshold(0.4 if task == "binary" else (0.4, 0.4, 0.4))
+    names = ("no", "yes") if task == "binary" else ("a", "b", "c")
+    table = Table(frame, targets, names)
+    goal = Goal(task, len(names), "f1")
+    history = [{"epoch": 0.0, "loss": 0.5}]
+    plateaus = [(0.3, 0.5), None]
+    return Predictions("hybrid", goal, table, tested, scores, targets[tested], decided, [rule, rule], plateaus, history)
+
+
+@pytest.mark.parametrize("task", ["binary", "multiclass", "multilabel"])
+def test_sections_measure_json_under_keys_of_their_own(task: str) -> None:
+    found = [section.measure(predicted(task)) for section in SECTIONS]
+    keys = [key for each in found for key in each]
+    assert len(set(keys)) == len(keys)
+    assert set(keys) == {"classes", "per_class", "confusion", "history", "errors"}
+    json.dumps(found, allow_nan=False)
+
+
+@pytest.mark.parametrize("task", ["binary", "multiclass", "multilabel"])
+def test_classes_are_counted(task: str) -> None:
+    predictions = predicted(task)
+    y, decided, names = predictions.targets, predictions.decided, predictions.table.names
+    found = Classes().measure(predictions)
+    assert [row["name"] for row in found["per_class"]] == list(names)
+    for k, row in enumerate(found["per_class"]):
+        truth, said = (y[:, k] == 1, decided[:, k] == 1) if y.ndim == 2 else (y == k, decided == k)
+        assert row["support"] == truth.sum()
+        assert row["precision"] == pytest.approx((truth & said).sum() / said.sum())
+        assert row["recall"] == pytest.approx((truth & said).sum() / truth.sum())
+    if task == "multilabel":
+        assert found["confusion"] == []
+    else:
+        every = range(len(names))
+        assert found["confusion"] == [[int(((y == i) & (decided == j)).sum()) for j in every] for i in every]
+
+
+def test_the_threshold_is_that_of_the_rules_and_the_plateau_where_it_is_known() -> None:
+    (curve,) = Threshold().measure(predicted("binary"))["classes"]
+    assert (curve["name"], curve["threshold"], curve["plateau"]) == ("yes", 0.4, (0.3, 0.5))
+    curves = Threshold().measure(predicted("multiclass"))["classes"]
+    assert [(curve["name"], curve["threshold"]) for curve in curves] == [("a", None), ("b", None), ("c", None)]
+
+
+@pytest.mark.parametrize("task", ["binary", "multiclass", "multilabel"])
+def test_mistakes_are_wrong_rows_the_surest_first_and_once(task: str) -> None:
+    predictions = predicted(task)
+    y, decided = predictions.targets, predictions.decided
+    wrong = set((predictions.rows[(y != decided).reshape(len(y), -1).any(1)] + 1).tolist())
+    found = Mistakes().measure(predictions)["errors"]
+    rows = [error["row"] for error in found]
+    assert len(rows) == len(set(rows)) == MISTAKES
+    assert set(rows) <= wrong
+    for error in found:
+        assert error["truth"] != error["decided"]
+        assert len(error["cells"]) == CELLS
+    if task == "binary":  # rows that are not shown are decided with less confidence
+        sure = np.where(y != decided, np.abs(predictions.scores - (1 - decided)), 0)
+        assert abs(found[0]["score"] - (found[0]["decided"] == "no")) == sure.max()
+
+
+class Columns(Section):
+    """The mean score of the model where a column is set to its median."""
+
+    name = "columns"
+    title = "Columns"
+
+    def measure_study(self, study: Study) -> dict[str, Any]:
+        held = study.table.frame.iloc[study.held]
+        scores = study.score(held)
+        assert len(study.rule(scores)) == len(held) == len(study.held)
+        return {"columns": {"size": float(study.score(held.assign(size=held["size"].median())).mean() - scores.mean())}}
+
+
+def test_a_run_measures_the_study_for_the_page_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Effort, "of", classmethod(lambda cls, rows, quick=False: Effort(2, 2, 3)))
+    for module in (compare, details):
+        monkeypatch.setattr(module, "SECTIONS", [*SECTIONS, Columns()])
+    ask = ["--target", "ripe", "--repeats", "2", "--only", "majority", "--jobs", "1", "--json"]
+    assert main(["compare", written(binary(), tmp_path), *ask, "--out", str(tmp_path / "run")]) == 0
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert '"study":{"columns":{"size":' in page
+    for summary in (capsys.readouterr().out, (tmp_path / "run" / "summary.json").read_text()):
+        assert not {"study", "details"} & set(json.loads(summary))
