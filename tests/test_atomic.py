@@ -10,6 +10,8 @@ import pytest
 
 from metricgrad.atomic import TEMPORARY, replacing, temporary, write_file, write_folder
 
+pytestmark = pytest.mark.quick
+
 SOURCE = Path(__file__).parents[1] / "src" / "metricgrad"
 
 

@@ -22,6 +22,8 @@ from metricgrad.app.study import protocol
 from metricgrad.app.tables import files
 from tables import binary, written
 
+pytestmark = pytest.mark.quick
+
 GOOD = binary(200).drop(columns="day")
 
 

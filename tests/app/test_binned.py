@@ -12,6 +12,8 @@ from sklearn.metrics import average_precision_score
 
 from metricgrad.app.report.binned import BARS, binned
 
+pytestmark = pytest.mark.quick
+
 CASES: dict[str, Callable[[np.random.Generator, int], Any]] = {
     "probabilities": lambda rng, n: rng.random(n),
     "ties": lambda rng, n: rng.integers(0, 7, n) / 8,

@@ -16,6 +16,8 @@ import pytest
 from metricgrad.app.errors import UserError
 from metricgrad.app.tables import files
 
+pytestmark = pytest.mark.quick
+
 TABLE = pd.DataFrame({"name": ["Ann", "Bö", None], "x": [1.5, 2.5, -3.0], "n": [1, 2, 3]})
 
 

@@ -13,6 +13,8 @@ from metricgrad.app.study.leaderboard import adjust_by_holm, estimate_mean, rank
 from metricgrad.app.study.protocol import Decision, Outcome
 from metricgrad.decisions.rules import Threshold
 
+pytestmark = pytest.mark.quick
+
 
 def outcomes(
     values: Mapping[str, tuple[Sequence[float], Sequence[float]]], feasible: Sequence[str] = ()

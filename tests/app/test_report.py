@@ -21,6 +21,8 @@ from metricgrad.app.report.sections import SECTIONS
 from metricgrad.app.report.slimming import CLASSES, slim
 from report_example import Example, simulate
 
+pytestmark = pytest.mark.quick
+
 HOSTILE = [
     "</script><img src=x onerror=alert(1)>",
     '"><b onmouseover=alert(2)>',

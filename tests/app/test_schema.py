@@ -19,6 +19,8 @@ from metricgrad.app.tables.files import read
 from metricgrad.app.tables.profile import describe_data, find_warnings
 from metricgrad.app.tables.schema import Schema
 
+pytestmark = pytest.mark.quick
+
 N = 200
 
 

@@ -10,6 +10,8 @@ import pytest
 from metricgrad.app.errors import UserError
 from metricgrad.app.study.splits import Split, find_strata, make_splits, split_all_rows
 
+pytestmark = pytest.mark.quick
+
 
 def check_parts(split: Split, rows: int) -> None:
     together = np.concatenate((split.fit, split.held_out, split.test))

@@ -24,6 +24,8 @@ from metricgrad.samplers import (
     epoch_generator,
 )
 
+pytestmark = pytest.mark.quick
+
 G = torch.Generator().manual_seed(3)
 BINARY = (torch.rand(203, generator=G) < 0.07).long()
 CLASSES = torch.multinomial(torch.tensor([0.7, 0.2, 0.07, 0.03]), 203, True, generator=G)

@@ -18,6 +18,8 @@ from metricgrad.decisions import offsets
 from metricgrad.decisions.classwise import classwise
 from metricgrad.engine.objective import Objective
 
+pytestmark = pytest.mark.quick
+
 
 def undefined_at_times(c: mg.Counts) -> Tensor:
     """0/0 where nothing is predicted."""

@@ -35,6 +35,8 @@ from metricgrad.decisions.default import default_rule
 from metricgrad.decisions.expected_f import _sizes
 from metricgrad.storable import KINDS
 
+pytestmark = pytest.mark.quick
+
 Array = npt.NDArray[Any]
 
 SCORES = np.array([[0.2, 0.7, 0.1], [0.5, 0.1, 0.4], [0.3, 0.3, 0.4]])

@@ -22,6 +22,8 @@ import metricgrad as mg
 import reference as ref
 from metricgrad.decisions import Offsets, Threshold
 
+pytestmark = pytest.mark.quick
+
 Array = npt.NDArray[Any]
 inf = math.inf
 

@@ -8,6 +8,8 @@ from torch import Tensor
 
 from metricgrad.engine.checksums import checksum, mixed
 
+pytestmark = pytest.mark.quick
+
 TYPES = [torch.bool, torch.uint8, torch.int16, torch.int32, torch.int64, torch.float16, torch.bfloat16]
 TYPES += [torch.float32, torch.float64, torch.complex64, torch.complex128, torch.float8_e4m3fn]
 

@@ -13,6 +13,8 @@ from torch import Tensor
 import metricgrad as mg
 from metricgrad import curves as c
 
+pytestmark = pytest.mark.quick
+
 
 def data(kind: str, seed: int) -> tuple[Tensor, Tensor, Tensor]:
     g = torch.Generator().manual_seed(seed)

@@ -20,6 +20,8 @@ import reference as ref
 from metricgrad import surrogates as s
 from metricgrad.decisions import Offsets, Threshold
 
+pytestmark = pytest.mark.quick
+
 mpl.use("agg")
 Array = npt.NDArray[Any]
 

@@ -15,6 +15,8 @@ import pytest
 import metricgrad as mg
 from metricgrad.public_names import available
 
+pytestmark = pytest.mark.quick
+
 SECTIONS = {
     *("Parameters", "Other Parameters", "Attributes", "Returns", "Yields", "Raises", "Warns"),
     *("Notes", "References", "See Also", "Examples", "Methods", "Warnings"),

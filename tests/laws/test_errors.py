@@ -16,6 +16,8 @@ from metricgrad.metrics.constraints import Constraint
 from metricgrad.training.loop import Settings
 from metricgrad.training.networks import build
 
+pytestmark = pytest.mark.quick
+
 Z, Y = torch.zeros(4, 3), torch.zeros(4, 3)
 INDEX = torch.zeros(4, dtype=torch.long)
 

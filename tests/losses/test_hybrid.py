@@ -12,6 +12,8 @@ from torch import Tensor
 import metricgrad as mg
 from metricgrad import surrogates as s
 
+pytestmark = pytest.mark.quick
+
 G = torch.Generator().manual_seed(5)
 Z = torch.randn(12, 3, generator=G)
 LABELS = (torch.rand(12, 3, generator=G) < 0.4).float()

@@ -18,6 +18,8 @@ from metricgrad import presets
 from metricgrad import surrogates as s
 from reference import Matrix
 
+pytestmark = pytest.mark.quick
+
 RNG = np.random.default_rng(7)
 Z = RNG.normal(size=(9, 4)) * 1.5
 Y = (RNG.random((9, 4)) < 0.4).astype(np.float64)

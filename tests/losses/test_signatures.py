@@ -15,6 +15,8 @@ from metricgrad.engine.batch import Task
 from metricgrad.metrics.averages import Absent, Average
 from metricgrad.public_names import available
 
+pytestmark = pytest.mark.quick
+
 CHOICES = {"task": Task, "average": Average, "absent": Absent}
 LOSSES = {
     **{name: getattr(mg, name) for name in available() if name.endswith("Loss")},

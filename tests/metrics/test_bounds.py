@@ -13,6 +13,8 @@ import metricgrad as mg
 from metricgrad import metrics
 from metricgrad.metrics import bounds
 
+pytestmark = pytest.mark.quick
+
 P, N = 5, 6
 ARITHMETIC = [name for name in metrics.names() if name not in ("quadratic_kappa", "subset_accuracy")]
 

@@ -24,6 +24,8 @@ from metricgrad.metrics.derivatives import Jet, Moving
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+pytestmark = pytest.mark.quick
+
 M = mg.metrics
 
 

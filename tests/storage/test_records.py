@@ -12,6 +12,8 @@ import pytest
 from metricgrad.storage import records
 from metricgrad.storage.records import Length, Pattern, Range
 
+pytestmark = pytest.mark.quick
+
 
 class Inner(TypedDict):
     name: Annotated[str, Length(1, 5)]

@@ -16,6 +16,8 @@ import reference as ref
 from metricgrad import surrogates as s
 from metricgrad.storable import KINDS
 
+pytestmark = pytest.mark.quick
+
 P = torch.linspace(0.001, 0.999, 997, dtype=torch.float64)
 RAMPS = [(0.1, 1.0), (0.2, 1.0), (0.0, 1.0), (0.5, 1.0), (0.1, 0.3), (0.4, 0.05)]
 TAUS = [0.5, 0.1, 0.37, 0.9]
