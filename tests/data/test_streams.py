@@ -381,7 +381,10 @@ def test_columns_that_do_not_fit_are_refused_in_one_line(tmp_path: Path) -> None
             [{"a": y, "y": pa.array([2**64 - 1, 0], pa.uint64())}],
             "target: expected .* below 2.*63 in column 'y' of 0.par",
         ),
-        ([{"a": y, "y": y}, {"a": y, "y": pa.array([2**64 - 1, 0], pa.uint64())}], "got 18446744073709551615; number"),
+        (
+            [{"a": y, "y": y}, {"a": y, "y": pa.array([2**64 - 1, 0], pa.uint64())}],
+            "got 18446744073709551615; renumber",
+        ),
         ([{"a": [1e300, 0.0], "y": y}], "features: expected numbers that float32 can hold in column 'a' of 0.parquet"),
         ([{"a": y, "y": [2**24 + 1, 0]}, {"a": y, "y": [0.5, 1]}], "2.*24 in column 'y' of 0.parquet, .* got 16777217"),
         ([{"a": y, "y": [2.0**24 + 1, 0]}], "target: expected whole numbers up to 2.*24 in column 'y' of 0.parquet"),
