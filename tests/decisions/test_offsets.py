@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
 import metricgrad as mg
@@ -103,16 +102,16 @@ def test_a_metric_without_an_incremental_form_is_searched_by_matrices_if_there_a
     assert classwise(Objective("multiclass", trace_of_shares), wy) is None
     tuning = mg.tune_threshold(trace_of_shares, levels, y, task="multiclass")
     plain = mg.evaluate(levels, y, {"": trace_of_shares}, task="multiclass")[""]
-    assert tuning.kept is None
+    assert tuning.origins == ["own"] * 4
     assert tuning.value > plain
     monkeypatch.setattr(offsets, "MOST_CLASSES", 3)
     kept = mg.tune_threshold(trace_of_shares, levels, y, task="multiclass")
-    assert kept.threshold == (0.0,) * 4
+    assert kept.rule == mg.decisions.Argmax()
     assert kept.value == pytest.approx(plain)
     assert kept.caution == "trace_of_shares has no fast search for 4 classes: the argmax is kept"
-    assert "with the argmax" in str(kept)
+    assert "with the default rule" in str(kept)
     # What has an incremental form has no such limit.
-    assert mg.tune_threshold("kappa", levels, y, task="multiclass").kept is None
+    assert mg.tune_threshold("kappa", levels, y, task="multiclass").origins == ["own"] * 4
 
 
 def test_a_form_that_disagrees_with_the_metric_is_not_used() -> None:
@@ -139,12 +138,12 @@ def test_the_work_is_bounded_whatever_the_size() -> None:
     assert offsets.sweeps(1 << 40) == offsets.LEAST
 
 
-def test_scarce_classes_keep_the_argmax_before_anything_is_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scarce_classes_may_keep_the_argmax_before_anything_is_searched(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     y = np.repeat([0, 1, 2], [60, 30, 19])
     z = rng.normal(size=(109, 3)) + np.eye(3)[y]
     p = np.exp(z) / np.exp(z).sum(1, keepdims=True)
-    tuned = mg.tune_threshold("f1", p, y, task="multiclass", scarce="keep", labels=[0, 1])
+    tuned = mg.tune_threshold("f1", p, y, task="multiclass", scarce="fixed", labels=[0, 1])
     assert tuned.caution is None  # the scarce class does not count
     assert tuned.threshold != (0.0,) * 3
 
@@ -152,14 +151,33 @@ def test_scarce_classes_keep_the_argmax_before_anything_is_searched(monkeypatch:
         raise AssertionError("searched")
 
     monkeypatch.setattr("metricgrad.decisions.solver.tune_offsets", search)
-    kept = mg.tune_threshold("f1", p, y, task="multiclass", scarce="keep", replicates=2)
+    kept = mg.tune_threshold("f1", p, y, task="multiclass", scarce="fixed", replicates=2)
     assert kept.caution == "only 19 positives or negatives in 1 of 3 classes: the argmax is kept"
     assert str(kept).splitlines()[-1] == f"caution: {kept.caution}"
     assert (kept.rule(p) == p.argmax(1)).all()
     assert kept.value == pytest.approx(mg.evaluate(p, y, "f1", task="multiclass")["f1"])
-    assert kept.interval == [(0.0, 0.0)] * 3
-    model = mg.ThresholdedClassifier(LogisticRegression().fit(z, y), "f1", cv="prefit").fit(z, y)
-    assert model.rule_ == mg.decisions.Argmax()
-    assert model.tuning_.caution == kept.caution
-    with pytest.raises(ValueError, match=r"^scarce: expected 'tune' or 'keep', got 'drop'$"):
-        mg.tune_threshold("f1", p, y, task="multiclass", scarce="drop")  # type: ignore[arg-type]
+    assert kept.rule == mg.decisions.Argmax()
+    assert kept.interval is None
+    assert kept.origins == ["fixed"] * 3
+    assert 0 < kept.out_of_bag < 1
+
+
+def test_scarce_classes_may_share_the_strength_of_their_offsets() -> None:
+    rng = np.random.default_rng(0)
+    y = np.repeat([0, 1, 2], [60, 30, 10])
+    z = rng.normal(size=(100, 3)) + np.eye(3)[y] + np.log([0.6, 0.3, 0.1])
+    p = np.exp(z) / np.exp(z).sum(1, keepdims=True)
+    tuned = mg.tune_threshold("f1", p, y, task="multiclass", scarce="pooled")
+    assert tuned.origins == ["pooled"] * 3
+    assert tuned.caution == "only 10 positives or negatives in 1 of 3 classes: one number moves the offsets of all"
+    shares = -np.log([0.6, 0.3, 0.1])
+    strength = tuned.threshold[2] / (shares[2] - shares[0])
+    assert np.allclose(tuned.threshold, strength * (shares - shares[0]))
+    assert strength > 0
+    for other in np.arange(-1, 2.01, 0.05):
+        rule = mg.decisions.Offsets(tuple(other * shares), log=True)
+        assert mg.evaluate(p, y, "f1", task="multiclass", rule=rule)["f1"] <= tuned.value + 1e-12
+    logits = mg.tune_threshold("f1", z, y, task="multiclass", scarce="pooled")
+    assert np.allclose(logits.threshold, tuned.threshold)
+    many = mg.tune_threshold("f1", np.tile(p, (2, 1)), np.tile(y, 2), task="multiclass", scarce="pooled")
+    assert many.origins == ["own"] * 3

@@ -433,15 +433,6 @@ def test_at_centred_probabilities_the_default_rule_decides_as_the_rule_does(rule
     assert torch.equal(Above().centred(p), p)
 
 
-def test_what_was_tuned_on_too_few_is_replaced_number_by_number() -> None:
-    scarce = [False, True]
-    for cut in (0.5, 0.0):
-        default = Threshold(cut)
-        assert Threshold((0.2, 0.3)).with_default(scarce, default) == Threshold((0.2, cut))
-        assert Threshold(0.2).with_default([True], default) is default
-    assert Offsets((0.0, 1.0), log=True).with_default(scarce, Argmax()) == Argmax()
-
-
 def test_the_default_rule() -> None:
     assert [default_rule(task) for task in ("binary", "multilabel")] == [Threshold(0.5)] * 2
     assert default_rule("multiclass") == Argmax()

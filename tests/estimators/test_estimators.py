@@ -83,11 +83,12 @@ def test_the_rule_is_tuned_on_rows_left_out(cv: int | None) -> None:
     np.testing.assert_array_equal(model.predict(X), model.predict_proba(X).argmax(1))
 
 
-def test_few_positives_keep_one_half() -> None:
+def test_few_positives_are_tuned_on_with_a_caution() -> None:
     X, y = imbalanced(200)
     model: Any = mg.MetricClassifier(**QUICK).fit(X, y)
-    assert model.tuning_.caution is not None
-    assert model.rule_ == Threshold(0.5)
+    assert "not to be trusted" in model.tuning_.caution
+    assert model.tuning_.origins == ["own"]
+    assert model.rule_ == model.tuning_.rule
 
 
 def test_multiclass_and_its_probabilities() -> None:
@@ -293,13 +294,15 @@ def test_thresholded_prefit_multilabel_multiclass_and_decision_functions() -> No
     assert f1_score(y, ridge.predict(X)) > f1_score(y, RidgeClassifier().fit(X, y).predict(X))
 
 
-def test_a_label_of_too_few_samples_keeps_the_default_threshold_of_its_scores() -> None:
-    X, y = make_multilabel_classification(300, n_classes=2, random_state=0)
-    y[:, 1] = np.arange(300) % 60 == 0  # too few to tune on
-    for estimator, default in ((RidgeClassifier(), 0.0), (RandomForestClassifier(5, random_state=0), 0.5)):
-        model = mg.ThresholdedClassifier(estimator, "f1", cv=2).fit(X, y)
-        assert model.tuning_.scarce == [False, True]
-        assert model.rule_ == Threshold((model.tuning_.threshold[0], default))
+def test_labels_of_few_samples_share_a_threshold() -> None:
+    X, y = make_multilabel_classification(300, n_classes=3, random_state=0)
+    for k in (1, 2):
+        y[:, k] = y[:, k] * (np.arange(300) % 10 == k)  # too few to tune on
+    for estimator in (RidgeClassifier(), RandomForestClassifier(5, random_state=0)):
+        model: Any = mg.ThresholdedClassifier(estimator, "f1", cv=2).fit(X, y)
+        assert model.tuning_.origins == ["own", "pooled", "pooled"]
+        assert model.rule_ == model.tuning_.rule
+        assert model.rule_.threshold[1] == model.rule_.threshold[2] != model.rule_.threshold[0]
 
 
 def test_thresholded_constraint_is_met_on_the_scores_it_was_tuned_on() -> None:

@@ -26,7 +26,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import metricgrad as mg
 from metricgrad.boosting import libraries
-from metricgrad.decisions import Argmax, Threshold
+from metricgrad.decisions import Threshold
 from metricgrad.estimators.trees import MetricBoostingClassifier
 
 BACKENDS: list[Any] = ["xgboost", "lightgbm"]
@@ -186,19 +186,23 @@ def test_five_models_by_default_each_without_a_fifth_of_the_rows() -> None:
         assert len(model.boosters_) == len(model.n_estimators_) == 1
 
 
-def test_few_positives_keep_one_half_and_few_of_a_class_the_argmax() -> None:
+def test_few_positives_are_tuned_on_with_a_caution_and_few_of_a_class_pooled() -> None:
     X, y = BINARY
     few = MetricBoostingClassifier(**SINGLE).fit(X[:200], y[:200])
     assert few.tuning_ is not None
     assert few.tuning_.caution
-    assert few.rule_ == Threshold(0.5)
+    assert few.rule_ == few.tuning_.rule
     X, y = CLASSES
-    assert MetricBoostingClassifier(**SINGLE).fit(X[:100], y[:100]).rule_ == Argmax()
+    pooled = MetricBoostingClassifier(**SINGLE).fit(X[:100], y[:100])
+    assert pooled.tuning_ is not None
+    assert pooled.tuning_.origins == ["pooled"] * 3
+    assert pooled.rule_ == pooled.tuning_.rule
     X, labels = LABELS
     labels = labels.copy()
     labels[:, 2] = 0
     model = MetricBoostingClassifier(**FAST).fit(X, labels)
-    assert model.rule_.threshold[2] == 0.5  # type: ignore[attr-defined]
+    assert model.tuning_ is not None
+    assert model.tuning_.origins[2] == "pooled"
     assert model.predict(X)[:, 2].sum() == 0
     two = MetricBoostingClassifier(**FAST).fit([[0.0], [1.0]], [0, 1])  # nothing to hold out
     assert two.tuning_ is None

@@ -8,13 +8,13 @@ Fixed: ``Threshold``, ``Argmax``, ``Offsets``, ``TopK``. Tuned: ``tune_threshold
 from typing import TYPE_CHECKING
 
 from metricgrad.decisions import rules
+from metricgrad.decisions.averaging import threshold_averaging as threshold_averaging
 from metricgrad.decisions.expected_f import GFM as GFM
 from metricgrad.decisions.expected_f import ExpectedFBeta as ExpectedFBeta
 from metricgrad.decisions.expected_f import SizeHead as SizeHead
 from metricgrad.decisions.rules import *  # noqa: F403
 from metricgrad.decisions.tuning import Tuned as Tuned
 from metricgrad.decisions.tuning import Tuning as Tuning
-from metricgrad.decisions.tuning import threshold_averaging as threshold_averaging
 from metricgrad.decisions.tuning import tune_threshold as tune_threshold
 
 if not TYPE_CHECKING:  # type checkers read the imports above

@@ -1,4 +1,4 @@
-"""The default rule: the argmax for classes, otherwise a threshold, which is 0.5 on probabilities."""
+"""Defaults: the rule that is not tuned, and what estimators and the application do with scarce decisions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING, Any
 from metricgrad.decisions.rules import Argmax, Rule, Threshold
 
 if TYPE_CHECKING:
+    from metricgrad.decisions.scarcity import Origin
     from metricgrad.engine.batch import Task
+
+SCARCE: Origin = "pooled"
+"""What the estimators and the application do with a decision of few samples; chosen by benchmarks/scarce.py."""
 
 
 def default_rule(task: Task, threshold: float | tuple[float, ...] = 0.5) -> Rule:

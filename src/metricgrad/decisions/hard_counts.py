@@ -79,11 +79,16 @@ def means(batch: Batch, rule: Rule, metrics: Sequence[Metric], labels: tuple[int
 
 def row_counts(part: Batch, decided: Tensor, labels: tuple[int, ...] | None) -> tuple[Counts, Tensor]:
     """Return the cells of each row, ``(N,)``, and what the row counts."""
+    wy, wn, row_weight = row_cells(part, labels)
+    return cells((wy * decided).sum(1), (wn * decided).sum(1), wy.sum(1), wn.sum(1)), row_weight
+
+
+def row_cells(part: Batch, labels: tuple[int, ...] | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Return what each label adds to its row's positives and negatives, ``(N, K)``, and what each row counts."""
     row_weight, w = row_weights(part.logits.double(), part.weight, part.mask, labels)
     y = part.targets.double()
     wy, wn = (y, 1 - y) if w is None else (w * y, w * (1 - y))
-    sums = ((wy * decided).sum(1), (wn * decided).sum(1), wy.sum(1), wn.sum(1))
-    return cells(*sums), row_weight.double()
+    return wy, wn, row_weight.double()
 
 
 def chunks(batch: Batch) -> Iterator[Batch]:

@@ -28,24 +28,30 @@ WORK = 1 << 25
 LEAST = 2
 MOST_CLASSES = 128
 """Up to this number of classes a metric is evaluated by whole matrices, where nothing cheaper will do."""
+STRENGTHS = sorted((i / 20 for i in range(-20, 41)), key=abs)
+"""How much of the classes' shares pooled offsets may undo, the weakest first: from −1 to 2, all of it being 1."""
 _CELLS = 1 << 18  # numbers in the matrices looked at together
 
 
-def tune_offsets(levels: Tensor, y: Tensor, w: Tensor, objective: Objective) -> Tensor:
+def tune_offsets(levels: Tensor, y: Tensor, w: Tensor, objective: Objective, pooled: bool = False) -> Tensor:
     """Return the offsets ``(d,)`` of the best value found.
 
     ``levels``: ``(N, d)`` log-probabilities or logits; ``y``: ``(N, d)`` one-hot or soft labels; ``w``: ``(N,)``.
-    Starts from no offsets and from those that undo the classes' shares, and keeps the better end.
+    Starts from no offsets and from those that undo the classes' shares, and keeps the better end. ``pooled``: all
+    offsets are one multiple of those that undo the shares.
     """
     wy = y * w.unsqueeze(1)
     climb = _Climb(levels, wy, objective)
     share = wy.sum(0)
     undone = torch.where(share > 0, -(share / share.sum()).log(), 0.0)
     none = torch.zeros_like(undone)
+    if pooled:
+        undone = undone - undone[0]
+        return max((strength * undone for strength in STRENGTHS), key=climb.value_at)  # the weakest of equals
     ends = [none]
     for start in (none, undone - undone.mean()):
         end = climb.run(start)
-        ends.append(end - end[0])  # adding one number to all changes nothing, but for rounding: judge the ends again
+        ends.append(end - end[0])  # adding one number to all changes nothing, but for rounding: evaluate the ends again
     return max(ends, key=climb.value_at)
 
 

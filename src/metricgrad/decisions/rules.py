@@ -16,8 +16,6 @@ from metricgrad.engine.inputs import as_tensor, like, whole_number
 from metricgrad.storable import Storable, kinds_in
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from metricgrad.engine.batch import Task
 
 
@@ -126,24 +124,6 @@ class Rule(Storable, abstract=True):
         """
         return probabilities
 
-    def with_default(self, scarce: Sequence[bool], default: Rule) -> Rule:
-        """Return the rule with the default in the place of the numbers that were tuned on too few samples.
-
-        Parameters
-        ----------
-        scarce : sequence of bool
-            Which numbers were tuned on too few samples.
-        default : Rule
-            The default rule.
-
-        Returns
-        -------
-        Rule
-            The rule with the default's number in these places; the default itself if its numbers do not stand alone.
-
-        """
-        return default
-
     def to_onnx(self, graph: _OnnxGraph, scores: str, classes: int) -> str:
         """Add the operators that decide to an ONNX graph.
 
@@ -224,12 +204,6 @@ class Threshold(Rule):
         moved = (p.logit() - cut.logit()).sigmoid().nan_to_num(0.0)
         # What stands exactly at the threshold is in the class.
         return torch.where(self.decide(p), moved.clamp(min=0.5 + 1e-9), moved.clamp(max=0.5))
-
-    def with_default(self, scarce: Sequence[bool], default: Rule) -> Rule:
-        if isinstance(self.threshold, float):
-            return default
-        pairs = zip(self.threshold, scarce, strict=True)
-        return Threshold(tuple(default.numbers if few else cut for cut, few in pairs))
 
     def to_onnx(self, graph: _OnnxGraph, scores: str, classes: int) -> str:
         return graph.add("GreaterOrEqual", scores, graph.constant(self.threshold))

@@ -2,42 +2,30 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from metricgrad.decisions import hard_counts, threshold_search
+from metricgrad.decisions import hard_counts
+from metricgrad.decisions.label_thresholds import InfeasibleError as InfeasibleError
+from metricgrad.decisions.label_thresholds import Solution, solve_thresholds
 from metricgrad.decisions.offsets import searchable, tune_offsets
 from metricgrad.decisions.resampling import group_index, of_units
-from metricgrad.decisions.rules import Offsets, Rule, Threshold
+from metricgrad.decisions.rules import Argmax, Offsets, Rule, Threshold
+from metricgrad.decisions.scarcity import FEW, POOLED, Allocation, Origin, check_origin
 from metricgrad.engine.batch import Batch
-from metricgrad.metrics import get
-from metricgrad.metrics.averages import check_labels, class_weights, row_weights
-from metricgrad.metrics.constraints import Constraint, lower_bound
-from metricgrad.metrics.derivatives import ratio
+from metricgrad.metrics.averages import check_labels
+from metricgrad.metrics.scalars import is_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from metricgrad.counts import Counts
-    from metricgrad.curves import Curve
     from metricgrad.engine.objective import Objective
-    from metricgrad.metrics import Metric
-
-FEW = 20
-"""With fewer positives or negatives than this a tuned threshold is mostly noise."""
-
-
-ROUNDING = 1e-10
-"""What the running sums behind one threshold for all may be off by: a recall of 1 must meet "recall >= 1"."""
-
-
-class InfeasibleError(ValueError):
-    """No rule meets the constraints."""
+    from metricgrad.metrics.constraints import Constraint
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,8 +33,8 @@ class Problem:
     """``objective`` over one threshold per class, one for all classes (``shared``), or offsets ("multiclass").
 
     ``confidence``: constraints must be met by their lower bound at this level. ``epsilon``: how much worse than the
-    best a plateau may be. ``scarce``: "keep" the argmax of a multi-class problem where a class has too few samples
-    to tune on, or "tune" all the same.
+    best a plateau may be. ``scarce``: where the number of a decision comes from that has too few samples to tune on;
+    ``default_threshold``: where such a decision stays if it is "fixed".
     """
 
     objective: Objective
@@ -54,12 +42,14 @@ class Problem:
     constraints: tuple[Constraint, ...]
     confidence: float | None
     epsilon: float = 0.01
-    scarce: str = "tune"
+    scarce: Origin = "own"
+    default_threshold: float = 0.5
 
     def __post_init__(self) -> None:
         task, average = self.objective.task, self.objective.average
-        if self.scarce not in ("tune", "keep"):
-            raise ValueError(f"scarce: expected 'tune' or 'keep', got {self.scarce!r}")
+        check_origin(self.scarce)
+        if not is_number(self.default_threshold) or math.isnan(self.default_threshold):
+            raise ValueError(f"default_threshold: expected a number, got {self.default_threshold!r}")
         if self.shared and task != "multilabel":
             raise ValueError(f"shared: one threshold for all classes is for task='multilabel', got {task!r}")
         if average == "per-class" and (self.shared or task == "multiclass"):
@@ -80,18 +70,17 @@ class Problem:
         if not 0.5 <= self.confidence < 1:
             raise ValueError(f"confidence: expected a number in [0.5, 1), got {self.confidence!r}")
 
-    def solve(self, batch: Batch, scale: float | None = None) -> tuple[Rule, bool, Any]:
+    def solve(self, batch: Batch, allocation: Allocation | None = None, scale: float | None = None) -> Solution:
         """Return the best rule, whether it is exact, and its plateau.
 
-        ``scale``: how many observations a unit of weight stands for, by default found from the weights.
+        ``allocation``: where each decision's number comes from, by default as these data allow. ``scale``: how many
+        observations a unit of weight stands for, by default found from the weights.
         """
         check_labels(self.objective.labels, batch.logits.shape[1])
+        allocation = self.allocation(batch) if allocation is None else allocation
         if self.objective.task == "multiclass":
-            return self._offsets(batch), False, None
-        if self.shared:
-            rule, plateau = self._shared(batch)
-            return rule, True, plateau
-        return self._per_class(batch, _observations(batch) if scale is None else scale)
+            return Solution(self._offsets(batch, allocation), False, None)
+        return solve_thresholds(self, batch, allocation, _observations(batch) if scale is None else scale)
 
     def value(self, batch: Batch, rule: Rule) -> Tensor:
         """Return the value of a rule: a scalar, or one per class."""
@@ -107,16 +96,21 @@ class Problem:
     def resampled(self, batch: Batch, replicates: int, seed: int, groups: Any) -> Iterator[tuple[Rule, Tensor]]:
         """Yield rules tuned on resamples of the rows, each with how often every row was drawn."""
         index, units = group_index(groups, len(batch.logits))
+        allocation = self.allocation(batch)
         for drawn in of_units(units, replicates, torch.Generator().manual_seed(seed)):
             for row in drawn:
                 times = row[index]
-                yield self.tuned_on(batch, times), times
+                yield self.tuned_on(batch, times, allocation), times
 
-    def tuned_on(self, batch: Batch, times: Tensor) -> Rule:
-        """Return the rule tuned on rows that count ``times`` times; one that predicts nothing if none is allowed."""
+    def tuned_on(self, batch: Batch, times: Tensor, allocation: Allocation | None = None) -> Rule:
+        """Return the rule tuned on rows that count ``times`` times; one that predicts nothing if none is allowed.
+
+        What is scarce is so in all rows: a resample has fewer different ones.
+        """
         w = times.unsqueeze(1) if batch.weight is None else batch.weight * times.unsqueeze(1)
+        allocation = self.allocation(batch) if allocation is None else allocation
         try:
-            return self.solve(Batch(batch.logits, batch.targets, w, batch.mask))[0]
+            return self.solve(Batch(batch.logits, batch.targets, w, batch.mask), allocation).rule
         except InfeasibleError:
             single = self.shared or self.objective.task == "binary"
             return Threshold(torch.inf if single else (torch.inf,) * batch.logits.shape[1])
@@ -132,25 +126,36 @@ class Problem:
             positives, total = (y.double() * there).sum(0), there.sum(0).double()
         return self.smaller_side(positives, total)
 
-    def caution(self, fewest: list[float]) -> str | None:
-        """Tell which decisions have too few samples to tune on, or None, given what ``fewest`` returns."""
-        labels = self.objective.labels
-        classes = range(len(fewest)) if labels is None or len(fewest) == 1 else labels
-        count = sum(fewest[k] < FEW for k in classes)
-        if not count:
-            return None
-        where = f" in {count} of {len(classes)} classes" if len(classes) > 1 else ""
-        return f"only {min(fewest[k] for k in classes):g} positives or negatives{where}"
+    def allocation(self, batch: Batch) -> Allocation:
+        """Return where the number of each decision comes from."""
+        return self.allocate(self.fewest(batch).tolist(), batch.logits.shape[1])
 
-    def kept(self, batch: Batch) -> str | None:
-        """Tell why offsets are not tuned on these data and the argmax is kept, or None."""
-        if self.objective.task != "multiclass":
-            return None
-        few = self.caution(self.fewest(batch).tolist()) if self.scarce == "keep" else None
-        classes = batch.logits.shape[1]
-        if few is None and not searchable(self.objective, classes):
-            few = f"{self.objective.name} has no fast search for {classes} classes"
-        return few and f"{few}: the argmax is kept"
+    def allocate(self, fewest: list[float], classes: int) -> Allocation:
+        """Return the same, given what ``fewest`` returns."""
+        labels, multiclass = self.objective.labels, self.objective.task == "multiclass"
+        if multiclass and not searchable(self.objective, classes):
+            why = f"{self.objective.name} has no fast search for {classes} classes: the argmax is kept"
+            return Allocation.alike("fixed", classes, why)
+        counting = range(len(fewest)) if labels is None or len(fewest) == 1 else labels
+        # A constraint must hold for each label: neither a shared threshold nor a default is made for that.
+        scarce: Origin = "own" if self.constraints else self.scarce
+        limit = POOLED if scarce == "pooled" and not multiclass else FEW
+        few = [k for k in counting if fewest[k] < limit]
+        if scarce == "pooled" and len(few) < (1 if multiclass else 2):  # nothing to share
+            scarce, few = "own", [k for k in few if fewest[k] < FEW]
+        if not few:
+            return Allocation.alike("own", len(fewest))
+        where = f" in {len(few)} of {len(counting)} classes" if len(counting) > 1 else ""
+        why = f"only {min(fewest[k] for k in few):g} positives or negatives{where}: "
+        if scarce == "own":
+            return Allocation.alike("own", len(fewest), f"{why}the threshold is not to be trusted")
+        if multiclass:  # offsets are relative to each other, so all or none are tuned
+            done = "the argmax is kept" if scarce == "fixed" else "one number moves the offsets of all"
+            return Allocation.alike(scarce, classes, why + done)
+        why = f"{why}kept at {self.default_threshold:g}"
+        if scarce == "pooled":
+            why = f"fewer than {limit} positives or negatives{where}, which share one threshold"
+        return Allocation(tuple(scarce if k in few else "own" for k in range(len(fewest))), why)
 
     def smaller_side(self, positives: Tensor, total: Tensor) -> Tensor:
         """Return the same of the positives and the total of each class."""
@@ -159,150 +164,19 @@ class Problem:
             few = (few if self.objective.labels is None else few[list(self.objective.labels)]).sum(0, keepdim=True)
         return few
 
-    # One threshold per class
-
-    def _per_class(self, batch: Batch, scale: float) -> tuple[Rule, bool, Any]:
-        binary, average = self.objective.task == "binary", self.objective.average
-        coupled = not binary and average in ("micro", "samples")
-        curves: list[Curve] = []
-        cuts: list[int] = []
-        thresholds: list[float] = []
-        plateaus: list[Any] = []
-        for k in range(batch.logits.shape[1]):
-            curve = threshold_search.class_curve(batch, k)
-            values = threshold_search.by_parts(self.objective.values, curve.counts)
-            if coupled:
-                curves.append(curve)
-                cuts.append(threshold_search.better(values, 0))
-                continue
-            counts = self.objective.labels is None or k in self.objective.labels
-            spare = [self._spare(c, curve, scale) for c in self.constraints if counts]
-            cut, plateau = self._best(curve.thresholds, values, spare, "" if binary else f" in class {k}")
-            thresholds.append(threshold_search.between(curve.thresholds, cut))
-            plateaus.append(plateau)
-        if not coupled:
-            return Threshold(thresholds[0] if binary else tuple(thresholds)), True, plateaus[0] if binary else plateaus
-        exact = self._couple(batch, curves, cuts)
-        rule = Threshold(
-            tuple(threshold_search.between(c.thresholds, cut) for c, cut in zip(curves, cuts, strict=True))
-        )
-        return rule, exact, None
-
-    def _couple(self, batch: Batch, curves: list[Curve], cuts: list[int]) -> bool:
-        """Move the cuts from each class's own best to the best of all together; tell whether that is exact."""
-        objective = self.objective
-        if objective.average == "samples":
-            threshold_search.ascend(cuts, partial(self._choose_in_rows, batch, curves))
-            return False
-        mine = list(range(len(curves)) if objective.labels is None else objective.labels)
-        kept = [curves[k] for k in mine]
-        corner = threshold_search.best_corner(kept, objective.values)
-        positives, negatives = (float(sum(cell[-1] for cell in side)) for side in threshold_search.sides(kept))
-        exact = threshold_search.quasi_convex(objective.metric, positives, negatives)
-        if not exact:
-            threshold_search.ascend(corner, partial(threshold_search.choose_pooled, kept, objective.values))
-        for k, cut in zip(mine, corner, strict=True):
-            cuts[k] = cut
-        return exact
-
-    def _choose_in_rows(self, batch: Batch, curves: list[Curve], k: int, cuts: list[int]) -> int:
-        """Return the best cut of class k for the samples average, given the cuts of the others.
-
-        Lowering it past a score turns one row's label on: the changes of the rows' values, cumulated, are the curve.
-        """
-        now = torch.stack([c.thresholds[cut] for c, cut in zip(curves, cuts, strict=True)])
-        off = batch.logits >= now
-        on = off.clone()
-        off[:, k], on[:, k] = False, True
-        metric, labels = self.objective.metric, self.objective.labels
-        without, row_weight = hard_counts.row_counts(batch, off, labels)
-        having, _ = hard_counts.row_counts(batch, on, labels)
-        change = (metric(having) - metric(without)) * row_weight
-        s, order = batch.logits[:, k].sort(descending=True)
-        total = torch.cat((change.new_zeros(1), change[order].cumsum(0)))
-        reached = torch.searchsorted(-s, -curves[k].thresholds, right=True)
-        return threshold_search.better(total[reached] / row_weight.sum(), cuts[k])
-
-    # One threshold for all
-
-    def _shared(self, batch: Batch) -> tuple[Rule, Any]:
-        thresholds, values = self._everywhere(self.objective.metric, batch)
-        spare = [ROUNDING - c.violation(self._everywhere(get(c.metric), batch)[1]) for c in self.constraints]
-        cut, plateau = self._best(thresholds, values, spare, "")
-        return Threshold(threshold_search.between(thresholds, cut)), plateau
-
-    def _everywhere(self, metric: Metric, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return the averaged metric at every threshold."""
-        average, labels, s, y = self.objective.average, self.objective.labels, batch.logits, batch.targets.double()
-        if average == "samples":
-            weights, w = row_weights(s.double(), batch.weight, batch.mask, labels)
-            weights = ratio(weights, weights.sum())
-        else:
-            s, y, w = s.t(), y.t(), None if batch.weight is None else batch.weight.double().t()
-            if average == "micro":
-                s, y = (_flat(x, labels) for x in (s, y))
-                w = None if w is None else _flat(w.expand(batch.logits.t().shape), labels)
-                weights = y.new_ones(1)
-        wy, wn = (y, 1 - y) if w is None else (w * y, w * (1 - y))
-        if average in ("macro", "weighted"):
-            weights = class_weights(average, wy.sum(1), labels, self.objective.absent)
-        return threshold_search.events(s.contiguous(), wy.contiguous(), wn.contiguous(), metric, weights)
-
-    # Constraints
-
-    def _spare(self, constraint: Constraint, curve: Curve, scale: float) -> Tensor:
-        """Return by how much every cut meets a constraint."""
-        metric = get(constraint.metric)
-        if self.confidence is None:
-            return -constraint.violation(metric(curve.counts))
-
-        def merit(c: Counts) -> Tensor:
-            return -constraint.violation(metric(c))
-
-        return lower_bound(merit, curve.counts, self.confidence, scale)
-
-    def _best(self, thresholds: Tensor, values: Tensor, spare: list[Tensor], which: str) -> tuple[int, Any]:
-        """Return the best cut that meets all constraints, and the plateau around it."""
-        fine = ~values.isnan()
-        sure = f" with {self.confidence:g} confidence" if self.confidence is not None else ""
-        for constraint, by in zip(self.constraints, spare, strict=False):  # none for a class that does not count
-            if not (by >= 0).any():
-                best = int(by.nan_to_num(-torch.inf).argmax())
-                raise InfeasibleError(
-                    f"subject_to: no threshold reaches {constraint}{sure}{which}; the nearest, "
-                    f"{thresholds[best].item():.6g}, misses it by {-by[best].item():.4g}"
-                )
-            fine &= by >= 0
-        if not spare and not fine.any():
-            raise InfeasibleError(f"metric: expected a defined value at some threshold, got NaN at each{which}")
-        if not fine.any():
-            wanted = " and ".join(map(str, self.constraints))
-            raise InfeasibleError(f"subject_to: no threshold reaches {wanted} together{sure}{which}")
-        values = values if fine.all() else torch.where(fine, values, -torch.inf)
-        cut = int(values.argmax())
-        first, last = threshold_search.run_around(values >= values[cut] - self.epsilon, cut)
-        return cut, (threshold_search.between(thresholds, last), thresholds[first].item())
-
-    # Offsets
-
-    def _offsets(self, batch: Batch) -> Rule:
-        kept = self.kept(batch)
+    def _offsets(self, batch: Batch, allocation: Allocation) -> Rule:
+        if not allocation.tuned:
+            return Argmax()
         if batch.weight is not None:  # what is masked is no distribution
             batch = hard_counts.take(batch, (batch.weight > 0).squeeze(1))
         # The search is many small steps, each on what the one before it found: not for a GPU.
         s, y = batch.logits.cpu().double(), batch.targets.cpu()
         # Rows that are distributions are added to as log-probabilities, others (logits, say) as they are.
         log = bool((s >= 0).all()) and bool(((s.sum(1) - 1).abs() <= 1e-3).all())
-        if kept is not None:
-            return Offsets((0.0,) * s.shape[1], log)
         y = (F.one_hot(y, s.shape[1]) if y.dim() == 1 else y).double()
         w = s.new_ones(len(s)) if batch.weight is None else batch.weight.cpu().double().squeeze(1)
-        offsets = tune_offsets(s.log() if log else s, y, w, self.objective)
+        offsets = tune_offsets(s.log() if log else s, y, w, self.objective, allocation.origins[0] == "pooled")
         return Offsets(tuple(offsets.tolist()), log)
-
-
-def _flat(x: Tensor, labels: tuple[int, ...] | None) -> Tensor:
-    return (x if labels is None else x[list(labels)]).reshape(1, -1)
 
 
 def _observations(batch: Batch) -> float:

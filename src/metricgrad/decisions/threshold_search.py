@@ -141,9 +141,8 @@ def best_corner(curves: list[Curve], value: Callable[[Counts], Tensor]) -> list[
     merged by the slope of their edges.
     """
     best, chosen = -torch.inf, [0] * len(curves)
-    start, total = (
-        [torch.stack([cell[i] for cell in side]).sum(0, keepdim=True) for side in sides(curves)] for i in (0, -1)
-    )
+    start = [torch.stack([cell[0] for cell in side]).sum(0, keepdim=True) for side in _sides(curves)]
+    total = totals(curves)
     for sign in (1, -1):  # the upper hull, and the lower one for metrics that reward errors
         corners = [_hull(c.counts.fp, c.counts.tp, sign) for c in curves]
         edges = [(c.counts.fp[k].diff(), c.counts.tp[k].diff()) for c, k in zip(curves, corners, strict=True)]
@@ -151,13 +150,18 @@ def best_corner(curves: list[Curve], value: Callable[[Counts], Tensor]) -> list[
         owner = torch.repeat_interleave(torch.tensor([len(k) - 1 for k in corners]))
         order = torch.atan2(sign * tp, fp).argsort(descending=True, stable=True)
         tps, fps = (torch.cat((s, s + cell[order].cumsum(0))) for s, cell in zip(start, (tp, fp), strict=True))
-        values = _defined(value(cells(tps, fps, *(torch.full_like(tps, float(t)) for t in total))))
+        values = _defined(value(cells(tps, fps, *(torch.full_like(tps, t) for t in total))))
         place = int(values.argmax())
         if values[place] > best:
             best = values[place].item()
             taken = torch.bincount(owner[order[:place]], minlength=len(curves))
             chosen = [int(k[n]) for k, n in zip(corners, taken.tolist(), strict=True)]
     return chosen
+
+
+def _sides(curves: list[Curve]) -> tuple[list[Tensor], list[Tensor]]:
+    """Return the true and the false positives of all curves."""
+    return [c.counts.tp for c in curves], [c.counts.fp for c in curves]
 
 
 def _hull(x: Tensor, y: Tensor, sign: int) -> Tensor:
@@ -207,25 +211,40 @@ def _defined(values: Tensor) -> Tensor:
     return values.masked_fill(values.isnan(), -torch.inf)
 
 
-def sides(curves: list[Curve]) -> tuple[list[Tensor], list[Tensor]]:
-    """Return the true and the false positives of all curves."""
-    return [c.counts.tp for c in curves], [c.counts.fp for c in curves]
+def totals(curves: list[Curve]) -> tuple[float, float]:
+    """Return the positives and the negatives of all curves together."""
+    sides = ((c.counts.positives[-1], c.counts.negatives[-1]) for c in curves)
+    positives, negatives = (float(sum(side)) for side in zip(*sides, strict=True))
+    return positives, negatives
 
 
 def _at(i: int, cell: Tensor) -> Tensor:
     return cell[i]
 
 
-def class_curve(batch: Batch, k: int) -> Curve:
-    """Return the curve of class k of what counts, at the cuts that a threshold reaches."""
-    s, y = batch.logits[:, k].contiguous(), batch.targets[:, k]
+def class_curve(batch: Batch, group: list[int]) -> Curve:
+    """Return the curve of some classes, all in one, of what counts, at the cuts that a threshold reaches."""
+    s, y = _flat(batch.logits, group).contiguous(), _flat(batch.targets, group)
     if batch.weight is None:
         # Small integers are gathered faster than floats, and add up exactly.
         curve = cumulate(s, y.double() if y.is_floating_point() else y.to(torch.int8))
     else:
-        y, w = y.double(), batch.weight[:, k if batch.weight.shape[1] > 1 else 0].double()
+        y, w = y.double(), _flat(batch.weight, group).double()
         there = w > 0
         s, y, w = s[there], y[there], w[there]
         curve = cumulate(s, w * y, w * (1 - y))
     first = _first(curve.thresholds)
     return Curve(curve.thresholds[first:], curve.counts.map(lambda cell: cell[first:])) if first else curve
+
+
+def _flat(x: Tensor, group: list[int]) -> Tensor:
+    return columns(x, group).t().reshape(-1)
+
+
+def columns(x: Tensor, group: list[int]) -> Tensor:
+    """Return some columns, of a single one as many as asked for; a view where that will do."""
+    if x.shape[1] == 1:
+        return x.expand(-1, len(group))
+    if len(group) == 1:
+        return x[:, group[0] : group[0] + 1]
+    return x if group == list(range(x.shape[1])) else x[:, group]

@@ -4,29 +4,28 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from metricgrad.counts import Counts
 from metricgrad.decisions import hard_counts
 from metricgrad.decisions.resampling import check_replicates
-from metricgrad.decisions.rules import Rule, Threshold
-from metricgrad.decisions.solver import FEW, Problem
+from metricgrad.decisions.scarcity import FEW, Origin
+from metricgrad.decisions.solver import Problem
 from metricgrad.engine.batch import Batch, check_task
 from metricgrad.engine.inputs import judged
 from metricgrad.engine.objective import Objective
-from metricgrad.metrics import Metric, f1, get
+from metricgrad.metrics.averages import check_labels
 from metricgrad.metrics.constraints import parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from metricgrad.decisions.rules import Rule
     from metricgrad.engine.batch import Task
+    from metricgrad.metrics import Metric
     from metricgrad.metrics.averages import Absent, Average
-
-Scarce = Literal["tune", "keep"]
 
 
 @dataclass(frozen=True)
@@ -60,9 +59,17 @@ class Tuned:
     confidence : float, optional
         With a number such as 0.95, the one-sided lower confidence bound of a constrained metric must meet its
         constraint, instead of the estimate.
-    scarce : {'tune', 'keep'}, default 'tune'
-        "keep" leaves the argmax of a multi-class problem as it is where a class that counts has fewer than 20 samples,
-        since offsets tuned on so few are mostly noise; ``caution`` of the result says so.
+    scarce : {'pooled', 'own', 'fixed'}, default 'own'
+        What becomes of a class that counts and has few positives or negatives. "own": nothing, it is tuned on its own
+        data. "pooled": the labels with fewer than 50 share one threshold, the best for them together; offsets, where
+        a class has fewer than 20, are all one multiple of −log(share of the class). Better on new data, as the
+        estimators do it; one such label alone, and a binary problem, have nothing to share. "fixed": a label with
+        fewer than 20 keeps ``default_threshold``; a multi-class problem with such a class the argmax. Under
+        ``subject_to`` each class is tuned on its own data, so that each meets the constraints. ``origins`` and
+        ``caution`` of the result say what was done.
+    default_threshold : float, default 0.5
+        Where ``scarce="fixed"`` leaves a class, on the scale of the scores: 0.5 for probabilities, 0 for logits and
+        decision functions. With the default, scores outside [0, 1] are refused where it is needed.
 
     Examples
     --------
@@ -79,7 +86,8 @@ class Tuned:
     absent: Absent = "count"
     subject_to: Any = None
     confidence: float | None = None
-    scarce: Scarce = "tune"
+    scarce: Origin = "own"
+    default_threshold: float = 0.5
 
     def problem(self, epsilon: float = 0.01) -> Problem:
         """Return the optimisation problem, for use within the library.
@@ -101,7 +109,15 @@ class Tuned:
 
         """
         objective = Objective(check_task(self.task), self.metric, self.average, self.labels, self.absent)
-        return Problem(objective, self.shared, parse(self.subject_to), self.confidence, epsilon, self.scarce)
+        return Problem(
+            objective,
+            self.shared,
+            parse(self.subject_to),
+            self.confidence,
+            epsilon,
+            self.scarce,
+            self.default_threshold,
+        )
 
 
 @dataclass(frozen=True)
@@ -136,8 +152,11 @@ class Tuning:
     error : float, list of float or None
         By how much a rule on the exact scores might be better, where only rounded ones were kept (``Evaluator.tune``);
         None if that is not known.
-    kept : str or None
-        Why offsets were not tuned and the rule is the argmax; None if they were.
+    origins : list of {'pooled', 'own', 'fixed'}
+        For each decision, where its number comes from: shared by all that have too few samples, its own data, or the
+        default rule.
+    caution : str or None
+        What to mind about the rule: which decisions had too few samples, and what became of them.
 
     Examples
     --------
@@ -152,11 +171,12 @@ class Tuning:
     exact: bool
     plateau: Any
     fewest: list[float]
+    origins: list[Origin]
+    caution: str | None
     _problem: Problem = field(repr=False)
     _batch: Batch = field(repr=False)
     _resampling: Resampling | None = field(repr=False)
     error: Any = 0.0
-    kept: str | None = None
 
     @property
     def threshold(self) -> Any:
@@ -165,20 +185,12 @@ class Tuning:
 
     @property
     def scarce(self) -> list[bool]:
-        """Whether each decision was tuned on too few positives or negatives to be trusted."""
+        """Whether each decision has too few positives or negatives for a threshold of its own to be trusted."""
         return [few < FEW for few in self.fewest]
 
     @property
-    def caution(self) -> str | None:
-        """Why the rule should not be trusted, or None."""
-        if self.kept is not None:
-            return self.kept
-        few = self._problem.caution(self.fewest)
-        return few and f"{few}: the threshold is not to be trusted"
-
-    @property
     def interval(self) -> Any:
-        """The 95 % bootstrap interval of the threshold: (low, high), or a list of these, one per class.
+        """The 95 % bootstrap interval of the threshold: (low, high), or one per class; None if the argmax is kept.
 
         Raises
         ------
@@ -186,6 +198,8 @@ class Tuning:
             If the rows were not kept, as with ``Evaluator.tune``.
 
         """
+        if self.threshold is None:
+            return None
         thresholds = self._resampled[0].sort(0).values
         # Order statistics, since thresholds may be infinite and between ∞ and ∞ there is no interpolation.
         low, high = (thresholds[round(q * (len(thresholds) - 1))].tolist() for q in (0.025, 0.975))
@@ -209,16 +223,17 @@ class Tuning:
         if how is None:
             raise ValueError("interval and out_of_bag: expected the rows to resample, got counts; use tune_threshold")
         for rule, times in self._problem.resampled(self._batch, how.replicates, how.seed, how.groups):
-            thresholds.append(torch.tensor(rule.numbers, dtype=torch.float64))
+            thresholds.append(torch.tensor(() if rule.numbers is None else rule.numbers, dtype=torch.float64))
             rest = hard_counts.take(self._batch, times == 0)
             value = self._problem.value(rest, rule)
             values.append(value if hard_counts.has_weight(rest) else torch.full_like(value, torch.nan))
         return torch.stack(thresholds), torch.stack(values)
 
     def __str__(self) -> str:
-        how = "with the argmax" if self.kept else f"where tuned ({'exact' if self.exact else 'local'} optimum)"
+        tuned = any(origin != "fixed" for origin in self.origins)
+        how = f"where tuned ({'exact' if self.exact else 'local'} optimum)" if tuned else "with the default rule"
         lines = [f"{self.rule!r}", f"{self._problem.objective.name} {_show(self.value)} {how}"]
-        if isinstance(self.plateau, tuple):
+        if isinstance(self.plateau, tuple) and tuned:
             lines.append(f"within {self._problem.epsilon:g} of it from {self.plateau[0]:.6g} to {self.plateau[1]:.6g}")
         if self.error != 0.0:
             bound = "an unknown amount" if self.error is None else _show(self.error)
@@ -241,7 +256,8 @@ def tune_threshold(
     weight: Any = None,
     mask: Any = None,
     ignore_index: int | None = None,
-    scarce: Scarce = "tune",
+    scarce: Origin = "own",
+    default_threshold: float = 0.5,
     epsilon: float = 0.01,
     replicates: int = 200,
     seed: int = 0,
@@ -291,9 +307,17 @@ def tune_threshold(
         True for what counts.
     ignore_index : int, optional
         Targets of this value do not count.
-    scarce : {'tune', 'keep'}, default 'tune'
-        "keep" leaves the argmax of a multi-class problem as it is where a class that counts has fewer than 20 samples,
-        since offsets tuned on so few are mostly noise; ``caution`` of the result says so.
+    scarce : {'pooled', 'own', 'fixed'}, default 'own'
+        What becomes of a class that counts and has few positives or negatives. "own": nothing, it is tuned on its own
+        data. "pooled": the labels with fewer than 50 share one threshold, the best for them together; offsets, where
+        a class has fewer than 20, are all one multiple of −log(share of the class). Better on new data, as the
+        estimators do it; one such label alone, and a binary problem, have nothing to share. "fixed": a label with
+        fewer than 20 keeps ``default_threshold``; a multi-class problem with such a class the argmax. Under
+        ``subject_to`` each class is tuned on its own data, so that each meets the constraints. ``origins`` and
+        ``caution`` of the result say what was done.
+    default_threshold : float, default 0.5
+        Where ``scarce="fixed"`` leaves a class, on the scale of the scores: 0.5 for probabilities, 0 for logits and
+        decision functions. With the default, scores outside [0, 1] are refused where it is needed.
     epsilon : float, default 0.01
         The plateau holds the thresholds whose value is within ``epsilon`` of the best.
     replicates : int, default 200
@@ -324,69 +348,27 @@ def tune_threshold(
     check_replicates(replicates)
     if not epsilon >= 0:
         raise ValueError(f"epsilon: expected a number of at least 0, got {epsilon!r}")
-    problem = Tuned(metric, task, average, shared, labels, absent, subject_to, confidence, scarce).problem(epsilon)
+    how = (metric, task, average, shared, labels, absent, subject_to, confidence, scarce, default_threshold)
+    problem = Tuned(*how).problem(epsilon)
     batch = judged(problem.objective.task, scores, targets, weight, mask, ignore_index)
     if not len(batch.logits):
         raise ValueError("scores: expected at least one sample to tune on, got none")
-    rule, exact, plateau = problem.solve(batch)
-    value = _plain(problem.value(batch, rule))
+    check_labels(problem.objective.labels, batch.logits.shape[1])
+    fewest = problem.fewest(batch).tolist()
+    allocation = problem.allocate(fewest, batch.logits.shape[1])
+    solution = problem.solve(batch, allocation)
     return Tuning(
-        rule,
-        value,
-        exact,
-        plateau,
-        problem.fewest(batch).tolist(),
+        solution.rule,
+        _plain(problem.value(batch, solution.rule)),
+        solution.exact,
+        solution.plateau,
+        fewest,
+        list(allocation.origins),
+        allocation.caution,
         problem,
         batch,
         Resampling(replicates, seed, groups),
-        kept=problem.kept(batch),
     )
-
-
-def threshold_averaging(scores: Any, targets: Any, metric: str | Metric = f1) -> Threshold:
-    """Return the mean of the thresholds that are best for each row alone [decubber2018; benedict2022, §7].
-
-    Each score of a row is tried as its threshold; the highest of the best is the row's. Rows without positive labels
-    have none that is better than another and are left out. A heuristic to compare with: ``tune_threshold`` with
-    ``shared=True, average="samples"`` is exact for what it aims at.
-
-    Parameters
-    ----------
-    scores : Tensor or array-like
-        ``(N, K)`` scores on any scale, as torch, numpy, pandas or lists.
-    targets : Tensor or array-like
-        ``(N, K)`` labels 0 or 1.
-    metric : str or callable, default 'f1'
-        A name ("f1", "f0.5", "mcc", ...), "package.module:function", or a function of ``Counts`` (or ``Confusion``).
-
-    Returns
-    -------
-    Threshold
-        One threshold for all labels.
-
-    Raises
-    ------
-    ValueError
-        If no row has a positive label.
-
-    Examples
-    --------
-    >>> threshold_averaging([[0.75, 0.25], [1.0, 0.5]], [[1, 0], [1, 1]])
-    Threshold(threshold=0.625)
-
-    """
-    batch = judged("multilabel", scores, targets)
-    s, order = batch.logits.sort(dim=1, descending=True)
-    y = batch.targets.double().gather(1, order)
-    tp, fp = y.cumsum(1), (1 - y).cumsum(1)
-    values = get(metric)(Counts(tp, fp, tp[:, -1:] - tp, fp[:, -1:] - fp))
-    last = torch.ones_like(values, dtype=torch.bool)
-    last[:, :-1] = s[:, 1:] != s[:, :-1]  # a threshold takes all of equal scores or none
-    best = torch.where(last, values, -torch.inf).argmax(1, keepdim=True)
-    there = y.sum(1) > 0
-    if not there.any():
-        raise ValueError("targets: expected at least one row with a positive label, got none")
-    return Threshold(s.gather(1, best).squeeze(1)[there].double().mean().item())
 
 
 def _plain(value: Tensor) -> Any:

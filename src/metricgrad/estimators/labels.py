@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from metricgrad.decisions.rules import Rule
-    from metricgrad.decisions.tuning import Tuning
 
 
 class SparseMatrix(Protocol):
@@ -158,11 +157,6 @@ class DecidesMixin(PredictsMixin):
 
         """
         return self._centred(X)
-
-
-def trusted(tuning: Tuning, default: Rule) -> Rule:
-    """Return the tuned rule, with the default one in the place of what was tuned on too few samples."""
-    return tuning.rule if tuning.caution is None else tuning.rule.with_default(tuning.scarce, default)
 
 
 def flat(y: Any) -> Any:

@@ -14,11 +14,11 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
-from metricgrad.decisions.default import chosen, default_rule
+from metricgrad.decisions.default import SCARCE, chosen, default_rule
 from metricgrad.decisions.rules import Rule
 from metricgrad.decisions.tuning import Tuned, Tuning, tune_threshold
 from metricgrad.engine.batch import Batch, Task
-from metricgrad.estimators.labels import DecidesMixin, Labels, flat, trusted
+from metricgrad.estimators.labels import DecidesMixin, Labels, flat
 from metricgrad.estimators.preparation import labels_to_learn, loss_for, splits, training_weight, wanted_rule
 from metricgrad.training.loop import Batches, Optimiser, Settings, TrainingData, one_thread, scores, train
 from metricgrad.training.networks import Model, build
@@ -57,8 +57,8 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
     warmup : int, default 0
         The number of epochs during which the share grows from 0.
     rule : {'tuned', 'fixed'} or Rule, default 'tuned'
-        "tuned" on data that the network was not trained on, except where there are fewer than 20 positives or negatives
-        to tune on, since such a threshold is noise; "fixed" is 0.5, or the argmax; or a rule of ``mg.decisions`` on
+        "tuned" on data that the network was not trained on, as ``tune_threshold(scarce="pooled")`` does: labels with
+        few positives share one threshold. "fixed" is 0.5, or the argmax. Or a rule of ``mg.decisions`` on
         probabilities.
     cv : int, splitter, iterable or None, default 5
         A number of folds (or a scikit-learn splitter, or pairs of train and test rows) trains one network per fold,
@@ -318,7 +318,7 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
         if self.monitor not in ("metric", "loss"):
             raise ValueError(f"monitor: expected 'metric' or 'loss', got {self.monitor!r}")
         chosen(self.rule, task)
-        tuned = Tuned(self.metric, task, self.average)
+        tuned = Tuned(self.metric, task, self.average, scarce=SCARCE)
         tuned.problem()
         return tuned
 
@@ -359,10 +359,10 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
             "task": tuned.task,
             "average": tuned.average,
             "weight": _rows(weight, rows),
-            "scarce": "keep",
+            "scarce": tuned.scarce,
         }
         self.tuning_ = tune_threshold(tuned.metric, torch.cat(p), data.targets[rows], **how)
-        self.rule_ = trusted(self.tuning_, self.rule_)
+        self.rule_ = self.tuning_.rule
 
     # Predicting
 
@@ -406,7 +406,7 @@ class _Judge:
         problem = self.tuned.problem()
         rule = self.rule if isinstance(self.rule, Rule) else default_rule(self.labels.task)
         if self.rule == "tuned" and self.labels.task != "multiclass":
-            rule = problem.solve(batch)[0]
+            rule = problem.solve(batch).rule
         return float(problem.value(batch, rule).mean()), merit
 
 

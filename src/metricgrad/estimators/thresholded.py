@@ -13,9 +13,9 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, indexable
 from torch import Tensor
 
-from metricgrad.decisions.default import default_rule
+from metricgrad.decisions.default import SCARCE
 from metricgrad.decisions.tuning import tune_threshold
-from metricgrad.estimators.labels import Labels, PredictsMixin, flat, trusted
+from metricgrad.estimators.labels import Labels, PredictsMixin, flat
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -33,9 +33,8 @@ def _can(method: str) -> Any:
 class ThresholdedClassifier(PredictsMixin, ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     """Any scikit-learn classifier with the exact decision rule for a metric, tuned on rows it was not fitted on.
 
-    Takes binary, multi-class and multi-label targets; see ``tune_threshold`` for what is exact. Where there are fewer
-    than 20 positives or negatives to tune on, and no constraint, the rule stays at the classifier's own 0.5 (0 for
-    ``decision_function``), or the argmax.
+    Takes binary, multi-class and multi-label targets; see ``tune_threshold`` for what is exact. Labels with few
+    positives share one threshold, as with ``tune_threshold(scarce="pooled")``.
 
     Parameters
     ----------
@@ -178,11 +177,10 @@ class ThresholdedClassifier(PredictsMixin, ClassifierMixin, MetaEstimatorMixin, 
             subject_to=self.subject_to,
             confidence=self.confidence,
             weight=None if sample_weight is None else np.asarray(sample_weight, dtype=float),
-            scarce="keep",
+            scarce=SCARCE,
+            default_threshold=0.0 if self._method() == "decision_function" else 0.5,
         )
-        default = default_rule(self.labels_.task, 0.0 if self._method() == "decision_function" else 0.5)
-        # A rule tuned under a constraint is kept, however few samples it was tuned on.
-        self.rule_ = self.tuning_.rule if self.subject_to is not None else trusted(self.tuning_, default)
+        self.rule_ = self.tuning_.rule
         return self
 
     def _method(self) -> str:

@@ -15,9 +15,9 @@ from metricgrad.boosting.evaluation import Evaluation
 from metricgrad.boosting.hooks import Backend, check_backend
 from metricgrad.boosting.libraries import LIBRARIES, BoostingPlan, BoostingRows, Library, RoundRow, Trained
 from metricgrad.boosting.objectives import base_score, finish_schedules
-from metricgrad.decisions.default import chosen, default_rule
+from metricgrad.decisions.default import SCARCE, chosen, default_rule
 from metricgrad.decisions.tuning import Tuning, tune_threshold
-from metricgrad.estimators.labels import DecidesMixin, flat, trusted
+from metricgrad.estimators.labels import DecidesMixin, flat
 from metricgrad.estimators.preparation import labels_to_learn, loss_for, splits, training_weight, wanted_rule
 
 if TYPE_CHECKING:
@@ -50,9 +50,8 @@ class MetricBoostingClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
     share : float, default 0.3
         The share of the metric loss in the hybrid.
     rule : {'tuned', 'fixed'} or Rule, default 'tuned'
-        "tuned" on rows that the trees did not see, except where there are fewer than 20 positives or negatives to tune
-        on, since such a threshold is noise; "fixed" is 0.5, or the argmax; or a rule of ``mg.decisions`` on
-        probabilities.
+        "tuned" on rows that the trees did not see, as ``tune_threshold(scarce="pooled")`` does: labels with few
+        positives share one threshold. "fixed" is 0.5, or the argmax. Or a rule of ``mg.decisions`` on probabilities.
     cv : int, splitter, iterable or None, default 5
         A number of folds (or a scikit-learn splitter, or pairs of train and test rows) trains one model per fold,
         without its rows: the rule is tuned on the scores of the rows left out (cross-fitted), and predictions are the
@@ -210,9 +209,9 @@ class MetricBoostingClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
             p = [self._probabilities(model, rows[rest]) for model, (_, rest) in zip(self.boosters_, parts, strict=True)]
             held_out = np.concatenate([rest for _, rest in parts])
             weight = None if sample_weight is None else np.asarray(sample_weight, dtype=float)[held_out]
-            how: dict[str, Any] = {"task": labels.task, "average": self.average, "weight": weight, "scarce": "keep"}
+            how: dict[str, Any] = {"task": labels.task, "average": self.average, "weight": weight, "scarce": SCARCE}
             self.tuning_ = tune_threshold(self.metric, torch.cat(p), targets[held_out], **how)
-            self.rule_ = trusted(self.tuning_, self.rule_)
+            self.rule_ = self.tuning_.rule
         return self
 
     def _train(self, rows: BoostingRows, parts: list[Any], seed: int) -> None:

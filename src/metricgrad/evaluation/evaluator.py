@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from metricgrad.decisions.rules import Rule
+    from metricgrad.decisions.scarcity import Origin
     from metricgrad.engine.batch import Task
     from metricgrad.engine.distributed import ProcessGroup
     from metricgrad.engine.inputs import ArrayLike
@@ -226,6 +227,8 @@ class Evaluator:
         shared: bool = False,
         subject_to: Any = None,
         confidence: float | None = None,
+        scarce: Origin = "own",
+        default_threshold: float = 0.5,
         epsilon: float = 0.01,
     ) -> Tuning:
         """Find the best rule for a metric on all batches together: what ``tune_threshold`` finds on the whole.
@@ -249,6 +252,10 @@ class Evaluator:
         confidence : float, optional
             With a number such as 0.95, the one-sided lower confidence bound of a constrained metric must meet its
             constraint, instead of the estimate.
+        scarce : {'pooled', 'own', 'fixed'}, default 'own'
+            What becomes of a class that counts and has few positives or negatives, as in ``tune_threshold``.
+        default_threshold : float, default 0.5
+            Where ``scarce="fixed"`` leaves a class, on the scale of the scores.
         epsilon : float, default 0.01
             The plateau holds the thresholds whose value is within ``epsilon`` of the best.
 
@@ -277,7 +284,8 @@ class Evaluator:
             raise ValueError(f"tune: expected {wanted}, got none")
         over = self._metrics.over_classes
         average = None if over.average == "per-class" else over.average
-        tuned = Tuned(metric, self.task, average, shared, over.labels, over.absent, subject_to, confidence)
+        how = (shared, over.labels, over.absent, subject_to, confidence, scarce, default_threshold)
+        tuned = Tuned(metric, self.task, average, *how)
         return tune_tables(tuned.problem(epsilon), self._statistics["scores"])
 
     def __add__(self, other: Evaluator) -> Evaluator:

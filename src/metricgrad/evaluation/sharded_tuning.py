@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from metricgrad.curves import Curve
+    from metricgrad.decisions.scarcity import Allocation
     from metricgrad.decisions.solver import Problem
     from metricgrad.engine.batch import Batch
     from metricgrad.evaluation.score_tables import ScoreTables
@@ -39,19 +40,23 @@ def tune_tables(problem: Problem, tables: ScoreTables) -> Tuning:
     if not samples.sum():
         raise ValueError("scores: expected at least one sample to tune on, got none")
     batch = tables.batch()
-    rule, exact, plateau = problem.solve(batch, (weight.sum() / squares.sum()).item())
+    fewest = problem.smaller_side(positives, samples).tolist()
+    allocation = problem.allocate(fewest, batch.logits.shape[1])
+    rule, exact, plateau = problem.solve(batch, allocation, (weight.sum() / squares.sum()).item())
     error: Any = 0.0
     if tables.bits is not None:
-        rule, plateau = _on_the_grid(batch, rule, plateau)
-        error = _error(problem, batch, rule)
+        rule, plateau = _on_the_grid(batch, rule, plateau, allocation)
+        error = _error(problem, batch, rule) if set(allocation.origins) == {"own"} else None
         exact = exact and error == 0
     value = problem.value(batch, rule)
-    few = problem.smaller_side(positives, samples)
-    return Tuning(rule, value.tolist(), exact, plateau, few.tolist(), problem, batch, None, error)
+    origins, caution = list(allocation.origins), allocation.caution
+    return Tuning(rule, value.tolist(), exact, plateau, fewest, origins, caution, problem, batch, None, error)
 
 
-def _on_the_grid(batch: Batch, rule: Rule, plateau: Any) -> tuple[Rule, Any]:
+def _on_the_grid(batch: Batch, rule: Rule, plateau: Any, allocation: Allocation) -> tuple[Rule, Any]:
     """Move thresholds midway between two rounded scores up to the higher: what was rounded down lies between."""
+    if not allocation.tuned:
+        return rule, plateau
     s = batch.logits if batch.weight is None else batch.logits.masked_fill(batch.weight <= 0, torch.inf)
 
     def up(threshold: float, column: Tensor) -> float:
@@ -60,8 +65,15 @@ def _on_the_grid(batch: Batch, rule: Rule, plateau: Any) -> tuple[Rule, Any]:
     thresholds = rule.numbers
     if isinstance(thresholds, float):
         return Threshold(up(thresholds, s)), (up(plateau[0], s), plateau[1])
-    ends = plateau if plateau is None else [(up(p[0], s[:, k]), p[1]) for k, p in enumerate(plateau)]
-    return Threshold(tuple(up(t, s[:, k]) for k, t in enumerate(thresholds))), ends
+    moved, ends = list(thresholds), None if plateau is None else list(plateau)
+    for group in allocation.groups:
+        if allocation.origins[group[0]] == "fixed":
+            continue
+        for k in group:
+            moved[k] = up(thresholds[k], s[:, group])
+            if ends is not None:
+                ends[k] = (up(plateau[k][0], s[:, group]), plateau[k][1])
+    return Threshold(tuple(moved)), ends
 
 
 def _error(problem: Problem, batch: Batch, rule: Rule) -> Any:
@@ -74,7 +86,7 @@ def _error(problem: Problem, batch: Batch, rule: Rule) -> Any:
     thresholds = rule.numbers
     found = []
     for k, threshold in enumerate([thresholds] if isinstance(thresholds, float) else thresholds):
-        curve = threshold_search.class_curve(batch, k)
+        curve = threshold_search.class_curve(batch, [k])
         most = _most(problem, curve)
         if most is None:
             return None

@@ -36,7 +36,7 @@ from metricgrad.app.study.request import (
     read_options,
 )
 from metricgrad.app.study.workspace import Workspace
-from metricgrad.decisions.solver import FEW
+from metricgrad.decisions.scarcity import FEW
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -83,7 +83,7 @@ class Plan:
         names, left_out = choose_contenders(options, dataset.goal)
         parts = dataset.split(options.repeats, options.seed)
         if min(_count_rarest(dataset.targets[part.held_out], dataset.goal.classes) for part in parts) < FEW:
-            few = f"a class has fewer than {FEW} rows to tune on: its threshold is not tuned"
+            few = f"a class has fewer than {FEW} rows to tune on: its threshold is not to be trusted"
             dataset = replace(dataset, warnings=[*dataset.warnings, few])
         return cls(options, dataset, names, left_out, parts)
 

@@ -16,11 +16,10 @@ import torch
 from metricgrad.app.contenders.scorers import Rows
 from metricgrad.app.contenders.table import CONTENDERS
 from metricgrad.app.errors import WRONG_CALL, UserError
-from metricgrad.decisions.default import default_rule
+from metricgrad.decisions.default import SCARCE, default_rule
 from metricgrad.decisions.rules import Rule, Threshold
 from metricgrad.decisions.solver import InfeasibleError
 from metricgrad.decisions.tuning import Tuned, Tuning, tune_threshold
-from metricgrad.estimators.labels import trusted
 from metricgrad.evaluation.evaluator import Evaluator, evaluate
 from metricgrad.evaluation.score_tables import RANKING
 from metricgrad.metrics import get
@@ -165,9 +164,8 @@ def make_rules(goal: Goal, scores: np.ndarray, targets: np.ndarray) -> dict[str,
     except InfeasibleError:
         found["tuned"] = Decision(make_negative_rule(goal), 0.0, {}, feasible=False)
         return found
-    # A tuned rule that meets the constraint is used even where few rows support it.
-    rule = trusted(tuning, plain) if goal.subject_to is None else tuning.rule
-    found["tuned"] = Decision(rule, _compute_metric(goal, rule, scores, targets), {}, plateau=tuning.plateau)
+    value = _compute_metric(goal, tuning.rule, scores, targets)
+    found["tuned"] = Decision(tuning.rule, value, {}, plateau=tuning.plateau)
     return found
 
 
@@ -179,15 +177,16 @@ def tune_rule(goal: Goal, scores: np.ndarray, targets: np.ndarray) -> Tuning:
         "average": how.average,
         "shared": how.shared,
         "subject_to": how.subject_to,
+        "scarce": how.scarce,
     }
-    return tune_threshold(how.metric, scores, targets, scarce="keep", **options)
+    return tune_threshold(how.metric, scores, targets, **options)
 
 
 def describe_tuning(goal: Goal) -> Tuned:
     """Return how the rule for a goal is tuned."""
     # With these averages a constraint can only be met by one threshold shared by all labels.
     pooled = goal.task == "multilabel" and goal.average in ("micro", "samples") and goal.subject_to is not None
-    return Tuned(goal.metric, goal.task, goal.average, shared=pooled, subject_to=goal.subject_to)
+    return Tuned(goal.metric, goal.task, goal.average, shared=pooled, subject_to=goal.subject_to, scarce=SCARCE)
 
 
 def make_negative_rule(goal: Goal) -> Rule:

@@ -10,6 +10,7 @@ from metricgrad.app.errors import NOTHING, WRONG_CALL, UserError
 from metricgrad.app.runs import folder as runs
 from metricgrad.app.study import protocol
 from metricgrad.app.use.evaluate import read_labelled
+from metricgrad.decisions.default import SCARCE
 from metricgrad.decisions.solver import InfeasibleError
 from metricgrad.decisions.tuning import Tuning, tune_threshold
 from metricgrad.evaluation.evaluator import evaluate
@@ -97,7 +98,7 @@ def _tune_rule(goal: Goal, scores: np.ndarray, targets: np.ndarray, confidence: 
             shared=protocol.describe_tuning(goal).shared,
             subject_to=goal.subject_to,
             confidence=confidence,
-            scarce="keep",
+            scarce=SCARCE,
             replicates=50,
             seed=seed,
         )
