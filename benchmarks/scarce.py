@@ -4,8 +4,8 @@
     python benchmarks/scarce.py --summary
 
 Needs the extras ``sklearn`` and ``bench``; ``datasets.py`` says what the folder holds. Training sets are so small that
-labels are rare. Out-of-fold scores of training rows and scores of test rows are made once for every set, size, split and
-model, and kept in the cache folder; what is there is not made again: stop and start as you like. Then every rule is
+labels are rare. Out-of-fold scores of training rows and scores of test rows are made once for every set, size, split
+and model, and kept in the cache folder; what is there is not made again: stop and start as you like. Then every rule is
 tuned on the former and evaluated on the latter.
 """
 
