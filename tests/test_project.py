@@ -170,8 +170,8 @@ def test_core_needs_torch_alone() -> None:
 LONG_MODULES = {
     "metrics.functions": "a flat list of functions of one kind, most of one line; the length is that of the docstrings",
     "presets": "a flat list of functions, one per paper and each a single call; the length is that of the docstrings",
-    "decisions.rules": "to be split",
-    "decisions.tuning": "to be split",
+    "decisions.rules": "one class per decision rule; the length is that of the docstrings",
+    "decisions.tuning": "one call and its result; the length is that of the docstrings",
     "engine.kernel": "to be split",
     "estimators.network": "to be split",
     "evaluation.evaluator": "two public calls and their complete docstrings; how metrics are computed is elsewhere",
