@@ -93,7 +93,7 @@ class Indices(Columns):
         return count(m, _one_hot(y, m), w)
 
 
-class Rows(Columns):
+class PerRow(Columns):
     """Cells per row, for the samples average: every row's labels are its own population."""
 
     additive: ClassVar[bool] = False
