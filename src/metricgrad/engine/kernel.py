@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 
 from metricgrad.counts import compute_dtype
+from metricgrad.engine import chunking
 from metricgrad.engine.batch import check_targets
-from metricgrad.engine.chunks import WHOLE, chunks, converted, scratch
+from metricgrad.engine.chunking import converted, scratch
 from metricgrad.engine.statistics import LOPSIDED, State
 from metricgrad.metrics.derivatives import FLOORS, as_constant, bounded
 
@@ -63,13 +64,12 @@ class Kernel(torch.autograd.Function):
             by_z, by_tensor = _closed(call, z, tuple(tensors), grads[:2], links)
             return None, None, by_z.view(z.shape), *by_tensor
         # A second time computed again, to the same bits.
-        gradients, ctx.gradients = ctx.gradients or _differentiated(call, z, tuple(tensors))[1], None
-        by_z, by_tensor = gradients
-        grad = call.reduced(grads[0])
+        (by_z, by_tensor), ctx.gradients = ctx.gradients or _differentiated(call, z, tuple(tensors))[1], None
+        grad = grads[0] if call.group is None else call.reduced(grads[0])
         if not (grad.is_cpu and grad.item() == 1.0):  # a loss that is not scaled spares a pass over the logits
             by_z, by_tensor = by_z.mul_(grad), [g.mul_(grad) for g in by_tensor]
         by_z = by_z if by_z.shape == z.shape else by_z.view(z.shape)
-        return None, None, by_z, *(call.reduced(g, mean=True) for g in by_tensor)
+        return (None, None, by_z, *(call.reduced(g, mean=True) for g in by_tensor)) if by_tensor else (None, None, by_z)
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Tensor:
@@ -91,7 +91,7 @@ def _with_graph(
 
 def _differentiated(call: Call, z: Tensor, tensors: tuple[Tensor, ...]) -> tuple[Tensor, Gradients]:
     """Return the loss and its gradients."""
-    if call.plan.in_one_piece and call.w is None and z.dtype in _WIDE and z.numel() <= WHOLE:
+    if call.plan.in_one_piece and call.w is None and z.dtype in _WIDE and z.numel() <= chunking.WHOLE:
         return _in_one_piece(call, z)
     state, links = _opened(call, z, tensors, keep=True)
     loss, gradient = call.objective.differentiate(state, call.row_weight, call.group)
@@ -143,7 +143,7 @@ def _opened(call: Call, z: Tensor, tensors: tuple[Tensor, ...], keep: bool) -> t
     notes: list[tuple[Any, Any]] = []
     total: State = ()
     parts = []
-    for zc, yc, wc, mask, link in chunks(plan.rowwise, z, call.rows(call.y), call.w, call.mask, kept):
+    for zc, yc, wc, mask, link in chunking.split(plan.rowwise, z, call.rows(call.y), call.w, call.mask, kept):
         zc, yc = converted(zc, dtype), yc if yc.dim() == 1 else converted(yc, dtype)
         if call.check:
             check_targets(yc, z.shape[1])
@@ -185,13 +185,13 @@ def _closed(call: Call, z: Tensor, tensors: tuple[Tensor, ...], gradient: State,
     result = torch.empty_like(z, memory_format=torch.contiguous_format) if kept is None else kept
     by_tensor = [torch.zeros_like(tensor) for tensor in tensors]
     first = 0
-    parts = chunks(plan.rowwise, z, call.rows(call.y), call.w, call.mask, result)
+    parts = chunking.split(plan.rowwise, z, call.rows(call.y), call.w, call.mask, result)
     for number, (zc, yc, wc, mask, out) in enumerate(parts):
         yc = yc if yc.dim() == 1 else converted(yc, dtype)
         own = gradient if layout.additive else tuple(g[..., first : first + zc.shape[0]] for g in gradient)
         first += zc.shape[0]
         if kept is not None and closed is not None:
-            _close(plan, closed, own, yc, wc, out, *notes[number])
+            _close(plan, own, yc, wc, out, *notes[number])
             continue
         each = list(zip(*(g.unbind(0) for g in own), strict=True)) if plan.leading else [own]
         zc = converted(zc, dtype)
@@ -200,7 +200,7 @@ def _closed(call: Call, z: Tensor, tensors: tuple[Tensor, ...], gradient: State,
             for threshold, g in zip(plan.thresholds, each, strict=True):
                 link = torch.empty_like(zc)
                 _, scale, note = closed.open(zc, threshold, link, scratch(zc, 0))
-                _close(plan, closed, g, yc, wc, link, scale, note)
+                _close(plan, g, yc, wc, link, scale, note)
                 chunk += link
         else:
             with torch.enable_grad():
@@ -214,10 +214,9 @@ def _closed(call: Call, z: Tensor, tensors: tuple[Tensor, ...], gradient: State,
     return result, by_tensor
 
 
-def _close(
-    plan: KernelPlan, closed: Surrogate, gradient: State, y: Tensor, w: Tensor | None, link: Tensor, scale: Any, note: Any
-) -> None:
+def _close(plan: KernelPlan, gradient: State, y: Tensor, w: Tensor | None, link: Tensor, scale: Any, note: Any) -> None:
     """Turn the links of a chunk into the gradient, given that with respect to the sums."""
+    closed: Any = plan.closed
     if plan.rowwise:
         closed.close(link, plan.layout.expand(gradient, y, w, scratch(link, 0)), note, scratch(link, 1))
     else:

@@ -221,6 +221,7 @@ def midway(scores: Tensor) -> Tensor:
 
 
 def normalised(memberships: Tensor) -> Tensor:
+    """Return memberships whose rows sum to one."""
     return ratio(memberships, memberships.sum(-1, keepdim=True))
 
 

@@ -24,7 +24,7 @@ TINY = 1 << 15
 _local = threading.local()
 
 
-def chunks(rowwise: bool, z: Tensor, *others: Tensor | None) -> Iterable[tuple[Any, ...]]:
+def split(rowwise: bool, z: Tensor, *others: Tensor | None) -> Iterable[tuple[Any, ...]]:
     """Return logits and other tensors of as many rows in chunks of rows.
 
     ``rowwise``: whether memberships are those of whole rows, which need two buffers and a matrix instead of one buffer.
