@@ -19,6 +19,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ def steps() -> dict[str, Make]:
             for name in loss_step.contenders(kind):
                 if name.startswith("ours"):
                     label = f"loss {shape} {name.removeprefix('ours ')}"
-                    found[label] = lambda kind=kind, shape=shape, name=name: step(kind, shape, name)
+                    found[label] = partial(step, kind, shape, name)
     return found
 
 
@@ -73,7 +74,7 @@ def rankings() -> dict[str, Make]:
         return timing.step(ranking.contenders(kind)[name], z, y), z
 
     return {
-        f"ranking {name.removeprefix('ours ')}": lambda kind=kind, name=name: step(kind, name)
+        f"ranking {name.removeprefix('ours ')}": partial(step, kind, name)
         for kind in ranking.SIZES
         for name in ranking.contenders(kind)
         if name.startswith("ours")
@@ -114,9 +115,11 @@ def epochs() -> dict[str, Make]:
         "metric loss": lambda: MetricLoss("f1"),
         "hybrid": lambda: HybridLoss("f1", share=1.0),
     }
-    return {
-        f"fit {name}": lambda make=make: (fit.our_epoch(*fit.data(), make()), NOTHING) for name, make in losses.items()
-    }
+
+    def epoch(make: Callable[[], Any]) -> tuple[Run, torch.Tensor]:
+        return fit.our_epoch(*fit.data(), make()), NOTHING
+
+    return {f"fit {name}": partial(epoch, make) for name, make in losses.items()}
 
 
 def cases(only: str) -> dict[str, Make]:
@@ -133,7 +136,8 @@ def work(only: str) -> None:
     timing.clock = time.process_time
     made = cases(only)
     print(json.dumps(list(made)), flush=True)
-    name, run, repeats = "", (lambda: None, NOTHING), 0
+    name, repeats = "", 0
+    run: tuple[Run, torch.Tensor] = (gc.collect, NOTHING)
     gc.disable()
     for line in sys.stdin:
         if line.strip() != name:
@@ -148,7 +152,7 @@ def work(only: str) -> None:
 
 def compare(paths: list[Path], rounds: int, only: str) -> dict[str, Row]:
     """Let both versions take turns at every case."""
-    workers = []
+    workers: list[Any] = []
     for path in paths:
         command = [sys.executable, __file__, "--worker", "--only", only]
         environment = {**os.environ, "PYTHONPATH": str(path.resolve()), "OMP_NUM_THREADS": "1"}

@@ -55,7 +55,8 @@ def compiled_loss(step: Any) -> Loss:
     def spread(z: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Tensor:
         p = torch.sigmoid(z)
         _, slope = step(p)
-        return torch.lerp(b, a, y) * slope * p * (1 - p)
+        gradient: Tensor = torch.lerp(b, a, y) * slope * p * (1 - p)
+        return gradient
 
     first, second = (torch.compile(function, dynamic=False) for function in (sums, spread))
 
@@ -76,7 +77,7 @@ def compiled_loss(step: Any) -> Loss:
             """Return the gradient; of a loss that is not scaled."""
             return ctx.gradient, None
 
-    return lambda z, y: Node.apply(z, y)  # type: ignore[no-any-return, no-untyped-call]
+    return lambda z, y: Node.apply(z, y)  # type: ignore[no-untyped-call]
 
 
 def time_shape(shape: Shape, quick: bool) -> dict[str, Row]:
