@@ -19,7 +19,7 @@ from metricgrad.surrogates.base import Surrogate
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from torch.distributed import ProcessGroup
+    import torch.distributed as dist
 
     from metricgrad.engine.objective import Objective
     from metricgrad.engine.statistics import Layout
@@ -75,7 +75,7 @@ class Call:
 
     objective: Objective
     plan: KernelPlan
-    group: ProcessGroup | None
+    group: dist.ProcessGroup | None
     z: Tensor
     """``(N, K)``; for a binary task any shape, see ``rows``."""
     y: Tensor

@@ -1,6 +1,7 @@
 """Soft steps: frozen dataclasses, callable, with a closed form of their derivative where there is one.
 
-The public module is ``surrogates``.
+The public module is ``surrogates``. A third of the lines here are the docstrings of its public
+classes, which make it longer than other modules.
 """
 
 from __future__ import annotations
