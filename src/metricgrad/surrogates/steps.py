@@ -1,7 +1,6 @@
 """Soft steps: frozen dataclasses, callable, with a closed form of their derivative where there is one.
 
-The public module is ``surrogates``. A third of the lines here are the docstrings of its public
-classes, which make it longer than other modules.
+The public module is ``surrogates``.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,7 +23,6 @@ from metricgrad.surrogates.base import (
     at_least,
     midway,
     normalised,
-    one_hot,
     through_sigmoid,
 )
 
@@ -272,50 +270,6 @@ class LogitSigmoid(Surrogate):
 
 
 @dataclass(frozen=True)
-class Identity(Surrogate):
-    """The probability itself: soft F1, soft Dice; softmax for multi-class problems.
-
-    See Also
-    --------
-    metricgrad.presets.soft_dice : The loss with this surrogate.
-
-    Examples
-    --------
-    >>> Identity()(torch.zeros(1))
-    tensor([0.5000])
-    """
-
-    def __call__(self, logits: Tensor, threshold: float = 0.5) -> Tensor:
-        return torch.sigmoid(logits)
-
-    def rows(self, logits: Tensor) -> Tensor:
-        return torch.softmax(logits, -1)
-
-    def hard(self, logits: Tensor, threshold: float = 0.5) -> Tensor:
-        return at_least(torch.sigmoid(logits), threshold)
-
-    def closed(self, rowwise: bool) -> Surrogate | None:
-        return None if rowwise else LogitSigmoid()
-
-
-@dataclass(frozen=True)
-class Unbounded(Surrogate):
-    """The logit itself [benedict2022, eq. 4].
-
-    Warning: nothing keeps it in [0, 1], so one sample can outweigh all others, the value can leave [0, 1] and the
-    denominator of F1 can vanish. The paper reports that it diverges; it is here for comparison.
-
-    Examples
-    --------
-    >>> Unbounded()(torch.tensor([3.0]))
-    tensor([3.])
-    """
-
-    def __call__(self, logits: Tensor, threshold: float = 0.5) -> Tensor:
-        return logits
-
-
-@dataclass(frozen=True)
 class TopTwo(Surrogate):
     r"""The multi-class step [tsoi2024, eq. 5]: softmax stepped at $\tau$ = mean of the two largest, L1-normalised.
 
@@ -364,32 +318,6 @@ class TopTwo(Surrogate):
 
     def close(self, link: Tensor, gradient: Tensor, note: Any, spare: Tensor | None) -> None:
         top_two.pull(link, gradient, note, self.delta, self.width, torch.empty_like(link) if spare is None else spare)
-
-
-@dataclass(frozen=True)
-class Hard(Surrogate):
-    """The hard step, as in evaluation: 1 where p ≥ threshold, or at the argmax. It has no gradient.
-
-    See Also
-    --------
-    StraightThrough : The hard value with the gradient of a soft step.
-
-    Examples
-    --------
-    >>> Hard()(torch.tensor([-1.0, 0.0, 1.0]))
-    tensor([0., 1., 1.])
-    """
-
-    takes_threshold: ClassVar[bool] = True
-
-    def __call__(self, logits: Tensor, threshold: float = 0.5) -> Tensor:
-        return at_least(torch.sigmoid(logits), threshold) + 0 * logits.clamp(-1, 1)  # attached, so backward() works
-
-    def rows(self, logits: Tensor) -> Tensor:
-        return one_hot(logits) + 0 * torch.softmax(logits, -1)
-
-    def hard(self, logits: Tensor, threshold: float = 0.5) -> Tensor:
-        return self(logits, threshold)
 
 
 if not TYPE_CHECKING:  # type checkers see the classes themselves

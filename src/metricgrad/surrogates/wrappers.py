@@ -13,7 +13,8 @@ from metricgrad.metrics.scalars import is_number
 from metricgrad.storable import kinds_in
 from metricgrad.surrogates.base import ProbabilityStep, Surrogate, one_hot
 from metricgrad.surrogates.mfom import UnitsVsZeros
-from metricgrad.surrogates.steps import Linear, LogitSigmoid, TopTwo, Unbounded
+from metricgrad.surrogates.simple import Unbounded
+from metricgrad.surrogates.steps import Linear, LogitSigmoid, TopTwo
 
 
 @dataclass(frozen=True)
