@@ -5,7 +5,8 @@
 Each version runs in a process of its own with that folder as PYTHONPATH. For every case the two take turns, a block of
 repetitions each, by the CPU time of one thread, which neighbours on the machine disturb least; a block counts by its
 fastest tenth. Printed are the medians over the rounds, their ratio, and the ratio of the best blocks. The cases are our
-contenders of ``loss_step``, ``ranking``, ``decide`` and ``fit``. Needs the extras ``sklearn`` and ``bench``.
+contenders of ``loss_step``, ``ranking``, ``decide`` and ``fit``; a script that imports what one version does not have is
+left out. Needs the extras ``sklearn`` and ``bench``.
 """
 
 from __future__ import annotations
@@ -126,7 +127,12 @@ def cases(only: str) -> dict[str, Make]:
     """Return the cases whose name contains a text; what none of them needs is not imported."""
     kinds = {"loss": steps, "ranking": rankings, "decide": decisions, "fit": epochs}
     wanted = [make for kind, make in kinds.items() if only.split(" ")[0] in kind or kind in only]
-    found = {name: make for kind in wanted or kinds.values() for name, make in kind().items()}
+    found: dict[str, Make] = {}
+    for kind in wanted or kinds.values():
+        try:
+            found |= kind()
+        except ImportError as error:
+            print(f"{kind.__name__} left out: {error}", file=sys.stderr)
     return {name: make for name, make in found.items() if only in name}
 
 
@@ -158,7 +164,8 @@ def compare(paths: list[Path], rounds: int, only: str) -> dict[str, Row]:
         environment = {**os.environ, "PYTHONPATH": str(path.resolve()), "OMP_NUM_THREADS": "1"}
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         workers.append(subprocess.Popen(command, env=environment, **pipes))  # noqa: S603
-    names = [json.loads(worker.stdout.readline()) for worker in workers][1]
+    older_names, newer_names = (json.loads(worker.stdout.readline()) for worker in workers)
+    names = [name for name in newer_names if name in older_names]
     found: dict[str, Row] = {}
     for name in names:
         times: list[list[float]] = [[], []]

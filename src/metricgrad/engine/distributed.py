@@ -52,7 +52,7 @@ def _warn_once() -> None:
     )
 
 
-def all_reduce(tensor: Tensor, group: dist.ProcessGroup, mean: bool = False) -> Tensor:
+def all_reduce(tensor: Tensor, group: dist.ProcessGroup | None, mean: bool = False) -> Tensor:
     """Return the sum (or mean) over the processes; not differentiable."""
     total = tensor.detach().clone().contiguous()
     if total.numel():  # which is the same on all processes
