@@ -5,8 +5,8 @@
 Each version runs in a process of its own with that folder as PYTHONPATH. For every case the two take turns, a block of
 repetitions each, by the CPU time of one thread, which neighbours on the machine disturb least; a block counts by its
 fastest tenth. Printed are the medians over the rounds, their ratio, and the ratio of the best blocks. The cases are our
-contenders of ``loss_step``, ``ranking``, ``decide`` and ``fit``; a script that imports what one version does not have is
-left out. Needs the extras ``sklearn`` and ``bench``.
+contenders of ``loss_step``, ``ranking``, ``decide`` and ``fit``; a script that imports what one version has not is left
+out. Needs the extras ``sklearn`` and ``bench``.
 """
 
 from __future__ import annotations
