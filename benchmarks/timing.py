@@ -1,7 +1,8 @@
 """What the benchmarks share: a clock that notices neighbours, memory of a fresh process, tables.
 
 Contenders take turns, a block of repetitions each, for several rounds; a block counts by its median, a contender by its
-best block. Read the ratios: milliseconds are one machine's.
+best block. Read the ratios: milliseconds are one machine's. With ``--cpu`` the clock is the CPU time of one thread,
+which neighbours hardly disturb: for comparing versions of the code (``against.py``), not for what a user waits for.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ Row = dict[str, Any]
 Table = dict[str, dict[str, Row]]
 """Rows by shape and contender."""
 
+clock: Callable[[], float] = time.perf_counter
+"""Seconds; ``arguments`` replaces it by the CPU time for ``--cpu``."""
+
 # The clock. Torch's threads wait for each other in every operation, so a neighbour that takes a core away makes each
 # parallel operation some 4 ms dearer, and only those: BCE of 1024 logits then takes 8 ms instead of 0.1. So a block
 # during which others were at work is run again while patience lasts. A disturbed one counts only if there is no other,
@@ -49,16 +53,17 @@ def others() -> float:
 def repetition(run: Run, z: Tensor) -> float:
     """Return the milliseconds of one run from no gradient."""
     z.grad = None
-    start = time.perf_counter()
+    start = clock()
     run()
-    return 1e3 * (time.perf_counter() - start)
+    return 1e3 * (clock() - start)
 
 
 def block(run: Run, z: Tensor, repeats: int) -> tuple[bool, float]:
     """Return whether others used more than a quarter of a core meanwhile, and the median of some repetitions."""
     start, before = time.perf_counter(), others()
     median = statistics.median(repetition(run, z) for _ in range(repeats))
-    return others() - before > 0.25 * (time.perf_counter() - start), median
+    disturbed = others() - before > 0.25 * (time.perf_counter() - start)
+    return disturbed and clock is time.perf_counter, median
 
 
 def race(runs: dict[str, tuple[Run, Tensor]], quick: bool) -> dict[str, Row]:
@@ -154,12 +159,18 @@ def alone(script: str, what: Any) -> Row:
 
 
 def arguments(description: str | None) -> argparse.Namespace:
-    """Return --quick, --json and, for ``alone``, --memory."""
+    """Return --quick, --json and, for ``alone``, --memory; set the clock by --cpu."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer rounds, and not the largest sizes")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there")
+    parser.add_argument("--cpu", action="store_true", help="measure the CPU time of one thread")
     parser.add_argument("--memory", type=json.loads, help=argparse.SUPPRESS)
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.cpu:
+        global clock
+        clock = time.process_time
+        torch.set_num_threads(1)
+    return options
 
 
 def ms(row: Row) -> str:
@@ -208,7 +219,8 @@ def machine(*peers: str) -> dict[str, Any]:
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
     cpu = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.processor())
-    counts = {"cores": os.cpu_count(), "torch_threads": torch.get_num_threads(), "python": platform.python_version()}
+    counts: Row = {"cores": os.cpu_count(), "torch_threads": torch.get_num_threads()}
+    counts |= {"clock": "wall" if clock is time.perf_counter else "CPU time", "python": platform.python_version()}
     found = {"cpu": cpu, **counts, **{name: version(name) for name in ("torch", "metricgrad", *peers)}}
     print("\n".join(f"{key:14}{value}" for key, value in found.items()))
     return found

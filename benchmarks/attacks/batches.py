@@ -119,7 +119,11 @@ class Case:
 def make(number: int) -> Case:
     """Return the case of this number."""
     r, g = random.Random(f"batches {number}"), torch.Generator().manual_seed(number)  # noqa: S311
-    task = r.choice(["binary", "multilabel", "multilabel", "multiclass"])
+    return build(r, g, r.choice(["binary", "multilabel", "multilabel", "multiclass"]))
+
+
+def build(r: random.Random, g: torch.Generator, task: str) -> Case:
+    """Return a random case of a task."""
     rows = r.choice([0, 1, 2, 3, 5, 8, 16, 33, 70]) if r.random() < 0.999 else 1 << 18
     classes = 1 if task == "binary" else r.choice([1, 2, 3, 5, 8]) if rows < 100 else 3
     dtype = r.choices([torch.float32, torch.float64, torch.float16, torch.bfloat16], [6, 2, 1, 1])[0]
@@ -244,9 +248,13 @@ def _options(r: random.Random, task: str, classes: int) -> dict[str, Any]:
 
 def check(number: int) -> str | None:
     """Return what is wrong with a case, or None."""
-    case = make(number)
+    return check_case(number, make(number))
+
+
+def check_case(number: int, case: Case) -> str | None:
+    """Return the same of a case that is made already."""
     try:
-        value, gradient = _run(case.loss, case.logits, case)
+        value, gradient = run(case.loss, case.logits, case)
     except Exception as error:
         return f"{type(error).__name__}: {error} | {case}"
     kind = case.logits.dtype
@@ -262,7 +270,8 @@ def check(number: int) -> str | None:
     return _equal(number, case, value, gradient)
 
 
-def _run(loss: Any, logits: Tensor, case: Case, wide: bool = False) -> tuple[Tensor, Tensor]:
+def run(loss: Any, logits: Tensor, case: Case, wide: bool = False) -> tuple[Tensor, Tensor]:
+    """Return value and gradient of a loss; ``wide``: with the weights in float64."""
     z = logits.detach().clone().requires_grad_()
     w = case.weight.double() if wide and case.weight is not None else case.weight
     value = loss(z, case.targets, w, case.mask)
@@ -276,7 +285,7 @@ def _other(case: Case, value: Tensor) -> str | None:
         return None
     if case.weight is not None and bool((case.weight < 1e-20).any()):
         return None
-    exact, _ = _run(case.loss, case.logits.double(), case, wide=True)
+    exact, _ = run(case.loss, case.logits.double(), case, wide=True)
     off = (value.double() - exact).abs().max().item()
     return None if off <= 2e-3 * max(1.0, exact.abs().max().item()) else f"value off by {off:.2g} | {case}"
 

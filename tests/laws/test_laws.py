@@ -15,7 +15,7 @@ from torch import Tensor
 import metricgrad as mg
 import reference
 from metricgrad import Confusion, Counts, Mean
-from metricgrad.engine import kernel
+from metricgrad.engine import chunking
 from metricgrad.surrogates import (
     Hard,
     Identity,
@@ -600,15 +600,15 @@ def test_chunks_do_not_matter(setup: str, soft: bool, monkeypatch: pytest.Monkey
             for chunks in CHUNKS:
                 with monkeypatch.context() as patch:
                     for name, size in chunks.items():
-                        patch.setattr(kernel, name, size)
+                        patch.setattr(chunking, name, size)
                     same(run(loss, z, *rest), whole)
                     same(loss.counts(z, *rest).cells(), statistic.cells())
 
 
 def test_many_chunks_keep_a_sum_beyond_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     """A running float32 sum stops at 2²⁴, where adding one more changes nothing."""
-    monkeypatch.setattr(kernel, "WHOLE", 1)
-    monkeypatch.setattr(kernel, "LARGE", 1)
+    monkeypatch.setattr(chunking, "WHOLE", 1)
+    monkeypatch.setattr(chunking, "LARGE", 1)
     weight = torch.ones(65)
     weight[0] = 2.0**24
     counts = mg.MetricLoss("f1", surrogate=Hard()).counts(torch.ones(65), torch.ones(65), weight)

@@ -78,35 +78,9 @@ def encode(
     if targets.is_complex():
         raise ValueError(f"targets: expected bool, integers or real numbers, got {targets.dtype}")
     classes = _classes(task, logits, targets)
-    indices = task == "multiclass" and targets.dim() == logits.dim() - 1
-    if task == "binary":
-        outer = targets.shape if targets.dim() >= logits.dim() else logits.shape
-        rows = outer.numel()
-        z = logits.reshape(rows, 1)
-        y = targets.reshape(rows, 1)
-    else:
-        outer = torch.Size([logits.shape[0], *logits.shape[2:]])
-        rows = outer.numel()
-        z = _flat(logits, rows, classes)
-        y = targets.reshape(rows) if indices else _flat(targets, rows, classes)
-    if indices and (y.is_floating_point() or y.dtype == torch.bool):
-        raise ValueError(
-            f"targets: expected class indices of an integer type for shape {tuple(targets.shape)}, got {y.dtype}; "
-            f"soft labels have the shape of the logits, {tuple(logits.shape)}"
-        )
-    w = None if weight is None else _spread("weight", weight, outer, logits.shape, task, rows, classes)
-    keep = None if mask is None else _spread("mask", mask, outer, logits.shape, task, rows, classes)
-    if keep is not None and keep.dtype != torch.bool:
-        raise ValueError(f"mask: expected bool (True counts), got {keep.dtype}")
-    if ignore_index is not None:
-        known = (y != ignore_index).unsqueeze(1) if indices else y != ignore_index
-        keep = known if keep is None else keep & known
-        if task == "multiclass" and not indices:
-            raise ValueError("ignore_index: expected class indices as targets; for soft labels use mask=")
-    if task == "multiclass":
-        for name, given in (("weight", w), ("mask", keep)):
-            if given is not None and given.shape[1] != 1:
-                raise ValueError(f"{name}: expected one value per sample for task='multiclass', got {given.shape[1]}")
+    z, y, outer = _flattened(task, logits, targets, classes)
+    indices = y.dim() == 1
+    w, keep = _weight_and_mask(task, logits.shape, outer, y, weight, mask, ignore_index)
     if keep is not None:
         # where, not a product: what is masked may be NaN, or a label that is no label.
         z = z.where(keep, 0)
@@ -146,6 +120,51 @@ def _classes(task: Task, logits: Tensor, targets: Tensor) -> int:
     if task == "multiclass" and y not in (z, z[:1] + z[2:]):
         raise ValueError(f"targets: expected class indices {z[:1] + z[2:]} or soft labels {z}, got {y}")
     return z[1]
+
+
+def _flattened(task: Task, logits: Tensor, targets: Tensor, classes: int) -> tuple[Tensor, Tensor, torch.Size]:
+    """Return logits and targets as rows, and the shape of these before: the axes but that of the classes."""
+    if task == "binary":
+        outer = targets.shape if targets.dim() >= logits.dim() else logits.shape
+        return logits.reshape(outer.numel(), 1), targets.reshape(outer.numel(), 1), outer
+    outer = torch.Size([logits.shape[0], *logits.shape[2:]])
+    rows = outer.numel()
+    if targets.dim() == logits.dim():
+        return _flat(logits, rows, classes), _flat(targets, rows, classes), outer
+    if targets.is_floating_point() or targets.dtype == torch.bool:
+        raise ValueError(
+            f"targets: expected class indices of an integer type for shape {tuple(targets.shape)}, got "
+            f"{targets.dtype}; soft labels have the shape of the logits, {tuple(logits.shape)}"
+        )
+    return _flat(logits, rows, classes), targets.reshape(rows), outer
+
+
+def _weight_and_mask(
+    task: Task,
+    full: torch.Size,
+    outer: torch.Size,
+    y: Tensor,
+    weight: Tensor | None,
+    mask: Tensor | None,
+    ignore_index: int | None,
+) -> tuple[Tensor | None, Tensor | None]:
+    """Return the weight and what counts, each ``(rows, 1)`` or ``(rows, K)``; ``full``: the shape of the logits."""
+    rows, classes = outer.numel(), 1 if task == "binary" else full[1]
+    w = None if weight is None else _spread("weight", weight, outer, full, task, rows, classes)
+    keep = None if mask is None else _spread("mask", mask, outer, full, task, rows, classes)
+    if keep is not None and keep.dtype != torch.bool:
+        raise ValueError(f"mask: expected bool (True counts), got {keep.dtype}")
+    if ignore_index is not None:
+        indices = y.dim() == 1
+        known = (y != ignore_index).unsqueeze(1) if indices else y != ignore_index
+        keep = known if keep is None else keep & known
+        if task == "multiclass" and not indices:
+            raise ValueError("ignore_index: expected class indices as targets; for soft labels use mask=")
+    if task == "multiclass":
+        for name, given in (("weight", w), ("mask", keep)):
+            if given is not None and given.shape[1] != 1:
+                raise ValueError(f"{name}: expected one value per sample for task='multiclass', got {given.shape[1]}")
+    return w, keep
 
 
 def _flat(x: Tensor, rows: int, classes: int) -> Tensor:

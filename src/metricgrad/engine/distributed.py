@@ -29,7 +29,7 @@ _agreed: set[tuple[int, ...]] = set()
 """The shapes that all processes of a group were found to have; see ``_check_alike``."""
 
 
-def resolve(process_group: Any) -> Any:
+def resolve(process_group: ProcessGroup | None) -> dist.ProcessGroup | None:
     """Return the group to reduce over, or None for this process alone; "world" is the default group."""
     if process_group is None:
         if dist.is_available() and dist.is_initialized():
@@ -52,7 +52,7 @@ def _warn_once() -> None:
     )
 
 
-def all_reduce(tensor: Tensor, group: Any, mean: bool = False) -> Tensor:
+def all_reduce(tensor: Tensor, group: dist.ProcessGroup | None, mean: bool = False) -> Tensor:
     """Return the sum (or mean) over the processes; not differentiable."""
     total = tensor.detach().clone().contiguous()
     if total.numel():  # which is the same on all processes
@@ -112,14 +112,14 @@ class _Shared(torch.autograd.Function):
         return all_reduce(grad, ctx.group, mean=True), None
 
 
-def summed(cells: Sequence[Tensor], group: Any) -> tuple[Tensor, ...]:
+def summed(cells: Sequence[Tensor], group: dist.ProcessGroup) -> tuple[Tensor, ...]:
     """Return the cells of a statistic summed over the processes, differentiably, in one call."""
     _check_alike(cells, group)
     whole = _Summed.apply(torch.cat([cell.reshape(-1) for cell in cells]), group)  # type: ignore[no-untyped-call]
     return tuple(w.view(c.shape) for w, c in zip(whole.split([c.numel() for c in cells]), cells, strict=True))
 
 
-def _check_alike(cells: Sequence[Tensor], group: Any) -> None:
+def _check_alike(cells: Sequence[Tensor], group: dist.ProcessGroup) -> None:
     """Refuse, on every process, to add up cells of different shapes: that would hang, or mix up numbers.
 
     Asked once for each shape, since asking takes as long as adding up.
@@ -138,12 +138,12 @@ def _check_alike(cells: Sequence[Tensor], group: Any) -> None:
     _agreed.add((id(group), *own))
 
 
-def total(statistic: Any, group: Any) -> Any:
+def total(statistic: Any, group: dist.ProcessGroup | None) -> Any:
     """Return a statistic of all processes, differentiably; without a group, of this one."""
     return statistic if group is None else type(statistic)(*summed(statistic.cells(), group))
 
 
-def joined(batch: Batch, group: Any) -> Batch:
+def joined(batch: Batch, group: dist.ProcessGroup) -> Batch:
     """Return the rows of all processes in order of rank, differentiably; shards may be uneven or empty.
 
     A row of K classes costs K numbers of each of logits, targets and (if given, one or K) weights on the way there, and
@@ -164,10 +164,10 @@ def joined(batch: Batch, group: Any) -> Batch:
     return Batch(_gathered(z, lengths, group), _gathered(y, lengths, group), whole, None)
 
 
-def _gathered(rows: Tensor, lengths: list[int], group: Any) -> Tensor:
+def _gathered(rows: Tensor, lengths: list[int], group: dist.ProcessGroup) -> Tensor:
     return _Gathered.apply(rows, lengths, group)  # type: ignore[no-any-return, no-untyped-call]
 
 
-def shared(tensor: Tensor, group: Any) -> Tensor:
+def shared(tensor: Tensor, group: dist.ProcessGroup) -> Tensor:
     """Return a parameter that all processes hold, differentiably."""
     return _Shared.apply(tensor, group)  # type: ignore[no-any-return, no-untyped-call]

@@ -27,6 +27,8 @@ from metricgrad.metrics.derivatives import FLOOR, Moving, as_constant, bounded, 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    import torch.distributed as dist
+
     from metricgrad.engine.batch import Task
     from metricgrad.engine.statistics import State
 
@@ -113,7 +115,9 @@ class Objective:
         total = (self.values(statistic) * row_weight).sum(-1)
         return Mean(total, row_weight.sum().expand_as(total))
 
-    def differentiate(self, state: State, row_weight: Tensor | None = None, group: Any = None) -> tuple[Tensor, State]:
+    def differentiate(
+        self, state: State, row_weight: Tensor | None = None, group: dist.ProcessGroup | None = None
+    ) -> tuple[Tensor, State]:
         """Return the loss of the sums over all processes, and its gradient with respect to them: a, b or a matrix."""
         if isinstance(state[0], float):
             value, *gradient = self._differentiate_numbers(state)
@@ -159,7 +163,7 @@ class Objective:
         value, a, b = self._partials(state, -1.0)
         return 1.0 - float(value), float(a), float(b)
 
-    def _of_rows(self, state: State, row_weight: Tensor, group: Any) -> tuple[Tensor, State]:
+    def _of_rows(self, state: State, row_weight: Tensor, group: dist.ProcessGroup | None) -> tuple[Tensor, State]:
         total = row_weight.sum()
         if group is not None:
             total = distributed.all_reduce(total, group)

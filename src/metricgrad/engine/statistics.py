@@ -74,12 +74,13 @@ class Indices(Columns):
         # Added one by one, so in float64: two numbers per row, not K.
         each = wide(torch.cat((hits, ones), 1))
         tp, positives = each.new_zeros(2, m.shape[1]).index_add_(1, y, each.t()).unbind(0)
-        # The sum of all others, without subtracting: beside a class of nearly all weight nothing would be left of it.
-        negatives = _before(positives) + _before(positives.flip(0)).flip(0)
+        if w is None:  # whole numbers, which are exact
+            negatives = as_constant(len(y), positives) - positives
+        else:  # the sum of all others: beside a class of nearly all weight a difference would have nothing left of it
+            negatives = _before(positives) + _before(positives.flip(0)).flip(0)
         others = out.copy_(m).scatter_(1, index, 0.0)
         fp = wide(others.sum(0) if scale is None else _weighted_sum(others, scale))
-        eps = torch.finfo(m.dtype).eps
-        return _up_to(positives, tp, eps), _up_to(negatives, fp, eps), positives, negatives
+        return _up_to_margins(tp, fp, positives, negatives, torch.finfo(m.dtype).eps)
 
     def expand(self, gradient: State, y: Tensor, w: Tensor | None, out: Tensor) -> Tensor:
         a, b = gradient
@@ -93,7 +94,7 @@ class Indices(Columns):
         return count(m, _one_hot(y, m), w)
 
 
-class Rows(Columns):
+class PerRow(Columns):
     """Cells per row, for the samples average: every row's labels are its own population."""
 
     additive: ClassVar[bool] = False
@@ -191,6 +192,8 @@ def _before(x: Tensor) -> Tensor:
 
 def _weighted_sum(x: Tensor, weight: Tensor) -> Tensor:
     """Return Σ weight·x over the rows: products of a row and a matrix, without a weighted copy."""
+    if len(x) <= BLOCK:
+        return (weight.t() @ x).squeeze(0)
     parts = zip(weight.split(BLOCK), x.split(BLOCK), strict=True)
     return torch.cat([w.t() @ block for w, block in parts]).sum(0)
 
@@ -202,9 +205,12 @@ def _product(y: Tensor, m: Tensor) -> Tensor:
     return torch.stack([wide(a.t() @ b) for a, b in parts]).sum(0)
 
 
-def _up_to(margin: Tensor, cell: Tensor, eps: float) -> Tensor:
-    """Return a cell, which is its margin if it differs from it by rounding alone: what is left over is exactly zero."""
-    return torch.where((margin - cell).abs() <= 16 * eps * margin, margin, cell)
+def _up_to_margins(tp: Tensor, fp: Tensor, positives: Tensor, negatives: Tensor, eps: float) -> State:
+    """Return cells, each its margin if it differs from it by rounding alone: what is left over is exactly zero."""
+    cell, margin = torch.stack((tp, fp)), torch.stack((positives, negatives))
+    near = (margin - cell).abs_() <= margin * as_constant(16 * eps, margin)
+    tp, fp = torch.where(near, margin, cell).unbind(0)
+    return tp, fp, positives, negatives
 
 
 def _margins(m: Tensor, y: Tensor, scale: Tensor | None, w: Tensor | None, out: Tensor, axis: int) -> State:
@@ -212,9 +218,10 @@ def _margins(m: Tensor, y: Tensor, scale: Tensor | None, w: Tensor | None, out: 
     if scale is not None:
         m = m * scale
         tp, fp = _sum(torch.mul(m, y, out=out), axis), _sum(m.sub_(out), axis)
-        w = torch.ones_like(scale) if w is None else w
-        positives, negatives, eps = _sum(y * w, axis), _sum((1 - y) * w, axis), torch.finfo(m.dtype).eps
-        return _up_to(positives, tp, eps), _up_to(negatives, fp, eps), positives, negatives
+        inside = y if w is None else y * w
+        positives = _sum(inside, axis)
+        outside = as_constant(1.0, y) - y if w is None else w - inside
+        return _up_to_margins(tp, fp, positives, _sum(outside, axis), torch.finfo(m.dtype).eps)
     positives = _sum(y, axis)
     negatives = as_constant(y.shape[axis], positives) - positives
     if m.numel() <= FEW or not m.is_cpu or bool((positives > LOPSIDED * y.shape[axis]).any()):

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from metricgrad.engine import distributed
 from metricgrad.engine.batch import Task, check_task, encode
-from metricgrad.engine.kernel import Call, Plan
+from metricgrad.engine.call import Call, KernelPlan
 from metricgrad.engine.objective import Objective
-from metricgrad.engine.statistics import Columns, Indices, Matrix, Rows
+from metricgrad.engine.statistics import Columns, Indices, Matrix, PerRow
 from metricgrad.losses.modes import tracing, without_autocast
 from metricgrad.metrics import Metric, name_of
 from metricgrad.metrics.averages import Absent, Average, row_weights
@@ -103,7 +103,7 @@ class MetricLoss(nn.Module):
         self.thresholds = _thresholds(threshold)
         self.objective = Objective(self.task, metric, average, labels, absent, self._leading)
         self._check()
-        self._plans: dict[bool, Plan] = {}
+        self._plans: dict[bool, KernelPlan] = {}
         for name, tensor in _tensors(self.metric).items():
             self.register_buffer(f"metric_{name}", tensor, persistent=False)
 
@@ -238,15 +238,14 @@ class MetricLoss(nn.Module):
         plain = weight is None and mask is None and self.ignore_index is None
         call.row_weight = None
         if call.serves and plain and self._is_usual(logits, targets):
-            call.z, call.w, call.mask = logits, None, None
-            call.y = targets if targets.dim() == 2 and self.task == "multilabel" else targets.reshape(-1, 1)
+            call.z, call.y, call.w, call.mask = logits, targets, None, None
         else:
             # Targets are checked by the kernel if it serves.
             batch = encode(self.task, logits, targets, weight, mask, self.ignore_index, not traced, not call.check)
             call.z, call.y, call.w, call.mask = batch.logits, batch.targets, batch.weight, batch.mask
             if self.average == "samples":
                 call.row_weight, call.w = row_weights(call.z, call.w, call.mask, self.objective.labels)
-        call.plan = self._plan(surrogate, indices=call.y.dim() == 1)
+        call.plan = self._plan(surrogate, indices=self.task == "multiclass" and call.y.dim() == 1)
         call.learned = tuple(surrogate.tensors().values()) if call.plan.names else ()
         return call
 
@@ -263,17 +262,17 @@ class MetricLoss(nn.Module):
             and z.numel() > 0
         )
 
-    def _plan(self, surrogate: Any, indices: bool) -> Plan:
+    def _plan(self, surrogate: Any, indices: bool) -> KernelPlan:
         plan = self._plans.get(indices)
         if plan is None or plan.surrogate is not surrogate:
             layout: Columns | Matrix
             if self.objective.of_matrix:
                 layout = Matrix()
             elif self.average == "samples":
-                layout = Rows()
+                layout = PerRow()
             else:
                 layout = Indices() if indices else Columns()
-            plan = Plan(surrogate, layout, self.thresholds, self._leading, rowwise=self.task == "multiclass")
+            plan = KernelPlan(surrogate, layout, self.thresholds, self._leading, rowwise=self.task == "multiclass")
             self._plans[indices] = plan
         return plan
 

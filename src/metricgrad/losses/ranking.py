@@ -21,7 +21,8 @@ from metricgrad.losses.modes import tracing
 from metricgrad.losses.per_class import PerClassLoss
 from metricgrad.metrics.derivatives import ratio
 from metricgrad.surrogates import current
-from metricgrad.surrogates.steps import Linear, ProbabilityStep
+from metricgrad.surrogates.base import ProbabilityStep
+from metricgrad.surrogates.steps import Linear
 
 if TYPE_CHECKING:
     from metricgrad.engine.batch import Task

@@ -190,8 +190,8 @@ def _times(derivative: Any, factor: Any) -> Any:
 
 def _minus(x: Any, y: Any) -> Any:
     """Subtract, also a tensor from a number."""
-    if isinstance(x, float) and isinstance(y, Tensor):
-        return -y if x == 0.0 else as_constant(x, y) - y
+    if isinstance(x, _PLAIN) and isinstance(y, Tensor):
+        return -y if x == 0 else as_constant(x, y) - y
     return x - y
 
 

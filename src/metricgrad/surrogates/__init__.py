@@ -25,10 +25,13 @@ is ``TopTwo``, the method of [tsoi2024]. There ``Identity`` is softmax and ``Har
 
 from typing import TYPE_CHECKING
 
-from metricgrad.surrogates import steps, wrappers
+from metricgrad.surrogates import mfom, simple, steps, wrappers
+from metricgrad.surrogates.base import Surrogate as Surrogate
+from metricgrad.surrogates.mfom import *  # noqa: F403
+from metricgrad.surrogates.simple import *  # noqa: F403
 from metricgrad.surrogates.steps import *  # noqa: F403
 from metricgrad.surrogates.wrappers import *  # noqa: F403
 from metricgrad.surrogates.wrappers import current as current
 
 if not TYPE_CHECKING:  # type checkers read the imports above
-    __all__ = sorted([*steps.__all__, *wrappers.__all__])
+    __all__ = sorted(["Surrogate", *mfom.__all__, *simple.__all__, *steps.__all__, *wrappers.__all__])

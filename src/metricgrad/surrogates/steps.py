@@ -6,18 +6,25 @@ The public module is ``surrogates``.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from metricgrad.metrics.derivatives import as_constant, ratio
-from metricgrad.storable import Storable, kinds_in
+from metricgrad.metrics.derivatives import as_constant
+from metricgrad.storable import kinds_in
 from metricgrad.surrogates import top_two
-
-Number = float | Tensor
-"""A fixed number, or a tensor with one number per class."""
+from metricgrad.surrogates.base import (
+    Number,
+    ProbabilityStep,
+    Surrogate,
+    at_least,
+    midway,
+    normalised,
+    through_sigmoid,
+)
 
 
 def _check_ramp(delta: float, width: float) -> None:
@@ -30,204 +37,6 @@ def _check_ramp(delta: float, width: float) -> None:
 def _positive(name: str, value: float) -> None:
     if not 0 < value < math.inf:
         raise ValueError(f"{name}: expected a positive number, got {value!r}")
-
-
-@dataclass(frozen=True)
-class Surrogate(Storable, abstract=True):
-    """Base class of the surrogates here; a callable of your own needs none of it.
-
-    A subclass is a frozen dataclass with ``__call__(logits, threshold)``, which returns memberships, elementwise, for
-    binary and multi-label problems; ``rows(logits)`` serves multi-class problems, and ``hard(logits, threshold)`` is
-    the rule that it softens.
-
-    See Also
-    --------
-    metricgrad.surrogates : The table of all surrogates.
-    """
-
-    takes_threshold: ClassVar[bool] = False
-    """Whether ``threshold=`` means anything: the step is on probabilities."""
-    takes_targets: ClassVar[bool] = False
-    """Whether the labels are needed (training only)."""
-
-    def __call__(self, logits: Tensor, threshold: float = 0.5) -> Tensor:
-        """Return memberships, elementwise, for binary and multi-label problems.
-
-        Parameters
-        ----------
-        logits : Tensor
-            Raw scores of any shape.
-        threshold : float, default 0.5
-            Where a step on probabilities stands; others ignore it.
-
-        Returns
-        -------
-        Tensor
-            Memberships in [0, 1], of the shape of the logits.
-        """
-        raise NotImplementedError
-
-    def rows(self, logits: Tensor) -> Tensor:
-        """Return memberships whose rows sum to one, for multi-class problems.
-
-        Parameters
-        ----------
-        logits : Tensor
-            Raw scores, ``(..., d)``.
-
-        Returns
-        -------
-        Tensor
-            Memberships, ``(..., d)``.
-
-        Raises
-        ------
-        ValueError
-            If the surrogate is not for multi-class problems.
-        """
-        raise ValueError(f"surrogate: {self!r} is not for task='multiclass'; use TopTwo, a step, Identity or Hard")
-
-    def hard(self, logits: Tensor, threshold: float = 0.5) -> Tensor:
-        """Return the 0/1 memberships of the rule that this surrogate softens.
-
-        Parameters
-        ----------
-        logits : Tensor
-            Raw scores of any shape.
-        threshold : float, default 0.5
-            The threshold of a rule on probabilities.
-
-        Returns
-        -------
-        Tensor
-            0 and 1, of the shape of the logits; NaN where a logit is NaN.
-
-        Raises
-        ------
-        ValueError
-            If the surrogate has no hard rule.
-        """
-        raise ValueError(f"surrogate: {self!r} has no hard rule; use Linear, Sigmoid, LogitSigmoid, Identity or TopTwo")
-
-    def closed(self, rowwise: bool) -> Surrogate | None:
-        """Return the surrogate that has ``open`` and ``close``, the closed form of the kernel.
-
-        Parameters
-        ----------
-        rowwise : bool
-            Whether memberships of whole rows (multi-class) are wanted instead of those of elements.
-
-        Returns
-        -------
-        Surrogate or None
-            This one, its counterpart for rows, or None, which leaves the gradient to autograd.
-        """
-        return None
-
-    def open(self, logits: Tensor, threshold: float, link: Tensor, buffer: Tensor) -> tuple[Tensor, Any, Any]:
-        """Compute the memberships of a chunk of logits, and what ``close`` needs.
-
-        Parameters
-        ----------
-        logits : Tensor
-            ``(N, K)``.
-        threshold : float
-            Where a step on probabilities stands.
-        link : Tensor
-            Of the logits' shape; overwritten with what ``close`` turns into the gradient.
-        buffer : Tensor
-            Of the logits' shape; may be overwritten.
-
-        Returns
-        -------
-        member : Tensor
-            Memberships up to a factor, in ``link`` or ``buffer``.
-        scale : float or Tensor
-            The factor: a number, or ``(N, 1)``, one per row.
-        note : object
-            Anything that ``close`` needs besides.
-        """
-        raise NotImplementedError
-
-    def close(self, link: Tensor, gradient: Tensor, threshold: float, note: Any, spare: Tensor) -> None:
-        """Turn ``link`` into the gradient with respect to the logits, in place.
-
-        Parameters
-        ----------
-        link : Tensor
-            What ``open`` wrote.
-        gradient : Tensor
-            With respect to the memberships; may be overwritten.
-        threshold : float
-            That of ``open``.
-        note : object
-            What ``open`` returned.
-        spare : Tensor
-            Of the logits' shape; may be overwritten.
-        """
-        raise NotImplementedError
-
-    def tensors(self) -> dict[str, Tensor]:
-        """Return the fields that are tensors, for which a gradient can be computed.
-
-        Returns
-        -------
-        dict
-            Tensors by the name of the field.
-        """
-        found = {f.name: getattr(self, f.name) for f in fields(self)}
-        return {name: value for name, value in found.items() if isinstance(value, Tensor)}
-
-
-@dataclass(frozen=True)
-class ProbabilityStep(Surrogate, abstract=True):
-    """Base class of the soft steps on probabilities, with a threshold anywhere in (0, 1)."""
-
-    takes_threshold: ClassVar[bool] = True
-
-    def step(self, p: Tensor, threshold: float | Tensor) -> Tensor:
-        """Return the soft version of ``p >= threshold``.
-
-        Parameters
-        ----------
-        p : Tensor
-            Probabilities.
-        threshold : float or Tensor
-            The threshold; tensors broadcast.
-
-        Returns
-        -------
-        Tensor
-            Memberships in [0, 1].
-        """
-        raise NotImplementedError
-
-    def slope(self, p: Tensor, threshold: float | Tensor) -> Tensor:
-        """Return the derivative of ``step`` with respect to the probability.
-
-        Parameters
-        ----------
-        p : Tensor
-            Probabilities.
-        threshold : float or Tensor
-            The threshold; tensors broadcast.
-
-        Returns
-        -------
-        Tensor
-            The derivative, elementwise.
-        """
-        raise NotImplementedError
-
-    def __call__(self, logits: Tensor, threshold: float = 0.5) -> Tensor:
-        return self.step(torch.sigmoid(logits), threshold)
-
-    def rows(self, logits: Tensor) -> Tensor:
-        p = torch.softmax(logits, -1)
-        return _normalised(self.step(p, _midway(p)))
-
-    def hard(self, logits: Tensor, threshold: float = 0.5) -> Tensor:
-        return _at_least(torch.sigmoid(logits), threshold)
 
 
 @dataclass(frozen=True)
@@ -299,33 +108,58 @@ class Linear(ProbabilityStep):
         return TopTwo(self.delta, self.width) if rowwise else self
 
     def open(self, logits: Tensor, threshold: float, link: Tensor, buffer: Tensor) -> tuple[Tensor, Any, Any]:
-        low, high, m1, m2, m3 = self.pieces(threshold)
-        rise = m2 - m1
+        ramp = _ramp(self, threshold)
         p = torch.sigmoid(logits, out=link)
         # Subtract before summing: Σp − Σlow in place of Σ(p − low) leaves rounding where nothing is predicted, which
-        # precision would take for true positives. In units of m1 a full membership is a short number (2.5 by default),
-        # so that sums of them are exact; without outer slopes the unit is that of the ramp.
-        unit = m1 or rise
-        full = (m1 + rise * (high - low) + (m3 - m1) * (1 - high)) / unit
-        member = torch.sub(p, as_constant(low, p), out=buffer).clamp_(0.0, high - low)
-        if m1:
-            torch.add(p, member, alpha=rise / m1, out=member)
-        if m3 != m1:
-            member.add_(torch.clamp_min(p - high, 0.0), alpha=(m3 - m1) / unit)
-        note = low, high, m1, rise, m3
-        if (1024 * full).is_integer():
-            return member, unit, note
+        # precision would take for true positives.
+        member = torch.sub(p, as_constant(ramp.low, p), out=buffer).clamp_(0.0, ramp.width)
+        if self.delta:
+            torch.add(p, member, alpha=ramp.rise, out=member)
+        if ramp.beyond:
+            member.add_(torch.clamp_min(p - ramp.high, 0.0), alpha=ramp.beyond)
+        if ramp.short:
+            return member, ramp.unit, ramp
         # Otherwise rounding must not decide whether a full membership leaves something over, which NPV would divide.
-        return member.mul_(unit).clamp_max_(1.0).masked_fill_(p == 1.0, 1.0), 1.0, note
+        return member.mul_(ramp.unit).clamp_max_(1.0).masked_fill_(p == 1.0, 1.0), 1.0, ramp
 
-    def close(self, link: Tensor, gradient: Tensor, threshold: float, note: Any, spare: Tensor) -> None:
-        low, high, m1, rise, m3 = note
+    def close(self, link: Tensor, gradient: Tensor, note: Any, spare: Tensor | None) -> None:
+        ramp: _Ramp = note
+        past = (link > ramp.high).to(link.dtype) if ramp.beyond else None
+        through_sigmoid(gradient, link)
         # The derivative of a clamp is what hardtanh's backward computes, in one pass.
-        torch.ops.aten.hardtanh_backward.grad_input(gradient, link, low, high, grad_input=spare)
-        spare.mul_(as_constant(rise, spare)).add_(gradient, alpha=m1)
-        if m3 != m1:
-            spare.addcmul_(gradient, (link > high).to(link.dtype), value=m3 - m1)
-        _through_sigmoid(spare, link, link)
+        _hardtanh_backward(gradient, link, ramp.low, ramp.high, grad_input=link)
+        if self.delta:
+            torch.add(gradient, link, alpha=ramp.rise, out=link)
+        if past is not None:
+            link.addcmul_(gradient, past, value=ramp.beyond)
+        if not ramp.short:
+            link.mul_(as_constant(ramp.unit, link))
+
+
+_hardtanh_backward = torch.ops.aten.hardtanh_backward.grad_input
+
+
+class _Ramp(NamedTuple):
+    """A linear step at a threshold, in units of its lower slope (without outer slopes, of the ramp's)."""
+
+    low: float
+    high: float
+    width: float
+    unit: float
+    rise: float
+    """How much steeper the ramp is than the lower slope."""
+    beyond: float
+    """How much steeper the upper slope is."""
+    short: bool
+    """Whether a full membership is a short number, 2.5 by default, so that sums of them are exact."""
+
+
+@lru_cache(maxsize=256)
+def _ramp(step: Linear, threshold: float) -> _Ramp:
+    low, high, m1, m2, m3 = step.pieces(threshold)
+    unit = m1 or m2 - m1
+    full = (m1 + (m2 - m1) * (high - low) + (m3 - m1) * (1 - high)) / unit
+    return _Ramp(low, high, high - low, unit, (m2 - m1) / unit, (m3 - m1) / unit, (1024 * full).is_integer())
 
 
 @dataclass(frozen=True)
@@ -369,11 +203,11 @@ class Sigmoid(ProbabilityStep):
         p = torch.sigmoid(logits, out=link)
         torch.add(as_constant(-self.k * threshold, p), p, alpha=self.k, out=buffer)
         member = torch.sigmoid(buffer, out=buffer)
-        _through_sigmoid(as_constant(self.k, p), p, link)
-        _through_sigmoid(link, member)  # now the link is the derivative
+        through_sigmoid(as_constant(self.k, p), p, link)
+        through_sigmoid(link, member)  # now the link is the derivative
         return member, 1.0, None
 
-    def close(self, link: Tensor, gradient: Tensor, threshold: float, note: Any, spare: Tensor) -> None:
+    def close(self, link: Tensor, gradient: Tensor, note: Any, spare: Tensor | None) -> None:
         link.mul_(gradient)
 
 
@@ -413,10 +247,10 @@ class LogitSigmoid(Surrogate):
 
     def rows(self, logits: Tensor) -> Tensor:
         # One class has no other to stand midway to; its membership is one.
-        return _normalised(self(logits - (_midway(logits) if logits.shape[-1] > 1 else logits)))
+        return normalised(self(logits - (midway(logits) if logits.shape[-1] > 1 else logits)))
 
     def hard(self, logits: Tensor, threshold: float = 0.5) -> Tensor:
-        return _at_least(logits + self.eta, 0.0)
+        return at_least(logits + self.eta, 0.0)
 
     def closed(self, rowwise: bool) -> Surrogate | None:
         return None if rowwise or self.tensors() else self  # the gradient of tensors is autograd's
@@ -429,103 +263,10 @@ class LogitSigmoid(Surrogate):
             torch.sigmoid(link, out=link)
         return link, 1.0, None  # the derivative follows from the membership
 
-    def close(self, link: Tensor, gradient: Tensor, threshold: float, note: Any, spare: Tensor) -> None:
+    def close(self, link: Tensor, gradient: Tensor, note: Any, spare: Tensor | None) -> None:
         if self.beta != 1.0:
             gradient.mul_(self.beta)
-        _through_sigmoid(gradient, link, link)
-
-
-@dataclass(frozen=True)
-class Identity(Surrogate):
-    """The probability itself: soft F1, soft Dice; softmax for multi-class problems.
-
-    See Also
-    --------
-    metricgrad.presets.soft_dice : The loss with this surrogate.
-
-    Examples
-    --------
-    >>> Identity()(torch.zeros(1))
-    tensor([0.5000])
-    """
-
-    def __call__(self, logits: Tensor, threshold: float = 0.5) -> Tensor:
-        return torch.sigmoid(logits)
-
-    def rows(self, logits: Tensor) -> Tensor:
-        return torch.softmax(logits, -1)
-
-    def hard(self, logits: Tensor, threshold: float = 0.5) -> Tensor:
-        return _at_least(torch.sigmoid(logits), threshold)
-
-    def closed(self, rowwise: bool) -> Surrogate | None:
-        return None if rowwise else LogitSigmoid()
-
-
-@dataclass(frozen=True)
-class Unbounded(Surrogate):
-    """The logit itself [benedict2022, eq. 4].
-
-    Warning: nothing keeps it in [0, 1], so one sample can outweigh all others, the value can leave [0, 1] and the
-    denominator of F1 can vanish. The paper reports that it diverges; it is here for comparison.
-
-    Examples
-    --------
-    >>> Unbounded()(torch.tensor([3.0]))
-    tensor([3.])
-    """
-
-    def __call__(self, logits: Tensor, threshold: float = 0.5) -> Tensor:
-        return logits
-
-
-@dataclass(frozen=True)
-class UnitsVsZeros(Surrogate):
-    r"""MFoM's smooth error count $m_k = 1 - \sigma(\alpha_k\psi_k + \beta_k)$ [kukanov2020, eq. 39–43].
-
-    $\psi_k = -g_k + v$ for a label that is on and $-g_k + u$ for one that is off, $g = \sigma(z)$, $u$ and $v$ the
-    logarithmic means of $e^g$ over the labels that are on and off. A row whose labels are all on or all off has no
-    competitors (0/0 in the paper): there $\psi_k = 1/2 - g_k$. It needs the labels, so it is for training only.
-
-    Parameters
-    ----------
-    alpha : float or Tensor, default 1.0
-        The slope α: a number, or a tensor with one per class.
-    beta : float or Tensor, default 0.0
-        The shift β: a number, or a tensor with one per class.
-
-    See Also
-    --------
-    metricgrad.presets.mfom_f1 : The loss with this surrogate.
-
-    Examples
-    --------
-    >>> UnitsVsZeros()(torch.zeros(1, 2), torch.tensor([[1.0, 0.0]]))
-    tensor([[0.5000, 0.5000]])
-    """
-
-    alpha: Number = 1.0
-    beta: Number = 0.0
-    takes_targets: ClassVar[bool] = True
-
-    def __call__(  # type: ignore[override]
-        self, logits: Tensor, targets: Tensor, mask: Tensor | None = None, threshold: float = 0.5
-    ) -> Tensor:
-        """Return memberships of ``(..., K)`` logits given their labels; what ``mask`` leaves out does not compete."""
-        g = torch.sigmoid(logits)
-        on = targets.to(g.dtype)
-        off = 1 - on
-        if mask is not None:
-            on, off = on * mask, off * mask
-        units, zeros = on.sum(-1, keepdim=True), off.sum(-1, keepdim=True)
-        powers = torch.exp(g)
-        alone = (units == 0) | (zeros == 0)
-        # log of a safe 1 where there is no competitor, so that no gradient is 0·∞.
-        u = ratio((on * powers).sum(-1, keepdim=True), units).masked_fill(alone, 1.0).log()
-        v = ratio((off * powers).sum(-1, keepdim=True), zeros).masked_fill(alone, 1.0).log()
-        y = targets.to(g.dtype)
-        psi = torch.where(alone, 0.5, (1 - y) * u + y * v) - g
-        return 1 - torch.sigmoid(self.alpha * psi + self.beta)
+        through_sigmoid(gradient, link, link)
 
 
 @dataclass(frozen=True)
@@ -575,62 +316,9 @@ class TopTwo(Surrogate):
         row = top_two.analyse(p, self.delta, self.width)
         return buffer, 1 / top_two.heights(p, row, buffer), row
 
-    def close(self, link: Tensor, gradient: Tensor, threshold: float, note: Any, spare: Tensor) -> None:
-        top_two.pull(link, gradient, note, self.delta, self.width, spare)
-
-
-@dataclass(frozen=True)
-class Hard(Surrogate):
-    """The hard step, as in evaluation: 1 where p ≥ threshold, or at the argmax. It has no gradient.
-
-    See Also
-    --------
-    StraightThrough : The hard value with the gradient of a soft step.
-
-    Examples
-    --------
-    >>> Hard()(torch.tensor([-1.0, 0.0, 1.0]))
-    tensor([0., 1., 1.])
-    """
-
-    takes_threshold: ClassVar[bool] = True
-
-    def __call__(self, logits: Tensor, threshold: float = 0.5) -> Tensor:
-        return _at_least(torch.sigmoid(logits), threshold) + 0 * logits.clamp(-1, 1)  # attached, so backward() works
-
-    def rows(self, logits: Tensor) -> Tensor:
-        return one_hot(logits) + 0 * torch.softmax(logits, -1)
-
-    def hard(self, logits: Tensor, threshold: float = 0.5) -> Tensor:
-        return self(logits, threshold)
-
-
-def _midway(scores: Tensor) -> Tensor:
-    """Return the mean of the two largest scores of each row, ``(..., 1)``; of one class, half of it."""
-    if scores.shape[-1] < 2:
-        return scores / 2
-    return scores.topk(2, -1).values.mean(-1, keepdim=True)
-
-
-def _normalised(memberships: Tensor) -> Tensor:
-    return ratio(memberships, memberships.sum(-1, keepdim=True))
-
-
-def _at_least(scores: Tensor, threshold: float) -> Tensor:
-    """Return 1 where the score reaches the threshold; NaN stays NaN, which a comparison would hide."""
-    return (scores >= threshold).to(scores.dtype).masked_fill(scores.isnan(), math.nan)
-
-
-def one_hot(logits: Tensor) -> Tensor:
-    """Return the argmax as memberships; a row with a NaN is NaN."""
-    hot = torch.zeros_like(logits).scatter(-1, logits.argmax(-1, keepdim=True), 1.0)
-    return hot.masked_fill(logits.isnan().any(-1, keepdim=True), math.nan)
-
-
-def _through_sigmoid(gradient: Tensor, p: Tensor, out: Tensor | None = None) -> None:
-    """Write gradient·p(1 − p), the chain rule through p = sigmoid(z), into ``out``, by default over the gradient."""
-    torch.ops.aten.sigmoid_backward.grad_input(gradient, p, grad_input=gradient if out is None else out)
+    def close(self, link: Tensor, gradient: Tensor, note: Any, spare: Tensor | None) -> None:
+        top_two.pull(link, gradient, note, self.delta, self.width, torch.empty_like(link) if spare is None else spare)
 
 
 if not TYPE_CHECKING:  # type checkers see the classes themselves
-    __all__ = ["Surrogate", *kinds_in(__name__)]
+    __all__ = kinds_in(__name__)

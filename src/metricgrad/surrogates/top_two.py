@@ -13,6 +13,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from metricgrad.metrics.derivatives import as_constant
+
 GROUP = 32
 
 
@@ -26,8 +28,14 @@ class Row(NamedTuple):
     low: Tensor
     high: Tensor
     m1: Tensor
-    m2: Tensor
-    m3: Tensor
+    rise: Tensor
+    """How much steeper the ramp is than below the lower knot."""
+    passed: Tensor
+    """Whether the largest probability is above the upper knot."""
+    slope: Tensor
+    """That of the step at the largest probability."""
+    top: Tensor
+    """The step of the largest probability."""
 
 
 def top_two(p: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -62,17 +70,17 @@ def analyse(p: Tensor, delta: float, width: float) -> Row:
     first, first_index, second, second_index = top_two(p)
     tau = (first + second) / 2
     low, high = tau * (1 - width / 2), tau * (1 + width / 2)
-    m2 = (1 - 2 * delta) / width / tau
-    return Row(first, first_index, second_index, tau, low, high, delta / low, m2, delta / (1 - high))
+    m1, m2, m3 = delta / low, (1 - 2 * delta) / width / tau, delta / (as_constant(1.0, high) - high)
+    knee, passed = m1 * low, first > high
+    beyond = knee + m2 * (high - low) + m3 * (first - high)
+    top = torch.where(passed, beyond, knee + m2 * (first - low))
+    return Row(first, first_index, second_index, tau, low, high, m1, m2 - m1, passed, torch.where(passed, m3, m2), top)
 
 
 def heights(p: Tensor, row: Row, out: Tensor) -> Tensor:
     """Write the step of every probability into ``out``, not yet normalised, and return the sum of each row."""
-    torch.sub(p, row.low, out=out).clamp_min_(0.0).mul_(row.m2 - row.m1).addcmul_(p, row.m1)
-    knee = row.m1 * row.low + row.m2 * (row.high - row.low)
-    beyond = knee + row.m3 * (row.first - row.high)
-    below = row.m1 * row.low + row.m2 * (row.first - row.low)
-    out.scatter_(1, row.first_index, torch.where(row.first > row.high, beyond, below))
+    torch.sub(p, row.low, out=out).clamp_min_(0.0).mul_(row.rise).addcmul_(p, row.m1)
+    out.scatter_(1, row.first_index, row.top)
     return out.sum(1, keepdim=True)
 
 
@@ -83,15 +91,15 @@ def pull(p: Tensor, g: Tensor, row: Row, delta: float, width: float, spare: Tens
     g.sub_(mean).div_(total)  # now the gradient with respect to the heights: memberships are heights / total
     top = g.gather(1, row.first_index)
     torch.sub(p, row.low, out=spare)
-    torch.ops.aten.threshold_backward.grad_input(g, spare, 0.0, grad_input=spare)
-    g.mul_(row.m1).addcmul_(spare, row.m2 - row.m1)
-    passed = row.first > row.high
-    slope = top * torch.where(passed, row.m3, row.m2)
+    torch.ops.aten.threshold_backward.grad_input(g, spare, 0.0, grad_input=spare)  # the derivative of the clamp
+    g.mul_(row.m1).addcmul_(spare, row.rise)
+    slope = top * row.slope
     g.scatter_(1, row.first_index, slope)  # now with respect to the probabilities, at a fixed τ
     weighted = torch.mul(g, p, out=spare).sum(1, keepdim=True)
-    by_tau = -torch.where(passed, weighted - slope * row.first, weighted) / row.tau
+    by_tau = -torch.where(row.passed, weighted - slope * row.first, weighted) / row.tau
     # Beyond the upper knot h = 1 − δ(1 − p)/(1 − t₂), and t₂ moves with τ.
     moved = -delta * (1 - row.first) / (1 - row.high) ** 2 * (1 + width / 2)
-    by_tau = by_tau + torch.where(passed, top * moved, 0.0)
-    g.scatter_add_(1, row.first_index, by_tau / 2).scatter_add_(1, row.second_index, by_tau / 2)
+    by_tau = by_tau + torch.where(row.passed, top * moved, 0.0)
+    half = by_tau / 2
+    g.scatter_add_(1, row.first_index, half).scatter_add_(1, row.second_index, half)
     p.mul_(g.sub_(weighted + by_tau * row.tau))

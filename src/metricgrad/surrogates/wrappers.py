@@ -11,16 +11,10 @@ from torch import Tensor, nn
 
 from metricgrad.metrics.scalars import is_number
 from metricgrad.storable import kinds_in
-from metricgrad.surrogates.steps import (
-    Linear,
-    LogitSigmoid,
-    ProbabilityStep,
-    Surrogate,
-    TopTwo,
-    Unbounded,
-    UnitsVsZeros,
-    one_hot,
-)
+from metricgrad.surrogates.base import ProbabilityStep, Surrogate, one_hot
+from metricgrad.surrogates.mfom import UnitsVsZeros
+from metricgrad.surrogates.simple import Unbounded
+from metricgrad.surrogates.steps import Linear, LogitSigmoid, TopTwo
 
 
 @dataclass(frozen=True)
