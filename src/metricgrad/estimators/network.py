@@ -22,6 +22,7 @@ from metricgrad.estimators.labels import DecidesMixin, Labels, flat
 from metricgrad.estimators.preparation import labels_to_learn, loss_for, splits, training_weight, wanted_rule
 from metricgrad.training.loop import Batches, Optimiser, Settings, TrainingData, one_thread, scores, train
 from metricgrad.training.networks import Model, build
+from metricgrad.training.tabm import MemberLoss, TabM
 
 if TYPE_CHECKING:
     from metricgrad.metrics import Metric
@@ -217,8 +218,8 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
         y = flat(y)
         labels = labels_to_learn(y)
         settings, objective = self._settings(len(y)), self._tuned(labels.task)
-        before = getattr(self, "networks_", None) if self.warm_start else None
-        if before is None or not hasattr(self, "scaler_"):
+        before = getattr(self, "networks_", []) if self.warm_start else []
+        if not before or not hasattr(self, "scaler_"):
             self.scaler_ = (
                 StandardScaler(with_mean=not hasattr(X, "toarray")).fit(X, sample_weight=sample_weight)
                 if self.scale
@@ -232,7 +233,7 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
         parts = list(splits(labels, data.targets, self.cv, self.validation_fraction, int(seeds[0])))
         jobs = [
             delayed(_train_one)(
-                self._network(data.features.shape[1], int(seeds[1]) + i, before, i),
+                self._network(data.features, rows, int(seeds[1]) + i, before[i : i + 1]),
                 self._loss(labels.task, len(data)),
                 data.take(rows),
                 None if held is None else data.take(held),
@@ -284,7 +285,6 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
                 raise ValueError("classes: expected all labels that will come, in the first call of partial_fit")
             self.scaler_ = StandardScaler(with_mean=not hasattr(X, "toarray")) if self.scale else None
             seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
-            self.networks_ = [self._network(X.shape[1], seed, None, 0)]
             self._histories, self._steps = [[]], seed
             self.rule_, self.tuning_ = default_rule(self.labels_.task), None
         elif classes is not None and not np.array_equal(np.unique(classes), self.classes_):
@@ -292,6 +292,8 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
         if self.scaler_ is not None:
             self.scaler_.partial_fit(X, sample_weight=sample_weight)
         data = self._data(X, y, sample_weight)
+        if first:
+            self.networks_ = [self._network(data.features, torch.arange(len(data)), self._steps, [])]
         settings = self._settings(len(data), epochs=1)
         self._steps = getattr(self, "_steps", 0) + 1
         loss = self._loss(self.labels_.task, len(data))
@@ -332,17 +334,31 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
             return scaled.astype(np.float32)
         return torch.from_numpy(np.array(scaled, dtype=np.float32))  # a copy: what was given may be read-only
 
-    def _network(self, inputs: int, seed: int, before: list[nn.Module] | None, i: int) -> nn.Module:
-        if before is not None and i < len(before):
-            return copy.deepcopy(before[i])
+    def _network(self, features: Any, rows: Tensor, seed: int, before: list[nn.Module]) -> nn.Module:
+        """Return a copy of the network before, if there is one, or else a new one to be trained on ``rows``."""
+        if before:
+            return copy.deepcopy(before[0])
+        labels = self.labels_
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            return copy.deepcopy(build(self.model, inputs, self.labels_.outputs, self.dropout))
+            network = copy.deepcopy(build(self.model, features.shape[1], labels.outputs, self.dropout, labels.task))
+        if isinstance(network, TabM):
+            network.fit_bins(features, rows)
+        return network
 
     def _loss(self, task: Task, rows: int) -> nn.Module:
         steps = self.warmup * max(1, -(-rows // self._batch_size(rows)))
-        options = {"task": task, "average": self.average, "surrogate": self.surrogate}
-        return loss_for(self.loss, self.metric, share=self.share, warmup=steps, **options)
+        options = {"share": self.share, "warmup": steps, "surrogate": self.surrogate}
+        if not (isinstance(self.model, str) and self.model == "tabm"):
+            return loss_for(self.loss, self.metric, task=task, average=self.average, **options)
+        # A metric or a surrogate of the user's own may hold a number for each label, not for each label of each member.
+        plain = isinstance(self.loss, str) and isinstance(self.metric, str) and self.surrogate is None
+        if plain and task == "binary":
+            return MemberLoss(loss_for(self.loss, self.metric, task="multilabel", **options), at_once=True)
+        at_once = plain and task == "multilabel" and self.average in ("macro", "weighted")
+        return MemberLoss(
+            loss_for(self.loss, self.metric, task=task, average=self.average, **options), at_once=at_once
+        )
 
     def _set_rule(self, data: TrainingData, parts: list[Any], tuned: Tuned, rule: Any, weight: Tensor | None) -> None:
         self.tuning_ = None

@@ -104,12 +104,13 @@ def _load_networks(estimator: MetricClassifier, files: Files, about: Networks) -
 
 def _blank(estimator: MetricClassifier) -> nn.Module:
     """Return a network to put weights into: ours without memory, so that sizes in a file are checked before use."""
-    model, inputs, outputs = estimator.model, estimator.n_features_in_, estimator.labels_.outputs
-    if not callable(model):
-        with torch.device("meta"):
-            return build(model, inputs, outputs, estimator.dropout)
+    labels = estimator.labels_
+    arguments: Any = estimator.model, estimator.n_features_in_, labels.outputs, estimator.dropout, labels.task
     with torch.random.fork_rng(devices=[]):
-        return copy.deepcopy(build(model, inputs, outputs, estimator.dropout))
+        if callable(estimator.model):
+            return copy.deepcopy(build(*arguments))
+        with torch.device("meta"):
+            return build(*arguments)
 
 
 def _shapes(network: nn.Module) -> dict[str, tuple[int, ...]]:

@@ -1,13 +1,17 @@
-"""Networks for tables: linear, and the papers' multi-layer perceptrons."""
+"""Networks for tables: linear, the papers' multi-layer perceptrons, and TabM."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
 from metricgrad.metrics.scalars import is_whole
+from metricgrad.training.tabm import TabM
+
+if TYPE_CHECKING:
+    from metricgrad.engine.batch import Task
 
 SIZES: dict[str, tuple[int, ...]] = {"linear": (), "mlp": (32, 16), "mlp-large": (512, 256, 128)}
 """Hidden layers by name: none, and the two networks of the binary paper [tsoi2022]."""
@@ -32,13 +36,16 @@ def mlp(inputs: int, outputs: int, hidden: Sequence[int] = SIZES["mlp"], dropout
     return nn.Sequential(*layers, nn.Linear(inputs, outputs))
 
 
-def build(model: Model, inputs: int, outputs: int, dropout: float) -> nn.Module:
+def build(model: Model, inputs: int, outputs: int, dropout: float, task: Task) -> nn.Module:
     """Return the network that ``model`` names: a name, hidden sizes, a function of (inputs, outputs), or a module."""
     if isinstance(model, nn.Module):
         return model
     if isinstance(model, str):
+        if model == "tabm":
+            return TabM(inputs, outputs, dropout, task)
         if model not in SIZES:
-            raise ValueError(f"model: expected one of {', '.join(map(repr, SIZES))}, sizes or a module, got {model!r}")
+            known = ", ".join(map(repr, (*SIZES, "tabm")))
+            raise ValueError(f"model: expected one of {known}, sizes or a module, got {model!r}")
         return mlp(inputs, outputs, SIZES[model], dropout)
     if callable(model):
         made: Any = model(inputs, outputs)

@@ -1,0 +1,135 @@
+"""TabM [gorishniy2025]: one network that holds many, its members, trained at once. Needs the extra "tabm".
+
+While training it returns the logits of every member, ``(N, members, outputs)``, and ``MemberLoss`` takes the mean of
+their losses; otherwise it returns those of the mean of their probabilities, ``(N, outputs)``, as any network does.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from metricgrad.training.loop import dense
+
+if TYPE_CHECKING:
+    from metricgrad.engine.batch import Task
+
+MEMBERS, BLOCKS, WIDTH = 16, 2, 128
+"""Half the members and a quarter of the width of the paper: for tables that a CPU trains on."""
+BINS, EMBEDDING, MOST_EMBEDDED = 32, 8, 64
+"""The bins and the size of a feature's embedding, and up to how many features have one."""
+_CHUNK = 2048  # rows at a time when predicting: every member has activations of its own
+
+
+class TabM(nn.Module):
+    """The network, with piecewise-linear embeddings of the features unless there are many [gorishniy2022].
+
+    Shapes depend on the arguments alone, so that a saved network can be rebuilt: ``fit_bins`` moves edges and does not
+    change their number.
+    """
+
+    def __init__(self, inputs: int, outputs: int, dropout: float, task: Task) -> None:
+        super().__init__()
+        try:
+            import tabm
+            from rtdl_num_embeddings import PiecewiseLinearEmbeddings
+        except ImportError as error:
+            raise ImportError(f"model='tabm' needs {error.name}: pip install 'metricgrad[tabm]'") from error
+        self.task = task
+        self.embedding: Any = None
+        if inputs <= MOST_EMBEDDED:
+            with torch.device("cpu"):  # it looks at values, which the meta device does not have
+                edges = [torch.linspace(-1, 1, BINS + 1) for _ in range(inputs)]
+                self.embedding = PiecewiseLinearEmbeddings(edges, EMBEDDING, activation=False, version="B")
+        each = 1 if self.embedding is None else EMBEDDING
+        self.backbone = tabm.make_tabm_backbone(
+            d_in=inputs * each,
+            n_blocks=BLOCKS,
+            d_block=WIDTH,
+            dropout=dropout,
+            k=MEMBERS,
+            start_scaling_init="random-signs" if self.embedding is None else "normal",
+            start_scaling_init_chunks=[each] * inputs,
+        )
+        self.output = tabm.LinearEnsemble(WIDTH, outputs, k=MEMBERS)
+
+    @torch.no_grad()
+    def fit_bins(self, features: Any, rows: Tensor, most: int = 100_000) -> None:
+        """Put the edges of the bins at quantiles of these rows, ``most`` of them at the most, evenly chosen."""
+        if self.embedding is None:
+            return
+        some = rows[torch.linspace(0, len(rows) - 1, min(len(rows), most), dtype=torch.float64).round().long()]
+        edges = _edges(dense(features[some.numpy()]).double().numpy())
+        width = np.diff(edges)
+        # The encoding is clamp((x − left) / width): as PiecewiseLinearEmbeddings keeps it.
+        self.embedding.impl.weight.copy_(torch.from_numpy(1 / width))
+        self.embedding.impl.bias.copy_(torch.from_numpy(-edges[:, :-1] / width))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Return logits: of every member while training, otherwise of the mean of their probabilities."""
+        if self.training:
+            return self._members(features)
+        return torch.cat([self._mean(self._members(part)) for part in features.split(_CHUNK)])
+
+    def _members(self, features: Tensor) -> Tensor:
+        x = features if self.embedding is None else self.embedding(features).flatten(1)
+        members: Tensor = self.output(self.backbone(x.unsqueeze(1).expand(-1, MEMBERS, -1)))
+        return members
+
+    def _mean(self, logits: Tensor) -> Tensor:
+        if self.task == "multiclass":
+            return logits.log_softmax(2).logsumexp(1) - math.log(MEMBERS)
+        sigmoid = nn.functional.logsigmoid
+        return sigmoid(logits).logsumexp(1) - sigmoid(-logits).logsumexp(1)
+
+
+class MemberLoss(nn.Module):
+    """The mean of the members' losses, for logits ``(N, members, outputs)``; other logits are of one member.
+
+    ``at_once``: ``loss`` is a multi-label one whose mean over labels is the mean over members, too: the labels of all
+    members go into one call. That holds for cross-entropy and for a macro or weighted average of a metric, since the
+    labels are the same for every member. Otherwise there is a call for each member.
+    """
+
+    def __init__(self, loss: nn.Module, at_once: bool) -> None:
+        super().__init__()
+        self.loss, self.at_once = loss, at_once
+
+    def forward(
+        self, logits: Tensor, targets: Tensor, weight: Tensor | None = None, mask: Tensor | None = None
+    ) -> Tensor:
+        if self.at_once:
+            shape = logits.reshape(len(targets), -1, 1 if targets.dim() == 1 else targets.shape[1]).shape
+            repeated = [None if t is None else _repeated(t, shape) for t in (targets, weight, mask)]
+            value: Tensor = self.loss(logits.reshape(shape[0], -1), *repeated)
+            return value
+        if logits.dim() < 3:
+            value = self.loss(logits, targets, weight, mask)
+            return value
+        members = logits.squeeze(2) if logits.shape[2] == 1 and targets.dim() == 1 else logits
+        return torch.stack([self.loss(member, targets, weight, mask) for member in members.unbind(1)]).mean(0)
+
+
+def _repeated(given: Tensor, shape: torch.Size) -> Tensor:
+    """Return what is given for samples, or for samples and labels, for the labels of all members."""
+    return given.reshape(shape[0], 1, -1).expand(shape).reshape(shape[0], -1)
+
+
+def _edges(features: Any) -> Any:
+    """Return ``(features, BINS + 1)`` increasing edges at quantiles.
+
+    A feature with too few different values gets the rest beyond its largest one, where no training row is: these bins
+    stay as they begin, without effect.
+    """
+    quantiles = np.quantile(features, np.linspace(0, 1, BINS + 1), axis=0).T
+    edges = np.empty_like(quantiles)
+    for row, values in zip(edges, quantiles, strict=True):
+        # Apart by more than float32 resolves, as the features are in it.
+        distinct = np.unique(values.astype(np.float32)).astype(np.float64)
+        step = max(1.0, abs(distinct[-1]))
+        row[:] = np.concatenate([distinct, distinct[-1] + step * np.arange(1, BINS + 2 - len(distinct))])
+    return edges
