@@ -356,9 +356,7 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
         if plain and task == "binary":
             return MemberLoss(loss_for(self.loss, self.metric, task="multilabel", **options), at_once=True)
         at_once = plain and task == "multilabel" and self.average in ("macro", "weighted")
-        return MemberLoss(
-            loss_for(self.loss, self.metric, task=task, average=self.average, **options), at_once=at_once
-        )
+        return MemberLoss(loss_for(self.loss, self.metric, task=task, average=self.average, **options), at_once=at_once)
 
     def _set_rule(self, data: TrainingData, parts: list[Any], tuned: Tuned, rule: Any, weight: Tensor | None) -> None:
         self.tuning_ = None

@@ -45,15 +45,17 @@ class TabM(nn.Module):
             with torch.device("cpu"):  # it looks at values, which the meta device does not have
                 edges = [torch.linspace(-1, 1, BINS + 1) for _ in range(inputs)]
                 self.embedding = PiecewiseLinearEmbeddings(edges, EMBEDDING, activation=False, version="B")
-        each = 1 if self.embedding is None else EMBEDDING
-        self.backbone = tabm.make_tabm_backbone(
-            d_in=inputs * each,
+        plain = self.embedding is None
+        self.backbone = tabm.MLPBackboneBatchEnsemble(
+            d_in=inputs if plain else inputs * EMBEDDING,
             n_blocks=BLOCKS,
             d_block=WIDTH,
             dropout=dropout,
+            activation="ReLU",
             k=MEMBERS,
-            start_scaling_init="random-signs" if self.embedding is None else "normal",
-            start_scaling_init_chunks=[each] * inputs,
+            tabm_init=True,
+            scaling_init="random-signs" if plain else "normal",
+            start_scaling_init_chunks=None if plain else [EMBEDDING] * inputs,
         )
         self.output = tabm.LinearEnsemble(WIDTH, outputs, k=MEMBERS)
 
@@ -77,12 +79,12 @@ class TabM(nn.Module):
 
     def _members(self, features: Tensor) -> Tensor:
         x = features if self.embedding is None else self.embedding(features).flatten(1)
-        members: Tensor = self.output(self.backbone(x.unsqueeze(1).expand(-1, MEMBERS, -1)))
+        members: Tensor = self.output(self.backbone(x.unsqueeze(1).expand(-1, self.backbone.k, -1)))
         return members
 
     def _mean(self, logits: Tensor) -> Tensor:
         if self.task == "multiclass":
-            return logits.log_softmax(2).logsumexp(1) - math.log(MEMBERS)
+            return logits.log_softmax(2).logsumexp(1) - math.log(logits.shape[1])
         sigmoid = nn.functional.logsigmoid
         return sigmoid(logits).logsumexp(1) - sigmoid(-logits).logsumexp(1)
 
@@ -125,7 +127,7 @@ def _edges(features: Any) -> Any:
     A feature with too few different values gets the rest beyond its largest one, where no training row is: these bins
     stay as they begin, without effect.
     """
-    quantiles = np.quantile(features, np.linspace(0, 1, BINS + 1), axis=0).T
+    quantiles = np.quantile(features, np.linspace(0, 1, BINS + 1), axis=0, method="nearest").T
     edges = np.empty_like(quantiles)
     for row, values in zip(edges, quantiles, strict=True):
         # Apart by more than float32 resolves, as the features are in it.
