@@ -67,7 +67,14 @@ NETWORKS: dict[str, dict[str, Any]] = {
     "weight decay 1": {"weight_decay": 1.0},
     "256, dropout 0.4": {"model": (256,), "dropout": 0.4},
     "128-64, dropout 0.2": {"model": (128, 64), "dropout": 0.2},
+    "256, share 3": {"model": (256,), "share": 3.0},
+    "256, weight decay 1": {"model": (256,), "weight_decay": 1.0},
+    "256, dropout 0.2": {"model": (256,), "dropout": 0.2},
+    "linear": {"model": "linear"},
+    "linear, weight decay 1": {"model": "linear", "weight_decay": 1.0},
     "learning rate 0.001": {"learning_rate": 1e-3},
+    "TabM": {"model": "tabm"},
+    "TabM, share 0": {"model": "tabm", "share": 0.0},
 }
 
 

@@ -18,8 +18,8 @@ from metricgrad.training.loop import dense
 if TYPE_CHECKING:
     from metricgrad.engine.batch import Task
 
-MEMBERS, BLOCKS, WIDTH = 16, 2, 128
-"""Half the members and a quarter of the width of the paper: for tables that a CPU trains on."""
+MEMBERS, BLOCKS, WIDTH = 16, 2, 64
+"""Half the members and an eighth of the width that the package starts from: for tables that a CPU trains on."""
 BINS, EMBEDDING, MOST_EMBEDDED = 32, 8, 64
 """The bins and the size of a feature's embedding, and up to how many features have one."""
 _CHUNK = 2048  # rows at a time when predicting: every member has activations of its own
@@ -104,21 +104,17 @@ class MemberLoss(nn.Module):
     def forward(
         self, logits: Tensor, targets: Tensor, weight: Tensor | None = None, mask: Tensor | None = None
     ) -> Tensor:
+        logits = logits.reshape(len(logits), -1, 1 if logits.dim() == 1 else logits.shape[-1])
         if self.at_once:
-            shape = logits.reshape(len(targets), -1, 1 if targets.dim() == 1 else targets.shape[1]).shape
-            repeated = [None if t is None else _repeated(t, shape) for t in (targets, weight, mask)]
-            value: Tensor = self.loss(logits.reshape(shape[0], -1), *repeated)
-            return value
-        if logits.dim() < 3:
-            value = self.loss(logits, targets, weight, mask)
-            return value
+            repeated = [None if given is None else _repeated(given, logits) for given in (targets, weight, mask)]
+            return self.loss(logits.flatten(1), *repeated)  # type: ignore[no-any-return]
         members = logits.squeeze(2) if logits.shape[2] == 1 and targets.dim() == 1 else logits
         return torch.stack([self.loss(member, targets, weight, mask) for member in members.unbind(1)]).mean(0)
 
 
-def _repeated(given: Tensor, shape: torch.Size) -> Tensor:
+def _repeated(given: Tensor, logits: Tensor) -> Tensor:
     """Return what is given for samples, or for samples and labels, for the labels of all members."""
-    return given.reshape(shape[0], 1, -1).expand(shape).reshape(shape[0], -1)
+    return given.reshape(len(logits), 1, -1).expand(logits.shape).flatten(1)
 
 
 def _edges(features: Any) -> Any:
