@@ -38,8 +38,8 @@ COLUMNS = ["task", "set", "split", "network", "f1", "f1_cautious", "average_prec
 ROWS, FEW = 5000, 20
 SETS: dict[str, tuple[str, ...]] = {
     "several labels": ("yeast", "scene", "cancerHallmarks"),
-    "several classes, long tail": ("multiclass/letter:tail", "multiclass/segment:tail", "multiclass/splice:tail"),
-    "several classes": ("multiclass/letter", "multiclass/segment", "multiclass/splice"),
+    "several classes, long tail": ("letter-tail", "segment-tail", "splice-tail"),
+    "several classes": ("letter", "segment", "splice"),
     "one label": (
         *("us_crime", "kc1", "ozone_level_8hr", "yeast_me2", "abalone_19", "churn", "wine_quality", "annthyroid"),
         *("PageBlocks", "satimage-2", "phoneme", "mammography", "campaign"),
@@ -67,6 +67,9 @@ NETWORKS: dict[str, dict[str, Any]] = {
     "weight decay 1": {"weight_decay": 1.0},
     "256, dropout 0.4": {"model": (256,), "dropout": 0.4},
     "128-64, dropout 0.2": {"model": (128, 64), "dropout": 0.2},
+    "256-128": {"model": (256, 128)},
+    "256-128, dropout 0.2": {"model": (256, 128), "dropout": 0.2},
+    "256-128, share 3": {"model": (256, 128), "share": 3.0},
     "256, share 3": {"model": (256,), "share": 3.0},
     "256, weight decay 1": {"model": (256,), "weight_decay": 1.0},
     "256, dropout 0.2": {"model": (256,), "dropout": 0.2},

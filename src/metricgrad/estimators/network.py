@@ -42,10 +42,10 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
     average : {'macro', 'micro', 'weighted', 'samples'} or None, default 'macro'
         How the values of the classes become one. None returns one per class. "samples" is the mean over rows, for
         multi-label problems.
-    model : {'linear', 'mlp', 'mlp-large', 'tabm'}, sequence of int, nn.Module or callable, default 'mlp'
-        "mlp" has hidden layers of 32 and 16, "mlp-large" of 512, 256 and 128; "tabm" is TabM [gorishniy2025], sixteen
-        networks in one, slower and often better on tables (needs the extra "tabm"); a sequence gives the sizes of
-        hidden layers; a function takes (inputs, outputs) and returns a module; a module returns one logit per class (a single
+    model : {'linear', 'mlp', 'mlp-large', 'tabm'}, sequence of int, nn.Module or callable, default (256,)
+        A sequence gives the sizes of hidden layers; "linear" has none, "mlp" 32 and 16, "mlp-large" 512, 256 and 128;
+        "tabm" is TabM [gorishniy2025], sixteen networks in one, slower and often better on tables (needs the extra
+        "tabm"); a function takes (inputs, outputs) and returns a module; a module returns one logit per class (a single
         one for binary) and is copied.
     dropout : float, default 0.0
         Dropout after each hidden layer of the networks made here.
@@ -137,7 +137,7 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
         metric: str | Metric = "f1",
         *,
         average: Average | None = "macro",
-        model: Model = "mlp",
+        model: Model = (256,),
         dropout: float = 0.0,
         loss: Literal["hybrid", "metric", "cross-entropy"] | nn.Module = "hybrid",
         share: float = 0.3,
