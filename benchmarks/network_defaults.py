@@ -31,7 +31,7 @@ from sklearn.preprocessing import label_binarize
 
 import metricgrad as mg
 from datasets import load
-from quality import prepared
+from quality import prepared, print_table
 
 RESULTS = Path(__file__).parent / "results" / "network_defaults.csv"
 COLUMNS = ["task", "set", "split", "network", "f1", "f1_cautious", "average_precision", "log_loss", "seconds"]
@@ -70,6 +70,7 @@ NETWORKS: dict[str, dict[str, Any]] = {
     "256-128": {"model": (256, 128)},
     "256-128, dropout 0.2": {"model": (256, 128), "dropout": 0.2},
     "256-128, share 3": {"model": (256, 128), "share": 3.0},
+    "256, share 0": {"model": (256,), "share": 0.0},
     "256, share 3": {"model": (256,), "share": 3.0},
     "256, weight decay 1": {"model": (256,), "weight_decay": 1.0},
     "256, dropout 0.2": {"model": (256,), "dropout": 0.2},
@@ -172,22 +173,30 @@ def run(options: argparse.Namespace) -> None:
 
 
 def summary(path: Path) -> None:
-    """Print each network's mean differences from the plain one."""
+    """Print each network's mean differences from the plain one, on the sets that both were tried on."""
     table = pd.read_csv(path)
+    values = COLUMNS[4:]
     for task in SETS:
         for split in sorted(table.split.unique()):
-            part = table[(table.task == task) & (table.split == split)]
-            if part.empty:
-                continue
-            wide = part.pivot(index="set", columns="network", values=COLUMNS[4:])
-            print(f"\n| {task}, split {split} | sets | F1 | sets won | p | F1, scarce labels at 0.5 |", end="")
-            print(" average precision | log-loss | CPU s |\n|---|---|---|---|---|---|---|---|---|")
-            for network in [name for name in NETWORKS if name in wide["f1"]]:
-                gap = wide.xs(network, axis=1, level=1).sub(wide.xs("plain", axis=1, level=1)).dropna()
-                p = stats.wilcoxon(gap.f1).pvalue if len(gap) > 5 and gap.f1.any() else np.nan
-                cells = [network, len(gap), f"{gap.f1.mean():+.4f}", int((gap.f1 > 0).sum()), f"{p:.3f}"]
-                cells += [f"{gap[column].mean():+.4f}" for column in ("f1_cautious", "average_precision", "log_loss")]
-                print("|", " | ".join(map(str, [*cells, f"{wide['seconds'][network].sum():.0f}"])), "|")
+            part = table[(table.task == task) & (table.split == split)].set_index("set")
+            plain = part.loc[part.network == "plain", values]
+            rows = {}
+            for network in NETWORKS:
+                gap = (part.loc[part.network == network, values] - plain).dropna()
+                if network != "plain" and len(gap):
+                    rows[network] = _cells(gap, part.loc[part.network == network, "seconds"].sum(), plain)
+            heads = ["sets", "F1", "sets won", "p", "F1, scarce at 0.5", "average precision", "log-loss", "CPU time"]
+            if rows:
+                title = f"{task}, {'chosen' if split == 0 else 'confirmed'} on split {split}"
+                print_table(title, pd.DataFrame.from_dict(rows, orient="index", columns=heads))
+
+
+def _cells(gap: Any, seconds: float, plain: Any) -> list[str]:
+    """Return one row of the summary; Wilcoxon's p where there are six sets or more."""
+    p = f"{stats.wilcoxon(gap.f1).pvalue:.2f}" if len(gap) > 5 and gap.f1.any() else "–"
+    means = [f"{gap[name].mean():+.3f}".replace("-", "−") for name in COLUMNS[4:8]]
+    won = f"{int((gap.f1 > 0).sum())}"
+    return [str(len(gap)), means[0], won, p, *means[1:], f"{seconds / plain.seconds[gap.index].sum():.1f}×"]
 
 
 def main() -> None:

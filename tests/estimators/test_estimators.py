@@ -184,7 +184,7 @@ def test_weights_and_class_weights_count() -> None:
 
 def test_balance_trains_but_does_not_judge_and_named_weights_decide() -> None:
     X, y = imbalanced(600)
-    options: dict[str, Any] = {"loss": "cross-entropy", **QUICK}
+    options: dict[str, Any] = {"loss": "cross-entropy", "model": "mlp", **QUICK}
     balanced: Any = mg.MetricClassifier(class_weight="balanced", **options).fit(X, y)
     assert balanced.history_["value"].max() == pytest.approx(balanced.tuning_.value)
     named = mg.MetricClassifier(class_weight={0: 1.0, 1: 50.0}, **options).fit(X, y)

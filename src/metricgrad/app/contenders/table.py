@@ -98,7 +98,7 @@ _TABLE = (
     Contender(
         REFERENCE,
         "network",
-        "a network (hidden layers of 32 and 16) trained with cross-entropy",
+        "a network (one hidden layer of 256) trained with cross-entropy",
         network(loss="cross-entropy"),
         quick=True,
     ),

@@ -268,7 +268,7 @@ def describe_protocol(plan: Plan, repeats: int) -> list[str]:
         f"{repeats} repeats, {how}: {sizes[0]} rows for training, {sizes[1]} for early stopping and tuning, {sizes[2]} "
         "for evaluation.",
         "Every contender gets the same rows; the encoder of its features is fitted on the training rows.",
-        f"Networks: two hidden layers (32-16), up to {budget.epochs} epochs. Trees: up to {budget.rounds} rounds.",
+        f"Networks: one hidden layer of 256, up to {budget.epochs} epochs. Trees: up to {budget.rounds} rounds.",
         "Each fit is evaluated with two rules: fixed (0.5, or argmax), and tuned on rows held out of training.",
         "Intervals and p-values: corrected resampled t-test over the repeats; the verdict's are adjusted by Holm.",
         f"The shipped model is the named contender fitted on all {len(dataset.targets)} rows in the same way.",
