@@ -187,7 +187,7 @@ NUMPY: dict[str, Callable[[], Any]] = {
     "annealed": lambda: mg.surrogates.Annealed(mg.surrogates.Sigmoid(REAL(2)), mg.surrogates.Sigmoid(9), 5),
     "bits": lambda: mg.Evaluator("f1", score_bits=WHOLE(8)),
     "settings": lambda: Settings(epochs=WHOLE(3), batch_size=WHOLE(8)),
-    "sizes": lambda: build([WHOLE(4)], 3, 1, 0.0),
+    "sizes": lambda: build([WHOLE(4)], 3, 1, 0.0, "binary"),
 }
 
 
