@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -64,12 +63,12 @@ class TabM(nn.Module):
         """Put the edges of the bins at quantiles of these rows, ``most`` of them at the most, evenly chosen."""
         if self.embedding is None:
             return
-        some = rows[torch.linspace(0, len(rows) - 1, min(len(rows), most), dtype=torch.float64).round().long()]
-        edges = _edges(dense(features[some.numpy()]).double().numpy())
-        width = np.diff(edges)
+        some = rows[_spread(len(rows), min(len(rows), most))]
+        edges = _edges(dense(features[some.numpy()]))
+        width = edges.diff()
         # The encoding is clamp((x − left) / width): as PiecewiseLinearEmbeddings keeps it.
-        self.embedding.impl.weight.copy_(torch.from_numpy(1 / width))
-        self.embedding.impl.bias.copy_(torch.from_numpy(-edges[:, :-1] / width))
+        self.embedding.impl.weight.copy_(1 / width)
+        self.embedding.impl.bias.copy_(-edges[:, :-1] / width)
 
     def forward(self, features: Tensor) -> Tensor:
         """Return logits: of every member while training, otherwise of the mean of their probabilities."""
@@ -117,17 +116,22 @@ def _repeated(given: Tensor, logits: Tensor) -> Tensor:
     return given.reshape(len(logits), 1, -1).expand(logits.shape).flatten(1)
 
 
-def _edges(features: Any) -> Any:
+def _edges(features: Tensor) -> Tensor:
     """Return ``(features, BINS + 1)`` increasing edges at quantiles.
 
     A feature with too few different values gets the rest beyond its largest one, where no training row is: these bins
     stay as they begin, without effect.
     """
-    quantiles = np.quantile(features, np.linspace(0, 1, BINS + 1), axis=0, method="nearest").T
-    edges = np.empty_like(quantiles)
-    for row, values in zip(edges, quantiles, strict=True):
-        # Apart by more than float32 resolves, as the features are in it.
-        distinct = np.unique(values.astype(np.float32)).astype(np.float64)
-        step = max(1.0, abs(distinct[-1]))
-        row[:] = np.concatenate([distinct, distinct[-1] + step * np.arange(1, BINS + 2 - len(distinct))])
-    return edges
+    rows = _spread(len(features), BINS + 1)
+    edges = []
+    for values in features.sort(0).values[rows].T:
+        distinct = values.unique().double()
+        last = distinct[-1]
+        beyond = torch.arange(1, BINS + 2 - len(distinct)) * last.abs().clamp_min(1.0)
+        edges.append(torch.cat([distinct, last + beyond]))
+    return torch.stack(edges)
+
+
+def _spread(rows: int, number: int) -> Tensor:
+    """Return so many of the indices of rows, evenly spread from the first to the last."""
+    return torch.linspace(0, rows - 1, number, dtype=torch.float64).round().long()
