@@ -16,8 +16,10 @@ from metricgrad.counts import count as count
 from metricgrad.data.arrays import ArrayBatches as ArrayBatches  # extra: streaming
 from metricgrad.data.parquet import ParquetBatches as ParquetBatches  # extra: streaming
 from metricgrad.decisions.tuning import tune_threshold as tune_threshold
+from metricgrad.estimators.ensemble import MetricEnsembleClassifier as MetricEnsembleClassifier  # extra: sklearn
 from metricgrad.estimators.linear_svm import LinearSVMPerf as LinearSVMPerf
 from metricgrad.estimators.network import MetricClassifier as MetricClassifier  # extra: sklearn
+from metricgrad.estimators.selection import select_ensemble as select_ensemble
 from metricgrad.estimators.thresholded import ThresholdedClassifier as ThresholdedClassifier  # extra: sklearn
 from metricgrad.estimators.trees import MetricBoostingClassifier as MetricBoostingClassifier  # extra: boosting
 from metricgrad.evaluation.bootstrap import Comparison as Comparison

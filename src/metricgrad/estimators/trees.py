@@ -17,6 +17,7 @@ from metricgrad.boosting.libraries import LIBRARIES, BoostingPlan, BoostingRows,
 from metricgrad.boosting.objectives import base_score, finish_schedules
 from metricgrad.decisions.default import SCARCE, chosen, default_rule
 from metricgrad.decisions.tuning import Tuning, tune_threshold
+from metricgrad.estimators.frames import categories, coded
 from metricgrad.estimators.labels import DecidesMixin, flat
 from metricgrad.estimators.preparation import labels_to_learn, loss_for, splits, training_weight, wanted_rule
 
@@ -189,8 +190,10 @@ class MetricBoostingClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
 
         """
         self._check()
-        self.categories_ = _categories(X)
-        rows, y = validate_data(self, self._coded(X), y, multi_output=True, ensure_min_samples=2, **_ALLOWED)
+        self.categories_ = categories(X)
+        rows, y = validate_data(
+            self, coded(X, self.categories_), y, multi_output=True, ensure_min_samples=2, **_ALLOWED
+        )
         y = flat(y)
         self.labels_ = labels = labels_to_learn(y)
         self.classes_, targets = labels.classes, labels.encode(y)
@@ -260,22 +263,6 @@ class MetricBoostingClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
     def _library(self) -> Library:
         return LIBRARIES[self.backend_]
 
-    def _coded(self, X: Any) -> Any:
-        """Return a frame with the numbers of its categories; an unknown one is missing."""
-        if not self.categories_ or not hasattr(X, "columns"):
-            return X
-        import pandas as pd
-
-        present = {j: known for j, known in self.categories_.items() if j < X.shape[1]}
-        numbers = {j: pd.Index(known).get_indexer(_column(X, j)) for j, known in present.items()}
-        columns = {j: np.where(number < 0, np.nan, number) for j, number in numbers.items()}
-        if not hasattr(X, "iloc"):
-            return X.with_columns([type(X[:, j])(X.columns[j], column) for j, column in columns.items()])
-        X = X.copy(deep=False)
-        for j, column in columns.items():
-            X.isetitem(j, column)
-        return X
-
     # Predicting
 
     def _probabilities(self, model: Any, X: Any) -> Tensor:
@@ -284,7 +271,7 @@ class MetricBoostingClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
 
     def _scores(self, X: Features) -> Tensor:
         check_is_fitted(self, "boosters_")
-        X = validate_data(self, self._coded(X), reset=False, **_ALLOWED)
+        X = validate_data(self, coded(X, self.categories_), reset=False, **_ALLOWED)
         return torch.stack([self._probabilities(model, X) for model in self.boosters_]).mean(0)
 
     @property
@@ -297,22 +284,3 @@ class MetricBoostingClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
             [{"model": i, "round": r} | row for i, rows in enumerate(self._histories) for r, row in enumerate(rows, 1)],
             columns=["model", "round", "loss", "metric"],
         )
-
-
-def _categories(X: Any) -> dict[int, list[Any]]:
-    """Return the categories of the columns of a pandas or polars frame that have any."""
-    if hasattr(X, "iloc") and hasattr(X, "dtypes"):
-        return {j: X.iloc[:, j].cat.categories.tolist() for j, kind in enumerate(X.dtypes) if kind == "category"}
-    if hasattr(X, "get_columns"):
-        kinds = [str(column.dtype).partition("(")[0] for column in X.get_columns()]
-        return {
-            j: _column(X, j).unique().drop_nulls().sort().to_list()
-            for j, kind in enumerate(kinds)
-            if kind in ("Categorical", "Enum")
-        }
-    return {}
-
-
-def _column(X: Any, j: int) -> Any:
-    """Return a column of categories as they are meant."""
-    return X.iloc[:, j] if hasattr(X, "iloc") else X[:, j].cast(str)

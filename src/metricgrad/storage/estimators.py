@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from metricgrad.storage import folders, manifests, records
 from metricgrad.storage.codec import Saved
+from metricgrad.storage.ensembles import EnsembleCodec
 from metricgrad.storage.networks import NetworkCodec
 from metricgrad.storage.thresholded import ThresholdedCodec
 from metricgrad.storage.trees import TreesCodec
@@ -22,14 +23,13 @@ from metricgrad.storage.trees import TreesCodec
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from metricgrad.estimators.ensemble import MetricEnsembleClassifier
     from metricgrad.estimators.network import MetricClassifier
     from metricgrad.estimators.thresholded import ThresholdedClassifier
     from metricgrad.estimators.trees import MetricBoostingClassifier
     from metricgrad.storage.codec import Codec
     from metricgrad.storage.folders import Contents, Files
     from metricgrad.storage.manifests import Attributes, Manifest
-
-_CODECS: dict[str, Codec] = {codec.kind.__name__: codec for codec in (NetworkCodec(), TreesCodec(), ThresholdedCodec())}
 
 
 def save(estimator: Any, folder: str | Path, *, overwrite: bool = False) -> Path:
@@ -40,7 +40,7 @@ def save(estimator: Any, folder: str | Path, *, overwrite: bool = False) -> Path
 
     Parameters
     ----------
-    estimator : MetricClassifier, MetricBoostingClassifier or ThresholdedClassifier
+    estimator : MetricClassifier, MetricBoostingClassifier, ThresholdedClassifier or MetricEnsembleClassifier
         A fitted one.
     folder : str or Path
         Where to write.
@@ -92,7 +92,7 @@ def _write(estimator: Any) -> tuple[Contents, Files]:
 
 def load(
     folder: str | Path, model: Any = None, *, trusted: Sequence[str] = (), **parameters: Any
-) -> MetricClassifier | MetricBoostingClassifier | ThresholdedClassifier:
+) -> MetricClassifier | MetricBoostingClassifier | ThresholdedClassifier | MetricEnsembleClassifier:
     """Return the estimator that ``save`` wrote; it predicts the same, bit for bit on the same machine.
 
     The hashes find damage, not forgery: a stranger's folder may predict anything, and forged trees may crash the parser
@@ -107,14 +107,14 @@ def load(
         The module, or function of (inputs, outputs), if the networks were of your own making; the weights come from the
         folder.
     trusted : sequence of str, default ()
-        Names of types in a wrapped classifier to trust, besides those that skops trusts.
+        Names of types in a classifier of yours to trust, besides those that skops trusts.
     **parameters : Any
         The other parameters that the folder does not hold (``metric=``, ``loss=``, ...); None is enough for one that
         only fitting needs.
 
     Returns
     -------
-    MetricClassifier, MetricBoostingClassifier or ThresholdedClassifier
+    MetricClassifier, MetricBoostingClassifier, ThresholdedClassifier or MetricEnsembleClassifier
         The fitted estimator.
 
     Raises
@@ -133,7 +133,7 @@ def restored(
     *,
     trusted: Sequence[str] = (),
     **parameters: Any,
-) -> MetricClassifier | MetricBoostingClassifier | ThresholdedClassifier:
+) -> MetricClassifier | MetricBoostingClassifier | ThresholdedClassifier | MetricEnsembleClassifier:
     """Do as ``load`` for a manifest and files that were read and verified already."""
     _, written, fitted = checked(manifest, files)
     completed = manifests.complete(written, parameters if model is None else parameters | {"model": model})
@@ -159,3 +159,9 @@ def checked(manifest: Contents, files: Files) -> tuple[Any, Attributes, Attribut
             f"folder: expected contents as mg.save writes them, got {records.first_line(error)}"
         ) from error
     return codec.kind, written, fitted
+
+
+_CODECS: dict[str, Codec] = {
+    codec.kind.__name__: codec
+    for codec in (NetworkCodec(), TreesCodec(), ThresholdedCodec(), EnsembleCodec(packed, restored))
+}

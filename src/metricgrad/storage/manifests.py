@@ -15,7 +15,9 @@ import torch
 
 from metricgrad.decisions.rules import Rule
 from metricgrad.engine.batch import Task  # noqa: TC001 (read at run time)
+from metricgrad.estimators.criteria import SelectBy  # noqa: TC001 (read at run time)
 from metricgrad.estimators.labels import Labels
+from metricgrad.estimators.portfolio import View  # noqa: TC001 (read at run time)
 from metricgrad.storage import folders, records
 from metricgrad.storage.records import Length, Line, Name, Range
 from metricgrad.storage.values import NotPlainError, decode, encode
@@ -73,11 +75,31 @@ class Boosters(TypedDict):
     categories: Any
 
 
+class SavedMember(TypedDict):
+    """What the manifest says of a member of an ensemble, beside its models."""
+
+    name: Annotated[str, Length(1, 10**4)]
+    weight: Annotated[float, Range(0, 1)]
+    view: View
+    kind: Literal["MetricClassifier", "MetricBoostingClassifier", "scikit-learn"]
+
+
+class SavedEnsemble(TypedDict):
+    """What the manifest says of an ensemble, beside its members' models."""
+
+    members: Annotated[list[SavedMember], Length(1, 10_000)]
+    candidates: Any
+    categories: Any
+    select_by: SelectBy | None
+
+
 class Manifest(TypedDict):
     """All of a manifest."""
 
     format: int
-    estimator: Literal["MetricClassifier", "MetricBoostingClassifier", "ThresholdedClassifier"]
+    estimator: Literal[
+        "MetricClassifier", "MetricBoostingClassifier", "ThresholdedClassifier", "MetricEnsembleClassifier"
+    ]
     task: Task
     classes: Any
     features: Features
@@ -87,8 +109,12 @@ class Manifest(TypedDict):
     versions: dict[Name, Line]
     networks: NotRequired[Networks]
     boosters: NotRequired[Boosters]
+    ensemble: NotRequired[SavedEnsemble]
     files: dict[str, str]
 
+
+Categories = dict[Annotated[int, Range(0, 10**9)], list[str | float | bool | None]]
+"""The categories of columns, by the index of the column."""
 
 _History = list[list[dict[str, float]]]
 # Of the parameters those that loading itself uses.
@@ -162,7 +188,7 @@ def fitted_attributes(manifest: Manifest) -> Attributes:
     }
     if features["count"] is not None:
         fitted["n_features_in_"] = features["count"]
-    elif manifest["estimator"] != "ThresholdedClassifier":
+    elif manifest["estimator"] not in ("ThresholdedClassifier", "MetricEnsembleClassifier"):
         raise ValueError(f"{folders.MANIFEST}: features: expected their count, got none")
     if features["names"] is not None:
         if features["count"] not in (None, len(features["names"])):

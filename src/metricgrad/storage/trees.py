@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,8 +11,8 @@ from metricgrad.boosting.libraries import LIBRARIES, imported
 from metricgrad.estimators.trees import MetricBoostingClassifier
 from metricgrad.storage import folders, records
 from metricgrad.storage.codec import Written
-from metricgrad.storage.manifests import HISTORY, Boosters, read_history
-from metricgrad.storage.records import Range, first_line
+from metricgrad.storage.manifests import HISTORY, Boosters, Categories, read_history
+from metricgrad.storage.records import first_line
 from metricgrad.storage.values import NotPlainError, decode, encode
 
 if TYPE_CHECKING:
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from metricgrad.storage.codec import Saved
     from metricgrad.storage.folders import Files
     from metricgrad.storage.manifests import Attributes, Manifest
-
-_Categories = dict[Annotated[int, Range(0, 10**9)], list[str | float | bool | None]]
 
 
 class TreesCodec:
@@ -41,7 +39,7 @@ class TreesCodec:
         about = manifest["boosters"]
         history = read_history(files, len(about["rounds"]))["history"]
         score, categories = decode(about["base_score"]), decode(about["categories"])
-        records.check(categories, _Categories, f"{folders.MANIFEST}: categories")
+        records.check(categories, Categories, f"{folders.MANIFEST}: categories")
         if not np.isfinite(np.asarray(score, dtype=float)).all():
             raise ValueError(f"{folders.MANIFEST}: base_score: expected numbers, got {score!r}")
         return {

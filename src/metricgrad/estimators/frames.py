@@ -1,0 +1,82 @@
+"""Frames of pandas and polars with columns that are no numbers: their categories, and the frame as numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+Categories = dict[int, list[Any]]
+"""The categories of columns, by the index of the column."""
+
+
+def categories(X: Any, texts: bool = False) -> Categories:
+    """Return the categories of the columns that have any; with ``texts`` also the values of columns of texts.
+
+    Parameters
+    ----------
+    X : Any
+        A pandas or polars frame; anything else has none.
+    texts : bool, default False
+        Take the distinct values of a column of texts for its categories.
+
+    Returns
+    -------
+    dict of int to list
+        By the index of the column.
+
+    """
+    if hasattr(X, "iloc") and hasattr(X, "dtypes"):
+        return {j: found for j in range(X.shape[1]) if (found := _of_pandas(X.iloc[:, j], texts)) is not None}
+    if hasattr(X, "get_columns"):
+        wanted = ("Categorical", "Enum", "String") if texts else ("Categorical", "Enum")
+        kinds = [str(column.dtype).partition("(")[0] for column in X.get_columns()]
+        return {
+            j: _column(X, j).unique().drop_nulls().sort().to_list() for j, kind in enumerate(kinds) if kind in wanted
+        }
+    return {}
+
+
+def _of_pandas(column: Any, texts: bool) -> list[Any] | None:
+    if column.dtype == "category":
+        return column.cat.categories.tolist()  # type: ignore[no-any-return]
+    if not texts or column.dtype.kind != "O":
+        return None
+    known = column.dropna().unique().tolist()
+    return sorted(known) if known and all(isinstance(value, str) for value in known) else None
+
+
+def coded(X: Any, known: Categories) -> Any:
+    """Return a frame with the numbers of its categories; an unknown one is missing.
+
+    Parameters
+    ----------
+    X : Any
+        A frame, or anything else, which is returned as it is.
+    known : dict of int to list
+        What ``categories`` returned.
+
+    Returns
+    -------
+    Any
+        The frame.
+
+    """
+    if not known or not hasattr(X, "columns"):
+        return X
+    import pandas as pd
+
+    there = {j: values for j, values in known.items() if j < X.shape[1]}
+    numbers = {j: pd.Index(values).get_indexer(_column(X, j)) for j, values in there.items()}
+    columns = {j: np.where(number < 0, np.nan, number) for j, number in numbers.items()}
+    if not hasattr(X, "iloc"):
+        return X.with_columns([type(X[:, j])(X.columns[j], column) for j, column in columns.items()])
+    X = X.copy(deep=False)
+    for j, column in columns.items():
+        X.isetitem(j, column)
+    return X
+
+
+def _column(X: Any, j: int) -> Any:
+    """Return a column of categories as they are meant."""
+    return X.iloc[:, j] if hasattr(X, "iloc") else X[:, j].cast(str)

@@ -1,0 +1,150 @@
+"""A saved ``MetricEnsembleClassifier``: members of ours as folders within the folder, the others by skops."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypedDict
+
+import numpy as np
+
+from metricgrad.estimators.ensemble import MetricEnsembleClassifier
+from metricgrad.estimators.portfolio import OURS, Member
+from metricgrad.storage import folders, forests, records, skops_files
+from metricgrad.storage.codec import Written
+from metricgrad.storage.manifests import Categories, SavedEnsemble
+from metricgrad.storage.records import first_line
+from metricgrad.storage.values import NotPlainError, decode, encode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from metricgrad.estimators.labels import Labels
+    from metricgrad.storage.codec import Saved
+    from metricgrad.storage.folders import Files
+    from metricgrad.storage.manifests import Attributes, Manifest, SavedMember
+
+_ENCODER = "encoder.skops"
+
+
+class SavedCandidate(TypedDict):
+    """A row of ``candidates_``."""
+
+    name: str
+    weight: float
+    value: float
+    seconds: float
+
+
+class EnsembleCodec:
+    """The codec of ``MetricEnsembleClassifier``.
+
+    ``pack`` and ``unpack``: how an estimator of ours becomes files, and how it is made of a manifest and files.
+    """
+
+    kind: Any = MetricEnsembleClassifier
+    in_files: tuple[str, ...] = ()
+
+    def __init__(self, pack: Callable[[Any], Files], unpack: Callable[..., Any]) -> None:
+        self.pack, self.unpack = pack, unpack
+
+    def write(self, estimator: MetricEnsembleClassifier) -> Written:
+        files = {} if estimator.encoder_ is None else {_ENCODER: skops_files.dump(estimator.encoder_)}
+        for i, member in enumerate(estimator.members_):
+            try:
+                files |= self._write_member(f"member-{i}", member.models)
+            except ValueError as error:
+                raise ValueError(f"estimators: {member.name!r} cannot be saved: {error}") from error
+        return Written({"ensemble": _about(estimator)}, files)
+
+    def _write_member(self, name: str, models: list[Any]) -> Files:
+        ours = models[0]
+        if not isinstance(ours, OURS):
+            return {f"{name}.skops": skops_files.dump(models)}
+        if callable(getattr(ours, "model", None)):
+            raise ValueError("its network is of your own making")
+        return {f"{name}/{file}": data for file, data in self.pack(ours).items()}
+
+    def read(self, manifest: Manifest, files: Files) -> Attributes:
+        about = manifest["ensemble"]
+        table, known = decode(about["candidates"]), decode(about["categories"])
+        records.check(table, list[SavedCandidate], f"{folders.MANIFEST}: candidates")
+        records.check(known, Categories, f"{folders.MANIFEST}: categories")
+        weights = {member["name"]: float(member["weight"]) for member in about["members"]}
+        if len(weights) < len(about["members"]) or not np.isclose(sum(weights.values()), 1, atol=1e-6):
+            raise ValueError(f"{folders.MANIFEST}: members: expected names of their own and weights that sum to 1")
+        return {
+            "weights_": weights,
+            "select_by_": about["select_by"],
+            "categories_": known,
+            "_candidates_table": table,
+        }
+
+    def restore(self, saved: Saved) -> MetricEnsembleClassifier:
+        files, labels = saved.files, saved.fitted["labels_"]
+        members = []
+        for i, about in enumerate(saved.manifest["ensemble"]["members"]):
+            if about["kind"] == "scikit-learn":
+                models = forests.load_models(files, f"member-{i}.skops", saved.trusted)
+            else:
+                models = [self._restore_ours(files, f"member-{i}", about, labels)]
+            members.append(Member(about["name"], float(about["weight"]), about["view"], models))
+        encoder = skops_files.load(files, _ENCODER, ("numpy.dtype",)) if _ENCODER in files else None
+        estimator = MetricEnsembleClassifier(**saved.parameters)
+        estimator.__dict__.update(saved.fitted, members_=members, encoder_=encoder)
+        _try_members(estimator)
+        return estimator
+
+    def _restore_ours(self, files: Files, folder: str, about: SavedMember, labels: Labels) -> Any:
+        """Return one of our estimators, of the same labels as the ensemble."""
+        own = {name.removeprefix(f"{folder}/"): data for name, data in files.items() if name.startswith(f"{folder}/")}
+        manifest, inner = folders.unpacked(own, folder)
+        if manifest.get("estimator") != about["kind"]:
+            got = str(manifest.get("estimator"))[:80]
+            raise ValueError(f"folder: expected a {about['kind']} in {folder}, got {got!r}")
+        # A function or a module cannot be written; only fitting needs it.
+        gone: dict[str, Any] = {
+            key: None
+            for key, value in dict(manifest.get("parameters", {})).items()
+            if isinstance(value, dict) and value.get("type") == "not written"
+        }
+        model = self.unpack(manifest, inner, None, **gone)
+        if model.labels_.task != labels.task or not np.array_equal(model.labels_.classes, labels.classes):
+            raise ValueError(f"folder: expected the classes of the ensemble in {folder}, got {model.labels_.classes!r}")
+        return model
+
+
+def _about(estimator: MetricEnsembleClassifier) -> SavedEnsemble:
+    members: list[Any] = [
+        {
+            "name": member.name,
+            "weight": member.weight,
+            "view": member.view,
+            "kind": type(member.models[0]).__name__ if isinstance(member.models[0], OURS) else "scikit-learn",
+        }
+        for member in estimator.members_
+    ]
+    try:
+        return {
+            "members": members,
+            "candidates": encode(estimator._candidates_table),
+            "categories": encode(estimator.categories_),
+            "select_by": estimator.select_by_,
+        }
+    except NotPlainError as error:
+        raise ValueError(f"estimator: its categories must be plain data: {error}") from error
+
+
+def _try_members(estimator: MetricEnsembleClassifier) -> None:
+    """Let the default members score one row: what was forged must not wait for the first prediction to fail."""
+    labels = estimator.labels_
+    if any(member.view == "given" for member in estimator.members_):
+        return
+    wanted = labels.scores_shape(1)
+    try:
+        views = estimator._views(
+            np.zeros((1, estimator.n_features_in_)), {member.view for member in estimator.members_}
+        )
+        scores = [member.scores(views[member.view], labels) for member in estimator.members_]
+    except Exception as error:  # whatever lies in the parts has its own
+        raise ValueError(f"folder: its members cannot score a row: {first_line(error)}") from error
+    if any(tuple(one.shape) != tuple(wanted) or not one.isfinite().all() for one in scores):
+        raise ValueError(f"folder: expected scores of shape {tuple(wanted)} from every member")
