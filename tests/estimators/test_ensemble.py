@@ -19,6 +19,7 @@ from sklearn.base import clone
 from sklearn.datasets import make_classification, make_multilabel_classification
 from sklearn.dummy import DummyClassifier
 from sklearn.ensemble import RandomForestClassifier
+from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
 from sklearn.model_selection import GroupKFold, KFold, StratifiedKFold, cross_val_predict
@@ -327,6 +328,31 @@ def test_bad_options_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message) as error:
         mg.MetricEnsembleClassifier(**{"estimators": OWN} | options).fit(X, y)
     assert "\n" not in str(error.value).replace("LinearSVC()", "")
+
+
+def test_what_does_not_fit_together_is_refused_before_anything_is_fitted() -> None:
+    class Never(GaussianNB):  # type: ignore[misc]
+        def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+            raise AssertionError("it was fitted")
+
+    X, y = data("multiclass", 60)
+    for options in ({"subject_to": "recall >= 0.5"}, {"bags": -1}, {"select_by": "x"}, {"average": None}):
+        with pytest.raises(ValueError, match=r"^(subject_to|bags|select_by|average): expected|^average: None"):
+            mg.MetricEnsembleClassifier(estimators=[("never", Never())], **options).fit(X, y)
+
+
+def test_features_that_only_the_estimators_understand(tmp_path: Path) -> None:
+    texts = np.array(["good fine", "bad poor", "fine good good", "poor bad bad"] * 15)
+    y = np.array([1, 0, 1, 0] * 15)
+    own = [("words", make_pipeline(CountVectorizer(), LogisticRegression()))]
+    model = mg.MetricEnsembleClassifier(estimators=own, **QUICK).fit(texts, y)
+    assert (model.predict(texts) == y).all()
+    again = mg.load(mg.save(model, tmp_path / "model"), estimators=None, trusted=_untrusted(tmp_path / "model"))
+    equal(model, again, texts)
+
+
+def _untrusted(folder: Path) -> list[str]:
+    return [kind for file in folder.glob("*.skops") for kind in skops.io.get_untrusted_types(file=file)]
 
 
 def test_bad_groups_are_refused() -> None:

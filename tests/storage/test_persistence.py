@@ -556,11 +556,11 @@ def test_what_cannot_be_saved_is_refused(fitted: Any, tmp_path: Path) -> None:
     for estimator, message in (
         (
             LogisticRegression(),
-            r"^estimator: expected a MetricClassifier or .* or ThresholdedClassifier, got LogisticRegression",
+            r"^estimator: expected a MetricClassifier or .* or MetricEnsembleClassifier, got LogisticRegression",
         ),
         (
             OwnClassifier(),
-            r"^estimator: expected a MetricClassifier or .* or ThresholdedClassifier, got OwnClassifier",
+            r"^estimator: expected a MetricClassifier or .* or MetricEnsembleClassifier, got OwnClassifier",
         ),
         (mg.MetricClassifier(rule=OwnRule(), **QUICK).fit(X, y), "^estimator: its classes and rule must be plain data"),
         (

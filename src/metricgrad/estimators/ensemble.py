@@ -12,8 +12,7 @@ from sklearn.utils import check_random_state, indexable
 from sklearn.utils.validation import _check_sample_weight, _num_samples, check_is_fitted, validate_data
 from torch import Tensor
 
-from metricgrad.decisions.default import chosen, default_rule
-from metricgrad.decisions.tuning import Tuned, Tuning
+from metricgrad.decisions.default import default_rule
 from metricgrad.estimators.frames import Categories, categories, coded
 from metricgrad.estimators.labels import DecidesMixin, flat
 from metricgrad.estimators.portfolio import (
@@ -30,10 +29,11 @@ from metricgrad.estimators.portfolio import (
     standardiser,
 )
 from metricgrad.estimators.preparation import labels_to_learn
-from metricgrad.estimators.selection import Selection, select_ensemble
+from metricgrad.estimators.selection import Goal, Selection, select_ensemble
 
 if TYPE_CHECKING:
     from metricgrad.decisions.rules import Rule
+    from metricgrad.decisions.tuning import Tuning
     from metricgrad.estimators.criteria import SelectBy
     from metricgrad.metrics import Metric
     from metricgrad.metrics.averages import Average
@@ -191,8 +191,9 @@ class MetricEnsembleClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
         given, y = self._check_input(X, y)
         self.labels_ = labels = labels_to_learn(y)
         self.classes_, targets = labels.classes, labels.encode(y)
-        rule = chosen(self.rule, labels.task)
-        Tuned(self.metric, labels.task, self.average).problem()  # refuses what does not fit together, before any work
+        # Refuses what does not fit together before anything is fitted.
+        goal = (self.metric, labels.task, self.average, self.subject_to, self.rule, self.select_by)
+        rule = Goal(*goal, self.rounds, self.bags).rule
         weight = None if sample_weight is None else _check_sample_weight(sample_weight, given, ensure_non_negative=True)
         seeds = check_random_state(self.random_state).randint(np.iinfo(np.int32).max, size=3)
         parts = folds(labels, targets, self.cv, groups, int(seeds[0]))
@@ -226,7 +227,7 @@ class MetricEnsembleClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
 
     def _candidates(self, rows: int) -> list[Candidate]:
         if self.estimators is None:
-            return default_candidates(self.metric, self.average, self.labels_.task, rows, self.labels_.outputs)
+            return default_candidates(self.metric, self.average, rows, self.labels_.outputs)
         pairs = list(self.estimators)
         if not pairs or not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
             raise ValueError(f"estimators: expected a list of (name, estimator), got {self.estimators!r}")
@@ -322,7 +323,7 @@ class MetricEnsembleClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
 
     def _scores(self, X: Any) -> Tensor:
         check_is_fitted(self, "members_")
-        if self.estimators is None:
+        if self.members_[0].view != "given":
             X = validate_data(self, coded(X, self.categories_), reset=False, **_ALLOWED)
         views = self._views(X, {member.view for member in self.members_})
         each = [member.weight * member.scores(views[member.view], self.labels_) for member in self.members_]

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from metricgrad.boosting.hooks import Backend
-    from metricgrad.engine.batch import Task
     from metricgrad.estimators.labels import Labels
 
 View = Literal["given", "numbers", "standard"]
@@ -62,7 +61,7 @@ class Candidate:
 # The default candidates
 
 
-def default_candidates(metric: Any, average: Any, task: Task, rows: int, outputs: int) -> list[Candidate]:
+def default_candidates(metric: Any, average: Any, rows: int, outputs: int) -> list[Candidate]:
     """Return the default candidates for data of this size; boosted trees where their library is installed."""
     average = average or "macro"
     found = [

@@ -71,6 +71,43 @@ class Selection:
     select_by: SelectBy
 
 
+class Goal:
+    """What a selection is to reach; refuses options that are unknown or do not fit together.
+
+    ``rule``: the one that is given, or None for a tuned one. ``options``: those of the final tuning.
+    """
+
+    def __init__(
+        self,
+        metric: str | Metric,
+        task: Task,
+        average: Average | None,
+        subject_to: Any,
+        rule: Any,
+        select_by: SelectBy,
+        rounds: int,
+        bags: int,
+    ) -> None:
+        self.rounds, self.bags = whole_number("rounds", rounds, 1), whole_number("bags", bags, 0)
+        if select_by not in get_args(SelectBy):
+            wanted = ", ".join(map(repr, get_args(SelectBy)))
+            raise ValueError(f"select_by: expected one of {wanted}, got {select_by!r}")
+        self.metric, self.select_by, self.rule = metric, select_by, chosen(rule, task)
+        self.coupled = task == "multilabel" and average in ("micro", "samples")
+        self.options: dict[str, Any] = {"task": task, "average": average, "subject_to": subject_to}
+        # Where labels depend on each other a constraint needs one threshold for all.
+        self.options["shared"] = self.coupled and subject_to is not None
+        self.problem()
+
+    def problem(self) -> Problem:
+        """Return the problem that the final rule solves."""
+        return Tuned(self.metric, **self.options).problem()
+
+    def searched(self) -> Problem:
+        """Return the problem that is solved for every candidate in every round."""
+        return Tuned(self.metric, **self.options | {"shared": self.coupled}).problem()
+
+
 def select_ensemble(
     metric: str | Metric,
     scores: Mapping[str, Any],
@@ -145,36 +182,28 @@ def select_ensemble(
     ({'a': 1.0}, 1.0)
 
     """
-    rounds, bags = whole_number("rounds", rounds, 1), whole_number("bags", bags, 0)
-    if select_by not in get_args(SelectBy):
-        wanted = ", ".join(map(repr, get_args(SelectBy)))
-        raise ValueError(f"select_by: expected one of {wanted}, got {select_by!r}")
-    # The rule for the mean; for averages in which labels depend on each other a constraint needs one threshold for all.
-    coupled = task == "multilabel" and average in ("micro", "samples")
-    options: dict[str, Any] = {"task": task, "average": average, "subject_to": subject_to}
-    options["shared"] = coupled and subject_to is not None
-    given, problem = chosen(rule, task), Tuned(metric, **options).problem()
-    searched = Tuned(metric, **options | {"shared": coupled}).problem()
+    goal = Goal(metric, task, average, subject_to, rule, select_by, rounds, bags)
+    given, problem, searched = goal.rule, goal.problem(), goal.searched()
     candidates, batch = _stacked(scores, targets, task, weight)
-    by = _resolved(select_by, problem, batch)
+    by = _resolved(goal.select_by, problem, batch)
 
     metric_alone = criterion_for("metric", searched, batch, given)
     alone = [metric_alone.value(candidate) for candidate in candidates]
     if max(alone) == -torch.inf:
         searched.solve(with_scores(batch, candidates[0]))  # raises, and says by how much the constraint is missed
     shares = candidates.new_zeros(len(candidates))
-    for rows in _halves(batch.targets, bags, seed):
+    for rows in _halves(batch.targets, goal.bags, seed):
         part = criterion_for(by, searched, hard_counts.take(batch, rows), given)
         part.settle(candidates[alone.index(max(alone))][rows], 1)
-        shares = shares + _select(part, candidates[:, rows], rounds)
+        shares = shares + _select(part, candidates[:, rows], goal.rounds)
     if not shares.any():  # no bags, or none in which a rule meets the constraints
-        shares = _select(criterion_for(by, searched, batch, given), candidates, rounds)
+        shares = _select(criterion_for(by, searched, batch, given), candidates, goal.rounds)
     shares = _without_small(shares / shares.sum())
     mean = (candidates * shares.view(-1, 1, 1)).sum(0)
     flat = mean.squeeze(1) if task == "binary" else mean
     tuning, decided = None, given
     if decided is None:
-        tuning = tune_threshold(metric, flat, targets, weight=weight, scarce=SCARCE, **options)
+        tuning = tune_threshold(metric, flat, targets, weight=weight, scarce=SCARCE, **goal.options)
         decided = tuning.rule
     value = problem.value(with_scores(batch, mean), decided)
     order = shares.argsort(descending=True, stable=True).tolist()
