@@ -4,7 +4,7 @@
     python benchmarks/network_defaults.py --summary
 
 Needs the extras ``sklearn``, ``boosting`` and ``bench``; ``datasets.py`` says what the folder holds. One factor is
-changed at a time around the plain network; what looks best is then tried together, on another split. 75 % of the rows
+changed at a time around the plain network; what looks best is then tried again, on another split. 75 % of the rows
 to train and tune, 25 % to judge; five networks each, which stop early and are decided on the rows that they were not
 trained on. Sets are cut to 5,000 rows. Results are appended as they are made, and what is there is not made again.
 
@@ -187,7 +187,7 @@ def summary(path: Path) -> None:
                     rows[network] = _cells(gap, part.loc[part.network == network, "seconds"].sum(), plain)
             heads = ["sets", "F1", "sets won", "p", "F1, scarce at 0.5", "average precision", "log-loss", "CPU time"]
             if rows:
-                title = f"{task}, {'chosen' if split == 0 else 'confirmed'} on split {split}"
+                title = f"{task}, {'first split' if split == 0 else 'second split'}"
                 print_table(title, pd.DataFrame.from_dict(rows, orient="index", columns=heads))
 
 
