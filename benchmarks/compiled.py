@@ -4,8 +4,9 @@
 
 Needs a C++ compiler. The two functions, logits to sums and sums' gradient to that of the logits, are compiled for each
 shape and put behind a node of the same kind: sums, the metric's derivative, gradient, all in forward. They are written
-in plain operations, which the compiler fuses, and take no weights and no mask: less work than the kernel's, so what is
-printed is the most that can be gained. Shapes and contenders are those of ``loss_step``; read the ratios.
+in plain operations, which the compiler fuses, and take no weights and no mask: less work than the kernel's, but the
+link is computed twice, so that a version which keeps it might gain a little more. Shapes and contenders are those of
+``loss_step``; read the ratios.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ def checksum(x: Tensor) -> Tensor:
 
 
 def mixed(number: int, device: torch.device | None = None) -> Tensor:
-    """Return so many odd numbers, int64, that look random and are always the same."""
+    """Return ``number`` odd int64 numbers that look random and are always the same."""
     return _kept(number, device) if number <= _KEPT else _made(number, device)
 
 

@@ -151,7 +151,7 @@ def joined(batch: Batch, group: dist.ProcessGroup) -> Batch:
     """
     z, y, w = batch.logits, batch.targets, batch.weight
     own = [len(z), z.shape[1], z.element_size(), y.dim(), y.element_size(), 0 if w is None else w.shape[1]]
-    # Who disagrees is told so, on every process: a gather of different shapes would hang, or mix up numbers.
+    # Every process raises where they disagree: a gather of different shapes would hang, or mix up numbers.
     heads = torch.empty(dist.get_world_size(group), len(own), dtype=torch.long, device=z.device)
     dist.all_gather(list(heads.unbind(0)), heads.new_tensor(own), group=group)
     lengths, *kinds = heads.t().tolist()

@@ -68,7 +68,7 @@ def default_candidates(metric: Any, average: Any, rows: int, outputs: int) -> li
         Candidate(f"logistic regression, C={c:g}", LogisticRegression(C=c, max_iter=500), "standard") for c in STRENGTHS
     ]
     found.append(Candidate("network", MetricClassifier(metric, average=average), "standard"))
-    # Trees of more labels or classes are so many times as many.
+    # Every label or class has trees of its own, so their number is kept in bounds.
     growth: dict[str, Any] = {"n_estimators": min(200, max(40, 2000 // outputs)), "max_depth": 4, "n_jobs": 1}
     losses: dict[Backend, Any] = {"xgboost": "cross-entropy", "lightgbm": "hybrid"}
     for backend, loss in losses.items():

@@ -159,7 +159,7 @@ def select_ensemble(
     rounds : int, default 25
         The number of rounds.
     bags : int, default 10
-        Select so many times, each on a random half of the rows, and average the weights, against overfitting: those
+        The number of selections, each on a random half of the rows, their weights averaged, against overfitting; those
         below 0.02 are dropped. 0 selects once on all rows, which is never worse there than the best candidate alone.
     seed : int, default 0
         Random seed of the bags.
@@ -234,7 +234,7 @@ def _stacked(scores: Mapping[str, Any], targets: Any, task: Task, weight: Any) -
 def _resolved(select_by: SelectBy, problem: Problem, batch: Batch) -> SelectBy:
     if select_by != "auto":
         return select_by
-    # The noise of a mean over classes: as if it were of one class of so many.
+    # The mean over classes is as noisy as one class with this many positives.
     fewest = problem.fewest(batch)
     several = fewest[fewest > 0]
     effective = len(several) ** 2 / float((1 / several).sum()) if len(several) else 0.0

@@ -133,5 +133,5 @@ def _edges(features: Tensor) -> Tensor:
 
 
 def _spread(rows: int, number: int) -> Tensor:
-    """Return so many of the indices of rows, evenly spread from the first to the last."""
+    """Return ``number`` of the row indices, evenly spread from the first to the last."""
     return torch.linspace(0, rows - 1, number, dtype=torch.float64).round().long()
