@@ -17,6 +17,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,18 +29,20 @@ from sklearn.compose import make_column_selector, make_column_transformer
 from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import RidgeClassifierCV
-from sklearn.metrics import average_precision_score, f1_score
+from sklearn.metrics import average_precision_score, cohen_kappa_score
 from sklearn.model_selection import ShuffleSplit, StratifiedShuffleSplit, TunedThresholdClassifierCV
 from sklearn.multioutput import MultiOutputClassifier
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder, StandardScaler, label_binarize
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from xgboost import XGBClassifier
 
 import metricgrad as mg
 from datasets import load, task_of
 
 RESULTS = Path(__file__).parent / "results" / "quality_opened_once.csv"
-COLUMNS = ["set", "split", "contender", "f1", "average_precision", "f1_rare", "f1_frequent", "seconds"]
+COLUMNS = ["metric", "set", "split", "contender", "value", "average_precision", "rare", "frequent", "seconds"]
+KEY = 4
+"""The number of columns, the first ones, that name a result."""
 
 SEVERAL_LABELS = (
     "emotions",
@@ -62,6 +65,12 @@ SETS = (*SEVERAL_LABELS, *ONE_LABEL, *LONG_TAIL)
 
 THREE_SPLITS = ("goemotions", "delicious", "corel16k", "chemicalExposure", "MagicTelescope", "jm1", "creditcard-subset")
 """Where a fit takes minutes; five splits elsewhere."""
+
+MATRIX: dict[str, Any] = {
+    "kappa": cohen_kappa_score,
+    "quadratic_kappa": partial(cohen_kappa_score, weights="quadratic"),
+}
+"""Metrics of the d × d matrix, as scikit-learn computes them; all others are of each label or class, and averaged."""
 
 RARE = 50
 """A label or class with fewer rows than this among those to train on is rare."""
@@ -191,25 +200,35 @@ def splits(y: Any, number: int) -> list[tuple[Any, Any]]:
     return list(kind(number, test_size=0.25, random_state=0).split(np.zeros(len(y)), y))
 
 
-def evaluated(task: str, fitted: Any, features: Any, y: Any, known: Any) -> dict[str, float]:
-    """Return F1 (macro over labels or classes), of rare and frequent ones alone, and mean average precision."""
+def evaluated(metric: str, task: str, fitted: Any, features: Any, y: Any, known: Any) -> dict[str, float]:
+    """Return the metric (macro over labels or classes), of rare and frequent ones alone, and mean average precision."""
     decided, scores = fitted.predict(features), ranking(fitted, features)
+    classes = 1 if task == "binary" else scores.shape[1]
+    true, said = (one_per_class(part, task, classes) for part in (y, decided))
+    counts = mg.Counts(*(torch.from_numpy(part.sum(0)).double() for part in cells(true, said)))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a label without positives among the test rows
-        if task == "binary":
-            return {
-                "f1": f1_score(y, decided, zero_division=0),
-                "average_precision": average_precision_score(y, scores),
-            }
-        each = f1_score(y, decided, average=None, zero_division=0, labels=range(scores.shape[1]))
-        of = y if task == "multilabel" else label_binarize(y, classes=range(scores.shape[1]))
-        positives = known.sum(0) if task == "multilabel" else np.bincount(known, minlength=scores.shape[1])
-        return {
-            "f1": each.mean(),
-            "average_precision": average_precision_score(of, scores, average="macro"),
-            "f1_rare": each[positives < RARE].mean() if (positives < RARE).any() else np.nan,
-            "f1_frequent": each[positives >= RARE].mean() if (positives >= RARE).any() else np.nan,
-        }
+        found = {"average_precision": average_precision_score(true, scores.reshape(len(y), -1), average="macro")}
+    if metric in MATRIX:
+        return {"value": MATRIX[metric](y, decided), **found}
+    each = mg.metrics.get(metric)(counts).numpy()
+    if task == "binary":
+        return {"value": each[0], **found}
+    rare = one_per_class(known, task, classes).sum(0) < RARE
+    of = {"rare": each[rare], "frequent": each[~rare]}
+    return {"value": each.mean(), **found, **{name: part.mean() for name, part in of.items() if len(part)}}
+
+
+def one_per_class(y: Any, task: str, classes: int) -> Any:
+    """Return 0/1 targets with a column for each label or class."""
+    if task == "multiclass":
+        return (y[:, None] == np.arange(classes)).astype(int)
+    return y.reshape(len(y), -1)
+
+
+def cells(true: Any, said: Any) -> tuple[Any, Any, Any, Any]:
+    """Return the indicators of true positives, false positives, false negatives and true negatives."""
+    return true * said, (1 - true) * said, true * (1 - said), (1 - true) * (1 - said)
 
 
 def ranking(fitted: Any, features: Any) -> Any:
@@ -223,7 +242,7 @@ def run(options: argparse.Namespace) -> None:
     torch.set_num_threads(1)
     if not options.results.exists():
         options.results.write_text(",".join(COLUMNS) + "\n")
-    done = set(pd.read_csv(options.results)[COLUMNS[:3]].itertuples(index=False, name=None))
+    done = set(pd.read_csv(options.results)[COLUMNS[:KEY]].itertuples(index=False, name=None))
     for name in options.sets:
         features, y = load(name, options.data)
         task = task_of(name)
@@ -232,17 +251,18 @@ def run(options: argparse.Namespace) -> None:
             for contender in options.only or CONTENDERS:
                 how = CONTENDERS[contender]
                 too_many = how.most_rows is not None and len(y) > how.most_rows
-                if (name, split, contender) in done or task not in how.tasks or too_many:
+                key = (options.metric, name, split, contender)
+                if key in done or task not in how.tasks or too_many:
                     continue
                 start = time.process_time()
                 estimator = how.make(options.metric, split, y[rows])
                 fitted = prepared(estimator, features).fit(take[rows], y[rows])
                 seconds = time.process_time() - start
-                found = evaluated(task, fitted, take[test], y[test], y[rows])
-                values = [f"{found[key]:.6f}" if key in found else "" for key in COLUMNS[3:-1]]
+                found = evaluated(options.metric, task, fitted, take[test], y[test], y[rows])
+                values = [f"{found[column]:.6f}" if column in found else "" for column in COLUMNS[KEY:-1]]
                 with options.results.open("a", newline="") as file:
-                    csv.writer(file, lineterminator="\n").writerow([name, split, contender, *values, f"{seconds:.1f}"])
-                print(name, split, contender, *values, f"{seconds:.1f}", flush=True)
+                    csv.writer(file, lineterminator="\n").writerow([*key, *values, f"{seconds:.1f}"])
+                print(*key, *values, f"{seconds:.1f}", flush=True)
 
 
 # The summary
@@ -252,43 +272,40 @@ def summary(path: Path) -> None:
     """Print, ready for the page: means of each set, mean ranks, the claims, and paired differences with intervals."""
     table = pd.read_csv(path)
     table["task"] = table["set"].map(task_of)
-    for task, part in table.groupby("task", sort=False):
-        wide = part.pivot_table(index=["set", "split"], columns="contender", values="f1")
+    heads = ["mean (95 % interval)", "positive", "p"]
+    for (metric, task), part in table.groupby(["metric", "task"], sort=False):
+        wide = part.pivot_table(index=["set", "split"], columns="contender", values="value")
         wide = wide[[name for name in CONTENDERS if name in wide]]
         means = wide.groupby(level="set").mean().loc[part["set"].unique()]
-        print_table(f"{task}, mean F1", means.T.map(lambda v: "–" if np.isnan(v) else f"{v:.3f}"))
+        if metric == "f1":
+            print_table(f"{task}, mean F1", means.T.map(lambda v: "–" if np.isnan(v) else f"{v:.3f}"))
         whole = means.dropna(axis=1)
+        seconds = part.groupby("contender").seconds.mean().loc[whole.columns]
         about = pd.DataFrame(
             {
-                "mean F1": whole.mean().map("{:.3f}".format),
+                f"mean {metric}": whole.mean().map("{:.3f}".format),
                 "mean rank": whole.rank(axis=1, ascending=False).mean().map("{:.2f}".format),
-                "CPU seconds of a fit": part.groupby("contender")
-                .seconds.mean()
-                .loc[whole.columns]
-                .map("{:.0f}".format),
+                "CPU seconds of a fit": seconds.map("{:.0f}".format),
             }
         ).sort_values("mean rank", key=lambda column: column.astype(float))
         print_table(f"{task}, {len(whole)} sets, contenders that all have", about)
         rows = {}
-        for value in ("f1", "average_precision", "f1_rare", "f1_frequent"):
+        for value in ("value", "average_precision", "rare", "frequent"):
             grid = part.pivot_table(index=["set", "split"], columns="contender", values=value)
+            title = {"value": metric, "rare": f"{metric}, rare", "frequent": f"{metric}, frequent"}.get(value, value)
             for name, reference in PAIRS:
-                if {name, reference} <= {*grid} and (value == "f1" or (name, reference) == (DEFAULT, SAME)):
-                    rows[f"{value.replace('_', ' ')}: {name} − {reference}"] = difference(grid[name] - grid[reference])[
-                        0
-                    ]
-        heads = ["mean (95 % interval)", "positive", "p"]
+                if {name, reference} <= {*grid} and (value == "value" or (name, reference) == (DEFAULT, SAME)):
+                    rows[f"{title}: {name} − {reference}"] = difference(grid[name] - grid[reference])[0]
         print_table(f"{task}, difference", pd.DataFrame.from_dict(rows, orient="index", columns=heads))
-    wide = table.pivot_table(index=["set", "split"], columns="contender", values="f1")
+    wide = table[table.metric == "f1"].pivot_table(index=["set", "split"], columns="contender", values="value")
     claims = {}
     for title, sets, name, reference in CLAIMS:
         part = wide[wide.index.get_level_values("set").isin(sets)]
         if {name, reference} <= {*part}:
             claims[title] = difference(part[name] - part[reference])
     adjusted = holm([p for _, p in claims.values()])
-    shown = {title: [*cells, f"{q:.3f}"] for (title, (cells, _)), q in zip(claims.items(), adjusted, strict=True)}
-    heads = ["mean (95 % interval)", "positive", "p", "p, Holm"]
-    print_table("claim", pd.DataFrame.from_dict(shown, orient="index", columns=heads))
+    shown = {title: [*row, f"{q:.3f}"] for (title, (row, _)), q in zip(claims.items(), adjusted, strict=True)}
+    print_table("claim", pd.DataFrame.from_dict(shown, orient="index", columns=[*heads, "p, Holm"]))
 
 
 def difference(gaps: Any) -> tuple[list[str], float]:
@@ -327,9 +344,7 @@ def main() -> None:
     parser.add_argument(
         "--splits", type=int, help="the number of splits; by default five, three where a fit takes minutes"
     )
-    parser.add_argument(
-        "--metric", default="f1", help="what contenders train and tune for; results show F1 all the same"
-    )
+    parser.add_argument("--metric", default="f1", help="what contenders train, tune and are evaluated for")
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--summary", action="store_true")
     options = parser.parse_args()
