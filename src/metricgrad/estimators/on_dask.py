@@ -34,10 +34,11 @@ from metricgrad.evaluation.sharded_tuning import tune_tables
 from metricgrad.metrics.scalars import is_whole
 
 if TYPE_CHECKING:
-    from metricgrad.estimators.labels import Labels
-    from metricgrad.estimators.trees import MetricBoostingClassifier
     from numpy.typing import NDArray
     from torch import Tensor
+
+    from metricgrad.estimators.labels import Labels
+    from metricgrad.estimators.trees import MetricBoostingClassifier
 
 _EXACT_ROWS, _BITS = 50_000_000, 20
 """Beyond so many rows the scores that the rule is tuned on keep 20 significant bits, so that their table is bounded."""
