@@ -120,12 +120,14 @@ def make_alike(
     workers: Workers, scores: Tensor, targets: Tensor, weight: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Return a batch of the kind that the other workers have: XGBoost tells one without rows nothing of the classes."""
-    own = [len(scores), scores.shape[1] if scores.dim() > 1 else 0, targets.dim(), weight is not None]
-    heads = [head for head in workers.stack(torch.tensor(own)).tolist() if head[0]]
-    if heads and not len(scores):
-        _, classes, axes, _ = heads[0]
+    own = [1, scores.shape[1] if scores.dim() > 1 else 0, targets.dim(), weight is not None]
+    # Those of workers with rows are alike, or the sums to come are refused: a mean says what they are.
+    given = torch.tensor(own if len(scores) else [0] * len(own), dtype=torch.float64)
+    number, classes, axes, weighted = map(int, workers.sum(given).tolist())
+    if number and not len(scores):
+        classes, axes = classes // number, axes // number
         scores = scores.new_empty((0, classes) if classes else 0)
         targets = scores.new_empty(0, dtype=torch.long) if classes and axes == 1 else torch.empty_like(scores)
-    if weight is None and any(head[3] for head in heads):
+    if weight is None and weighted:
         weight = scores.new_ones(len(scores))
     return scores, targets, weight
