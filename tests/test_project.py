@@ -28,7 +28,7 @@ ROOMS = [
 # These import nothing but what is asked for.
 OUTSIDE = ("__init__", "__main__", "public_names", "app.__init__")
 # These need scikit-learn, numpy or more, and nothing imports them unasked.
-EXTRAS = ("data", "estimators", "storage", "boosting.libraries")
+EXTRAS = ("data", "estimators", "storage", "boosting.libraries", "boosting.dask_training")
 
 
 # Names that need more than torch.

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import re
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -381,46 +378,14 @@ def test_a_constrained_loss_sees_the_rows_of_its_round_alone() -> None:
     assert str(loss.report()) == str(loss.report(torch.from_numpy(-Z), torch.from_numpy(Y)))
 
 
-# Distributed training
-
-
-WORKER = """
-import sys
-import numpy as np, xgboost
-from xgboost import collective
-import metricgrad as mg
-
-address, port = sys.argv[1:]
-with collective.CommunicatorContext(dmlc_communicator="rabit", dmlc_tracker_uri=address, dmlc_tracker_port=int(port)):
-    data = xgboost.DMatrix(np.arange(8.0).reshape(4, 2), [0, 1, 0, 1])
-    for more in (
-        {"obj": mg.boosting.xgboost_objective(mg.MetricLoss("f1"))},
-        {"custom_metric": mg.boosting.eval_metric("f1"), "evals": [(data, "rows")]},
-    ):
-        try:
-            xgboost.train({"nthread": 1, "disable_default_eval_metric": True}, data, 1, verbose_eval=False, **more)
-        except ValueError as error:
-            print(error)
-"""
-
-
-def test_workers_of_xgboost_are_refused() -> None:
-    tracker = xgboost.tracker.RabitTracker(host_ip="127.0.0.1", n_workers=2, timeout=60)
-    tracker.start()
-    where = tracker.worker_args()
-    words = [sys.executable, "-c", WORKER, str(where["dmlc_tracker_uri"]), str(where["dmlc_tracker_port"])]
-    workers = [subprocess.Popen(words, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    told = [worker.communicate(timeout=120)[0] for worker in workers]
-    line = r"^distributed boosting: expected one process, got 2 workers of xgboost\.collective; .*train on one process"
-    for text in told:
-        assert len(re.findall(line, text, re.MULTILINE)) == 2  # of the objective, and of the metric
+# Distributed training; that of XGBoost: test_workers.py
 
 
 @pytest.mark.parametrize("options", [{"num_machines": 2}, {"machines": "10.0.0.1:12400,10.0.0.2:12400"}])
 def test_machines_of_lightgbm_are_refused(options: dict[str, Any]) -> None:
     data = lightgbm.Dataset(X, Y, params=LGB).construct()
     data.params = LGB | options
-    message = r"^distributed boosting: expected one process, got LightGBM's (num_)?machines=.*; .*train on one process"
+    message = r"^distributed boosting: expected one process, got LightGBM's (num_)?machines=.*; use XGBoost, .* process"
     objective, metric = lightgbm_objective(mg.MetricLoss("f1")), eval_metric("f1", backend="lightgbm")
     for hook in (objective, metric):
         with pytest.raises(ValueError, match=message):

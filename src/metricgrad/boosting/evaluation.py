@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from metricgrad.boosting.hooks import Backend, Hook, check_backend
 from metricgrad.decisions.default import chosen
 from metricgrad.decisions.tuning import tune_threshold
+from metricgrad.engine import distributed
 from metricgrad.engine.batch import check_task, to_probabilities
 from metricgrad.engine.objective import Objective
-from metricgrad.evaluation.evaluator import evaluate
+from metricgrad.evaluation.metric_set import MetricSet
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,14 +54,21 @@ class Evaluation(Hook):
         return (self.__name__, value) if native else value
 
     def value(self, scores: Tensor, targets: Tensor, weight: Tensor | None) -> float:
-        """Return the metric."""
+        """Return the metric, on several workers that of all their rows."""
         p = scores
         if self.logits:
             p = to_probabilities(self.task, scores.double())
-        how: dict[str, Any] = {"task": self.task, "average": self.average, "weight": weight}
+        workers = distributed.surrounding()
+        how: dict[str, Any] = {"task": self.task, "average": self.average}
         if self.rule is None:
-            return tune_threshold(self.metric, p, targets, **how).value  # type: ignore[no-any-return]
-        return evaluate(p, targets, {"": self.metric}, rule=self.rule, **how)[""]  # type: ignore[no-any-return]
+            if workers is not None:
+                p, targets, weight = distributed.gathered((p, targets, weight), workers)
+            return tune_threshold(self.metric, p, targets, weight=weight, **how).value  # type: ignore[no-any-return]
+        how |= {"threshold": 0.5, "labels": None, "absent": "count", "ignore_index": None}
+        metrics = MetricSet({"": self.metric}, rule=self.rule, **how)
+        found = metrics.statistics(metrics.prepare(p, targets, weight, None))
+        total = {name: distributed.total(statistic, workers) for name, statistic in found.items()}
+        return metrics.values(total)[""].item()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.__name__}, backend={self.backend!r}, rule={self.rule!r})"
@@ -77,6 +85,8 @@ def eval_metric(
     targets: ArrayLike | None = None,
 ) -> Callable[..., Any]:
     """Return a hard metric as an evaluation function of XGBoost or LightGBM; higher is better.
+
+    On several workers of XGBoost (``xgboost.dask``) it is the metric of all their rows together, on each of them.
 
     Parameters
     ----------

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from metricgrad.boosting.workers import find_workers, make_alike
 from metricgrad.engine.inputs import ArrayLike, as_tensor
 
 if TYPE_CHECKING:
@@ -39,20 +40,30 @@ class Hook:
         self.targets = targets
 
     def __call__(self, first: Any, second: Any, sample_weight: Any = None) -> Any:
-        """Return what the library asks for."""
+        """Return what the library asks for; of several workers of XGBoost, that of all their rows."""
+        native = hasattr(second, "get_label")
         # The scikit-learn wrapper of LightGBM keeps the data set to itself: the parameters are with the caller.
-        data = second if hasattr(second, "get_label") else sys._getframe(1).f_locals.get("dataset")
+        data = second if native else sys._getframe(1).f_locals.get("dataset")
         self.check_alone(getattr(data, "params", None))
-        if hasattr(second, "get_label"):
-            return self.answer(*self._tensors(first, second.get_label(), second.get_weight()), native=True)
-        return self.answer(*self._tensors(second, first, sample_weight), native=False)
+        given = (first, second.get_label(), second.get_weight()) if native else (second, first, sample_weight)
+        workers = None if self.has_group else find_workers()
+        if workers is None:
+            return self.answer(*self._tensors(*given), native=native)
+        with workers.together():
+            return self.answer(*make_alike(workers, *self._tensors(*given)), native=native)
 
-    def check_alone(self, parameters: Any = None) -> None:
-        """Refuse to work on one shard of distributed data; ``parameters``: those of LightGBM."""
-        if workers := _describe_workers(parameters):
+    @property
+    def has_group(self) -> bool:
+        """Whether a ``process_group`` of the loss joins the data of all processes."""
+        return False
+
+    def check_alone(self, parameters: Any) -> None:
+        """Refuse to work on one shard of LightGBM's data, given its parameters: it lends nobody its network."""
+        machines = "" if self.has_group else _describe_machines(parameters)
+        if machines:
             raise ValueError(
-                f"distributed boosting: expected one process, got {workers}; each would optimise or evaluate its own "
-                "rows alone; train on one process"
+                f"distributed boosting: expected one process, got LightGBM's {machines}, each of which would optimise "
+                "or evaluate its own rows alone; use XGBoost, which is exact on several workers, or one process"
             )
 
     def answer(self, scores: Tensor, targets: Tensor, weight: Tensor | None, native: bool) -> Any:
@@ -74,16 +85,12 @@ class Hook:
         return z, y, None if weight is None or len(weight) == 0 else as_tensor("weight", weight).float()
 
 
-def _describe_workers(parameters: Any) -> str:
-    """Return a description of the distributed boosting under way, or an empty text."""
-    collective = sys.modules.get("xgboost.collective")  # imported by all who use it
-    number = 1 if collective is None else collective.get_world_size()
-    if number > 1:
-        return f"{number} workers of xgboost.collective"
+def _describe_machines(parameters: Any) -> str:
+    """Return LightGBM's parameters if they are of distributed training, or an empty text."""
     given: dict[str, Any] = {key: (parameters or {}).get(key) for key in _MACHINES}
     count = next((int(given[key]) for key in ("num_machines", "num_machine") if given[key]), 1)
     if count > 1 or any(given[key] for key in _MACHINES[2:]):
-        return "LightGBM's " + ", ".join(f"{key}={value!r}" for key, value in given.items() if value)
+        return ", ".join(f"{key}={value!r}" for key, value in given.items() if value)
     return ""
 
 

@@ -131,25 +131,12 @@ class XGBoost:
     def train(
         self, plan: BoostingPlan, rounds: int, rows: BoostingRows, held_out: BoostingRows | None = None
     ) -> Trained:
-        library = imported("xgboost")
-        parameters = plan.common | {
-            "max_depth": plan.max_depth or 0,
-            "nthread": _threads(plan.n_jobs),
-            "base_score": 0.0,
-            "disable_default_eval_metric": True,
-        }
-        if rows.y.ndim == 1 and rows.start.ndim == 2:
-            parameters["num_class"] = rows.start.shape[1]
-        progress, more = Progress(plan), {}
+        library, progress, more = imported("xgboost"), Progress(plan), {}
         if held_out is not None:
             watched = self._matrix(held_out.x, plan.categorical, plan.n_jobs, held_out)
-            more = {"evals": [(watched, "held_out")], "custom_metric": progress}
-            if plan.patience is not None:
-                which = {"metric_name": plan.monitor, "maximize": plan.monitor == "metric"}
-                stop = library.callback.EarlyStopping(rounds=plan.patience, save_best=True, **which)
-                more["callbacks"] = [stop]
+            more = {"evals": [(watched, "held_out")], "custom_metric": progress, "callbacks": self.callbacks(plan)}
         model = library.train(
-            parameters | plan.parameters,
+            self.parameters(plan, rows.start.shape[1] if rows.y.ndim == 1 and rows.start.ndim == 2 else None),
             self._matrix(rows.x, plan.categorical, plan.n_jobs, rows),
             rounds,
             obj=xgboost_objective(plan.loss),
@@ -157,6 +144,30 @@ class XGBoost:
             **more,
         )
         return Trained(model, model.num_boosted_rounds(), progress.history)
+
+    @staticmethod
+    def parameters(plan: BoostingPlan, classes: int | None) -> dict[str, Any]:
+        """Return the parameters of a plan; ``classes``: of a multi-class problem."""
+        own = {
+            "max_depth": plan.max_depth or 0,
+            "nthread": _threads(plan.n_jobs),
+            "base_score": 0.0,
+            "disable_default_eval_metric": True,
+        }
+        return plan.common | own | ({} if classes is None else {"num_class": classes}) | plan.parameters
+
+    @staticmethod
+    def callbacks(plan: BoostingPlan) -> list[Any]:
+        """Return the early stopping of a plan, if it has any."""
+        if plan.patience is None:
+            return []
+        which = {"metric_name": plan.monitor, "maximize": plan.monitor == "metric"}
+        return [imported("xgboost").callback.EarlyStopping(rounds=plan.patience, save_best=True, **which)]
+
+    @staticmethod
+    def feature_types(categorical: list[int], features: int) -> list[str] | None:
+        """Return which features are categories, if any."""
+        return ["c" if j in categorical else "q" for j in range(features)] if categorical else None
 
     def logits(self, model: Any, x: Any, categorical: list[int], n_jobs: int | None) -> Any:
         return model.predict(self._matrix(x, categorical, n_jobs), output_margin=True)
@@ -169,9 +180,9 @@ class XGBoost:
         model.load_model(bytearray(data))
         return model
 
-    @staticmethod
-    def _matrix(x: Any, categorical: list[int], n_jobs: int | None, rows: BoostingRows | None = None) -> Any:
-        kinds = ["c" if j in categorical else "q" for j in range(x.shape[1])] if categorical else None
+    @classmethod
+    def _matrix(cls, x: Any, categorical: list[int], n_jobs: int | None, rows: BoostingRows | None = None) -> Any:
+        kinds = cls.feature_types(categorical, x.shape[1])
         more = {} if rows is None else {"label": rows.y, "weight": rows.weight, "base_margin": rows.start}
         return imported("xgboost").DMatrix(
             x, feature_types=kinds, enable_categorical=bool(categorical), nthread=_threads(n_jobs), **more

@@ -22,9 +22,11 @@ import copy
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from metricgrad.boosting.hooks import Hook
+from metricgrad.boosting.workers import find_workers
 from metricgrad.engine import distributed
 from metricgrad.engine.batch import check_task
 from metricgrad.engine.inputs import as_tensor
@@ -49,9 +51,9 @@ class Gradient(Hook):
             raise ValueError(f"loss: expected a loss, called with (logits, targets, weight), got {loss!r}")
         self.loss = loss
 
-    def check_alone(self, parameters: Any = None) -> None:
-        if self._group is None:  # with one the gradient is that of all processes' data
-            super().check_alone(parameters)
+    @property
+    def has_group(self) -> bool:
+        return self._group is not None
 
     @property
     def _group(self) -> ProcessGroup | None:
@@ -71,11 +73,12 @@ class Gradient(Hook):
         return gradient.numpy(), gradient.abs().mul_(0.5).clamp_min_(TINY).numpy()
 
     def _decisions(self, targets: Tensor, weight: Tensor | None) -> float:
-        """Return n; of several processes the mean, since their gradients come out times the number of processes."""
+        """Return n, of all workers; of the processes of a group the mean, since their gradients come out summed."""
         rows = len(targets) if weight is None else weight.double().sum().item()
-        if self._group is not None:
-            total = torch.tensor(float(rows), dtype=torch.float64)
-            rows = distributed.all_reduce(total, distributed.resolve(self._group), mean=True).item()
+        processes = distributed.surrounding() if self._group is None else distributed.resolve(self._group)
+        if processes is not None:
+            rows = processes.sum(torch.tensor(float(rows), dtype=torch.float64)).item()
+            rows = rows if self._group is None else rows / processes.size
         return rows * (targets.shape[1] if targets.dim() > 1 else 1)
 
     def __repr__(self) -> str:
@@ -91,8 +94,11 @@ def xgboost_objective(loss: Callable[..., Tensor], *, targets: ArrayLike | None 
     ``Annealed`` step and the multipliers of a ``ConstrainedLoss`` move on by one every round.
 
     Set ``base_score`` in the parameters of ``xgboost.train``: with a custom objective it is a logit, 0.5 by default;
-    ``XGBClassifier`` takes it as a probability. Distributed training is refused, since every worker would optimise its
-    own rows, unless the loss has a ``process_group``, which gives each the gradient of the data of all workers.
+    ``XGBClassifier`` takes it as a probability.
+
+    On several workers (``xgboost.dask``, or any other ``xgboost.collective``) each gets the gradient of the loss of all
+    workers' rows for its own: losses of this library add up what they count, those that sort gather the rows, and a
+    function of your own is called with the rows of all workers. See docs/scale.md.
 
     Parameters
     ----------
@@ -129,7 +135,7 @@ def lightgbm_objective(loss: Callable[..., Tensor], *, targets: ArrayLike | None
     move on by one every round.
 
     Distributed training is refused, since every worker would optimise its own rows, unless the loss has a
-    ``process_group``, which gives each the gradient of the data of all workers.
+    ``process_group``, which gives each the gradient of the data of all workers. XGBoost needs neither.
 
     Parameters
     ----------
@@ -156,8 +162,16 @@ def lightgbm_objective(loss: Callable[..., Tensor], *, targets: ArrayLike | None
 
 
 def compute_loss(loss: Callable[..., Tensor], z: Tensor, y: Tensor, weight: Tensor | None) -> Tensor:
-    """Return the loss, which must be one number; without weights it need not take any."""
-    value = loss(z, y) if weight is None else loss(z, y, weight)
+    """Return the loss, which must be one number; without weights it need not take any.
+
+    Of the rows of all workers: a loss of this library joins them itself, any other is given all rows.
+    """
+    workers = distributed.surrounding()
+    if workers is not None and type(loss).__module__.partition(".")[0] != "metricgrad":
+        z, y, weight = distributed.gathered((z, y, weight), workers)
+        workers = None
+    with distributed.across(workers):
+        value = loss(z, y) if weight is None else loss(z, y, weight)
     if not isinstance(value, Tensor) or value.dim():
         got = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
         raise ValueError(f"loss: expected one number (average='macro', not None), got {got}")
@@ -187,7 +201,7 @@ def base_score(
     """Return where boosting should start, in logits: the log-odds of the positives, or logarithms of class shares.
 
     Half a sample is added to each side, so that it is finite. The best constant of a metric loss is no start: for F1 it
-    is "everything is positive", at infinity.
+    is "everything is positive", at infinity. On several workers of XGBoost the targets are those of all together.
 
     Parameters
     ----------
@@ -211,11 +225,30 @@ def base_score(
     -1.609
 
     """
+    workers = find_workers()
+    if workers is None:
+        return start_from(sum_classes(targets, check_task(task), classes, weight), task)
+    with workers.together():
+        sums = sum_classes(targets, check_task(task), classes, weight)
+        if task == "multiclass":  # a worker may lack the last classes
+            sums = F.pad(sums, (0, int(workers.stack(torch.tensor(len(sums))).max()) - len(sums)))
+        return start_from(workers.sum(sums), task)
+
+
+def sum_classes(targets: ArrayLike, task: Task, classes: int | None, weight: ArrayLike | None) -> Tensor:
+    """Return what ``start_from`` needs of targets, which adds up: the weight of each class, or of positives and all."""
     y = as_tensor("targets", targets)
     w = torch.ones(len(y), dtype=torch.float64) if weight is None else as_tensor("weight", weight).double()
-    if check_task(task) == "multiclass":
-        found = torch.bincount(y.long(), w, classes or 0)
-        return ((found + 0.5) / (found.sum() + 0.5 * len(found))).log().numpy()
-    positives = (y.double().reshape(len(y), -1) * w.unsqueeze(1)).sum(0)
-    start = ((positives + 0.5) / (w.sum() - positives + 0.5)).log()
+    if task == "multiclass":
+        return torch.bincount(y.long(), w, classes or 0).double()
+    columns = y.double().unsqueeze(1) if y.dim() == 1 else y.double()
+    return torch.cat(((columns * w.unsqueeze(1)).sum(0), w.sum().reshape(1)))
+
+
+def start_from(sums: Tensor, task: Task) -> Any:
+    """Return the logits of the sums of ``sum_classes``: a number for "binary", otherwise an array."""
+    if task == "multiclass":
+        return ((sums + 0.5) / (sums.sum() + 0.5 * len(sums))).log().numpy()
+    positives = sums[:-1]
+    start = ((positives + 0.5) / (sums[-1] - positives + 0.5)).log()
     return start.item() if task == "binary" else start.numpy()

@@ -19,8 +19,6 @@ from metricgrad.surrogates.base import Surrogate
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import torch.distributed as dist
-
     from metricgrad.engine.objective import Objective
     from metricgrad.engine.statistics import Layout
 
@@ -75,7 +73,7 @@ class Call:
 
     objective: Objective
     plan: KernelPlan
-    group: dist.ProcessGroup | None
+    group: distributed.Processes | None
     z: Tensor
     """``(N, K)``; for a binary task any shape, see ``rows``."""
     y: Tensor
@@ -146,7 +144,7 @@ class Call:
 
     def reduced(self, gradient: Tensor, mean: bool = False) -> Tensor:
         """Return a gradient summed (or averaged) over the processes."""
-        return gradient if self.group is None else distributed.all_reduce(gradient, self.group, mean)
+        return gradient if self.group is None else self.group.sum_gradient(gradient, mean)
 
 
 def _are_dual(*tensors: Tensor | None) -> bool:

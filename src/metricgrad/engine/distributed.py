@@ -4,12 +4,17 @@ Both give every process the same numbers, those of all data, so every process ha
 ``DistributedDataParallel`` (and ``fully_shard``), which averages gradients over the processes, the right gradient comes
 out when the backward pass sums the incoming gradients of all processes too: the sum over W processes and the 1/W of
 averaging cancel. Every process must take part in forward and backward, also with an empty shard.
+
+Which processes, and how they exchange numbers, is a ``Processes``: those of ``torch.distributed``, which users name
+with ``process_group=``, or those of an ``across`` around the call, as the workers of XGBoost (boosting/workers.py).
 """
 
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any, Literal
+from contextlib import contextmanager
+from threading import get_ident
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import torch
 import torch.distributed as dist
@@ -18,7 +23,7 @@ from torch import Tensor
 from metricgrad.engine.batch import Batch
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     # Here, since some builds of torch have no processes.
     ProcessGroup = dist.ProcessGroup | Literal["world"]
@@ -26,15 +31,116 @@ if TYPE_CHECKING:
 
 _warned = False
 _agreed: set[tuple[int, ...]] = set()
-"""The shapes that all processes of a group were found to have; see ``_check_alike``."""
+"""The shapes that all processes of a group were found to have; see ``TorchProcesses.check_alike``."""
 
 
-def resolve(process_group: ProcessGroup | None) -> dist.ProcessGroup | None:
-    """Return the group to reduce over, or None for this process alone; "world" is the default group."""
+class Processes(Protocol):
+    """Processes that compute one loss together. Every process makes the same calls in the same order."""
+
+    @property
+    def size(self) -> int:
+        """How many there are."""
+
+    @property
+    def rank(self) -> int:
+        """The number of this one."""
+
+    def check_alike(self, cells: Sequence[Tensor]) -> None:
+        """Refuse, on every process, to add up cells of different shapes: that would hang, or mix up numbers."""
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        """Return the sum over the processes."""
+
+    def sum_gradient(self, gradient: Tensor, mean: bool = False) -> Tensor:
+        """Return the gradient that the backward pass goes on with: the sum (or mean) over those of all processes."""
+
+    def stack(self, tensor: Tensor) -> Tensor:
+        """Return the tensors of all processes, which have one shape, along a new first axis."""
+
+
+class TorchProcesses:
+    """A group of ``torch.distributed``."""
+
+    def __init__(self, group: Any) -> None:
+        self.group = group
+
+    @property
+    def size(self) -> int:
+        """How many there are."""
+        return dist.get_world_size(self.group)
+
+    @property
+    def rank(self) -> int:
+        """The number of this one."""
+        return dist.get_rank(self.group)
+
+    def check_alike(self, cells: Sequence[Tensor]) -> None:
+        """Refuse different shapes. Asked once for each shape, since asking takes as long as adding up."""
+        own = [cells[0].shape[-1] if cells[0].dim() else 1, sum(cell.numel() for cell in cells)]
+        if (id(self.group), *own) in _agreed:
+            return
+        classes, sizes = self.stack(torch.tensor(own, device=cells[0].device)).t().tolist()
+        if len(set(sizes)) > 1:
+            raise ValueError(
+                f"process_group: expected the same classes and thresholds on all processes, got {classes} classes and "
+                f"{sizes} sums; give every process logits of all classes"
+            )
+        _agreed.add((id(self.group), *own))
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        """Return the sum over the processes."""
+        total = tensor.detach().clone().contiguous()
+        if total.numel():  # which is the same on all processes
+            dist.all_reduce(total, group=self.group)
+        return total
+
+    def sum_gradient(self, gradient: Tensor, mean: bool = False) -> Tensor:
+        """Return the sum (or mean) over the processes."""
+        return self.sum(gradient) / self.size if mean else self.sum(gradient)
+
+    def stack(self, tensor: Tensor) -> Tensor:
+        """Return the tensors of all processes along a new first axis."""
+        whole = tensor.new_empty(self.size, *tensor.shape)
+        dist.all_gather(list(whole.unbind(0)), tensor, group=self.group)
+        return whole
+
+
+_surrounding: dict[int, Processes] = {}
+"""By thread, the processes of ``across``. No ContextVar: ``torch.compile`` cannot read one."""
+
+
+@contextmanager
+def across(processes: Processes | None) -> Iterator[None]:
+    """Make losses without a ``process_group`` those of all data of these processes, or of this one's data again."""
+    thread = get_ident()
+    before = _surrounding.pop(thread, None)
+    if processes is not None:
+        _surrounding[thread] = processes
+    try:
+        yield
+    finally:
+        _surrounding.pop(thread, None)
+        if before is not None:
+            _surrounding[thread] = before
+
+
+def surrounding() -> Processes | None:
+    """Return the processes of the ``across`` around this call."""
+    return _surrounding.get(get_ident()) if _surrounding else None
+
+
+def resolve(process_group: ProcessGroup | None) -> Processes | None:
+    """Return the processes to reduce over, or None for this one alone; "world" is the default group."""
     if process_group is None:
-        if dist.is_available() and dist.is_initialized():
+        processes = surrounding()
+        if processes is None and dist.is_available() and dist.is_initialized():
             _warn_once()
-        return None
+        return processes
+    return TorchProcesses(find_group(process_group))
+
+
+def find_group(process_group: ProcessGroup) -> Any:
+    """Return the group of ``torch.distributed`` that is named."""
     if not (dist.is_available() and dist.is_initialized()):
         raise ValueError("process_group: torch.distributed is not initialised; call init_process_group first")
     return dist.group.WORLD if process_group == "world" else process_group
@@ -52,14 +158,6 @@ def _warn_once() -> None:
     )
 
 
-def all_reduce(tensor: Tensor, group: dist.ProcessGroup | None, mean: bool = False) -> Tensor:
-    """Return the sum (or mean) over the processes; not differentiable."""
-    total = tensor.detach().clone().contiguous()
-    if total.numel():  # which is the same on all processes
-        dist.all_reduce(total, group=group)
-    return total / dist.get_world_size(group) if mean else total
-
-
 class _Summed(torch.autograd.Function):
     """The sum over the processes with the gradient that DDP's averaging expects: summed over the processes as well."""
 
@@ -67,12 +165,12 @@ class _Summed(torch.autograd.Function):
     def forward(ctx: Any, tensor: Tensor, group: Any) -> Tensor:
         """Sum."""
         ctx.group = group
-        return all_reduce(tensor, group)
+        return group.sum(tensor)  # type: ignore[no-any-return]
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         """Sum the gradients."""
-        return all_reduce(grad, ctx.group), None
+        return ctx.group.sum_gradient(grad), None
 
 
 class _Gathered(torch.autograd.Function):
@@ -81,20 +179,18 @@ class _Gathered(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: Tensor, lengths: list[int], group: Any) -> Tensor:
         """Gather: all send as many rows as the longest has, and what was added is cut off again."""
-        rank, longest = dist.get_rank(group), max(lengths)
+        rank, longest = group.rank, max(lengths)
         ctx.group, ctx.start, ctx.length = group, sum(lengths[:rank]), lengths[rank]
         if not longest:
             return rows.new_empty(rows.shape)
         own = rows.new_zeros(longest, *rows.shape[1:])
         own[: len(rows)] = rows
-        parts = [torch.empty_like(own) for _ in lengths]
-        dist.all_gather(parts, own, group=group)
-        return torch.cat([part[:length] for part, length in zip(parts, lengths, strict=True)])
+        return torch.cat([part[:length] for part, length in zip(group.stack(own), lengths, strict=True)])
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         """Sum the gradients and take this process's part."""
-        return all_reduce(grad, ctx.group).narrow(0, ctx.start, ctx.length), None, None
+        return ctx.group.sum_gradient(grad).narrow(0, ctx.start, ctx.length), None, None
 
 
 class _Shared(torch.autograd.Function):
@@ -109,41 +205,22 @@ class _Shared(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         """Average the gradients."""
-        return all_reduce(grad, ctx.group, mean=True), None
+        return ctx.group.sum_gradient(grad, mean=True), None
 
 
-def summed(cells: Sequence[Tensor], group: dist.ProcessGroup) -> tuple[Tensor, ...]:
+def summed(cells: Sequence[Tensor], group: Processes) -> tuple[Tensor, ...]:
     """Return the cells of a statistic summed over the processes, differentiably, in one call."""
-    _check_alike(cells, group)
+    group.check_alike(cells)
     whole = _Summed.apply(torch.cat([cell.reshape(-1) for cell in cells]), group)  # type: ignore[no-untyped-call]
     return tuple(w.view(c.shape) for w, c in zip(whole.split([c.numel() for c in cells]), cells, strict=True))
 
 
-def _check_alike(cells: Sequence[Tensor], group: dist.ProcessGroup) -> None:
-    """Refuse, on every process, to add up cells of different shapes: that would hang, or mix up numbers.
-
-    Asked once for each shape, since asking takes as long as adding up.
-    """
-    own = [cells[0].shape[-1] if cells[0].dim() else 1, sum(cell.numel() for cell in cells)]
-    if (id(group), *own) in _agreed:
-        return
-    heads = torch.empty(dist.get_world_size(group), len(own), dtype=torch.long, device=cells[0].device)
-    dist.all_gather(list(heads.unbind(0)), heads.new_tensor(own), group=group)
-    classes, sizes = heads.t().tolist()
-    if len(set(sizes)) > 1:
-        raise ValueError(
-            f"process_group: expected the same classes and thresholds on all processes, got {classes} classes and "
-            f"{sizes} sums; give every process logits of all classes"
-        )
-    _agreed.add((id(group), *own))
-
-
-def total(statistic: Any, group: dist.ProcessGroup | None) -> Any:
+def total(statistic: Any, group: Processes | None) -> Any:
     """Return a statistic of all processes, differentiably; without a group, of this one."""
     return statistic if group is None else type(statistic)(*summed(statistic.cells(), group))
 
 
-def joined(batch: Batch, group: dist.ProcessGroup) -> Batch:
+def joined(batch: Batch, group: Processes) -> Batch:
     """Return the rows of all processes in order of rank, differentiably; shards may be uneven or empty.
 
     A row of K classes costs K numbers of each of logits, targets and (if given, one or K) weights on the way there, and
@@ -152,8 +229,7 @@ def joined(batch: Batch, group: dist.ProcessGroup) -> Batch:
     z, y, w = batch.logits, batch.targets, batch.weight
     own = [len(z), z.shape[1], z.element_size(), y.dim(), y.element_size(), 0 if w is None else w.shape[1]]
     # Every process raises where they disagree: a gather of different shapes would hang, or mix up numbers.
-    heads = torch.empty(dist.get_world_size(group), len(own), dtype=torch.long, device=z.device)
-    dist.all_gather(list(heads.unbind(0)), heads.new_tensor(own), group=group)
+    heads = group.stack(torch.tensor(own, device=z.device))
     lengths, *kinds = heads.t().tolist()
     if any(len(set(kind)) > 1 for kind in kinds):
         raise ValueError(
@@ -164,10 +240,16 @@ def joined(batch: Batch, group: dist.ProcessGroup) -> Batch:
     return Batch(_gathered(z, lengths, group), _gathered(y, lengths, group), whole, None)
 
 
-def _gathered(rows: Tensor, lengths: list[int], group: dist.ProcessGroup) -> Tensor:
+def gathered(tensors: Sequence[Tensor | None], group: Processes) -> tuple[Any, ...]:
+    """Return tensors of this process's rows as those of the rows of all processes, differentiably."""
+    lengths: list[int] = group.stack(torch.tensor(len(tensors[0]))).tolist()  # type: ignore[arg-type]
+    return tuple(None if rows is None else _gathered(rows, lengths, group) for rows in tensors)
+
+
+def _gathered(rows: Tensor, lengths: list[int], group: Processes) -> Tensor:
     return _Gathered.apply(rows, lengths, group)  # type: ignore[no-any-return, no-untyped-call]
 
 
-def shared(tensor: Tensor, group: dist.ProcessGroup) -> Tensor:
+def shared(tensor: Tensor, group: Processes) -> Tensor:
     """Return a parameter that all processes hold, differentiably."""
     return _Shared.apply(tensor, group)  # type: ignore[no-any-return, no-untyped-call]

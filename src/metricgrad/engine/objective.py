@@ -27,9 +27,8 @@ from metricgrad.metrics.derivatives import FLOOR, Moving, as_constant, bounded, 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    import torch.distributed as dist
-
     from metricgrad.engine.batch import Task
+    from metricgrad.engine.distributed import Processes
     from metricgrad.engine.statistics import State
 
 
@@ -116,7 +115,7 @@ class Objective:
         return Mean(total, row_weight.sum().expand_as(total))
 
     def differentiate(
-        self, state: State, row_weight: Tensor | None = None, group: dist.ProcessGroup | None = None
+        self, state: State, row_weight: Tensor | None = None, group: Processes | None = None
     ) -> tuple[Tensor, State]:
         """Return the loss of the sums over all processes, and its gradient with respect to them: a, b or a matrix."""
         if isinstance(state[0], float):
@@ -163,14 +162,14 @@ class Objective:
         value, a, b = self._partials(state, -1.0)
         return 1.0 - float(value), float(a), float(b)
 
-    def _of_rows(self, state: State, row_weight: Tensor, group: dist.ProcessGroup | None) -> tuple[Tensor, State]:
+    def _of_rows(self, state: State, row_weight: Tensor, group: Processes | None) -> tuple[Tensor, State]:
         total = row_weight.sum()
         if group is not None:
-            total = distributed.all_reduce(total, group)
+            total = group.sum(total)
         weights = ratio(row_weight, total) / (len(state[0]) if self.leading else 1)
         values, a, b = self._partials(state, -weights)
         value = (values * weights).sum()
-        return 1 - (value if group is None else distributed.all_reduce(value, group)), (a, b)
+        return 1 - (value if group is None else group.sum(value)), (a, b)
 
     def _partials(self, state: State, weights: Any) -> tuple[Any, Any, Any]:
         """Return the metric's values, and the derivatives of their weighted sum: a ``Jet``'s a and b."""

@@ -159,6 +159,11 @@ class DecidesMixin(PredictsMixin):
         return self._centred(X)
 
 
+def is_dask(x: object) -> bool:
+    """Tell whether something is a Dask array or frame, without importing Dask."""
+    return hasattr(x, "__dask_graph__")
+
+
 def flat(y: Any) -> Any:
     """Return a column of labels as a vector, with scikit-learn's warning."""
     return column_or_1d(y, warn=True) if getattr(y, "ndim", 1) == 2 and y.shape[1] == 1 else y

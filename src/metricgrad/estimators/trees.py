@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from torch import Tensor, nn
 
 from metricgrad.boosting.evaluation import Evaluation
@@ -18,7 +18,8 @@ from metricgrad.boosting.objectives import base_score, finish_schedules
 from metricgrad.decisions.default import SCARCE, chosen, default_rule
 from metricgrad.decisions.tuning import Tuning, tune_threshold
 from metricgrad.estimators.frames import categories, coded
-from metricgrad.estimators.labels import DecidesMixin, flat
+from metricgrad.estimators.labels import flat, is_dask
+from metricgrad.estimators.lazy import DecidesLazilyMixin
 from metricgrad.estimators.preparation import labels_to_learn, loss_for, splits, training_weight, wanted_rule
 
 if TYPE_CHECKING:
@@ -31,12 +32,13 @@ if TYPE_CHECKING:
 _ALLOWED: dict[str, Any] = {"ensure_all_finite": "allow-nan", "accept_sparse": "csr", "dtype": "numeric"}
 
 
-class MetricBoostingClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class MetricBoostingClassifier(DecidesLazilyMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Gradient-boosted trees trained on the metric they will be evaluated by, with a decision rule tuned for it.
 
     Takes binary, multi-class and multi-label (indicator) targets of any labels. Features: arrays, pandas or polars
     frames, sparse matrices (XGBoost takes what these leave out as missing). NaN is a missing value; columns of a frame
-    of a categorical type are categories, and those unknown to ``fit`` count as missing.
+    of a categorical type are categories, and those unknown to ``fit`` count as missing. Dask arrays and frames are
+    fitted by the workers of the current ``distributed.Client`` with XGBoost, and predicted lazily (docs/scale.md).
 
     Parameters
     ----------
@@ -57,7 +59,7 @@ class MetricBoostingClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
         A number of folds (or a scikit-learn splitter, or pairs of train and test rows) trains one model per fold,
         without its rows: the rule is tuned on the scores of the rows left out (cross-fitted), and predictions are the
         mean of the models. None trains one model with one validation split, if there is a rule to tune or early
-        stopping.
+        stopping. Dask input takes a number of folds or None.
     validation_fraction : float, default 0.2
         The share of rows of the validation split when ``cv`` is None.
     monitor : {'loss', 'metric'}, default 'loss'
@@ -177,7 +179,7 @@ class MetricBoostingClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
         Parameters
         ----------
         X : array-like, DataFrame or sparse matrix
-            ``(n, features)``.
+            ``(n, features)``; or a Dask array or frame, with y and weights in the same partitions.
         y : array-like
             Labels ``(n,)`` of any type, or a multi-label indicator matrix ``(n, K)``.
         sample_weight : array-like, optional
@@ -190,6 +192,11 @@ class MetricBoostingClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
 
         """
         self._check()
+        if is_dask(X):
+            from metricgrad.estimators.on_dask import fit_on_dask
+
+            fit_on_dask(self, X, y, sample_weight)
+            return self
         self.categories_ = categories(X)
         rows, y = validate_data(
             self, coded(X, self.categories_), y, multi_output=True, ensure_min_samples=2, **_ALLOWED
@@ -223,7 +230,9 @@ class MetricBoostingClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
         def train(*some: BoostingRows) -> Trained:
             return self._library.train(self._plan(seed), self.n_estimators, *some)
 
-        found = [train(rows.take(part), rows.take(held_out)) for part, held_out in parts] or [train(rows)]
+        self._keep([train(rows.take(part), rows.take(held_out)) for part, held_out in parts] or [train(rows)])
+
+    def _keep(self, found: list[Trained]) -> None:
         self.boosters_ = [one.model for one in found]
         self.n_estimators_ = [one.rounds for one in found]
         self._histories = [one.history for one in found]
@@ -263,11 +272,16 @@ class MetricBoostingClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
     def _library(self) -> Library:
         return LIBRARIES[self.backend_]
 
+    def _numbers(self, X: Any) -> Any:
+        """Return the features of a partition, which may be empty, as numbers."""
+        return check_array(coded(X, self.categories_), ensure_min_samples=0, input_name="X", **_ALLOWED)
+
     # Predicting
 
     def _probabilities(self, model: Any, X: Any) -> Tensor:
-        logits = self._library.logits(model, X, list(self.categories_), self.n_jobs) + self.base_score_
-        return self.labels_.probabilities(torch.from_numpy(logits).reshape(len(logits), self.labels_.outputs))
+        logits = self._library.logits(model, X, list(self.categories_), self.n_jobs)
+        logits = logits.reshape(X.shape[0], self.labels_.outputs) + self.base_score_
+        return self.labels_.probabilities(torch.from_numpy(logits))
 
     def _scores(self, X: Features) -> Tensor:
         check_is_fitted(self, "boosters_")

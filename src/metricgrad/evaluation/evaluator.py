@@ -322,7 +322,7 @@ class Evaluator:
             A new one, the same on all processes.
 
         """
-        group = distributed.resolve(process_group)
+        group = distributed.find_group(process_group)
         parts: list[Any] = [None] * dist.get_world_size(group)
         # Not the evaluator itself: a user's own metric may not pickle.
         dist.all_gather_object(parts, (self._metrics.identity, self._statistics), group=group)

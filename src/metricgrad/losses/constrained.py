@@ -208,7 +208,7 @@ class ConstrainedLoss(nn.Module):
         classes = logits.shape[1] if self.soft.task != "binary" and logits.dim() > 1 else 1
         rows = logits.numel() / max(classes, 1)
         group = distributed.resolve(self.process_group)
-        return rows if group is None else distributed.all_reduce(torch.tensor(rows, device=logits.device), group).item()
+        return rows if group is None else group.sum(torch.tensor(rows, device=logits.device)).item()
 
     def step(
         self,
