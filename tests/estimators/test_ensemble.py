@@ -189,7 +189,7 @@ def test_twenty_rows_three_positives_and_constant_features() -> None:
     assert model.tuning_.caution is not None, "three positives are too few to tune on"
     assert len(model.members_[0].models) in (1, 3)
     constant = mg.MetricEnsembleClassifier(random_state=0).fit(np.ones((20, 3)), y)
-    assert np.ptp(constant.predict_scores(np.ones((5, 3)))) == 0
+    assert np.ptp(constant.predict_scores(np.ones((5, 3)))) < 1e-6
     lonely = mg.MetricEnsembleClassifier(random_state=0).fit(X, np.arange(20) == 0)
     assert set(lonely.weights_.values()) == {1 / 8}, "nothing to select on"
     assert lonely.tuning_ is None
