@@ -1,0 +1,85 @@
+"""The training loop that all papers share: Adam on random batches, stopped early by a value on validation rows."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+"""The loss of a batch: logits and targets in, a scalar out."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Features and targets as tensors."""
+
+    x: Tensor
+    y: Tensor
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How long and how fast to train; ``patience`` counts epochs without a better validation value."""
+
+    learning_rate: float = 1e-3
+    batch_size: int = 1024
+    epochs: int = 1000
+    patience: int = 100
+
+
+def dense(sizes: list[int], dropout: float = 0.0) -> nn.Sequential:
+    """Return a network of dense layers with ReLU and dropout between them; the last layer gives logits."""
+    layers: list[nn.Module] = []
+    for before, after in pairwise(sizes):
+        layers += [nn.Linear(before, after), nn.ReLU(), nn.Dropout(dropout)]
+    return nn.Sequential(*layers[:-2])
+
+
+def train(
+    model: nn.Module,
+    loss: Loss,
+    rows: Rows,
+    validation: Rows,
+    schedule: Schedule,
+    seed: int,
+    stop_by: Callable[[Tensor, Tensor], Tensor] | None = None,
+) -> int:
+    """Train a model in place, leave it with the parameters of its best epoch, and return the number of epochs.
+
+    The best epoch has the lowest ``stop_by`` (the training loss, unless given) on all validation rows at once.
+    """
+    stop_by = stop_by or loss
+    generator = torch.Generator().manual_seed(seed)
+    optimizer = torch.optim.Adam(model.parameters(), schedule.learning_rate, foreach=True)
+    lowest, best, since = float("inf"), copy.deepcopy(model.state_dict()), 0
+    epochs = 0
+    while epochs < schedule.epochs and since < schedule.patience:
+        epochs += 1
+        model.train()
+        for batch in torch.randperm(len(rows), generator=generator).split(schedule.batch_size):
+            optimizer.zero_grad()
+            # Losses may have no gradient on a batch without positives; such a step changes nothing.
+            loss(model(rows.x[batch]), rows.y[batch]).backward()
+            optimizer.step()
+        value = float(stop_by(logits_of(model, validation.x), validation.y))
+        if value < lowest:
+            lowest, best, since = value, copy.deepcopy(model.state_dict()), 0
+        else:
+            since += 1
+    model.load_state_dict(best)
+    return epochs
+
+
+@torch.no_grad()
+def logits_of(model: nn.Module, x: Tensor, batch_size: int = 8192) -> Tensor:
+    """Return the logits of all rows, without dropout."""
+    model.eval()
+    return torch.cat([model(part) for part in x.split(batch_size)])
