@@ -34,8 +34,8 @@ class Table:
 
     ``cells`` lists the cells of a protocol for a number of trials; ``run`` fills one of them, from the folder of data
     sets (None: fetch), and returns its metrics. ``trials`` is what the page uses; ``reduced`` says in one sentence what
-    is smaller than in the paper and by how much ("" if nothing is). ``printed`` holds the paper's own figures: mean and,
-    if there is one, standard deviation, by row, data set and metric.
+    is smaller than in the paper and by how much ("" if nothing is). ``printed`` holds the paper's own figures: mean and
+    standard deviation, if there is one, by row, data set and metric.
     """
 
     title: str
