@@ -29,7 +29,7 @@ from sklearn.compose import make_column_selector, make_column_transformer
 from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import RidgeClassifierCV
-from sklearn.metrics import average_precision_score, cohen_kappa_score
+from sklearn.metrics import average_precision_score, cohen_kappa_score, precision_recall_curve
 from sklearn.model_selection import ShuffleSplit, StratifiedShuffleSplit, TunedThresholdClassifierCV
 from sklearn.multioutput import MultiOutputClassifier
 from sklearn.pipeline import make_pipeline
@@ -72,6 +72,10 @@ MATRIX: dict[str, Any] = {
 }
 """Metrics of the d × d matrix, as scikit-learn computes them; all others are of each label or class, and averaged."""
 
+RECALL_AT_PRECISION = "recall_at_precision"
+PRECISION = 0.8
+"""What recall is evaluated at: a property of the scores of one label, whatever the rule."""
+
 RARE = 50
 """A label or class with fewer rows than this among those to train on is rare."""
 
@@ -88,11 +92,12 @@ BINS = {"max_bin": 64}
 
 @dataclass(frozen=True)
 class Contender:
-    """A way to train, the tasks it is for, and the number of rows beyond which it takes too long."""
+    """A way to train, the tasks it is for, the number of rows beyond which it takes too long, and its only metric."""
 
     make: Make
     tasks: tuple[str, ...] = ("binary", "multilabel", "multiclass")
     most_rows: int | None = None
+    only_metric: str | None = None
 
 
 def network(**options: Any) -> Make:
@@ -138,6 +143,7 @@ def ensemble(metric: str, seed: int, y: Any) -> Any:
 SINGLE: dict[str, Any] = {"cv": None, "weight_average": 0.0}
 DEFAULT = "default network"
 SAME = "cross-entropy, same recipe"
+AT_PRECISION = "recall-at-precision loss, same recipe"
 
 CONTENDERS: dict[str, Contender] = {
     "cross-entropy, 0.5": Contender(network(loss="cross-entropy", rule="fixed", **SINGLE)),
@@ -150,6 +156,9 @@ CONTENDERS: dict[str, Contender] = {
     DEFAULT: Contender(network()),
     "tabm, cross-entropy": Contender(network(model="tabm", loss="cross-entropy"), most_rows=10_000),
     "tabm, hybrid": Contender(network(model="tabm"), most_rows=10_000),
+    AT_PRECISION: Contender(
+        network(loss=mg.RecallAtPrecisionLoss(PRECISION)), ("binary",), only_metric=RECALL_AT_PRECISION
+    ),
     "ridge, tuned": Contender(thresholded(ridge)),
     "random forest, tuned": Contender(forest(RandomForestClassifier)),
     "extra trees, tuned": Contender(forest(ExtraTreesClassifier)),
@@ -168,6 +177,7 @@ CLAIMS = (
 
 PAIRS = (
     (DEFAULT, SAME),
+    (AT_PRECISION, SAME),
     (DEFAULT, "cross-entropy, 0.5"),
     (DEFAULT, "cross-entropy, tuned"),
     (DEFAULT, "weighted cross-entropy, tuned"),
@@ -209,6 +219,9 @@ def evaluated(metric: str, task: str, fitted: Any, features: Any, y: Any, known:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a label without positives among the test rows
         found = {"average_precision": average_precision_score(true, scores.reshape(len(y), -1), average="macro")}
+    if metric == RECALL_AT_PRECISION:
+        precision, recall, _ = precision_recall_curve(y, scores.reshape(-1))
+        return {"value": recall[precision >= PRECISION].max(), **found}
     if metric in MATRIX:
         return {"value": MATRIX[metric](y, decided), **found}
     each = mg.metrics.get(metric)(counts).numpy()
@@ -252,10 +265,12 @@ def run(options: argparse.Namespace) -> None:
                 how = CONTENDERS[contender]
                 too_many = how.most_rows is not None and len(y) > how.most_rows
                 key = (options.metric, name, split, contender)
-                if key in done or task not in how.tasks or too_many:
+                other = how.only_metric is not None and how.only_metric != options.metric
+                if key in done or task not in how.tasks or too_many or other:
                     continue
                 start = time.process_time()
-                estimator = how.make(options.metric, split, y[rows])
+                # The scores alone count there, so whatever needs a metric gets F1.
+                estimator = how.make("f1" if options.metric == RECALL_AT_PRECISION else options.metric, split, y[rows])
                 fitted = prepared(estimator, features).fit(take[rows], y[rows])
                 seconds = time.process_time() - start
                 found = evaluated(options.metric, task, fitted, take[test], y[test], y[rows])
