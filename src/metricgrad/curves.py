@@ -15,6 +15,7 @@ from torch import Tensor
 from metricgrad.counts import Counts
 from metricgrad.engine.inputs import as_tensor
 from metricgrad.metrics.derivatives import ratio
+from metricgrad.metrics.scalars import is_number
 
 if TYPE_CHECKING:
     from metricgrad.engine.inputs import ArrayLike
@@ -25,6 +26,7 @@ __all__ = [
     "average_precision",
     "curve",
     "curves",
+    "equal_error_rate",
     "interpolated_average_precision",
     "precision_recall",
     "roc",
@@ -231,8 +233,47 @@ def precision_recall(c: Curve) -> tuple[Tensor, Tensor]:
     return ratio(counts.tp, counts.predicted, 1.0), ratio(counts.tp, counts.positives)
 
 
-def auroc(c: Curve) -> Tensor:
+def auroc(c: Curve, max_fpr: float | None = None) -> Tensor:
     """Return the area under the ROC curve: the chance that a positive outscores a negative, ties counting half.
+
+    Parameters
+    ----------
+    c : Curve
+        What ``curve`` returned.
+    max_fpr : float, optional
+        Only the area up to this false positive rate, in (0, 1], scaled so that chance is 0.5 and the best 1
+        [mcclish1989]: scikit-learn's partial AUROC. None for the whole area.
+
+    Returns
+    -------
+    Tensor
+        A scalar in float64; NaN without positives or without negatives.
+
+    Raises
+    ------
+    ValueError
+        If ``max_fpr`` is not in (0, 1].
+
+    Examples
+    --------
+    >>> auroc(curve(torch.tensor([0.9, 0.4, 0.4, 0.1]), torch.tensor([1, 0, 1, 0])))
+    tensor(0.8750, dtype=torch.float64)
+    """
+    fpr, tpr = roc(c)
+    if max_fpr is None:
+        return torch.trapezoid(tpr, fpr)
+    if not (is_number(max_fpr) and 0 < max_fpr <= 1):
+        raise ValueError(f"max_fpr: expected a number in (0, 1], got {max_fpr!r}")
+    # Every trapezoid up to where the line x = max_fpr cuts it; a vertical step at max_fpr itself is inside.
+    width = fpr.clamp(max=max_fpr).diff()
+    start, rise = tpr[:-1], tpr.diff()
+    area = (width * (start + rise * ratio(width, fpr.diff()) / 2)).sum()
+    chance = max_fpr**2 / 2
+    return 0.5 + (area - chance) / (max_fpr - chance) / 2
+
+
+def equal_error_rate(c: Curve) -> Tensor:
+    """Return (FNR + FPR) / 2 at the threshold where the two are nearest to each other; lower is better.
 
     Parameters
     ----------
@@ -246,10 +287,12 @@ def auroc(c: Curve) -> Tensor:
 
     Examples
     --------
-    >>> auroc(curve(torch.tensor([0.9, 0.4, 0.4, 0.1]), torch.tensor([1, 0, 1, 0])))
-    tensor(0.8750, dtype=torch.float64)
+    >>> equal_error_rate(curve(torch.tensor([0.9, 0.4, 0.3, 0.1]), torch.tensor([1, 0, 1, 0])))
+    tensor(0.5000, dtype=torch.float64)
     """
-    return torch.trapezoid(*roc(c)[::-1])
+    fpr, tpr = roc(c)
+    nearest = (1 - tpr - fpr).abs().argmin()
+    return (1 - tpr[nearest] + fpr[nearest]) / 2
 
 
 def average_precision(c: Curve) -> Tensor:

@@ -113,8 +113,8 @@ def bootstrap(
         The true labels, as torch, numpy, pandas or lists. Shape as for ``task``.
     metrics : str, callable, sequence of these, or dict
         One or many metrics: names ("f1", "f0.5", "mcc", ...), "package.module:function", functions of ``Counts`` (or
-        ``Confusion``), or {name: metric}; also "auroc", "average_precision" and "interpolated_average_precision", which
-        depend on the order of the scores alone.
+        ``Confusion``), or {name: metric}; also names of metrics of the scores themselves, such as "auroc",
+        "average_precision", "log_loss" or "ndcg@5": the table in docs/evaluation.md has all.
     task : {'binary', 'multilabel', 'multiclass'}, default 'binary'
         "binary": scores of any shape with targets of that shape. "multilabel": scores ``(N, K)`` or ``(N, K, ...)``
         with targets of that shape. "multiclass": the same scores with class indices ``(N,)`` or ``(N, ...)``, or soft
@@ -224,8 +224,8 @@ def compare_paired(
         The true labels, as torch, numpy, pandas or lists. Shape as for ``task``.
     metrics : str, callable, sequence of these, or dict
         One or many metrics: names ("f1", "f0.5", "mcc", ...), "package.module:function", functions of ``Counts`` (or
-        ``Confusion``), or {name: metric}; also "auroc", "average_precision" and "interpolated_average_precision", which
-        depend on the order of the scores alone.
+        ``Confusion``), or {name: metric}; also names of metrics of the scores themselves, such as "auroc",
+        "average_precision", "log_loss" or "ndcg@5": the table in docs/evaluation.md has all.
     task : {'binary', 'multilabel', 'multiclass'}, default 'binary'
         "binary": scores of any shape with targets of that shape. "multilabel": scores ``(N, K)`` or ``(N, K, ...)``
         with targets of that shape. "multiclass": the same scores with class indices ``(N,)`` or ``(N, ...)``, or soft

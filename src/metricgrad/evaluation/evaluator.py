@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from metricgrad.engine.batch import Task
     from metricgrad.engine.distributed import ProcessGroup
     from metricgrad.engine.inputs import ArrayLike
-    from metricgrad.evaluation.score_tables import ScoreTables
     from metricgrad.metrics import Metric
     from metricgrad.metrics.averages import Absent, Average
 
@@ -39,8 +38,8 @@ class Evaluator:
     ----------
     metrics : str, callable, sequence of these, or dict
         One or many metrics: names ("f1", "f0.5", "mcc", ...), "package.module:function", functions of ``Counts`` (or
-        ``Confusion``), or {name: metric}; also "auroc", "average_precision" and "interpolated_average_precision", which
-        depend on the order of the scores alone.
+        ``Confusion``), or {name: metric}; also names of metrics of the scores themselves, such as "auroc",
+        "average_precision", "log_loss" or "ndcg@5": the table in docs/evaluation.md has all.
     task : {'binary', 'multilabel', 'multiclass'}, default 'binary'
         "binary": scores of any shape with targets of that shape. "multilabel": scores ``(N, K)`` or ``(N, K, ...)``
         with targets of that shape. "multiclass": the same scores with class indices ``(N,)`` or ``(N, ...)``, or soft
@@ -169,6 +168,53 @@ class Evaluator:
         self._add(self._metrics.statistics(self._metrics.prepare(scores, targets, weight, mask)))
         return self
 
+    def __call__(
+        self, scores: ArrayLike, targets: ArrayLike, weight: ArrayLike | None = None, mask: ArrayLike | None = None
+    ) -> dict[str, Any]:
+        """Add a batch, as ``update`` does, and return the values of this batch alone.
+
+        Parameters
+        ----------
+        scores : Tensor or array-like
+            As for ``update``.
+        targets : Tensor or array-like
+            As for ``update``.
+        weight : array-like, optional
+            As for ``update``.
+        mask : array-like of bool, optional
+            As for ``update``.
+
+        Returns
+        -------
+        dict
+            {name: value}, in the form of ``compute``.
+
+        Examples
+        --------
+        >>> evaluator = Evaluator("f1")
+        >>> evaluator([0.9, 0.2], [1, 0]), evaluator([0.6, 0.4], [0, 1])
+        ({'f1': 1.0}, {'f1': 0.0})
+        >>> evaluator.compute()
+        {'f1': 0.5}
+
+        """
+        batch = self._emptied().update(scores, targets, weight, mask)
+        self._add(batch._statistics)
+        return batch.compute()
+
+    def reset(self) -> None:
+        """Forget all batches.
+
+        Examples
+        --------
+        >>> evaluator = Evaluator("f1").update([0.9], [1])
+        >>> evaluator.reset()
+        >>> evaluator.update([0.9], [0]).compute()
+        {'f1': 0.0}
+
+        """
+        self._statistics = {}
+
     def _add(self, statistics: Statistics) -> None:
         for name, statistic in statistics.items():
             self._statistics[name] = self._statistics[name] + statistic if name in self._statistics else statistic
@@ -215,10 +261,10 @@ class Evaluator:
 
         """
         metrics = self._metrics
-        if self.score_bits is None or "scores" not in self._statistics:
-            return dict.fromkeys(metrics.ranking, 0.0)
-        scores: ScoreTables = self._statistics["scores"]
-        return {name: self._show(error) for name, error in metrics.ranking_errors(scores).items()}
+        errors = metrics.ranking_errors(self._statistics)
+        if self.score_bits is None or not errors:
+            return dict.fromkeys([*metrics.ranking, *metrics.pair_ranking], 0.0)
+        return {name: self._show(error) for name, error in errors.items()}
 
     def tune(
         self,
@@ -334,7 +380,7 @@ class Evaluator:
 
     def __repr__(self) -> str:
         metrics = self._metrics
-        names = ", ".join([*metrics.objectives, *metrics.ranking])
+        names = ", ".join([*metrics.objectives, *metrics.score_metrics, *metrics.ranking, *metrics.pair_ranking])
         return f"Evaluator({names}, task={self.task!r}, rule={self.rule!r}, average={metrics.over_classes.average!r})"
 
 
@@ -365,8 +411,8 @@ def evaluate(
         The true labels, as torch, numpy, pandas or lists. Shape as for ``task``.
     metrics : str, callable, sequence of these, or dict
         One or many metrics: names ("f1", "f0.5", "mcc", ...), "package.module:function", functions of ``Counts`` (or
-        ``Confusion``), or {name: metric}; also "auroc", "average_precision" and "interpolated_average_precision", which
-        depend on the order of the scores alone.
+        ``Confusion``), or {name: metric}; also names of metrics of the scores themselves, such as "auroc",
+        "average_precision", "log_loss" or "ndcg@5": the table in docs/evaluation.md has all.
     task : {'binary', 'multilabel', 'multiclass'}, default 'binary'
         "binary": scores of any shape with targets of that shape. "multilabel": scores ``(N, K)`` or ``(N, K, ...)``
         with targets of that shape. "multiclass": the same scores with class indices ``(N,)`` or ``(N, ...)``, or soft

@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
+import torch
 from torch import Tensor
 
 from metricgrad.decisions import hard_counts
@@ -14,7 +15,15 @@ from metricgrad.decisions.rules import Rule, Threshold
 from metricgrad.engine.batch import Batch, Task, check_task
 from metricgrad.engine.inputs import ArrayLike, check_scale, judged, named
 from metricgrad.engine.objective import Objective
-from metricgrad.evaluation.score_tables import ERRORS, RANKING, ScoreTables
+from metricgrad.evaluation.score_metrics import ScoreMetric, score_metric
+from metricgrad.evaluation.score_tables import (
+    ONE_AGAINST_ONE,
+    RANKING,
+    PairTables,
+    ScoreTables,
+    error_of,
+    ranking_metric,
+)
 from metricgrad.metrics import Metric, get, name_of, subset_accuracy
 from metricgrad.metrics.scalars import is_number, is_whole
 
@@ -25,8 +34,11 @@ if TYPE_CHECKING:
 
 Metrics = str | Metric | Sequence[str | Metric] | Mapping[str, str | Metric]
 Statistics = dict[str, Any]
-"""What adds up over batches, by name: of each metric that is averaged over rows a ``Mean`` under its own name, for all
-others together "cells" (``Counts``, or the ``Confusion`` of a multi-class problem) and "scores" (``ScoreTables``)."""
+"""What adds up over batches, by name: of each metric that is averaged over rows a ``Mean`` and of each ``ScoreMetric``
+its sums, under their own names; for all others together "cells" (``Counts``, or the ``Confusion`` of a multi-class
+problem), "scores" (``ScoreTables``) and "pairs" (``PairTables``)."""
+Ranking = Callable[["Curve"], Tensor]
+"""A metric of the order of the scores."""
 Values = dict[str, Tensor]
 """The values of metrics by name, after the leading axes (replicates) of their statistics: a scalar, or ``(K,)``."""
 
@@ -58,17 +70,29 @@ class MetricSet:
         self.rule = _rule(self.task, threshold, rule)
         self.has_default_threshold = rule is None and self.rule == Threshold(0.5)
         self.objectives: dict[str, Objective] = {}
-        self.ranking: dict[str, Callable[[Curve], Tensor]] = {}
+        self.ranking: dict[str, Ranking] = {}
+        self.pair_ranking: dict[str, Ranking] = {}
+        self.score_metrics: dict[str, ScoreMetric] = {}
         for name, metric in named(metrics).items():
+            if metric == ONE_AGAINST_ONE:
+                _check_for_task(metric, ("multiclass",), self.task)
+                self.pair_ranking[name] = RANKING["auroc"]
+                continue
             ranking = _ranking(metric)
             if ranking is not None:
                 self.ranking[name] = ranking
                 continue
+            of_scores = score_metric(metric) if isinstance(metric, str) else None
+            if of_scores is not None:
+                _check_for_task(name, of_scores.tasks, self.task)
+                self.score_metrics[name] = of_scores
+                continue
             by_rows = get(metric) is subset_accuracy and self.task == "multilabel"
             self.objectives[name] = Objective(self.task, metric, "samples" if by_rows else average, labels, absent)
         self.over_classes = Objective(self.task, "f1", average, labels, absent)
-        if self.ranking and self.over_classes.average == "samples":
-            raise ValueError(f"average: 'samples' is not for {', '.join(self.ranking)}; use 'macro' or 'micro'")
+        by_class = [*self.ranking, *(name for name, metric in self.score_metrics.items() if not metric.by_row)]
+        if by_class and self.over_classes.average == "samples":
+            raise ValueError(f"average: 'samples' is not for {', '.join(by_class)}; use 'macro' or 'micro'")
         self.keeps_scores = keep_scores or bool(self.ranking)
 
     @property
@@ -91,7 +115,7 @@ class MetricSet:
         """What must be equal for statistics to be added up."""
         over = self.over_classes
         metrics = [(name, name_of(o.metric)) for name, o in self.objectives.items()]
-        ranking = [*self.ranking, self.keeps_scores]
+        ranking = [*self.ranking, *self.pair_ranking, *map(repr, self.score_metrics.items()), self.keeps_scores]
         return (self.task, repr(self.rule), over.average, over.labels, over.absent, metrics, ranking)
 
     def under(self, rule: Rule) -> Self:
@@ -103,7 +127,7 @@ class MetricSet:
     def prepare(self, scores: ArrayLike, targets: ArrayLike, weight: ArrayLike | None, mask: ArrayLike | None) -> Batch:
         """Return a checked batch; with the default threshold, scores outside [0, 1] are refused."""
         batch = judged(self.task, scores, targets, weight, mask, self.ignore_index)
-        if self.has_default_threshold and self.objectives:
+        if self.has_default_threshold and (self.objectives or any(m.decides for m in self.score_metrics.values())):
             check_scale(batch.logits)
         return batch
 
@@ -117,8 +141,10 @@ class MetricSet:
             found |= dict(zip(rows, means, strict=True))
         if self.has_cells:
             found["cells"] = (hard_counts.matrix if self.has_matrix else hard_counts.counts)(batch, self.rule)
-        if self.keeps_scores:
-            found["scores"] = ScoreTables.of(batch, self.score_bits)
+        found |= self.curve_statistics(batch)
+        for name, metric in self.score_metrics.items():
+            parts = [metric.columns(part, self.task, self.rule).sum(0) for part in hard_counts.chunks(batch)]
+            found[name] = torch.stack(parts).sum(0)
         return found
 
     def values(self, statistics: Statistics) -> Values:
@@ -133,25 +159,50 @@ class MetricSet:
                     cells = cells.counts()
                 value = objective.value(cells)
             found[name] = value.squeeze(-1) if self.task == "binary" and objective.average == "per-class" else value
-        return found | (self.ranking_values(statistics["scores"]) if "scores" in statistics else {})
+        for name, metric in self.score_metrics.items():
+            found[name] = metric.average(statistics[name], self.over_classes)
+        return found | self.ranking_values(statistics)
 
-    def ranking_values(self, scores: ScoreTables) -> Values:
-        """Return the values of the metrics that need a curve."""
-        return {name: scores.value(ranking, self.over_classes) for name, ranking in self.ranking.items()}
+    @property
+    def has_curves(self) -> bool:
+        """Whether any metric needs a curve."""
+        return bool(self.ranking or self.pair_ranking)
 
-    def ranking_errors(self, scores: ScoreTables) -> Values:
+    def curve_statistics(self, batch: Batch) -> Statistics:
+        """Return the statistics of a batch that curves are made of."""
+        found: Statistics = {"scores": ScoreTables.of(batch, self.score_bits)} if self.keeps_scores else {}
+        return found | ({"pairs": PairTables.of(batch, self.score_bits)} if self.pair_ranking else {})
+
+    def ranking_values(self, statistics: Statistics) -> Values:
+        """Return the values of the metrics that need a curve, if its statistics are there."""
+        return self._of_curves(statistics, lambda ranking: ranking)
+
+    def ranking_errors(self, statistics: Statistics) -> Values:
         """Return by how much the metrics that need a curve may be off because scores are rounded."""
-        return {name: scores.value(ERRORS[ranking], self.over_classes) for name, ranking in self.ranking.items()}
+        return self._of_curves(statistics, error_of)
+
+    def _of_curves(self, statistics: Statistics, wanted: Callable[[Ranking], Ranking]) -> Values:
+        found: Values = {}
+        for key, group in (("scores", self.ranking), ("pairs", self.pair_ranking)):
+            if key in statistics:
+                found |= {name: statistics[key].value(wanted(r), self.over_classes) for name, r in group.items()}
+        return found
 
     def evaluate(self, batch: Batch) -> Values:
         """Return the values of a batch."""
         return self.values(self.statistics(batch))
 
 
-def _ranking(metric: str | Metric) -> Callable[[Curve], Tensor] | None:
+def _ranking(metric: str | Metric) -> Ranking | None:
     if isinstance(metric, str):
-        return RANKING.get(metric)
+        return ranking_metric(metric)
     return metric if metric in RANKING.values() else None
+
+
+def _check_for_task(name: str, tasks: tuple[Task, ...], task: Task) -> None:
+    if task not in tasks:
+        wanted = " or ".join(f"task={one!r}" for one in tasks)
+        raise ValueError(f"metrics: {name!r} is for {wanted}, got task={task!r}")
 
 
 def _rule(task: Task, threshold: Any, rule: Rule | None) -> Rule:

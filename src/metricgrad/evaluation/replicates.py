@@ -18,7 +18,6 @@ from metricgrad.counts import Confusion, Counts, Mean
 from metricgrad.decisions import hard_counts
 from metricgrad.decisions.resampling import group_index, of_cells, of_units
 from metricgrad.engine.batch import Batch
-from metricgrad.evaluation.score_tables import ScoreTables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -46,7 +45,8 @@ def make_draws(models: list[Model], groups: ArrayLike | None) -> CellDraws | Row
     plain = batch.weight is None and not batch.targets.is_floating_point() and groups is None
     fixed = all(model.tuned is None for model in models)
     few = classes ** (1 + len(models)) <= _CELLS
-    if fixed and plain and few and metrics.task != "multilabel" and not metrics.ranking:
+    of_cells_alone = not (metrics.has_curves or metrics.score_metrics)
+    if fixed and plain and few and metrics.task != "multilabel" and of_cells_alone:
         return CellDraws(models, classes)
     index, units = group_index(groups, len(batch.logits))
     return RowDraws(models, units, None if groups is None else index)
@@ -118,10 +118,10 @@ class RowDraws:
     def values(self, model: int, times: Tensor) -> Values:
         metrics, batch = self.models[model].metrics, self.models[model].batch
         found = metrics.values(self.statistics(model, times))
-        if metrics.ranking:
-            tables = (ScoreTables.of(_weighted(batch, row), None) for row in self.rows(times))
-            each = [metrics.ranking_values(table) for table in tables]
-            found |= {name: torch.stack([one[name] for one in each]) for name in metrics.ranking}
+        if metrics.has_curves:
+            resamples = (_weighted(batch, row) for row in self.rows(times))
+            each = [metrics.ranking_values(metrics.curve_statistics(resample)) for resample in resamples]
+            found |= {name: torch.stack([one[name] for one in each]) for name in each[0]}
         return found
 
 
@@ -141,7 +141,13 @@ def _weighted_sums(metrics: MetricSet, batch: Batch) -> dict[str, Callable[[Tens
             found[name] = partial(_sum_means, both)
     if metrics.has_cells:
         found["cells"] = (_sum_matrices if metrics.has_matrix else _sum_counts)(batch, decided)
+    for name, metric in metrics.score_metrics.items():
+        found[name] = partial(_sum_columns, metric.columns(batch, metrics.task, metrics.rule))
     return found
+
+
+def _sum_columns(columns: Tensor, times: Tensor) -> Tensor:
+    return (times @ columns.flatten(1)).reshape(len(times), *columns.shape[1:])
 
 
 def _sum_means(both: Tensor, times: Tensor) -> Mean:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
@@ -28,7 +29,7 @@ class ScoreTable:
     ``bits``: how many significant bits of a score are kept. None keeps float64 and is exact, at the memory of the
     distinct scores; 11 distinguishes scores that differ by 0.1 % and never holds more than the few ten thousand numbers
     that 11 bits can write. Rounding moves scores down and never past each other, so that a curve of rounded scores
-    passes through points of the exact one; ``ERRORS`` bound what lies between.
+    passes through points of the exact one; ``error_of`` bounds what lies between.
     """
 
     parts: tuple[tuple[Tensor, Tensor, Tensor], ...]
@@ -130,11 +131,69 @@ class ScoreTables:
         return mean_over_classes(values, class_weights(over.average, positives, over.labels, over.absent))
 
 
-def auroc_error(curve: Curve) -> Tensor:
+@dataclass(frozen=True, eq=False)
+class PairTables:
+    """The score tables of ordered pairs of classes: scores of class i, rows of class i against rows of class j."""
+
+    tables: list[ScoreTable]
+    prevalence: Tensor
+    """``(K,)``, the weight of the rows of each class."""
+
+    @classmethod
+    def of(cls, batch: Batch, bits: int | None) -> PairTables:
+        """Return the tables of a multi-class batch."""
+        s, y, classes = batch.logits, batch.targets, batch.logits.shape[1]
+        if y.dim() > 1:
+            raise ValueError("targets: expected class indices for one against one, got soft labels")
+        w = s.new_ones(len(s), dtype=torch.float64) if batch.weight is None else batch.weight.double().squeeze(1)
+        rows = [(y == k) & (w > 0) for k in range(classes)]
+        tables = []
+        for i, j in _pairs(classes):
+            scores = torch.cat((s[rows[i], i], s[rows[j], i]))
+            own, other = w[rows[i]], w[rows[j]]
+            positives, negatives = F.pad(own, (0, len(other))), F.pad(other, (len(own), 0))
+            tables.append(ScoreTable.of(scores, positives, negatives, bits))
+        return cls(tables, torch.stack([w[row].sum() for row in rows]))
+
+    def __add__(self, other: PairTables) -> PairTables:
+        tables = [own + others for own, others in zip(self.tables, other.tables, strict=True)]
+        return PairTables(tables, self.prevalence + other.prevalence)
+
+    def value(self, ranking: Callable[[Curve], Tensor], over: Objective) -> Tensor:
+        """Return the mean over pairs of classes [hand2001]; "weighted" weighs a pair by its rows."""
+        classes = set(range(len(self.prevalence)) if over.labels is None else over.labels)
+        kept = [(n, i, j) for n, (i, j) in enumerate(_pairs(len(self.prevalence))) if {i, j} <= classes]
+        values = torch.stack([ranking(self.tables[n].curve()) for n, _, _ in kept])
+        if over.average != "weighted":
+            return values.mean()
+        weight = torch.stack([self.prevalence[i] + self.prevalence[j] for _, i, j in kept])
+        return (values * weight).sum() / weight.sum()
+
+
+def _pairs(classes: int) -> list[tuple[int, int]]:
+    """Return the ordered pairs of different classes."""
+    return [(i, j) for i in range(classes) for j in range(classes) if i != j]
+
+
+def auroc_error(curve: Curve, max_fpr: float | None = None) -> Tensor:
     """Return the most by which the AUROC of rounded scores may be off: half of the pairs that rounding made equal."""
     counts = curve.counts
-    pairs = (counts.tp.diff() * counts.fp.diff()).sum()
-    return ratio(pairs, 2 * counts.tp[-1] * counts.fp[-1], torch.nan)
+    pairs = counts.tp.diff() * counts.fp.diff()
+    whole = 2 * counts.tp[-1] * counts.fp[-1]
+    if max_fpr is None:
+        return ratio(pairs.sum(), whole, torch.nan)
+    # A rectangle that max_fpr cuts counts whole: the scores inside it may come in any order.
+    inside = counts.fp[:-1] < max_fpr * counts.fp[-1]
+    scale = 2 * (max_fpr - max_fpr**2 / 2)
+    return ratio(2 * pairs[inside].sum(), whole, torch.nan) / scale
+
+
+def equal_error_rate_error(curve: Curve) -> Tensor:
+    """Return the same for the equal error rate: the largest step of either rate where the two cross."""
+    fpr, tpr = curves.roc(curve)
+    crossing = int((1 - tpr - fpr > 0).sum()) - 1
+    steps = torch.stack((fpr.diff(), tpr.diff()))
+    return steps[:, max(crossing, 0)].amax() if steps.shape[1] else fpr.new_tensor(torch.nan)
 
 
 def average_precision_error(curve: Curve) -> Tensor:
@@ -160,17 +219,47 @@ def _within(curve: Curve) -> tuple[Tensor, Tensor, Tensor]:
 
 RANKING: dict[str, Callable[[Curve], Tensor]] = {
     "auroc": curves.auroc,
+    "equal_error_rate": curves.equal_error_rate,
     "average_precision": curves.average_precision,
     "interpolated_average_precision": curves.interpolated_average_precision,
 }
 """Metrics of the scores' order alone, by name: they need the curve instead of one rule's counts."""
 
-ERRORS: dict[Callable[[Curve], Tensor], Callable[[Curve], Tensor]] = {
+ONE_AGAINST_ONE = "auroc_ovo"
+"""The AUROC of several classes as a mean over pairs of classes; "auroc" is one against the rest."""
+
+_ERRORS: dict[Any, Callable[..., Tensor]] = {
     curves.auroc: auroc_error,
+    curves.equal_error_rate: equal_error_rate_error,
     curves.average_precision: average_precision_error,
     curves.interpolated_average_precision: interpolated_average_precision_error,
 }
 """By how much each metric of a curve may be off when scores are rounded."""
+
+
+def ranking_metric(name: str) -> Callable[[Curve], Tensor] | None:
+    """Return the metric of a name such as "auroc", or "auroc@0.1" for the area up to that false positive rate."""
+    if name in RANKING:
+        return RANKING[name]
+    base, at, number = name.partition("@")
+    if base != "auroc" or not at:
+        return None
+    try:
+        max_fpr = float(number)
+    except ValueError:
+        max_fpr = 0.0
+    if not 0 < max_fpr <= 1:
+        raise ValueError(
+            f"metrics: expected a false positive rate in (0, 1] after the @, as in 'auroc@0.1', got {name!r}"
+        )
+    return partial(curves.auroc, max_fpr=max_fpr)
+
+
+def error_of(ranking: Callable[[Curve], Tensor]) -> Callable[[Curve], Tensor]:
+    """Return the function that bounds by how much a metric of a curve may be off when scores are rounded."""
+    if isinstance(ranking, partial):
+        return partial(_ERRORS[ranking.func], **ranking.keywords)
+    return _ERRORS[ranking]
 
 
 def _merged(scores: Tensor, positives: Tensor, negatives: Tensor) -> tuple[Tensor, Tensor, Tensor]:
