@@ -1,7 +1,10 @@
-"""Every table and figure that is reproduced, by name."""
+"""Every paper, and every table and figure that is reproduced, by name."""
 
 from __future__ import annotations
 
+import binary_soft_sets
 from cells import Table
 
-TABLES: dict[str, Table] = {}
+PAPERS = (binary_soft_sets,)
+"""The scripts, in the order of the page; each has ``TABLES`` and ``verdicts(results)``."""
+TABLES: dict[str, Table] = {**binary_soft_sets.TABLES}
