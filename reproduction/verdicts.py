@@ -30,7 +30,7 @@ NOT_RUN = "not run yet"
 
 @dataclass(frozen=True)
 class Verdict:
-    """A claim of a paper and what became of it: ``figures`` in one line, ``reason`` the one difference that makes it."""
+    """A claim of a paper and what became of it: ``figures`` in one line, ``reason`` the one difference behind it."""
 
     claim: str
     verdict: Outcome
