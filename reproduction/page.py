@@ -1,0 +1,396 @@
+"""Write the page of results, ``README.md``, from the files in ``results/`` and nothing else.
+
+    python reproduction/page.py
+
+Pictures are SVG files in ``pictures/``. A paper's script may have ``draw(folder)``, which draws from formulas alone,
+and ``BOX_PLOTS``, the metric whose distribution over trials is drawn, by table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from statistics import fmean
+from types import ModuleType
+from typing import Any
+
+import matplotlib as mpl
+
+import binary_soft_sets as binary
+import verdicts as rules
+from cells import RESULTS, Table, read, results_file
+from papers import PAPERS, TABLES
+from verdicts import Results, Verdict
+
+PAGE = Path(__file__).parent / "README.md"
+STYLE: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "metricgrad",
+    "font.size": 8,
+    "figure.dpi": 72,
+    "font.family": "sans-serif",
+}
+HIDDEN = ("epochs", "met the cap")
+SIDES = ("paper", "published", "corrected")
+
+INTRODUCTION = """# The papers, reproduced
+
+This page shows, side by side, what five papers print, what their protocol gives in our hands, and what a fair protocol
+gives. It is written by `reproduction/page.py` from the files in `reproduction/results/` and nothing else.
+
+* **published**: the text of the paper and, where the authors' released code does something else, the code, since that
+  made the figures. Each difference is a switch in the script, so that its effect can be shown alone.
+* **corrected**: decisions on probabilities, AUROC and mAP from scores, losses as defined, stratified splits, rows that
+  belong together kept together, equal budgets, and thresholds tuned on validation rows, never on test rows.
+
+Figures are means ± standard deviations over trials. Nothing was tuned until it agrees with a paper. An empty cell (–)
+was not run; the line below its table says why, or that it is still to be run.
+
+    python reproduction/run.py --table btg-1 --protocol corrected --data FOLDER
+    python reproduction/run.py --all --jobs 2
+    python reproduction/page.py
+
+Without `--data` the data sets are fetched from their official sources, as far as they can be. Every cell is computed
+once and kept, so a run may be stopped at any time.
+"""
+
+RULES = """A verdict follows from the results by a rule, never by hand. A difference is the mean over trials of
+(row − other row), with equal splits and seeds, and its 95 % t-interval. "At least as good" holds unless the whole interval is below
+0, "better" if the whole interval is above 0, "alike" if the difference is at most a stated margin; with one trial the
+sign decides. A claim holds if it does so on every data set under `corrected`; it holds only under their protocol if it
+does so under `published` alone.
+"""
+
+
+# -------------------------------------------------------------------------------------------------------------- numbers
+
+
+def shown(mean: float | None, sd: float | None) -> str:
+    """Return a figure as text: "0.750 ± 0.010", or a dash."""
+    if mean is None:
+        return "–"
+    digits = 3 if abs(mean) < 10 else 1 if abs(mean) < 1000 else 0
+    return f"{mean:.{digits}f}" + (f" ± {sd:.{digits}f}" if sd is not None else "")
+
+
+def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "/") for cell in line) + " |" for line in lines) + "\n"
+
+
+# --------------------------------------------------------------------------------------------------------------- tables
+
+
+def table_section(name: str, table: Table, results: Results) -> Iterator[str]:
+    """Give a table's part of the page: for each data set the paper's figures, published and corrected side by side."""
+    yield f"### {table.title} (`{name}`)\n"
+    if table.reduced:
+        yield f"Reduced: {table.reduced}\n"
+    sets = dict.fromkeys(data for _, data, _ in [*table.printed, *cells_of(name, results)])
+    if not any(key[0] == name for key in results.values):
+        yield "Not run yet.\n"
+        return
+    for data in sets:
+        yield f"**{data}**\n"
+        yield side_by_side(name, table, data, results)
+    yield f"CPU seconds: {results.seconds.get(name, 0.0):,.0f}.\n"
+
+
+def cells_of(name: str, results: Results) -> list[tuple[str, str, str]]:
+    """Return row, data set and metric of every result under the two protocols themselves."""
+    return [
+        (row, data, metric)
+        for table, protocol, row, data, metric in results.values
+        if table == name and protocol in SIDES and metric not in HIDDEN and "(" not in metric
+    ]
+
+
+def side_by_side(name: str, table: Table, data: str, results: Results) -> str:
+    """Return the table of a data set; columns without any figure are left out."""
+    keys = [key for key in [*table.printed, *cells_of(name, results)] if key[1] == data]
+    rows, metrics = dict.fromkeys(row for row, _, _ in keys), dict.fromkeys(metric for _, _, metric in keys)
+
+    def figure(side: str, row: str, metric: str) -> str:
+        if side == "paper":
+            return shown(*table.printed.get((row, data, metric), (None, None)))
+        key = (name, side, row, data, metric)
+        return shown(results.mean(*key), results.sd(*key))
+
+    columns = [(metric, side) for metric in metrics for side in SIDES]
+    columns = [(m, side) for m, side in columns if any(figure(side, row, m) != "–" for row in rows)]
+    lines = [[row, *(figure(side, row, metric) for metric, side in columns)] for row in rows]
+    return markdown(["", *(f"{metric}, {side}" for metric, side in columns)], lines)
+
+
+# ------------------------------------------------------------------------------------------------------------- verdicts
+
+
+def verdict_section(results: Results) -> Iterator[str]:
+    """Give the verdicts of all papers."""
+    yield "## Verdicts\n"
+    yield RULES
+    for paper in PAPERS:
+        yield f"**{title_of(paper)}**\n"
+        lines = [[v.claim, f"**{v.verdict}**", explained(v)] for v in paper.verdicts(results)]
+        yield markdown(["claim", "verdict", "figures"], lines)
+
+
+def explained(verdict: Verdict) -> str:
+    """Return the figures of a verdict and its reason."""
+    return verdict.figures + (f". Reason: {verdict.reason}" if verdict.reason else "")
+
+
+def title_of(paper: ModuleType) -> str:
+    """Return the first line of a script's description: the paper."""
+    return (inspect.getdoc(paper) or paper.__name__).splitlines()[0].rstrip(".")
+
+
+# ---------------------------------------------------------------------------------------------------------- what to use
+
+
+def advice_section(results: Results) -> Iterator[str]:
+    """Give the one paragraph for users: what, on this evidence, to use for F1 on a binary problem."""
+    yield "## What should I use?\n"
+    candidates = {
+        "BCE, decided at 0.5": ("BCE", "f1"),
+        "BCE, tuned threshold": ("BCE", "f1 tuned"),
+        "soft F1, decided at 0.5": ("F1", "f1"),
+        "soft F1, tuned threshold": ("F1", "f1 tuned"),
+        "MetricClassifier()": ("MetricClassifier", "f1 tuned"),
+        "MetricBoostingClassifier()": ("MetricBoostingClassifier", "f1 tuned"),
+    }
+    means = {
+        label: [results.mean("btg-1", "corrected", row, data, metric) for data in binary.SETS]
+        for label, (row, metric) in candidates.items()
+    }
+    full = {label: [v for v in values if v is not None] for label, values in means.items()}
+    full = {label: values for label, values in full.items() if len(values) == len(binary.SETS)}
+    if "BCE, tuned threshold" not in full:
+        yield "Not run yet.\n"
+        return
+    yield "F1 on test rows, `corrected`, mean over trials, and the mean over the four sets:\n"
+    order = sorted(full, key=lambda label: -fmean(full[label]))
+    rows = [[label, *(f"{v:.3f}" for v in full[label]), f"{fmean(full[label]):.3f}"] for label in order]
+    yield markdown(["", *binary.SETS, "mean"], rows)
+    yield "\n".join(advice(results, full, order)) + "\n"
+
+
+def advice(results: Results, means: dict[str, list[float]], order: list[str]) -> Iterator[str]:
+    """Give sentences that follow from the means and paired differences."""
+    tuned = fmean(means["BCE, tuned threshold"]) - fmean(means["BCE, decided at 0.5"])
+    yield f"A threshold of cross-entropy tuned on validation rows changes F1 by {tuned:+.3f} on average: do that first."
+    pairs = [(data, results.difference("btg-1", "corrected", "F1", "BCE", data, "f1 tuned")) for data in binary.SETS]
+    better = [data for data, d in pairs if d is not None and rules.satisfies(d, "better")]
+    worse = [data for data, d in pairs if d is not None and d.n > 1 and d.high < 0]
+    yield (
+        "With tuned thresholds on both sides, the soft F1 loss is clearly better than cross-entropy on "
+        f"{', '.join(better) or 'none of the sets'}, clearly worse on {', '.join(worse) or 'none'}."
+    )
+    plain = fmean(means["soft F1, decided at 0.5"]) - fmean(means["BCE, tuned threshold"])
+    yield (
+        f"The soft F1 loss alone, decided at 0.5, is {plain:+.3f} from cross-entropy with a tuned threshold: "
+        + ("it can replace tuning." if plain >= -binary.ALIKE else "it does not replace tuning.")
+    )
+    yield f"Best on average here: {order[0]}."
+
+
+# ------------------------------------------------------------------------------------------------------------ agreement
+
+AGREEMENT = ("btg-1", "btg-3", "btg-4", "btg-6")
+
+
+def agreement_section(results: Results) -> Iterator[str]:
+    """Give the share of cells within the paper's ±, and by how much the others differ, with the likeliest reason."""
+    yield "## How many cells agree with the binary paper?\n"
+    inside, outside, empty = 0, [], 0
+    for name in AGREEMENT:
+        for (row, data, metric), (mean, sd) in TABLES[name].printed.items():
+            if data not in binary.COMPARABLE or sd is None:
+                continue
+            ours = results.mean(name, "published", row, data, metric)
+            if ours is None:
+                empty += 1
+                continue
+            # What is printed is rounded to two digits, so half a digit more is still within.
+            if abs(ours - mean) <= sd + 0.005:
+                inside += 1
+            else:
+                reason = likeliest_reason(results, name, row, data, metric, mean, ours)
+                outside.append([name, data, row, metric, shown(mean, sd), f"{ours:.3f}", f"{ours - mean:+.3f}", reason])
+    count = inside + len(outside)
+    if not count:
+        yield "Not run yet.\n"
+        return
+    yield (
+        f"Under `published`, {inside} of {count} cells ({inside / count:.0%}) of Tables 1, 3, 4 and 6 on mammography, "
+        "adult and cocktailparty lie within the paper's ± (a half of the last printed digit is added); "
+        f"{empty} were not run. Rows that Table 4 repeats from Table 1 count once. The others, with the switch that "
+        "brings the figure nearest to the paper's, if one does:\n"
+    )
+    yield markdown(["table", "data", "row", "metric", "paper", "published", "difference", "likeliest reason"], outside)
+
+
+def likeliest_reason(results: Results, name: str, row: str, data: str, metric: str, paper: float, ours: float) -> str:
+    """Return the switch that brings a figure nearest to the paper's, if one brings it at least halfway."""
+    options = {
+        f"{variant} (evaluation)": results.mean("btg-1", "published", row, data, f"{metric} ({variant})")
+        for variant in binary.JUDGED
+    }
+    for variant in binary.TRAINED:
+        options[variant] = results.mean("btg-1", f"published, {variant}", row, data, metric)
+    found = {variant: abs(value - paper) for variant, value in options.items() if value is not None and name == "btg-1"}
+    best = min(found, key=lambda variant: found[variant], default=None)
+    if best is not None and found[best] <= abs(ours - paper) / 2:
+        return f"with “{best}” the figure is {options[best]:.3f}"
+    if row == "AP-Perf":
+        return "fewer epochs and trials than in the paper"
+    if (results.mean(name, "published", row, data, "met the cap") or 0.0) > 0.5:
+        return "most runs met the cap of epochs"
+    direction = "higher" if ours > paper else "lower"
+    return f"none of the switches explains it; ours is {direction} (other initial weights, splits or library versions)"
+
+
+# --------------------------------------------------------------------------------------------------------------- quirks
+
+
+def quirk_section(results: Results) -> Iterator[str]:
+    """Give the effect of each quirk of the binary paper alone."""
+    yield "## The binary paper's quirks, one at a time\n"
+    yield "Table 1 under `published`, and with one quirk switched off; – where the quirk does not touch the row.\n"
+    for data in binary.COMPARABLE:
+        rows = []
+        for row in binary.TABLE_1:
+            for metric in binary.METRICS:
+                plain = results.mean("btg-1", "published", row, data, metric)
+                if plain is None:
+                    continue
+                judged = [
+                    results.mean("btg-1", "published", row, data, f"{metric} ({variant})") for variant in binary.JUDGED
+                ]
+                trained = [
+                    results.mean("btg-1", f"published, {variant}", row, data, metric) for variant in binary.TRAINED
+                ]
+                fair = results.mean("btg-1", "corrected", row, data, metric)
+                rows.append([row, metric, *(shown(v, None) for v in (plain, *judged, *trained, fair))])
+        if rows:
+            yield f"**{data}**\n"
+            yield markdown(["row", "metric", "published", *binary.JUDGED, *binary.TRAINED, "corrected"], rows)
+
+
+def epochs_section(results: Results) -> Iterator[str]:
+    """Give the share of runs that met the cap of epochs."""
+    keys = [key for key in results.values if key[4] == "met the cap"]
+    if not keys:
+        return
+    yield "## Runs that met the cap of epochs\n"
+    lines = []
+    for table in dict.fromkeys(key[0] for key in keys):
+        sets = dict.fromkeys(key[3] for key in keys if key[0] == table)
+        for data in sets:
+            values = [v for key in keys if key[0] == table and key[3] == data for v in results.values[key].values()]
+            lines.append([table, data, f"{fmean(values):.0%}", str(len(values))])
+    yield markdown(["table", "data", "share", "runs"], lines)
+
+
+# ------------------------------------------------------------------------------------------------------------- pictures
+
+
+def picture_section(results: Results, folder: Path) -> Iterator[str]:
+    """Give the pictures: distributions over trials, and what the scripts draw from formulas."""
+    folder.mkdir(parents=True, exist_ok=True)
+    yield "## Pictures\n"
+    for paper in PAPERS:
+        for name, metric in getattr(paper, "BOX_PLOTS", {}).items():
+            if draw_boxes(results, name, metric, folder / f"{name}.svg"):
+                yield f"Distribution of {metric} over trials, `{name}`, published and corrected:\n"
+                yield f"![{metric} in {name}]({folder.name}/{name}.svg)\n"
+        draw = getattr(paper, "draw", None)
+        if draw is not None:
+            before = set(folder.glob("*.svg"))
+            draw(folder)
+            for file in sorted(set(folder.glob("*.svg")) - before | {f for f in before if f.stem not in TABLES}):
+                yield f"![{file.stem}]({folder.name}/{file.name})\n"
+
+
+def draw_boxes(results: Results, name: str, metric: str, file: Path) -> bool:
+    """Draw box plots of a metric, a panel for each data set; return whether there was anything to draw."""
+    from matplotlib.figure import Figure
+
+    keys = [key for key in results.values if key[0] == name and key[4] == metric and key[1] in SIDES]
+    sets = list(dict.fromkeys(key[3] for key in keys))
+    if not sets:
+        return False
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(7.5, 1.2 + 1.6 * ((len(sets) + 1) // 2)), layout="constrained")
+        panels = figure.subplots((len(sets) + 1) // 2, 2, squeeze=False).ravel()
+        for axes, data in zip(panels, sets, strict=False):
+            rows = list(dict.fromkeys(key[2] for key in keys if key[3] == data))
+            for offset, side, colour in ((-0.2, "published", "#b0b0b0"), (0.2, "corrected", "#4a7ebb")):
+                found = [(i, results.trials(name, side, row, data, metric)) for i, row in enumerate(rows)]
+                found = [(i, values) for i, values in found if values]
+                if found:
+                    axes.boxplot(
+                        [values for _, values in found],
+                        positions=[i + offset for i, _ in found],
+                        widths=0.3,
+                        patch_artist=True,
+                        boxprops={"facecolor": colour},
+                        medianprops={"color": "black"},
+                        flierprops={"markersize": 2},
+                    )
+            axes.set_xticks(range(len(rows)), rows, rotation=30, ha="right")
+            axes.set_title(f"{data}: {metric}")
+        for axes in panels[len(sets) :]:
+            axes.set_axis_off()
+        figure.savefig(file, metadata={"Date": None})
+    return True
+
+
+# ------------------------------------------------------------------------------------------------------------- the page
+
+
+def cost_section(results: Results, folder: Path) -> Iterator[str]:
+    """Give the CPU seconds and the commands."""
+    yield "## CPU seconds and commands\n"
+    lines = [
+        [name, f"{results.seconds[name]:,.0f}", commands(name, folder)] for name in TABLES if name in results.seconds
+    ]
+    lines.append(["all", f"{sum(results.seconds.values()):,.0f}", ""])
+    yield markdown(["table", "CPU seconds", "command and versions"], lines)
+
+
+def commands(name: str, folder: Path) -> str:
+    """Return the comments of a results file."""
+    file = results_file(name, folder)
+    return (
+        "; ".join(line[2:] for line in file.read_text().splitlines() if line.startswith("# ")) if file.exists() else ""
+    )
+
+
+def write_page(folder: Path = RESULTS, page: Path = PAGE) -> None:
+    """Write the page and its pictures."""
+    results = Results.load(folder, [name for name in TABLES if read(results_file(name, folder))])
+    parts = [INTRODUCTION, *verdict_section(results), *advice_section(results), *agreement_section(results)]
+    for paper in PAPERS:
+        parts.append(f"## {title_of(paper)}\n")
+        for name, table in paper.TABLES.items():
+            parts += table_section(name, table, results)
+    parts += [*quirk_section(results), *epochs_section(results)]
+    parts += [*picture_section(results, page.parent / "pictures"), *cost_section(results, folder)]
+    page.write_text("\n".join(parts))
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Read the command line and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--results", type=Path, default=RESULTS, help="the folder of the results")
+    parser.add_argument("--page", type=Path, default=PAGE, help="the file to write")
+    options = parser.parse_args(arguments)
+    write_page(options.results, options.page)
+
+
+if __name__ == "__main__":
+    main()
