@@ -2,8 +2,12 @@
 
     python reproduction/page.py
 
-Pictures are SVG files in ``pictures/``. A paper's script may have ``draw(folder)``, which draws from formulas alone,
-and ``BOX_PLOTS``, the metric whose distribution over trials is drawn, by table.
+Pictures are SVG files in ``pictures/``. Besides ``TABLES`` and ``verdicts(results)`` a paper's script may have
+
+* ``SHOWN``: by table, the metrics that are shown, of a table that has more;
+* ``BOX_PLOTS``: by table, the metric whose distribution over trials is drawn;
+* ``PICTURES``: by name, what draws a file from the results, ``draw(results, file) -> bool``;
+* ``draw(folder)`` and ``draw_results(results, folder)``, which return the files that they drew.
 """
 
 from __future__ import annotations
@@ -101,10 +105,13 @@ def table_section(name: str, table: Table, results: Results) -> Iterator[str]:
 
 def cells_of(name: str, results: Results) -> list[tuple[str, str, str]]:
     """Return row, data set and metric of every result under the two protocols themselves."""
+    chosen = {table: metrics for paper in PAPERS for table, metrics in getattr(paper, "SHOWN", {}).items()}
+    hidden = tuple(f"({variant})" for variant in binary.JUDGED)
     return [
         (row, data, metric)
         for table, protocol, row, data, metric in results.values
-        if table == name and protocol in SIDES and metric not in HIDDEN and "(" not in metric
+        if table == name and protocol in SIDES and metric in chosen.get(name, (metric,))
+        if metric not in HIDDEN and not metric.endswith(hidden)
     ]
 
 
@@ -205,7 +212,7 @@ AGREEMENT = ("btg-1", "btg-3", "btg-4", "btg-6")
 def agreement_section(results: Results) -> Iterator[str]:
     """Give the share of cells within the paper's ±, and by how much the others differ, with the likeliest reason."""
     yield "## How many cells agree with the binary paper?\n"
-    inside, outside, empty = 0, [], 0
+    inside, outside, empty = dict.fromkeys(AGREEMENT, 0), [], 0
     for name in AGREEMENT:
         for (row, data, metric), (mean, sd) in TABLES[name].printed.items():
             if data not in binary.COMPARABLE or sd is None:
@@ -216,20 +223,23 @@ def agreement_section(results: Results) -> Iterator[str]:
                 continue
             # What is printed is rounded to two digits, so half a digit more is still within.
             if abs(ours - mean) <= sd + 0.005:
-                inside += 1
+                inside[name] += 1
             else:
                 reason = likeliest_reason(results, name, row, data, metric, mean, ours)
                 outside.append([name, data, row, metric, shown(mean, sd), f"{ours:.3f}", f"{ours - mean:+.3f}", reason])
-    count = inside + len(outside)
+    agreeing = sum(inside.values())
+    count = agreeing + len(outside)
     if not count:
         yield "Not run yet.\n"
         return
     yield (
-        f"Under `published`, {inside} of {count} cells ({inside / count:.0%}) of Tables 1, 3, 4 and 6 on mammography, "
+        f"Under `published`, {agreeing} of {count} cells ({agreeing / count:.0%}) of Tables 1, 3, 4 and 6 on mammography, "
         "adult and cocktailparty lie within the paper's ± (a half of the last printed digit is added); "
         f"{empty} were not run. Rows that Table 4 repeats from Table 1 count once. The others, with the switch that "
         "brings the figure nearest to the paper's, if one does:\n"
     )
+    totals = {name: inside[name] + sum(line[0] == name for line in outside) for name in AGREEMENT}
+    yield "By table: " + ", ".join(f"`{name}` {inside[name]} of {totals[name]}" for name in AGREEMENT) + ".\n"
     yield markdown(["table", "data", "row", "metric", "paper", "published", "difference", "likeliest reason"], outside)
 
 
@@ -299,20 +309,25 @@ def epochs_section(results: Results) -> Iterator[str]:
 
 
 def picture_section(results: Results, folder: Path) -> Iterator[str]:
-    """Give the pictures: distributions over trials, and what the scripts draw from formulas."""
+    """Give the pictures: distributions over trials, and what the scripts draw."""
     folder.mkdir(parents=True, exist_ok=True)
     yield "## Pictures\n"
     for paper in PAPERS:
         for name, metric in getattr(paper, "BOX_PLOTS", {}).items():
             if draw_boxes(results, name, metric, folder / f"{name}.svg"):
-                yield f"Distribution of {metric} over trials, `{name}`, published and corrected:\n"
+                yield f"Distribution of {metric} over trials, `{name}`, published (grey) and corrected (blue):\n"
                 yield f"![{metric} in {name}]({folder.name}/{name}.svg)\n"
-        draw = getattr(paper, "draw", None)
-        if draw is not None:
-            before = set(folder.glob("*.svg"))
-            draw(folder)
-            for file in sorted(set(folder.glob("*.svg")) - before | {f for f in before if f.stem not in TABLES}):
-                yield f"![{file.stem}]({folder.name}/{file.name})\n"
+        files = [
+            folder / f"{name}.svg"
+            for name, draw in getattr(paper, "PICTURES", {}).items()
+            if draw(results, folder / f"{name}.svg")
+        ]
+        if hasattr(paper, "draw"):
+            files += paper.draw(folder)
+        if hasattr(paper, "draw_results"):
+            files += paper.draw_results(results, folder)
+        for file in files:
+            yield f"![{file.stem}]({folder.name}/{file.name})\n"
 
 
 def draw_boxes(results: Results, name: str, metric: str, file: Path) -> bool:
