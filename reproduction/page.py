@@ -233,8 +233,8 @@ def agreement_section(results: Results) -> Iterator[str]:
         yield "Not run yet.\n"
         return
     yield (
-        f"Under `published`, {agreeing} of {count} cells ({agreeing / count:.0%}) of Tables 1, 3, 4 and 6 on mammography, "
-        "adult and cocktailparty lie within the paper's ± (a half of the last printed digit is added); "
+        f"Under `published`, {agreeing} of {count} cells ({agreeing / count:.0%}) of Tables 1, 3, 4 and 6 on "
+        "mammography, adult and cocktailparty lie within the paper's ± (a half of the last printed digit is added); "
         f"{empty} were not run. Rows that Table 4 repeats from Table 1 count once. The others, with the switch that "
         "brings the figure nearest to the paper's, if one does:\n"
     )

