@@ -44,7 +44,7 @@ def test_the_pair_lies_on_the_x_axis_around_the_origin() -> None:
     assert found[1:3] == pytest.approx([np.cos(0.3 + 3 * np.pi / 4), np.sin(0.3 + 3 * np.pi / 4)])
     assert found[10:14] == pytest.approx([0, 0, -1, 0], abs=1e-9)
     # A turn and a shift of the whole room change nothing.
-    turned = data.spatial_features(*(_moved(p) for p in (first, second)), [_moved(p) for p in others])
+    turned = data.spatial_features(_moved(first), _moved(second), [_moved(p) for p in others])
     assert turned == pytest.approx(found)
 
 
