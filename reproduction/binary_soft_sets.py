@@ -336,7 +336,7 @@ def fit(
     torch.manual_seed(cell.trial)
     model = tabular_network(parts.train.x.shape[1])
     # A labelling loss of thousands of rows is a game of that size, so AP-Perf is always validated in its small batches.
-    batches = quirks.random_split or row == "AP-Perf"
+    batches = quirks != CORRECTED or row == "AP-Perf"
     stop_by = in_batches(loss, schedule.batch_size) if batches else loss
     epochs = train(model, loss, parts.train, parts.validation, schedule, cell.trial, stop_by)
     z, held = logits_of(model, parts.test.x), logits_of(model, parts.validation.x)
@@ -393,7 +393,7 @@ def run_weighted(cell: Cell, folder: Path | None) -> dict[str, float]:
     quirks = quirks_of(cell.protocol)
     parts = parts_of(cell.data, folder, cell.trial, quirks.random_split)
     # The paper takes the weights from all rows, test rows included.
-    weights = balanced_weights(load(cell.data, folder).y if quirks.random_split else parts.train.y)
+    weights = balanced_weights(parts.train.y if quirks == CORRECTED else load(cell.data, folder).y)
     loss = loss_of(cell.row, quirks, weights)
     found = fit(cell.row, cell, parts, quirks, schedule_of(cell.row, cell.data), loss, METRICS[:2])
     return found | {"weight of negatives": weights[0], "weight of positives": weights[1]}
@@ -410,7 +410,7 @@ def run_oversampled(cell: Cell, folder: Path | None) -> dict[str, float]:
     y = parts.train.y
     positives, negatives = torch.nonzero(y).ravel(), torch.nonzero(y == 0).ravel()
     generator = torch.Generator().manual_seed(cell.trial)
-    if quirks.random_split:
+    if quirks != CORRECTED:
         chance = torch.where(y > 0, 1 / len(positives), 1 / len(negatives))
         rows = torch.multinomial(chance, len(y), replacement=True, generator=generator)
     else:
@@ -507,7 +507,7 @@ def run_images(cell: Cell, folder: Path | None) -> dict[str, float]:
     parts = images_of(cell.data, cell.trial, quirks.random_split)
     torch.manual_seed(cell.trial)
     model, loss = tiny_darknet(), loss_of(cell.row, quirks)
-    stop_by = in_batches(loss, IMAGE_SCHEDULE.batch_size) if quirks.random_split else loss
+    stop_by = loss if quirks == CORRECTED else in_batches(loss, IMAGE_SCHEDULE.batch_size)
     epochs = train(model, loss, parts.train, parts.validation, IMAGE_SCHEDULE, cell.trial, stop_by)
     z = logits_of(model, parts.test.x, 1000)
     if quirks == CORRECTED:
