@@ -259,6 +259,8 @@ def likeliest_reason(results: Results, name: str, row: str, data: str, metric: s
         return "fewer epochs and trials than in the paper"
     if (results.mean(name, "published", row, data, "met the cap") or 0.0) > 0.5:
         return "most runs met the cap of epochs"
+    if data in binary.OTHER_DATA:
+        return f"no switch explains it; {binary.OTHER_DATA[data]}"
     direction = "higher" if ours > paper else "lower"
     return f"none of the switches explains it; ours is {direction} (other initial weights, splits or library versions)"
 
