@@ -2,7 +2,8 @@
 
 The protocol "published" follows the paper's text and, where the authors' released code does something else, the code.
 Which of the two made the printed figures is not known: the code averages over nine τ, yet the authors' notebook has
-names such as "f1_05", which fit the text's τ = 0.5. Both are run. Every such difference is a switch of ``Quirks``. The protocol "corrected" has them all off.
+names such as "f1_05", which fit the text's τ = 0.5. Both are run. Every such difference is a switch of
+``Quirks``. The protocol "corrected" has them all off.
 
 What the text leaves open was taken from the released code: dropout 0.5 after both hidden layers; words of adult as
 numbers in alphabetical order; log(amount + 0.001) for creditcard; the blobs of the synthetic sets; batch 20 and

@@ -45,7 +45,8 @@ This page shows, side by side, what five papers print, what their protocol gives
 gives. It is written by `reproduction/page.py` from the files in `reproduction/results/` and nothing else.
 
 * **published**: the text of the paper and, where the authors' released code does something else, the code.
-  Which of the two made the printed figures is not always known. Each difference is a switch in the script, so that its effect can be shown alone.
+  Which of the two made the printed figures is not always known. Each difference is a switch in the script, so
+  that its effect can be shown alone.
 * **corrected**: decisions on probabilities, AUROC and mAP from scores, losses as defined, stratified splits, rows that
   belong together kept together, equal budgets, and thresholds tuned on validation rows, never on test rows.
 
