@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sigmoid_f1
 from cells import Table
 
-TABLES: dict[str, Table] = {}
+TABLES: dict[str, Table] = {**sigmoid_f1.TABLES}
