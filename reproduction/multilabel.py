@@ -63,8 +63,11 @@ def load(name: str, folder: Path | None) -> tuple[Any, Any]:
     if name in UNAVAILABLE:
         raise ValueError(f"data: {name} cannot be had: {UNAVAILABLE[name]}")
     if folder is None:
-        raise ValueError(f"--data: expected a folder that holds {name}; benchmarks/datasets.py says from where to fill it")
-    return _loaders().load(name, folder)
+        raise ValueError(
+            f"--data: expected a folder that holds {name}; benchmarks/datasets.py says from where to fill it"
+        )
+    found: tuple[Any, Any] = _loaders().load(name, folder)
+    return found
 
 
 @cache
@@ -72,7 +75,8 @@ def _loaders() -> Any:
     """Return the loaders of the studies, which live beside this folder."""
     file = Path(__file__).parents[1] / "benchmarks" / "datasets.py"
     specification = importlib.util.spec_from_file_location("benchmark_datasets", file)
-    assert specification is not None and specification.loader is not None
+    assert specification is not None
+    assert specification.loader is not None
     module = importlib.util.module_from_spec(specification)
     sys.modules[specification.name] = module
     specification.loader.exec_module(module)
@@ -115,9 +119,7 @@ def fit_thresholds(scores: Scores, split: Split) -> Thresholds:
 
     def best(average: Any, shared: bool) -> Any:
         kind: Any = "own" if shared else "pooled"
-        return mg.tune_threshold(
-            "f1", s, y, task="multilabel", average=average, shared=shared, scarce=kind
-        ).threshold
+        return mg.tune_threshold("f1", s, y, task="multilabel", average=average, shared=shared, scarce=kind).threshold
 
     averaged = mg.decisions.threshold_averaging(scores.train, split.train.y).threshold
     # The threshold that is best for a label is so for the macro and the weighted average; micro F1 needs its own.
@@ -155,10 +157,10 @@ def _evaluate(metric: str, scores: Tensor, y: Tensor, **options: Any) -> float:
     return float(mg.evaluate(scores, y, metric, task="multilabel", **options)[metric])
 
 
-def choose(candidates: list[Scores], split: Split) -> dict[str, float]:
+def choose(candidates: list[Scores], split: Split, average: str = "weighted") -> dict[str, float]:
     """Return the test figures of the candidate that is best on the validation rows, for each rule by itself.
 
-    By weighted F1 under that rule, as the paper chooses β and η; mAP by mAP.
+    By weighted F1 under that rule, as the sigmoidF1 paper chooses β and η, or by another average of F1; mAP by mAP.
     """
     best: dict[str, tuple[float, dict[str, float]]] = {}
     for scores in candidates:
@@ -166,7 +168,7 @@ def choose(candidates: list[Scores], split: Split) -> dict[str, float]:
         seen = values_of(scores.validation, split.validation.y, thresholds)
         found = values_of(scores.test, split.test.y, thresholds)
         for rule in ("mAP", *RULES):
-            value = seen["mAP" if rule == "mAP" else f"weighted f1 @{rule}"]
+            value = seen["mAP" if rule == "mAP" else f"{average} f1 @{rule}"]
             if rule not in best or value > best[rule][0]:
                 best[rule] = value, {k: v for k, v in found.items() if k == rule or k.endswith(f"@{rule}")}
     return {name: value for _, found in best.values() for name, value in found.items()}

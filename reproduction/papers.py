@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+import mfom
 import sigmoid_f1
 from cells import Table
 
-TABLES: dict[str, Table] = {**sigmoid_f1.TABLES}
+TABLES: dict[str, Table] = {**sigmoid_f1.TABLES, **mfom.TABLES}

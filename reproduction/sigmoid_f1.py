@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean, median
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -276,7 +275,9 @@ def _cells_of_7(protocol: str, trials: int) -> Iterable[Cell]:
     if protocol != "published":
         return cells
     switched = [f"{protocol}, {name}" for name in VARIANTS]
-    return cells + [Cell(p, row, TEXT[0], t) for t in range(trials) for p in switched for row in rows if _differs(p, row)]
+    return cells + [
+        Cell(p, row, TEXT[0], t) for t in range(trials) for p in switched for row in rows if _differs(p, row)
+    ]
 
 
 def _differs(protocol: str, row: str) -> bool:
@@ -541,7 +542,7 @@ def against_best(
 
 
 def best_on(results: Results, average: str) -> Verdict:
-    """sigmoidF1 against the best of the paper's other losses; "at least as good" is enough."""
+    """Judge sigmoidF1 against the best of the paper's other losses; "at least as good" is enough."""
 
     def differences(protocol: str, rule: str) -> dict[str, Difference | None]:
         metric = f"{average} f1 @{rule}"
@@ -582,7 +583,7 @@ def _first_switch(results: Results, average: str) -> str:
 
 
 def predicts_everything() -> Verdict:
-    """Arithmetic on printed figures: who predicts every label has recall 1 and precision P, so pooled F1 2P / (1 + P)."""
+    """Judge printed figures: who predicts every label has recall 1 and precision P, so a pooled F1 of 2P / (1 + P)."""
     figures, same = [], True
     for data in ("arXiv2020", "moviePosters"):
         rule = "@0.05"
@@ -595,12 +596,14 @@ def predicts_everything() -> Verdict:
         "sigmoidF1's figures on arXiv2020 and moviePosters (Table 3) are those of a classifier that chooses labels",
         "does not hold here" if same else "holds",
         "; ".join(figures),
-        "they equal, to the last printed digit, those of predicting every label for every row (recall 1)" if same else "",
+        "they equal, to the last printed digit, those of predicting every label for every row (recall 1)"
+        if same
+        else "",
     )
 
 
 def asl_best_on_map(results: Results) -> Verdict:
-    """ASL against the best other loss; the claim is on three sets of four, so three quarters of ours are enough."""
+    """Judge ASL against the best other loss; the claim is on three sets of four, so three quarters of ours are enough."""
     claim = "ASL is the best of the five losses in mAP (Table 3: three of four sets)"
     found: dict[str, dict[str, Difference]] = {}
     for protocol, metric in (("published", "mAP @0.05"), ("corrected", "mAP")):
@@ -621,7 +624,7 @@ def asl_best_on_map(results: Results) -> Verdict:
 
 
 def unbounded_good_on_small_sets(results: Results) -> Verdict:
-    """unboundedF1 against the best other loss of Table 7 in macro F1 (everyone's name) on both sets of texts."""
+    """Judge unboundedF1 against the best other loss of Table 7 in macro F1 (everyone's name) on both sets of texts."""
     rows = [row for row in LOSSES if row != "ASL"]
 
     def differences(protocol: str, rule: str) -> dict[str, Difference | None]:
@@ -629,7 +632,8 @@ def unbounded_good_on_small_sets(results: Results) -> Verdict:
         return {d: against_best(results, "sigmoidf1-7", protocol, "unboundedF1", rows, d, metric) for d in TEXT}
 
     return judge(
-        "unboundedF1 is the best in macro F1 on small sets (Table 7): published at 0.05, corrected with tuned thresholds",
+        "unboundedF1 is the best in macro F1 on small sets (Table 7): published at 0.05, corrected with tuned "
+        "thresholds",
         differences("published", "0.05"),
         differences("corrected", "tuned"),
         "at least",
@@ -650,7 +654,7 @@ def pooled_over_losses(
 
 
 def averaging_worse(results: Results) -> Verdict:
-    """The fixed 0.05 minus threshold averaging, the mean over losses."""
+    """Judge the fixed 0.05 minus threshold averaging, the mean over losses."""
 
     def differences(protocol: str) -> dict[str, Difference | None]:
         names = ("weighted f1 @0.05", "weighted f1 @averaged")
@@ -666,7 +670,7 @@ def averaging_worse(results: Results) -> Verdict:
 
 
 def exact_tuning_better(results: Results) -> Verdict:
-    """Not a claim of the paper, but its open question: exact thresholds minus threshold averaging."""
+    """Judge the paper's open question: exact thresholds minus threshold averaging."""
 
     def differences(protocol: str) -> dict[str, Difference | None]:
         names = ("weighted f1 @tuned", "weighted f1 @averaged")
@@ -681,7 +685,7 @@ def exact_tuning_better(results: Results) -> Verdict:
 
 
 def entropy_unfit(results: Results) -> Verdict:
-    """sigmoidF1 clearly better than BCE on both small sets."""
+    """Judge whether sigmoidF1 is clearly better than BCE on both small sets."""
 
     def differences(protocol: str, rule: str) -> dict[str, Difference | None]:
         metric = f"weighted f1 @{rule}"
@@ -698,13 +702,14 @@ def entropy_unfit(results: Results) -> Verdict:
 
 
 def no_extra_compute(results: Results) -> Verdict:
-    """The time of an epoch over that of BCE, minus 1; up to 0.1 is alike."""
+    """Judge the time of an epoch over that of BCE, minus 1; up to 0.1 is alike."""
     found = {
         d: paired([ratio - 1 for ratio in results.trials("sigmoidf1-6", "corrected", "sigmoidF1", d, "epoch")])
         for d in DATA
     }
     return judge(
-        "sigmoidF1 takes no noticeable extra compute (Table 6): CPU time of an epoch over that of BCE − 1, alike up to 0.1",
+        "sigmoidF1 takes no noticeable extra compute (Table 6): CPU time of an epoch over that of BCE, minus 1; alike up "
+        "to 0.1",
         {},
         found,
         "alike",
@@ -713,7 +718,7 @@ def no_extra_compute(results: Results) -> Verdict:
 
 
 def each_loss_for_its_metric(results: Results) -> Verdict:
-    """Each of the six smoothed losses against BCE in its own metric."""
+    """Judge each of the six smoothed losses against BCE in its own metric."""
     found = {}
     for metric in SMOOTHED:
         by_data = [
@@ -723,8 +728,8 @@ def each_loss_for_its_metric(results: Results) -> Verdict:
         there = [difference.mean for difference in by_data if difference is not None]
         found[metric] = paired(there)
     return judge(
-        "any confusion-matrix metric can be trained by its smooth surrogate (Table 5): each loss − BCE in its own metric at "
-        "0.5, over data sets",
+        "any confusion-matrix metric can be trained by its smooth surrogate (Table 5): each loss − BCE in its own metric "
+        "at 0.5, over data sets",
         {},
         found,
         "at least",
@@ -732,16 +737,14 @@ def each_loss_for_its_metric(results: Results) -> Verdict:
 
 
 def learned_parameters(results: Results) -> Verdict:
-    """The paper's future work: β and η learned per label, against their choice from the grid."""
+    """Judge the paper's future work: β and η learned per label, against their choice from the grid."""
     found = {
-        d: results.difference(
-            "sigmoidf1-3", "corrected", "sigmoidF1, learned", "sigmoidF1", d, "weighted f1 @tuned"
-        )
+        d: results.difference("sigmoidf1-3", "corrected", "sigmoidF1, learned", "sigmoidF1", d, "weighted f1 @tuned")
         for d in DATA
     }
     return judge(
-        "our question (their future work): β and η learned per label are at least as good as fixed ones, in weighted F1 "
-        "with tuned thresholds",
+        "our question (their future work): β and η learned per label are at least as good as fixed ones, in weighted "
+        "F1 with tuned thresholds",
         {},
         found,
         "at least",
