@@ -204,6 +204,11 @@ TABLES = {
         protocols=("corrected",),
     ),
 }
+SHOWN = {
+    "mfom-1": ("micro f1 @0.5", "micro f1 @shared", "micro f1 @tuned", "mAP", "eer"),
+}
+"""The metrics that the page shows, of tables that have more."""
+BOX_PLOTS = {"mfom-1": "micro f1 @tuned"}
 
 
 def verdicts(results: Results) -> list[Verdict]:

@@ -143,14 +143,18 @@ def values_of(scores: Tensor, y: Tensor, thresholds: Thresholds) -> dict[str, fl
     found = {"mAP": _evaluate("interpolated_average_precision", scores, y)}
     for rule, by_average in thresholds.items():
         for average, threshold in by_average.items():
-            found[f"{average} f1 @{rule}"] = _evaluate("f1", scores, y, average=average, threshold=threshold)
-        threshold = by_average["weighted"]
-        predicted = (scores >= torch.as_tensor(threshold, dtype=scores.dtype)).double()
+            found[f"{average} f1 @{rule}"] = _evaluate("f1", predictions(scores, threshold), y, average=average)
+        predicted = predictions(scores, by_average["weighted"])
         found[f"precision @{rule}"] = _evaluate("precision", predicted, y)
         found[f"predicted @{rule}"] = predicted.mean().item()
         if rule in ("0.05", "0.5"):
             found[f"mAP @{rule}"] = _evaluate("interpolated_average_precision", predicted, y)
     return found
+
+
+def predictions(scores: Tensor, threshold: Any) -> Tensor:
+    """Return 0 or 1 by a threshold on the scale of the scores, whatever that is, or one per label."""
+    return (scores >= torch.as_tensor(threshold, dtype=scores.dtype)).double()
 
 
 def _evaluate(metric: str, scores: Tensor, y: Tensor, **options: Any) -> float:
