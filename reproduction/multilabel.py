@@ -39,6 +39,7 @@ UNAVAILABLE = {
 """The data sets of the sigmoidF1 paper that cannot be had here, and why. Their loader would be a branch of ``load``."""
 
 AVERAGES = ("weighted", "micro", "macro")
+MAP = "interpolated_average_precision"
 RULES = ("0.05", "0.5", "averaged", "shared", "tuned")
 Thresholds = dict[str, dict[str, Any]]
 """For each rule and each average, a threshold or one per label."""
@@ -140,15 +141,15 @@ def values_of(scores: Tensor, y: Tensor, thresholds: Thresholds) -> dict[str, fl
     @0.05" (the share of all decisions that are positive); "mAP" from the scores (eq. 13, 14) and, as in the authors'
     code, "mAP @0.05" from the 0/1 predictions at 0.05.
     """
-    found = {"mAP": _evaluate("interpolated_average_precision", scores, y)}
+    found = {"mAP": mean_average_precision(scores, y)}
     for rule, by_average in thresholds.items():
         for average, threshold in by_average.items():
-            found[f"{average} f1 @{rule}"] = _evaluate("f1", predictions(scores, threshold), y, average=average)
+            found[f"{average} f1 @{rule}"] = averaged_f1(count(predictions(scores, threshold), y), average)
         predicted = predictions(scores, by_average["weighted"])
-        found[f"precision @{rule}"] = _evaluate("precision", predicted, y)
+        found[f"precision @{rule}"] = mg.metrics.precision(count(predicted, y)).mean().item()
         found[f"predicted @{rule}"] = predicted.mean().item()
         if rule in ("0.05", "0.5"):
-            found[f"mAP @{rule}"] = _evaluate("interpolated_average_precision", predicted, y)
+            found[f"mAP @{rule}"] = mean_average_precision(predicted, y)
     return found
 
 
@@ -157,8 +158,24 @@ def predictions(scores: Tensor, threshold: Any) -> Tensor:
     return (scores >= torch.as_tensor(threshold, dtype=scores.dtype)).double()
 
 
-def _evaluate(metric: str, scores: Tensor, y: Tensor, **options: Any) -> float:
-    return float(mg.evaluate(scores, y, metric, task="multilabel", **options)[metric])
+def count(predicted: Tensor, y: Tensor) -> mg.Counts:
+    """Return the counts of every label."""
+    y = y.double()
+    tp, fp, fn = (predicted * y).sum(0), (predicted * (1 - y)).sum(0), ((1 - predicted) * y).sum(0)
+    return mg.Counts(tp, fp, fn, len(y) - tp - fp - fn)
+
+
+def averaged_f1(counts: mg.Counts, average: str) -> float:
+    """Return F1 of all labels pooled ("micro"), or its mean over labels, by their positives if "weighted"."""
+    if average == "micro":
+        return mg.metrics.f1(counts.map(lambda cell: cell.sum())).item()
+    support = counts.tp + counts.fn if average == "weighted" else torch.ones_like(counts.tp)
+    return ((mg.metrics.f1(counts) * support).sum() / support.sum()).item()
+
+
+def mean_average_precision(scores: Tensor, y: Tensor) -> float:
+    """Return mAP by equations 13 and 14: precision is the highest at that recall or beyond."""
+    return float(mg.evaluate(scores, y, MAP, task="multilabel")[MAP])
 
 
 def choose(candidates: list[Scores], split: Split, average: str = "weighted") -> dict[str, float]:

@@ -549,7 +549,6 @@ def draw_map(results: Results, file: Path) -> bool:
                 if not math.isnan(row[j]):
                     axes.text(j, i, f"{row[j]:.2f}", ha="center", va="center", color="white", fontsize=6)
         figure.colorbar(image, ax=panels)
-        # Rectangles in place of an embedded bitmap would be larger; the few cells of a map are small either way.
         figure.savefig(file, metadata={"Date": None})
     return True
 
@@ -759,8 +758,8 @@ def no_extra_compute(results: Results) -> Verdict:
         for d in DATA
     }
     return judge(
-        "sigmoidF1 takes no noticeable extra compute (Table 6): CPU time of an epoch over that of BCE, minus 1; alike up "
-        "to 0.1",
+        "sigmoidF1 takes no noticeable extra compute (Table 6): CPU time of an epoch over that of BCE, minus 1; alike "
+        "up to 0.1",
         {},
         found,
         "alike",
@@ -779,8 +778,8 @@ def each_loss_for_its_metric(results: Results) -> Verdict:
         there = [difference.mean for difference in by_data if difference is not None]
         found[metric] = paired(there)
     return judge(
-        "any confusion-matrix metric can be trained by its smooth surrogate (Table 5): each loss − BCE in its own metric "
-        "at 0.5, over data sets",
+        "any confusion-matrix metric can be trained by its smooth surrogate (Table 5): each loss − BCE in its own "
+        "metric at 0.5, over data sets",
         {},
         found,
         "at least",

@@ -7,21 +7,21 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import mfom
-import multilabel
 import numpy as np
 import pytest
-import sigmoid_f1
 import torch
+from sklearn.metrics import f1_score
+from torch import Tensor
+
+import metricgrad as mg
+import mfom
+import multilabel
+import sigmoid_f1
 from cells import Cell, append, note, results_file
 from multilabel import AVERAGES, RULES, Scores, Split, choose, fit_thresholds, load_split, predictions, values_of
 from sigmoid_f1 import CORRECTED, PUBLISHED, VARIANTS, published_losses, quirks_of
-from sklearn.metrics import f1_score
-from torch import Tensor
 from training import Rows, Schedule
 from verdicts import Results
-
-import metricgrad as mg
 
 SETS = ("cancerHallmarks", "chemicalExposure", "emotions", "scene", "yeast")
 TABLES = {**sigmoid_f1.TABLES, **mfom.TABLES}
@@ -62,7 +62,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def tiny_budgets(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (sigmoid_f1, mfom):
-        monkeypatch.setattr(module, "DATA", SETS)
+        monkeypatch.setattr(module, "DATA", ("emotions",))
         monkeypatch.setattr(module, "STOPPED", Schedule(1e-2, 32, epochs=2, patience=2))
         monkeypatch.setattr(module, "REPEATS", 1)
     monkeypatch.setattr(sigmoid_f1, "WIDTH", 8)
