@@ -541,14 +541,13 @@ def draw_map(results: Results, file: Path) -> bool:
         figure = Figure(figsize=(7.5, 3.2), layout="constrained")
         panels = figure.subplots(1, len(sides))
         for axes, side, one in zip(panels, sides, maps, strict=True):
-            image = axes.imshow(one, origin="lower", cmap="viridis", vmin=0.0, vmax=max(known))
-            axes.set_xticks(range(len(SHIFTS)), [f"{eta:g}" for eta in SHIFTS])
-            axes.set_yticks(range(len(SLOPES)), [f"{beta:g}" for beta in SLOPES])
+            axes.pcolormesh(one, cmap="Blues", vmin=0.0, vmax=1.5 * max(known))
+            axes.set_xticks([j + 0.5 for j in range(len(SHIFTS))], [f"{eta:g}" for eta in SHIFTS])
+            axes.set_yticks([i + 0.5 for i in range(len(SLOPES))], [f"{beta:g}" for beta in SLOPES])
             axes.set(xlabel="η", ylabel="β", title=f"weighted F1 at 0.5, {TEXT[0]}, {side}")
             for (i, row), j in itertools.product(enumerate(one), range(len(SHIFTS))):
                 if not math.isnan(row[j]):
-                    axes.text(j, i, f"{row[j]:.2f}", ha="center", va="center", color="white", fontsize=6)
-        figure.colorbar(image, ax=panels)
+                    axes.text(j + 0.5, i + 0.5, f"{row[j]:.2f}", ha="center", va="center", fontsize=6)
         figure.savefig(file, metadata={"Date": None})
     return True
 

@@ -91,7 +91,9 @@ def test_every_table_runs_from_end_to_end(name: str, folder: Path, tmp_path: Pat
     for verdict in (*sigmoid_f1.verdicts(results), *mfom.verdicts(results)):
         assert verdict.figures
     for picture in sigmoid_f1.PICTURES.values():
-        assert picture(results, tmp_path / "picture.svg") == (name == "sigmoidf1-fig3")
+        file = tmp_path / "picture.svg"
+        assert picture(results, file) == (name == "sigmoidf1-fig3") == file.exists()
+        assert not file.exists() or "base64" not in file.read_text()
 
 
 def test_verdicts_say_when_nothing_was_run(tmp_path: Path) -> None:
