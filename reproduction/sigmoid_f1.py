@@ -315,6 +315,7 @@ def _cells_of_figure_3(protocol: str, trials: int) -> Iterable[Cell]:
 
 # --- Table 5: six smoothed losses, trained ---------------------------------------------------------------------------
 
+SMOOTHED_DATA = ("cancerHallmarks", "emotions", "scene", "yeast")
 SMOOTHED = ("accuracy", "precision", "npv", "recall", "specificity", "f1")
 
 
@@ -330,14 +331,13 @@ def run_smoothed(cell: Cell, folder: Path | None) -> dict[str, float]:
 
 
 def _cells_of_5(protocol: str, trials: int) -> Iterable[Cell]:
-    rows, data = ("BCE", *SMOOTHED), ("cancerHallmarks", "emotions", "scene", "yeast")
-    return [Cell(protocol, row, name, t) for t in range(trials) for name in data for row in rows]
+    return [Cell(protocol, row, d, t) for t in range(trials) for d in SMOOTHED_DATA for row in ("BCE", *SMOOTHED)]
 
 
 # --- Table 6: compute times, as ratios -------------------------------------------------------------------------------
 
 STEPS = 40
-REPEATS = 7
+REPEATS = 15
 
 
 def run_time(cell: Cell, folder: Path | None) -> dict[str, float]:
@@ -504,7 +504,7 @@ TABLES = {
         _cells_of_6,
         run_time,
         trials=3,
-        reduced=_REDUCED + "; seven epochs each, on one CPU core, without the encoder",
+        reduced=_REDUCED + "; fifteen epochs each, on one CPU core, without the encoder",
         protocols=("corrected",),
         printed=_PRINTED_6,
     ),
@@ -645,7 +645,7 @@ def predicts_everything() -> Verdict:
         "sigmoidF1's figures on arXiv2020 and moviePosters (Table 3) are those of a classifier that chooses labels",
         "does not hold here" if same else "holds",
         "; ".join(figures),
-        "they equal, to the last printed digit, those of predicting every label for every row (recall 1)"
+        "with macroF1 as in equation 9, they agree to the last printed digit with predicting every label for every row"
         if same
         else "",
     )
@@ -763,22 +763,24 @@ def no_extra_compute(results: Results) -> Verdict:
         found,
         "alike",
         margin=0.1,
+        reason="times of the head alone; with the encoder, as in the paper, the difference would be smaller",
     )
 
 
 def each_loss_for_its_metric(results: Results) -> Verdict:
-    """Judge each of the six smoothed losses against BCE in its own metric."""
+    """Judge each of the six smoothed losses against BCE in its own metric, the mean over data sets in each trial."""
     found = {}
     for metric in SMOOTHED:
-        by_data = [
-            results.difference("sigmoidf1-5", "corrected", metric, "BCE", d, metric)
-            for d in ("cancerHallmarks", "emotions", "scene", "yeast")
-        ]
-        there = [difference.mean for difference in by_data if difference is not None]
-        found[metric] = paired(there)
+        by_trial: dict[int, list[float]] = {}
+        for data in SMOOTHED_DATA:
+            own = results.values.get(("sigmoidf1-5", "corrected", metric, data, metric), {})
+            bce = results.values.get(("sigmoidf1-5", "corrected", "BCE", data, metric), {})
+            for trial in own.keys() & bce.keys():
+                by_trial.setdefault(trial, []).append(own[trial] - bce[trial])
+        found[metric] = paired([fmean(by_trial[trial]) for trial in sorted(by_trial)])
     return judge(
         "any confusion-matrix metric can be trained by its smooth surrogate (Table 5): each loss − BCE in its own "
-        "metric at 0.5, over data sets",
+        "metric at 0.5, mean over data sets",
         {},
         found,
         "at least",
