@@ -45,7 +45,7 @@ class Quirks:
     double_sigmoid: bool = True
     """The code's losses apply S, or F1 itself, to probabilities instead of logits: σ comes first."""
     flipped_slope: bool = False
-    """β as printed for the images, −0.75, put into equation 6, where it turns predictions around."""
+    """β with a negative sign in equation 6, as printed for the images (−0.75): it turns predictions around."""
     keras_logits: bool = False
     """The code for texts: the network has no σ, Keras' cross-entropy and focal loss take its logits for probabilities
     (their default), and the logits are compared with 0.05; F1 losses are then those of the equations."""
@@ -63,7 +63,7 @@ PUBLISHED = Quirks()
 CORRECTED = Quirks(False, False, False, 1e-3, False, False, False)
 VARIANTS = {
     "sigmoid once": replace(PUBLISHED, double_sigmoid=False),
-    "β = −0.75": replace(PUBLISHED, flipped_slope=True),
+    "β negative": replace(PUBLISHED, flipped_slope=True),
     "the code for texts": replace(PUBLISHED, keras_logits=True),
     "learning rate 0.001": replace(PUBLISHED, learning_rate=1e-3),
 }
@@ -103,8 +103,7 @@ EVERY_LABEL = "every label"
 GRID = ((1.0, 0.0), (1.0, 1.0), (1.0, 2.0), (10.0, 1.0), (30.0, 1.0), (1.0, 9.0))
 """(β, η): from the paper's range, [1, 30] × [0, 2], and its choice for texts, which lies outside that range."""
 FOR_TEXTS = (1.0, 9.0)
-FOR_IMAGES = (0.75, 10.25)
-"""The paper prints β = −0.75, with the sign that its code gives the slope."""
+"""For images the paper prints β = −0.75, with the sign that its code gives the slope, and η = 10.25."""
 
 
 def published_losses(row: str, quirks: Quirks, grid: Sequence[tuple[float, float]]) -> list[Loss]:
@@ -122,12 +121,11 @@ def published_losses(row: str, quirks: Quirks, grid: Sequence[tuple[float, float
         return [partial(_after_sigmoid, f1) if twice else f1]
     found: list[Loss] = []
     for beta, eta in grid:
+        f1 = mg.presets.sigmoid_f1(beta, eta)
         if quirks.flipped_slope:
-            f1 = partial(_flipped, mg.presets.sigmoid_f1(FOR_IMAGES[0], -FOR_IMAGES[1]))
-        else:
-            f1 = mg.presets.sigmoid_f1(beta, eta)
+            f1 = partial(_flipped, mg.presets.sigmoid_f1(beta, -eta))
         found.append(partial(_after_sigmoid, f1) if twice else f1)
-    return found[:1] if quirks.flipped_slope else found
+    return found
 
 
 def _after_sigmoid(loss: Loss, logits: Tensor, y: Tensor) -> Tensor:

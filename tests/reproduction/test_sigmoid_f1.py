@@ -154,8 +154,8 @@ def test_double_sigmoid_is_a_sigmoid_of_probabilities() -> None:
 def test_negative_slope_turns_predictions_around() -> None:
     z, y = batch()
     quirks = replace(PUBLISHED, flipped_slope=True, double_sigmoid=False)
-    (flipped,) = published_losses("sigmoidF1", quirks, [(1.0, 9.0)])
-    s = 1 / (1 + torch.exp(0.75 * (z + 10.25)))
+    (flipped,) = published_losses("sigmoidF1", quirks, [(0.75, 1.5)])
+    s = 1 / (1 + torch.exp(0.75 * (z + 1.5)))
     tp, fp, fn = (s * y).sum(0), (s * (1 - y)).sum(0), ((1 - s) * y).sum(0)
     torch.testing.assert_close(flipped(z, y), (1 - 2 * tp / (2 * tp + fn + fp)).mean())
 
