@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import binary_soft_sets
+import mfom
+import multiclass_f_beta
+import sigmoid_f1
+import theory
 from cells import Table
 
-PAPERS = (binary_soft_sets,)
+PAPERS = (binary_soft_sets, multiclass_f_beta, sigmoid_f1, mfom, theory)
 """The scripts, in the order of the page; each has ``TABLES`` and ``verdicts(results)``."""
-TABLES: dict[str, Table] = {**binary_soft_sets.TABLES}
+TABLES: dict[str, Table] = {name: table for paper in PAPERS for name, table in paper.TABLES.items()}

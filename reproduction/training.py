@@ -69,7 +69,8 @@ def train(
             # Losses may have no gradient on a batch without positives; such a step changes nothing.
             loss(model(rows.x[batch]), rows.y[batch]).backward()
             optimizer.step()
-        value = float(stop_by(logits_of(model, validation.x), validation.y))
+        with torch.no_grad():  # a loss may have parameters of its own
+            value = float(stop_by(logits_of(model, validation.x), validation.y))
         if value < lowest:
             lowest, best, since = value, copy.deepcopy(model.state_dict()), 0
         else:
