@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiclass_f_beta
 from cells import Table
 
-TABLES: dict[str, Table] = {}
+TABLES: dict[str, Table] = {**multiclass_f_beta.TABLES}
