@@ -353,13 +353,13 @@ class _Lookup(torch.autograd.Function):
     """The step from a table that was made before, in value and slope: the cheapest that torch can do."""
 
     @staticmethod
-    def forward(ctx: Any, p: Tensor, values: Tensor, slopes: Tensor) -> Tensor:  # type: ignore[override]
+    def forward(ctx: Any, p: Tensor, values: Tensor, slopes: Tensor) -> Tensor:
         entry = (p * (len(values) - 1)).long()
         ctx.save_for_backward(entry, slopes)
         return values[entry]
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         entry, slopes = ctx.saved_tensors
         return grad * slopes[entry], None, None
 
@@ -375,7 +375,7 @@ def run_lookup(cell: Cell, folder: Path | None) -> dict[str, float]:
     p, z = torch.sigmoid(z).requires_grad_(), z.requires_grad_()
 
     def read(x: Tensor) -> Tensor:
-        member: Tensor = _Lookup.apply(x, values, slopes)  # type: ignore[no-untyped-call]
+        member: Tensor = _Lookup.apply(x, values, slopes)
         return member
 
     def compute(x: Tensor) -> Tensor:
@@ -447,10 +447,10 @@ def run_maxent(cell: Cell, folder: Path | None) -> dict[str, float]:
     def closure() -> Tensor:
         optimizer.zero_grad()
         value: Tensor = loss(x @ weight, t) + penalty * weight.square().sum()
-        value.backward()  # type: ignore[no-untyped-call]
+        value.backward()
         return value
 
-    optimizer.step(closure)  # type: ignore[no-untyped-call]
+    optimizer.step(closure)
     with torch.no_grad():
         log_pi = torch.log_softmax(x @ weight, 1)
         moments = x.T @ (log_pi.exp() - nn.functional.one_hot(t, classes)) / len(t)
@@ -551,7 +551,8 @@ TABLES = {
 
 def verdicts(results: Results) -> list[Verdict]:
     """Return what became of the theorems; the rules are with each."""
-    return [_lipschitz(results), _limits(results), _consistent(results), _lookup(results), _maxent(results)]
+    lookups = [_lookup(results, step) for step in ("linear δ = 0.1", "sigmoid k = 10")]
+    return [_lipschitz(results), _limits(results), _consistent(results), *lookups, _maxent(results)]
 
 
 def _column(results: Results, table: str, metric: str, protocol: str = "published") -> dict[tuple[str, str], float]:
@@ -622,17 +623,18 @@ def _consistent(results: Results) -> Verdict:
     return Verdict(claim, outcome, figures, "" if outcome == "holds" else reason)
 
 
-def _lookup(results: Results) -> Verdict:
-    """Return "holds" if a loss takes less time with the table than with the step, for every step and batch size."""
-    claim = "a lookup table in place of the step makes the loss faster (supplement §3)"
+def _lookup(results: Results, step: str) -> Verdict:
+    """Return "holds" if a loss takes less time with the table than with the step, for every batch size."""
+    claim = f"a lookup table in place of the step makes the loss faster (supplement §3): {step}"
     plain, kernel = (_column(results, "theory-lookup", metric) for metric in ("loss", "our kernel"))
-    if not plain:
+    ratios = {data: ratio for (row, data), ratio in plain.items() if row == step}
+    if not ratios:
         return _verdict(claim, None, "")
-    figures = "CPU time of an F1 loss with the table over that with the step: " + ", ".join(
-        f"{row}, {data}: {plain[row, data]:.2f} (over our closed form {kernel[row, data]:.2f})" for row, data in plain
+    figures = (
+        "CPU time of F1 with the table over F1 with the step in plain torch, and over our closed form: "
+        + ", ".join(f"{data}: {ratio:.2f} and {kernel[step, data]:.2f}" for data, ratio in ratios.items())
     )
-    slower = ", ".join(sorted({row for (row, _), ratio in plain.items() if ratio >= 1}))
-    return _verdict(claim, not slower, figures, f"not for {slower}: reading a table costs more than these operations")
+    return _verdict(claim, max(ratios.values()) < 1, figures, "reading a table costs more than two operations")
 
 
 def _maxent(results: Results) -> Verdict:
