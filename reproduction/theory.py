@@ -375,7 +375,7 @@ def run_lookup(cell: Cell, folder: Path | None) -> dict[str, float]:
     p, z = torch.sigmoid(z).requires_grad_(), z.requires_grad_()
 
     def read(x: Tensor) -> Tensor:
-        member: Tensor = _Lookup.apply(x, values, slopes)
+        member: Tensor = _Lookup.apply(x, values, slopes)  # type: ignore[no-untyped-call]
         return member
 
     def compute(x: Tensor) -> Tensor:

@@ -78,7 +78,7 @@ def test_the_lookup_table_is_the_step_truncated() -> None:
     step = Linear()
     grid = torch.linspace(0, 1, 101)
     p = torch.tensor([0.0, 0.2599, 0.505, 1.0], requires_grad=True)
-    member = theory._Lookup.apply(p, step.step(grid, 0.5), step.slope(grid, 0.5))
+    member = theory._Lookup.apply(p, step.step(grid, 0.5), step.slope(grid, 0.5))  # type: ignore[no-untyped-call]
     member.sum().backward()
     assert p.grad is not None
     assert torch.allclose(member, step.step(torch.tensor([0.0, 0.25, 0.50, 1.0]), 0.5))
