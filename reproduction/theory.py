@@ -44,10 +44,10 @@ SIZES = (100, 1_000, 10_000, 100_000)
 
 
 ENTRIES: dict[str, Callable[[mg.Counts], Tensor]] = {
-    "|TP|": lambda c: c.tp,
-    "|FP|": lambda c: c.fp,
-    "|FN|": lambda c: c.fn,
-    "|TN|": lambda c: c.tn,
+    "TP": lambda c: c.tp,
+    "FP": lambda c: c.fp,
+    "FN": lambda c: c.fn,
+    "TN": lambda c: c.tn,
     "F_1": mg.metrics.f1,
 }
 """The entries of the soft-set matrix, and a metric of them."""

@@ -151,7 +151,8 @@ def judge(
     absent = [name for name in {**published, **corrected} if name not in there]
     figures = "corrected: " + (listed(there) or NOT_RUN)
     if published:
-        figures = "published: " + (listed(theirs) or NOT_RUN) + "; " + figures
+        means = ", ".join(f"{name} {d.mean:+.3f}" for name, d in theirs.items())
+        figures = f"published: {means or NOT_RUN}; {figures}"
     if absent and there:
         figures += f" ({', '.join(absent)}: {NOT_RUN})"
     if not there:

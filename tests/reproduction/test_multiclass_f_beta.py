@@ -134,6 +134,12 @@ def test_verdicts_follow_the_results(tmp_path: Path) -> None:
     assert found["on adult F1 is .251 with F_1* and .146 with cross-entropy"] == "does not hold here"
 
 
+def test_the_picture_of_beta_needs_results(tmp_path: Path) -> None:
+    assert not paper.draw_beta(Results.load(tmp_path), tmp_path / "beta.svg")
+    assert paper.draw_beta(invent(tmp_path, {}), tmp_path / "beta.svg")
+    assert 0 < (tmp_path / "beta.svg").stat().st_size < 50_000
+
+
 def test_verdicts_without_results_say_so(tmp_path: Path) -> None:
     assert {v.verdict for v in paper.verdicts(Results.load(tmp_path))} == {"cannot be tested here"}
 
