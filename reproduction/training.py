@@ -27,12 +27,16 @@ class Rows:
 
 @dataclass(frozen=True)
 class Schedule:
-    """How long and how fast to train; ``patience`` counts epochs without a better validation value."""
+    """How long and how fast to train; ``patience`` counts epochs without a better validation value.
+
+    Adam, or with a ``weight_decay`` AdamW, which is Adam without one.
+    """
 
     learning_rate: float = 1e-3
     batch_size: int = 1024
     epochs: int = 1000
     patience: int = 100
+    weight_decay: float = 0.0
 
 
 def dense(sizes: list[int], dropout: float = 0.0) -> nn.Sequential:
@@ -58,7 +62,9 @@ def train(
     """
     stop_by = stop_by or loss
     generator = torch.Generator().manual_seed(seed)
-    optimizer = torch.optim.Adam(model.parameters(), schedule.learning_rate, foreach=True)
+    optimizer = torch.optim.AdamW(
+        model.parameters(), schedule.learning_rate, weight_decay=schedule.weight_decay, foreach=True
+    )
     lowest, best, since = float("inf"), copy.deepcopy(model.state_dict()), 0
     epochs = 0
     while epochs < schedule.epochs and since < schedule.patience:
