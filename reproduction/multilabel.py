@@ -13,11 +13,8 @@ the mean over labels. The equations 9 and 10 of the sigmoidF1 paper define them 
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 import metricgrad as mg
+from data import load_multilabel
 from training import Rows, logits_of
 
 TEXT = ("cancerHallmarks", "chemicalExposure")
@@ -60,28 +58,10 @@ class Split:
 
 
 def load(name: str, folder: Path | None) -> tuple[Any, Any]:
-    """Return features and 0/1 labels of a data set, from the folder of data sets."""
+    """Return features and 0/1 labels of a data set, from the folder of data sets or fetched."""
     if name in UNAVAILABLE:
         raise ValueError(f"data: {name} cannot be had: {UNAVAILABLE[name]}")
-    if folder is None:
-        raise ValueError(
-            f"--data: expected a folder that holds {name}; benchmarks/datasets.py says from where to fill it"
-        )
-    found: tuple[Any, Any] = _loaders().load(name, folder)
-    return found
-
-
-@cache
-def _loaders() -> Any:
-    """Return the loaders of the studies, which live beside this folder."""
-    file = Path(__file__).parents[1] / "benchmarks" / "datasets.py"
-    specification = importlib.util.spec_from_file_location("benchmark_datasets", file)
-    assert specification is not None
-    assert specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    sys.modules[specification.name] = module
-    specification.loader.exec_module(module)
-    return module
+    return load_multilabel(name, folder)
 
 
 def load_split(name: str, folder: Path | None, seed: int) -> Split:
