@@ -32,6 +32,8 @@ from metricgrad.training.loop import one_thread
 if TYPE_CHECKING:
     from metricgrad.app.contenders.scorers import Effort, Goal, Scorer
     from metricgrad.app.study.splits import Split
+    from metricgrad.metrics.averages import Average
+    from metricgrad.metrics.constraints import Constraint
 
 
 @dataclass(frozen=True)
@@ -214,23 +216,25 @@ def evaluate_constraints(goal: Goal, rule: Rule, scores: np.ndarray, targets: np
 
     Each of several labels must meet it, unless one shared threshold was tuned: then the average must.
     """
-    each = goal.task == "multilabel" and not describe_tuning(goal).shared
+    average = choose_constraint_average(goal)
     found = []
     for constraint in parse(goal.subject_to):
-        values = torch.as_tensor(
-            evaluate(
-                scores,
-                targets,
-                {"": constraint.metric},
-                task=goal.task,
-                average=None if each else goal.average,
-                rule=rule,
-            )[""],
-            dtype=torch.float64,
-        ).reshape(-1)
-        worst = constraint.violation(values).nan_to_num(nan=-math.inf).argmax()
-        found.append(ConstraintValue(str(constraint), values[worst].item(), constraint.met(values)))
+        values = evaluate(scores, targets, {"": constraint.metric}, task=goal.task, average=average, rule=rule)[""]
+        found.append(evaluate_constraint(constraint, values))
     return found
+
+
+def choose_constraint_average(goal: Goal) -> Average | None:
+    """Return the average of a constraint's metric, None if each label must meet it."""
+    each = goal.task == "multilabel" and not describe_tuning(goal).shared
+    return None if each else goal.average
+
+
+def evaluate_constraint(constraint: Constraint, values: Any) -> ConstraintValue:
+    """Return the worst of the values of a constraint's metric, and whether all of them meet it."""
+    each = torch.as_tensor(values, dtype=torch.float64).reshape(-1)
+    worst = constraint.violation(each).nan_to_num(nan=-math.inf).argmax()
+    return ConstraintValue(str(constraint), each[worst].item(), constraint.met(each))
 
 
 def _compute_metric(goal: Goal, rule: Rule, scores: np.ndarray, targets: np.ndarray) -> float:
