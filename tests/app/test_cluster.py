@@ -43,7 +43,7 @@ def cluster() -> Iterator[distributed.LocalCluster]:
     with (
         dask.config.set({"distributed.scheduler.allowed-failures": 1}),
         distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=50
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs=50
         ) as found,
     ):
         yield found
@@ -428,7 +428,7 @@ def test_clusters_that_cannot_be_used(
     for wrong in ("tcp://127.0.0.1:1", "fly://x", "127.0.0.1"):
         assert f"got {wrong!r}, which cannot be reached" in refuse(wrong, data, tmp_path / "run", capsys)
     with distributed.LocalCluster(
-        n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None, silence_logs=50
+        n_workers=1, threads_per_worker=2, processes=False, dashboard_address=":0", silence_logs=50
     ) as two:
         error = refuse(two.scheduler_address, data, tmp_path / "run", capsys)
         assert "expected workers of one thread, since torch has one random seed per process, got 2 threads" in error

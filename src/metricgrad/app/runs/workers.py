@@ -12,7 +12,6 @@ import multiprocessing
 import os
 import signal
 import threading
-import time
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
@@ -40,6 +39,8 @@ CONNECT_SECONDS = 10
 """How long to wait for a cluster, and for its first worker."""
 NO_WORKER_SECONDS = 60
 """How long a run waits for new workers when all are lost: most clusters restart them."""
+COUNT_SECONDS = 10
+"""After how long without a result the workers are counted again."""
 
 _LIBRARIES = ("metricgrad", "torch", "numpy", "scikit-learn")
 
@@ -70,7 +71,7 @@ class Workers(Protocol):
     again: str
 
     def count(self) -> int:
-        """Return how many tasks can run at once."""
+        """Return how many tasks can run at once, at least one; raise if there are no workers any more."""
 
     def submit(self, function: Callable[[Any], Any], task: Any) -> Future[Any]:
         """Start a task."""
@@ -104,19 +105,14 @@ def run_tasks(
     """
     running: dict[Future[Found], Task] = {}
     lost: dict[int, int] = {}  # how often each of the running tasks was lost
-    alone = time.monotonic()
     try:
         while True:
             while len(running) < each * workers.count() and (task := take()) is not None:
                 running[workers.submit(function, task)] = task
             if not running:
                 return
-            ready, _ = wait(running, NO_WORKER_SECONDS / 10, FIRST_COMPLETED)
-            if ready or workers.count():
-                alone = time.monotonic()
-            elif time.monotonic() - alone > NO_WORKER_SECONDS:
-                raise UserError(f"the cluster has no workers left; start some, and {workers.again}", CLUSTER)
-            for future in ready:
+            # Now and then the workers are counted again: a cluster may have lost all of them.
+            for future in wait(running, COUNT_SECONDS, FIRST_COMPLETED).done:
                 task = running.pop(future)
                 if not future.cancelled():
                     lost.pop(id(task), None)
@@ -290,21 +286,35 @@ class _ClusterWorkers:
         self._sent: WeakKeyDictionary[Shared, Any] = WeakKeyDictionary()
 
     def count(self) -> int:
-        # Not more than the number of workers when all were lost, so that nothing is prepared that cannot run.
-        return len(self._ask(self._client.nthreads))
+        number = len(self._ask(self._client.nthreads))
+        if number:
+            return number
+        try:
+            self._client.wait_for_workers(1, timeout=NO_WORKER_SECONDS)
+        except TimeoutError as error:
+            raise UserError(f"--cluster: all workers are gone; start some, and {self.again}", CLUSTER) from error
+        return 1
 
     def submit(self, function: Callable[[Any], Any], task: Any) -> Future[Any]:
         shared = _find_shared(task)
-        sent = [self._ask(self._send, value) for value in shared.values()]
+        sent = [self._send(value) for value in shared.values()]
         # The fields that the workers have already do not travel with the task.
         bare = _fill(task, dict.fromkeys(shared))
         given = (_run_on_worker, __version__, function, bare, list(shared), *sent)
         return self._ask(self.executor.submit, *given)  # type: ignore[no-any-return]
 
     def _send(self, shared: Shared) -> Any:
+        """Return the future of a shared value, which is sent if it was not yet, or was lost with its worker."""
         future = self._sent.get(shared)
-        if future is None or future.status != "finished":  # not sent yet, or lost with its worker
-            self._sent[shared] = future = self._client.scatter(shared.load())
+        for tries in range(LOSSES + 1):
+            if future is not None and future.status == "finished":
+                break
+            try:
+                self._sent[shared] = future = self._client.scatter(shared.load())
+            except OSError as error:
+                # Perhaps it was sent to a worker that was just lost; counting tells whether others are there.
+                if self.count() and tries == LOSSES:
+                    raise self._gone() from error
         return future
 
     def _ask(self, call: Callable[..., Any], *given: Any) -> Any:
