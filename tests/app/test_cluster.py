@@ -34,15 +34,17 @@ from metricgrad.app.use.evaluate import evaluate_run
 from metricgrad.app.use.predict import predict
 from tables import binary, multiclass, multilabel, written
 
+LocalCluster: Any = distributed.LocalCluster  # its types are incomplete
+Client: Any = distributed.Client
 ASK = ["--target", "ripe", "--metric", "f1,auroc", "--repeats", "2", "--only", "majority,hybrid"]
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[distributed.LocalCluster]:
+def cluster() -> Iterator[Any]:
     # A task may kill two workers, not four: it takes seconds to start one again.
     with (
         dask.config.set({"distributed.scheduler.allowed-failures": 1}),
-        distributed.LocalCluster(
+        LocalCluster(
             n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs=50
         ) as found,
     ):
@@ -50,7 +52,7 @@ def cluster() -> Iterator[distributed.LocalCluster]:
 
 
 @pytest.fixture
-def address(cluster: distributed.LocalCluster) -> str:
+def address(cluster: Any) -> str:
     return str(cluster.scheduler_address)
 
 
@@ -83,7 +85,7 @@ def one_process(data: str, tmp_path: Path) -> dict[str, Any]:
 
 
 def test_two_and_three_workers_find_what_one_process_does(
-    cluster: distributed.LocalCluster, address: str, data: str, tmp_path: Path, one_process: dict[str, Any]
+    cluster: Any, address: str, data: str, tmp_path: Path, one_process: dict[str, Any]
 ) -> None:
     for number in (2, 3):
         cluster.scale(number)
@@ -282,7 +284,6 @@ def test_predictions_are_the_same_everywhere(
     # The same for workers that do not see the files.
     stamp = parts._stamp
     monkeypatch.setattr(parts, "_stamp", lambda path: (*stamp(path)[:2], -1))
-    monkeypatch.setattr(parts, "list_parts", parts.list_parts)
     predict(run, folder, tmp_path / "sent", keep=["id"], cluster=address)
     again = predict(run, folder, tmp_path / "sent", keep=["id"], cluster=address)
     assert again["skipped"] == 5
@@ -361,7 +362,9 @@ def test_only_what_is_proven_is_skipped(trained: dict[str, Path], folder: Path, 
         predict(run, folder, folder, jobs=1)
 
 
-def test_bad_parts_are_named(trained: dict[str, Path], folder: Path, tmp_path: Path, address: str) -> None:
+def test_bad_parts_are_named(
+    trained: dict[str, Path], folder: Path, tmp_path: Path, address: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match=r"expected a folder of files named \*.parquet, got none"):
         predict(trained["binary"], tmp_path / "empty", tmp_path / "out")
@@ -371,15 +374,11 @@ def test_bad_parts_are_named(trained: dict[str, Path], folder: Path, tmp_path: P
     pq.write_table(pa.table({"size": [1.0]}), folder / "part-3.parquet")
     with pytest.raises(UserError, match="expected the feature columns, of which 'weight', 'shape'"):
         evaluate_run(trained["binary"], folder, cluster=address)
-    assert predict_lines(trained["binary"], folder.parent / "no.parquet", address).count("\n") == 1
-
-
-def predict_lines(run: Path, data: Path, address: str) -> str:
-    words = ["predict", str(run), str(data), "-o", "out", "--cluster", address]
-    done = subprocess.run([sys.executable, "-m", "metricgrad", *words], capture_output=True, text=True)
-    assert done.returncode == 2
-    assert "--cluster: expected a folder of Parquet files" in done.stderr
-    return done.stderr
+    for command in (["predict", "-o", "out"], ["evaluate"]):
+        assert main([*command, str(trained["binary"]), str(folder / "part-0.parquet"), "--cluster", address]) == 2
+        assert capsys.readouterr().err.startswith("metricgrad: --cluster: expected a folder of Parquet files, got ")
+    assert main(["evaluate", str(trained["binary"]), str(folder), "--rows", "5"]) == 2
+    assert "--rows: expected none for a folder" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("task", TABLES)
@@ -427,7 +426,7 @@ def test_clusters_that_cannot_be_used(
     monkeypatch.setattr(places, "CONNECT_SECONDS", 0.5)
     for wrong in ("tcp://127.0.0.1:1", "fly://x", "127.0.0.1"):
         assert f"got {wrong!r}, which cannot be reached" in refuse(wrong, data, tmp_path / "run", capsys)
-    with distributed.LocalCluster(
+    with LocalCluster(
         n_workers=1, threads_per_worker=2, processes=False, dashboard_address=":0", silence_logs=50
     ) as two:
         error = refuse(two.scheduler_address, data, tmp_path / "run", capsys)
@@ -438,8 +437,10 @@ def test_clusters_that_cannot_be_used(
         assert "has no workers; start some: dask worker --nthreads 1" in error
     monkeypatch.setattr(places, "CONNECT_SECONDS", 10)
     with monkeypatch.context() as patch:
-        patch.setattr(places, "version", lambda name: "9.9")
-        assert "expected metricgrad 9.9 as here, got" in refuse(address, data, tmp_path / "run", capsys)
+        patch.setattr(places, "_find_versions", lambda: {"torch": "9.9"})
+        assert "expected torch 9.9 as here, got" in refuse(address, data, tmp_path / "run", capsys)
+        patch.setattr(places, "_find_versions", lambda: {"no-such-library": "9.9"})
+        assert "expected no-such-library 9.9 as here, got none at" in refuse(address, data, tmp_path / "run", capsys)
     # Workers that join later are checked by their first task.
     monkeypatch.setattr(places, "__version__", "9.9")
     assert main(["compare", data, *ASK, "--cluster", address, "--out", str(tmp_path / "late")]) == 7
@@ -463,14 +464,14 @@ def test_estimators_under_joblib_equal_those_of_one_process(address: str) -> Non
     y = (X[:, 0] + rng.normal(size=300) > 1).astype(int)
     weight = rng.random(300)
 
-    def fit() -> tuple[mg.MetricClassifier, mg.ThresholdedClassifier]:
+    def fit() -> list[Any]:
         network = mg.MetricClassifier(epochs=3, dropout=0.2, random_state=7, n_jobs=2).fit(X, y, sample_weight=weight)
         inner = mg.MetricClassifier(epochs=2, cv=None, random_state=7)
-        return network, mg.ThresholdedClassifier(inner, "f1", n_jobs=2).fit(X, y)
+        return [network, mg.ThresholdedClassifier(inner, "f1", n_jobs=2).fit(X, y)]
 
     with joblib.parallel_config("sequential"):
         alone = fit()
-    with distributed.Client(address), joblib.parallel_config("dask"):
+    with Client(address), joblib.parallel_config("dask"):
         together = fit()
     for one, two in zip(alone, together, strict=True):
         np.testing.assert_array_equal(one.predict_proba(X), two.predict_proba(X))

@@ -42,8 +42,6 @@ NO_WORKER_SECONDS = 60
 COUNT_SECONDS = 10
 """After how long without a result the workers are counted again."""
 
-_LIBRARIES = ("metricgrad", "torch", "numpy", "scikit-learn")
-
 
 @dataclass(frozen=True, eq=False)
 class Shared:
@@ -255,10 +253,15 @@ def _check_workers(client: Any, address: str) -> None:
         ) from error
     for worker, threads in client.nthreads().items():
         _check_threads(worker, threads)
-    for library in _LIBRARIES:
+    for library, here in _find_versions().items():
         # A function of the standard library, so that a worker without metricgrad can answer.
         for worker, found in client.run(version, library, on_error="return").items():
-            _check_version(worker, library, version(library), "none" if isinstance(found, Exception) else found)
+            _check_version(worker, library, here, "none" if isinstance(found, Exception) else found)
+
+
+def _find_versions() -> dict[str, str]:
+    """Return the versions of the libraries on which scores depend."""
+    return {library: version(library) for library in ("metricgrad", "torch", "numpy", "scikit-learn")}
 
 
 def _check_threads(worker: str, threads: int) -> None:

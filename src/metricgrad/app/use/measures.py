@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -75,13 +74,13 @@ class Judge:
         self.model, goal = model, model.goal
         task = check_task(model.schema.task)
         plain: dict[str, Any] = {"threshold": 0.5, "labels": None, "absent": "count", "ignore_index": None}
-        under_rule = partial(MetricSet, task=task, rule=model.rule, **plain)
-        self.metrics = under_rule(list(names), average=goal.average)
+        under_rule = {"task": task, "rule": model.rule, **plain}
+        self.metrics = MetricSet(list(names), average=goal.average, **under_rule)
         each = ["precision", "recall", "f1"]
         self._classes = MetricSet(each, task="multilabel", rule=None, average=None, **plain)
         self._limits = parse(goal.subject_to)
         average = choose_constraint_average(goal)
-        self._constraints = [under_rule({"": limit.metric}, average=average) for limit in self._limits]
+        self._constraints = [MetricSet({"": limit.metric}, average=average, **under_rule) for limit in self._limits]
 
     def measure(self, frame: pd.DataFrame, scores: np.ndarray, targets: np.ndarray) -> Measures:
         """Return the measures of labelled rows."""
@@ -162,11 +161,12 @@ class Judge:
         return found
 
     def _draw_rankings(self, scores: ScoreTables, replicates: int, generator: torch.Generator) -> Values:
-        distinct, *sides = scores.tables[0].whole()
+        distinct, positives, negatives = scores.tables[0].whole()
         number = min(replicates, max(50, SORTED_SCORES // max(1, len(distinct))))
         each = []
         for _ in range(number):
-            table = ScoreTable.of(distinct, *(torch.poisson(side, generator) for side in sides))
+            drawn = (torch.poisson(side, generator) for side in (positives, negatives))
+            table = ScoreTable(((distinct, *drawn),))
             each.append(self.metrics.ranking_values(ScoreTables([table], scores.dtype, scores.totals)))
         return {name: torch.stack([one[name] for one in each]) for name in self.metrics.ranking}
 
