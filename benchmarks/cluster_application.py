@@ -2,9 +2,9 @@
 
     python benchmarks/cluster_application.py [--quick]
 
-Both take turns, and a ratio is the median over pairs: of the whole, which for local processes includes the time to start
-them, and from the first finished unit to the last, which does not. The constants, of one machine and loopback, are those
-of the estimate in docs/scale.md.
+Both take turns, and a ratio is the median over pairs: of the whole, which for local processes includes the time to
+start them, and from the first finished unit to the last, which does not. The constants, of one machine and loopback,
+are those of the estimate in docs/scale.md.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
     quick = parser.parse_args().quick
-    rows, repeats, rounds = (2_000, 2, 1) if quick else (10_000, 4, 3)
+    rows, repeats, rounds = (2_000, 2, 1) if quick else (5_000, 4, 5)
     only = "logistic regression,weighted cross-entropy,soft-set metric,hybrid"
     with (
         tempfile.TemporaryDirectory() as folder,

@@ -432,7 +432,7 @@ def test_clusters_that_cannot_be_used(
         error = refuse(two.scheduler_address, data, tmp_path / "run", capsys)
         assert "expected workers of one thread, since torch has one random seed per process, got 2 threads" in error
         two.scale(0)
-        two.sync(two._correct_state)
+        two.sync(two._correct_state)  # until it is done
         error = refuse(two.scheduler_address, data, tmp_path / "run", capsys)
         assert "has no workers; start some: dask worker --nthreads 1" in error
     monkeypatch.setattr(places, "CONNECT_SECONDS", 10)
@@ -441,6 +441,18 @@ def test_clusters_that_cannot_be_used(
         assert "expected torch 9.9 as here, got" in refuse(address, data, tmp_path / "run", capsys)
         patch.setattr(places, "_find_versions", lambda: {"no-such-library": "9.9"})
         assert "expected no-such-library 9.9 as here, got none at" in refuse(address, data, tmp_path / "run", capsys)
+    with (
+        LocalCluster(
+            n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0", silence_logs=50
+        ) as one,
+        open_workers(1, one.scheduler_address, "call again") as workers,
+    ):
+        monkeypatch.setattr(places, "NO_WORKER_SECONDS", 0.1)
+        assert workers.count() == 1
+        one.scale(0)
+        one.sync(one._correct_state)
+        with pytest.raises(UserError, match="--cluster: all workers are gone; start some, and call again"):
+            workers.count()
     # Workers that join later are checked by their first task.
     monkeypatch.setattr(places, "__version__", "9.9")
     assert main(["compare", data, *ASK, "--cluster", address, "--out", str(tmp_path / "late")]) == 7

@@ -203,7 +203,7 @@ def _run_units(
                 space.add_unit(*result)
                 done[result[0].contender, result[0].repeat] = result[0]
     space.clear_scratch()
-    workers.executor.shutdown()  # their memory is free for the model that is shipped
+    workers.executor.shutdown(wait=False)  # they end while the model to ship is fitted
     able = [name for name in plan.names if name not in failed]
     complete = [repeat for repeat in range(len(plan.parts)) if all((name, repeat) in done for name in able)]
     return [done[name, repeat] for name in able for repeat in complete], list(failed.items())
