@@ -120,7 +120,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
     quick = parser.parse_args().quick
-    rows, repeats, rounds = (2_000, 2, 1) if quick else (5_000, 4, 5)
+    rows, repeats, rounds = (2_000, 2, 1) if quick else (10_000, 4, 3)
     only = "logistic regression,weighted cross-entropy,soft-set metric,hybrid"
     with (
         tempfile.TemporaryDirectory() as folder,
