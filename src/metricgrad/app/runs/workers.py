@@ -35,6 +35,8 @@ Found = TypeVar("Found")
 
 LOSSES = 3
 """How often a task is repeated because its worker was lost; then the task itself is to blame, as in Dask."""
+COPIES = 2
+"""To how many workers of a cluster shared data are sent, so that they outlive one; the others fetch them there."""
 CONNECT_SECONDS = 10
 """How long to wait for a cluster, and for its first worker."""
 NO_WORKER_SECONDS = 60
@@ -74,6 +76,9 @@ class Workers(Protocol):
     def submit(self, function: Callable[[Any], Any], task: Any) -> Future[Any]:
         """Start a task."""
 
+    def has_lost(self, task: Any) -> bool:
+        """Return whether data that a running task reads are lost."""
+
     def explain(self, error: Exception) -> UserError | None:
         """Return the error to show if workers were lost, None for an error of the task."""
 
@@ -110,7 +115,11 @@ def run_tasks(
             if not running:
                 return
             # Now and then the workers are counted again: a cluster may have lost all of them.
-            for future in wait(running, COUNT_SECONDS, FIRST_COMPLETED).done:
+            done = wait(running, COUNT_SECONDS, FIRST_COMPLETED).done
+            if not done:
+                for future in [future for future, task in running.items() if workers.has_lost(task)]:
+                    future.cancel()  # its worker would wait for the data for ever
+            for future in done:
                 task = running.pop(future)
                 if not future.cancelled():
                     lost.pop(id(task), None)
@@ -171,6 +180,9 @@ class _LocalWorkers:
 
     def submit(self, function: Callable[[Any], Any], task: Any) -> Future[Any]:
         return self.executor.submit(_load_and_run, function, task)
+
+    def has_lost(self, task: Any) -> bool:
+        return False
 
     def explain(self, error: Exception) -> UserError | None:
         return _killed(self.again, "fewer --jobs") if isinstance(error, BrokenExecutor) else None
@@ -313,7 +325,7 @@ class _ClusterWorkers:
             if future is not None and future.status == "finished":
                 break
             try:
-                self._sent[shared] = future = self._client.scatter(shared.load())
+                self._sent[shared] = future = self._client.scatter(shared.load(), broadcast=COPIES)
             except OSError as error:
                 # Perhaps it was sent to a worker that was just lost; counting tells whether others are there.
                 if self.count() and tries == LOSSES:
@@ -331,6 +343,10 @@ class _ClusterWorkers:
 
     def _gone(self) -> UserError:
         return UserError(f"--cluster: {self._address} does not answer any more; {self.again} when it does", CLUSTER)
+
+    def has_lost(self, task: Any) -> bool:
+        sent = [self._sent.get(shared) for shared in _find_shared(task).values()]
+        return any(future is not None and future.status != "finished" for future in sent)
 
     def explain(self, error: Exception) -> UserError | None:
         if type(error).__name__ == "KilledWorker":
