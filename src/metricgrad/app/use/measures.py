@@ -165,8 +165,7 @@ class Judge:
         number = min(replicates, max(50, SORTED_SCORES // max(1, len(distinct))))
         each = []
         for _ in range(number):
-            drawn = (torch.poisson(side, generator) for side in (positives, negatives))
-            table = ScoreTable(((distinct, *drawn),))
+            table = ScoreTable(((distinct, torch.poisson(positives, generator), torch.poisson(negatives, generator)),))
             each.append(self.metrics.ranking_values(ScoreTables([table], scores.dtype, scores.totals)))
         return {name: torch.stack([one[name] for one in each]) for name in self.metrics.ranking}
 
