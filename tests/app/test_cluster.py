@@ -26,7 +26,7 @@ import metricgrad as mg
 from metricgrad.app.cli.main import main
 from metricgrad.app.contenders.scorers import Effort
 from metricgrad.app.errors import UserError
-from metricgrad.app.runs import workers as places
+from metricgrad.app.runs import cluster as places
 from metricgrad.app.runs.workers import Shared, open_workers, run_tasks
 from metricgrad.app.study import work, workspace
 from metricgrad.app.use import parts, predict_folder
