@@ -142,10 +142,7 @@ class Task:
     value: Any
 
 
-def test_shared_data_are_sent_once_and_again_if_their_only_worker_is_lost(
-    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(places, "COPIES", 1)
+def test_shared_data_are_sent_once_and_again_if_their_only_worker_is_lost(address: str, tmp_path: Path) -> None:
     loaded = 0
 
     def load() -> np.ndarray:

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from metricgrad.app.runs.workers import Workers
 
-COPIES = 2
-"""To how many workers of a cluster shared data are sent, so that they outlive one; the others fetch them there."""
 CONNECT_SECONDS = 10
 """How long to wait for a cluster, and for its first worker."""
 NO_WORKER_SECONDS = 60
@@ -113,6 +111,8 @@ class _ClusterWorkers:
         self.executor = client.get_executor(pure=False)
         # An entry, and the data on the workers, last as long as a task has the shared value.
         self._sent: WeakKeyDictionary[Shared, Any] = WeakKeyDictionary()
+        # What each running task reads; the same shared value may have been sent again for another one.
+        self._reads: WeakKeyDictionary[Future[Any], list[Any]] = WeakKeyDictionary()
 
     def count(self) -> int:
         number = len(self._ask(self._client.nthreads))
@@ -130,7 +130,9 @@ class _ClusterWorkers:
         # The fields that the workers have already do not travel with the task.
         bare = fill(task, dict.fromkeys(shared))
         given = (_run_on_worker, __version__, function, bare, list(shared), *sent)
-        return self._ask(self.executor.submit, *given)  # type: ignore[no-any-return]
+        running: Future[Any] = self._ask(self.executor.submit, *given)
+        self._reads[running] = sent
+        return running
 
     def _send(self, shared: Shared) -> Any:
         """Return the future of a shared value, which is sent if it was not yet, or was lost with its worker."""
@@ -139,7 +141,8 @@ class _ClusterWorkers:
             if future is not None and future.status == "finished":
                 break
             try:
-                self._sent[shared] = future = self._client.scatter(shared.load(), broadcast=COPIES)
+                # To one worker, from which others fetch it: sending copies hangs if a worker is lost meanwhile.
+                self._sent[shared] = future = self._client.scatter(shared.load())
             except OSError as error:
                 # Perhaps it was sent to a worker that was just lost; counting tells whether others are there.
                 if self.count() and tries == LOSSES:
@@ -158,9 +161,8 @@ class _ClusterWorkers:
     def _gone(self) -> UserError:
         return UserError(f"--cluster: {self._address} does not answer any more; {self.again} when it does", CLUSTER)
 
-    def has_lost(self, task: Any) -> bool:
-        sent = [self._sent.get(shared) for shared in find_shared(task).values()]
-        return any(future is not None and future.status != "finished" for future in sent)
+    def has_lost(self, running: Future[Any]) -> bool:
+        return any(read.status != "finished" for read in self._reads[running])
 
     def explain(self, error: Exception) -> UserError | None:
         if type(error).__name__ == "KilledWorker":

@@ -64,7 +64,7 @@ class Workers(Protocol):
     def submit(self, function: Callable[[Any], Any], task: Any) -> Future[Any]:
         """Start a task."""
 
-    def has_lost(self, task: Any) -> bool:
+    def has_lost(self, running: Future[Any]) -> bool:
         """Return whether data that a running task reads are lost."""
 
     def explain(self, error: Exception) -> UserError | None:
@@ -107,7 +107,7 @@ def run_tasks(
             # Now and then the workers are counted again: a cluster may have lost all of them.
             done = wait(running, COUNT_SECONDS, FIRST_COMPLETED).done
             if not done:
-                for future in [future for future, task in running.items() if workers.has_lost(task)]:
+                for future in filter(workers.has_lost, running):
                     future.cancel()  # its worker would wait for the data for ever
             for future in done:
                 task = running.pop(future)
@@ -174,7 +174,7 @@ class _LocalWorkers:
     def submit(self, function: Callable[[Any], Any], task: Any) -> Future[Any]:
         return self.executor.submit(_load_and_run, function, task)
 
-    def has_lost(self, task: Any) -> bool:
+    def has_lost(self, running: Future[Any]) -> bool:
         return False
 
     def explain(self, error: Exception) -> UserError | None:
