@@ -165,6 +165,41 @@ def test_shared_data_are_sent_once_and_again_if_their_only_worker_is_lost(addres
     assert loaded == 2
 
 
+def run_all(workers: Any, function: Any, tasks: list[Task]) -> list[list[int]]:
+    """Return the results, as lists; each worker may have all tasks at once."""
+    waiting = list(tasks)
+    found = run_tasks(workers, function, lambda: waiting.pop() if waiting else None, each=len(tasks))
+    return [getattr(value, "value", value).tolist() for _, value in found]
+
+
+def test_a_finished_result_is_lost_while_it_is_sent(address: str, tmp_path: Path) -> None:
+    with open_workers(1, address, "again") as workers:
+        for number in range(3):
+            shared = Shared.value(np.arange(3))
+            tasks = [Task(tmp_path / str(number), shared) for _ in range(4)]
+            assert run_all(workers, killed_worker.double_and_lose, tasks) == [[0, 2, 4]] * 4
+            assert (tmp_path / str(number)).exists()
+
+
+def test_the_only_worker_is_lost_with_tasks_that_wait_and_data_and_results(tmp_path: Path) -> None:
+    shared = Shared.value(np.arange(3))
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs=50) as one,
+        open_workers(1, one.scheduler_address, "again") as workers,
+    ):
+        for function in (killed_worker.double, killed_worker.double_and_lose):
+            tasks = [Task(tmp_path / function.__name__, shared) for _ in range(3)]
+            assert run_all(workers, function, tasks) == [[0, 2, 4]] * 3
+            assert (tmp_path / function.__name__).exists()
+
+
+def test_large_data_travel_without_a_warning(address: str, tmp_path: Path) -> None:
+    (tmp_path / "marker").touch()
+    with open_workers(1, address, "again") as workers:
+        tasks = [Task(tmp_path / "marker", Shared.value(np.ones(2_000_000))) for _ in range(2)]  # 16 MB each
+        assert [sum(found) for found in run_all(workers, killed_worker.double, tasks)] == [4_000_000] * 2
+
+
 def test_ctrl_c_and_resume(
     address: str,
     data: str,

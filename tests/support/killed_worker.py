@@ -41,3 +41,19 @@ def double(task: Any) -> Any:
     """Return twice the shared value; the first process is killed, and with it the only copy of the value."""
     kill_once(task.marker)
     return 2 * task.value
+
+
+class _Fragile:
+    """A result whose process is killed, once, when it is sent."""
+
+    def __init__(self, marker: Path, value: Any) -> None:
+        self.marker, self.value = marker, value
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        kill_once(self.marker)
+        return _Fragile, (self.marker, self.value)
+
+
+def double_and_lose(task: Any) -> Any:
+    """Return twice the shared value; the first process is killed when it sends the finished result."""
+    return _Fragile(task.marker, 2 * task.value)

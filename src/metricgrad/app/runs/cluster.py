@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import logging
+from concurrent.futures import CancelledError, Executor, Future
 from contextlib import contextmanager
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
@@ -11,12 +13,11 @@ from weakref import WeakKeyDictionary
 
 from metricgrad import __version__
 from metricgrad.app.errors import CLUSTER, WRONG_CALL, UserError, one_line
-from metricgrad.app.runs.workers import LOSSES, Shared, fill, find_shared, killed
+from metricgrad.app.runs.workers import LOSSES, Shared, TaskLostError, fill, find_shared, killed
 from metricgrad.training.loop import one_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from concurrent.futures import Future
 
     from metricgrad.app.runs.workers import Workers
 
@@ -105,14 +106,46 @@ def _check_version(worker: str, library: str, here: str, there: str) -> None:
         )
 
 
+class _ClusterExecutor(Executor):
+    """Runs functions on the workers; the error of a future is ``TaskLostError`` if its result will never come.
+
+    The client's own ``get_executor`` leaves a future pending for ever if its result is lost while it is fetched.
+    """
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self._unfinished: set[Any] = set()
+
+    def submit(self, fn: Callable[..., Any], /, *given: Any, **named: Any) -> Future[Any]:
+        remote, running = self._client.submit(fn, *given, **named, pure=False), Future[Any]()
+        running.set_running_or_notify_cancel()
+        self._unfinished.add(remote)
+        # What is given may hold data on the workers, which last as long as it is kept here.
+        self._client.loop.add_callback(self._settle, remote, running, given)
+        return running
+
+    async def _settle(self, remote: Any, running: Future[Any], given: Any) -> None:
+        try:
+            found = await self._client.gather(remote, asynchronous=True)
+        except (Exception, asyncio.CancelledError) as error:
+            # An error of the function is its result; all others happened on the way.
+            lost = remote.status != "error" and isinstance(error, CancelledError | asyncio.CancelledError | OSError)
+            running.set_exception(TaskLostError() if lost else error)
+        else:
+            running.set_result(found)
+        self._unfinished.discard(remote)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        if cancel_futures and self._client.status == "running":
+            self._client.cancel(list(self._unfinished))
+
+
 class _ClusterWorkers:
     def __init__(self, client: Any, address: str, again: str) -> None:
         self.again, self._client, self._address = again, client, address
-        self.executor = client.get_executor(pure=False)
+        self.executor = _ClusterExecutor(client)
         # An entry, and the data on the workers, last as long as a task has the shared value.
         self._sent: WeakKeyDictionary[Shared, Any] = WeakKeyDictionary()
-        # What each running task reads; the same shared value may have been sent again for another one.
-        self._reads: WeakKeyDictionary[Future[Any], list[Any]] = WeakKeyDictionary()
 
     def count(self) -> int:
         number = len(self._ask(self._client.nthreads))
@@ -130,24 +163,33 @@ class _ClusterWorkers:
         # The fields that the workers have already do not travel with the task.
         bare = fill(task, dict.fromkeys(shared))
         given = (_run_on_worker, __version__, function, bare, list(shared), *sent)
-        running: Future[Any] = self._ask(self.executor.submit, *given)
-        self._reads[running] = sent
-        return running
+        return self._ask(self.executor.submit, *given)  # type: ignore[no-any-return]
 
     def _send(self, shared: Shared) -> Any:
         """Return the future of a shared value, which is sent if it was not yet, or was lost with its worker."""
         future = self._sent.get(shared)
-        for tries in range(LOSSES + 1):
-            if future is not None and future.status == "finished":
-                break
+        if future is not None and self._is_there(future):
+            return future
+        value = shared.load()
+        for _ in range(LOSSES + 1):
+            self.count()
             try:
-                # To one worker, from which others fetch it: sending copies hangs if a worker is lost meanwhile.
-                self._sent[shared] = future = self._client.scatter(shared.load())
-            except OSError as error:
-                # Perhaps it was sent to a worker that was just lost; counting tells whether others are there.
-                if self.count() and tries == LOSSES:
-                    raise self._gone() from error
-        return future
+                # To one worker, from which others fetch it: sending copies hangs if a worker is lost meanwhile. The
+                # scheduler forgets lost data with all that is to read them; a new key has nothing to do with those.
+                (future,) = self._client.scatter([value], hash=False)
+            except (OSError, KeyError) as error:
+                lost = error  # the worker, while the value was sent to it
+            else:
+                self._sent[shared] = future
+                return future
+        raise self._gone() from lost
+
+    def _is_there(self, future: Any) -> bool:
+        """Return whether a worker has the data of a future: the scheduler knows, the future perhaps not yet."""
+        try:
+            return any(self._ask(self._client.who_has, [future]).values())
+        except CancelledError:
+            return False
 
     def _ask(self, call: Callable[..., Any], *given: Any) -> Any:
         """Call a method of the client; if the scheduler does not answer, say so."""
@@ -161,17 +203,13 @@ class _ClusterWorkers:
     def _gone(self) -> UserError:
         return UserError(f"--cluster: {self._address} does not answer any more; {self.again} when it does", CLUSTER)
 
-    def has_lost(self, running: Future[Any]) -> bool:
-        return any(read.status != "finished" for read in self._reads[running])
-
     def explain(self, error: Exception) -> UserError | None:
         if type(error).__name__ == "KilledWorker":
             return killed(self.again, "workers with more memory")
         return None
 
     def stop(self) -> None:
-        if self._client.status == "running":
-            self.executor.shutdown(wait=False)
+        self.executor.shutdown(wait=False, cancel_futures=True)
 
 
 def _run_on_worker(ours: str, function: Callable[[Any], Any], task: Any, names: list[str], *values: Any) -> Any:

@@ -41,12 +41,16 @@ class Shared:
 
     @classmethod
     def value(cls, value: object) -> Shared:
-        """Share a small value."""
+        """Share a value that is at hand."""
         return cls(partial(_return, value))
 
 
 def _return(value: object) -> object:
     return value
+
+
+class TaskLostError(Exception):
+    """The result of a task, or data that it reads, were lost with a worker."""
 
 
 class Workers(Protocol):
@@ -62,10 +66,7 @@ class Workers(Protocol):
         """Return how many tasks can run at once, at least one; raise if there are no workers any more."""
 
     def submit(self, function: Callable[[Any], Any], task: Any) -> Future[Any]:
-        """Start a task."""
-
-    def has_lost(self, running: Future[Any]) -> bool:
-        """Return whether data that a running task reads are lost."""
+        """Start a task; the error of its future is ``TaskLostError`` if it has to be submitted again."""
 
     def explain(self, error: Exception) -> UserError | None:
         """Return the error to show if workers were lost, None for an error of the task."""
@@ -105,17 +106,12 @@ def run_tasks(
             if not running:
                 return
             # Now and then the workers are counted again: a cluster may have lost all of them.
-            done = wait(running, COUNT_SECONDS, FIRST_COMPLETED).done
-            if not done:
-                for future in filter(workers.has_lost, running):
-                    future.cancel()  # its worker would wait for the data for ever
-            for future in done:
+            for future in wait(running, COUNT_SECONDS, FIRST_COMPLETED).done:
                 task = running.pop(future)
-                if not future.cancelled():
+                if not isinstance(future.exception(), TaskLostError):
                     lost.pop(id(task), None)
                     yield task, future.result()
                     continue
-                # The only worker that held shared data was lost.
                 lost[id(task)] = lost.get(id(task), 0) + 1
                 if lost[id(task)] > LOSSES:
                     raise killed(workers.again, "workers with more memory")
@@ -173,9 +169,6 @@ class _LocalWorkers:
 
     def submit(self, function: Callable[[Any], Any], task: Any) -> Future[Any]:
         return self.executor.submit(_load_and_run, function, task)
-
-    def has_lost(self, running: Future[Any]) -> bool:
-        return False
 
     def explain(self, error: Exception) -> UserError | None:
         return killed(self.again, "fewer --jobs") if isinstance(error, BrokenExecutor) else None

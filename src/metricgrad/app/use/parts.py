@@ -70,15 +70,15 @@ class PartTask:
     """What a process needs to use a model on a part.
 
     ``model``: ``Shared`` among tasks, a ``Model`` where the task runs. ``about``: what else the function needs.
-    ``content``: the bytes of the file, for workers that do not see it. ``done``: the hash of the file if its result is
-    known already; the function is not called for it again.
+    ``content``: for workers that do not see the file, ``Shared``; its bytes where the task runs. ``done``: the hash of
+    the file if its result is known already; the function is not called for it again.
     """
 
     part: Part
     model: Any
     about: Any
     number: int
-    content: bytes | None = None
+    content: Any = None
     done: str | None = None
 
 
@@ -118,7 +118,7 @@ def map_parts(
                 return task
             content = Path(task.part.path).read_bytes()
             if records.sha256(content) != task.done:
-                return replace(task, content=content)
+                return replace(task, content=Shared.value(content))
             unchanged.append(task)  # need not travel
         return None
 
