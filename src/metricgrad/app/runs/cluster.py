@@ -143,7 +143,7 @@ class _ClusterExecutor(Executor):
 class _ClusterWorkers:
     def __init__(self, client: Any, address: str, again: str) -> None:
         self.again, self._client, self._address = again, client, address
-        self.executor = _ClusterExecutor(client)
+        self.executor: Executor = _ClusterExecutor(client)
         # An entry, and the data on the workers, last as long as a task has the shared value.
         self._sent: WeakKeyDictionary[Shared, Any] = WeakKeyDictionary()
 
