@@ -121,10 +121,11 @@ class Judge:
     ) -> Statistics:
         """Return the statistics of rows in every replicate, each row drawn as often as a Poisson number of mean 1 says.
 
-        Empty unless the task is multi-label: otherwise replicates can be drawn from the sums of all parts.
+        Empty unless the task is multi-label or a metric needs more of a row than its cell: otherwise replicates can be
+        drawn from the sums of all parts.
         """
         found: Statistics = {}
-        if self.metrics.task == "multilabel" and self.metrics.objectives:
+        if self.metrics.score_metrics or (self.metrics.task == "multilabel" and self.metrics.objectives):
             some = max(1, _DRAWS // replicates)
             for start in range(0, len(scores), some):
                 rows = slice(start, start + some)
@@ -141,13 +142,16 @@ class Judge:
         """Return {metric: value and the ends of its bootstrap interval}, from sums alone.
 
         Where rows fall into few cells, drawing the cells is drawing the rows: the interval is that of
-        ``mg.bootstrap``. The rows of several labels do not; every part has drawn its own, Poisson numbers of times
-        [chamandy2012]. A ranking of several classes has no interval: their scores would have to be drawn together.
+        ``mg.bootstrap``. Where they do not, as with several labels, every part has drawn its own rows, Poisson numbers
+        of times [chamandy2012]. A ranking of several classes has no interval: their scores would have to be drawn
+        together.
         """
         metrics, generator = self.metrics, torch.Generator().manual_seed(seed)
         drawn: Values = {}
-        if metrics.objectives:
-            statistics = measures.replicates or _draw_cells(measures.metrics["cells"], replicates, generator)
+        statistics = measures.replicates
+        if metrics.objectives and not statistics:
+            statistics = _draw_cells(measures.metrics["cells"], replicates, generator)
+        if statistics:
             drawn |= metrics.values(statistics)
         if metrics.ranking and metrics.task == "binary":
             drawn |= self._draw_rankings(measures.metrics["scores"], replicates, generator)
@@ -166,7 +170,7 @@ class Judge:
         each = []
         for _ in range(number):
             table = ScoreTable(((distinct, torch.poisson(positives, generator), torch.poisson(negatives, generator)),))
-            each.append(self.metrics.ranking_values(ScoreTables([table], scores.dtype, scores.totals)))
+            each.append(self.metrics.ranking_values({"scores": ScoreTables([table], scores.dtype, scores.totals)}))
         return {name: torch.stack([one[name] for one in each]) for name in self.metrics.ranking}
 
 
