@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from metricgrad.app.contenders.table import REFERENCE
+from metricgrad.app.contenders.table import ENSEMBLE, REFERENCE
 from metricgrad.app.errors import DATA, INTERRUPTED, NOTHING, RUN, WRONG_CALL, UserError, writing
 from metricgrad.app.report import page
 from metricgrad.app.report.payload import summarise
@@ -21,6 +21,7 @@ from metricgrad.app.runs import folder as runs
 from metricgrad.app.runs.model import Model
 from metricgrad.app.runs.workers import Shared, open_workers
 from metricgrad.app.study import protocol, reporting, work
+from metricgrad.app.study.ensemble import average_weights, run_ensembles
 from metricgrad.app.study.leaderboard import rank_contenders, write_verdict
 from metricgrad.app.study.request import (
     LEAST_REPEATS,
@@ -73,6 +74,11 @@ class Plan:
     names: list[str]
     left_out: list[tuple[str, str]]
     parts: list[Split]
+
+    @property
+    def fitted(self) -> list[str]:
+        """The contenders that are fitted: all but the ensemble, which is made of their scores."""
+        return [name for name in self.names if name != ENSEMBLE]
 
     @classmethod
     def of(cls, options: Options) -> Plan:
@@ -169,7 +175,9 @@ def _run(plan: Plan, space: Workspace, progress: Progress, workers: Workers, bud
         found = write_verdict(rows, dataset.goal.metric)
         space.add_table("results.parquet", reporting.flatten(outcomes, dataset.goal.metric))
         progress.say(f"fitting {found['ship']} on all rows")
-        model = fit_shipped_model(dataset, found["ship"], found["rule"], plan.effort, options.seed)
+        mine = [o for o in outcomes if o.contender == found["ship"] == ENSEMBLE]
+        weights = average_weights(mine) if mine else None
+        model = fit_shipped_model(dataset, found["ship"], found["rule"], plan.effort, options.seed, weights)
         space.add_model(model)
         payload = reporting.make_payload(
             replace(plan, left_out=[*plan.left_out, *failed]), space, outcomes, rows, found, model
@@ -201,12 +209,17 @@ def _run_units(
                     raise UserError(f"{REFERENCE}, which the others are compared with, failed: {result.why}", DATA)
             else:
                 space.add_unit(*result)
-                done[result[0].contender, result[0].repeat] = result[0]
+                done[result.outcome.contender, result.outcome.repeat] = result.outcome
     space.clear_scratch()
     workers.executor.shutdown(wait=False)  # they end while the model to ship is fitted
-    able = [name for name in plan.names if name not in failed]
+    able = [name for name in plan.fitted if name not in failed]
     complete = [repeat for repeat in range(len(plan.parts)) if all((name, repeat) in done for name in able)]
-    return [done[name, repeat] for name in able for repeat in complete], list(failed.items())
+    outcomes = [done[name, repeat] for name in able for repeat in complete]
+    if ENSEMBLE in plan.names:
+        ensembles, why = run_ensembles(plan, space, progress, outcomes, done)
+        outcomes += ensembles
+        failed |= {} if why is None else {ENSEMBLE: why}
+    return outcomes, list(failed.items())
 
 
 def _yield_open_units(
@@ -221,7 +234,7 @@ def _yield_open_units(
     dataset, started, repeats = plan.dataset, time.monotonic(), 0
     targets = _share(space.add_scratch("targets.npy", dataset.targets))
     for repeat, part in enumerate(plan.parts):
-        names = [name for name in plan.names if (name, repeat) not in done]
+        names = [name for name in plan.fitted if (name, repeat) not in done]
         if not names:
             continue
         spent = (time.monotonic() - started) / 60
@@ -241,11 +254,18 @@ def _share(path: Path) -> Shared:
     return Shared(partial(np.load, path, mmap_mode="r", allow_pickle=False))
 
 
-def fit_shipped_model(dataset: Dataset, contender: str, rule: str, effort: Effort, seed: int) -> Model:
-    """Fit a contender on all rows, a fifth of them held out for early stopping and tuning; return it with its rule."""
+def fit_shipped_model(
+    dataset: Dataset, contender: str, rule: str, effort: Effort, seed: int, weights: dict[str, float] | None = None
+) -> Model:
+    """Fit a contender on all rows, a fifth of them held out for early stopping and tuning; return it with its rule.
+
+    ``weights``: of the ensemble's members, if they are known.
+    """
     split = dataset.split_all_rows(seed)
     encoder, features = dataset.encode(split.train)
-    scorer, rules = protocol.fit_contender(contender, dataset.goal, effort, features, dataset.targets, split, seed)
+    scorer, rules, _ = protocol.fit_contender(
+        contender, dataset.goal, effort, features, dataset.targets, split, seed, weights
+    )
     if not rules[rule].feasible:
         raise UserError(
             f"--subject-to: {contender}, fitted on all rows, cannot meet {dataset.goal.subject_to!r}; relax it",

@@ -9,10 +9,12 @@ import numpy as np
 import pandas as pd
 
 from metricgrad import __version__
+from metricgrad.app.contenders.table import ENSEMBLE
 from metricgrad.app.report.evidence import Study
 from metricgrad.app.report.sections import SECTIONS
 from metricgrad.app.runs import folder as runs
 from metricgrad.app.study.details import details
+from metricgrad.app.study.ensemble import describe_members
 from metricgrad.app.study.leaderboard import RULES
 
 if TYPE_CHECKING:
@@ -48,6 +50,10 @@ def describe_protocol(plan: Plan, repeats: int) -> list[str]:
         how = f"by whole groups of {options.group}"
     if options.time is not None:
         how = f"forward in {options.time}: trained on the past, evaluated on the future"
+    ensemble = (
+        "The ensemble averages the scores of the others, baselines aside; its weights are chosen in each repeat for "
+        "the metric under its tuned rule, on the held-out rows. Shipped, it has the mean weights over the repeats."
+    )
     return [
         f"{repeats} repeats, {how}: {sizes[0]} rows for training, {sizes[1]} for early stopping and tuning, {sizes[2]} "
         "for evaluation.",
@@ -55,6 +61,7 @@ def describe_protocol(plan: Plan, repeats: int) -> list[str]:
         f"Networks: one hidden layer of 256, up to {budget.epochs} epochs. Trees: up to {budget.rounds} rounds.",
         "Each fit is evaluated with two rules: fixed (0.5, or argmax), and tuned on rows held out of training.",
         "Intervals and p-values: corrected resampled t-test over the repeats; the verdict's are adjusted by Holm.",
+        *([ensemble] if ENSEMBLE in plan.names else []),
         f"The shipped model is the named contender fitted on all {len(dataset.targets)} rows in the same way.",
     ]
 
@@ -86,7 +93,7 @@ def make_payload(
         if dataset.goal.task == "multilabel"
         else np.bincount(dataset.targets, minlength=dataset.goal.classes)
     )
-    return {
+    payload: Payload = {
         "version": __version__,
         "created": runs.now(),
         "command": options.command(),
@@ -120,3 +127,6 @@ def make_payload(
             "machine": environment["machine"],
         },
     }
+    if ENSEMBLE in by_name:
+        payload["members"] = describe_members(by_name[ENSEMBLE])
+    return payload

@@ -13,7 +13,7 @@ import numpy as np
 from metricgrad.app.errors import one_line
 from metricgrad.app.runs.workers import run_tasks
 from metricgrad.app.study import protocol
-from metricgrad.app.study.protocol import Outcome
+from metricgrad.app.study.protocol import Finished
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -50,12 +50,12 @@ class Failure:
     why: str
 
 
-Result = tuple[Outcome, np.ndarray] | Failure
+Result = Finished | Failure
 
 
 def run_unit(unit: Unit) -> Result:
     """Do a unit."""
-    seed = int(np.random.SeedSequence([unit.seed, unit.repeat]).generate_state(1)[0])
+    seed = make_seed(unit.seed, unit.repeat)
     try:
         return protocol.run_contender(
             unit.contender,
@@ -70,6 +70,11 @@ def run_unit(unit: Unit) -> Result:
         )
     except Exception as error:  # a contender that fails must not stop the others
         return Failure(unit.contender, unit.repeat, one_line(f"{type(error).__name__}: {error}", 200))
+
+
+def make_seed(seed: int, repeat: int) -> int:
+    """Return the seed of all units of a repeat; ``seed`` is that of the run."""
+    return int(np.random.SeedSequence([seed, repeat]).generate_state(1)[0])
 
 
 def run_units(units: Iterator[Unit], workers: Workers) -> Generator[Result, None, None]:
