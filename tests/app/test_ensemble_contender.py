@@ -146,6 +146,17 @@ def test_no_weights_can_meet_the_constraint() -> None:
     assert choose_weights(goal, scores, np.array([0, 0, 1, 0] * 10), 0) == {"a": 0.5, "b": 0.5}
 
 
+def test_two_processes_choose_what_one_does(tmp_path: Path) -> None:
+    make, target = TASKS["multilabel"]
+    data = written(make(), tmp_path)
+    script = KILLED.split("verdict =")[0] + "if __name__ == '__main__':\n    sys.exit(main(sys.argv[1:]))\n"
+    (tmp_path / "script.py").write_text(script)  # its processes import it, and take the same effort
+    ask = ["compare", data, "--target", target, *ASK, "--jobs", "2", "--out", str(tmp_path / "two")]
+    done = subprocess.run([sys.executable, str(tmp_path / "script.py"), *ask], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert summary(tmp_path / "two") == summary(compared("multilabel", tmp_path))
+
+
 # Who takes part
 
 

@@ -269,7 +269,6 @@ def test_the_length_of_texts_is_not_taken_from_the_file(tmp_path: Path) -> None:
         (of_model("test_rows", value=10**12), "float64 scores of 1000000000000 rows"),
         (of_model("members", value={"hybrid": 2}), "expected a number from 0 to 1"),
         (of_model("members", value={"hybrid": 0.0}), "members: expected weights that sum to 1"),
-        (of_model("scores", value=None), "scores: expected a text"),
     ],
 )
 def test_forged_units_are_refused(edit: Callable[[Any], Any], message: str, run: Callable[[str], Path]) -> None:

@@ -211,14 +211,14 @@ def _run_units(
                 space.add_unit(*result)
                 done[result.outcome.contender, result.outcome.repeat] = result.outcome
     space.clear_scratch()
-    workers.executor.shutdown(wait=False)  # they end while the model to ship is fitted
     able = [name for name in plan.fitted if name not in failed]
     complete = [repeat for repeat in range(len(plan.parts)) if all((name, repeat) in done for name in able)]
     outcomes = [done[name, repeat] for name in able for repeat in complete]
     if ENSEMBLE in plan.names:
-        ensembles, why = run_ensembles(plan, space, progress, outcomes, done)
+        ensembles, why = run_ensembles(plan, space, progress, workers, outcomes, done)
         outcomes += ensembles
         failed |= {} if why is None else {ENSEMBLE: why}
+    workers.executor.shutdown(wait=False)  # they end while the model to ship is fitted
     return outcomes, list(failed.items())
 
 

@@ -151,44 +151,43 @@ class Workspace(Run):
         """Return the finished units, after the hashes of their scores were verified."""
         found = [self._read_unit(path)[0] for path in sorted((self.path / "results").glob("[!.]*.json"))]
         for outcome in found:
-            for which in SCORES:
+            for which in self._read_hashes(outcome):
                 self._read_score_bytes(outcome, which)
         return found
 
     def read_scores(self, outcome: Outcome, classes: int | None) -> np.ndarray:
         """Return a unit's scores of the test rows: of ``classes`` columns, or one score per row if None."""
-        found = self._read_array(outcome, "scores", outcome.test_rows, classes)
-        assert found is not None  # noqa: S101 (every unit has them)
-        return found
+        return self._read_array(outcome, "scores", outcome.test_rows, classes)
 
-    def read_held_out(self, outcome: Outcome, rows: int, classes: int | None) -> np.ndarray | None:
-        """Return a unit's scores of the held-out rows, or None if an earlier version wrote it, without them."""
+    def has_held_out(self, outcome: Outcome) -> bool:
+        """Return whether a unit has scores of the held-out rows; earlier versions did not write them."""
+        return "held_out" in self._read_hashes(outcome)
+
+    def read_held_out(self, outcome: Outcome, rows: int, classes: int | None) -> np.ndarray:
+        """Return a unit's scores of the held-out rows, which it must have."""
         return self._read_array(outcome, "held_out", rows, classes)
 
-    def _read_array(self, outcome: Outcome, which: str, rows: int, classes: int | None) -> np.ndarray | None:
+    def _read_array(self, outcome: Outcome, which: str, rows: int, classes: int | None) -> np.ndarray:
         data = self._read_score_bytes(outcome, which)
-        if data is None:
-            return None
         with refuse_invalid(self._name_scores(outcome, which), AGAIN):
             found = parse_scores(data, rows, classes)
             if classes is None and found.ndim != 1:
                 raise ValueError(f"expected one score per row, got {found.shape}")
             return found
 
-    def _name_scores(self, outcome: Outcome, which: str) -> Path:
-        return self.path / "results" / f"{name_unit(outcome)}{SCORES[which]}"
-
-    def _read_score_bytes(self, outcome: Outcome, which: str) -> bytes | None:
-        """Return a file of scores, verified; None if the unit has none of this kind."""
-        expected = self._read_unit(self.path / "results" / f"{name_unit(outcome)}.json")[1].get(which)
-        if expected is None:
-            return None
+    def _read_score_bytes(self, outcome: Outcome, which: str) -> bytes:
         path = self._name_scores(outcome, which)
         data = read_bytes(path)
         with refuse_invalid(path, AGAIN):
-            if records.sha256(data) != expected:
+            if records.sha256(data) != self._read_hashes(outcome)[which]:
                 raise ValueError("was changed since it was written (its sha256 differs)")
         return data
+
+    def _name_scores(self, outcome: Outcome, which: str) -> Path:
+        return self.path / "results" / f"{name_unit(outcome)}{SCORES[which]}"
+
+    def _read_hashes(self, outcome: Outcome) -> dict[str, str]:
+        return self._read_unit(self.path / "results" / f"{name_unit(outcome)}.json")[1]
 
     def _read_unit(self, path: Path) -> tuple[Outcome, dict[str, str]]:
         """Return a unit and the hashes of its scores."""
