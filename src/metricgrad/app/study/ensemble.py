@@ -11,7 +11,7 @@ import time
 from contextlib import closing
 from dataclasses import dataclass
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from metricgrad.app.contenders.scorers import average_scores
 from metricgrad.app.contenders.table import ENSEMBLE, choose_weights, find_shortage, select_candidates
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from metricgrad.app.study.workspace import Workspace
 
 
-class Scored(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Scored:
     """Rows with the scores of each candidate."""
 
     scores: dict[str, np.ndarray]
