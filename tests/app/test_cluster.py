@@ -97,6 +97,16 @@ def test_two_and_three_workers_find_what_one_process_does(
     cluster.scale(2)
 
 
+def test_the_ensemble_is_that_of_one_process(address: str, data: str, tmp_path: Path) -> None:
+    ask = ["--target", "ripe", "--metric", "f1", "--repeats", "2"]
+    ask += ["--only", "majority,logistic regression,cross-entropy,ensemble"]
+    for name, where in (("one", ["--jobs", "1"]), ("cluster", ["--cluster", address])):
+        assert main(["compare", data, *ask, *where, "--out", str(tmp_path / name)]) == 0
+    found = results(tmp_path / "cluster")
+    assert {"ensemble-000.npy", "ensemble-001.npy"} <= found.keys()
+    assert found == results(tmp_path / "one")
+
+
 def test_a_killed_worker_costs_nothing(
     address: str, data: str, tmp_path: Path, one_process: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
