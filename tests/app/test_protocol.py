@@ -49,7 +49,7 @@ def test_every_contender_is_evaluated_saved_and_loaded(task: Any, tmp_path: Path
     names, _ = select_contenders(goal)
     assert {"majority", "cross-entropy", "hybrid", "xgboost"} <= set(names)
     for name in names:
-        scorer, rules = protocol.fit_contender(name, goal, TINY, x, y, split, seed=0)
+        scorer, rules, _ = protocol.fit_contender(name, goal, TINY, x, y, split, seed=0)
         scores = scorer.scores(x)
         assert scores.dtype == np.float64
         assert scores.shape == ((len(y),) if task == "binary" else (len(y), 3))
@@ -72,7 +72,7 @@ def test_trees_of_both_losses_grow_alike(rows: int, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(xgboost, "train", watched)
     for name in ("xgboost", "metric boosting"):
-        outcome, _ = protocol.run_contender(name, goal, [], TINY, x, y, split, 0, 0)
+        outcome, *_ = protocol.run_contender(name, goal, [], TINY, x, y, split, 0, 0)
         assert [row["epoch"] for row in outcome.history] == [0, 1, 2, 3, 4]
         losses = [row["loss"] for row in outcome.history]
         assert losses == sorted(losses, reverse=True)
@@ -84,7 +84,7 @@ def test_trees_of_both_losses_grow_alike(rows: int, monkeypatch: pytest.MonkeyPa
 def test_both_rules_come_from_one_fit_and_match_scikit_learn() -> None:
     x, y = data("binary", 1000)
     goal, split = Goal("binary", 2, "f2"), make_splits(y, "binary", 2, 0)[1]
-    outcome, scores = protocol.run_contender("cross-entropy", goal, ["precision", "auroc"], TINY, x, y, split, 0, 1)
+    outcome, scores, _ = protocol.run_contender("cross-entropy", goal, ["precision", "auroc"], TINY, x, y, split, 0, 1)
     truth = y[split.test]
     assert outcome.fixed.value == pytest.approx(fbeta_score(truth, scores >= 0.5, beta=2))
     cut = outcome.tuned.rule.threshold  # type: ignore[attr-defined]
@@ -98,7 +98,7 @@ def test_both_rules_come_from_one_fit_and_match_scikit_learn() -> None:
 def test_the_rule_is_tuned_on_the_held_out_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = data("binary", 1000)
     goal, split = Goal("binary", 2, "f1"), make_splits(y, "binary", 2, 0)[0]
-    scorer, rules = protocol.fit_contender("logistic regression", goal, TINY, x, y, split, seed=0)
+    scorer, rules, _ = protocol.fit_contender("logistic regression", goal, TINY, x, y, split, seed=0)
     expected = tune_threshold("f1", scorer.scores(x[split.held_out]), y[split.held_out])
     assert rules["tuned"].rule == expected.rule
 
@@ -109,8 +109,8 @@ def test_test_rows_change_nothing_in_training() -> None:
     other, turned = x.copy(), y.copy()
     other[split.test], turned[split.test] = 0, 1 - y[split.test]
     for name in ("majority", "hybrid", "xgboost"):
-        one, one_rules = protocol.fit_contender(name, goal, TINY, x, y, split, seed=0)
-        two, two_rules = protocol.fit_contender(name, goal, TINY, other, turned, split, seed=0)
+        one, one_rules, _ = protocol.fit_contender(name, goal, TINY, x, y, split, seed=0)
+        two, two_rules, _ = protocol.fit_contender(name, goal, TINY, other, turned, split, seed=0)
         np.testing.assert_array_equal(one.scores(x), two.scores(x))
         assert one_rules == two_rules
 
@@ -128,11 +128,11 @@ def test_labels_of_few_held_out_positives_share_a_threshold() -> None:
 def test_a_constraint_is_met_where_tuned_and_reported_where_evaluated() -> None:
     x, y = data("binary", 2000)
     goal, split = Goal("binary", 2, "recall", subject_to="precision>=0.6"), make_splits(y, "binary", 2, 0)[0]
-    scorer, rules = protocol.fit_contender("logistic regression", goal, Effort(20, 5, 5), x, y, split, 0)
+    scorer, rules, _ = protocol.fit_contender("logistic regression", goal, Effort(20, 5, 5), x, y, split, 0)
     held_out = scorer.scores(x[split.held_out])
     assert rules["tuned"].feasible
     assert precision_score(y[split.held_out], rules["tuned"].rule(held_out)) >= 0.6
-    outcome, scores = protocol.run_contender("logistic regression", goal, [], Effort(20, 5, 5), x, y, split, 0, 0)
+    outcome, scores, _ = protocol.run_contender("logistic regression", goal, [], Effort(20, 5, 5), x, y, split, 0, 0)
     assert outcome.tuned.met == (precision_score(y[split.test], outcome.tuned.rule(scores)) >= 0.6)
 
 
@@ -163,7 +163,7 @@ def test_files_keep_the_name_of_a_met_constraint() -> None:
 def test_outcomes_survive_json() -> None:
     x, y = data("multilabel")
     split = make_splits(y, "multilabel", 2, 0)[0]
-    outcome, _ = protocol.run_contender("hybrid", Goal("multilabel", 3, "f1"), ["auroc"], TINY, x, y, split, 0, 0)
+    outcome, *_ = protocol.run_contender("hybrid", Goal("multilabel", 3, "f1"), ["auroc"], TINY, x, y, split, 0, 0)
     assert Outcome.from_json(outcome.to_json()) == outcome
     assert outcome.history
 
@@ -184,7 +184,7 @@ def test_learning_curves_show_the_metric_where_training_watched_it(
 ) -> None:
     x, y = data("binary")
     goal, split = Goal("binary", 2, "f1", subject_to=subject_to), make_splits(y, "binary", 2, 0)[0]
-    outcome, scores = protocol.run_contender(name, goal, [], TINY, x, y, split, 0, 0)
+    outcome, scores, _ = protocol.run_contender(name, goal, [], TINY, x, y, split, 0, 0)
     history = details(goal, Table(pd.DataFrame(x), y, ("no", "yes")), [outcome], [scores], [split.test])["history"]
     assert [row["epoch"] for row in history] == list(range(1, len(history) + 1))
     assert all(row["loss"] > 0 for row in history)
@@ -255,7 +255,7 @@ def test_effort_is_bounded() -> None:
 def test_f1_of_multiclass_is_the_macro_average() -> None:
     x, y = data("multiclass", 600)
     split: Split = make_splits(y, "multiclass", 2, 0)[0]
-    outcome, scores = protocol.run_contender(
+    outcome, scores, _ = protocol.run_contender(
         "logistic regression", Goal("multiclass", 3, "f1"), [], TINY, x, y, split, 0, 0
     )
     assert outcome.fixed.value == pytest.approx(f1_score(y[split.test], scores.argmax(1), average="macro"))
@@ -263,9 +263,11 @@ def test_f1_of_multiclass_is_the_macro_average() -> None:
 
 def test_a_row_of_the_table_says_where_a_contender_takes_part() -> None:
     """The demo's choice is written into its runs: another one could not go on with them."""
-    assert [name for name, row in CONTENDERS.items() if row.quick] == ["majority", "cross-entropy", "hybrid", "xgboost"]
+    assert [name for name, row in CONTENDERS.items() if row.quick] == [
+        *("majority", "cross-entropy", "hybrid", "xgboost", "ensemble")
+    ]
     assert demo.make_options().only == (
-        "majority,weighted cross-entropy,soft-set metric,sigmoid metric,hybrid,recipe,xgboost,metric boosting"
+        "majority,weighted cross-entropy,soft-set metric,sigmoid metric,hybrid,recipe,xgboost,metric boosting,ensemble"
     )
     soft = [name for name, row in CONTENDERS.items() if row.shows_soft_metric]
     assert soft == ["soft-set metric", "sigmoid metric", "maximal figure of merit"]

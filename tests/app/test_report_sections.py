@@ -18,7 +18,7 @@ from metricgrad.app.report.sections import SECTIONS
 from metricgrad.app.report.sections.classes import Classes
 from metricgrad.app.report.sections.mistakes import CELLS, MISTAKES, Mistakes
 from metricgrad.app.report.sections.threshold import Threshold
-from metricgrad.app.study import compare, details
+from metricgrad.app.study import details, reporting
 from metricgrad.decisions import rules
 from tables import binary, written
 
@@ -112,7 +112,7 @@ def test_a_run_measures_the_study_for_the_page_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(Effort, "of", classmethod(lambda cls, rows, quick=False: Effort(2, 2, 3)))
-    for module in (compare, details):
+    for module in (reporting, details):
         monkeypatch.setattr(module, "SECTIONS", [*SECTIONS, Columns()])
     ask = ["--target", "ripe", "--repeats", "2", "--only", "majority", "--jobs", "1", "--json"]
     assert main(["compare", written(binary(), tmp_path), *ask, "--out", str(tmp_path / "run")]) == 0

@@ -32,7 +32,13 @@ from metricgrad.storage import folders, records
 from tables import binary, multilabel, written
 
 OLDER = Path(__file__).parents[1] / "support" / "older"
-KINDS = {"prior": "majority", "trees": "xgboost", "network": "hybrid", "boosting": "metric boosting"}
+KINDS = {
+    "prior": "majority",
+    "trees": "xgboost",
+    "network": "hybrid",
+    "boosting": "metric boosting",
+    "ensemble": "ensemble",
+}
 EVIL = "from pathlib import Path\nPath('was-run').touch()\nfrom metricgrad.metrics import f1\n"
 
 
@@ -206,6 +212,12 @@ def of_model(*keys: Any, value: Any) -> Callable[[Any], Any]:
         ("boosting", "model/estimator/manifest.json", of_model("boosters", "rounds", value=[-1]), "rounds: item 0"),
         ("boosting", "model/estimator/manifest.json", of_model("boosters", "backend", value="os"), "backend: expected"),
         ("boosting", "model/estimator/manifest.json", of_model("boosters", "categories", value=[1]), "categories"),
+        ("ensemble", "model/estimator/ensemble.json", lambda _: [], "expected a list of length 1"),
+        ("ensemble", "model/estimator/ensemble.json", of_model(0, "weight", value=2), "weight: expected a number from"),
+        ("ensemble", "model/estimator/ensemble.json", of_model(0, "weight", value=0), "weights that sum to 1"),
+        ("ensemble", "model/estimator/ensemble.json", of_model(0, "kind", value="Ensemble"), "kind: expected 'Prior'"),
+        ("ensemble", "model/estimator/ensemble.json", of_model(0, "code", value="os:system"), "got also 'code'"),
+        ("ensemble", "model/manifest.json", of_model("kind", value="Trees"), "trees.ubj"),
     ],
 )
 def test_forged_values_are_refused(
@@ -255,6 +267,8 @@ def test_the_length_of_texts_is_not_taken_from_the_file(tmp_path: Path) -> None:
         (of_model("tuned", "plateau", value="wide"), "plateau: expected"),
         (of_model("history", value=[{"loss": None}]), "expected a number"),
         (of_model("test_rows", value=10**12), "float64 scores of 1000000000000 rows"),
+        (of_model("members", value={"hybrid": 2}), "expected a number from 0 to 1"),
+        (of_model("members", value={"hybrid": 0.0}), "members: expected weights that sum to 1"),
     ],
 )
 def test_forged_units_are_refused(edit: Callable[[Any], Any], message: str, run: Callable[[str], Path]) -> None:

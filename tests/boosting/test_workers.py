@@ -141,6 +141,20 @@ def one_fails(rows: slice) -> list[str]:
     return told
 
 
+def split_columns(rows: slice) -> list[str]:
+    """Return what workers are told that share out the columns and not the rows."""
+    rank = xgboost.collective.get_rank()
+    columns = DATA["x"][:, :2] if rank == 0 else DATA["x"][:, 2:]
+    data = xgboost.DMatrix(columns, DATA["binary"], data_split_mode=xgboost.core.DataSplitMode.COL)
+    z, told = DATA["binary scores"], []
+    for call in (xgboost_objective(mg.MetricLoss("f1")), eval_metric("f1")):
+        try:
+            call(z, data)
+        except ValueError as error:
+            told.append(str(error))
+    return told
+
+
 def in_collective(function: Callable[[slice], Any], cuts: list[int], where: dict[str, Any]) -> tuple[int, Any]:
     """Call a function with the rows of this worker's rank."""
     with xgboost.collective.CommunicatorContext(**where):
@@ -259,6 +273,14 @@ def test_a_worker_that_fails_tells_the_others(cluster: Cluster) -> None:
     for rank in range(2):
         assert told[rank][4].startswith("distributed boosting: expected the same classes on all workers, got")
         assert "\n" not in "".join(told[rank])
+
+
+def test_workers_that_share_out_the_columns_are_refused(cluster: Cluster) -> None:
+    why = (
+        "distributed boosting: expected rows shared out to the workers, got a DMatrix of data_split_mode COL, whose "
+        "rows are on all of them; split it by rows"
+    )
+    assert cluster.run(split_columns, "two") == [[why, why]] * 2
 
 
 # Trees

@@ -48,6 +48,8 @@ def reseal(folder: Path) -> None:
         _reseal(path, {name: path.parent / name for name in json.loads(path.read_bytes())["files"]})
     for path in folder.glob("results/*.json"):
         unit = json.loads(path.read_bytes()) | {"scores": _sha256(path.with_suffix(".npy"))}
+        if "held_out" in unit:
+            unit["held_out"] = _sha256(path.with_name(f"{path.stem}-held.npy"))
         path.write_bytes(records.sealed({key: value for key, value in unit.items() if key != "sha256"}))
     if (run := folder / "run.json").is_file():
         _reseal(run, {name: folder / name for name in json.loads(run.read_bytes())["files"]})

@@ -16,6 +16,7 @@ DATA = 3
 RUN = 4
 WRITE = 5
 NOTHING = 6
+CLUSTER = 7
 INTERRUPTED = 130
 
 
@@ -23,7 +24,7 @@ class UserError(Exception):
     r"""An error that the user can put right; ``code`` is the exit code.
 
     2 a wrong call, 3 unusable data, 4 an unusable run folder, 5 a path that cannot be written to, 6 a constraint that
-    cannot be met or nothing to ship, 130 Ctrl-C.
+    cannot be met or nothing to ship, 7 an unusable cluster, 130 Ctrl-C.
 
     >>> error = UserError("data.csv: expected rows,\n got none", DATA)
     >>> str(error), error.code

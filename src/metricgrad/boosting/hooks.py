@@ -49,6 +49,8 @@ class Hook:
         workers = None if self.has_group else find_workers()
         if workers is None:
             return self.answer(*self._tensors(*given), native=native)
+        if native:
+            _check_rows(second)
         with workers.together():
             return self.answer(*make_alike(workers, *self._tensors(*given)), native=native)
 
@@ -83,6 +85,16 @@ class Hook:
                 "several labels a row pass targets= with a row for each row of the data"
             )
         return z, y, None if weight is None or len(weight) == 0 else as_tensor("weight", weight).float()
+
+
+def _check_rows(data: Any) -> None:
+    """Refuse XGBoost's data if workers share out its columns: a sum over them would count every row several times."""
+    mode = data.data_split_mode()
+    if mode.name != "ROW":
+        raise ValueError(
+            f"distributed boosting: expected rows shared out to the workers, got a DMatrix of data_split_mode "
+            f"{mode.name}, whose rows are on all of them; split it by rows"
+        )
 
 
 def _describe_machines(parameters: Any) -> str:

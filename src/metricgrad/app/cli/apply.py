@@ -9,7 +9,9 @@ import typer
 
 from metricgrad.app.cli.arguments import (
     BootstrapSeedOption,
+    ClusterOption,
     DataArgument,
+    DataOrFolderArgument,
     JobsOption,
     JsonOption,
     RowsOption,
@@ -23,17 +25,19 @@ from metricgrad.app.cli.output import print_json
 
 def predict(
     run: RunArgument,
-    data: DataArgument,
+    data: DataOrFolderArgument,
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="The file to write: .csv, .csv.gz, .parquet, .feather.")
+        Path,
+        typer.Option("--output", "-o", help="The file to write (.csv, .csv.gz, .parquet, .feather), or the folder."),
     ],
     keep: Annotated[str | None, typer.Option("--id", help="Columns of the data to keep, comma-separated.")] = None,
     what: Annotated[str, typer.Option(help="What to write: labels, scores or both.")] = "both",
     jobs: JobsOption = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+    cluster: ClusterOption = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file, or the files of a folder.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Predict every row of a file of any size."""
+    """Predict every row of a file of any size, or of a folder of Parquet files."""
     from metricgrad.app.cli.display import RowProgress, print_pairs, print_warnings
     from metricgrad.app.study.request import split_names
     from metricgrad.app.use import predict as command
@@ -47,6 +51,7 @@ def predict(
             keep=split_names(keep),
             force=force,
             jobs=count_jobs(jobs),
+            cluster=cluster,
             progress=progress,
         )
     print_warnings(found["warnings"])
@@ -55,12 +60,13 @@ def predict(
         return
     speed = f"{found['rows']} in {found['seconds']:.1f} s"
     predicted = ", ".join(f"{name} {count}" for name, count in found["predicted"].items())
-    print_pairs([("rows", speed), ("predicted", predicted), ("output", found["output"])])
+    done = [("files", f"{found['files']}, of which {found['skipped']} were done already")] if "files" in found else []
+    print_pairs([("rows", speed), *done, ("predicted", predicted), ("output", found["output"])])
 
 
 def evaluate(
     run: RunArgument,
-    data: DataArgument,
+    data: DataOrFolderArgument,
     metric: Annotated[
         str | None, typer.Option(help="Metrics, comma-separated; by default the run's metric and common ones.")
     ] = None,
@@ -68,6 +74,8 @@ def evaluate(
     replicates: Annotated[int, typer.Option(min=10, help="Number of bootstrap replicates.")] = 1000,
     confidence: Annotated[float, typer.Option(min=0.5, max=0.9999, help="Confidence level of the intervals.")] = 0.95,
     seed: BootstrapSeedOption = 0,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Number of files of a folder to evaluate at once.")] = None,
+    cluster: ClusterOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Evaluate a run's model on new labelled data, and warn of drift."""
@@ -77,14 +85,23 @@ def evaluate(
 
     add_working_directory(metric or "")
     found = evaluate_run(
-        run, data, split_names(metric), rows=rows, replicates=replicates, confidence=confidence, seed=seed
+        run,
+        data,
+        split_names(metric),
+        rows=rows,
+        replicates=replicates,
+        confidence=confidence,
+        seed=seed,
+        jobs=count_jobs(jobs),
+        cluster=cluster,
     )
     print_warnings(found["warnings"])
     if as_json:
         print_json(found)
         return
     intervals = [
-        (name, f"{one['value']:.4f} ({one['low']:.4f} to {one['high']:.4f})") for name, one in found["metrics"].items()
+        (name, f"{one['value']:.4f}" + ("" if one["low"] is None else f" ({one['low']:.4f} to {one['high']:.4f})"))
+        for name, one in found["metrics"].items()
     ]
     constraints = [
         (one["constraint"], f"{'met' if one['met'] else 'not met'}: {one['value']:.4f}") for one in found["constraints"]

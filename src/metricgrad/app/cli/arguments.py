@@ -10,6 +10,9 @@ from typing import Annotated
 import typer
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]
+DataOrFolderArgument = Annotated[
+    str, typer.Argument(metavar="DATA", help="CSV (also gzip), Parquet, Feather, or a folder of Parquet files.")
+]
 DataArgument = Annotated[str, typer.Argument(metavar="DATA", help="CSV (also gzip), Parquet or Feather.")]
 TargetOption = Annotated[str, typer.Option(help="The column to predict; several for multi-label, comma-separated.")]
 MetricOption = Annotated[
@@ -31,6 +34,9 @@ QuickOption = Annotated[bool, typer.Option("--quick", help="A first look: fewer 
 OutOption = Annotated[Path | None, typer.Option(help="The run folder; by default a new one in the working directory.")]
 ForceOption = Annotated[bool, typer.Option("--force", help="Replace an existing run folder.")]
 JobsOption = Annotated[int | None, typer.Option(min=1, help="Number of parallel jobs; by default one per core.")]
+ClusterOption = Annotated[
+    str | None, typer.Option(metavar="ADDRESS", help="Run on a Dask cluster instead: tcp://scheduler:8786.")
+]
 BudgetOption = Annotated[float | None, typer.Option(min=0.0, help="Minutes after which no further repeat is started.")]
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder written by compare or train.")]
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from metricgrad.app.cli.arguments import (
     AverageOption,
     BudgetOption,
+    ClusterOption,
     DataArgument,
     DropOption,
     ForceOption,
@@ -60,6 +61,7 @@ def compare(
     quick: QuickOption = False,
     budget: BudgetOption = None,
     jobs: JobsOption = None,
+    cluster: ClusterOption = None,
     out: OutOption = None,
     force: ForceOption = False,
     resume: Annotated[Path | None, typer.Option(help="Continue an unfinished run folder.")] = None,
@@ -68,7 +70,8 @@ def compare(
     """Compare ways to train, recommend a model to ship, and save it."""
     if resume is not None:
         typed = _read_typed_options(context)
-        _resume_comparison(resume, typed.get("metric"), typed.get("subject_to"), count_jobs(jobs), budget, as_json)
+        places = {"jobs": count_jobs(jobs), "cluster": cluster}
+        _resume_comparison(resume, typed.get("metric"), typed.get("subject_to"), places, budget, as_json)
         return
     if data is None or target is None:
         raise UserError(
@@ -80,7 +83,7 @@ def compare(
     options = Options(
         data, target, metric, average, subject_to, task, positive, drop, group, time, rows, repeats, seed, only, quick
     )
-    _run_comparison(options, out, count_jobs(jobs), budget, force, as_json)
+    _run_comparison(options, out, {"jobs": count_jobs(jobs), "cluster": cluster}, budget, force, as_json)
 
 
 def _read_typed_options(context: typer.Context) -> dict[str, str]:
@@ -93,7 +96,7 @@ def _read_typed_options(context: typer.Context) -> dict[str, str]:
         for name, value in context.params.items()
         if getattr(context.get_parameter_source(name), "name", None) == "COMMANDLINE"
     }
-    others = typed.keys() - {"resume", "jobs", "budget", "as_json", "metric", "subject_to"}
+    others = typed.keys() - {"resume", "jobs", "cluster", "budget", "as_json", "metric", "subject_to"}
     if others:
         name = min(others).replace("_", "-")
         raise UserError(f"--resume: the run folder holds everything else, got {name} as well; leave it out", WRONG_CALL)
@@ -101,7 +104,7 @@ def _read_typed_options(context: typer.Context) -> dict[str, str]:
 
 
 def _run_comparison(
-    options: Options, out: Path | None, jobs: int, budget: float | None, force: bool, as_json: bool
+    options: Options, out: Path | None, places: dict[str, Any], budget: float | None, force: bool, as_json: bool
 ) -> None:
     from metricgrad.app.cli.display import LiveProgress, NoProgress
     from metricgrad.app.study import compare as command
@@ -113,12 +116,12 @@ def _run_comparison(
         else _choose_new_folder(f"{Path(options.data).name.split('.')[0]}-{options.metric.split(',')[0]}")
     )
     with NoProgress() if as_json else LiveProgress() as progress:
-        found = command.compare(options, place, progress, jobs=jobs, budget=budget, force=force)
+        found = command.compare(options, place, progress, **places, budget=budget, force=force)
     _print_comparison(place, found, as_json)
 
 
 def _resume_comparison(
-    run: Path, metric: str | None, subject_to: str | None, jobs: int, budget: float | None, as_json: bool
+    run: Path, metric: str | None, subject_to: str | None, places: dict[str, Any], budget: float | None, as_json: bool
 ) -> None:
     from metricgrad.app.cli.display import LiveProgress, NoProgress
     from metricgrad.app.runs.folder import open_run
@@ -129,7 +132,7 @@ def _resume_comparison(
         return
     add_working_directory(metric or "")
     with NoProgress() if as_json else LiveProgress() as progress:
-        found = command.resume(run, progress, metric=metric, subject_to=subject_to, jobs=jobs, budget=budget)
+        found = command.resume(run, progress, metric=metric, subject_to=subject_to, **places, budget=budget)
     _print_comparison(run, found, as_json)
 
 
@@ -204,7 +207,7 @@ def demo(
     _run_comparison(
         make_options(repeats, quick),
         out if out is not None else _choose_new_folder("demo"),
-        count_jobs(jobs),
+        {"jobs": count_jobs(jobs)},
         None,
         force,
         as_json,

@@ -83,7 +83,7 @@ class LiveProgress:
         if self._bar is not None:
             self._bar.advance(self._bar_task)
         elif not isinstance(result, Failure):
-            outcome = result[0]
+            outcome = result.outcome
             values = f"fixed {outcome.fixed.value:.3f}, tuned {outcome.tuned.value:.3f}"
             self.say(f"repeat {outcome.repeat + 1}, {outcome.contender}: {values} ({outcome.seconds:.1f} s)")
 
@@ -144,6 +144,8 @@ def print_leaderboard(summary: dict[str, Any]) -> None:
             "gain: difference to cross-entropy, tuned; p: of the gain, by the corrected resampled t-test, not adjusted"
         )
     )
+    if members := ", ".join(f"{one['weight']:.2f} {one['name']}" for one in summary.get("members", ())):
+        console.print(Text(one_line(f"ensemble: {members} (mean weights over the repeats)")), soft_wrap=True)
     for name, why in summary["left_out"]:
         console.print(Text(one_line(f"left out: {name}, {why}")))
     console.print()

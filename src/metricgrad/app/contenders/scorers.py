@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Protocol, TypedDict
 
 import numpy as np
 
 from metricgrad.estimators.network import MetricClassifier
 from metricgrad.estimators.trees import MetricBoostingClassifier
 from metricgrad.storage import estimators, folders, records
-from metricgrad.storage.records import Range
+from metricgrad.storage.records import Length, Name, Range
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     import xgboost
 
@@ -242,13 +242,62 @@ def _choose_bins(rows: Rows) -> dict[str, int]:
     return {"max_bin": 64} if len(rows.fit) < FEW_ROWS else {}
 
 
+# Ensembles
+
+
+class Member(NamedTuple):
+    """A fitted contender in an ensemble."""
+
+    name: str
+    weight: float
+    scorer: Scorer
+
+
+class Ensemble:
+    """The weighted mean of fitted contenders."""
+
+    def __init__(self, members: Sequence[Member]) -> None:
+        self.members, self.history = list(members), list[dict[str, float]]()
+
+    def scores(self, features: np.ndarray) -> np.ndarray:
+        return average_scores((member.weight, member.scorer.scores(features)) for member in self.members)
+
+    def files(self) -> dict[str, bytes]:
+        about = [
+            {"name": member.name, "weight": member.weight, "kind": type(member.scorer).__name__}
+            for member in self.members
+        ]
+        found = {"ensemble.json": records.as_json(about)}
+        for i, member in enumerate(self.members):
+            found |= {f"member-{i}-{name}": data for name, data in member.scorer.files().items()}
+        return found
+
+
+def average_scores(parts: Iterable[tuple[float, np.ndarray]]) -> np.ndarray:
+    """Return the sum of weight × scores; the weights sum to 1."""
+    found = [weight * scores for weight, scores in parts]
+    if len(shapes := {one.shape for one in found}) > 1:  # numpy would broadcast them
+        raise ValueError(f"members: expected scores of one shape, got {sorted(shapes)}")
+    return np.sum(found, axis=0)  # type: ignore[no-any-return]
+
+
 # Loading
 
 _Share = Annotated[float, Range(0, 1)]
 
 
+class SavedMember(TypedDict):
+    """An item of ``ensemble.json``."""
+
+    name: Name
+    weight: _Share
+    kind: Literal["Prior", "Trees", "Estimator"]
+
+
 def load_scorer(kind: str, files: dict[str, bytes]) -> Scorer:
     """Return the scorer that wrote ``files``, whose hashes were verified already; ``kind`` is the name of its class."""
+    if kind == "Ensemble":
+        return _load_ensemble(files)
     if kind == "Prior":
         return Prior(records.read(files["prior.json"], _Share | list[_Share], "prior.json"))
     if kind == "Trees":
@@ -266,6 +315,20 @@ def load_scorer(kind: str, files: dict[str, bytes]) -> Scorer:
     if not isinstance(model, MetricClassifier | MetricBoostingClassifier):
         raise ValueError(f"estimator: expected a network or boosted trees, got a {type(model).__name__}")
     return Estimator(model)
+
+
+def _load_ensemble(files: dict[str, bytes]) -> Ensemble:
+    about: list[SavedMember] = records.read(
+        files["ensemble.json"], Annotated[list[SavedMember], Length(1, 100)], "ensemble.json"
+    )
+    if not math.isclose(sum(member["weight"] for member in about), 1, abs_tol=1e-6):
+        raise ValueError("ensemble.json: expected weights that sum to 1, got others")
+    members = []
+    for i, member in enumerate(about):
+        prefix = f"member-{i}-"
+        own = {name.removeprefix(prefix): data for name, data in files.items() if name.startswith(prefix)}
+        members.append(Member(member["name"], float(member["weight"]), load_scorer(member["kind"], own)))
+    return Ensemble(members)
 
 
 def find_tree_files(files: dict[str, bytes]) -> dict[str, Backend]:

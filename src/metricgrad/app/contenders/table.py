@@ -8,21 +8,30 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from metricgrad.app.contenders.scorers import fit_metric_boosting, fit_prior, fit_trees, network
+from metricgrad.app.contenders.scorers import (
+    Ensemble,
+    Member,
+    fit_metric_boosting,
+    fit_prior,
+    fit_trees,
+    network,
+)
+from metricgrad.decisions.solver import InfeasibleError
+from metricgrad.estimators.selection import select_ensemble
 from metricgrad.losses import baselines
 from metricgrad.losses.constrained import ConstrainedLoss
 from metricgrad.metrics.averages import check_average
 from metricgrad.surrogates import LogitSigmoid, UnitsVsZeros
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Mapping
 
     from torch import nn
 
     from metricgrad.app.contenders.scorers import Effort, Goal, Rows, Scorer
     from metricgrad.engine.batch import Task
 
-Family = Literal["baseline", "network", "trees"]
+Family = Literal["baseline", "network", "trees", "ensemble"]
 
 ALL: tuple[Task, ...] = ("binary", "multiclass", "multilabel")
 
@@ -81,6 +90,47 @@ def _make_constrained_loss(goal: Goal, rows: Rows) -> ConstrainedLoss:
     average = check_average(goal.average)
     return ConstrainedLoss(goal.metric, goal.subject_to or "", task=goal.task, average=average)
 
+
+def choose_weights(goal: Goal, scores: Mapping[str, np.ndarray], targets: np.ndarray, seed: int) -> dict[str, float]:
+    """Return the weights of the members of an ensemble, largest first: their mean is best for the goal on these rows.
+
+    ``scores``: of each candidate on held-out rows. If none of them can meet the constraint, all get the same weight.
+    """
+    try:
+        return select_ensemble(
+            goal.metric,
+            scores,
+            targets,
+            task=goal.task,
+            average=goal.average,
+            subject_to=goal.subject_to,
+            seed=seed,
+        ).weights
+    except InfeasibleError:
+        return dict.fromkeys(scores, 1 / len(scores))
+
+
+def fit_members(weights: Mapping[str, float], goal: Goal, effort: Effort, rows: Rows, seed: int) -> Ensemble:
+    """Fit an ensemble of known weights, only its members."""
+    return Ensemble(
+        [Member(name, weight, CONTENDERS[name].fit(goal, effort, rows, seed)) for name, weight in weights.items()]
+    )
+
+
+def _fit_ensemble(goal: Goal, effort: Effort, rows: Rows, seed: int) -> Ensemble:
+    """Fit all contenders, and choose weights on the held-out rows."""
+    candidates = select_candidates(select_contenders(goal)[0])
+    fitted = {name: CONTENDERS[name].fit(goal, effort, rows, seed) for name in candidates}
+    scores = {name: scorer.scores(rows.features[rows.held_out]) for name, scorer in fitted.items()}
+    weights = choose_weights(goal, scores, rows.targets[rows.held_out], seed)
+    return Ensemble([Member(name, weight, fitted[name]) for name, weight in weights.items()])
+
+
+ENSEMBLE = "ensemble"
+"""The contender that is made of the others: ``compare`` does not fit it, but averages scores that it has anyway."""
+
+LEAST_CANDIDATES = 2
+"""The fewest contenders that an ensemble can be chosen from."""
 
 REFERENCE = "cross-entropy"
 """The contender that every other one is compared with, both with its fixed and with its tuned rule."""
@@ -175,6 +225,14 @@ _TABLE = (
         on_metric=True,
         demo=True,
     ),
+    Contender(
+        ENSEMBLE,
+        "ensemble",
+        "the weighted mean of the others that is best for the metric on held-out rows",
+        _fit_ensemble,
+        quick=True,
+        demo=True,
+    ),
 )
 CONTENDERS: dict[str, Contender] = {contender.name: contender for contender in _TABLE}
 
@@ -188,5 +246,21 @@ def select_contenders(goal: Goal, only: list[str] | None = None) -> tuple[list[s
         names = [name for name, contender in CONTENDERS.items() if contender.find_mismatch(goal) is None]
     else:
         names = [name for name in CONTENDERS if name in only or name == REFERENCE]
-    obstacles = [(name, CONTENDERS[name].obstacle(goal)) for name in names]
-    return [name for name, why in obstacles if why is None], [(name, why) for name, why in obstacles if why]
+    obstacles = {name: CONTENDERS[name].obstacle(goal) for name in names}
+    able = [name for name, why in obstacles.items() if why is None]
+    if ENSEMBLE in able and (why := find_shortage(able)):
+        obstacles[ENSEMBLE] = why
+    return [name for name in able if obstacles[name] is None], [(name, why) for name, why in obstacles.items() if why]
+
+
+def select_candidates(names: Iterable[str]) -> list[str]:
+    """Return those of some contenders that an ensemble can be chosen from: a baseline adds nothing to a mean."""
+    return [name for name in names if CONTENDERS[name].family not in ("baseline", "ensemble")]
+
+
+def find_shortage(names: Iterable[str]) -> str | None:
+    """Return why no ensemble can be chosen from these contenders, or None."""
+    candidates = select_candidates(names)
+    if len(candidates) >= LEAST_CANDIDATES:
+        return None
+    return f"needs {LEAST_CANDIDATES} contenders to choose from, got {', '.join(candidates) or 'none'}"

@@ -7,7 +7,7 @@ empty list means that there is nothing to draw.
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
 Rule = Literal["fixed", "tuned"]
 """How scores become decisions: at one half (or the largest score), or as tuned on training rows."""
@@ -73,6 +73,15 @@ class Row(TypedDict):
     feasible: bool  # whether ``subject_to`` holds
 
 
+class MemberWeight(TypedDict):
+    """A contender in the ensemble."""
+
+    name: str
+    weight: float  # the mean over the splits
+    low: float  # in one split
+    high: float
+
+
 class Reproduce(TypedDict):
     """What it takes to run the same again."""
 
@@ -95,6 +104,7 @@ class Summary(TypedDict):
     protocol: list[str]  # sentences
     left_out: list[tuple[str, str]]  # contender, why it was not tried or did not finish
     reproduce: Reproduce
+    members: NotRequired[list[MemberWeight]]  # of the ensemble, if it is in the leaderboard
 
 
 Details = dict[str, Any]

@@ -59,15 +59,17 @@ def write(path: Path, data: bytes) -> None:
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Lock a run folder against other writers."""
+def locked(path: Path, option: str = "--out") -> Iterator[None]:
+    """Lock a folder against other writers; ``option`` is that by which the user chose it."""
     # The operating system releases the lock when the process ends, however it ends.
     with writing(path):
         lock = FileLock(path / "lock")
         try:
             lock.acquire(timeout=0)
         except Timeout as error:
-            raise UserError(f"{path}: another process is writing to it; wait, or choose another --out", RUN) from error
+            raise UserError(
+                f"{path}: another process is writing to it; wait, or choose another {option}", RUN
+            ) from error
     try:
         yield
     finally:

@@ -52,7 +52,7 @@ class ModelFile(TypedDict):
 
     format: int
     contender: Name
-    kind: Literal["Prior", "Trees", "Estimator"]
+    kind: Literal["Prior", "Trees", "Estimator", "Ensemble"]
     rule: RuleFile
     files: Annotated[dict[Name, Sha256], Length(1, 100_000)]
 

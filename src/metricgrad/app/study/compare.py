@@ -7,24 +7,22 @@ import shlex
 import time
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-import pandas as pd
 
-from metricgrad import __version__
-from metricgrad.app.contenders.table import REFERENCE
+from metricgrad.app.contenders.table import ENSEMBLE, REFERENCE
 from metricgrad.app.errors import DATA, INTERRUPTED, NOTHING, RUN, WRONG_CALL, UserError, writing
 from metricgrad.app.report import page
-from metricgrad.app.report.evidence import Study
 from metricgrad.app.report.payload import summarise
-from metricgrad.app.report.sections import SECTIONS
 from metricgrad.app.runs import folder as runs
 from metricgrad.app.runs.model import Model
-from metricgrad.app.study import protocol, work
-from metricgrad.app.study.details import details
-from metricgrad.app.study.leaderboard import RULES, rank_contenders, write_verdict
+from metricgrad.app.runs.workers import Shared, open_workers
+from metricgrad.app.study import protocol, reporting, work
+from metricgrad.app.study.ensemble import average_weights, run_ensembles
+from metricgrad.app.study.leaderboard import rank_contenders, write_verdict
 from metricgrad.app.study.request import (
     LEAST_REPEATS,
     Dataset,
@@ -43,8 +41,12 @@ if TYPE_CHECKING:
 
     from metricgrad.app.contenders.scorers import Effort
     from metricgrad.app.report.payload import Payload
+    from metricgrad.app.runs.workers import Workers
     from metricgrad.app.study.protocol import Outcome
     from metricgrad.app.study.splits import Split
+
+AGAIN = "continue with --resume"
+"""What to do after workers were lost."""
 
 
 class Progress(Protocol):
@@ -63,9 +65,6 @@ class Progress(Protocol):
         """Show a sentence."""
 
 
-# Running
-
-
 @dataclass(frozen=True, eq=False)
 class Plan:
     """A comparison before it runs: the data, the contenders, those left out with the reason, and the splits."""
@@ -75,6 +74,11 @@ class Plan:
     names: list[str]
     left_out: list[tuple[str, str]]
     parts: list[Split]
+
+    @property
+    def fitted(self) -> list[str]:
+        """The contenders that are fitted: all but the ensemble, which is made of their scores."""
+        return [name for name in self.names if name != ENSEMBLE]
 
     @classmethod
     def of(cls, options: Options) -> Plan:
@@ -100,12 +104,26 @@ def _count_rarest(targets: np.ndarray, classes: int) -> int:
 
 
 def compare(
-    options: Options, out: Path, progress: Progress, *, jobs: int = 1, budget: float | None = None, force: bool = False
+    options: Options,
+    out: Path,
+    progress: Progress,
+    *,
+    jobs: int = 1,
+    cluster: str | None = None,
+    budget: float | None = None,
+    force: bool = False,
 ) -> Payload:
-    """Compare contenders, write a new run folder, and return the report's payload; ``budget`` is in minutes."""
+    """Compare contenders, write a new run folder, and return the report's payload.
+
+    ``jobs``: the number of processes. ``cluster``: the address of a Dask scheduler, whose workers run the units
+    instead. ``budget``: in minutes.
+    """
     plan = Plan.of(options)
-    with Workspace.create(out, "compare", make_config(options), force) as space:
-        return _run(plan, space, progress, jobs, budget)
+    with (
+        open_workers(jobs, cluster, AGAIN) as workers,
+        Workspace.create(out, "compare", make_config(options), force) as space,
+    ):
+        return _run(plan, space, progress, workers, budget)
 
 
 def resume(
@@ -115,6 +133,7 @@ def resume(
     metric: str | None = None,
     subject_to: str | None = None,
     jobs: int = 1,
+    cluster: str | None = None,
     budget: float | None = None,
 ) -> Payload:
     """Continue a run that was stopped; finished units are not repeated.
@@ -136,15 +155,17 @@ def resume(
             raise UserError(f"{options.data}: the data of this run are missing; put them back", RUN)
         if runs.hash_file(Path(options.data)) != sha256:
             raise UserError(f"{options.data}: the data changed since the run began; start a new run", RUN)
-        return _run(Plan.of(options), space, progress, jobs, budget)
+        plan = Plan.of(options)
+        with open_workers(jobs, cluster, AGAIN) as workers:
+            return _run(plan, space, progress, workers, budget)
 
 
-def _run(plan: Plan, space: Workspace, progress: Progress, jobs: int, budget: float | None) -> Payload:
+def _run(plan: Plan, space: Workspace, progress: Progress, workers: Workers, budget: float | None) -> Payload:
     options, dataset = plan.options, plan.dataset
     progress.show_profile(dataset.profile, dataset.warnings)
     space.add_splits(plan.parts)
     try:
-        outcomes, failed = _run_units(plan, space, progress, jobs, budget)
+        outcomes, failed = _run_units(plan, space, progress, workers, budget)
         rows = rank_contenders(outcomes)
         if not any(row["feasible"] for row in rows):
             raise UserError(
@@ -152,11 +173,15 @@ def _run(plan: Plan, space: Workspace, progress: Progress, jobs: int, budget: fl
                 NOTHING,
             )
         found = write_verdict(rows, dataset.goal.metric)
-        space.add_table("results.parquet", _flatten(outcomes, dataset.goal.metric))
+        space.add_table("results.parquet", reporting.flatten(outcomes, dataset.goal.metric))
         progress.say(f"fitting {found['ship']} on all rows")
-        model = fit_shipped_model(dataset, found["ship"], found["rule"], plan.effort, options.seed)
+        mine = [o for o in outcomes if o.contender == found["ship"] == ENSEMBLE]
+        weights = average_weights(mine) if mine else None
+        model = fit_shipped_model(dataset, found["ship"], found["rule"], plan.effort, options.seed, weights)
         space.add_model(model)
-        payload = _payload(replace(plan, left_out=[*plan.left_out, *failed]), space, outcomes, rows, found, model)
+        payload = reporting.make_payload(
+            replace(plan, left_out=[*plan.left_out, *failed]), space, outcomes, rows, found, model
+        )
     except KeyboardInterrupt as error:
         again = f"metricgrad compare --resume {shlex.quote(str(space.path))}"
         raise UserError(f"interrupted; continue with: {again}", INTERRUPTED) from error
@@ -168,14 +193,14 @@ def _run(plan: Plan, space: Workspace, progress: Progress, jobs: int, budget: fl
 
 
 def _run_units(
-    plan: Plan, space: Workspace, progress: Progress, jobs: int, budget: float | None
+    plan: Plan, space: Workspace, progress: Progress, workers: Workers, budget: float | None
 ) -> tuple[list[Outcome], list[tuple[str, str]]]:
     """Run the unfinished units; return the outcomes of complete repeats, and failed contenders with the reason."""
     done = {(o.contender, o.repeat): o for o in space.read_finished()}
     progress.start(len(plan.names) * len(plan.parts), len(done))
     failed: dict[str, str] = {}
     units = _yield_open_units(plan, space, progress, budget, done, failed)
-    with closing(work.run_units(units, jobs)) as results:
+    with closing(work.run_units(units, workers)) as results:
         for result in results:
             progress.finish_unit(result)
             if isinstance(result, work.Failure):
@@ -184,11 +209,17 @@ def _run_units(
                     raise UserError(f"{REFERENCE}, which the others are compared with, failed: {result.why}", DATA)
             else:
                 space.add_unit(*result)
-                done[result[0].contender, result[0].repeat] = result[0]
+                done[result.outcome.contender, result.outcome.repeat] = result.outcome
     space.clear_scratch()
-    able = [name for name in plan.names if name not in failed]
+    able = [name for name in plan.fitted if name not in failed]
     complete = [repeat for repeat in range(len(plan.parts)) if all((name, repeat) in done for name in able)]
-    return [done[name, repeat] for name in able for repeat in complete], list(failed.items())
+    outcomes = [done[name, repeat] for name in able for repeat in complete]
+    if ENSEMBLE in plan.names:
+        ensembles, why = run_ensembles(plan, space, progress, workers, outcomes, done)
+        outcomes += ensembles
+        failed |= {} if why is None else {ENSEMBLE: why}
+    workers.executor.shutdown(wait=False)  # they end while the model to ship is fitted
+    return outcomes, list(failed.items())
 
 
 def _yield_open_units(
@@ -201,9 +232,9 @@ def _yield_open_units(
 ) -> Iterator[work.Unit]:
     """Yield the unfinished units, repeat by repeat, as long as the budget lasts."""
     dataset, started, repeats = plan.dataset, time.monotonic(), 0
-    targets = space.add_scratch("targets.npy", dataset.targets)
+    targets = _share(space.add_scratch("targets.npy", dataset.targets))
     for repeat, part in enumerate(plan.parts):
-        names = [name for name in plan.names if (name, repeat) not in done]
+        names = [name for name in plan.fitted if (name, repeat) not in done]
         if not names:
             continue
         spent = (time.monotonic() - started) / 60
@@ -212,16 +243,29 @@ def _yield_open_units(
             progress.say(f"the budget of {budget:g} minutes allows {repeat} of {len(plan.parts)} repeats")
             return
         repeats += 1
-        features = space.add_scratch(f"features-{repeat}.npy", dataset.encode(part.train)[1])
-        common = (dataset.goal, tuple(dataset.also), plan.effort, plan.options.seed, features, targets, part)
+        features = _share(space.add_scratch(f"features-{repeat}.npy", dataset.encode(part.train)[1]))
+        shared = (features, targets, Shared.value(part))
+        common = (dataset.goal, tuple(dataset.also), plan.effort, plan.options.seed, *shared)
         yield from (work.Unit(name, repeat, *common) for name in names if name not in failed)
 
 
-def fit_shipped_model(dataset: Dataset, contender: str, rule: str, effort: Effort, seed: int) -> Model:
-    """Fit a contender on all rows, a fifth of them held out for early stopping and tuning; return it with its rule."""
+def _share(path: Path) -> Shared:
+    """Share the array of a file."""
+    return Shared(partial(np.load, path, mmap_mode="r", allow_pickle=False))
+
+
+def fit_shipped_model(
+    dataset: Dataset, contender: str, rule: str, effort: Effort, seed: int, weights: dict[str, float] | None = None
+) -> Model:
+    """Fit a contender on all rows, a fifth of them held out for early stopping and tuning; return it with its rule.
+
+    ``weights``: of the ensemble's members, if they are known.
+    """
     split = dataset.split_all_rows(seed)
     encoder, features = dataset.encode(split.train)
-    scorer, rules = protocol.fit_contender(contender, dataset.goal, effort, features, dataset.targets, split, seed)
+    scorer, rules, _ = protocol.fit_contender(
+        contender, dataset.goal, effort, features, dataset.targets, split, seed, weights
+    )
     if not rules[rule].feasible:
         raise UserError(
             f"--subject-to: {contender}, fitted on all rows, cannot meet {dataset.goal.subject_to!r}; relax it",
@@ -236,100 +280,3 @@ def fit_shipped_model(dataset: Dataset, contender: str, rule: str, effort: Effor
         "value_there": rules[rule].value,
     }
     return Model(dataset.schema, encoder, scorer, contender, rules[rule].rule, about)
-
-
-# Reporting
-
-
-def _flatten(outcomes: Sequence[Outcome], metric: str) -> pd.DataFrame:
-    """Return a row per contender, repeat, rule and metric."""
-    rows = []
-    for o in outcomes:
-        for rule in RULES:
-            decision = getattr(o, rule)
-            about = {"contender": o.contender, "repeat": o.repeat, "rule": rule, "decision": repr(decision.rule)}
-            more = {"feasible": decision.feasible, "held": decision.met, "seconds": o.seconds}
-            more |= {"train_rows": o.train_rows, "test_rows": o.test_rows}
-            for name, value in {metric: decision.value, **decision.others}.items():
-                rows.append({**about, "metric": name, "value": value, **more})
-    return pd.DataFrame(rows)
-
-
-def describe_protocol(plan: Plan, repeats: int) -> list[str]:
-    """Return the protocol in words."""
-    options, dataset, budget = plan.options, plan.dataset, plan.effort
-    sizes = [round(np.mean([len(getattr(part, name)) for part in plan.parts])) for name in ("fit", "held_out", "test")]
-    how = "stratified by class" if dataset.goal.task != "multilabel" else "stratified by the rarest label of each row"
-    if options.group is not None:
-        how = f"by whole groups of {options.group}"
-    if options.time is not None:
-        how = f"forward in {options.time}: trained on the past, evaluated on the future"
-    return [
-        f"{repeats} repeats, {how}: {sizes[0]} rows for training, {sizes[1]} for early stopping and tuning, {sizes[2]} "
-        "for evaluation.",
-        "Every contender gets the same rows; the encoder of its features is fitted on the training rows.",
-        f"Networks: one hidden layer of 256, up to {budget.epochs} epochs. Trees: up to {budget.rounds} rounds.",
-        "Each fit is evaluated with two rules: fixed (0.5, or argmax), and tuned on rows held out of training.",
-        "Intervals and p-values: corrected resampled t-test over the repeats; the verdict's are adjusted by Holm.",
-        f"The shipped model is the named contender fitted on all {len(dataset.targets)} rows in the same way.",
-    ]
-
-
-def _payload(plan: Plan, space: Workspace, outcomes: Sequence[Outcome], rows: Any, found: Any, model: Model) -> Payload:
-    options, dataset, parts = plan.options, plan.dataset, plan.parts
-    repeats = len({o.repeat for o in outcomes})
-    by_name: dict[str, list[Outcome]] = {}
-    for o in sorted(outcomes, key=lambda o: o.repeat):
-        by_name.setdefault(o.contender, []).append(o)
-    about = {
-        name: details(
-            dataset.goal,
-            dataset.table,
-            mine,
-            [space.read_scores(o, None if dataset.goal.task == "binary" else dataset.goal.classes) for o in mine],
-            [parts[o.repeat].test for o in mine],
-        )
-        for name, mine in by_name.items()
-    }
-    held_out = dataset.split_all_rows(options.seed).held_out
-    study = Study(dataset.goal, dataset.table, held_out, model.scores, model.rule)
-    environment = runs.describe_environment()
-    counts = (
-        dataset.targets.sum(0)
-        if dataset.goal.task == "multilabel"
-        else np.bincount(dataset.targets, minlength=dataset.goal.classes)
-    )
-    return {
-        "version": __version__,
-        "created": runs.now(),
-        "command": options.command(),
-        "verdict": found,
-        "data": {
-            "file": Path(options.data).name,
-            "rows": len(dataset.targets),
-            "task": dataset.goal.task,
-            "target": list(dataset.schema.target.columns),
-            "classes": list(dataset.schema.classes),
-            "balance": [float(count) / len(dataset.targets) for count in counts],
-            "profile": dataset.profile,
-            "warnings": dataset.warnings,
-        },
-        "metric": {
-            "name": dataset.goal.metric,
-            "average": dataset.goal.average,
-            "subject_to": dataset.goal.subject_to,
-            "also": dataset.also,
-        },
-        "repeats": repeats,
-        "protocol": describe_protocol(plan, repeats),
-        "leaderboard": rows,
-        "left_out": plan.left_out,
-        "details": about,
-        "study": {key: value for section in SECTIONS for key, value in section.measure_study(study).items()},
-        "reproduce": {
-            "command": options.command(),
-            "seed": options.seed,
-            "versions": environment["versions"],
-            "machine": environment["machine"],
-        },
-    }

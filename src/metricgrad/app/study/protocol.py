@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import numpy as np
 import torch
 
 from metricgrad.app.contenders.scorers import Rows
-from metricgrad.app.contenders.table import CONTENDERS
+from metricgrad.app.contenders.table import CONTENDERS, fit_members
 from metricgrad.app.errors import WRONG_CALL, UserError
 from metricgrad.decisions.default import SCARCE, default_rule
 from metricgrad.decisions.rules import Rule, Threshold
@@ -32,6 +33,8 @@ from metricgrad.training.loop import one_thread
 if TYPE_CHECKING:
     from metricgrad.app.contenders.scorers import Effort, Goal, Scorer
     from metricgrad.app.study.splits import Split
+    from metricgrad.metrics.averages import Average
+    from metricgrad.metrics.constraints import Constraint
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,10 @@ class ConstraintValue:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of one contender in one repeat: a finished unit of work."""
+    """The result of one contender in one repeat: a finished unit of work.
+
+    ``members``: of an ensemble, the weight of every contender that it was chosen from.
+    """
 
     contender: Name
     repeat: Annotated[int, Range(0, 10**6)]
@@ -71,14 +77,16 @@ class Outcome:
     fixed: Decision
     tuned: Decision
     history: list[dict[str, float]]
+    members: dict[Name, Annotated[float, Range(0, 1)]] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the outcome as plain data."""
+        """Return the outcome as plain data; ``members`` only if there are any."""
         decisions = {
             name: _swap_names(asdict(replace(getattr(self, name), rule=None)) | {"rule": getattr(self, name).rule})
             for name in ("fixed", "tuned")
         }
-        return encode(asdict(replace(self, fixed=None, tuned=None)) | decisions)  # type: ignore[no-any-return, arg-type]
+        plain = asdict(replace(self, fixed=None, tuned=None)) | decisions  # type: ignore[arg-type]
+        return encode({key: value for key, value in plain.items() if key != "members" or value})  # type: ignore[no-any-return]
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Outcome:
@@ -88,11 +96,30 @@ class Outcome:
         except (TypeError, OverflowError) as error:
             raise ValueError(f"expected plain data, got {error}") from error
         if isinstance(plain, dict):
+            plain.setdefault("members", {})
             plain |= {
                 name: _swap_names(plain[name]) for name in ("fixed", "tuned") if isinstance(plain.get(name), dict)
             }
         records.check(plain, cls, "unit")
+        if plain["members"] and not math.isclose(sum(plain["members"].values()), 1, abs_tol=1e-6):
+            raise ValueError("unit: members: expected weights that sum to 1, got others")
         return cls(**plain | {name: Decision(**plain[name]) for name in ("fixed", "tuned")})
+
+
+class Fitted(NamedTuple):
+    """A fitted contender, its fixed and its tuned rule, and its scores of the held-out rows."""
+
+    scorer: Scorer
+    rules: dict[str, Decision]
+    held_out: np.ndarray
+
+
+class Finished(NamedTuple):
+    """A finished unit of work: its outcome, and its scores of the test rows and of the held-out rows."""
+
+    outcome: Outcome
+    scores: np.ndarray
+    held_out: np.ndarray
 
 
 def _swap_names(decision: dict[str, Any]) -> dict[str, Any]:
@@ -129,29 +156,40 @@ def run_contender(
     split: Split,
     seed: int,
     repeat: int,
-) -> tuple[Outcome, np.ndarray]:
-    """Fit a contender on a split's training rows and evaluate it; return the outcome and its test scores."""
+) -> Finished:
+    """Fit a contender on a split's training rows, and evaluate it on the test rows."""
     started = time.perf_counter()
-    scorer, rules = fit_contender(name, goal, effort, features, targets, split, seed)
+    scorer, rules, held_out = fit_contender(name, goal, effort, features, targets, split, seed)
     seconds = time.perf_counter() - started
-    scores, truth = scorer.scores(features[split.test]), targets[split.test]
-    found = {key: replace(rule, **evaluate_rule(goal, also, rule.rule, scores, truth)) for key, rule in rules.items()}
+    scores = scorer.scores(features[split.test])
+    fixed, tuned = evaluate_rules(goal, also, rules, scores, targets[split.test])
     history = [{key: float(value) for key, value in row.items()} for row in scorer.history]
-    outcome = Outcome(name, repeat, len(split.train), len(split.test), seconds, found["fixed"], found["tuned"], history)
-    return outcome, scores
+    outcome = Outcome(name, repeat, len(split.train), len(split.test), seconds, fixed, tuned, history)
+    return Finished(outcome, scores, held_out)
 
 
 def fit_contender(
-    name: str, goal: Goal, effort: Effort, features: np.ndarray, targets: np.ndarray, split: Split, seed: int
-) -> tuple[Scorer, dict[str, Decision]]:
-    """Fit a contender, and return it with its fixed and its tuned rule, not yet evaluated on test rows."""
+    name: str,
+    goal: Goal,
+    effort: Effort,
+    features: np.ndarray,
+    targets: np.ndarray,
+    split: Split,
+    seed: int,
+    weights: dict[str, float] | None = None,
+) -> Fitted:
+    """Fit a contender, and make its fixed and its tuned rule, not yet evaluated on test rows.
+
+    ``weights``: of the ensemble's members if they are known; otherwise all contenders are fitted to choose them.
+    """
     train = split.train
-    fit = len(split.fit)
-    rows = Rows(features[train], targets[train], np.arange(fit), np.arange(fit, len(train)))
+    count = len(split.fit)
+    rows = Rows(features[train], targets[train], np.arange(count), np.arange(count, len(train)))
+    fit = CONTENDERS[name].fit if weights is None else partial(fit_members, weights)
     with one_thread():
-        scorer = CONTENDERS[name].fit(goal, effort, rows, seed)
+        scorer = fit(goal, effort, rows, seed)
         held_out = scorer.scores(features[split.held_out])
-        return scorer, make_rules(goal, held_out, targets[split.held_out])
+        return Fitted(scorer, make_rules(goal, held_out, targets[split.held_out]), held_out)
 
 
 def make_rules(goal: Goal, scores: np.ndarray, targets: np.ndarray) -> dict[str, Decision]:
@@ -194,6 +232,17 @@ def make_negative_rule(goal: Goal) -> Rule:
     return Threshold(math.inf if goal.task == "binary" else (math.inf,) * goal.classes)
 
 
+def evaluate_rules(
+    goal: Goal, also: list[str], rules: dict[str, Decision], scores: np.ndarray, targets: np.ndarray
+) -> tuple[Decision, Decision]:
+    """Return the fixed and the tuned rule, evaluated on test rows."""
+    fixed, tuned = (
+        replace(rules[name], **evaluate_rule(goal, also, rules[name].rule, scores, targets))
+        for name in ("fixed", "tuned")
+    )
+    return fixed, tuned
+
+
 def evaluate_rule(goal: Goal, also: list[str], rule: Rule, scores: np.ndarray, targets: np.ndarray) -> dict[str, Any]:
     """Return the value of a rule on these rows, the other metrics, and whether the constraint is met there."""
     others = {}
@@ -214,23 +263,25 @@ def evaluate_constraints(goal: Goal, rule: Rule, scores: np.ndarray, targets: np
 
     Each of several labels must meet it, unless one shared threshold was tuned: then the average must.
     """
-    each = goal.task == "multilabel" and not describe_tuning(goal).shared
+    average = choose_constraint_average(goal)
     found = []
     for constraint in parse(goal.subject_to):
-        values = torch.as_tensor(
-            evaluate(
-                scores,
-                targets,
-                {"": constraint.metric},
-                task=goal.task,
-                average=None if each else goal.average,
-                rule=rule,
-            )[""],
-            dtype=torch.float64,
-        ).reshape(-1)
-        worst = constraint.violation(values).nan_to_num(nan=-math.inf).argmax()
-        found.append(ConstraintValue(str(constraint), values[worst].item(), constraint.met(values)))
+        values = evaluate(scores, targets, {"": constraint.metric}, task=goal.task, average=average, rule=rule)[""]
+        found.append(evaluate_constraint(constraint, values))
     return found
+
+
+def choose_constraint_average(goal: Goal) -> Average | None:
+    """Return the average of a constraint's metric, None if each label must meet it."""
+    each = goal.task == "multilabel" and not describe_tuning(goal).shared
+    return None if each else goal.average
+
+
+def evaluate_constraint(constraint: Constraint, values: Any) -> ConstraintValue:
+    """Return the worst of the values of a constraint's metric, and whether all of them meet it."""
+    each = torch.as_tensor(values, dtype=torch.float64).reshape(-1)
+    worst = constraint.violation(each).nan_to_num(nan=-math.inf).argmax()
+    return ConstraintValue(str(constraint), each[worst].item(), constraint.met(each))
 
 
 def _compute_metric(goal: Goal, rule: Rule, scores: np.ndarray, targets: np.ndarray) -> float:

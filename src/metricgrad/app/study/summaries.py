@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 from metricgrad.app.report.payload import Summary
 from metricgrad.app.study.leaderboard import Standing  # noqa: TC001 (read at run time)
@@ -35,6 +35,7 @@ class Trained(TypedDict):
     kind: Line
     tuned_on: Line
     value_there: float
+    members: NotRequired[dict[Name, float]]
     data: _Data
     warnings: list[str]
 

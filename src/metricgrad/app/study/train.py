@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from metricgrad.app.contenders.scorers import Ensemble
 from metricgrad.app.contenders.table import CONTENDERS
 from metricgrad.app.errors import WRONG_CALL, UserError, suggest
 from metricgrad.app.study.compare import Progress, fit_shipped_model
@@ -13,6 +14,7 @@ from metricgrad.app.study.workspace import Workspace
 
 if TYPE_CHECKING:
     from metricgrad.app.report.payload import Rule
+    from metricgrad.app.runs.model import Model
 
 
 def train(
@@ -36,9 +38,16 @@ def train(
             "contender": contender,
             "rule": model.rule.describe(),
             **model.about,
+            **({"members": members} if (members := _list_members(model)) else {}),
             "data": {"file": Path(options.data).name, "rows": len(dataset.targets), "task": dataset.goal.task},
             "warnings": dataset.warnings,
         }
         space.add_json("summary.json", summary)
         space.finish()
     return summary
+
+
+def _list_members(model: Model) -> dict[str, float]:
+    """Return the members of an ensemble with their weights."""
+    scorer = model.scorer
+    return {member.name: member.weight for member in scorer.members} if isinstance(scorer, Ensemble) else {}

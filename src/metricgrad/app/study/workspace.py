@@ -4,7 +4,8 @@
     config.json        the options and the hash of the data: everything that determines the results
     environment.json   versions and machine
     splits.npz         the rows of every repeat
-    results/           the units: NAME-REPEAT.json with its own hash, and .npy with the scores of the test rows
+    results/           the units: NAME-REPEAT.json with its own hash, the scores of the test rows in NAME-REPEAT.npy,
+                       and those of the held-out rows in NAME-REPEAT-held.npy
     results.parquet    the same in one table
     model/             the shipped model: estimator/, encoder.skops, schema.json, manifest.json with the rule
     summary.json       the leaderboard and the verdict
@@ -22,7 +23,7 @@ import re
 import shutil
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 import numpy as np
 
@@ -42,7 +43,7 @@ from metricgrad.app.runs.folder import (
 )
 from metricgrad.app.study.protocol import Outcome
 from metricgrad.storage import folders, records
-from metricgrad.storage.records import Sha256
+from metricgrad.storage.records import Sha256  # noqa: TC001 (read at run time)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -68,9 +69,10 @@ OURS = {
 
 _UNITS = "|".join(re.escape(name.replace(" ", "-")) for name in CONTENDERS)
 _WRITTEN = re.compile(
-    rf"{'|'.join(map(re.escape, OURS))}|results/({_UNITS})-\d{{3,}}\.(json|npy)"
+    rf"{'|'.join(map(re.escape, OURS))}|results/({_UNITS})-\d{{3,}}(\.json|\.npy|-held\.npy)"
     r"|model/(encoder\.skops|(schema|manifest|rule)\.json|estimator)"
-    r"|model/estimator/((manifest|history|prior)\.json|weights\.safetensors|scaler\.skops|(trees|booster-\d+)\.\w+)"
+    r"|model/estimator/(member-\d+-)?((manifest|history|prior)\.json|weights\.safetensors|scaler\.skops)"
+    r"|model/estimator/((member-\d+-)?(trees|booster-\d+)\.\w+|ensemble\.json)"
     r"|\.scratch(/(targets|features-\d+)\.npy)?"
 )
 """The relative paths that a run may write; model/rule.json and .scratch are of the older format."""
@@ -140,47 +142,64 @@ class Workspace(Run):
         np.savez_compressed(packed, allow_pickle=False, **arrays)
         write(self.path / "splits.npz", packed.getvalue())
 
-    def add_unit(self, outcome: Outcome, scores: np.ndarray) -> None:
+    def add_unit(self, outcome: Outcome, scores: np.ndarray, held_out: np.ndarray) -> None:
         """Write a finished unit: its scores first, so that a unit with a JSON file is complete."""
-        for name, data in pack_unit(outcome, scores).items():
+        for name, data in pack_unit(outcome, scores, held_out).items():
             write(self.path / "results" / name, data)
 
     def read_finished(self) -> list[Outcome]:
         """Return the finished units, after the hashes of their scores were verified."""
         found = [self._read_unit(path)[0] for path in sorted((self.path / "results").glob("[!.]*.json"))]
         for outcome in found:
-            self._read_score_bytes(outcome)
+            for which in self._read_hashes(outcome):
+                self._read_score_bytes(outcome, which)
         return found
 
     def read_scores(self, outcome: Outcome, classes: int | None) -> np.ndarray:
         """Return a unit's scores of the test rows: of ``classes`` columns, or one score per row if None."""
-        data = self._read_score_bytes(outcome)
-        with refuse_invalid(self.path / "results" / f"{name_unit(outcome)}.npy", AGAIN):
-            found = parse_scores(data, outcome.test_rows, classes)
+        return self._read_array(outcome, "scores", outcome.test_rows, classes)
+
+    def has_held_out(self, outcome: Outcome) -> bool:
+        """Return whether a unit has scores of the held-out rows; earlier versions did not write them."""
+        return "held_out" in self._read_hashes(outcome)
+
+    def read_held_out(self, outcome: Outcome, rows: int, classes: int | None) -> np.ndarray:
+        """Return a unit's scores of the held-out rows, which it must have."""
+        return self._read_array(outcome, "held_out", rows, classes)
+
+    def _read_array(self, outcome: Outcome, which: str, rows: int, classes: int | None) -> np.ndarray:
+        data = self._read_score_bytes(outcome, which)
+        with refuse_invalid(self._name_scores(outcome, which), AGAIN):
+            found = parse_scores(data, rows, classes)
             if classes is None and found.ndim != 1:
                 raise ValueError(f"expected one score per row, got {found.shape}")
             return found
 
-    def _read_score_bytes(self, outcome: Outcome) -> bytes:
-        path = self.path / "results" / f"{name_unit(outcome)}.json"
-        expected = self._read_unit(path)[1]
-        data = read_bytes(path.with_suffix(".npy"))
-        with refuse_invalid(path.with_suffix(".npy"), AGAIN):
-            if records.sha256(data) != expected:
+    def _read_score_bytes(self, outcome: Outcome, which: str) -> bytes:
+        path = self._name_scores(outcome, which)
+        data = read_bytes(path)
+        with refuse_invalid(path, AGAIN):
+            if records.sha256(data) != self._read_hashes(outcome)[which]:
                 raise ValueError("was changed since it was written (its sha256 differs)")
         return data
 
-    def _read_unit(self, path: Path) -> tuple[Outcome, str]:
-        """Return a unit and the hash of its scores."""
+    def _name_scores(self, outcome: Outcome, which: str) -> Path:
+        return self.path / "results" / f"{name_unit(outcome)}{SCORES[which]}"
+
+    def _read_hashes(self, outcome: Outcome) -> dict[str, str]:
+        return self._read_unit(self.path / "results" / f"{name_unit(outcome)}.json")[1]
+
+    def _read_unit(self, path: Path) -> tuple[Outcome, dict[str, str]]:
+        """Return a unit and the hashes of its scores."""
         data = read_bytes(path)
         with refuse_invalid(path, AGAIN):
             found = records.unsealed(data, dict[str, Any], path.name)
-            scores = found.pop("scores", None)
-            records.check(scores, Sha256, f"{path.name}: scores")
+            hashes = {which: found.pop(which) for which in SCORES if which in found}
+            records.check(hashes, _Hashes, path.name)
             outcome = Outcome.from_json(found)
             if name_unit(outcome) != path.stem or outcome.contender not in CONTENDERS:
                 raise ValueError(f"expected the unit of its file name, got {name_unit(outcome)}")
-        return outcome, scores
+        return outcome, hashes
 
     def add_table(self, name: str, frame: pd.DataFrame) -> None:
         """Write a table as Parquet."""
@@ -224,18 +243,30 @@ class Workspace(Run):
 
 AGAIN = "delete it and resume, to run this unit again"
 
+SCORES = {"scores": ".npy", "held_out": "-held.npy"}
+"""The scores of a unit, of test and of held-out rows: the key of their hash, and how the name of their file ends."""
+
+
+class _Hashes(TypedDict):
+    scores: Sha256
+    held_out: NotRequired[Sha256]
+
 
 def name_unit(outcome: Outcome) -> str:
     """Return the name of a unit's files without their suffix."""
     return f"{outcome.contender.replace(' ', '-')}-{outcome.repeat:03d}"
 
 
-def pack_unit(outcome: Outcome, scores: np.ndarray) -> dict[str, bytes]:
-    """Return the files of a unit by name: the scores, and the outcome with their hash."""
-    packed = io.BytesIO()
-    np.save(packed, np.ascontiguousarray(scores, dtype=np.float64), allow_pickle=False)
-    about = {**outcome.to_json(), "scores": records.sha256(packed.getvalue())}
-    return {f"{name_unit(outcome)}.npy": packed.getvalue(), f"{name_unit(outcome)}.json": records.sealed(about)}
+def pack_unit(outcome: Outcome, scores: np.ndarray, held_out: np.ndarray | None) -> dict[str, bytes]:
+    """Return the files of a unit by name: the scores, and the outcome with their hashes."""
+    name, about, files = name_unit(outcome), outcome.to_json(), dict[str, bytes]()
+    for which, array in (("scores", scores), ("held_out", held_out)):
+        if array is not None:
+            packed = io.BytesIO()
+            np.save(packed, np.ascontiguousarray(array, dtype=np.float64), allow_pickle=False)
+            files[f"{name}{SCORES[which]}"] = packed.getvalue()
+            about[which] = records.sha256(packed.getvalue())
+    return {**files, f"{name}.json": records.sealed(about)}
 
 
 def parse_scores(data: bytes, rows: int, classes: int | None = None) -> np.ndarray:

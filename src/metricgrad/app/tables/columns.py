@@ -90,15 +90,14 @@ class Column:
         found = next(iter(self.to_numbers(cells).values()))
         return found.astype(np.float64)
 
-    def count_shares(self, level: np.ndarray) -> np.ndarray:
-        """Return the share of each bin or category among numbers from ``to_level``."""
+    def count_bins(self, level: np.ndarray) -> np.ndarray:
+        """Return how many numbers from ``to_level`` are in each bin or category."""
         level = level[np.isfinite(level)]
         if self.kind == "category":
-            level = level[level >= 0]
-            counts = np.bincount(level.astype(np.int64), minlength=len(self.shares))
+            bins = level[level >= 0].astype(np.int64)
         else:
-            counts = np.bincount(np.searchsorted(self.edges, level, side="right"), minlength=len(self.shares))
-        return counts / max(1, len(level))
+            bins = np.searchsorted(self.edges, level, side="right")
+        return np.bincount(bins, minlength=len(self.shares))
 
 
 def describe_column(name: str, cells: pd.Series) -> Column | str:
@@ -213,7 +212,8 @@ def _describe_category(name: str, cells: pd.Series, missing: float) -> Column | 
 
 
 def _with_shares(column: Column, level: np.ndarray) -> Column:
-    return Column(**vars(column) | {"shares": tuple(column.count_shares(level).tolist())})
+    counts = column.count_bins(level)
+    return Column(**vars(column) | {"shares": tuple((counts / max(1, counts.sum())).tolist())})
 
 
 def _is_id(name: str, cells: pd.Series) -> bool:

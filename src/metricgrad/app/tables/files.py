@@ -210,7 +210,7 @@ def as_frame(table: pa.Table) -> pd.DataFrame:
 class Writer:
     """Writes tables one after the other, all with the column types of the first."""
 
-    def __init__(self, path: Path, kind: str) -> None:
+    def __init__(self, path: Path | pa.NativeFile, kind: str) -> None:
         self._path, self._kind = path, kind
         self._file: Any = None
         self._schema: pa.Schema | None = None

@@ -105,9 +105,13 @@ class Schema:
         """Raise if a feature column is missing among ``present``."""
         _require(self.inputs, present, "the feature columns")
 
+    def check_target(self, present: Iterable[str]) -> None:
+        """Raise if a target column is missing among ``present``."""
+        _require(self.target.columns, present, "the target")
+
     def keep_labelled(self, frame: pd.DataFrame) -> pd.DataFrame:
         """Return the rows that have a target."""
-        _require(self.target.columns, frame.columns, "the target")
+        self.check_target(frame.columns)
         known = self.target.has_target(frame)
         if not known.any():
             raise UserError(f"target {self.target.columns[0]!r}: expected labelled rows, got only missing cells")
@@ -115,7 +119,7 @@ class Schema:
 
     def encode_targets(self, frame: pd.DataFrame) -> np.ndarray:
         """Return ``(N,)`` indices into ``classes`` (1 is the positive class of two), or ``(N, K)`` zeros and ones."""
-        _require(self.target.columns, frame.columns, "the target")
+        self.check_target(frame.columns)
         return self.target.to_codes(frame)
 
     def to_features(self, frame: pd.DataFrame, unknown: dict[str, int] | None = None) -> pd.DataFrame:

@@ -160,7 +160,7 @@ def _convert_units(folder: Path) -> dict[str, bytes]:
             raise ValueError(f"results/{path.name}: expected the unit of its file name, got {name_unit(outcome)}")
         data = runs.read_bytes(path.with_suffix(".npy"))
         scores = parse_scores(data, outcome.test_rows)
-        found |= {f"results/{name}": part for name, part in pack_unit(outcome, scores).items()}
+        found |= {f"results/{name}": part for name, part in pack_unit(outcome, scores, None).items()}
     return found
 
 

@@ -45,9 +45,39 @@ class Drift:
         return f"column {one_line(self.column, 60)!r} drifted: {', '.join(self.suspicious)}"
 
 
-def measure_drift(frame: pd.DataFrame, schema: Schema) -> list[Drift]:
+@dataclass(frozen=True, eq=False)
+class CellCounts:
+    """What drift is measured by, of one column; the counts of parts of the data add with ``+``.
+
+    ``bins``: cells in each bin or category. ``total``: the sum of the known numbers.
+    """
+
+    cells: int
+    missing: int
+    bins: np.ndarray
+    total: float
+
+    @classmethod
+    def of(cls, column: Column, cells: pd.Series) -> CellCounts:
+        """Count the cells of a column."""
+        level = column.to_level(cells)
+        known = level[np.isfinite(level) & ((level >= 0) | (column.kind != "category"))]
+        return cls(len(cells), int(cells.isna().sum()), column.count_bins(level), float(known.sum()))
+
+    def __add__(self, other: CellCounts) -> CellCounts:
+        return CellCounts(
+            self.cells + other.cells, self.missing + other.missing, self.bins + other.bins, self.total + other.total
+        )
+
+
+def count_cells(frame: pd.DataFrame, schema: Schema) -> list[CellCounts]:
+    """Return the counts of every feature column."""
+    return [CellCounts.of(column, frame[column.name]) for column in schema.columns]
+
+
+def measure_drift(counts: Sequence[CellCounts], schema: Schema) -> list[Drift]:
     """Return the drift of every column, the largest first."""
-    found = [_measure_column(column, frame[column.name], schema.rows) for column in schema.columns]
+    found = [_measure_column(column, one, schema.rows) for column, one in zip(schema.columns, counts, strict=True)]
     return sorted(found, key=lambda one: (not one.suspicious, -one.psi))
 
 
@@ -66,19 +96,16 @@ def compute_psi(
     return value, bool(value > chance)
 
 
-def _measure_column(column: Column, cells: pd.Series, rows: int) -> Drift:
-    level = column.to_level(cells)
-    missing_cells = int(cells.isna().sum())
-    known = np.isfinite(level) & ((level >= 0) | (column.kind != "category"))
-    now, then = int(known.sum()), round(rows * (1 - column.missing))
-    index, significant = compute_psi(column.shares, column.count_shares(level), then, now) if now else (0.0, False)
-    missing = missing_cells / len(cells) - column.missing
-    unknown = (len(cells) - missing_cells - now) / len(cells) if column.kind == "category" else 0.0
+def _measure_column(column: Column, counts: CellCounts, rows: int) -> Drift:
+    cells, now, then = counts.cells, int(counts.bins.sum()), round(rows * (1 - column.missing))
+    index, significant = compute_psi(column.shares, counts.bins / now, then, now) if now else (0.0, False)
+    missing = counts.missing / cells - column.missing
+    unknown = (cells - counts.missing - now) / cells if column.kind == "category" else 0.0
     shift = None
     suspicious = []
-    noise = float(stats.norm.ppf((1 + _CONFIDENCE) / 2)) * (1 / max(rows, 1) + 1 / len(cells)) ** 0.5
+    noise = float(stats.norm.ppf((1 + _CONFIDENCE) / 2)) * (1 / max(rows, 1) + 1 / cells) ** 0.5
     if column.mean is not None and column.sd and now:
-        shift = float((level[known].mean() - column.mean) / column.sd)
+        shift = float((counts.total / now - column.mean) / column.sd)
         if abs(shift) >= max(0.5, noise):
             suspicious.append(f"mean moved by {shift:+.2f} standard deviations")
     if index >= 0.2 and significant:

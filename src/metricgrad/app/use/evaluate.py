@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from metricgrad.app.errors import WRONG_CALL, UserError, one_line
 from metricgrad.app.runs import folder as runs
-from metricgrad.app.study.protocol import evaluate_constraints
+from metricgrad.app.runs.workers import open_workers
 from metricgrad.app.tables import files
 from metricgrad.app.use.drift import compute_psi, measure_drift
+from metricgrad.app.use.measures import SORTED_SCORES, Judge, Measures
+from metricgrad.app.use.parts import AGAIN, PartTask, check_cluster, list_parts, map_parts, share_model
 from metricgrad.evaluation.bootstrap import bootstrap
-from metricgrad.evaluation.evaluator import Evaluator, evaluate
 from metricgrad.evaluation.score_tables import RANKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     import pandas as pd
 
@@ -29,7 +31,6 @@ _COMMON = {
     "multiclass": ("f1", "accuracy", "balanced_accuracy", "mcc"),
     "multilabel": ("f1", "precision", "recall", "subset_accuracy"),
 }
-_SORTED_SCORES = 20_000_000  # the most scores to sort in the replicates of ranking metrics: a few seconds
 
 
 def evaluate_run(
@@ -41,27 +42,67 @@ def evaluate_run(
     replicates: int = 1000,
     confidence: float = 0.95,
     seed: int = 0,
+    jobs: int = 1,
+    cluster: str | None = None,
 ) -> dict[str, Any]:
     """Return the metrics of a run's model on labelled data with bootstrap intervals, and the drift since training.
 
-    ``metrics``: names; by default the run's metric and common ones of the task. ``rows``: the size of a random sample
-    to evaluate on; by default all rows.
+    ``data``: a file, or a folder of Parquet files, which are evaluated in parallel on ``jobs`` processes, or on the
+    workers of the Dask scheduler ``cluster``. ``metrics``: names; by default the run's metric and common ones of the
+    task. ``rows``: the size of a random sample of a file to evaluate on; by default all rows.
     """
+    check_cluster(data, cluster)
     model = runs.load(run).model
     schema, goal = model.schema, model.goal
     runs.check_code_was_typed(goal.subject_to, metrics)
     names = list(dict.fromkeys(metrics or (runs.check_code_was_typed(goal.metric, ()), *_COMMON[schema.task])))
-    options: dict[str, Any] = {"task": schema.task, "average": goal.average, "rule": model.rule}
     try:
-        Evaluator(names, **options)
+        judge = Judge(model, names)
     except ValueError as error:
         raise UserError(f"--{error}", WRONG_CALL) from error
-    frame = schema.keep_labelled(read_labelled(model, data, rows))
-    scores, targets = model.scores(frame), schema.encode_targets(frame)
+    if Path(data).is_dir():
+        if rows is not None:
+            raise UserError(
+                "--rows: expected none for a folder, of which all rows are evaluated; leave it out", WRONG_CALL
+            )
+        measures = _measure_folder(run, Path(data), names, replicates, seed, jobs, cluster)
+        found = judge.find_intervals(measures, replicates, confidence, seed)
+    else:
+        frame = schema.keep_labelled(read_labelled(model, data, rows))
+        scores, targets = model.scores(frame), schema.encode_targets(frame)
+        measures = judge.measure(frame, scores, targets)
+        found = _bootstrap(model, names, scores, targets, replicates, confidence, seed)
+    moved = measure_drift(measures.columns, schema)
+    return {
+        "run": str(run),
+        "data": str(data),
+        "rows": measures.rows,
+        "task": schema.task,
+        "average": None if schema.task == "binary" else goal.average,
+        "rule": model.rule.describe(),
+        "confidence": confidence,
+        "metrics": found,
+        "constraints": [asdict(one) for one in judge.evaluate_constraints(measures)],
+        "classes": judge.evaluate_classes(measures),
+        "drift": [one.to_json() for one in moved],
+        "warnings": [*(str(one) for one in moved if one.suspicious), *_find_balance_warnings(model, measures)],
+    }
+
+
+def _bootstrap(
+    model: Model,
+    names: Sequence[str],
+    scores: np.ndarray,
+    targets: np.ndarray,
+    replicates: int,
+    confidence: float,
+    seed: int,
+) -> dict[str, dict[str, float | None]]:
+    """Return {metric: value and the ends of its interval}."""
     found: dict[str, Any] = {}
     for group in ([name for name in names if name not in RANKING], [name for name in names if name in RANKING]):
         if group:
-            most = max(50, _SORTED_SCORES // scores.size) if group[0] in RANKING else replicates
+            most = max(50, SORTED_SCORES // scores.size) if group[0] in RANKING else replicates
             found |= bootstrap(
                 scores,
                 targets,
@@ -69,23 +110,62 @@ def evaluate_run(
                 replicates=min(replicates, most),
                 confidence=confidence,
                 seed=seed,
-                **options,
+                task=model.goal.task,
+                average=model.goal.average,
+                rule=model.rule,
             )
-    moved = measure_drift(frame, schema)
-    return {
-        "run": str(run),
-        "data": str(data),
-        "rows": len(frame),
-        "task": schema.task,
-        "average": None if schema.task == "binary" else goal.average,
-        "rule": model.rule.describe(),
-        "confidence": confidence,
-        "metrics": {name: {"value": one.value, "low": one.low, "high": one.high} for name, one in found.items()},
-        "constraints": [asdict(one) for one in evaluate_constraints(goal, model.rule, scores, targets)],
-        "classes": _evaluate_classes(model, scores, targets),
-        "drift": [one.to_json() for one in moved],
-        "warnings": [*(str(one) for one in moved if one.suspicious), *_find_balance_warnings(model, targets)],
-    }
+    return {name: {"value": one.value, "low": one.low, "high": one.high} for name, one in found.items()}
+
+
+# Folders
+
+
+@dataclass(frozen=True)
+class _About:
+    """What a part is evaluated for: metrics, bootstrap replicates and their seed."""
+
+    names: tuple[str, ...]
+    replicates: int
+    seed: int
+
+
+def _measure_folder(
+    run: str | Path, folder: Path, names: Sequence[str], replicates: int, seed: int, jobs: int, cluster: str | None
+) -> Measures:
+    """Return the measures of all files of a folder, added in the order of their names."""
+    parts, model = list_parts(folder), share_model(run)
+    about = _About(tuple(names), replicates, seed)
+    tasks = [PartTask(part, model, about, number) for number, part in enumerate(parts)]
+    found: dict[int, Any] = {}
+    with open_workers(min(jobs, len(parts)), cluster, AGAIN) as workers:
+        for task, measured in map_parts(workers, _measure_part, tasks):
+            found[task.number] = measured
+    measures = Measures()
+    for number in sorted(found):
+        measures += found[number]
+    if not measures.rows:
+        raise UserError(f"{folder}: expected labelled rows, got none")
+    return measures
+
+
+def _measure_part(task: PartTask, path: Path, sha256: str) -> Measures:
+    """Return the measures of the labelled rows of a file, read in pieces."""
+    model, about = task.model, task.about
+    judge, source, schema = Judge(model, about.names), files.Source(path), model.schema
+    schema.check(source.names)
+    schema.check_target(source.names)
+    generator = torch.Generator()
+    # A 63-bit number of its own for each part.
+    generator.manual_seed(int(np.random.SeedSequence([about.seed, task.number]).generate_state(1, np.uint64)[0] >> 1))
+    found = Measures()
+    for piece in source.pieces(columns=[*schema.target.columns, *schema.inputs]):
+        frame = files.as_frame(piece)
+        frame = frame[schema.target.has_target(frame)]
+        if len(frame):
+            scores, targets = model.scores(frame), schema.encode_targets(frame)
+            one = judge.measure(frame, scores, targets)
+            found += replace(one, replicates=judge.draw_replicates(scores, targets, about.replicates, generator))
+    return found
 
 
 def read_labelled(model: Model, data: str | Path, rows: int | None) -> pd.DataFrame:
@@ -96,27 +176,14 @@ def read_labelled(model: Model, data: str | Path, rows: int | None) -> pd.DataFr
     return files.read(source, rows, columns=[name for name in names if name in source.names])
 
 
-def _evaluate_classes(model: Model, scores: np.ndarray, targets: np.ndarray) -> list[dict[str, Any]]:
-    """Return precision, recall and F1 of each class."""
-    task, names = model.schema.task, model.schema.classes
-    decided = model.decide(scores)
-    if task != "multilabel":
-        decided, targets = (np.eye(len(names), dtype=int)[one] for one in (decided, targets))
-    each = evaluate(decided.astype(float), targets, ["precision", "recall", "f1"], task="multilabel", average=None)
-    return [
-        {"name": name, "rows": int(targets[:, k].sum())} | {metric: values[k] for metric, values in each.items()}
-        for k, name in enumerate(names)
-    ]
-
-
-def _find_balance_warnings(model: Model, targets: np.ndarray) -> list[str]:
+def _find_balance_warnings(model: Model, measures: Measures) -> list[str]:
     """Return warnings about classes that are much more or less frequent than in training."""
     schema = model.schema
     then = np.array(schema.target.counts) / schema.rows
-    now = targets.mean(0) if targets.ndim == 2 else np.bincount(targets, minlength=len(then)) / len(targets)
+    now = np.asarray(measures.balance) / measures.rows
     found = []
     for name, before, after in zip(schema.classes, then, now, strict=True):
-        index, significant = compute_psi([before, 1 - before], [after, 1 - after], schema.rows, len(targets))
+        index, significant = compute_psi([before, 1 - before], [after, 1 - after], schema.rows, measures.rows)
         if index >= 0.1 and significant:
             found.append(f"class {one_line(name, 40)!r} is {after:.1%} of the rows, and was {before:.1%} in training")
     return found

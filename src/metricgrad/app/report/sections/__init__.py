@@ -7,6 +7,7 @@ from metricgrad.app.report.sections.curves import Curves
 from metricgrad.app.report.sections.data import Data
 from metricgrad.app.report.sections.leaderboard import Leaderboard
 from metricgrad.app.report.sections.learning import Learning
+from metricgrad.app.report.sections.members import Members
 from metricgrad.app.report.sections.mistakes import Mistakes
 from metricgrad.app.report.sections.protocol import Protocol
 from metricgrad.app.report.sections.reproduce import Reproduce
@@ -17,6 +18,7 @@ from metricgrad.app.report.sections.verdict import Verdict
 SECTIONS = (
     Verdict(),
     Leaderboard(),
+    Members(),
     Threshold(),
     Curves(),
     Scores(),

@@ -1,0 +1,132 @@
+"""What ``compare`` reports: the table of results, the protocol in words, and the payload of the report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from metricgrad import __version__
+from metricgrad.app.contenders.table import ENSEMBLE
+from metricgrad.app.report.evidence import Study
+from metricgrad.app.report.sections import SECTIONS
+from metricgrad.app.runs import folder as runs
+from metricgrad.app.study.details import details
+from metricgrad.app.study.ensemble import describe_members
+from metricgrad.app.study.leaderboard import RULES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from metricgrad.app.report.payload import Payload
+    from metricgrad.app.runs.model import Model
+    from metricgrad.app.study.compare import Plan
+    from metricgrad.app.study.protocol import Outcome
+    from metricgrad.app.study.workspace import Workspace
+
+
+def flatten(outcomes: Sequence[Outcome], metric: str) -> pd.DataFrame:
+    """Return a row per contender, repeat, rule and metric."""
+    rows = []
+    for o in outcomes:
+        for rule in RULES:
+            decision = getattr(o, rule)
+            about = {"contender": o.contender, "repeat": o.repeat, "rule": rule, "decision": repr(decision.rule)}
+            more = {"feasible": decision.feasible, "held": decision.met, "seconds": o.seconds}
+            more |= {"train_rows": o.train_rows, "test_rows": o.test_rows}
+            for name, value in {metric: decision.value, **decision.others}.items():
+                rows.append({**about, "metric": name, "value": value, **more})
+    return pd.DataFrame(rows)
+
+
+def describe_protocol(plan: Plan, repeats: int) -> list[str]:
+    """Return the protocol in words."""
+    options, dataset, budget = plan.options, plan.dataset, plan.effort
+    sizes = [round(np.mean([len(getattr(part, name)) for part in plan.parts])) for name in ("fit", "held_out", "test")]
+    how = "stratified by class" if dataset.goal.task != "multilabel" else "stratified by the rarest label of each row"
+    if options.group is not None:
+        how = f"by whole groups of {options.group}"
+    if options.time is not None:
+        how = f"forward in {options.time}: trained on the past, evaluated on the future"
+    ensemble = (
+        "The ensemble averages the scores of the others, baselines aside; its weights are chosen in each repeat for "
+        "the metric under its tuned rule, on the held-out rows. Shipped, it has the mean weights over the repeats."
+    )
+    return [
+        f"{repeats} repeats, {how}: {sizes[0]} rows for training, {sizes[1]} for early stopping and tuning, {sizes[2]} "
+        "for evaluation.",
+        "Every contender gets the same rows; the encoder of its features is fitted on the training rows.",
+        f"Networks: one hidden layer of 256, up to {budget.epochs} epochs. Trees: up to {budget.rounds} rounds.",
+        "Each fit is evaluated with two rules: fixed (0.5, or argmax), and tuned on rows held out of training.",
+        "Intervals and p-values: corrected resampled t-test over the repeats; the verdict's are adjusted by Holm.",
+        *([ensemble] if ENSEMBLE in plan.names else []),
+        f"The shipped model is the named contender fitted on all {len(dataset.targets)} rows in the same way.",
+    ]
+
+
+def make_payload(
+    plan: Plan, space: Workspace, outcomes: Sequence[Outcome], rows: Any, found: Any, model: Model
+) -> Payload:
+    """Return what the report shows."""
+    options, dataset, parts = plan.options, plan.dataset, plan.parts
+    repeats = len({o.repeat for o in outcomes})
+    by_name: dict[str, list[Outcome]] = {}
+    for o in sorted(outcomes, key=lambda o: o.repeat):
+        by_name.setdefault(o.contender, []).append(o)
+    about = {
+        name: details(
+            dataset.goal,
+            dataset.table,
+            mine,
+            [space.read_scores(o, None if dataset.goal.task == "binary" else dataset.goal.classes) for o in mine],
+            [parts[o.repeat].test for o in mine],
+        )
+        for name, mine in by_name.items()
+    }
+    held_out = dataset.split_all_rows(options.seed).held_out
+    study = Study(dataset.goal, dataset.table, held_out, model.scores, model.rule)
+    environment = runs.describe_environment()
+    counts = (
+        dataset.targets.sum(0)
+        if dataset.goal.task == "multilabel"
+        else np.bincount(dataset.targets, minlength=dataset.goal.classes)
+    )
+    payload: Payload = {
+        "version": __version__,
+        "created": runs.now(),
+        "command": options.command(),
+        "verdict": found,
+        "data": {
+            "file": Path(options.data).name,
+            "rows": len(dataset.targets),
+            "task": dataset.goal.task,
+            "target": list(dataset.schema.target.columns),
+            "classes": list(dataset.schema.classes),
+            "balance": [float(count) / len(dataset.targets) for count in counts],
+            "profile": dataset.profile,
+            "warnings": dataset.warnings,
+        },
+        "metric": {
+            "name": dataset.goal.metric,
+            "average": dataset.goal.average,
+            "subject_to": dataset.goal.subject_to,
+            "also": dataset.also,
+        },
+        "repeats": repeats,
+        "protocol": describe_protocol(plan, repeats),
+        "leaderboard": rows,
+        "left_out": plan.left_out,
+        "details": about,
+        "study": {key: value for section in SECTIONS for key, value in section.measure_study(study).items()},
+        "reproduce": {
+            "command": options.command(),
+            "seed": options.seed,
+            "versions": environment["versions"],
+            "machine": environment["machine"],
+        },
+    }
+    if ENSEMBLE in by_name:
+        payload["members"] = describe_members(by_name[ENSEMBLE])
+    return payload

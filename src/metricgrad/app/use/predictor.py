@@ -1,0 +1,105 @@
+"""A model's predictions for a piece of a table."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from metricgrad.app.errors import WRONG_CALL, UserError, one_line, suggest
+from metricgrad.app.runs.model import encode_features
+from metricgrad.app.tables import files
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from metricgrad.app.runs.model import Model
+
+WHAT = ("both", "labels", "scores")
+
+_CELLS = 1 << 22  # the most encoded cells in a piece: 16 MB per copy
+
+
+@dataclass(eq=False)
+class Predictor:
+    """Turns pieces of the data into pieces of the output, and counts predictions and unknown cells."""
+
+    model: Model
+    what: str
+    keep: tuple[str, ...]
+    predicted: Counter[str] = field(default_factory=Counter)
+    unknown: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        schema = self.model.schema
+        binary, multilabel = schema.task == "binary", schema.task == "multilabel"
+        self.scores = ["score"] if binary else [f"score {name}" for name in schema.classes]
+        self.labels = [f"prediction {name}" for name in schema.classes] if multilabel else ["prediction"]
+        self.names = [*(self.labels if self.what != "scores" else ()), *(self.scores if self.what != "labels" else ())]
+        if clash := set(self.keep) & set(self.names):
+            raise UserError(
+                f"id: {min(clash)!r} is the name of a column of predictions; rename it in the data", WRONG_CALL
+            )
+        self.width = len(self.model.encoder.get_feature_names_out())
+        self.rows = min(files.ROWS, max(1024, _CELLS // max(1, self.width)))
+        # Encoding has a cost per piece, scoring is faster within the cache: four parts per piece are fastest.
+        self.part = -(-self.rows // 4)
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns of the data to read."""
+        return list(dict.fromkeys((*self.keep, *self.model.schema.inputs)))
+
+    def check(self, present: list[str]) -> None:
+        """Raise if a feature, or a column to keep, is missing among ``present``."""
+        self.model.schema.check(present)
+        for name in self.keep:
+            if name not in present:
+                raise UserError(
+                    f"id: expected a column of the data, got {one_line(name)!r}; {suggest(name, present)}", WRONG_CALL
+                )
+
+    def __call__(self, piece: pa.Table) -> tuple[pa.Table, np.ndarray, dict[str, int]]:
+        """Return the predictions of a piece, how often each class was predicted, and unknown cells by column."""
+        model, unknown = self.model, dict[str, int]()
+        if piece.num_rows:
+            features = encode_features(model.encoder, model.schema.to_features(files.as_frame(piece), unknown))
+            parts = (features[start : start + self.part] for start in range(0, len(features), self.part))
+            scores = np.concatenate([model.scorer.scores(part) for part in parts])
+        else:
+            scores = model.scorer.scores(np.zeros((1, self.width), dtype=np.float32))[:0]
+        decided = model.decide(scores)
+        columns: list[pa.Array | pa.ChunkedArray] = [piece.column(name) for name in self.keep]
+        if self.what != "scores":
+            columns += (
+                [pa.array(column) for column in decided.T] if decided.ndim == 2 else [self._name_classes(decided)]
+            )
+        if self.what != "labels":
+            columns += [pa.array(column) for column in np.atleast_2d(scores.T)]
+        counts = decided.sum(0) if decided.ndim == 2 else np.bincount(decided, minlength=len(model.schema.classes))
+        return pa.table(columns, names=[*self.keep, *self.names]), counts, unknown
+
+    def _name_classes(self, decided: np.ndarray) -> pa.Array:
+        labels = pa.array(self.model.schema.target.labels)
+        return labels.take(pa.array(decided))
+
+    def add(self, counts: Iterable[int], unknown: dict[str, int]) -> None:
+        """Count the predictions and unknown cells of a piece."""
+        self.predicted.update(dict(zip(self.model.schema.classes, map(int, counts), strict=True)))
+        self.unknown.update(unknown)
+
+    def summarise(self, rows: int) -> dict[str, Any]:
+        """Return what was counted, and warnings about it."""
+        return {
+            "rows": rows,
+            "predicted": {name: int(self.predicted[name]) for name in self.model.schema.classes},
+            "unknown": dict(self.unknown),
+            "warnings": [
+                f"column {one_line(name, 60)!r}: {count} cells ({count / rows:.1%}) are unknown to the model "
+                "(new categories, or texts in a column of numbers) and count as missing"
+                for name, count in self.unknown.items()
+            ],
+        }
