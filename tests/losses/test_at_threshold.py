@@ -362,7 +362,7 @@ BAD: list[tuple[Callable[[], Any], str]] = [
     (lambda: mg.EERLoss(surrogate=s.LogitSigmoid(1.0, 2.0)), "surrogate: expected LogitSigmoid.* with eta=0"),
     (lambda: AT_K(3, surrogate=s.Linear()), r"surrogate: expected LogitSigmoid\(beta\) with eta=0, .* got Linear"),
     (lambda: AT_K(3, surrogate=s.Learned(s.LogitSigmoid())), "surrogate: expected LogitSigmoid"),
-    (lambda: mg.PRBEPLoss(task="multiclass"), "task: expected 'binary' or 'multilabel', got 'multiclass'"),
+    (lambda: mg.PRBEPLoss(task="classes"), "task: expected one of 'binary', 'multiclass', 'multilabel', got 'classes'"),  # type: ignore[arg-type]
 ]
 
 

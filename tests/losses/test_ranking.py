@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 import pickle
 from collections.abc import Callable
@@ -18,6 +19,7 @@ import metricgrad as mg
 import reference as ref
 from metricgrad import surrogates as s
 from metricgrad.losses import ranking
+from metricgrad.losses.per_class import log_odds
 
 G = torch.Generator().manual_seed(11)
 N = 37
@@ -247,7 +249,7 @@ def test_nothing_makes_it_infinite(name: str, dtype: torch.dtype) -> None:
         z = z.to(dtype).requires_grad_()
         value = LOSSES[name]()(z, y, mask=mask)
         assert value.isfinite()
-        assert (torch.autograd.grad(value, z)[0] == 0).all()
+        assert torch.autograd.grad(value, z)[0].abs().sum() < 1e-12
 
 
 @pytest.mark.parametrize("name", LOSSES)
@@ -308,6 +310,215 @@ def test_autocast_pickle_copy_and_strides(name: str) -> None:
     torch.testing.assert_close(loss(Z.t().contiguous().t(), Y), loss(Z, Y))
 
 
+# A part of the curve
+
+
+@pytest.mark.parametrize("most", [0.03, 0.1, 0.5, 0.999])
+@pytest.mark.parametrize("name", STEPS)
+def test_partial_area_and_gradient_equal_the_plain_curve(name: str, most: float) -> None:
+    step, _ = STEPS[name]
+
+    def plain(z: Tensor, y: Tensor, w: Tensor) -> Tensor:
+        """The curve as straight lines, cut at the rate and summed one by one."""
+        members = step.step(torch.sigmoid(z), torch.arange(1, 20, dtype=z.dtype).unsqueeze(1) / 20)
+        tpr, fpr = (members * w * y).sum(1) / (w * y).sum(), (members * w * (1 - y)).sum(1) / (w * (1 - y)).sum()
+        one, zero = z.new_ones(()), z.new_zeros(())
+        points = list(zip((zero, *fpr.flip(0), one), (zero, *tpr.flip(0), one), strict=True))
+        area = zero
+        for (x0, y0), (x1, y1) in itertools.pairwise(points):
+            if x0 < most and x1 > x0:
+                end = x1.clamp_max(most)
+                at_end = y0 + (y1 - y0) * (end - x0) / (x1 - x0)
+                area = area + (end - x0) * (y0 + at_end) / 2
+        return 1 - (1 + (area - most**2 / 2) / (most - most**2 / 2)) / 2
+
+    loss = mg.AUROCLoss(step, max_fpr=most)
+    for z, y, w in ((Z[:, 0], Y[:, 0], W[:, 0]), (Z[:, 1], SOFT[:, 1], W[:, 2])):
+        assert_same(lambda z, y=y, w=w: loss(z, y, w), lambda z, y=y, w=w: plain(z, y, w), z)  # type: ignore[misc]
+
+
+def spaced(seed: int, classes: int) -> tuple[Tensor, Tensor]:
+    """Return probabilities that are multiples of 1/500, further apart than two of 20011 thresholds, and classes."""
+    g = torch.Generator().manual_seed(seed)
+    y = torch.randint(classes, (60,), generator=g)
+    raw = torch.rand(60, classes, dtype=torch.float64, generator=g)
+    raw[torch.arange(60), y] += 0.3
+    whole = 1 + (raw / raw.sum(1, keepdim=True) * (500 - classes)).floor()
+    whole[:, 0] += 500 - whole.sum(1)
+    return whole / 500, y
+
+
+SHARP = s.Linear(0.0, 1e-5)
+
+
+@pytest.mark.parametrize("most", [0.05, 0.2, 0.75, 1.0])
+def test_sharp_partial_area_is_that_of_scikit_learn(most: float) -> None:
+    both_p, labels = spaced(3, 2)
+    y, p = (labels == 0).double(), both_p[:, 0]
+    sharp = mg.AUROCLoss(SHARP, 20011, max_fpr=most)
+    expected = 1 - roc_auc_score(y, p, max_fpr=most)
+    assert sharp(torch.logit(p), y).item() == pytest.approx(expected, abs=1e-8)
+    labelled = torch.nn.functional.one_hot(labels, 2)
+    for task, z, targets in (("multilabel", torch.logit(both_p), labelled), ("multiclass", both_p.log(), labels)):
+        each = mg.AUROCLoss(SHARP, 20011, max_fpr=most, task=task, average=None)(z, targets)  # type: ignore[arg-type]
+        other = 1 - roc_auc_score(1 - y, both_p[:, 1], max_fpr=most)
+        assert each.tolist() == pytest.approx([expected, other], abs=1e-8)
+
+
+def test_the_whole_rate_is_the_whole_area_and_perfect_is_perfect() -> None:
+    torch.testing.assert_close(mg.AUROCLoss(max_fpr=1.0)(Z[:, 0], Y[:, 0]), mg.AUROCLoss()(Z[:, 0], Y[:, 0]))
+    near = mg.AUROCLoss(max_fpr=1 - 1e-12)(Z[:, 0], Y[:, 0])
+    torch.testing.assert_close(near, mg.AUROCLoss()(Z[:, 0], Y[:, 0]))
+    z, y = torch.tensor([30.0, 30.0, -30.0]), torch.tensor([1, 1, 0])
+    assert mg.AUROCLoss(max_fpr=0.1)(z, y).item() == pytest.approx(0.0, abs=1e-6)
+
+
+# Several classes
+
+
+K = 3
+INDEX = torch.randint(K, (N,), generator=G)
+HOT = torch.nn.functional.one_hot(INDEX, K).double()
+ROW = W[:, 0]
+SEVERAL: dict[str, Callable[..., Any]] = {
+    **LOSSES,
+    "partial": partial(mg.AUROCLoss, max_fpr=0.3),
+    "sharp": partial(mg.AUROCLoss, s.Sigmoid(40), max_fpr=0.3),
+}
+KINDS = [(name, kind) for name in SEVERAL for kind in ("ovr", "ovo")]
+
+
+def test_log_odds_are_those_of_the_softmax_where_it_rounds_to_one() -> None:
+    torch.testing.assert_close(log_odds(Z).sigmoid(), Z.softmax(1))
+    assert torch.autograd.gradcheck(log_odds, Z[:5].clone().requires_grad_())
+    far = torch.tensor([[90.0, 0.0, -900.0]])
+    torch.testing.assert_close(log_odds(far), torch.tensor([[90.0, -90.0, -990.0]]))
+    torch.testing.assert_close(log_odds(torch.tensor([[5.0, 5.0]])), torch.zeros(1, 2))
+
+
+@pytest.mark.parametrize("average", ["macro", "weighted"])
+@pytest.mark.parametrize("kind", ["ovr", "ovo"])
+@pytest.mark.parametrize("seed", range(2))
+def test_sharp_areas_of_several_classes_are_those_of_scikit_learn(kind: Any, average: Any, seed: int) -> None:
+    p, y = spaced(seed, 4)
+    loss = mg.AUROCLoss(SHARP, 20011, task="multiclass", multi_class=kind, average=average)
+    expected = roc_auc_score(y, p, multi_class=kind, average=average)
+    assert loss(p.log(), y).item() == pytest.approx(1 - expected, abs=1e-8)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_one_against_rest_is_each_class_alone(name: str) -> None:
+    p = Z.softmax(1)
+    each = torch.stack([LOSSES[name]()(torch.logit(p[:, k]), HOT[:, k], ROW) for k in range(K)])
+    make = partial(LOSSES[name], task="multiclass")
+    torch.testing.assert_close(make(average=None)(Z, INDEX, ROW), each)
+    torch.testing.assert_close(make()(Z, INDEX, ROW), each.mean())
+    shares = (HOT * ROW.unsqueeze(1)).sum(0) / ROW.sum()
+    torch.testing.assert_close(make(average="weighted")(Z, INDEX, ROW), (each * shares).sum())
+    pooled = LOSSES[name]()(torch.logit(p).flatten(), HOT.flatten(), ROW.repeat_interleave(K))
+    torch.testing.assert_close(make(average="micro")(Z, INDEX, ROW), pooled)
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+def test_one_against_one_is_each_pair_alone(name: str) -> None:
+    """Value and gradient, with class indices (the fast sums of a linear step) and with soft labels."""
+    soft = torch.rand(N, K, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).softmax(1)
+
+    def plain(z: Tensor, labels: Tensor, average: str | None) -> Tensor:
+        x = torch.logit(z.softmax(1))
+        losses, shares = torch.zeros(K, K, dtype=z.dtype), torch.zeros(K, K, dtype=z.dtype)
+        w = labels * ROW.unsqueeze(1)
+        rows = []
+        for i in range(K):
+            row = []
+            for j in range(K):
+                if i != j:  # every sample as a part of a positive and a part of a negative
+                    y = torch.cat((torch.ones(N), torch.zeros(N)))
+                    row.append(SEVERAL[name]()(torch.cat((x[:, i], x[:, i])), y, torch.cat((w[:, i], w[:, j]))))
+                    shares[i, j] = w[:, i].sum() + w[:, j].sum()
+                else:
+                    row.append(z.new_zeros(()))
+            rows.append(torch.stack(row))
+        losses = torch.stack(rows)
+        if average is None:
+            return losses.sum(1) / (K - 1)
+        return losses.sum() / (K * (K - 1)) if average == "macro" else (losses * shares).sum() / shares.sum()
+
+    average: Any
+    for average in ("macro", "weighted", None):
+        loss = SEVERAL[name](task="multiclass", multi_class="ovo", average=average)
+        for y, labels in ((INDEX, HOT), (HOT, HOT), (soft, soft)):
+            mine, its = partial(loss, targets=y, weight=ROW), partial(plain, labels=labels, average=average)
+            assert_same(mine, its, Z)
+
+
+@pytest.mark.parametrize(("name", "kind"), KINDS)
+def test_several_classes_mask_weigh_differentiate_and_transform(name: str, kind: Any) -> None:
+    make = partial(SEVERAL[name], task="multiclass", multi_class=kind)
+    loss, keep = make(), ROW > 0.3
+    expected = loss(Z[keep], INDEX[keep], ROW[keep])
+    rows = keep.unsqueeze(1)
+    torch.testing.assert_close(loss(Z.where(rows, torch.nan), INDEX.where(keep, 7), ROW, keep), expected)
+    torch.testing.assert_close(make(ignore_index=-1)(Z, INDEX.where(keep, -1), ROW), expected)
+    times = torch.arange(N) % 3
+    again = Z.repeat_interleave(times, 0), INDEX.repeat_interleave(times)
+    torch.testing.assert_close(loss(Z, INDEX, times), loss(*again))
+    images = Z[:36].view(6, 6, K).movedim(2, 1)
+    torch.testing.assert_close(loss(images, INDEX[:36].view(6, 6)), loss(Z[:36], INDEX[:36]))
+    z = Z[:9].clone().requires_grad_()
+    assert torch.autograd.gradcheck(lambda z: loss(z, INDEX[:9], ROW[:9]), z)
+    _, gradient = value_and_gradient(lambda z: loss(z, INDEX), Z)
+    torch.testing.assert_close(torch.func.grad(loss)(Z, INDEX), gradient)
+    many = torch.stack([Z, Z.flip(0)])
+    alone = torch.stack([loss(z, INDEX) for z in many])
+    torch.testing.assert_close(torch.func.vmap(loss, in_dims=(0, None))(many, INDEX), alone)
+    torch.compiler.reset()
+    z = Z.clone().requires_grad_()
+    value = torch.compile(loss, fullgraph=True, backend="aot_eager")(z, INDEX)  # type: ignore[no-untyped-call]
+    torch.testing.assert_close(torch.autograd.grad(value, z)[0], gradient)
+    single = loss(Z.half(), INDEX)
+    assert single.dtype == torch.float32
+    twin = pickle.loads(pickle.dumps(loss))  # noqa: S301
+    torch.testing.assert_close(twin(Z, INDEX), loss(Z, INDEX))
+
+
+@pytest.mark.parametrize(("name", "kind"), KINDS)
+def test_absent_classes_and_extremes_are_finite(name: str, kind: Any) -> None:
+    for average in ("macro", "weighted", None):
+        loss = SEVERAL[name](task="multiclass", multi_class=kind, average=average)
+        for scale, y in itertools.product((1.0, 1e4), (INDEX, INDEX.clamp_max(1), torch.zeros_like(INDEX), INDEX[:0])):
+            z = (scale * Z[: len(y)].float()).requires_grad_()
+            value = loss(z, y).sum()
+            (gradient,) = torch.autograd.grad(value, z)
+            assert value.isfinite()
+            assert gradient.isfinite().all()
+            if not len(y) or (y == 0).all():
+                assert gradient.abs().sum() < 1e-12
+    one = SEVERAL[name](task="multiclass", multi_class=kind)
+    z = torch.zeros(3, 1, requires_grad=True)  # a single class: nothing to rank
+    value = one(z, torch.zeros(3, dtype=torch.long))
+    assert value.isfinite()
+    assert torch.autograd.grad(value, z)[0].abs().sum() < 1e-12
+
+
+def test_the_losses_at_a_threshold_take_one_against_rest() -> None:
+    losses: list[Callable[..., Any]] = [
+        partial(mg.PrecisionAtKLoss, 5),
+        mg.PRBEPLoss,
+        mg.EERLoss,
+        partial(mg.RecallAtPrecisionLoss, 0.7),
+        partial(mg.RecallAtFPRLoss, 0.2),
+    ]
+    for make in losses:
+        for average in ("macro", "weighted", "micro", None):
+            labels = make(task="multilabel", average=average)
+            classes = make(task="multiclass", average=average)
+            plain = partial(labels, targets=HOT, weight=ROW)
+            assert_same(
+                partial(classes, targets=INDEX, weight=ROW), lambda z, plain=plain: plain(torch.logit(z.softmax(1))), Z
+            )  # type: ignore[misc]
+
+
 def test_the_loss_sharpens_with_its_surrogate() -> None:
     surrogate = s.Annealed(s.Linear(0.1, 1.0), s.Linear(0.0, 0.1), steps=1)
     loss = mg.AUROCLoss(surrogate)
@@ -335,6 +546,8 @@ def test_a_step_of_ones_own_goes_the_plain_way() -> None:
 def test_what_is_printed() -> None:
     expected = "AUROCLoss(surrogate=Linear(delta=0.1, width=1.0), thresholds=20, curve='roc', task='multilabel')"
     assert repr(mg.AUROCLoss(task="multilabel")) == expected
+    some = mg.AUROCLoss(max_fpr=0.1, task="multiclass", multi_class="ovo")
+    assert repr(some).endswith("curve='roc', max_fpr=0.1, task='multiclass', multi_class='ovo')")
     assert repr(mg.WMWLoss(average=None)) == "WMWLoss(gamma=0.2, power=2, on='probabilities', average=None)"
 
 
@@ -363,7 +576,19 @@ BAD: list[tuple[Callable[[], Any], str]] = [
     (lambda: AUROC(thresholds=1), "thresholds: expected a whole number of at least 2, got 1"),
     (lambda: AUROC(thresholds=2.5), "thresholds: expected a whole number of at least 2, got 2.5"),
     (lambda: AUROC(curve="det"), "curve: expected 'roc' or 'pr', got 'det'"),
-    (lambda: AUROC(task="multiclass"), "task: expected 'binary' or 'multilabel', got 'multiclass'; use one-hot"),
+    (lambda: AUROC(max_fpr=0.0), r"max_fpr: expected a rate in \(0, 1\] or None, got 0.0"),
+    (lambda: AUROC(max_fpr="a"), r"max_fpr: expected a rate in \(0, 1\] or None, got 'a'"),
+    (lambda: AUROC(max_fpr=0.1, curve="pr"), "max_fpr: expected None with curve='pr', which has no false"),
+    (lambda: AUROC(task="multiclass", multi_class="all"), "multi_class: expected 'ovr' or 'ovo', got 'all'"),
+    (
+        lambda: WMW(task="multilabel", multi_class="ovo"),
+        "multi_class: 'ovo' is for task='multiclass', got task='multil",
+    ),
+    (
+        lambda: WMW(task="multiclass", multi_class="ovo", average="micro"),
+        "average: expected 'macro', 'weighted' or None with multi_class='ovo', got 'micro'",
+    ),
+    (lambda: AUROC(task="multiclass")(Z, Y[:, 0]), "targets: expected class indices of an integer type"),
     (lambda: WMW(task="multi"), "task: expected one of"),
     (lambda: WMW(average="samples"), "average: expected 'micro', 'macro', 'weighted' or None, got 'samples'"),
     (lambda: WMW(gamma=0.0), "gamma: expected a positive number, got 0.0"),

@@ -48,9 +48,10 @@ class PrecisionAtKLoss(OperatingPointLoss):
     surrogate : LogitSigmoid or Annealed, optional
         ``LogitSigmoid(beta)``, or ``Annealed`` from one to another, applied to logits minus the threshold; as β grows,
         the loss approaches 1 − the hard metric. By default ``LogitSigmoid()``.
-    task : {'binary', 'multilabel'}, default 'binary'
+    task : {'binary', 'multilabel', 'multiclass'}, default 'binary'
         "binary": logits of any shape with targets of that shape. "multilabel": logits ``(N, K)`` or ``(N, K, ...)``
-        with targets of that shape.
+        with targets of that shape. "multiclass": the same logits with class indices ``(N,)`` or ``(N, ...)``, or soft
+        labels of the shape of the logits.
     average : {'macro', 'micro', 'weighted'} or None, default 'macro'
         How the values of the classes become one. None returns one per class.
     ignore_index : int, optional
@@ -62,7 +63,7 @@ class PrecisionAtKLoss(OperatingPointLoss):
     Raises
     ------
     ValueError
-        If ``k`` is out of its range, the surrogate is another one, or for ``task="multiclass"``.
+        If ``k`` is out of its range or the surrogate is another one.
 
     Examples
     --------
@@ -109,9 +110,10 @@ class PRBEPLoss(OperatingPointLoss):
     surrogate : LogitSigmoid or Annealed, optional
         ``LogitSigmoid(beta)``, or ``Annealed`` from one to another, applied to logits minus the threshold; as β grows,
         the loss approaches 1 − the hard metric. By default ``LogitSigmoid()``.
-    task : {'binary', 'multilabel'}, default 'binary'
+    task : {'binary', 'multilabel', 'multiclass'}, default 'binary'
         "binary": logits of any shape with targets of that shape. "multilabel": logits ``(N, K)`` or ``(N, K, ...)``
-        with targets of that shape.
+        with targets of that shape. "multiclass": the same logits with class indices ``(N,)`` or ``(N, ...)``, or soft
+        labels of the shape of the logits.
     average : {'macro', 'micro', 'weighted'} or None, default 'macro'
         How the values of the classes become one. None returns one per class.
     ignore_index : int, optional
@@ -123,7 +125,7 @@ class PRBEPLoss(OperatingPointLoss):
     Raises
     ------
     ValueError
-        If the surrogate is another one, or for ``task="multiclass"``.
+        If the surrogate is another one.
 
     Examples
     --------
@@ -148,9 +150,10 @@ class EERLoss(OperatingPointLoss):
     surrogate : LogitSigmoid or Annealed, optional
         ``LogitSigmoid(beta)``, or ``Annealed`` from one to another, applied to logits minus the threshold; as β grows,
         the loss approaches 1 − the hard metric. By default ``LogitSigmoid()``.
-    task : {'binary', 'multilabel'}, default 'binary'
+    task : {'binary', 'multilabel', 'multiclass'}, default 'binary'
         "binary": logits of any shape with targets of that shape. "multilabel": logits ``(N, K)`` or ``(N, K, ...)``
-        with targets of that shape.
+        with targets of that shape. "multiclass": the same logits with class indices ``(N,)`` or ``(N, ...)``, or soft
+        labels of the shape of the logits.
     average : {'macro', 'micro', 'weighted'} or None, default 'macro'
         How the values of the classes become one. None returns one per class.
     ignore_index : int, optional
@@ -162,7 +165,7 @@ class EERLoss(OperatingPointLoss):
     Raises
     ------
     ValueError
-        If the surrogate is another one, or for ``task="multiclass"``.
+        If the surrogate is another one.
 
     See Also
     --------
@@ -201,9 +204,10 @@ class RecallAtPrecisionLoss(OperatingPointLoss):
     surrogate : LogitSigmoid or Annealed, optional
         ``LogitSigmoid(beta)``, or ``Annealed`` from one to another, applied to logits minus the threshold; as β grows,
         the loss approaches 1 − the hard metric. By default ``LogitSigmoid()``.
-    task : {'binary', 'multilabel'}, default 'binary'
+    task : {'binary', 'multilabel', 'multiclass'}, default 'binary'
         "binary": logits of any shape with targets of that shape. "multilabel": logits ``(N, K)`` or ``(N, K, ...)``
-        with targets of that shape.
+        with targets of that shape. "multiclass": the same logits with class indices ``(N,)`` or ``(N, ...)``, or soft
+        labels of the shape of the logits.
     average : {'macro', 'micro', 'weighted'} or None, default 'macro'
         How the values of the classes become one. None returns one per class.
     ignore_index : int, optional
@@ -215,7 +219,7 @@ class RecallAtPrecisionLoss(OperatingPointLoss):
     Raises
     ------
     ValueError
-        If ``p`` is out of its range, the surrogate is another one, or for ``task="multiclass"``.
+        If ``p`` is out of its range or the surrogate is another one.
 
     See Also
     --------
@@ -269,9 +273,10 @@ class RecallAtFPRLoss(OperatingPointLoss):
     surrogate : LogitSigmoid or Annealed, optional
         ``LogitSigmoid(beta)``, or ``Annealed`` from one to another, applied to logits minus the threshold; as β grows,
         the loss approaches 1 − the hard metric. By default ``LogitSigmoid()``.
-    task : {'binary', 'multilabel'}, default 'binary'
+    task : {'binary', 'multilabel', 'multiclass'}, default 'binary'
         "binary": logits of any shape with targets of that shape. "multilabel": logits ``(N, K)`` or ``(N, K, ...)``
-        with targets of that shape.
+        with targets of that shape. "multiclass": the same logits with class indices ``(N,)`` or ``(N, ...)``, or soft
+        labels of the shape of the logits.
     average : {'macro', 'micro', 'weighted'} or None, default 'macro'
         How the values of the classes become one. None returns one per class.
     ignore_index : int, optional
@@ -283,7 +288,7 @@ class RecallAtFPRLoss(OperatingPointLoss):
     Raises
     ------
     ValueError
-        If ``fpr`` is out of its range, the surrogate is another one, or for ``task="multiclass"``.
+        If ``fpr`` is out of its range or the surrogate is another one.
 
     Examples
     --------

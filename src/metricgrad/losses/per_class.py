@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
+import torch
 from torch import Tensor, nn
 
 from metricgrad.counts import compute_dtype, wide
@@ -11,15 +12,22 @@ from metricgrad.engine import distributed
 from metricgrad.engine.batch import check_task, encode
 from metricgrad.losses.modes import tracing, without_autocast
 from metricgrad.metrics.averages import check_average, class_weights, mean_over_classes
+from metricgrad.metrics.derivatives import ratio
 
 if TYPE_CHECKING:
     from metricgrad.engine.batch import Task
     from metricgrad.engine.distributed import ProcessGroup
     from metricgrad.metrics.averages import Average
 
+MultiClass = Literal["ovr", "ovo"]
+"""Which samples are the negatives of a class of several: all others (rest), or those of one other class (one)."""
+
 
 class PerClassLoss(nn.Module):
     """Base class of the losses of scores: one loss per class, from ``losses``, and its average over the classes.
+
+    The scores of a multi-class problem are the log-odds of each class against all others, whose sigmoid is the softmax:
+    from there on a class is a label.
 
     A ranking is not a sum, so with ``process_group`` the processes gather their rows: with N rows of K classes on all
     of them together each receives N·K logits, as many targets, and weights if given, 5 to 16 bytes an element, and each
@@ -27,9 +35,10 @@ class PerClassLoss(nn.Module):
 
     Parameters
     ----------
-    task : {'binary', 'multilabel'}
+    task : {'binary', 'multilabel', 'multiclass'}
         "binary": logits of any shape with targets of that shape. "multilabel": logits ``(N, K)`` or ``(N, K, ...)``
-        with targets of that shape.
+        with targets of that shape. "multiclass": the same logits with class indices ``(N,)`` or ``(N, ...)``, or soft
+        labels of the shape of the logits.
     average : {'macro', 'micro', 'weighted'} or None
         How the values of the classes become one. None returns one per class.
     ignore_index : int, optional
@@ -37,21 +46,34 @@ class PerClassLoss(nn.Module):
     process_group : ProcessGroup or 'world', optional
         Make value and gradient those of all processes' data together; every process must call the loss and
         ``backward``.
+    multi_class : {'ovr', 'ovo'}, default 'ovr'
+        For "multiclass": each class against all others, "ovr", or against each other class, "ovo", from
+        ``pair_losses``.
     """
 
     additive: ClassVar[bool] = False
     """Whether ``losses`` sums over the processes itself, with ``total``; otherwise it receives the rows of all."""
 
     def __init__(
-        self, task: Task, average: Average | None, ignore_index: int | None, process_group: ProcessGroup | None = None
+        self,
+        task: Task,
+        average: Average | None,
+        ignore_index: int | None,
+        process_group: ProcessGroup | None = None,
+        multi_class: MultiClass = "ovr",
     ) -> None:
         super().__init__()
         self.task = check_task(task)
-        if task == "multiclass":
-            raise ValueError("task: expected 'binary' or 'multilabel', got 'multiclass'; use one-hot targets")
         self.average = check_average(average)
         if average == "samples":
             raise ValueError("average: expected 'micro', 'macro', 'weighted' or None, got 'samples'")
+        if multi_class not in get_args(MultiClass):
+            raise ValueError(f"multi_class: expected 'ovr' or 'ovo', got {multi_class!r}")
+        if multi_class == "ovo" and task != "multiclass":
+            raise ValueError(f"multi_class: 'ovo' is for task='multiclass', got task={task!r}; leave it out")
+        if multi_class == "ovo" and average == "micro":
+            raise ValueError("average: expected 'macro', 'weighted' or None with multi_class='ovo', got 'micro'")
+        self.multi_class = multi_class
         self.ignore_index, self.process_group = ignore_index, process_group
 
     @without_autocast
@@ -81,11 +103,17 @@ class PerClassLoss(nn.Module):
         if group is not None and not self.additive:
             batch = distributed.joined(batch, group)
         dtype = compute_dtype(batch.logits)
-        z, wy = batch.logits.to(dtype), wide(batch.targets)
+        z, y = batch.logits.to(dtype), batch.targets
+        if self.task == "multiclass":
+            z, y = log_odds(z), one_hot(y, z.shape[1]) if y.dim() == 1 else y
+        wy = wide(y)
         wn = 1 - wy
         if batch.weight is not None:
             w = wide(batch.weight)
             wy, wn = w * wy, w * wn
+        if self.multi_class == "ovo":
+            index = batch.targets if batch.targets.dim() == 1 else None
+            return self._mean_over_pairs(self.pair_losses(z, wy, index), wy.sum(0)).to(dtype)
         if self.average == "micro":
             z, wy, wn = z.reshape(-1, 1), wy.reshape(-1, 1), wn.reshape(-1, 1)
         losses = self.losses(z, wy, wn).to(dtype)
@@ -95,6 +123,16 @@ class PerClassLoss(nn.Module):
         if self.average == "weighted":
             (positives,) = self.total(positives)
         return mean_over_classes(losses, class_weights(self.average, positives))
+
+    def _mean_over_pairs(self, losses: Tensor, positives: Tensor) -> Tensor:
+        """Average the losses of the pairs, ``(K, K)``, over two different classes each."""
+        pairs = 1 - torch.eye(len(losses), dtype=losses.dtype, device=losses.device)
+        if self.average == "per-class":
+            return ratio((losses * pairs).sum(1), pairs.sum(1))
+        if self.average == "weighted":  # by the share of the samples that are of either class
+            (positives,) = self.total(positives.to(losses.dtype))
+            pairs = pairs * (positives.unsqueeze(1) + positives)
+        return ratio((losses * pairs).sum(), pairs.sum())
 
     def total(self, *sums: Tensor) -> tuple[Tensor, ...]:
         """Return sums over the rows of this process as sums over the rows of all processes.
@@ -133,6 +171,26 @@ class PerClassLoss(nn.Module):
         """
         raise NotImplementedError
 
+    def pair_losses(self, z: Tensor, wy: Tensor, index: Tensor | None) -> Tensor:
+        """Return the loss of each class on the samples of that class and of one other.
+
+        Parameters
+        ----------
+        z : Tensor
+            The log-odds of each class, ``(N, K)``.
+        wy : Tensor
+            The weight with which each sample is of each class, ``(N, K)``.
+        index : Tensor, optional
+            The class of each sample, ``(N,)``; None for soft labels.
+
+        Returns
+        -------
+        Tensor
+            ``(K, K)``: the positives are of the row's class, the negatives of the column's. The diagonal does not
+            count.
+        """
+        raise NotImplementedError
+
     def extra_repr(self) -> str:
         """Return the options that are not the default, for ``repr``.
 
@@ -144,7 +202,25 @@ class PerClassLoss(nn.Module):
         average = None if self.average == "per-class" else self.average
         options = [
             ("task", self.task, "binary"),
+            ("multi_class", self.multi_class, "ovr"),
             ("average", average, "macro"),
             ("ignore_index", self.ignore_index, None),
         ]
         return ", ".join(f"{name}={value!r}" for name, value, default in options if value != default)
+
+
+def log_odds(z: Tensor) -> Tensor:
+    """Return log p/(1 − p) of the softmax p of each row, exactly also where p is nearly 1."""
+    if z.shape[1] == 1:  # one class and no other: nothing to rank
+        return z
+    top = one_hot(z.argmax(1), z.shape[1])
+    whole = z.logsumexp(1, keepdim=True)
+    # Without the largest, 1 − p would be a difference of nearly equal numbers; all others have p ≤ ½.
+    others = z.masked_fill(top, -torch.inf).logsumexp(1, keepdim=True)
+    rest = whole + torch.log1p(-(z - whole).exp().masked_fill(top, 0.0))
+    return z - torch.where(top, others, rest)
+
+
+def one_hot(y: Tensor, classes: int) -> Tensor:
+    """Return class indices as bool ``(N, K)``; a comparison, since F.one_hot reads values back."""
+    return y.unsqueeze(1) == torch.arange(classes, device=y.device)

@@ -18,8 +18,9 @@ from torch import Tensor, nn
 from metricgrad.counts import wide
 from metricgrad.engine.inputs import whole_number
 from metricgrad.losses.modes import tracing
-from metricgrad.losses.per_class import PerClassLoss
+from metricgrad.losses.per_class import MultiClass, PerClassLoss
 from metricgrad.metrics.derivatives import ratio
+from metricgrad.metrics.scalars import is_number
 from metricgrad.surrogates import current
 from metricgrad.surrogates.base import ProbabilityStep
 from metricgrad.surrogates.steps import Linear
@@ -56,9 +57,16 @@ class AUROCLoss(PerClassLoss):
         k, at least 2.
     curve : {'roc', 'pr'}, default 'roc'
         "roc": the area under the ROC curve. "pr": average precision.
-    task : {'binary', 'multilabel'}, default 'binary'
+    max_fpr : float, optional
+        In (0, 1]: the area up to this false positive rate alone, standardised as in scikit-learn, so that chance is ½
+        and a perfect ranking 1 [mcclish1989].
+    multi_class : {'ovr', 'ovo'}, default 'ovr'
+        For "multiclass", as in scikit-learn: each class against the rest, or each against each other, the mean over
+        ordered pairs of classes, on the samples of the two; "weighted" weights a pair by its samples.
+    task : {'binary', 'multilabel', 'multiclass'}, default 'binary'
         "binary": logits of any shape with targets of that shape. "multilabel": logits ``(N, K)`` or ``(N, K, ...)``
-        with targets of that shape.
+        with targets of that shape. "multiclass": the same logits with class indices ``(N,)`` or ``(N, ...)``, or soft
+        labels of the shape of the logits.
     average : {'macro', 'micro', 'weighted'} or None, default 'macro'
         How the values of the classes become one. None returns one per class.
     ignore_index : int, optional
@@ -70,7 +78,7 @@ class AUROCLoss(PerClassLoss):
     Raises
     ------
     ValueError
-        If the surrogate is not a step on probabilities, or for ``task="multiclass"``.
+        If the surrogate is not a step on probabilities, an option is out of its range, or two do not fit together.
 
     See Also
     --------
@@ -81,12 +89,16 @@ class AUROCLoss(PerClassLoss):
     -----
     A class without positives or without negatives has no ROC curve: it counts as chance, ½, without gradient. Its
     average precision is 0 without positives and 1 without negatives. With ``process_group`` the processes add 2k sums
-    per class; nothing is gathered.
+    per class; nothing is gathered. For "multiclass" the probabilities are those of the softmax; "ovo" takes k sums for
+    each pair of classes, and for class indices and a linear step the time of "ovr".
 
     Examples
     --------
     >>> AUROCLoss()(torch.tensor([2.0, -1.0, 0.0]), torch.tensor([1, 0, 1]))
     tensor(0.1336)
+    >>> z, y = torch.tensor([[2.0, 0.0, 1.0], [0.0, 1.0, 0.5], [1.0, 0.0, 3.0]]), torch.tensor([0, 1, 2])
+    >>> AUROCLoss(task="multiclass", multi_class="ovo")(z, y)
+    tensor(0.0717)
     """
 
     additive = True
@@ -97,43 +109,81 @@ class AUROCLoss(PerClassLoss):
         thresholds: int = 20,
         *,
         curve: CurveKind = "roc",
+        max_fpr: float | None = None,
+        multi_class: MultiClass = "ovr",
         task: Task = "binary",
         average: Average | None = "macro",
         ignore_index: int | None = None,
         process_group: ProcessGroup | None = None,
     ) -> None:
-        super().__init__(task, average, ignore_index, process_group)
+        super().__init__(task, average, ignore_index, process_group, multi_class)
         self.surrogate: Any = Linear() if surrogate is None else surrogate
         if not isinstance(current(self.surrogate), ProbabilityStep):
             raise ValueError(f"surrogate: expected a step on probabilities, Linear or Sigmoid, got {surrogate!r}")
         if curve not in get_args(CurveKind):
             raise ValueError(f"curve: expected 'roc' or 'pr', got {curve!r}")
+        if max_fpr is not None and not (is_number(max_fpr) and 0 < max_fpr <= 1):
+            raise ValueError(f"max_fpr: expected a rate in (0, 1] or None, got {max_fpr!r}")
+        if max_fpr is not None and curve == "pr":
+            raise ValueError("max_fpr: expected None with curve='pr', which has no false positive rate")
         self.thresholds, self.curve = whole_number("thresholds", thresholds, 2), curve
+        self.max_fpr = None if max_fpr == 1 else max_fpr
 
     def losses(self, z: Tensor, wy: Tensor, wn: Tensor) -> Tensor:
+        tp, fp = self._sums(z, wy, wn)
+        return 1 - self._area(*self.total(tp, fp, wy.sum(0).to(tp.dtype), wn.sum(0).to(tp.dtype)))
+
+    def pair_losses(self, z: Tensor, wy: Tensor, index: Tensor | None) -> Tensor:
+        step, classes = current(self.surrogate), z.shape[1]
+        # Σ w·step of each column over the samples of each class: (k − 1, classes, columns).
+        if index is not None and isinstance(step, Linear):
+            own = wy.gather(1, index.unsqueeze(1))
+            (flat,) = ramp_sums(step, self.thresholds, wide(torch.sigmoid(z)), own, groups=index)
+            sums = flat.unflatten(1, (classes, classes))
+        else:
+            sums = torch.stack(self._sums(z, *wy.split(1, 1)), 1)
+        sums, positives = self.total(sums, wy.sum(0).to(sums.dtype))
+        tp, fp = sums.diagonal(dim1=1, dim2=2).unsqueeze(2), sums.transpose(1, 2)
+        return 1 - self._area(tp.expand(fp.shape), fp, positives.unsqueeze(1), positives)
+
+    def _sums(self, z: Tensor, *weights: Tensor) -> list[Tensor]:
+        """Return Σ w·step at the thresholds between 0 and 1, ``(k − 1, K)`` for each of the weights."""
         step, p = current(self.surrogate), torch.sigmoid(z)
         if isinstance(step, Linear):
-            tp, fp = ramp_sums(step, self.thresholds, wide(p), wy, wn)
-        else:
-            tp, fp = step_sums(step, self.thresholds, p, wy.to(p.dtype), wn.to(p.dtype))
-        area = _roc_area if self.curve == "roc" else _average_precision
-        return 1 - area(*self.total(tp, fp, wy.sum(0).to(tp.dtype), wn.sum(0).to(tp.dtype)))
+            return ramp_sums(step, self.thresholds, wide(p), *weights)
+        return list(step_sums(step, self.thresholds, p, *(w.to(p.dtype) for w in weights)))
+
+    def _area(self, tp: Tensor, fp: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
+        if self.curve == "pr":
+            return _average_precision(tp, fp, positives, negatives)
+        return _roc_area(tp, fp, positives, negatives, self.max_fpr)
 
     def extra_repr(self) -> str:
         surrogate = [] if isinstance(self.surrogate, nn.Module) else [f"surrogate={self.surrogate!r}"]
-        parts = [*surrogate, f"thresholds={self.thresholds}", f"curve={self.curve!r}", super().extra_repr()]
+        most = "" if self.max_fpr is None else f"max_fpr={self.max_fpr}"
+        parts = [*surrogate, f"thresholds={self.thresholds}", f"curve={self.curve!r}", most, super().extra_repr()]
         return ", ".join(part for part in parts if part)
 
 
-def _roc_area(tp: Tensor, fp: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
-    """Return the areas ``(K,)``, given TP and FP ``(k − 1, K)`` at the thresholds between 0 and 1."""
+def _roc_area(tp: Tensor, fp: Tensor, positives: Tensor, negatives: Tensor, most: float | None) -> Tensor:
+    """Return the areas ``(...)``, given TP and FP ``(k − 1, ...)`` at the thresholds between 0 and 1."""
+    tpr, fpr = _with_ends(ratio(tp, positives)), _with_ends(ratio(fp, negatives))
     # The rates fall, hence the sign.
-    area = -torch.trapezoid(_with_ends(ratio(tp, positives)), _with_ends(ratio(fp, negatives)), dim=0)
+    area = -torch.trapezoid(tpr, fpr, dim=0) if most is None else _partial_area(tpr, fpr, most)
     return torch.where((positives == 0) | (negatives == 0), 0.5, area)
 
 
+def _partial_area(tpr: Tensor, fpr: Tensor, most: float) -> Tensor:
+    """Return the area up to a false positive rate, moved so that chance is ½ and the best is 1 [mcclish1989]."""
+    inside = -fpr.clamp_max(most).diff(dim=0)  # the part of each trapezoid that counts; the rates fall
+    middle = tpr[1:] - tpr.diff(dim=0) * ratio(inside, -fpr.diff(dim=0)) / 2
+    chance = most * most / 2
+    return ((inside * middle).sum(0) - chance) / (2 * (most - chance)) + 0.5
+
+
 def _average_precision(tp: Tensor, fp: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
-    precision = torch.cat((ratio(positives, positives + negatives).unsqueeze(0), ratio(tp, tp + fp)))
+    first = ratio(positives, positives + negatives)  # at τ = 0, where everything is predicted
+    precision = torch.cat((first.unsqueeze(0), ratio(tp, tp + fp)))
     return -(_with_ends(ratio(tp, positives)).diff(dim=0) * precision).sum(0)
 
 
@@ -143,11 +193,13 @@ def _with_ends(rates: Tensor) -> Tensor:
     return torch.cat((one, rates, 1 - one))
 
 
-def ramp_sums(step: Linear, k: int, p: Tensor, *weights: Tensor) -> list[Tensor]:
-    """Return Σ w·step(p, i/k) for i = 1 … k − 1, ``(k − 1, K)`` for each of the ``(N, K)`` weights, in O(N + k).
+def ramp_sums(step: Linear, k: int, p: Tensor, *weights: Tensor, groups: Tensor | None = None) -> list[Tensor]:
+    """Return Σ w·step(p, i/k) for i = 1 … k − 1, ``(k − 1, K)`` for each of the weights, in O(N + k).
 
     A linear step is a sum of ramps r(u) = max(p − u, 0), namely m₁·r(0) + (m₂ − m₁)·r(low) + (m₃ − m₂)·r(high). Σ
     w·r(u) at all knots u follows from how much weight lies in each bin between two knots, and how far in.
+
+    With ``groups``, one of K for each row, the sums of each group are apart, ``(k − 1, K·K)``, in the same time.
     """
     low, high, m1, m2, m3 = step.pieces(_between(k, p))
     if step.width == 1:  # every knot is a multiple of 1/2k, and a product finds the bin
@@ -160,10 +212,14 @@ def ramp_sums(step: Linear, k: int, p: Tensor, *weights: Tensor) -> list[Tensor]
         at_low, at_high = order.argsort()[1:].chunk(2)
     rise = p - knots[bins]
     classes, size = p.shape[1], len(knots)
-    bins = (bins + size * torch.arange(classes, device=p.device)).flatten()  # the classes one after the other
+    columns, number = torch.arange(classes, device=p.device), classes  # one after the other
+    if groups is not None:
+        columns, number = columns + classes * groups.unsqueeze(1), classes * classes
+    bins = (bins + size * columns).flatten()
 
     def histogram(values: Tensor) -> Tensor:
-        return knots.new_zeros(classes * size).scatter_add(0, bins, values.flatten()).view(classes, size)
+        whole = values.expand(p.shape).flatten()
+        return knots.new_zeros(number * size).scatter_add(0, bins, whole).view(number, size)
 
     sums = []
     for w in weights:
@@ -178,12 +234,12 @@ def _from_the_right(x: Tensor) -> Tensor:
     return x.flip(-1).cumsum(-1).flip(-1)
 
 
-def step_sums(step: ProbabilityStep, k: int, p: Tensor, wy: Tensor, wn: Tensor) -> Tensor:
-    """Return Σ w·step(p, i/k) for i = 1 … k − 1, ``(2, k − 1, K)``, for any step, a few thresholds at a time."""
+def step_sums(step: ProbabilityStep, k: int, p: Tensor, *weights: Tensor) -> Tensor:
+    """Return as ``ramp_sums``, ``(len(weights), k − 1, K)``, for any step, a few thresholds at a time."""
     tau = _between(k, p).view(-1, 1, 1)
-    if tracing(wy) or wy.requires_grad or wn.requires_grad:
-        return _table_sums(step, tau, p, wy, wn)
-    return _StepSums.apply(step, tau, p, wy, wn)  # type: ignore[no-any-return, no-untyped-call]
+    if tracing(p) or any(w.requires_grad for w in weights):
+        return _table_sums(step, tau, p, *weights)
+    return _StepSums.apply(step, tau, p, *weights)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def _between(k: int, like: Tensor) -> Tensor:
@@ -191,32 +247,34 @@ def _between(k: int, like: Tensor) -> Tensor:
     return torch.arange(1, k, dtype=like.dtype, device=like.device) / k
 
 
-def _table_sums(step: ProbabilityStep, tau: Tensor, p: Tensor, wy: Tensor, wn: Tensor) -> Tensor:
+def _table_sums(step: ProbabilityStep, tau: Tensor, p: Tensor, *weights: Tensor) -> Tensor:
     members = step.step(p, tau)
-    return torch.stack(((members * wy).sum(1), (members * wn).sum(1)))
+    return torch.stack([(members * w).sum(1) for w in weights])
 
 
 class _StepSums(torch.autograd.Function):
     """``step_sums`` without storing the memberships: the backward pass computes the slopes again."""
 
     @staticmethod
-    def forward(ctx: Any, step: ProbabilityStep, tau: Tensor, p: Tensor, wy: Tensor, wn: Tensor) -> Tensor:
+    def forward(ctx: Any, step: ProbabilityStep, tau: Tensor, p: Tensor, *weights: Tensor) -> Tensor:
         """Sum."""
         ctx.step, ctx.rows = step, max(1, TABLE // max(1, p.numel()))
-        ctx.save_for_backward(tau, p, wy, wn)
-        return torch.cat([_table_sums(step, some, p, wy, wn) for some in tau.split(ctx.rows)], 1)
+        ctx.save_for_backward(tau, p, *weights)
+        return torch.cat([_table_sums(step, some, p, *weights) for some in tau.split(ctx.rows)], 1)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         """Spread the gradient of the sums over the probabilities."""
-        tau, p, wy, wn = ctx.saved_tensors
+        tau, p, *weights = ctx.saved_tensors
+        fixed = [None] * len(weights)
         if torch.is_grad_enabled():  # create_graph=True: second derivatives need differentiable operations
-            sums = _table_sums(ctx.step, tau, p, wy, wn)
-            return None, None, *torch.autograd.grad(sums, p, grad, create_graph=True), None, None
+            sums = _table_sums(ctx.step, tau, p, *weights)
+            return None, None, *torch.autograd.grad(sums, p, grad, create_graph=True), *fixed
         by_p = torch.zeros_like(p)
-        for some, (by_tp, by_fp) in zip(tau.split(ctx.rows), grad.unsqueeze(2).split(ctx.rows, 1), strict=True):
-            by_p += (ctx.step.slope(p, some) * (by_tp * wy + by_fp * wn)).sum(0)
-        return None, None, by_p, None, None
+        for some, by_sums in zip(tau.split(ctx.rows), grad.unsqueeze(2).split(ctx.rows, 1), strict=True):
+            spread = sum(by_sum * w for by_sum, w in zip(by_sums, weights, strict=True))
+            by_p += (ctx.step.slope(p, some) * spread).sum(0)
+        return None, None, by_p, *fixed
 
 
 class WMWLoss(PerClassLoss):
@@ -234,9 +292,13 @@ class WMWLoss(PerClassLoss):
         The exponent p.
     on : {'probabilities', 'logits'}, default 'probabilities'
         What is compared: sigmoids of the logits, as in the paper, or the logits themselves.
-    task : {'binary', 'multilabel'}, default 'binary'
+    multi_class : {'ovr', 'ovo'}, default 'ovr'
+        For "multiclass", as in scikit-learn: each class against the rest, or each against each other, the mean over
+        ordered pairs of classes, on the samples of the two; "weighted" weights a pair by its samples.
+    task : {'binary', 'multilabel', 'multiclass'}, default 'binary'
         "binary": logits of any shape with targets of that shape. "multilabel": logits ``(N, K)`` or ``(N, K, ...)``
-        with targets of that shape.
+        with targets of that shape. "multiclass": the same logits with class indices ``(N,)`` or ``(N, ...)``, or soft
+        labels of the shape of the logits.
     average : {'macro', 'micro', 'weighted'} or None, default 'macro'
         How the values of the classes become one. None returns one per class.
     ignore_index : int, optional
@@ -248,7 +310,7 @@ class WMWLoss(PerClassLoss):
     Raises
     ------
     ValueError
-        If a number is out of its range, or for ``task="multiclass"``.
+        If a number is out of its range, or two options do not fit together.
 
     See Also
     --------
@@ -257,7 +319,8 @@ class WMWLoss(PerClassLoss):
     Notes
     -----
     A class without pairs has the loss 0, without gradient. With ``process_group`` the processes gather their rows,
-    since a ranking is not a sum.
+    since a ranking is not a sum. For "multiclass" the probabilities are those of the softmax, and the logits the
+    log-odds of each class against the rest; "ovo" takes the same sorts as "ovr".
 
     Examples
     --------
@@ -271,12 +334,13 @@ class WMWLoss(PerClassLoss):
         power: int = 2,
         *,
         on: Scale = "probabilities",
+        multi_class: MultiClass = "ovr",
         task: Task = "binary",
         average: Average | None = "macro",
         ignore_index: int | None = None,
         process_group: ProcessGroup | None = None,
     ) -> None:
-        super().__init__(task, average, ignore_index, process_group)
+        super().__init__(task, average, ignore_index, process_group, multi_class)
         if not 0 < gamma < math.inf:
             raise ValueError(f"gamma: expected a positive number, got {gamma!r}")
         if power not in (1, 2, 3):
@@ -286,18 +350,27 @@ class WMWLoss(PerClassLoss):
         self.gamma, self.power, self.on = gamma, int(power), on
 
     def losses(self, z: Tensor, wy: Tensor, wn: Tensor) -> Tensor:
-        # Rows are classes, and scores are negated, so that the negatives within the margin come first.
-        t, order = (-wide(torch.sigmoid(z) if self.on == "probabilities" else z).t()).contiguous().sort(1)
+        return ratio((wn * self._pays(z, wy)).sum(0), wy.sum(0) * wn.sum(0))
+
+    def pair_losses(self, z: Tensor, wy: Tensor, index: Tensor | None) -> Tensor:
+        # What a negative pays does not depend on the other negatives: one product gives the sums over each class.
+        positives = wy.sum(0)
+        return ratio(self._pays(z, wy).t() @ wy, positives.unsqueeze(1) * positives)
+
+    def _pays(self, z: Tensor, wy: Tensor) -> Tensor:
+        """Return the sum over the positives of each class of what they and a sample as a negative pay, ``(N, K)``."""
+        # Rows are classes, and the positives within the margin of a score come first.
+        t, order = wide(torch.sigmoid(z) if self.on == "probabilities" else z).t().contiguous().sort(1)
         first = torch.searchsorted(t.detach(), t.detach() + self.gamma)
-        wy, wn = wy.t().gather(1, order), wn.t().gather(1, order)
+        w = wy.t().gather(1, order)
         t = t - t.detach().mean(1, keepdim=True)  # centred, since powers of small numbers cancel less
         reach = t + self.gamma
         pays = torch.zeros_like(t)
         # Σ w (r − t)^p over these, expanded: Σ_m C(p, m) r^(p−m) Σ w (−t)^m.
         for m in range(self.power + 1):
-            moment = F.pad((wn * (-t) ** m).cumsum(1), (1, 0)).gather(1, first)
+            moment = F.pad((w * (-t) ** m).cumsum(1), (1, 0)).gather(1, first)
             pays = pays + math.comb(self.power, m) * reach ** (self.power - m) * moment
-        return ratio((wy * pays).sum(1), wy.sum(1) * wn.sum(1))
+        return torch.zeros_like(pays).scatter(1, order, pays).t()
 
     def extra_repr(self) -> str:
         parts = [f"gamma={self.gamma}", f"power={self.power}", f"on={self.on!r}", super().extra_repr()]
