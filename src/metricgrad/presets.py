@@ -17,7 +17,7 @@ from torch import Tensor
 
 from metricgrad.losses.metric import MetricLoss
 from metricgrad.metrics import Metric, detection_cost, f1, f_beta, worst_recall
-from metricgrad.surrogates import Identity, Learned, Linear, LogitSigmoid, TopTwo, Unbounded, UnitsVsZeros
+from metricgrad.surrogates import Identity, Learned, Linear, LogitSigmoid, Sigmoid, TopTwo, Unbounded, UnitsVsZeros
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     Step = Callable[..., Tensor]
 
 __all__ = [
+    "any_loss",
     "mfom_detection_cost",
     "mfom_eer",
     "mfom_f1",
@@ -38,6 +39,76 @@ __all__ = [
     "soft_set",
     "unbounded_f1",
 ]
+
+
+def any_loss(
+    metric: str | Metric = "f1",
+    L: float = 73.0,
+    *,
+    task: Task = "binary",
+    surrogate: Step | None = None,
+    average: Average | None = "macro",
+    threshold: float | Sequence[float] | Tensor = 0.5,
+    labels: Iterable[int] | None = None,
+    absent: Absent = "count",
+    ignore_index: int | None = None,
+    process_group: ProcessGroup | None = None,
+) -> MetricLoss:
+    r"""AnyLoss: probabilities amplified to $1/(1+e^{-L(p-\frac12)})$, nearly 0 or 1, and counted [han2024].
+
+    Parameters
+    ----------
+    metric : str or callable, default 'f1'
+        A name ("f1", "f0.5", "mcc", ...), "package.module:function", or a function of ``Counts`` (or ``Confusion``).
+    L : float, default 73.0
+        The scale L of the amplification, positive; the paper's is 73.
+    task : {'binary', 'multilabel', 'multiclass'}, default 'binary'
+        "binary": logits of any shape with targets of that shape. "multilabel": logits ``(N, K)`` or ``(N, K, ...)``
+        with targets of that shape. "multiclass": the same logits with class indices ``(N,)`` or ``(N, ...)``, or soft
+        labels of the shape of the logits.
+    surrogate : callable, optional
+        Another soft step than ``Sigmoid(k=L)``.
+    average : {'macro', 'micro', 'weighted', 'samples'} or None, default 'macro'
+        How the values of the classes become one. None returns one per class. "samples" is the mean over rows, for
+        multi-label problems.
+    threshold : float or sequence of float, default 0.5
+        The threshold of a step on probabilities; with several, the loss is the mean over them.
+    labels : iterable of int, optional
+        The classes that count; leave a negative class out.
+    absent : {'count', 'skip'}, default 'count'
+        What a class without positives does to the macro average: "count" (as in scikit-learn) or "skip".
+    ignore_index : int, optional
+        Targets of this value do not count.
+    process_group : ProcessGroup or 'world', optional
+        Make value and gradient those of all processes' data together; every process must call the loss and
+        ``backward``.
+
+    Returns
+    -------
+    MetricLoss
+        The loss.
+
+    Notes
+    -----
+    It is ``soft_set`` with the sigmoid step, steeper: beyond |p − ½| = 0.1 the gradient is below a hundredth of that at
+    ½, so start from a model that is trained with cross-entropy, or with a smaller L.
+
+    Examples
+    --------
+    >>> any_loss("balanced_accuracy")
+    MetricLoss(balanced_accuracy, task='binary', surrogate=Sigmoid(k=73.0), average='macro')
+    """
+    return MetricLoss(
+        metric,
+        task=task,
+        surrogate=Sigmoid(L) if surrogate is None else surrogate,
+        average=average,
+        threshold=threshold,
+        labels=labels,
+        absent=absent,
+        ignore_index=ignore_index,
+        process_group=process_group,
+    )
 
 
 def soft_set(

@@ -69,7 +69,10 @@ class KernelPlan:
 class Call:
     """One call of a loss, taken apart; plain attributes, since this is made for every batch."""
 
-    __slots__ = ("check", "group", "learned", "mask", "objective", "plan", "row_weight", "serves", "w", "y", "z")
+    __slots__ = (
+        *("check", "group", "image_weight", "learned", "mask", "objective", "plan", "row_weight", "serves"),
+        *("w", "y", "z"),
+    )
 
     objective: Objective
     plan: KernelPlan
@@ -83,6 +86,8 @@ class Call:
     mask: Tensor | None
     row_weight: Tensor | None
     """What each row counts, for the samples average."""
+    image_weight: Tensor | None
+    """What each image counts, if each has a value of its own; its positions are consecutive rows."""
     learned: tuple[Tensor, ...]
     """The surrogate's tensors."""
     check: bool
@@ -128,13 +133,20 @@ class Call:
         if self.check:
             check_targets(y, z.shape[1])
         members = plan.members(plan.with_tensors(learned), z.to(compute_dtype(z)), y, self.mask)
-        return plan.layout.plain(torch.stack(members) if plan.leading else members[0], y, self.w)
+        m, w = torch.stack(members) if plan.leading else members[0], self.w
+        if self.image_weight is not None:
+            images = len(self.image_weight)
+            m, y = m.unflatten(-2, (images, -1)), y.unflatten(0, (images, -1))
+            w = None if w is None else w.unflatten(0, (images, -1))
+        return plan.layout.plain(m, y, w)
 
     def rows(self, x: Tensor) -> Tensor:
         """Return logits or targets as ``(N, K)``: those of a binary task come in any shape, and are of one class."""
         return x.reshape(-1, 1) if self.objective.task == "binary" else x
 
     def _of_rows(self, statistic: Any) -> Any:
+        if self.image_weight is not None:
+            return self.objective.mean_of_images(statistic, self.image_weight)
         return self.objective.mean_of_rows(statistic, self.row_weight)
 
     def _shared(self, learned: tuple[Tensor, ...]) -> tuple[Tensor, ...]:

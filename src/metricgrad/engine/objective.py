@@ -85,16 +85,25 @@ class Objective:
             value = mean_of(statistic)
         elif isinstance(statistic, Confusion):
             value = self.metric(statistic)
-        elif self.average == "micro":
-            value = self.values(statistic.map(lambda cell: pool(cell, self.labels)))
         else:
-            value = self.values(statistic)
-            if self.average != "per-class":
-                value = mean_over_classes(value, self._class_weights(statistic.positives))
-            elif self.labels is not None:
-                check_labels(self.labels, value.shape[-1])
-                value = value[..., list(self.labels)]
+            value = self._over_classes(statistic)
         return value.mean(0) if self.leading else value
+
+    def _over_classes(self, counts: Counts) -> Tensor:
+        """Return the metric averaged over the classes, ``(...)``, or of each class that counts, ``(..., K)``."""
+        if self.average == "micro":
+            return self.values(counts.map(lambda cell: pool(cell, self.labels)))
+        values = self.values(counts)
+        if self.average != "per-class":
+            return mean_over_classes(values, self._class_weights(counts.positives))
+        return self._chosen(values)
+
+    def _chosen(self, of_classes: Tensor) -> Tensor:
+        """Return the numbers of the classes that count."""
+        if self.labels is None:
+            return of_classes
+        check_labels(self.labels, of_classes.shape[-1])
+        return of_classes[..., list(self.labels)]
 
     def values(self, counts: Counts) -> Tensor:
         """Apply the metric and check that it is elementwise."""
@@ -113,6 +122,24 @@ class Objective:
             return statistic
         total = (self.values(statistic) * row_weight).sum(-1)
         return Mean(total, row_weight.sum().expand_as(total))
+
+    def mean_of_images(self, counts: Counts, image_weight: Tensor) -> Mean:
+        """Turn cells per image, ``(..., images, K)``, into the running mean of their values.
+
+        With ``absent="skip"`` an image in which no class is present does not count; for one value per class, each class
+        is averaged over the images that it is present in.
+        """
+        values, weight = self._over_classes(counts), image_weight
+        if self.absent == "skip" and self.average != "micro":
+            shares = class_weights("macro", counts.positives, self.labels, "skip")
+            vector = self.average == "per-class"
+            present = (self._chosen(shares) if vector else shares.sum(-1)) > 0
+            weight = (weight.unsqueeze(-1) if vector else weight) * present.to(weight.dtype)
+        elif self.average == "per-class":
+            weight = weight.unsqueeze(-1)
+        axis = -2 if self.average == "per-class" else -1
+        total = (values * weight).sum(axis)
+        return Mean(total, weight.expand_as(values).sum(axis))
 
     def differentiate(
         self, state: State, row_weight: Tensor | None = None, group: Processes | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
 import torch.nn.functional as F
@@ -28,9 +28,12 @@ weight ``(rows, 1)`` or ``(rows, K)``, zero for what does not count. A loss of s
 Sets = Literal["element", "sample", "batch"]
 """What a term is of: each element, all positions of one sample (and class), or all of the batch (and class)."""
 
+Reduction = Literal["mean", "sum", "none"]
+"""What becomes of the terms: Σ weight·term / Σ weight, Σ weight·term, or each weight·term, as in torch."""
+
 
 class WeightedMean(nn.Module):
-    """Σ weight·term / Σ weight over what counts, 0 if nothing does.
+    """Σ weight·term / Σ weight over what counts, 0 if nothing does; or the terms, or their sum.
 
     Parameters
     ----------
@@ -47,6 +50,8 @@ class WeightedMean(nn.Module):
         The tasks that the terms are for.
     sets : {'element', 'sample', 'batch'}, default 'element'
         What a term is of: each element, all positions of one sample, or the whole batch.
+    reduction : {'mean', 'sum', 'none'}, default 'mean'
+        "mean": Σ weight·term / Σ weight. "sum": Σ weight·term. "none": weight·term of each, 0 for what does not count.
     ignore_index : int, optional
         Targets of this value do not count.
     process_group : ProcessGroup or 'world', optional
@@ -57,11 +62,12 @@ class WeightedMean(nn.Module):
     def __init__(
         self,
         terms: Terms,
-        parameters: Mapping[str, float | Tensor],
+        parameters: Mapping[str, float | str | Tensor],
         *,
         task: Task,
         tasks: Iterable[Task] = ("binary", "multilabel"),
         sets: Sets = "element",
+        reduction: Reduction = "mean",
         ignore_index: int | None = None,
         process_group: ProcessGroup | None = None,
     ) -> None:
@@ -70,6 +76,13 @@ class WeightedMean(nn.Module):
         self.task: Task = check_task(task)
         if task not in tasks:
             raise ValueError(f"task: {self._get_name()} is for {' or '.join(map(repr, tasks))}, got {task!r}")
+        if reduction not in get_args(Reduction):
+            raise ValueError(f"reduction: expected 'mean', 'sum' or 'none', got {reduction!r}")
+        if reduction == "none" and process_group is not None:
+            raise ValueError(
+                "reduction: expected 'mean' or 'sum' with process_group, got 'none'; leave one of them out"
+            )
+        self.reduction: Reduction = reduction
         self.ignore_index, self.process_group = ignore_index, process_group
         self.numbers = {name: value for name, value in parameters.items() if not isinstance(value, Tensor)}
         for name, value in parameters.items():
@@ -96,7 +109,8 @@ class WeightedMean(nn.Module):
         Returns
         -------
         Tensor
-            A scalar.
+            A scalar; with ``reduction="none"`` the shape of the logits, without the axis of the classes for
+            "multiclass", or one number per set.
         """
         batch = encode(self.task, logits, targets, weight, mask, self.ignore_index, not tracing(logits))
         group = distributed.resolve(self.process_group)
@@ -109,13 +123,27 @@ class WeightedMean(nn.Module):
             samples = logits.shape[0] if self.sets == "sample" and logits.dim() else 1
             z, y, w = (_fold(x, samples) for x in (z, y, w))
         each, weights = self.terms(z, y, w, self.task, **self.numbers, **self._tensors(z))
-        if batch.weight is None and weights is w and group is None and each.numel():
+        if self.reduction == "none":
+            return self._shaped(each * weights, logits)
+        if batch.weight is None and weights is w and group is None and each.numel() and self.reduction == "mean":
             return each.mean()  # the usual case, faster
         w = weights
         total, count = (each * w).sum(), w.expand(each.shape).sum()
         if group is not None:
             total, count = distributed.summed((total, count), group)
-        return ratio(total, count)
+        return total if self.reduction == "sum" else ratio(total, count)
+
+    def _shaped(self, each: Tensor, logits: Tensor) -> Tensor:
+        """Return one number per row (or set) and class in the shape of the logits (or without their positions)."""
+        if self.sets == "batch":
+            each = each.squeeze(0)
+        elif self.sets == "sample":
+            each = each.reshape(*logits.shape[:1], each.shape[1])
+        elif self.task == "binary":
+            return each.reshape(logits.shape)
+        else:
+            each = each.reshape(*logits.shape[:1], *logits.shape[2:], each.shape[1])
+        return each.movedim(-1, min(1, each.dim() - 1)) if self.task == "multilabel" else each.squeeze(-1)
 
     def _tensors(self, z: Tensor) -> dict[str, Tensor]:
         """Return the parameters that are tensors, in the type of the logits."""
@@ -140,6 +168,8 @@ class WeightedMean(nn.Module):
         shown: dict[str, object] = {**self.numbers, **tensors, "task": self.task}
         if self.sets != "element":
             shown["sets"] = self.sets
+        if self.reduction != "mean":
+            shown["reduction"] = self.reduction
         if self.ignore_index is not None:
             shown["ignore_index"] = self.ignore_index
         return ", ".join(f"{name}={value!r}" for name, value in shown.items())
@@ -234,9 +264,28 @@ def dice(z: Tensor, y: Tensor, w: Tensor, task: str, smooth: float) -> tuple[Ten
 
 def lovasz_hinge(z: Tensor, y: Tensor, w: Tensor, task: str) -> tuple[Tensor, Tensor]:
     """Lovász extension of 1 − Jaccard, of each set and class, at the hinge errors."""
-    if not tracing(z) and not ((y == 0) | (y == 1)).all():
-        raise ValueError("targets: expected 0 or 1 for lovasz_hinge, got values in between")
-    errors, order = (1 - z * (2 * y - 1)).sort(1, descending=True)
+    _check_hard(y, "lovasz_hinge")
+    return _lovasz_extension(1 - z * (2 * y - 1), y, w), _weight_of_sets(w)
+
+
+def lovasz_softmax(z: Tensor, y: Tensor, w: Tensor, task: str, classes: str) -> tuple[Tensor, Tensor]:
+    """Lovász extension of 1 − Jaccard at the errors of the probabilities, the mean over the classes of each set."""
+    if y.dim() < z.dim():
+        y = (y.unsqueeze(-1) == torch.arange(z.shape[-1], device=y.device)).to(z.dtype)
+    _check_hard(y, "lovasz_softmax")
+    each = _lovasz_extension((y - z.softmax(-1)).abs(), y, w)
+    there = torch.ones_like(each) if classes == "all" else ((w * y).sum(1) > 0).to(z.dtype)
+    return ratio((each * there).sum(1, keepdim=True), there.sum(1, keepdim=True)), _weight_of_sets(w)
+
+
+def _check_hard(y: Tensor, name: str) -> None:
+    if not tracing(y) and not ((y == 0) | (y == 1)).all():
+        raise ValueError(f"targets: expected 0 or 1 for {name}, got values in between")
+
+
+def _lovasz_extension(errors: Tensor, y: Tensor, w: Tensor) -> Tensor:
+    """Return Σ error·(what it adds to 1 − Jaccard of the larger ones), ``(sets, K)``; negative errors are none."""
+    errors, order = errors.sort(1, descending=True)
     with torch.no_grad():
         # In float64, since the steps are differences of nearly equal numbers.
         hits, misses = (wide((w * side).gather(1, order)) for side in (y, 1 - y))
@@ -244,7 +293,7 @@ def lovasz_hinge(z: Tensor, y: Tensor, w: Tensor, task: str) -> tuple[Tensor, Te
         # The Jaccard index if the k largest errors are wrong; of two empty sets it is 1.
         jaccard = ratio(positives - hits.cumsum(1), positives + misses.cumsum(1), empty=1.0)
         steps = -jaccard.diff(dim=1, prepend=torch.ones_like(positives))
-    return (F.relu(errors) * steps.to(z.dtype)).sum(1), _weight_of_sets(w)
+    return (F.relu(errors) * steps.to(errors.dtype)).sum(1)
 
 
 def _weight_of_sets(w: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from metricgrad.engine.objective import Objective
 from metricgrad.engine.statistics import Columns, Indices, Matrix, PerRow
 from metricgrad.losses.modes import tracing, without_autocast
 from metricgrad.metrics import Metric, name_of
-from metricgrad.metrics.averages import Absent, Average, row_weights
+from metricgrad.metrics.averages import Absent, Average, image_weights, row_weights
 from metricgrad.surrogates import Linear, Surrogate, TopTwo, current
 
 if TYPE_CHECKING:
@@ -52,6 +52,9 @@ class MetricLoss(nn.Module):
         The classes that count; leave a negative class out.
     absent : {'count', 'skip'}, default 'count'
         What a class without positives does to the macro average: "count" (as in scikit-learn) or "skip".
+    per_image : bool, default False
+        Average the values of the samples, each with the counts of its own positions, instead of the value of all
+        positions together: for dense predictions, logits ``(N, K, ...)``.
     ignore_index : int, optional
         Targets of this value do not count.
     process_group : ProcessGroup or 'world', optional
@@ -75,11 +78,24 @@ class MetricLoss(nn.Module):
     For "multiclass" the names accuracy, balanced_accuracy, g_mean, mcc, kappa and quadratic_kappa mean the quantities
     of the d×d matrix, as in scikit-learn, and take no average.
 
+    With ``per_image`` and ``absent="skip"`` a class counts in the images that contain it, and an image without any of
+    the classes does not count. An image weighs the mean weight of its positions. It consists of plain torch operations,
+    with the memory that these take.
+
     Examples
     --------
     >>> loss = MetricLoss("f1")
     >>> loss(torch.tensor([2.0, -1.0, 0.0]), torch.tensor([1, 0, 1]))
     tensor(0.1892)
+
+    Dice and Jaccard of each image, without the background:
+
+    >>> from metricgrad.surrogates import Identity
+    >>> images, masks = torch.randn(2, 3, 8, 8), torch.randint(3, (2, 8, 8))
+    >>> options = {"task": "multiclass", "surrogate": Identity(), "labels": [1, 2], "per_image": True}
+    >>> dice, jaccard = (MetricLoss(metric, **options)(images, masks) for metric in ("f1", "jaccard"))
+    >>> dice < jaccard
+    tensor(True)
     """
 
     def __init__(
@@ -92,11 +108,13 @@ class MetricLoss(nn.Module):
         threshold: float | Sequence[float] | Tensor = 0.5,
         labels: Iterable[int] | None = None,
         absent: Absent = "count",
+        per_image: bool = False,
         ignore_index: int | None = None,
         process_group: ProcessGroup | None = None,
     ) -> None:
         super().__init__()
         self.task: Task = check_task(task)
+        self.per_image = per_image
         self.surrogate: Any = surrogate if surrogate is not None else TopTwo() if task == "multiclass" else Linear()
         self.ignore_index = ignore_index
         self.process_group = process_group
@@ -138,6 +156,9 @@ class MetricLoss(nn.Module):
                 else f"{now!r} is not on probabilities"
             )
             raise ValueError(f"threshold: {reason} and takes no threshold, got {self.thresholds}")
+        if self.per_image and (self.objective.of_matrix or self.average == "samples"):
+            what = "average='samples'" if self.average == "samples" else f"{name_of(self.metric)}, of the d×d matrix"
+            raise ValueError(f"per_image: expected False with {what}, got True; leave it out")
         if isinstance(now, TopTwo) and self.task != "multiclass":
             raise ValueError(f"surrogate: TopTwo is for task='multiclass', got task={self.task!r}; use Linear")
         if self.task == "multiclass" and isinstance(now, Surrogate):
@@ -196,7 +217,7 @@ class MetricLoss(nn.Module):
         -------
         Counts, Confusion or Mean
             ``Counts`` of shape ``(K,)`` (with a leading axis for several thresholds); ``Confusion`` for a metric of the
-            d×d matrix; ``Mean`` for the samples average. Statistics of batches add with ``+``.
+            d×d matrix; ``Mean`` for the samples average and per image. Statistics of batches add with ``+``.
 
         Examples
         --------
@@ -234,9 +255,9 @@ class MetricLoss(nn.Module):
         call.objective, call.group = self.objective, distributed.resolve(self.process_group)
         traced = tracing(logits)
         moving = getattr(targets, "requires_grad", False) or getattr(weight, "requires_grad", False)
-        call.serves = call.check = not traced and not moving and isinstance(surrogate, Surrogate)
+        call.serves = call.check = not (traced or moving or self.per_image) and isinstance(surrogate, Surrogate)
         plain = weight is None and mask is None and self.ignore_index is None
-        call.row_weight = None
+        call.row_weight = call.image_weight = None
         if call.serves and plain and self._is_usual(logits, targets):
             call.z, call.y, call.w, call.mask = logits, targets, None, None
         else:
@@ -245,6 +266,8 @@ class MetricLoss(nn.Module):
             call.z, call.y, call.w, call.mask = batch.logits, batch.targets, batch.weight, batch.mask
             if self.average == "samples":
                 call.row_weight, call.w = row_weights(call.z, call.w, call.mask, self.objective.labels)
+            elif self.per_image:
+                call.image_weight, call.w = image_weights(logits.shape[0] if logits.dim() else 1, call.z, call.w)
         call.plan = self._plan(surrogate, indices=self.task == "multiclass" and call.y.dim() == 1)
         call.learned = tuple(surrogate.tensors().values()) if call.plan.names else ()
         return call
@@ -291,8 +314,8 @@ class MetricLoss(nn.Module):
             parts.append(f"average={None if self.average == 'per-class' else self.average!r}")
         if self._leading or self.thresholds != (0.5,):
             parts.append(f"threshold={list(self.thresholds) if self._leading else self.thresholds[0]}")
-        for name, default in (("labels", None), ("absent", "count"), ("ignore_index", None)):
-            owner = self if name == "ignore_index" else self.objective
+        for name, default in (("labels", None), ("absent", "count"), ("per_image", False), ("ignore_index", None)):
+            owner = self.objective if name in ("labels", "absent") else self
             if getattr(owner, name) != default:
                 parts.append(f"{name}={getattr(owner, name)!r}")
         return ", ".join(parts)

@@ -106,3 +106,15 @@ def row_weights(
         weight, there = weight * keep, there * keep
     row = ratio(weight.sum(1), there.sum(1))
     return row, ratio(weight, row.unsqueeze(1))
+
+
+def image_weights(images: int, like: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Return the weight of each image, and the weights of its rows, relative to that.
+
+    The weight of an image is the mean weight of what counts in it.
+    """
+    if weight is None:
+        return torch.ones(images, dtype=compute_dtype(like), device=like.device), None
+    inside = weight.reshape(images, -1) if images else weight.reshape(0, 1)
+    image = ratio(inside.sum(1), (inside > 0).to(weight.dtype).sum(1))
+    return image, ratio(inside, image.unsqueeze(1)).reshape(weight.shape)

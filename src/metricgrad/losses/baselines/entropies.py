@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from metricgrad.engine.batch import Task
     from metricgrad.engine.distributed import ProcessGroup
     from metricgrad.losses.baselines.arguments import Numbers
+    from metricgrad.losses.elementwise import Reduction
 
 __all__ = ["balanced_weights", "bce", "cross_entropy", "label_smoothed_cross_entropy", "logit_adjusted_cross_entropy"]
 
@@ -56,6 +57,7 @@ def bce(
     label_smoothing: float = 0.0,
     *,
     task: Task = "binary",
+    reduction: Reduction = "mean",
     ignore_index: int | None = None,
     process_group: ProcessGroup | None = None,
 ) -> WeightedMean:
@@ -76,6 +78,8 @@ def bce(
     task : {'binary', 'multilabel'}, default 'binary'
         "binary": logits of any shape with targets of that shape. "multilabel": logits ``(N, K)`` or ``(N, K, ...)``
         with targets of that shape.
+    reduction : {'mean', 'sum', 'none'}, default 'mean'
+        "mean": Σ weight·term / Σ weight. "sum": Σ weight·term. "none": weight·term of each, 0 for what does not count.
     ignore_index : int, optional
         Targets of this value do not count.
     process_group : ProcessGroup or 'world', optional
@@ -102,7 +106,9 @@ def bce(
     for name, weight in (("positive_weight", positive_weight), ("negative_weight", negative_weight)):
         if weight is not None:
             parameters[name] = check_weight(name, weight)
-    return WeightedMean(terms.bce, parameters, task=task, ignore_index=ignore_index, process_group=process_group)
+    return WeightedMean(
+        terms.bce, parameters, task=task, reduction=reduction, ignore_index=ignore_index, process_group=process_group
+    )
 
 
 def cross_entropy(
@@ -111,6 +117,7 @@ def cross_entropy(
     label_smoothing: float = 0.0,
     *,
     task: Task = "multiclass",
+    reduction: Reduction = "mean",
     ignore_index: int | None = None,
     process_group: ProcessGroup | None = None,
 ) -> WeightedMean:
@@ -130,6 +137,8 @@ def cross_entropy(
     task : {'multiclass'}, default 'multiclass'
         "multiclass": logits ``(N, K)`` or ``(N, K, ...)`` with class indices ``(N,)`` or ``(N, ...)``, or soft labels
         of the shape of the logits.
+    reduction : {'mean', 'sum', 'none'}, default 'mean'
+        "mean": Σ weight·term / Σ weight. "sum": Σ weight·term. "none": weight·term of each, 0 for what does not count.
     ignore_index : int, optional
         Targets of this value do not count.
     process_group : ProcessGroup or 'world', optional
@@ -158,6 +167,7 @@ def cross_entropy(
         parameters,
         task=task,
         tasks=("multiclass",),
+        reduction=reduction,
         ignore_index=ignore_index,
         process_group=process_group,
     )
@@ -171,6 +181,7 @@ def label_smoothed_cross_entropy(
     negative_weight: float | Numbers | None = None,
     class_counts: Numbers | None = None,
     task: Task = "multiclass",
+    reduction: Reduction = "mean",
     ignore_index: int | None = None,
     process_group: ProcessGroup | None = None,
 ) -> WeightedMean:
@@ -192,6 +203,8 @@ def label_smoothed_cross_entropy(
         "binary": logits of any shape with targets of that shape. "multilabel": logits ``(N, K)`` or ``(N, K, ...)``
         with targets of that shape. "multiclass": the same logits with class indices ``(N,)`` or ``(N, ...)``, or soft
         labels of the shape of the logits.
+    reduction : {'mean', 'sum', 'none'}, default 'mean'
+        "mean": Σ weight·term / Σ weight. "sum": Σ weight·term. "none": weight·term of each, 0 for what does not count.
     ignore_index : int, optional
         Targets of this value do not count.
     process_group : ProcessGroup or 'world', optional
@@ -212,7 +225,13 @@ def label_smoothed_cross_entropy(
         if positive_weight is not None or negative_weight is not None:
             raise ValueError("positive_weight, negative_weight: expected None for task='multiclass'; use class_weights")
         return cross_entropy(
-            class_weights, class_counts, smoothing, task=task, ignore_index=ignore_index, process_group=process_group
+            class_weights,
+            class_counts,
+            smoothing,
+            task=task,
+            reduction=reduction,
+            ignore_index=ignore_index,
+            process_group=process_group,
         )
     if class_weights is not None:
         raise ValueError(f"class_weights: expected None for task={task!r}; use positive_weight and negative_weight")
@@ -222,6 +241,7 @@ def label_smoothed_cross_entropy(
         class_counts,
         smoothing,
         task=task,
+        reduction=reduction,
         ignore_index=ignore_index,
         process_group=process_group,
     )
@@ -232,6 +252,7 @@ def logit_adjusted_cross_entropy(
     tau: float = 1.0,
     *,
     task: Task = "multiclass",
+    reduction: Reduction = "mean",
     ignore_index: int | None = None,
     process_group: ProcessGroup | None = None,
 ) -> WeightedMean:
@@ -248,6 +269,8 @@ def logit_adjusted_cross_entropy(
         "binary": logits of any shape with targets of that shape. "multilabel": logits ``(N, K)`` or ``(N, K, ...)``
         with targets of that shape. "multiclass": the same logits with class indices ``(N,)`` or ``(N, ...)``, or soft
         labels of the shape of the logits.
+    reduction : {'mean', 'sum', 'none'}, default 'mean'
+        "mean": Σ weight·term / Σ weight. "sum": Σ weight·term. "none": weight·term of each, 0 for what does not count.
     ignore_index : int, optional
         Targets of this value do not count.
     process_group : ProcessGroup or 'world', optional
@@ -275,6 +298,7 @@ def logit_adjusted_cross_entropy(
         parameters,
         task=task,
         tasks=TASKS,
+        reduction=reduction,
         ignore_index=ignore_index,
         process_group=process_group,
     )

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from metricgrad.engine.batch import Task
     from metricgrad.engine.distributed import ProcessGroup
     from metricgrad.losses.baselines.arguments import Numbers
+    from metricgrad.losses.elementwise import Reduction
 
 __all__ = ["asymmetric", "focal", "poly1"]
 
@@ -25,6 +26,7 @@ def focal(
     alpha: float | Numbers | None = None,
     *,
     task: Task = "binary",
+    reduction: Reduction = "mean",
     ignore_index: int | None = None,
     process_group: ProcessGroup | None = None,
 ) -> WeightedMean:
@@ -41,6 +43,8 @@ def focal(
         "binary": logits of any shape with targets of that shape. "multilabel": logits ``(N, K)`` or ``(N, K, ...)``
         with targets of that shape. "multiclass": the same logits with class indices ``(N,)`` or ``(N, ...)``, or soft
         labels of the shape of the logits.
+    reduction : {'mean', 'sum', 'none'}, default 'mean'
+        "mean": Σ weight·term / Σ weight. "sum": Σ weight·term. "none": weight·term of each, 0 for what does not count.
     ignore_index : int, optional
         Targets of this value do not count.
     process_group : ProcessGroup or 'world', optional
@@ -65,6 +69,7 @@ def focal(
         parameters,
         task=task,
         tasks=TASKS,
+        reduction=reduction,
         ignore_index=ignore_index,
         process_group=process_group,
     )
@@ -76,6 +81,7 @@ def asymmetric(
     clip: float = 0.05,
     *,
     task: Task = "multilabel",
+    reduction: Reduction = "mean",
     ignore_index: int | None = None,
     process_group: ProcessGroup | None = None,
 ) -> WeightedMean:
@@ -94,6 +100,8 @@ def asymmetric(
     task : {'binary', 'multilabel'}, default 'multilabel'
         "binary": logits of any shape with targets of that shape. "multilabel": logits ``(N, K)`` or ``(N, K, ...)``
         with targets of that shape.
+    reduction : {'mean', 'sum', 'none'}, default 'mean'
+        "mean": Σ weight·term / Σ weight. "sum": Σ weight·term. "none": weight·term of each, 0 for what does not count.
     ignore_index : int, optional
         Targets of this value do not count.
     process_group : ProcessGroup or 'world', optional
@@ -120,13 +128,21 @@ def asymmetric(
         "gamma_pos": check_number("gamma_pos", gamma_pos, least=0.0),
         "clip": check_share("clip", clip),
     }
-    return WeightedMean(terms.asymmetric, parameters, task=task, ignore_index=ignore_index, process_group=process_group)
+    return WeightedMean(
+        terms.asymmetric,
+        parameters,
+        task=task,
+        reduction=reduction,
+        ignore_index=ignore_index,
+        process_group=process_group,
+    )
 
 
 def poly1(
     epsilon: float = 1.0,
     *,
     task: Task = "binary",
+    reduction: Reduction = "mean",
     ignore_index: int | None = None,
     process_group: ProcessGroup | None = None,
 ) -> WeightedMean:
@@ -140,6 +156,8 @@ def poly1(
         "binary": logits of any shape with targets of that shape. "multilabel": logits ``(N, K)`` or ``(N, K, ...)``
         with targets of that shape. "multiclass": the same logits with class indices ``(N,)`` or ``(N, ...)``, or soft
         labels of the shape of the logits.
+    reduction : {'mean', 'sum', 'none'}, default 'mean'
+        "mean": Σ weight·term / Σ weight. "sum": Σ weight·term. "none": weight·term of each, 0 for what does not count.
     ignore_index : int, optional
         Targets of this value do not count.
     process_group : ProcessGroup or 'world', optional
@@ -161,6 +179,7 @@ def poly1(
         {"epsilon": check_number("epsilon", epsilon, least=-1.0)},
         task=task,
         tasks=TASKS,
+        reduction=reduction,
         ignore_index=ignore_index,
         process_group=process_group,
     )
