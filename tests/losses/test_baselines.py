@@ -313,6 +313,112 @@ def test_lovasz_weights_are_repetitions_and_steps_are_exact_on_many() -> None:
     torch.testing.assert_close(single.grad.double(), double.grad, rtol=1e-4, atol=0.0)
 
 
+def softmax_errors(z: Tensor, y: Tensor, classes: str) -> float:
+    """The paper's algorithm for one set, ``(K, n)`` logits: the mean over classes of the extension at |y − p|."""
+    values = []
+    for k, p in enumerate(z.softmax(0).tolist()):
+        own = [float(label == k) for label in y.tolist()]
+        if classes == "all" or any(own):
+            values.append(lovasz_extension([abs(label - q) for label, q in zip(own, p, strict=True)], own))
+    return sum(values) / len(values)
+
+
+@pytest.mark.parametrize("classes", ["present", "all"])
+def test_lovasz_softmax_is_the_papers_algorithm(classes: Any) -> None:
+    masks = torch.randint(3, (4, 3, 5), generator=torch.Generator().manual_seed(2))  # the last class is nowhere
+    z = torch.randn(4, 4, 3, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+    masks[0][masks[0] == 1] = 0
+    masks[1, 0] = 255
+    sets = [(z[n].flatten(1), masks[n].flatten()) for n in range(4)]
+    sets = [(logits[:, y < 255], y[y < 255]) for logits, y in sets]
+    each = [softmax_errors(logits, y, classes) for logits, y in sets]
+    whole = softmax_errors(torch.cat([a for a, _ in sets], 1), torch.cat([y for _, y in sets]), classes)
+    options: dict[str, Any] = {"classes": classes, "ignore_index": 255}
+    assert b.lovasz_softmax(**options)(z, masks).item() == pytest.approx(whole)
+    assert b.lovasz_softmax(per_image=True, **options)(z, masks).item() == pytest.approx(sum(each) / 4)
+    separate = b.lovasz_softmax(per_image=True, reduction="none", **options)(z, masks)
+    assert separate.tolist() == pytest.approx(each)
+    weight = torch.tensor([1.0, 2.0, 0.0, 3.0])
+    weighted = (weight * torch.tensor(each)).sum().item() / 6
+    assert b.lovasz_softmax(per_image=True, **options)(z, masks, weight).item() == pytest.approx(weighted)
+    masks[3] = 255  # an image in which nothing counts
+    assert b.lovasz_softmax(per_image=True, **options)(z, masks).item() == pytest.approx(sum(each[:3]) / 3)
+
+
+def test_lovasz_softmax_of_certain_predictions_is_one_minus_the_mean_jaccard() -> None:
+    y, said = torch.tensor([0, 0, 1, 1, 2, 2]), torch.tensor([0, 1, 1, 1, 2, 0])
+    z = 1e3 * F.one_hot(said, 4).double()
+    jaccards = [1 / 3, 2 / 3, 1 / 2]
+    assert b.lovasz_softmax()(z, y).item() == pytest.approx(1 - sum(jaccards) / 3)
+    assert b.lovasz_softmax(classes="all")(z, y).item() == pytest.approx(1 - (sum(jaccards) + 1) / 4)
+    hot = F.one_hot(y, 4)
+    torch.testing.assert_close(b.lovasz_softmax()(Z[:6], hot), b.lovasz_softmax()(Z[:6], y))
+    times = torch.tensor([1, 2, 0, 3, 1, 1])
+    again = Z[:6].repeat_interleave(times, 0), y.repeat_interleave(times)
+    torch.testing.assert_close(b.lovasz_softmax()(Z[:6], y, times.double()), b.lovasz_softmax()(*again))
+
+
+# ------------------------------------------------------------------------------------------------ reductions
+
+
+def test_reductions_are_those_of_torch() -> None:
+    dense, index = IMAGES, torch.randint(2, (3, 4, 5), generator=torch.Generator().manual_seed(4))
+    index[0, 0] = -100
+    class_weights = torch.tensor([0.3, 2.0], dtype=torch.float64)
+    reduction: Any
+    for reduction in ("mean", "sum", "none"):
+        loss = b.cross_entropy([0.3, 2.0], label_smoothing=0.1, reduction=reduction, ignore_index=-100)
+        options: dict[str, Any] = {"label_smoothing": 0.1, "reduction": reduction}
+        theirs = F.cross_entropy(dense, index, weight=class_weights, **options)
+        torch.testing.assert_close(loss(dense, index), theirs)
+        for task, z, y in (("binary", Z[:, 0], Y[:, 0]), ("multilabel", Z, Y), ("multilabel", IMAGES, MASKS)):
+            ours = b.bce(positive_weight=3.0, task=task, reduction=reduction)  # type: ignore[arg-type]
+            three = torch.tensor(3.0)
+            theirs = F.binary_cross_entropy_with_logits(z, y, pos_weight=three, reduction=reduction)
+            torch.testing.assert_close(ours(z, y), theirs)
+    for reduction in ("sum", "none"):
+        theirs = F.binary_cross_entropy_with_logits(Z, Y, weight=WEIGHT.unsqueeze(1), reduction=reduction)
+        torch.testing.assert_close(b.bce(task="multilabel", reduction=reduction)(Z, Y, WEIGHT), theirs)
+
+
+REDUCED: dict[str, tuple[Callable[..., nn.Module], Tensor, Tensor, tuple[int, ...]]] = {
+    "bce": (lambda **o: b.bce(task="binary", **o), IMAGES, MASKS, (3, 2, 4, 5)),
+    "scalar": (lambda **o: b.bce(task="binary", **o), Z[0, 0], Y[0, 0], ()),
+    "bce, an axis of one": (lambda **o: b.bce(task="binary", **o), Z[:, :1], Y[:, 0], (9, 1)),
+    "focal": (lambda **o: b.focal(task="multilabel", **o), IMAGES, MASKS, (3, 2, 4, 5)),
+    "focal of classes": (lambda **o: b.focal(task="multiclass", **o), IMAGES, MASKS[:, 0].long(), (3, 4, 5)),
+    "poly1": (lambda **o: b.poly1(task="multiclass", **o), Z, INDEX, (9,)),
+    "asymmetric": (b.asymmetric, Z, Y, (9, 4)),
+    "smoothed": (b.label_smoothed_cross_entropy, Z, INDEX, (9,)),
+    "smoothed labels": (lambda **o: b.label_smoothed_cross_entropy(task="multilabel", **o), Z, Y, (9, 4)),
+    "adjusted": (lambda **o: b.logit_adjusted_cross_entropy([4, 3, 2, 1], **o), Z, INDEX, (9,)),
+    "dice": (lambda **o: b.dice(per_sample=True, task="multilabel", **o), IMAGES, MASKS, (3, 2)),
+    "dice, one class": (lambda **o: b.dice(per_sample=True, **o), IMAGES[:, 0], MASKS[:, 0], (3,)),
+    "hinge": (b.lovasz_hinge, Z, Y, ()),
+    "hinge of labels": (lambda **o: b.lovasz_hinge(task="multilabel", **o), Z, Y, (4,)),
+    "hinge of images": (lambda **o: b.lovasz_hinge(True, task="multilabel", **o), IMAGES, MASKS, (3, 2)),
+    "softmax": (b.lovasz_softmax, Z, INDEX, ()),
+    "softmax of images": (lambda **o: b.lovasz_softmax(True, **o), IMAGES, MASKS[:, 0].long(), (3,)),
+}
+
+
+@pytest.mark.parametrize("name", REDUCED)
+def test_the_sum_and_the_mean_are_those_of_the_separate_terms(name: str) -> None:
+    make, z, y, shape = REDUCED[name]
+    each = make(reduction="none")(z, y)
+    assert each.shape == shape
+    torch.testing.assert_close(make(reduction="sum")(z, y), each.sum())
+    torch.testing.assert_close(make()(z, y), each.mean())
+    assert "reduction='sum'" in repr(make(reduction="sum"))
+    assert make(reduction="none")(z.float(), y).dtype == torch.float32
+    if z.dim() > 1:
+        keep = torch.arange(len(z)) > 0
+        masked = make(reduction="none")(z, y, mask=keep)
+        if shape[:1] == z.shape[:1]:
+            assert (masked[0] == 0).all()
+            torch.testing.assert_close(masked[1:], each[1:])
+
+
 # ------------------------------------------------------------------------------------------------ all of them
 
 MULTILABEL: dict[str, Callable[..., nn.Module]] = {
@@ -328,6 +434,9 @@ MULTILABEL: dict[str, Callable[..., nn.Module]] = {
 MULTICLASS: dict[str, Callable[..., nn.Module]] = {
     **{name: make for name, (make, _) in SOFTMAX.items()},
     "dice": lambda: b.dice(task="multiclass"),
+    "lovasz": b.lovasz_softmax,
+    "lovasz of images": lambda: b.lovasz_softmax(per_image=True),
+    "lovasz of all": lambda: b.lovasz_softmax(classes="all"),
     "focal tversky": lambda: b.focal_tversky(task="multiclass"),
 }
 
@@ -417,6 +526,21 @@ BAD: list[tuple[Callable[[], Any], str]] = [
     (lambda: b.bce(task="multiclass"), "task: bce is for 'binary' or 'multilabel', got 'multiclass'"),
     (lambda: b.cross_entropy(task="multilabel"), "task: cross_entropy is for 'multiclass', got 'multilabel'"),
     (lambda: b.asymmetric(task="multiclass"), "task: asymmetric is for 'binary' or 'multilabel'"),
+    (lambda: b.lovasz_softmax(task="binary"), "task: lovasz_softmax is for 'multiclass', got 'binary'"),
+    (lambda: b.lovasz_softmax(classes="some"), "classes: expected 'present' or 'all', got 'some'"),  # type: ignore[arg-type]
+    (
+        lambda: b.lovasz_softmax()(Z, torch.full((9, 4), 0.25)),
+        "targets: expected 0 or 1 for lovasz_softmax, got values in between",
+    ),
+    (lambda: b.focal(reduction="total"), "reduction: expected 'mean', 'sum' or 'none', got 'total'"),  # type: ignore[arg-type]
+    (
+        lambda: b.bce(reduction="none", process_group="world"),
+        "reduction: expected 'mean' or 'sum' with process_group, got 'none'",
+    ),
+    (
+        lambda: b.dice(reduction="sum"),
+        "reduction: expected 'mean' unless per_sample, got 'sum'; use average=None per class",
+    ),
     (lambda: b.lovasz_hinge(task="multiclass"), "task: lovasz_hinge is for 'binary' or 'multilabel'"),
     (
         lambda: b.dice(per_sample=True, average="micro", labels=[0]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -95,6 +96,12 @@ CASES = {
         macro_f1(lambda u: ref.sigmoid_step(ref.sigmoid(u), 0.7), Y[:, :1]),
         Z[:, :1],
         Y[:, :1],
+    ),
+    "AnyLoss": Case(
+        lambda: presets.any_loss("f1", 20.0, task="multilabel"),
+        macro_f1(lambda u: 1 / (1 + math.exp(-20 * (ref.sigmoid(u) - 0.5))), Y),
+        Z,
+        Y,
     ),
     "sigmoidF1": Case(
         lambda: presets.sigmoid_f1(0.75, 0.4), macro_f1(lambda u: ref.logit_sigmoid(u, 0.75, 0.4), Y), Z, Y
