@@ -61,7 +61,7 @@ def any_loss(
     metric : str or callable, default 'f1'
         A name ("f1", "f0.5", "mcc", ...), "package.module:function", or a function of ``Counts`` (or ``Confusion``).
     L : float, default 73.0
-        The scale L of the amplification, positive; the paper's is 73.
+        The scale L of the amplification, positive.
     task : {'binary', 'multilabel', 'multiclass'}, default 'binary'
         "binary": logits of any shape with targets of that shape. "multilabel": logits ``(N, K)`` or ``(N, K, ...)``
         with targets of that shape. "multiclass": the same logits with class indices ``(N,)`` or ``(N, ...)``, or soft

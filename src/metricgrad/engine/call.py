@@ -136,8 +136,9 @@ class Call:
         m, w = torch.stack(members) if plan.leading else members[0], self.w
         if self.image_weight is not None:
             images = len(self.image_weight)
-            m, y = m.unflatten(-2, (images, -1)), y.unflatten(0, (images, -1))
-            w = None if w is None else w.unflatten(0, (images, -1))
+            folded = images, len(y) // max(images, 1)
+            m, y = m.unflatten(-2, folded), y.unflatten(0, folded)
+            w = None if w is None else w.unflatten(0, folded)
         return plan.layout.plain(m, y, w)
 
     def rows(self, x: Tensor) -> Tensor:
