@@ -1,4 +1,4 @@
-"""Time and memory of deciding and judging against scikit-learn and torchmetrics, in one run.
+"""Time and memory of deciding and judging against scikit-learn, torchmetrics and optimal-classification-cutoffs.
 
     python benchmarks/decide.py [--quick] [--json FILE]
 
@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.metrics import f1_score
+from optimal_cutoffs import get_optimal_threshold
+from sklearn.metrics import accuracy_score, f1_score, jaccard_score
 from torch import Tensor
 from torchmetrics.functional.classification import multilabel_f1_score
 
@@ -42,6 +43,7 @@ TEN = ["accuracy", "precision", "recall", "specificity", "f1", "f2", "jaccard", 
 GRID = 100
 SWEPT = 2
 """Classes that scikit-learn's sweep is run on; its time for all is scaled from them, since it takes minutes."""
+PEER = "optimal-classification-cutoffs"
 GROWTH = [10**5, 10**6, 10**7]
 
 
@@ -56,6 +58,16 @@ def data(rows: int, classes: int | None = None) -> tuple[Tensor, Tensor]:
 def swept(y: Any, s: Any) -> float:
     """Return the best F1 of a grid of thresholds, as TunedThresholdClassifierCV looks for it."""
     return float(max(f1_score(y, s >= t) for t in np.linspace(s.min(), s.max(), GRID)))
+
+
+def check_optimum(s: Any, y: Any) -> None:
+    """Fail unless the peer's optimum is ours for every metric that both have, and no grid's is better."""
+    for metric, score in (("f1", f1_score), ("jaccard", jaccard_score), ("accuracy", accuracy_score)):
+        exact = mg.tune_threshold(metric, s, y).value
+        (peer,) = get_optimal_threshold(y, s, metric=metric).thresholds
+        assert abs(exact - score(y, s > peer)) < 1e-12, f"{metric}: {exact} is not that of {PEER}"
+    grid = swept(y, s)
+    assert grid <= mg.tune_threshold("f1", s, y).value + 1e-12, "the exact optimum is no worse than a grid's"
 
 
 def timed(runs: dict[str, Run], quick: bool) -> dict[str, Row]:
@@ -73,9 +85,12 @@ def tuning(quick: bool) -> Table:
     """Time the exact threshold against the sweep, for one class and for a hundred."""
     s, y = data(10**6)
     n_s, n_y = s.numpy(), y.numpy()
-    exact, grid = mg.tune_threshold("f1", s, y).value, swept(n_y, n_s)
-    assert grid <= exact + 1e-12, "the exact optimum is no worse than a grid's"
-    one = timed({"ours, exact": lambda: mg.tune_threshold("f1", s, y)}, quick)
+    check_optimum(n_s, n_y)
+    both: dict[str, Run] = {
+        "ours, exact": lambda: mg.tune_threshold("f1", s, y),
+        PEER: lambda: get_optimal_threshold(n_y, n_s, metric="f1"),
+    }
+    one = timed(both, quick)
     one["scikit-learn, 100 cuts"] = twice(lambda: swept(n_y, n_s))
     many, targets = data(10**5, 100)
     few_s, few_y = many.numpy(), targets.numpy()
@@ -155,6 +170,9 @@ def targets(found: dict[str, Any]) -> list[Row]:
         ours = rows["ours, exact"]
         noisy = ours["disturbed"] or rows["scikit-learn, 100 cuts"]["disturbed"]
         wanted.append((f"exact F1 threshold / scikit-learn's sweep, {shape}", 1 / ours["ratio"], 1 / 60, noisy))
+        if PEER in rows:
+            noisy = ours["disturbed"] or rows[PEER]["disturbed"]
+            wanted.append((f"exact F1 threshold / {PEER}, {shape}", ours["ms"] / rows[PEER]["ms"], 1.0, noisy))
     (rows,) = found["judging"].values()
     for peer, times in (("torchmetrics", 4), ("scikit-learn", 9)):
         noisy = rows["ours"]["disturbed"] or rows[peer]["disturbed"]
@@ -173,7 +191,7 @@ def main() -> None:
     if options.memory is not None:
         print(json.dumps(memory_here()))
         return
-    found: dict[str, Any] = {"machine": machine("scikit-learn", "torchmetrics"), "quick": options.quick}
+    found: dict[str, Any] = {"machine": machine("scikit-learn", "torchmetrics", PEER), "quick": options.quick}
     found["tuning"] = tuning(options.quick)
     show(
         "exact threshold for F1: milliseconds (times faster than the sweep)",

@@ -2,8 +2,9 @@
 
     python benchmarks/ranking.py [--quick] [--json FILE]
 
-Plain AUROC makes a table of samples × thresholds, plain WMW one of positives × negatives. Ratios are plain / ours: so
-many times faster, so many times less memory. Targets are printed as ours / plain.
+Plain AUROC makes a table of samples × thresholds, plain WMW one of positives × negatives; for several classes, one
+against one, there is such a table for each ordered pair of classes. Ratios are plain / ours: so many times faster, so
+many times less memory. Targets are printed as ours / plain.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from timing import Loss, Row
 
 THRESHOLDS = 100
 AREA, PAIRS = 100_000, 16_000
+SEVERAL, CLASSES = 20_000, 10
+"""Samples and classes of the areas one against one."""
 GROWTH = [10**5, 10**6, 4 * 10**6]
 
 
@@ -55,10 +58,26 @@ def plain_pairs(z: Tensor, y: Tensor) -> Tensor:
     return (0.2 - apart).clamp_min(0.0).square().mean()
 
 
+def plain_ovo(z: Tensor, y: Tensor) -> Tensor:
+    """Return soft-set AUROC, one against one: the mean over ordered pairs of classes, on the rows of the two."""
+    p, areas = torch.softmax(z, 1), []
+    for i in range(CLASSES):
+        for j in range(CLASSES):
+            if i != j:
+                both = (y == i) | (y == j)
+                areas.append(plain_area(linear_step(p[both, i], taus(), 0.1), (y[both] == i).float()))
+    return torch.stack(areas).mean()
+
+
 def contenders(kind: str) -> dict[str, Loss]:
     """Return ours and the plain formulas of the same names."""
     if kind == "pairs":
         return {"ours WMW": WMWLoss(), "plain WMW": plain_pairs}
+    if kind == "several":
+        return {
+            "ours ovo": AUROCLoss(thresholds=THRESHOLDS, task="multiclass", multi_class="ovo"),
+            "plain ovo": plain_ovo,
+        }
     return {
         "ours Linear": AUROCLoss(thresholds=THRESHOLDS),
         "ours Linear(width=0.5)": AUROCLoss(Linear(0.1, 0.5), THRESHOLDS),
@@ -68,18 +87,25 @@ def contenders(kind: str) -> dict[str, Loss]:
     }
 
 
-SIZES = {"area": AREA, "pairs": PAIRS}
+SIZES = {"area": AREA, "pairs": PAIRS, "several": SEVERAL}
+TITLES = {
+    "area": f"AUROC at {THRESHOLDS} thresholds",
+    "pairs": "WMW",
+    "several": f"AUROC of {CLASSES} classes, one against one, at {THRESHOLDS} thresholds",
+}
 
 
-def data(size: int) -> tuple[Tensor, Tensor]:
-    """Return logits and 0/1 targets, 20 % positives."""
+def data(size: int, kind: str = "area") -> tuple[Tensor, Tensor]:
+    """Return logits and 0/1 targets, 20 % positives, or as many of each of the classes."""
     torch.manual_seed(0)
+    if kind == "several":
+        return torch.randn(size, CLASSES).mul_(2.0).requires_grad_(), torch.arange(size) % CLASSES
     return torch.randn(size).mul_(2.0).requires_grad_(), torch.rand(size).lt_(0.2)
 
 
 def measure(kind: str, quick: bool) -> dict[str, Row]:
     """Return time and memory of every contender, and how many times as much its plain version takes."""
-    z, y = data(SIZES[kind])
+    z, y = data(SIZES[kind], kind)
     losses = contenders(kind)
     timing.check(losses, z, y)
     rows = timing.race({name: (timing.step(loss, z, y), z) for name, loss in losses.items()}, quick)
@@ -105,12 +131,16 @@ def against_sort(quick: bool) -> dict[str, Row]:
 
 def targets(found: dict[str, Any]) -> list[Row]:
     """Return what was aimed at beside what was measured."""
+    several = found["several"]["ours ovo"]
     area, wmw, slope = found["area"]["ours Linear"], found["pairs"]["ours WMW"], found["growth"]["ours WMW"]
-    disturbed = {key: any(row["disturbed"] for row in found[key].values()) for key in ("area", "pairs", "sort")}
+    disturbed = {
+        key: any(row["disturbed"] for row in found[key].values()) for key in ("area", "pairs", "several", "sort")
+    }
     return timing.marked(
         [
             ("AUROC, time / plain", 1 / area["faster"], 1 / 10, disturbed["area"]),
             ("AUROC, memory / plain", 1 / area["smaller"], 1 / 20, False),
+            ("AUROC one against one, time / plain", 1 / several["faster"], 1 / 10, disturbed["several"]),
             ("WMW, time / plain", 1 / wmw["faster"], 1 / 100, disturbed["pairs"]),
             ("WMW of 1e6 / torch.sort", found["sort"]["ours WMW"]["sorts"], 40.0, disturbed["sort"]),
             ("WMW, slope of growth", slope["slope"], 1.15, slope["disturbed"]),
@@ -123,13 +153,13 @@ def main() -> None:
     args = timing.arguments(__doc__)
     if args.memory:
         kind, name = args.memory
-        print(json.dumps(timing.peaks(contenders(kind)[name], data(8), *data(SIZES[kind]))))
+        small = data(4 * CLASSES, kind)
+        print(json.dumps(timing.peaks(contenders(kind)[name], small, *data(SIZES[kind], kind))))
         return
     found: dict[str, Any] = {"machine": timing.machine(), "quick": args.quick}
     for kind, size in SIZES.items():
         found[kind] = measure(kind, args.quick)
-        what = f"AUROC at {THRESHOLDS} thresholds" if kind == "area" else "WMW"
-        print(f"\n{what}, {size} samples: milliseconds and plain / ours, memory / logits and plain / ours")
+        print(f"\n{TITLES[kind]}, {size} samples: milliseconds and plain / ours, memory / logits and plain / ours")
         for name, row in found[kind].items():
             print(f"{name:26}{timing.ms(row):>8} {row['faster']:7.1f}× {row['memory']:10.1f} {row['smaller']:7.1f}×")
     found["sort"] = against_sort(args.quick)
