@@ -92,7 +92,8 @@ def exact_penalty(model: nn.Module, x: Tensor, y: Tensor, lr: float, strength: f
         recall = (decided * y).sum() / y.sum()
         lacking = (PRECISION * decided.sum() - (decided * y).sum()).clamp_min(0) / y.sum()
         violation = (decided - (decided + z.sigmoid() - threshold).clamp(0, 1)).abs()
-        return -recall + weight * (lacking + violation.sum() / y.sum())
+        value: Tensor = -recall + weight * (lacking + violation.sum() / y.sum())
+        return value
 
     train(model, x, lr, STEPS, loss, decided, threshold)
 

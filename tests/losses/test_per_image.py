@@ -73,7 +73,7 @@ def test_gradients_transformations_and_additive_statistics(name: str) -> None:
     (expected,) = torch.autograd.grad(loss(whole, y), whole)
     torch.testing.assert_close(torch.func.grad(loss)(z, y), expected)
     torch.compiler.reset()
-    value = torch.compile(loss, fullgraph=True, backend="aot_eager")(whole, y)  # type: ignore[no-untyped-call]
+    value = torch.compile(loss, fullgraph=True, backend="aot_eager")(whole, y)
     torch.testing.assert_close(torch.autograd.grad(value, whole)[0], expected)
 
 

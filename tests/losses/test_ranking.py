@@ -18,7 +18,7 @@ from torch import Tensor
 import metricgrad as mg
 import reference as ref
 from metricgrad import surrogates as s
-from metricgrad.losses import ranking
+from metricgrad.losses import threshold_sums
 from metricgrad.losses.per_class import log_odds
 
 G = torch.Generator().manual_seed(11)
@@ -113,7 +113,7 @@ def test_many_thresholds_at_a_time_are_those_one_by_one(monkeypatch: pytest.Monk
     loss = mg.AUROCLoss(s.Sigmoid(), 50)
     whole = value_and_gradient(lambda z: loss(z, Y[:, 0]), Z[:, 0])
     for size in (1, 3 * N, 7 * N + 1):
-        monkeypatch.setattr(ranking, "TABLE", size)
+        monkeypatch.setattr(threshold_sums, "TABLE", size)
         torch.testing.assert_close(value_and_gradient(lambda z: loss(z, Y[:, 0]), Z[:, 0]), whole)
 
 
@@ -513,10 +513,12 @@ def test_the_losses_at_a_threshold_take_one_against_rest() -> None:
         for average in ("macro", "weighted", "micro", None):
             labels = make(task="multilabel", average=average)
             classes = make(task="multiclass", average=average)
-            plain = partial(labels, targets=HOT, weight=ROW)
-            assert_same(
-                partial(classes, targets=INDEX, weight=ROW), lambda z, plain=plain: plain(torch.logit(z.softmax(1))), Z
-            )  # type: ignore[misc]
+
+            def plain(z: Tensor, labels: Any = labels) -> Tensor:
+                value: Tensor = labels(torch.logit(z.softmax(1)), HOT, ROW)
+                return value
+
+            assert_same(partial(classes, targets=INDEX, weight=ROW), plain, Z)
 
 
 def test_the_loss_sharpens_with_its_surrogate() -> None:
