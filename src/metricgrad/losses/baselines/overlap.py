@@ -55,8 +55,9 @@ def dice(
     Parameters
     ----------
     per_sample : bool, default False
-        Dice of each sample instead of the batch (without the squares: ``MetricLoss(per_image=True)``); then ``surrogate``, ``average``, ``threshold``, ``labels`` and
-        ``absent`` must be left out, and the task is "binary" or "multilabel".
+        Dice of each sample instead of the batch; then ``surrogate``, ``average``, ``threshold``, ``labels`` and
+        ``absent`` must be left out, and the task is "binary" or "multilabel". ``MetricLoss(per_image=True)`` is without
+        the squares, and for every task.
     smooth : float, default 0.0
         The smoothing s, at least 0.
     task : {'binary', 'multilabel', 'multiclass'}, default 'binary'
