@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from metricgrad.arrays import functions_of
 from metricgrad.counts import Confusion, Counts, Mean, cells, wide
 from metricgrad.engine import distributed
 from metricgrad.metrics import Metric, get, name_of, of_counts, of_matrix, subset_accuracy
@@ -93,14 +94,14 @@ class Objective:
                 value = mean_over_classes(value, self._class_weights(statistic.positives))
             elif self.labels is not None:
                 check_labels(self.labels, value.shape[-1])
-                value = value[..., list(self.labels)]
-        return value.mean(0) if self.leading else value
+                value = functions_of(value).stack([value[..., label] for label in self.labels], -1)
+        return functions_of(value).mean(value, 0) if self.leading else value
 
     def values(self, counts: Counts) -> Tensor:
         """Apply the metric and check that it is elementwise."""
         values = self.metric(counts)
-        if not isinstance(values, Tensor) or values.shape != counts.tp.shape:
-            got = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
+        if getattr(values, "shape", None) != counts.tp.shape:
+            got = tuple(values.shape) if hasattr(values, "shape") else type(values).__name__
             raise ValueError(
                 f"metric: {name_of(self.metric)} must be elementwise, {tuple(counts.tp.shape)} cells in and out "
                 f"(average={self.average!r}), got {got}"
@@ -111,8 +112,10 @@ class Objective:
         """Turn cells per row into the running mean of the samples average; leave anything else as it is."""
         if row_weight is None:
             return statistic
-        total = (self.values(statistic) * row_weight).sum(-1)
-        return Mean(total, row_weight.sum().expand_as(total))
+        values = self.values(statistic)
+        f = functions_of(values)
+        total = f.sum(values * row_weight, -1)
+        return Mean(total, f.sum(row_weight, -1) * f.ones_like(total))
 
     def differentiate(
         self, state: State, row_weight: Tensor | None = None, group: Processes | None = None
