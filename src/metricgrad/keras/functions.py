@@ -49,7 +49,7 @@ FUNCTIONS = SimpleNamespace(
     exp=ops.exp,
     isnan=ops.isnan,
     log=ops.log,
-    mean=lambda x, dim: ops.mean(x, axis=dim),
+    mean=lambda x, dim: ops.sum(x, axis=dim) / x.shape[dim],  # ops.mean rounds float64 on JAX
     ones_like=ops.ones_like,
     stack=lambda arrays, dim: ops.stack(arrays, axis=dim),
     sum=lambda x, dim, keepdim=False: ops.sum(x, axis=dim, keepdims=keepdim),

@@ -75,7 +75,7 @@ def soft_set(
     Examples
     --------
     >>> round(float(soft_set("f2")([1, 0, 1], [2.0, -1.0, 0.0])), 4)
-    0.2
+    0.2422
     """
     return MetricLoss(
         metric,

@@ -172,7 +172,7 @@ def number(value: Any, like: Any) -> Any:
 
 def midway(scores: Any) -> Any:
     """Return the mean of the two largest scores of each row, ``(..., 1)``; of one class, half of it."""
-    return scores / 2 if scores.shape[-1] < 2 else ops.mean(ops.top_k(scores, 2)[0], axis=-1, keepdims=True)
+    return scores / 2 if scores.shape[-1] < 2 else ops.sum(ops.top_k(scores, 2)[0], axis=-1, keepdims=True) / 2
 
 
 def normalised(memberships: Any) -> Any:
