@@ -210,13 +210,19 @@ def test_float32_compiled(task: str, metric: str) -> None:
     z, y, w, mask = batch(task, rows=200)
     y = y.float() if task != "multiclass" else y
     rest = (w.float(), mask)
-    compare(mk.MetricLoss(metric, task=task), mg.MetricLoss(metric, task=task), z.float(), y, *rest, 1e-6, compiled=True)
+    compare(
+        mk.MetricLoss(metric, task=task), mg.MetricLoss(metric, task=task), z.float(), y, *rest, 1e-6, compiled=True
+    )
 
 
 @pytest.mark.parametrize(
     ("metric", "task", "average"),
-    [("f1", "multilabel", "macro"), ("mcc", "multilabel", "samples"), ("npv", "multiclass", "macro"),
-     ("g_mean", "multiclass", "macro")],
+    [
+        ("f1", "multilabel", "macro"),
+        ("mcc", "multilabel", "samples"),
+        ("npv", "multiclass", "macro"),
+        ("g_mean", "multiclass", "macro"),
+    ],
 )
 @pytest.mark.parametrize("logit", [0.0, -200.0, 200.0])
 def test_no_gradient_is_nan_where_nothing_is_positive(metric: str, task: str, average: str, logit: float) -> None:

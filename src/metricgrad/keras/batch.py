@@ -31,9 +31,7 @@ class Batch(NamedTuple):
     keep: Any
 
 
-def encode(
-    task: Task, y_true: Any, y_pred: Any, weight: Any, mask: Any, ignore_index: int | None, dtype: str
-) -> Batch:
+def encode(task: Task, y_true: Any, y_pred: Any, weight: Any, mask: Any, ignore_index: int | None, dtype: str) -> Batch:
     """Check shapes and flatten to rows × classes."""
     dtype = wide_enough(dtype)
     masks = [m for m in (mask, getattr(y_pred, "_keras_mask", None)) if m is not None]

@@ -129,7 +129,7 @@ class MetricLoss(keras.losses.Loss):  # type: ignore[misc]
             "absent": absent,
             "ignore_index": ignore_index,
         }
-        self._reduced = _Given(reduction=reduction, dtype=self.dtype)
+        self._reduced = _Given(name=name, reduction=reduction, dtype=batches.wide_enough(self.dtype))
 
     def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None, mask: Any = None) -> Any:
         """Return the loss of a batch; a mask (True counts) may also come with ``y_pred``, as Keras's layers attach it.

@@ -70,7 +70,9 @@ def class_weights(
     if average == "weighted":
         raw = positives
     elif absent == "skip":
-        raw = f.where(is_zero(positives), 0.0, f.ones_like(positives))  # NaN is not zero, so that it shows in the result
+        raw = f.where(
+            is_zero(positives), 0.0, f.ones_like(positives)
+        )  # NaN is not zero, so that it shows in the result
     else:
         raw = f.ones_like(positives)
     if keep is not None:
