@@ -15,9 +15,9 @@ import jax
 import keras
 import numpy as np
 import torch
-from timing import Run, arguments, machine, ms, race, write
 
 import metricgrad.keras as mk
+from timing import Run, arguments, machine, ms, race, write
 
 ROWS, CLASSES = 4096, 100
 LOSSES = {

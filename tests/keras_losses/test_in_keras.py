@@ -17,9 +17,8 @@ import metricgrad as mg
 from metricgrad import surrogates as s
 
 keras = pytest.importorskip("keras")
-from keras_gradients import value_and_gradient  # noqa: E402
-
 import metricgrad.keras as mk  # noqa: E402
+from keras_gradients import value_and_gradient  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 # Keras makes arrays in a way that numpy 2 will no longer allow.
@@ -131,7 +130,7 @@ def test_a_saved_model_evaluates_the_same(tmp_path: Path) -> None:
     assert again.evaluate(x, y, verbose=0) == pytest.approx(model.evaluate(x, y, verbose=0))
 
 
-@keras.saving.register_keras_serializable(package="tests")
+@keras.saving.register_keras_serializable(package="tests")  # type: ignore[untyped-decorator]
 def own_metric(c: mg.Counts) -> Any:
     return mg.metrics.ratio(c.tp, c.tp + c.fp + c.fn + 1.0)
 
@@ -157,7 +156,7 @@ def test_a_file_names_no_code_that_keras_does_not_know() -> None:
     ],
 )
 @pytest.mark.parametrize("metric", ["f1", "kappa"])
-def test_the_metric_of_a_stream_is_that_of_the_whole(metric: str, task: str, options: dict[str, Any]) -> None:
+def test_the_metric_of_a_stream_is_that_of_the_whole(metric: str, task: Any, options: dict[str, Any]) -> None:
     make = torch.Generator().manual_seed(3)
     z = torch.randn((60,) if task == "binary" else (60, 3), generator=make)
     y = torch.randint(0, 3, (60,), generator=make) if task == "multiclass" else (z + torch.randn(z.shape) > 0).long()

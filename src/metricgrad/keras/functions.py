@@ -1,4 +1,4 @@
-"""The functions that metrics and averages use beyond arithmetic, for the arrays of Keras's backend, in torch's names."""
+"""What metrics and averages use beyond arithmetic, in torch's names, for the arrays of Keras's backend."""
 
 from __future__ import annotations
 

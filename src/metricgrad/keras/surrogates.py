@@ -123,8 +123,10 @@ def _(surrogate: Hard, z: Any) -> Any:
 @elements.register
 def _(surrogate: StraightThrough, z: Any, threshold: Any = 0.5) -> Any:
     soft = elements(surrogate.soft, z, threshold)
-    shifted = isinstance(surrogate.soft, LogitSigmoid)  # whose hard rule is on the logits
-    hard = at_least(z + number(surrogate.soft.eta, z), 0.0) if shifted else at_least(ops.sigmoid(z), threshold)
+    if isinstance(surrogate.soft, LogitSigmoid):  # whose hard rule is on the logits
+        hard = at_least(z + number(surrogate.soft.eta, z), 0.0)
+    else:
+        hard = at_least(ops.sigmoid(z), threshold)
     return hard + (soft - ops.stop_gradient(soft))
 
 

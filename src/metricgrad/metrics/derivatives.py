@@ -57,11 +57,12 @@ def bounded(gradient: Tensor, dtype: torch.dtype) -> Tensor:
     return gradient.clamp(-bound, bound).to(dtype)
 
 
-def is_zero(x: Tensor) -> Tensor:
+def is_zero(x: Any) -> Tensor:
     """Return where numbers are too small to divide by; NaN is not."""
     if not isinstance(x, Tensor):
         return other_functions(x).is_zero(x)  # type: ignore[no-any-return]
-    return x.abs() < FLOORS.get(x.dtype, 1)  # whole numbers: 0 alone
+    zero: Tensor = x.abs() < FLOORS.get(x.dtype, 1)  # whole numbers: 0 alone
+    return zero
 
 
 def as_constant(x: Any, like: Tensor) -> Any:

@@ -10,12 +10,16 @@ The file is long by its docstrings alone: a flat list of functions of one kind, 
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
+
+import torch  # noqa: F401  # for the examples
 
 from metricgrad.arrays import functions_of
 from metricgrad.counts import Counts  # noqa: TC001  # for the examples
 from metricgrad.metrics.derivatives import ratio, root
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def precision(c: Counts, empty: float = 0.0) -> Tensor:

@@ -6,12 +6,17 @@ problem the names here mean the quantity of the whole matrix, as in scikit-learn
 
 from __future__ import annotations
 
-from torch import Tensor
+from typing import TYPE_CHECKING
+
+import torch  # noqa: F401  # for the examples
 
 from metricgrad.arrays import constant, functions_of
 from metricgrad.counts import Confusion, Counts
 from metricgrad.metrics.derivatives import is_zero, ratio, root
 from metricgrad.metrics.functions import recall, specificity
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def accuracy(c: Counts | Confusion, empty: float = 0.0) -> Tensor:
