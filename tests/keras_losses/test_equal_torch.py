@@ -101,8 +101,9 @@ def test_every_surrogate(task: Any, surrogate: s.Surrogate) -> None:
     z, y, w, mask = batch(task)
     # A loss is a surrogate and a metric one after the other: every pair of them takes minutes, and is for when asked.
     pairs = fitting(task, surrogate=surrogate)
-    chosen = pairs if "METRICGRAD_EVERY_PAIR" in os.environ else (pair for pair in pairs if pair[0] == "f2")
-    for metric, options in chosen:
+    if "METRICGRAD_EVERY_PAIR" not in os.environ:
+        pairs = (pair for pair in pairs if pair[0] == "f2" and pair[1]["average"] == "macro")
+    for metric, options in pairs:
         ours = mk.MetricLoss(metric, **options, dtype="float64")
         try:
             compare(ours, mg.MetricLoss(metric, **options), z, y, w, mask)
@@ -152,21 +153,27 @@ def test_every_surrogate_is_on_both_sides() -> None:
 
 
 @pytest.mark.parametrize(
-    ("task", "options"),
+    ("task", "given", "options"),
     [
-        ("binary", {"threshold": 0.3}),
-        ("binary", {"threshold": [0.2, 0.7], "surrogate": s.Sigmoid()}),
-        ("multilabel", {"labels": [0, 2]}),
-        ("multilabel", {"labels": [2], "average": "micro"}),
-        ("multilabel", {"labels": [1, 2], "average": "samples"}),
-        ("multilabel", {"absent": "skip"}),
-        ("multilabel", {"surrogate": s.LogitSigmoid(torch.tensor([1.0, 2.0, 0.5]), torch.tensor([0.0, 0.1, 0.2]))}),
-        ("multiclass", {"labels": [1, 2], "average": "weighted"}),
+        ("binary", "plain", {"threshold": 0.3}),
+        ("binary", "mask", {"threshold": [0.2, 0.7], "surrogate": s.Sigmoid()}),
+        ("multilabel", "ignored", {"labels": [0, 2]}),
+        ("multilabel", "plain", {"labels": [2], "average": "micro"}),
+        ("multilabel", "weight", {"average": "micro"}),
+        ("multilabel", "mask", {"labels": [1, 2], "average": "samples"}),
+        ("multilabel", "weight", {"average": "samples"}),
+        ("multilabel", "weight", {"absent": "skip"}),
+        (
+            "multilabel",
+            "plain",
+            {"surrogate": s.LogitSigmoid(torch.tensor([1.0, 2.0, 0.5]), torch.tensor([0.0, 0.1, 0.2]))},
+        ),
+        ("multiclass", "weight", {"labels": [1, 2], "average": "weighted"}),
+        ("multiclass", "ignored", {"average": "micro"}),
     ],
     ids=str,
 )
-@pytest.mark.parametrize("given", ["plain", "weight", "mask", "ignored"])
-def test_options(task: Any, options: dict[str, Any], given: str) -> None:
+def test_options(task: Any, given: str, options: dict[str, Any]) -> None:
     z, y, w, mask = batch(task)
     if options.get("absent") == "skip":
         y[:, 1] = 0
@@ -223,12 +230,12 @@ def test_float32_compiled(task: Any, metric: str) -> None:
         ("g_mean", "multiclass", "macro"),
     ],
 )
-@pytest.mark.parametrize("logit", [0.0, -200.0, 200.0])
-def test_no_gradient_is_nan_where_nothing_is_positive(metric: str, task: Any, average: Any, logit: float) -> None:
+def test_no_gradient_is_nan_where_nothing_is_positive(metric: str, task: Any, average: Any) -> None:
     loss = mk.MetricLoss(metric, task=task, average=average)
     y = np.zeros(4 if task == "multiclass" else (4, 3), np.int32)
-    for weight in (None, np.zeros(4, np.float32)):
-        value, gradient = value_and_gradient(lambda z: loss(y, z, weight), np.full((4, 3), logit, np.float32))  # noqa: B023
+    for logit, weight in ((0.0, None), (-200.0, None), (200.0, None), (1.0, np.zeros(4, np.float32))):
+        z = np.full((4, 3), logit, np.float32)
+        value, gradient = value_and_gradient(lambda z: loss(y, z, weight), z)  # noqa: B023
         assert np.isfinite(value)
         assert np.isfinite(gradient).all()
 
