@@ -4,4 +4,5 @@ from __future__ import annotations
 
 import torch
 
+pytest_plugins = ["paper_fixtures"]
 torch.set_num_threads(1)

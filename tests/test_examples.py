@@ -23,6 +23,7 @@ RECIPES: dict[str, tuple[str, tuple[int | None, int] | None]] = {
     "huggingface_trainer": ("transformers", (1024, 256)),
     "accelerate_loop": ("accelerate", (1024, 256)),
     "skorch_net": ("skorch", None),
+    "keras_sigmoid_f1": ("keras", None),
 }
 
 

@@ -21,14 +21,26 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "metricgrad"
 # Each room may import those before it: dependencies point one way. The folder listing is the architecture.
 ROOMS = [
-    *("atomic", "storable", "counts", "metrics", "surrogates", "engine", "curves", "samplers", "losses", "presets"),
-    *("decisions", "evaluation", "plots", "boosting", "data", "training", "estimators", "storage"),
+    *(
+        "atomic",
+        "storable",
+        "arrays",
+        "counts",
+        "metrics",
+        "surrogates",
+        "engine",
+        "curves",
+        "samplers",
+        "losses",
+        "presets",
+    ),
+    *("decisions", "evaluation", "plots", "keras", "boosting", "data", "training", "estimators", "storage"),
     *("app.errors", "app.tables", "app.contenders", "app.report", "app.runs", "app.study", "app.use", "app.cli"),
 ]
 # These import nothing but what is asked for.
 OUTSIDE = ("__init__", "__main__", "public_names", "app.__init__")
 # These need scikit-learn, numpy or more, and nothing imports them unasked.
-EXTRAS = ("data", "estimators", "storage", "boosting.libraries", "boosting.dask_training")
+EXTRAS = ("data", "estimators", "keras", "storage", "boosting.libraries", "boosting.dask_training")
 
 
 # Names that need more than torch.
@@ -99,6 +111,7 @@ def test_where_only_torch_is_installed_a_star_import_brings_the_rest() -> None:
 import sys
 
 HIDDEN = {"numpy", "scipy", "sklearn", "pandas", "pyarrow", "skops", "safetensors", "onnx", "xgboost", "lightgbm"}
+HIDDEN |= {"keras"}
 
 class Hides:
     def __init__(self, finder):
@@ -171,6 +184,7 @@ LONG_MODULES = {
     "curves": "complete docstrings of eight public functions",
     "metrics.functions": "a flat list of functions of one kind, most of one line; the length is that of the docstrings",
     "presets": "a flat list of functions, one per paper and each a single call; the length is that of the docstrings",
+    "keras.presets": "a flat list of functions, one per paper; the length is that of the docstrings",
     "decisions.rules": "one class per decision rule; the length is that of the docstrings",
     "decisions.tuning": "one call and its result; the length is that of the docstrings",
     "estimators.network": "one estimator; the length is that of its parameters and their docstring",

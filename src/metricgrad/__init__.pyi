@@ -4,6 +4,7 @@
 from metricgrad import boosting as boosting
 from metricgrad import curves as curves
 from metricgrad import decisions as decisions
+from metricgrad import keras as keras  # extra: keras
 from metricgrad import metrics as metrics
 from metricgrad import plots as plots
 from metricgrad import presets as presets

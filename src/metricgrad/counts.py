@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, NoReturn, Self
 import torch
 from torch import Tensor
 
+from metricgrad.arrays import functions_of
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -147,10 +149,11 @@ class Confusion(Statistic):
         Counts
             Cells of shape ``(..., d)``.
         """
-        tp = self.matrix.diagonal(dim1=-2, dim2=-1)
-        fn = self.matrix.sum(-1) - tp
-        fp = self.matrix.sum(-2) - tp
-        return Counts(tp, fp, fn, self.matrix.sum((-2, -1)).unsqueeze(-1) - tp - fn - fp)
+        m, f = self.matrix, functions_of(self.matrix)
+        tp = f.diagonal(m, dim1=-2, dim2=-1)
+        fn = f.sum(m, -1) - tp
+        fp = f.sum(m, -2) - tp
+        return Counts(tp, fp, fn, f.sum(m, (-2, -1))[..., None] - tp - fn - fp)
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,12 +10,16 @@ from typing import NamedTuple
 
 PACKAGES = {
     "boosting": ("sklearn",),
+    "keras": ("keras",),
     "onnx": ("sklearn", "onnx"),
     "persistence": ("sklearn", "safetensors", "skops"),
     "sklearn": ("sklearn",),
     "streaming": ("numpy", "pyarrow"),
 }
 """What the modules of an extra import."""
+
+ON_DEMAND = ("keras",)
+"""Names that are not in ``__all__``: ``from metricgrad import *`` must not start a second framework."""
 
 
 class Home(NamedTuple):
@@ -40,7 +44,7 @@ def homes() -> dict[str, Home]:
 
 def available() -> list[str]:
     """Return the public names whose extras are installed, without importing any: this is ``metricgrad.__all__``."""
-    packages = {name: PACKAGES.get(home.extra, ()) for name, home in homes().items()}
+    packages = {name: PACKAGES.get(home.extra, ()) for name, home in homes().items() if name not in ON_DEMAND}
     return sorted(name for name, needed in packages.items() if all(map(importlib.util.find_spec, needed)))
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from metricgrad.arrays import functions_of
 from metricgrad.counts import Confusion, Counts, Mean, cells, wide
 from metricgrad.engine import distributed
 from metricgrad.metrics import Metric, get, name_of, of_counts, of_matrix, subset_accuracy
@@ -87,7 +88,7 @@ class Objective:
             value = self.metric(statistic)
         else:
             value = self._over_classes(statistic)
-        return value.mean(0) if self.leading else value
+        return functions_of(value).mean(value, 0) if self.leading else value
 
     def _over_classes(self, counts: Counts) -> Tensor:
         """Return the metric averaged over the classes, ``(...)``, or of each class that counts, ``(..., K)``."""
@@ -103,13 +104,13 @@ class Objective:
         if self.labels is None:
             return of_classes
         check_labels(self.labels, of_classes.shape[-1])
-        return of_classes[..., list(self.labels)]
+        return functions_of(of_classes).stack([of_classes[..., label] for label in self.labels], -1)  # type: ignore[no-any-return]
 
     def values(self, counts: Counts) -> Tensor:
         """Apply the metric and check that it is elementwise."""
         values = self.metric(counts)
-        if not isinstance(values, Tensor) or values.shape != counts.tp.shape:
-            got = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
+        if getattr(values, "shape", None) != counts.tp.shape:
+            got = tuple(values.shape) if hasattr(values, "shape") else type(values).__name__
             raise ValueError(
                 f"metric: {name_of(self.metric)} must be elementwise, {tuple(counts.tp.shape)} cells in and out "
                 f"(average={self.average!r}), got {got}"
@@ -120,8 +121,10 @@ class Objective:
         """Turn cells per row into the running mean of the samples average; leave anything else as it is."""
         if row_weight is None:
             return statistic
-        total = (self.values(statistic) * row_weight).sum(-1)
-        return Mean(total, row_weight.sum().expand_as(total))
+        values = self.values(statistic)
+        f = functions_of(values)
+        total = f.sum(values * row_weight, -1)
+        return Mean(total, f.sum(row_weight, -1) * f.ones_like(total))
 
     def mean_of_images(self, counts: Counts, image_weight: Tensor) -> Mean:
         """Turn cells per image, ``(..., images, K)``, into the running mean of their values.

@@ -12,6 +12,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from metricgrad.arrays import constant, functions_of
 from metricgrad.counts import Mean, compute_dtype
 from metricgrad.metrics.derivatives import is_zero, ratio
 
@@ -52,36 +53,37 @@ def selected(labels: tuple[int, ...] | None, like: Tensor) -> Tensor | None:
         return None
     classes = like.shape[-1]
     check_labels(labels, classes)
-    keep = torch.zeros(classes, dtype=like.dtype, device=like.device)
-    keep[list(labels)] = 1.0
-    return keep
+    return constant([float(k in labels) for k in range(classes)], like)  # type: ignore[no-any-return]
 
 
 def pool(cell: Tensor, labels: tuple[int, ...] | None = None) -> Tensor:
     """Return the sum of a cell over all classes, ``(..., K) -> (...)``, for the micro average."""
     keep = selected(labels, cell)
-    return cell.sum(-1) if keep is None else (cell * keep).sum(-1)
+    return functions_of(cell).sum(cell if keep is None else cell * keep, -1)  # type: ignore[no-any-return]
 
 
 def class_weights(
     average: Average, positives: Tensor, labels: tuple[int, ...] | None = None, absent: Absent = "count"
 ) -> Tensor:
     """Return the weight of each class in the macro or weighted average, ``(..., K)``, summing to one (or to zero)."""
-    keep = selected(labels, positives)
+    keep, f = selected(labels, positives), functions_of(positives)
     if average == "weighted":
         raw = positives
     elif absent == "skip":
-        raw = (~is_zero(positives)).to(positives.dtype)  # NaN is not zero, so that it shows in the result
+        raw = f.where(
+            is_zero(positives), 0.0, f.ones_like(positives)
+        )  # NaN is not zero, so that it shows in the result
     else:
-        raw = torch.ones_like(positives)
+        raw = f.ones_like(positives)
     if keep is not None:
         raw = raw * keep
-    return ratio(raw, raw.sum(-1, keepdim=True))
+    return ratio(raw, f.sum(raw, -1, keepdim=True))
 
 
 def mean_over_classes(values: Tensor, weights: Tensor) -> Tensor:
     """Return Σ weights·values over the last axis; a class of weight zero is left out, even if its value is NaN."""
-    return (torch.where(weights > 0, values, 0.0) * weights).sum(-1)
+    f = functions_of(values)
+    return f.sum(f.where(weights > 0, values, 0.0) * weights, -1)  # type: ignore[no-any-return]
 
 
 def mean_of(state: Mean) -> Tensor:

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from metricgrad.arrays import other_functions
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -55,9 +57,12 @@ def bounded(gradient: Tensor, dtype: torch.dtype) -> Tensor:
     return gradient.clamp(-bound, bound).to(dtype)
 
 
-def is_zero(x: Tensor) -> Tensor:
+def is_zero(x: Any) -> Tensor:
     """Return where numbers are too small to divide by; NaN is not."""
-    return x.abs() < FLOORS.get(x.dtype, 1)  # whole numbers: 0 alone
+    if not isinstance(x, Tensor):
+        return other_functions(x).is_zero(x)  # type: ignore[no-any-return]
+    zero: Tensor = x.abs() < FLOORS.get(x.dtype, 1)  # whole numbers: 0 alone
+    return zero
 
 
 def as_constant(x: Any, like: Tensor) -> Any:
@@ -262,6 +267,8 @@ def ratio(numerator: Any, denominator: Any, empty: float = 0.0) -> Tensor:
         kind = type(numerator if isinstance(numerator, Number) else denominator)
         return kind.of(numerator).ratio(kind.of(denominator), empty)  # type: ignore[no-any-return]
     if not isinstance(denominator, Tensor):
+        if (functions := other_functions(denominator)) is not None:
+            return functions.ratio(numerator, denominator, empty)  # type: ignore[no-any-return]
         return numerator / denominator if not abs(denominator) < FLOOR else empty  # type: ignore[return-value]
     if not denominator.is_floating_point():
         denominator = denominator.double()
@@ -292,6 +299,8 @@ def root(x: Any) -> Tensor:
     if isinstance(x, Number):
         return x.root()  # type: ignore[no-any-return]
     if not isinstance(x, Tensor):
+        if (functions := other_functions(x)) is not None:
+            return functions.root(x)  # type: ignore[no-any-return]
         return math.sqrt(x) if not x < FLOOR else 0.0  # type: ignore[return-value]
     zero = x < FLOORS.get(x.dtype, 1)
     return x.masked_fill(zero, 1.0).sqrt().masked_fill(zero, 0.0)

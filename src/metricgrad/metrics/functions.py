@@ -10,11 +10,16 @@ The file is long by its docstrings alone: a flat list of functions of one kind, 
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
+import torch  # noqa: F401  # for the examples
+
+from metricgrad.arrays import functions_of
 from metricgrad.counts import Counts  # noqa: TC001  # for the examples
 from metricgrad.metrics.derivatives import ratio, root
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def precision(c: Counts, empty: float = 0.0) -> Tensor:
@@ -329,7 +334,8 @@ def subset_accuracy(c: Counts, empty: float = 1.0) -> Tensor:
     tensor(0.5000)
     """
     errors = c.fp + c.fn
-    return torch.clamp(1 - errors, min=0).masked_fill(c.total == 0, empty)
+    f = functions_of(errors)
+    return f.where(c.total == 0, empty, f.clamp(1 - errors, min=0))  # type: ignore[no-any-return]
 
 
 def cost(c: Counts, fp: float = 1.0, fn: float = 1.0, empty: float = 0.0) -> Tensor:

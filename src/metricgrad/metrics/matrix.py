@@ -6,12 +6,17 @@ problem the names here mean the quantity of the whole matrix, as in scikit-learn
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
+import torch  # noqa: F401  # for the examples
+
+from metricgrad.arrays import constant, functions_of
 from metricgrad.counts import Confusion, Counts
 from metricgrad.metrics.derivatives import is_zero, ratio, root
 from metricgrad.metrics.functions import recall, specificity
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def accuracy(c: Counts | Confusion, empty: float = 0.0) -> Tensor:
@@ -37,7 +42,8 @@ def accuracy(c: Counts | Confusion, empty: float = 0.0) -> Tensor:
     tensor(0.7000)
     """
     if isinstance(c, Confusion):
-        return ratio(c.matrix.diagonal(dim1=-2, dim2=-1).sum(-1), c.matrix.sum((-2, -1)), empty)
+        m, f = c.matrix, functions_of(c.matrix)
+        return ratio(f.sum(_hits(m), -1), f.sum(m, (-2, -1)), empty)
     return ratio(c.tp + c.tn, c.total, empty)
 
 
@@ -62,9 +68,10 @@ def balanced_accuracy(c: Counts | Confusion, empty: float = 0.0) -> Tensor:
     tensor(0.6250)
     """
     if isinstance(c, Confusion):
-        support = c.matrix.sum(-1)
-        recalls = ratio(c.matrix.diagonal(dim1=-2, dim2=-1), support)
-        return ratio(recalls.sum(-1), (~is_zero(support)).to(support.dtype).sum(-1), empty)
+        f = functions_of(c.matrix)
+        support = f.sum(c.matrix, -1)
+        recalls = ratio(_hits(c.matrix), support)
+        return ratio(f.sum(recalls, -1), f.sum(_present(support), -1), empty)
     # Positives or negatives without samples have no recall; the other recall counts alone, as in scikit-learn.
     sides = ratio(c.positives, c.positives) + ratio(c.negatives, c.negatives)
     return ratio(recall(c) + specificity(c), sides, empty)
@@ -91,14 +98,16 @@ def g_mean(c: Counts | Confusion, empty: float = 0.0) -> Tensor:
     tensor(0.7071)
     """
     if isinstance(c, Confusion):
-        support = c.matrix.sum(-1)
-        present = ~is_zero(support)  # NaN included, so that it shows in the result
-        recalls = ratio(c.matrix.diagonal(dim1=-2, dim2=-1), support)
+        f = functions_of(c.matrix)
+        support = f.sum(c.matrix, -1)
+        present, classes = _present(support), f.sum(_present(support), -1)
+        recalls = ratio(_hits(c.matrix), support)
         # exp of the mean logarithm: a product of thousands of recalls would underflow.
-        dead = (present & (recalls <= 0)).any(-1)
-        logs = recalls.masked_fill(~present | (recalls <= 0), 1.0).log()
-        mean = torch.exp(ratio(logs.sum(-1), present.to(support.dtype).sum(-1)))
-        return mean.masked_fill(dead & ~mean.isnan(), 0.0).masked_fill(~present.any(-1), empty)
+        dead = recalls <= 0
+        logs = f.log(f.where(dead, 1.0, recalls))
+        mean = f.exp(ratio(f.sum(logs, -1), classes))
+        missed = f.sum(f.where(dead, present, 0.0), -1) > 0  # a class that is there and never found
+        return f.where(classes == 0, empty, f.where(missed & ~f.isnan(mean), 0.0, mean))  # type: ignore[no-any-return]
     return root(recall(c, empty) * specificity(c, empty))
 
 
@@ -124,11 +133,10 @@ def mcc(c: Counts | Confusion) -> Tensor:
     tensor(0.5833)
     """
     if isinstance(c, Confusion):
-        shares = c.map(lambda m: ratio(m, m.sum((-2, -1), keepdim=True)))  # so that no product of counts overflows
-        true, predicted = shares.matrix.sum(-1), shares.matrix.sum(-2)
-        hits = shares.matrix.diagonal(dim1=-2, dim2=-1).sum(-1)
+        f, shares = functions_of(c.matrix), _shares(c.matrix)
+        true, predicted = f.sum(shares, -1), f.sum(shares, -2)
         spread = _variance(true) * _variance(predicted)
-        return ratio(hits - (true * predicted).sum(-1), root(spread))
+        return ratio(f.sum(_hits(shares), -1) - f.sum(true * predicted, -1), root(spread))
     n = c.total
     tp, fp, fn, tn = ratio(c.tp, n), ratio(c.fp, n), ratio(c.fn, n), ratio(c.tn, n)
     spread = (tp + fp) * (tp + fn) * (tn + fp) * (tn + fn)
@@ -137,7 +145,24 @@ def mcc(c: Counts | Confusion) -> Tensor:
 
 def _variance(shares: Tensor) -> Tensor:
     """1 − Σ s², as Σ s·(Σs − s): exactly zero when there is one class only."""
-    return (shares * (shares.sum(-1, keepdim=True) - shares)).sum(-1)
+    f = functions_of(shares)
+    return f.sum(shares * (f.sum(shares, -1, keepdim=True) - shares), -1)  # type: ignore[no-any-return]
+
+
+def _hits(matrix: Tensor) -> Tensor:
+    """Return the diagonal, ``(..., d)``."""
+    return functions_of(matrix).diagonal(matrix, dim1=-2, dim2=-1)  # type: ignore[no-any-return]
+
+
+def _present(support: Tensor) -> Tensor:
+    """Return 1 for the classes that have samples, else 0; 1 for NaN, so that it shows in the result."""
+    f = functions_of(support)
+    return f.where(is_zero(support), 0.0, f.ones_like(support))  # type: ignore[no-any-return]
+
+
+def _shares(matrix: Tensor) -> Tensor:
+    """Return a matrix divided by its sum, so that no product of counts overflows."""
+    return ratio(matrix, functions_of(matrix).sum(matrix, (-2, -1), keepdim=True))
 
 
 def kappa(c: Counts | Confusion, empty: float = 0.0) -> Tensor:
@@ -192,16 +217,15 @@ def quadratic_kappa(c: Confusion, empty: float = 0.0) -> Tensor:
 
 
 def _weighted_kappa(c: Confusion, power: int, empty: float) -> Tensor:
-    share = ratio(c.matrix, c.matrix.sum((-2, -1), keepdim=True))
-    d = share.shape[-1]
-    true, predicted = share.sum(-1), share.sum(-2)
+    f, share = functions_of(c.matrix), _shares(c.matrix)
+    true, predicted = f.sum(share, -1), f.sum(share, -2)
     if power == 0:  # every error has the same price: no d×d table needed
-        observed = share.sum((-2, -1)) - share.diagonal(dim1=-2, dim2=-1).sum(-1)
-        chance = true.sum(-1) * predicted.sum(-1) - (true * predicted).sum(-1)
+        observed = f.sum(share, (-2, -1)) - f.sum(_hits(share), -1)
+        chance = f.sum(true, -1) * f.sum(predicted, -1) - f.sum(true * predicted, -1)
     else:
-        steps = torch.arange(d, dtype=share.dtype, device=share.device)
-        price = (steps[:, None] - steps).abs() ** power
-        observed = (price * share).sum((-2, -1))
-        chance = (price * true.unsqueeze(-1) * predicted.unsqueeze(-2)).sum((-2, -1))
+        steps = constant(range(share.shape[-1]), share)
+        price = (steps[:, None] - steps) ** power
+        observed = f.sum(price * share, (-2, -1))
+        chance = f.sum(price * true[..., :, None] * predicted[..., None, :], (-2, -1))
     # 1 − observed/chance, written as one ratio so that chance = 0 gives `empty` and no gradient.
     return ratio(chance - observed, chance, empty)

@@ -1,3 +1,5 @@
+"""Fixtures of the tests of the reproduction: tiny data in place of the papers'."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
