@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
-import tiny_papers
+# The scripts are imported by the fixtures that need them, not by every test run.
 
 
 @pytest.fixture(scope="session")
 def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a data folder in which images are cached too."""
+    import tiny_papers
+
     folder = tmp_path_factory.mktemp("papers")
     tiny_papers.write_tables(folder)
     tiny_papers.write_images(folder)
@@ -22,6 +24,8 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def tiny(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Return the data folder, with tiny budgets for the test."""
+    import tiny_papers
+
     monkeypatch.setenv("REPRODUCTION_CACHE", str(tiny_folder))
     tiny_papers.shrink(monkeypatch)
     yield tiny_folder
