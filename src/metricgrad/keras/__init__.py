@@ -5,6 +5,7 @@ The metrics are the very functions of ``metricgrad.metrics`` and the surrogates 
 exact over several processes or micro-batches is torch's alone.
 """
 
+from metricgrad.keras import backend  # noqa: F401  # first: it says what to do when Keras cannot start
 from metricgrad.keras.evaluation import ExactMetric as ExactMetric
 from metricgrad.keras.losses import HybridLoss as HybridLoss
 from metricgrad.keras.losses import MetricLoss as MetricLoss

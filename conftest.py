@@ -1,0 +1,13 @@
+"""What all tests share, those in docstrings and in the documentation too."""
+
+import os
+
+import torch
+
+# Keras would take TensorFlow, which is not installed for the tests.
+os.environ.setdefault("KERAS_BACKEND", "jax")
+
+pytest_plugins = ["paper_fixtures"]
+
+# One thread: on the small tensors of tests a second one only waits, for milliseconds a call on a busy machine.
+torch.set_num_threads(1)
