@@ -286,7 +286,7 @@ def run(options: argparse.Namespace) -> None:
 def summary(path: Path) -> None:
     """Print, ready for the page: means of each set, mean ranks, the claims, and paired differences with intervals."""
     table = pd.read_csv(path)
-    table["task"] = table["set"].map(task_of)
+    table["task"] = table["set"].map(kind_of)
     heads = ["mean (95 % interval)", "positive", "p"]
     for (metric, task), part in table.groupby(["metric", "task"], sort=False):
         wide = part.pivot_table(index=["set", "split"], columns="contender", values="value")
@@ -321,6 +321,11 @@ def summary(path: Path) -> None:
     adjusted = holm([p for _, p in claims.values()])
     shown = {title: [*row, f"{q:.3f}"] for (title, (row, _)), q in zip(claims.items(), adjusted, strict=True)}
     print_table("claim", pd.DataFrame.from_dict(shown, orient="index", columns=[*heads, "p, Holm"]))
+
+
+def kind_of(name: str) -> str:
+    """Return the kind of problem that a set is summed up with: its task, sets with a long tail apart."""
+    return "long tail" if name in LONG_TAIL else task_of(name)
 
 
 def difference(gaps: Any) -> tuple[list[str], float]:
