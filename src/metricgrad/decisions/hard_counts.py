@@ -12,6 +12,7 @@ from torch import Tensor
 
 from metricgrad.counts import Confusion, Counts, Mean, cells
 from metricgrad.engine.batch import Batch
+from metricgrad.engine.sparse import AnyBatch, SparseBatch
 from metricgrad.metrics.averages import row_weights
 
 if TYPE_CHECKING:
@@ -32,8 +33,10 @@ def decide(batch: Batch, rule: Rule, classes: bool = False) -> Tensor:
     return decided
 
 
-def counts(batch: Batch, rule: Rule) -> Counts:
+def counts(batch: AnyBatch, rule: Rule) -> Counts:
     """Return the cells of each class, ``(K,)``."""
+    if isinstance(batch, SparseBatch):
+        return batch.counts(rule.decide_stored(batch))
     parts = [_counts(part, decide(part, rule)) for part in chunks(batch)]
     return cells(*(torch.stack(cell).sum(0) for cell in zip(*parts, strict=True)))
 
@@ -66,8 +69,11 @@ def matrix(batch: Batch, rule: Rule) -> Confusion:
     return Confusion(total)
 
 
-def means(batch: Batch, rule: Rule, metrics: Sequence[Metric], labels: tuple[int, ...] | None) -> list[Mean]:
+def means(batch: AnyBatch, rule: Rule, metrics: Sequence[Metric], labels: tuple[int, ...] | None) -> list[Mean]:
     """Return the samples average of each metric as a running mean over rows."""
+    if isinstance(batch, SparseBatch):
+        rows, row_weight = batch.row_counts(rule.decide_stored(batch), labels)
+        return [Mean((metric(rows) * row_weight).sum(), row_weight.sum()) for metric in metrics]
     totals = torch.zeros(len(metrics), dtype=torch.float64, device=batch.logits.device)
     weight = totals.new_zeros(())
     for part in chunks(batch):
@@ -97,15 +103,9 @@ def chunks(batch: Batch) -> Iterator[Batch]:
     step = max(1, _CHUNK // max(1, classes))
     for start in range(0, max(rows, 1), step):
         part = slice(start, start + step)
-        yield take(batch, part)
+        yield batch.take(part)
 
 
-def has_weight(batch: Batch) -> bool:
+def has_weight(batch: AnyBatch) -> bool:
     """Tell whether anything in the batch counts."""
-    return len(batch.logits) > 0 and (batch.weight is None or bool((batch.weight > 0).any()))
-
-
-def take(batch: Batch, rows: slice | Tensor) -> Batch:
-    """Return the batch of some rows."""
-    w, m = (None if x is None else x[rows] for x in (batch.weight, batch.mask))
-    return Batch(batch.logits[rows], batch.targets[rows], w, m)
+    return batch.rows > 0 and (batch.weight is None or bool((batch.weight > 0).any()))

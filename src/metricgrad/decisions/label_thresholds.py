@@ -14,8 +14,9 @@ from torch import Tensor
 
 from metricgrad.counts import Counts, cells
 from metricgrad.curves import Curve
-from metricgrad.decisions import hard_counts, threshold_search
+from metricgrad.decisions import hard_counts, sparse_search, threshold_search
 from metricgrad.decisions.rules import Rule, Threshold
+from metricgrad.engine.sparse import SparseBatch
 from metricgrad.metrics import get
 from metricgrad.metrics.averages import class_weights
 from metricgrad.metrics.constraints import Constraint, lower_bound
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from metricgrad.decisions.scarcity import Allocation
     from metricgrad.decisions.solver import Problem
     from metricgrad.engine.batch import Batch
+    from metricgrad.engine.sparse import AnyBatch
     from metricgrad.metrics import Metric
 
 Plateau = tuple[float, float]
@@ -46,7 +48,7 @@ class Solution(NamedTuple):
     plateau: Plateau | list[Plateau] | None
 
 
-def solve_thresholds(problem: Problem, batch: Batch, allocation: Allocation, scale: float) -> Solution:
+def solve_thresholds(problem: Problem, batch: AnyBatch, allocation: Allocation, scale: float) -> Solution:
     """Return the best thresholds; ``scale``: how many observations a unit of weight stands for."""
     if "fixed" in allocation.origins:
         _check_default(problem.default_threshold, batch.logits)
@@ -66,9 +68,10 @@ def _check_default(threshold: float, scores: Tensor) -> None:
         )
 
 
-def _curve(problem: Problem, batch: Batch, allocation: Allocation, group: list[int]) -> Curve:
+def _curve(problem: Problem, batch: AnyBatch, allocation: Allocation, group: list[int]) -> Curve:
     """Return the curve of the labels of a group together; of one cut if their threshold is fixed."""
-    curve = threshold_search.class_curve(batch, group)
+    sparse = isinstance(batch, SparseBatch)
+    curve = sparse_search.label_curve(batch, group) if sparse else threshold_search.class_curve(batch, group)
     if allocation.origins[group[0]] != "fixed":
         return curve
     threshold = problem.default_threshold
@@ -85,7 +88,7 @@ def _spread(found: list[tuple[list[int], float]]) -> tuple[float, ...]:
 # Each group alone
 
 
-def _solve_apart(problem: Problem, batch: Batch, allocation: Allocation, scale: float) -> Solution:
+def _solve_apart(problem: Problem, batch: AnyBatch, allocation: Allocation, scale: float) -> Solution:
     objective, binary = problem.objective, problem.objective.task == "binary"
     found: list[tuple[list[int], float]] = []
     plateaus: dict[int, Plateau] = {}
@@ -143,11 +146,15 @@ def _best(problem: Problem, thresholds: Tensor, values: Tensor, spare: list[Tens
 # All groups together
 
 
-def _solve_together(problem: Problem, batch: Batch, allocation: Allocation) -> Solution:
+def _solve_together(problem: Problem, batch: AnyBatch, allocation: Allocation) -> Solution:
     objective, groups = problem.objective, allocation.groups
     curves = [_curve(problem, batch, allocation, group) for group in groups]
     cuts = [threshold_search.better(threshold_search.by_parts(objective.values, c.counts), 0) for c in curves]
     if objective.average == "samples":
+        if isinstance(batch, SparseBatch):
+            raise ValueError(
+                "average: expected another than 'samples' for a threshold per label of sparse scores; pass shared=True"
+            )
         threshold_search.ascend(cuts, partial(_choose_in_rows, problem, batch, groups, curves))
         exact = sum(len(c.thresholds) > 1 for c in curves) <= 1
     else:
@@ -197,19 +204,21 @@ def _choose_in_rows(
 # One threshold for all
 
 
-def _solve_shared(problem: Problem, batch: Batch, allocation: Allocation) -> Solution:
+def _solve_shared(problem: Problem, batch: AnyBatch, allocation: Allocation) -> Solution:
     if not allocation.tuned:
         return Solution(Threshold(default := problem.default_threshold), True, (default, default))
     labels = problem.objective.labels
-    group = list(range(batch.logits.shape[1]) if labels is None else labels)
+    group = list(range(batch.classes) if labels is None else labels)
     thresholds, values = _everywhere(problem, problem.objective.metric, batch, group)
     spare = [ROUNDING - c.violation(_everywhere(problem, get(c.metric), batch, group)[1]) for c in problem.constraints]
     cut, plateau = _best(problem, thresholds, values, spare, "")
     return Solution(Threshold(threshold_search.between(thresholds, cut)), True, plateau)
 
 
-def _everywhere(problem: Problem, metric: Metric, batch: Batch, group: list[int]) -> tuple[Tensor, Tensor]:
+def _everywhere(problem: Problem, metric: Metric, batch: AnyBatch, group: list[int]) -> tuple[Tensor, Tensor]:
     """Return every threshold that the labels of a group may share, and the metric there, averaged over them."""
+    if isinstance(batch, SparseBatch):
+        return sparse_search.everywhere(problem.objective, metric, batch, group)
     average = problem.objective.average
     if average == "samples":
         s, (wy, wn, weights) = batch.logits, hard_counts.row_cells(batch, problem.objective.labels)

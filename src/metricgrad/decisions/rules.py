@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from metricgrad.engine.inputs import as_tensor, like, whole_number
+from metricgrad.engine.sparse import SparseBatch, is_sparse, like_sparse, sparse_scores
 from metricgrad.storable import Storable, kinds_in
 
 if TYPE_CHECKING:
@@ -45,15 +46,19 @@ class Rule(Storable, abstract=True):
         Parameters
         ----------
         scores : Tensor or array-like
-            Scores as torch, numpy, pandas or lists, without NaN; ``(N, K)`` for a rule of classes.
+            Scores as torch, numpy, pandas or lists, without NaN; ``(N, K)`` for a rule of classes. ``Threshold``,
+            ``TopK`` and ``WeightedTopK`` take scipy sparse matrices too, and never predict what is not stored.
 
         Returns
         -------
-        Tensor or ndarray
+        Tensor, ndarray or sparse matrix
             Bools of the shape of the scores, or class indices ``(N,)`` for a rule that chooses one class; torch for
-            torch, numpy otherwise.
+            torch, sparse for sparse, numpy otherwise.
 
         """
+        if is_sparse(scores):
+            stored = sparse_scores(scores)
+            return like_sparse(scores, stored, self.decide_stored(stored))
         s = as_tensor("scores", scores)
         s = s if s.is_floating_point() else s.double()
         if s.numel() and s.amin().isnan():
@@ -75,6 +80,27 @@ class Rule(Storable, abstract=True):
 
         """
         raise NotImplementedError
+
+    def decide_stored(self, scores: SparseBatch) -> Tensor:
+        """Return the decisions about the stored elements of sparse scores; what is not stored is not predicted.
+
+        Parameters
+        ----------
+        scores : SparseBatch
+            Rows of which only some scores are stored.
+
+        Returns
+        -------
+        Tensor
+            Bools, one per stored element.
+
+        Raises
+        ------
+        ValueError
+            If the rule needs all scores of a row.
+
+        """
+        raise ValueError(f"rule: expected Threshold, TopK or WeightedTopK for sparse scores, got {self!r}")
 
     @property
     def numbers(self) -> Any:
@@ -184,6 +210,22 @@ class Threshold(Rule):
         # In the scores' own type, as a plain number would be compared.
         cuts = torch.tensor(self.threshold, dtype=torch.float64, device=scores.device).to(scores.dtype)
         return scores >= cuts.view(-1, *[1] * (scores.dim() - 2))
+
+    def decide_stored(self, scores: SparseBatch) -> Tensor:
+        cuts = torch.as_tensor(self.threshold, dtype=torch.float64)
+        if not cuts.min() > 0:
+            raise ValueError(
+                f"threshold: expected above 0 for sparse scores, since those that are not stored are 0, got "
+                f"{cuts.min().item():g}"
+            )
+        cuts = cuts.to(scores.logits.dtype)
+        if not cuts.dim():
+            return scores.logits >= cuts
+        if len(cuts) != scores.classes:
+            raise ValueError(
+                f"scores: expected (N, {len(cuts)}), one threshold each; got ({scores.rows}, {scores.classes})"
+            )
+        return scores.logits >= cuts[scores.label]
 
     @property
     def numbers(self) -> float | tuple[float, ...]:
@@ -322,7 +364,8 @@ class Offsets(Rule):
 class TopK(Rule):
     """The k labels of the highest scores of each row; of equal scores, the first.
 
-    Takes scores ``(N, K)`` and returns bools ``(N, K)``.
+    Takes scores ``(N, K)`` and returns bools ``(N, K)``. Of sparse scores only those above 0 are chosen, so that a row
+    with fewer has fewer than k labels.
 
     Parameters
     ----------
@@ -348,6 +391,9 @@ class TopK(Rule):
             raise ValueError(f"k: expected at most the {scores.shape[1]} labels there are, got {self.k}")
         best = scores.argsort(dim=1, descending=True, stable=True)[:, : self.k]
         return torch.zeros_like(scores, dtype=torch.bool).scatter_(1, best, True)
+
+    def decide_stored(self, scores: SparseBatch) -> Tensor:
+        return scores.largest(scores.logits, self.k) & (scores.logits > 0)
 
     def describe(self) -> str:
         return f"the {self.k} largest scores"

@@ -18,6 +18,7 @@ from metricgrad.decisions.resampling import group_index, of_units
 from metricgrad.decisions.rules import Argmax, Offsets, Rule, Threshold
 from metricgrad.decisions.scarcity import FEW, POOLED, Allocation, Origin, check_origin
 from metricgrad.engine.batch import Batch
+from metricgrad.engine.sparse import AnyBatch, SparseBatch
 from metricgrad.metrics.averages import check_labels
 from metricgrad.metrics.scalars import is_number
 
@@ -70,22 +71,22 @@ class Problem:
         if not 0.5 <= self.confidence < 1:
             raise ValueError(f"confidence: expected a number in [0.5, 1), got {self.confidence!r}")
 
-    def solve(self, batch: Batch, allocation: Allocation | None = None, scale: float | None = None) -> Solution:
+    def solve(self, batch: AnyBatch, allocation: Allocation | None = None, scale: float | None = None) -> Solution:
         """Return the best rule, whether it is exact, and its plateau.
 
         ``allocation``: where each decision's number comes from, by default as these data allow. ``scale``: how many
         observations a unit of weight stands for, by default found from the weights.
         """
-        check_labels(self.objective.labels, batch.logits.shape[1])
+        check_labels(self.objective.labels, batch.classes)
         allocation = self.allocation(batch) if allocation is None else allocation
-        if self.objective.task == "multiclass":
+        if self.objective.task == "multiclass" and isinstance(batch, Batch):
             return Solution(self._offsets(batch, allocation), False, None)
         return solve_thresholds(self, batch, allocation, _observations(batch) if scale is None else scale)
 
-    def value(self, batch: Batch, rule: Rule) -> Tensor:
+    def value(self, batch: AnyBatch, rule: Rule) -> Tensor:
         """Return the value of a rule: a scalar, or one per class."""
         objective = self.objective
-        if objective.task == "multiclass":
+        if objective.task == "multiclass" and isinstance(batch, Batch):
             matrix = hard_counts.matrix(batch, rule)
             return objective.value(matrix if objective.of_matrix else matrix.counts())
         if objective.average == "samples":
@@ -93,16 +94,16 @@ class Problem:
         value = objective.value(hard_counts.counts(batch, rule))
         return value.squeeze(-1) if objective.task == "binary" else value
 
-    def resampled(self, batch: Batch, replicates: int, seed: int, groups: Any) -> Iterator[tuple[Rule, Tensor]]:
+    def resampled(self, batch: AnyBatch, replicates: int, seed: int, groups: Any) -> Iterator[tuple[Rule, Tensor]]:
         """Yield rules tuned on resamples of the rows, each with how often every row was drawn."""
-        index, units = group_index(groups, len(batch.logits))
+        index, units = group_index(groups, batch.rows)
         allocation = self.allocation(batch)
         for drawn in of_units(units, replicates, torch.Generator().manual_seed(seed)):
             for row in drawn:
                 times = row[index]
                 yield self.tuned_on(batch, times, allocation), times
 
-    def tuned_on(self, batch: Batch, times: Tensor, allocation: Allocation | None = None) -> Rule:
+    def tuned_on(self, batch: AnyBatch, times: Tensor, allocation: Allocation | None = None) -> Rule:
         """Return the rule tuned on rows that count ``times`` times; one that predicts nothing if none is allowed.
 
         What is scarce is so in all rows: a resample has fewer different ones.
@@ -110,13 +111,17 @@ class Problem:
         w = times.unsqueeze(1) if batch.weight is None else batch.weight * times.unsqueeze(1)
         allocation = self.allocation(batch) if allocation is None else allocation
         try:
-            return self.solve(Batch(batch.logits, batch.targets, w, batch.mask), allocation).rule
+            return self.solve(batch.reweighted(w), allocation).rule
         except InfeasibleError:
             single = self.shared or self.objective.task == "binary"
-            return Threshold(torch.inf if single else (torch.inf,) * batch.logits.shape[1])
+            return Threshold(torch.inf if single else (torch.inf,) * batch.classes)
 
-    def fewest(self, batch: Batch) -> Tensor:
+    def fewest(self, batch: AnyBatch) -> Tensor:
         """Return how many samples there are on the smaller side of each decision."""
+        if isinstance(batch, SparseBatch):
+            counted = batch.reweighted((batch.row_weight > 0).double().unsqueeze(1))
+            everything = counted.counts(torch.ones_like(counted.targets))
+            return self.smaller_side(everything.positives, everything.total)
         y, classes = batch.targets, batch.logits.shape[1]
         y = F.one_hot(y, classes) if y.dim() == 1 else y
         if batch.weight is None:
@@ -126,9 +131,9 @@ class Problem:
             positives, total = (y.double() * there).sum(0), there.sum(0).double()
         return self.smaller_side(positives, total)
 
-    def allocation(self, batch: Batch) -> Allocation:
+    def allocation(self, batch: AnyBatch) -> Allocation:
         """Return where the number of each decision comes from."""
-        return self.allocate(self.fewest(batch).tolist(), batch.logits.shape[1])
+        return self.allocate(self.fewest(batch).tolist(), batch.classes)
 
     def allocate(self, fewest: list[float], classes: int) -> Allocation:
         """Return the same, given what ``fewest`` returns."""
@@ -155,7 +160,8 @@ class Problem:
         why = f"{why}kept at {self.default_threshold:g}"
         if scarce == "pooled":
             why = f"fewer than {limit} positives or negatives{where}, which share one threshold"
-        return Allocation(tuple(scarce if k in few else "own" for k in range(len(fewest))), why)
+        shares = set(few)
+        return Allocation(tuple(scarce if k in shares else "own" for k in range(len(fewest))), why)
 
     def smaller_side(self, positives: Tensor, total: Tensor) -> Tensor:
         """Return the same of the positives and the total of each class."""
@@ -168,7 +174,7 @@ class Problem:
         if not allocation.tuned:
             return Argmax()
         if batch.weight is not None:  # what is masked is no distribution
-            batch = hard_counts.take(batch, (batch.weight > 0).squeeze(1))
+            batch = batch.take((batch.weight > 0).squeeze(1))
         # The search is many small steps, each on what the one before it found: not for a GPU.
         s, y = batch.logits.cpu().double(), batch.targets.cpu()
         # Rows that are distributions are added to as log-probabilities, others (logits, say) as they are.
@@ -179,7 +185,7 @@ class Problem:
         return Offsets(tuple(offsets.tolist()), log)
 
 
-def _observations(batch: Batch) -> float:
+def _observations(batch: AnyBatch) -> float:
     """Return the number of equal observations that a unit of weight stands for [kish1965]."""
     if batch.weight is None:
         return 1.0

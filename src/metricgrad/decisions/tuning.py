@@ -13,9 +13,9 @@ from metricgrad.decisions import hard_counts
 from metricgrad.decisions.resampling import check_replicates
 from metricgrad.decisions.scarcity import FEW, Origin
 from metricgrad.decisions.solver import Problem
-from metricgrad.engine.batch import Batch, check_task
-from metricgrad.engine.inputs import judged
+from metricgrad.engine.batch import check_task
 from metricgrad.engine.objective import Objective
+from metricgrad.engine.sparse import AnyBatch, judged_or_sparse
 from metricgrad.metrics.averages import check_labels
 from metricgrad.metrics.constraints import parse
 
@@ -174,7 +174,7 @@ class Tuning:
     origins: list[Origin]
     caution: str | None
     _problem: Problem = field(repr=False)
-    _batch: Batch = field(repr=False)
+    _batch: AnyBatch = field(repr=False)
     _resampling: Resampling | None = field(repr=False)
     error: Any = 0.0
 
@@ -224,7 +224,7 @@ class Tuning:
             raise ValueError("interval and out_of_bag: expected the rows to resample, got counts; use tune_threshold")
         for rule, times in self._problem.resampled(self._batch, how.replicates, how.seed, how.groups):
             thresholds.append(torch.tensor(() if rule.numbers is None else rule.numbers, dtype=torch.float64))
-            rest = hard_counts.take(self._batch, times == 0)
+            rest = self._batch.take(times == 0)
             value = self._problem.value(rest, rule)
             values.append(value if hard_counts.has_weight(rest) else torch.full_like(value, torch.nan))
         return torch.stack(thresholds), torch.stack(values)
@@ -350,12 +350,12 @@ def tune_threshold(
         raise ValueError(f"epsilon: expected a number of at least 0, got {epsilon!r}")
     how = (metric, task, average, shared, labels, absent, subject_to, confidence, scarce, default_threshold)
     problem = Tuned(*how).problem(epsilon)
-    batch = judged(problem.objective.task, scores, targets, weight, mask, ignore_index)
-    if not len(batch.logits):
+    batch = judged_or_sparse(problem.objective.task, scores, targets, weight, mask, ignore_index)
+    if not batch.rows:
         raise ValueError("scores: expected at least one sample to tune on, got none")
-    check_labels(problem.objective.labels, batch.logits.shape[1])
+    check_labels(problem.objective.labels, batch.classes)
     fewest = problem.fewest(batch).tolist()
-    allocation = problem.allocate(fewest, batch.logits.shape[1])
+    allocation = problem.allocate(fewest, batch.classes)
     solution = problem.solve(batch, allocation)
     return Tuning(
         solution.rule,

@@ -29,6 +29,25 @@ class Batch:
     mask: Tensor | None
     """``(N, 1)`` or ``(N, K)``, True for what counts; masked logits and targets are already zero."""
 
+    @property
+    def rows(self) -> int:
+        """N."""
+        return len(self.logits)
+
+    @property
+    def classes(self) -> int:
+        """K."""
+        return self.logits.shape[1]
+
+    def take(self, rows: slice | Tensor) -> Batch:
+        """Return the batch of some rows."""
+        w, m = (None if x is None else x[rows] for x in (self.weight, self.mask))
+        return Batch(self.logits[rows], self.targets[rows], w, m)
+
+    def reweighted(self, weight: Tensor) -> Batch:
+        """Return the same rows with other weights, ``(N, 1)`` or ``(N, K)``."""
+        return Batch(self.logits, self.targets, weight, self.mask)
+
 
 def check_task(task: str) -> Task:
     """Return the task, or raise."""

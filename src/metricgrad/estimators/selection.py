@@ -193,7 +193,7 @@ def select_ensemble(
         searched.solve(with_scores(batch, candidates[0]))  # raises, and says by how much the constraint is missed
     shares = candidates.new_zeros(len(candidates))
     for rows in _halves(batch.targets, goal.bags, seed):
-        part = criterion_for(by, searched, hard_counts.take(batch, rows), given)
+        part = criterion_for(by, searched, batch.take(rows), given)
         part.settle(candidates[alone.index(max(alone))][rows], 1)
         shares = shares + _select(part, candidates[:, rows], goal.rounds)
     if not shares.any():  # no bags, or none in which a rule meets the constraints

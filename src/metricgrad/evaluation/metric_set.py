@@ -13,8 +13,9 @@ from metricgrad.decisions import hard_counts
 from metricgrad.decisions.default import default_rule
 from metricgrad.decisions.rules import Rule, Threshold
 from metricgrad.engine.batch import Batch, Task, check_task
-from metricgrad.engine.inputs import ArrayLike, check_scale, judged, named
+from metricgrad.engine.inputs import ArrayLike, check_scale, named
 from metricgrad.engine.objective import Objective
+from metricgrad.engine.sparse import AnyBatch, SparseBatch, judged_or_sparse
 from metricgrad.evaluation.score_metrics import ScoreMetric, score_metric
 from metricgrad.evaluation.score_tables import (
     ONE_AGAINST_ONE,
@@ -124,14 +125,16 @@ class MetricSet:
         other.rule, other.has_default_threshold = rule, False
         return other
 
-    def prepare(self, scores: ArrayLike, targets: ArrayLike, weight: ArrayLike | None, mask: ArrayLike | None) -> Batch:
+    def prepare(
+        self, scores: ArrayLike, targets: ArrayLike, weight: ArrayLike | None, mask: ArrayLike | None
+    ) -> AnyBatch:
         """Return a checked batch; with the default threshold, scores outside [0, 1] are refused."""
-        batch = judged(self.task, scores, targets, weight, mask, self.ignore_index)
+        batch = judged_or_sparse(self.task, scores, targets, weight, mask, self.ignore_index)
         if self.has_default_threshold and (self.objectives or any(m.decides for m in self.score_metrics.values())):
             check_scale(batch.logits)
         return batch
 
-    def statistics(self, batch: Batch) -> Statistics:
+    def statistics(self, batch: AnyBatch) -> Statistics:
         """Return the statistics of a batch that the metrics need."""
         found: Statistics = {}
         rows = self.row_objectives
@@ -140,11 +143,15 @@ class MetricSet:
             means = hard_counts.means(batch, self.rule, metrics, self.over_classes.labels)
             found |= dict(zip(rows, means, strict=True))
         if self.has_cells:
-            found["cells"] = (hard_counts.matrix if self.has_matrix else hard_counts.counts)(batch, self.rule)
+            matrix = self.has_matrix and isinstance(batch, Batch)  # a sparse batch is multi-label
+            found["cells"] = (hard_counts.matrix if matrix else hard_counts.counts)(batch, self.rule)  # type: ignore
         found |= self.curve_statistics(batch)
         for name, metric in self.score_metrics.items():
-            parts = [metric.columns(part, self.task, self.rule).sum(0) for part in hard_counts.chunks(batch)]
-            found[name] = torch.stack(parts).sum(0)
+            if isinstance(batch, SparseBatch):
+                found[name] = metric.sums_of_stored(batch, name)
+            else:
+                parts = [metric.columns(part, self.task, self.rule).sum(0) for part in hard_counts.chunks(batch)]
+                found[name] = torch.stack(parts).sum(0)
         return found
 
     def values(self, statistics: Statistics) -> Values:
@@ -168,10 +175,12 @@ class MetricSet:
         """Whether any metric needs a curve."""
         return bool(self.ranking or self.pair_ranking)
 
-    def curve_statistics(self, batch: Batch) -> Statistics:
+    def curve_statistics(self, batch: AnyBatch) -> Statistics:
         """Return the statistics of a batch that curves are made of."""
         found: Statistics = {"scores": ScoreTables.of(batch, self.score_bits)} if self.keeps_scores else {}
-        return found | ({"pairs": PairTables.of(batch, self.score_bits)} if self.pair_ranking else {})
+        if self.pair_ranking and isinstance(batch, Batch):  # a sparse batch is multi-label, and pairs are of classes
+            found["pairs"] = PairTables.of(batch, self.score_bits)
+        return found
 
     def ranking_values(self, statistics: Statistics) -> Values:
         """Return the values of the metrics that need a curve, if its statistics are there."""
@@ -188,7 +197,7 @@ class MetricSet:
                 found |= {name: statistics[key].value(wanted(r), self.over_classes) for name, r in group.items()}
         return found
 
-    def evaluate(self, batch: Batch) -> Values:
+    def evaluate(self, batch: AnyBatch) -> Values:
         """Return the values of a batch."""
         return self.values(self.statistics(batch))
 

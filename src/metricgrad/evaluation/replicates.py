@@ -218,7 +218,7 @@ def _replicate_tuned(draws: RowDraws, model: int, tuned: Tuned, replicates: int,
         for row in draws.rows(times):
             metrics = at_best.under(problem.tuned_on(batch, row))
             everywhere.append(metrics.evaluate(batch))
-            rest = hard_counts.take(batch, row == 0)
+            rest = batch.take(row == 0)
             if hard_counts.has_weight(rest):
                 left_out.append(metrics.evaluate(rest))
     values, drawn = {}, {}

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from metricgrad.decisions.rules import Rule
     from metricgrad.engine.batch import Batch, Task
     from metricgrad.engine.objective import Objective
+    from metricgrad.engine.sparse import SparseBatch
     from metricgrad.metrics import Metric
 
 SEVERAL: tuple[Task, ...] = ("multilabel",)
@@ -44,6 +45,10 @@ class ScoreMetric(ABC):
     @abstractmethod
     def columns(self, batch: Batch, task: Task, rule: Rule) -> Tensor:
         """Return what each row adds to the sums, weights included: ``(N, M, K)`` in float64, K = 1 with ``by_row``."""
+
+    def sums_of_stored(self, batch: SparseBatch, name: str) -> Tensor:
+        """Return the sums ``(M, K)`` of a sparse batch; most metrics are of all scores and refuse it."""
+        raise ValueError(f"metrics: {name!r} needs every score, got sparse ones; pass scores.toarray()")
 
     @abstractmethod
     def value(self, sums: Tensor) -> Tensor:
@@ -295,6 +300,9 @@ class AtK(ScoreMetric):
         return torch.stack(
             (w * y * decided, w * (1 - y) * decided, w * y * (1 - decided), w * (1 - y) * (1 - decided)), 1
         )
+
+    def sums_of_stored(self, batch: SparseBatch, name: str) -> Tensor:
+        return torch.stack(hard_counts.counts(batch, TopK(self.k)).cells())
 
     def value(self, sums: Tensor) -> Tensor:
         return self.metric(Counts(*sums.unbind(-2)))

@@ -13,6 +13,7 @@ from torch import Tensor
 from metricgrad import curves
 from metricgrad.curves import Curve, cumulate
 from metricgrad.engine.batch import Batch
+from metricgrad.engine.sparse import AnyBatch, SparseBatch
 from metricgrad.metrics.averages import class_weights, mean_over_classes
 from metricgrad.metrics.derivatives import ratio
 
@@ -76,8 +77,10 @@ class ScoreTables:
     totals: Tensor
 
     @classmethod
-    def of(cls, batch: Batch, bits: int | None) -> ScoreTables:
+    def of(cls, batch: AnyBatch, bits: int | None) -> ScoreTables:
         """Return the tables of a batch."""
+        if isinstance(batch, SparseBatch):
+            return cls._of_stored(batch, bits)
         s, y = batch.logits, batch.targets
         y = (F.one_hot(y, s.shape[1]) if y.dim() == 1 else y).double()
         w = torch.ones_like(y) if batch.weight is None else batch.weight.double().expand_as(y)
@@ -89,6 +92,28 @@ class ScoreTables:
         counts = w > 0
         totals = torch.stack([x.sum(0) for x in (counts * y, counts.double(), w, w**2)])
         return cls(tables, s.dtype, totals)
+
+    @classmethod
+    def _of_stored(cls, batch: SparseBatch, bits: int | None) -> ScoreTables:
+        """Return the tables of a sparse batch: what is not stored is one score, 0, of negatives."""
+        order, starts = batch.ranked
+        wy, wn = batch.sides
+        s, columns = batch.logits[order], torch.stack((wy, wn))[:, order]
+        there = batch.row_weight > 0
+        stored, w = there[batch.row], batch.row_weight
+        seen = torch.bincount(batch.label[stored], minlength=batch.classes)
+        total = torch.stack((there.sum().double(), w.sum(), (w**2).sum()))
+        tables, counts = [], stored[order]
+        for start, end, missing in zip(starts, starts[1:], int(there.sum()) - seen, strict=False):
+            part = slice(int(start), int(end))
+            (p, n), kept = columns[:, part], counts[part]
+            sk, p, n = s[part][kept], p[kept], n[kept]
+            if missing:
+                rest = (total[1] - p.sum() - n.sum()).clamp(min=0).reshape(1)
+                sk, p, n = (torch.cat(both) for both in ((sk, sk.new_zeros(1)), (p, p.new_zeros(1)), (n, rest)))
+            tables.append(ScoreTable.of(sk, p, n, bits))
+        positives = batch.targets.new_zeros(batch.classes).index_add_(0, batch.label, batch.targets * stored)
+        return cls(tables, batch.logits.dtype, torch.stack((positives, *total.unsqueeze(1).expand(3, batch.classes))))
 
     def __add__(self, other: ScoreTables) -> ScoreTables:
         tables = [own + others for own, others in zip(self.tables, other.tables, strict=True)]
