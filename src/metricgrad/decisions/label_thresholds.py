@@ -92,7 +92,17 @@ def _solve_apart(problem: Problem, batch: AnyBatch, allocation: Allocation, scal
     objective, binary = problem.objective, problem.objective.task == "binary"
     found: list[tuple[list[int], float]] = []
     plateaus: dict[int, Plateau] = {}
+    solved: dict[int, tuple[float, ...]] = {}
+    if isinstance(batch, SparseBatch) and not problem.constraints:  # many labels: those of their own all at once
+        each = sparse_search.best_of_each(objective, batch, problem.epsilon)
+        ends = enumerate(zip(*(x.tolist() for x in each), strict=True))
+        solved = {k: one for k, one in ends if allocation.origins[k] == "own" and one[0] == one[0]}
     for group in allocation.groups:
+        if group[0] in solved:
+            threshold, low, high = solved[group[0]]
+            found.append((group, threshold))
+            plateaus[group[0]] = (low, high)
+            continue
         spare: list[Tensor] = []
         if len(group) > 1:
             thresholds, values = _everywhere(problem, objective.metric, batch, group)

@@ -12,6 +12,8 @@ from torch import Tensor
 
 from metricgrad.counts import Counts, cells
 from metricgrad.curves import Curve, cumulate, descending, last_of_equals
+from metricgrad.decisions.threshold_search import by_parts
+from metricgrad.engine.sparse import running
 from metricgrad.metrics.averages import class_weights
 from metricgrad.metrics.derivatives import ratio
 
@@ -19,20 +21,50 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from metricgrad.engine.objective import Objective
-    from metricgrad.engine.sparse import SparseBatch
+    from metricgrad.engine.sparse import Cuts, SparseBatch
     from metricgrad.metrics import Metric
 
 
 def label_curve(batch: SparseBatch, group: list[int]) -> Curve:
     """Return the curve of some labels, all in one, at the thresholds above 0."""
+    cuts = batch.cuts
+    if len(group) == 1:
+        mine = slice(int(cuts.starts[group[0]]), int(cuts.starts[group[0] + 1]))
+        return Curve(cuts.thresholds[mine], cuts.counts.map(lambda cell: cell[mine]))
     order, starts = batch.ranked
-    mine = torch.cat([order[int(starts[k]) : int(starts[k + 1])] for k in group])
-    wy, wn = (side[mine] for side in batch.sides)
+    elements = torch.cat([order[int(starts[k]) : int(starts[k + 1])] for k in group])
+    wy, wn = (side[elements] for side in batch.sides)
+    there = (batch.logits[elements] > 0) & (wy + wn > 0)
+    found = cumulate(batch.logits[elements][there], wy[there], wn[there])
     positives = wy.sum()
-    there = (batch.logits[mine] > 0) & (wy + wn > 0)
-    found = cumulate(batch.logits[mine][there], wy[there], wn[there])
-    tp, fp = found.counts.tp, found.counts.fp
-    return Curve(found.thresholds, cells(tp, fp, positives, len(group) * batch.total - positives))
+    sides = (positives, len(group) * batch.total - positives)
+    return Curve(found.thresholds, cells(found.counts.tp, found.counts.fp, *sides))
+
+
+def best_of_each(objective: Objective, batch: SparseBatch, epsilon: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Return every label's best threshold, and the lower and upper end of its plateau, all at once; NaN if undefined."""
+    cuts = batch.cuts
+    values = by_parts(objective.values, cuts.counts)
+    values = values.masked_fill(values.isnan(), -torch.inf)
+    most = values.new_full((batch.classes,), -torch.inf).scatter_reduce_(0, cuts.label, values, "amax")
+    place, end = torch.arange(len(values)), len(values)
+    here = torch.where(values == most[cuts.label], place, end)
+    cut = torch.full((batch.classes,), end).scatter_reduce_(0, cuts.label, here, "amin")
+    # The run of good cuts around the best: between the nearest bad ones, or to the ends of the label.
+    bad = values < most[cuts.label] - epsilon
+    before = torch.where(bad, place, -1).cummax(0).values[cut] + 1
+    after = torch.where(bad, place, end).flip(0).cummin(0).values.flip(0)[cut] - 1
+    first, last = torch.maximum(before, cuts.starts[:-1]), torch.minimum(after, cuts.starts[1:] - 1)
+    ends = (_between(cuts, cut), _between(cuts, last), cuts.thresholds[first])
+    return tuple(x.double().masked_fill(most == -torch.inf, torch.nan) for x in ends)  # type: ignore[return-value]
+
+
+def _between(cuts: Cuts, cut: Tensor) -> Tensor:
+    """Return the thresholds midway between one cut of each label and the label's next lower score."""
+    score, lower = cuts.thresholds[cut], cuts.thresholds[(cut + 1).clamp(max=len(cuts.thresholds) - 1)]
+    middle = score / 2 + lower / 2
+    inside = (cut + 1 < cuts.starts[1:]) & score.isfinite() & (lower < middle) & (middle <= score)
+    return torch.where(inside, middle, score)
 
 
 def everywhere(
@@ -70,7 +102,7 @@ def _events(
     last = last_of_equals(s)
     wy, wn, population = (x[there][order] for x in (wy, wn, population))
     by_population = population.argsort(stable=True)
-    tp, fp = (_running(x[by_population], population[by_population], len(total)) for x in (wy, wn))
+    tp, fp = (running(x[by_population], population[by_population], len(total)) for x in (wy, wn))
     owner = population[by_population]
 
     def sides(which: Tensor) -> tuple[Tensor, Tensor]:
@@ -97,10 +129,3 @@ def _events(
         found[sweep(*undefined) > 0.5] = torch.nan
     return thresholds, found
 
-
-def _running(values: Tensor, group: Tensor, groups: int) -> Tensor:
-    """Return running sums of values that are ordered by group, starting anew in each."""
-    sums = values.cumsum(0)
-    length = torch.bincount(group, minlength=groups)
-    ends = torch.cat((sums.new_zeros(1), sums))[length.cumsum(0) - length]
-    return sums - ends[group]

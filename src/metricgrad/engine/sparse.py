@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
 import torch
 from torch import Tensor
@@ -18,9 +18,25 @@ from metricgrad.engine.batch import Batch, Task
 from metricgrad.engine.inputs import as_tensor, judged
 
 
+class Cuts(NamedTuple):
+    """The counts of all labels at their thresholds, one label after the other."""
+
+    label: Tensor
+    """``(M,)``, the label of each threshold."""
+    starts: Tensor
+    """``(K + 1,)``, where each label starts, and the end."""
+    thresholds: Tensor
+    """``(M,)``, of each label from the highest to the lowest."""
+    counts: Counts
+    """Cells of shape ``(M,)``."""
+
+
 @dataclass(eq=False)
 class SparseBatch:
-    """The stored elements of a multi-label batch, row by row; every other element has score 0 and target 0."""
+    """The stored elements of a multi-label batch; every other element has score 0 and target 0.
+
+    Elements with scores are in the order of rows and labels.
+    """
 
     rows: int
     classes: int
@@ -67,17 +83,34 @@ class SparseBatch:
     def ranked(self) -> tuple[Tensor, Tensor]:
         """The stored elements label by label, each from its highest score down, and where each label starts."""
         order = self.logits.argsort(descending=True, stable=True)
-        order = order[self.label[order].argsort(stable=True)]
-        starts = torch.zeros(self.classes + 1, dtype=torch.long)
-        starts[1:] = torch.bincount(self.label, minlength=self.classes).cumsum(0)
-        return order, starts
+        return order[self.label[order].argsort(stable=True)], starts_of(self.label, self.classes)
+
+    @cached_property
+    def cuts(self) -> Cuts:
+        """The counts of each label at ∞, where nothing is predicted, and at each of its scores above 0."""
+        order, classes = self.ranked[0], self.classes
+        label, s = self.label[order], self.logits[order]
+        wy, wn = (side[order] for side in self.sides)
+        positives = _sums(label, wy, classes)
+        there = (s > 0) & (wy + wn > 0)
+        label, s = label[there], s[there]
+        tp, fp = (running(side[there], label, classes) for side in (wy, wn))
+        last = torch.ones(len(s), dtype=torch.bool)  # a threshold includes all of equal scores or none
+        last[:-1] = (s[1:] != s[:-1]) | (label[1:] != label[:-1])
+        label, s, tp, fp = (x[last] for x in (label, s, tp, fp))
+        place = torch.arange(len(s)) + label + 1  # ∞ comes before the first score of each label
+        starts = starts_of(label, classes) + torch.arange(classes + 1)
+        owner = torch.repeat_interleave(torch.arange(classes), starts.diff())
+        thresholds = s.new_full((len(owner),), torch.inf).scatter_(0, place, s)
+        tp, fp = (x.new_zeros(len(owner)).scatter_(0, place, x) for x in (tp, fp))
+        counts = cells(tp, fp, positives[owner], (self.total - positives)[owner])
+        return Cuts(owner, starts, thresholds, counts)
 
     def largest(self, values: Tensor, k: int) -> Tensor:
         """Return which elements are among the k largest of ``(E,)`` values of their row; of equal ones, the first."""
         order = values.argsort(descending=True, stable=True)
         order = order[self.row[order].argsort(stable=True)]
-        length = torch.bincount(self.row, minlength=self.rows)
-        rank = torch.arange(len(order)) - (length.cumsum(0) - length).repeat_interleave(length)
+        rank = torch.arange(len(order)) - starts_of(self.row, self.rows)[self.row[order]]
         return torch.zeros(len(order), dtype=torch.bool).scatter_(0, order, rank < k)
 
     def counts(self, decided: Tensor) -> Counts:
@@ -152,21 +185,20 @@ def sparse_scores(scores: Any, targets: tuple[tuple[int, ...], Tensor, Tensor] |
     y = torch.zeros(len(s), dtype=torch.float64)
     if targets is not None:
         _, marked, values = targets
-        both = torch.cat((where, marked)).unique()
-        spread = s.new_zeros(len(both)), y.new_zeros(len(both))
-        spread[0][torch.searchsorted(both, where)] = s
-        spread[1][torch.searchsorted(both, marked)] = values.double()
-        where, (s, y) = both, spread
+        place = torch.searchsorted(where, marked).clamp(max=max(len(where) - 1, 0))
+        known = where[place] == marked if len(where) else torch.zeros_like(marked, dtype=torch.bool)
+        y[place[known]] = values[known].double()
+        # Positives without a score come last: with score 0 they are never predicted, whatever their place.
+        where = torch.cat((where, marked[~known]))
+        s, y = torch.cat((s, s.new_zeros(len(where) - len(s)))), torch.cat((y, values[~known].double()))
     return SparseBatch(rows, classes, where // classes, where % classes, s, y, None)
 
 
 def like_sparse(given: Any, batch: SparseBatch, decided: Tensor) -> Any:
     """Return decisions about stored elements as a sparse matrix of bools, of the kind of the one given."""
     row, label = batch.row[decided], batch.label[decided]
-    ends = torch.zeros(batch.rows + 1, dtype=torch.long)
-    ends[1:] = torch.bincount(row, minlength=batch.rows).cumsum(0)
     made = given.tocsr()
-    parts = (torch.ones(len(row), dtype=torch.bool), label, ends)
+    parts = (torch.ones(len(row), dtype=torch.bool), label, starts_of(row, batch.rows))
     return type(made)(tuple(part.numpy() for part in parts), shape=made.shape)
 
 
@@ -196,6 +228,17 @@ def _row_weight(weight: Any, rows: int) -> Tensor:
     if w.numel() and not w.min() >= 0:
         raise ValueError(f"weight: expected no negative value, got {w.min().item():g}")
     return w.reshape(rows, 1)
+
+
+def starts_of(group: Tensor, groups: int) -> Tensor:
+    """Return where each group starts when elements are ordered by group, and where the last ends: ``(groups + 1,)``."""
+    return torch.cat((torch.zeros(1, dtype=torch.long), torch.bincount(group, minlength=groups).cumsum(0)))
+
+
+def running(values: Tensor, group: Tensor, groups: int) -> Tensor:
+    """Return running sums of values that are ordered by group, starting anew in each."""
+    sums = values.cumsum(0)
+    return sums - torch.cat((sums.new_zeros(1), sums))[starts_of(group, groups)][group]
 
 
 def _sums(index: Tensor, values: Tensor, size: int) -> Tensor:
