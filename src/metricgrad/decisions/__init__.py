@@ -1,14 +1,16 @@
 """Decisions: the rules that turn scores into labels, and their tuning.
 
-Fixed: ``Threshold``, ``Argmax``, ``Offsets``, ``TopK``. Tuned: ``tune_threshold``, ``threshold_averaging``, and
-``Tuned`` for a rule that is yet to be. For one instance's label set: ``ExpectedFBeta``, and ``GFM`` with the
-``SizeHead`` it needs.
+Fixed: ``Threshold``, ``Argmax``, ``Offsets``, ``TopK``, ``WeightedTopK``. Tuned: ``tune_threshold``, ``tune_top_k``,
+``threshold_averaging``, and ``Tuned`` for a rule that is yet to be. For one instance's label set: ``ExpectedFBeta``, and
+``GFM`` with the ``SizeHead`` it needs. For the label sets of all rows together: ``best_k``.
 """
 
 from typing import TYPE_CHECKING
 
 from metricgrad.decisions import rules
 from metricgrad.decisions.averaging import threshold_averaging as threshold_averaging
+from metricgrad.decisions.budget import best_k as best_k
+from metricgrad.decisions.budget import tune_top_k as tune_top_k
 from metricgrad.decisions.expected_f import GFM as GFM
 from metricgrad.decisions.expected_f import ExpectedFBeta as ExpectedFBeta
 from metricgrad.decisions.expected_f import SizeHead as SizeHead
@@ -21,5 +23,5 @@ if not TYPE_CHECKING:  # type checkers read the imports above
     __all__ = [
         *rules.__all__,
         *("ExpectedFBeta", "GFM", "SizeHead"),
-        *("Tuned", "Tuning", "threshold_averaging", "tune_threshold"),
+        *("Tuned", "Tuning", "best_k", "threshold_averaging", "tune_threshold", "tune_top_k"),
     ]

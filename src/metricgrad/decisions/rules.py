@@ -387,10 +387,7 @@ class TopK(Rule):
 
     def decide(self, scores: Tensor) -> Tensor:
         _check_classes(scores)
-        if self.k > scores.shape[1]:
-            raise ValueError(f"k: expected at most the {scores.shape[1]} labels there are, got {self.k}")
-        best = scores.argsort(dim=1, descending=True, stable=True)[:, : self.k]
-        return torch.zeros_like(scores, dtype=torch.bool).scatter_(1, best, True)
+        return _largest(scores, self.k)
 
     def decide_stored(self, scores: SparseBatch) -> Tensor:
         return scores.largest(scores.logits, self.k) & (scores.logits > 0)
@@ -402,6 +399,94 @@ class TopK(Rule):
         best = graph.add("TopK", scores, graph.constant([self.k]), output=1, axis=1)  # output 0: their scores
         hot = graph.add("OneHot", best, graph.constant(classes), graph.constant([0, 1]))
         return graph.add("ReduceSum", hot, graph.constant([1]), keepdims=0)
+
+
+@dataclass(frozen=True)
+class WeightedTopK(Rule):
+    """The k labels of the highest scale·score + offset of each row, one scale and offset per label.
+
+    Of equal ones, the first. Takes scores ``(N, K)`` and returns bools ``(N, K)``; ``tune_top_k`` finds scales and
+    offsets. Of sparse scores only those above 0 are chosen, so that a row with fewer has fewer than k labels.
+
+    Parameters
+    ----------
+    k : int
+        How many labels each row gets, from 0 to the number of labels.
+    scale : tuple of float
+        One number per label that its scores are multiplied with.
+    offset : tuple of float
+        One number per label that is added.
+
+    Examples
+    --------
+    >>> WeightedTopK(1, scale=(1.0, 3.0), offset=(0.0, -0.1))(torch.tensor([[0.5, 0.3], [0.5, 0.1]]))
+    tensor([[False,  True],
+            [ True, False]])
+
+    """
+
+    k: int
+    scale: tuple[float, ...]
+    offset: tuple[float, ...]
+    tasks: ClassVar[tuple[Task, ...]] = ("multilabel",)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "k", whole_number("k", self.k, 0))
+        for name in ("scale", "offset"):
+            given = as_tensor(name, getattr(self, name)).double()
+            if given.dim() != 1 or not given.numel() or not given.isfinite().all():
+                raise ValueError(f"{name}: expected one finite number per label, got {getattr(self, name)!r}")
+            object.__setattr__(self, name, tuple(given.tolist()))
+        if len(self.scale) != len(self.offset):
+            raise ValueError(f"offset: expected {len(self.scale)}, one per scale, got {len(self.offset)}")
+
+    def decide(self, scores: Tensor) -> Tensor:
+        _check_classes(scores)
+        self._check_labels(scores.shape[1])
+        scale, offset = self._weights(scores.device)
+        parts = scores.split(max(1, _CHUNK // scores.shape[1]))  # float64 copies a part at a time
+        return torch.cat([_largest(torch.addcmul(offset, part.double(), scale), self.k) for part in parts])
+
+    def decide_stored(self, scores: SparseBatch) -> Tensor:
+        self._check_labels(scores.classes)
+        scale, offset = (x[scores.label] for x in self._weights(scores.logits.device))
+        there = scores.logits > 0
+        values = torch.addcmul(offset, scores.logits.double(), scale).masked_fill(~there, -torch.inf)
+        return scores.largest(values, self.k) & there
+
+    def _weights(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        scale, offset = torch.tensor((self.scale, self.offset), dtype=torch.float64, device=device)
+        return scale, offset
+
+    def _check_labels(self, labels: int) -> None:
+        if labels != len(self.scale):
+            raise ValueError(f"scores: expected {len(self.scale)} labels, one scale and offset each; got {labels}")
+
+    @property
+    def numbers(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        return self.scale, self.offset
+
+    def describe(self) -> str:
+        return f"the {self.k} largest weighted scores"
+
+    def to_onnx(self, graph: _OnnxGraph, scores: str, classes: int) -> str:
+        weighted = graph.add("Mul", scores, graph.constant(self.scale))
+        return TopK(self.k).to_onnx(graph, graph.add("Add", weighted, graph.constant(self.offset)), classes)
+
+
+_CHUNK = 1 << 20  # scores at a time
+
+
+def _largest(values: Tensor, k: int) -> Tensor:
+    """Return which are the k largest of their row; of equal ones, the first."""
+    if k > values.shape[1]:
+        raise ValueError(f"k: expected at most the {values.shape[1]} labels there are, got {k}")
+    if not k:
+        return torch.zeros_like(values, dtype=torch.bool)
+    least = values.topk(k, dim=1).values[:, -1:]
+    above, equal = values > least, values == least
+    spare = k - above.sum(1, keepdim=True)
+    return above | (equal & (equal.cumsum(1) <= spare))
 
 
 def _check_classes(scores: Tensor) -> None:
