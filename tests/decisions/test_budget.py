@@ -64,7 +64,7 @@ def test_as_good_as_the_published_algorithm(rows: int, labels: int, k: int) -> N
     p = probabilities(0, rows, labels)
     published, ours = (expected("f1", p, x) for x in (coordinate_ascent(p, k), best_k("f1", p, k)))
     assert ours >= published - 1e-6
-    assert ours > expected("f1", p, TopK(k)(p)) + 0.05
+    assert ours > expected("f1", p, TopK(k)(p)) + 0.03
 
 
 def test_sparse_probabilities_are_chosen_from_what_is_stored() -> None:
