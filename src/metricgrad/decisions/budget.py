@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from metricgrad.metrics import Metric
 
 _ELEMENTS = 1 << 20  # probabilities looked at together
-_FEWEST_BLOCKS, _MOST_BLOCKS = 16, 4096
+_FEWEST_BLOCKS, _MOST_BLOCKS = 16, 2048
 _ONE_BY_ONE = 512  # rows up to which none shares a block with another
 
 
@@ -212,25 +212,33 @@ class _Ascent:
     def _gains(self, p: Tensor, label: Tensor, old: Tensor) -> tuple[Tensor, Tensor]:
         """Return the k largest gains of each row and their places.
 
-        Of a label that the row does not have, the gain is nearly linear in the probability (exactly for F-beta): of the
-        best by this, and of those that the row has, the exact gains are compared.
+        Where there are many more candidates than labels, only the exact gains of some are compared: of those that the
+        row has, and of the best if gains were linear in the probability, as they are for F-beta.
         """
+        has, nowhere = old >= 0, p.shape[1]
+        places = torch.where(has, old, nowhere)
+        if label.numel() <= 4 * self.rows.classes:
+            mine = torch.zeros(len(p), nowhere + 1, dtype=torch.bool).scatter_(1, places, True)[:, :nowhere]
+            best, place = self._exact_gains(p, label, mine).where(label >= 0, -torch.inf).topk(self.k, dim=1)
+            return best, place
         here = self._metric(self.tp, self.fp, slice(None))
         if_wrong, if_right = (
             self._metric(self.tp + right, self.fp + 1 - right, slice(None)) - here for right in (0.0, 1.0)
         )
         gain = torch.lerp(if_wrong[label], if_right[label], p).masked_fill_(label < 0, -torch.inf)
-        has, nowhere = old >= 0, p.shape[1]
-        gain = F.pad(gain, (0, 1)).scatter_(1, torch.where(has, old, nowhere), -torch.inf)[:, :nowhere]
+        gain = F.pad(gain, (0, 1)).scatter_(1, places, -torch.inf)[:, :nowhere]
         new_gain, new = gain.topk(min(2 * self.k, nowhere), dim=1)
         some = torch.cat((old.clamp(min=0), new), 1)
         mine = torch.cat((has, torch.zeros_like(new, dtype=torch.bool)), 1)
         usable = torch.cat((has, new_gain > -torch.inf), 1)
-        pk, labels = p.gather(1, some), label.gather(1, some)
-        tp, fp = (x[labels] - mine * own for x, own in ((self.tp, pk), (self.fp, 1 - pk)))
-        exact = self._metric(tp + pk, fp + 1 - pk, labels) - self._metric(tp, fp, labels)
+        exact = self._exact_gains(p.gather(1, some), label.gather(1, some), mine)
         best, which = exact.where(usable, -torch.inf).topk(self.k, dim=1)
         return best, some.gather(1, which)
+
+    def _exact_gains(self, p: Tensor, label: Tensor, mine: Tensor) -> Tensor:
+        """Return what labels add to the metric, beside what all other rows have; ``mine``: those the row has."""
+        tp, fp = (x[label] - mine * own for x, own in ((self.tp, p), (self.fp, 1 - p)))
+        return self._metric(tp + p, fp + 1 - p, label) - self._metric(tp, fp, label)
 
     def _metric(self, tp: Tensor, fp: Tensor, labels: Any) -> Tensor:
         return self.objective.values(Counts(tp, fp, self.positives[labels] - tp, self.negatives[labels] - fp))
