@@ -16,8 +16,7 @@ import importlib.util
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -29,6 +28,9 @@ import metricgrad as mg
 import timing
 from metricgrad.decisions import TopK, best_k, tune_top_k
 from timing import Row
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 WIDTH, TOKENS, PER_ROW, CANDIDATES, K = 64, 3, 10, 50, 10
 MICRO, SOME = 8192, 1000
@@ -172,7 +174,9 @@ def training(rows: int, labels: int, quick: bool) -> Row:
 
 def decisions(bag: nn.EmbeddingBag, head: Head, held: Data, test: Data, seconds: Row, when: str) -> Row:
     """Tune on held-out rows and evaluate on others."""
-    scores = timed(f"best {CANDIDATES} labels of 2 × 10 % rows, {when}", lambda: _scores(bag, head, held, test), seconds)
+    scores = timed(
+        f"best {CANDIDATES} labels of 2 × 10 % rows, {when}", lambda: _scores(bag, head, held, test), seconds
+    )
     tuned = mg.tune_threshold("f1", scores[0], held.targets, scarce="pooled", **LABELS).rule
     rules = {"top k": TopK(K), "pooled thresholds": tuned, "tune_top_k": tune_top_k("f1", scores[0], held.targets, K)}
     found = {

@@ -46,7 +46,7 @@ def test_the_best_of_all_choices(metric: str, seed: int, at_most: bool) -> None:
 
 def coordinate_ascent(p: Tensor, k: int, sweeps: int = 20) -> Tensor:
     """Return macro-F1's best k labels by the published algorithm, row by row from the most probable labels."""
-    chosen = TopK(k)(p)
+    chosen: Tensor = TopK(k)(p)
     for _ in range(sweeps):
         before = chosen.clone()
         for i in range(len(p)):
@@ -116,14 +116,14 @@ def test_weighted_top_k_is_top_k_of_weighted_scores() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: best_k("f1", torch.rand(3, 2), 0), "^k: expected a whole number of at least 1, got 0"),
-        (lambda: best_k("f1", torch.rand(3, 2), 3), "^k: expected 1 to the number of labels"),
+        (lambda: best_k("f1", torch.rand(3, 2), 0), r"^k: expected a whole number of at least 1, got 0"),
+        (lambda: best_k("f1", torch.rand(3, 2), 3), r"^k: expected 1 to the number of labels"),
         (lambda: best_k("f1", 2 + torch.rand(3, 2), 1), r"^probabilities: expected values in \[0, 1\]"),
         (lambda: best_k("f1", sp.csr_matrix([[2.0, 0.0]]), 1), r"^probabilities: expected values in \[0, 1\]"),
-        (lambda: WeightedTopK(1, (1.0,), (0.0, 1.0)), "^offset: expected 1, one per scale, got 2"),
-        (lambda: WeightedTopK(1, (float("nan"),), (0.0,)), "^scale: expected one finite number per label"),
-        (lambda: WeightedTopK(1, (1.0,), (0.0,))(torch.rand(3, 2)), "^scores: expected 1 labels, one scale and offset"),
-        (lambda: tune_top_k("f1", torch.rand(0, 2), torch.ones(0, 2), 1), "^scores: expected at least one sample"),
+        (lambda: WeightedTopK(1, (1.0,), (0.0, 1.0)), r"^offset: expected 1, one per scale, got 2"),
+        (lambda: WeightedTopK(1, (float("nan"),), (0.0,)), r"^scale: expected one finite number per label"),
+        (lambda: WeightedTopK(1, (1.0,), (0.0,))(torch.rand(3, 2)), r"^scores: expected 1 labels, one scale"),
+        (lambda: tune_top_k("f1", torch.rand(0, 2), torch.ones(0, 2), 1), r"^scores: expected at least one sample"),
     ],
 )
 def test_what_does_not_fit_is_refused_in_one_line(call: Any, message: str) -> None:

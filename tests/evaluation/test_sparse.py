@@ -128,20 +128,20 @@ def test_rules_return_sparse_decisions() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"threshold": 0.0}, "^threshold: expected above 0 for sparse scores"),
-        ({"task": "binary"}, "^scores: expected sparse ones for task='multilabel' alone"),
-        ({"mask": np.ones((4, 3), bool)}, "^mask: expected none with sparse scores"),
-        ({"ignore_index": -1}, "^ignore_index: expected none with sparse scores"),
+        ({"threshold": 0.0}, r"^threshold: expected above 0 for sparse scores"),
+        ({"task": "binary"}, r"^scores: expected sparse ones for task='multilabel' alone"),
+        ({"mask": np.ones((4, 3), bool)}, r"^mask: expected none with sparse scores"),
+        ({"ignore_index": -1}, r"^ignore_index: expected none with sparse scores"),
         ({"weight": np.ones((4, 3))}, r"^weight: expected one per row, \(4,\), with sparse scores"),
-        ({"weight": -np.ones(4)}, "^weight: expected no negative value"),
-        ({"scores": sp.csr_matrix(-np.ones((4, 3)))}, "^scores: expected sparse scores of at least 0"),
-        ({"scores": sp.csr_matrix(np.full((4, 3), np.nan))}, "^scores: expected sparse scores of at least 0"),
-        ({"scores": sp.csr_matrix(np.full((4, 3), 1j))}, "^scores: expected numbers, got complex128"),
-        ({"targets": sp.csr_matrix((4, 2))}, "^targets: expected the shape of the scores"),
+        ({"weight": -np.ones(4)}, r"^weight: expected no negative value"),
+        ({"scores": sp.csr_matrix(-np.ones((4, 3)))}, r"^scores: expected sparse scores of at least 0"),
+        ({"scores": sp.csr_matrix(np.full((4, 3), np.nan))}, r"^scores: expected sparse scores of at least 0"),
+        ({"scores": sp.csr_matrix(np.full((4, 3), 1j))}, r"^scores: expected numbers, got complex128"),
+        ({"targets": sp.csr_matrix((4, 2))}, r"^targets: expected the shape of the scores"),
         ({"targets": sp.csr_matrix(np.full((4, 3), 2))}, r"^targets: expected values in \[0, 1\], got 2 to 2"),
-        ({"metrics": "ndcg"}, "^metrics: 'ndcg' needs every score, got sparse ones"),
-        ({"scores": sp.csr_matrix(np.full((4, 3), 3.0))}, "^threshold: 0.5 is for scores in"),
-        ({"rule": mg.decisions.ExpectedFBeta()}, "^rule: expected Threshold, TopK or WeightedTopK for sparse scores"),
+        ({"metrics": "ndcg"}, r"^metrics: 'ndcg' needs every score, got sparse ones"),
+        ({"scores": sp.csr_matrix(np.full((4, 3), 3.0))}, r"^threshold: 0.5 is for scores in"),
+        ({"rule": mg.decisions.ExpectedFBeta()}, r"^rule: expected Threshold, TopK or WeightedTopK for sparse scores"),
     ],
 )
 def test_what_does_not_fit_is_refused_in_one_line(change: dict[str, Any], message: str) -> None:
@@ -154,9 +154,9 @@ def test_what_does_not_fit_is_refused_in_one_line(change: dict[str, Any], messag
 
 def test_what_needs_dense_rows_says_so() -> None:
     s, y = (sp.csr_matrix(x) for x in problem(0, 4, 3))
-    with pytest.raises(ValueError, match="^scores: expected dense ones to resample"):
+    with pytest.raises(ValueError, match=r"^scores: expected dense ones to resample"):
         mg.bootstrap(s, y, "f1", **LABELS)
-    with pytest.raises(ValueError, match="^average: expected another than 'samples'"):
+    with pytest.raises(ValueError, match=r"^average: expected another than 'samples'"):
         mg.tune_threshold("f1", s, y, average="samples", **LABELS)
 
 

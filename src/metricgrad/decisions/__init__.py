@@ -1,8 +1,8 @@
 """Decisions: the rules that turn scores into labels, and their tuning.
 
 Fixed: ``Threshold``, ``Argmax``, ``Offsets``, ``TopK``, ``WeightedTopK``. Tuned: ``tune_threshold``, ``tune_top_k``,
-``threshold_averaging``, and ``Tuned`` for a rule that is yet to be. For one instance's label set: ``ExpectedFBeta``, and
-``GFM`` with the ``SizeHead`` it needs. For the label sets of all rows together: ``best_k``.
+``threshold_averaging``, and ``Tuned`` for a rule that is yet to be. For one instance's label set: ``ExpectedFBeta``,
+and ``GFM`` with the ``SizeHead`` it needs. For the label sets of all rows together: ``best_k``.
 """
 
 from typing import TYPE_CHECKING

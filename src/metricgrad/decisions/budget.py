@@ -1,7 +1,7 @@
 """Budgeted decisions: the best k labels of each row for a macro metric of all rows [schultheis2023, schultheis2024].
 
 Which labels a row should get depends on those of all others: a label that no row has yet adds more to a macro average
-than one that many have. ``best_k`` chooses for given rows together, ``tune_top_k`` finds a rule that applies row by row.
+than one that many have. ``best_k`` chooses for given rows together, ``tune_top_k`` finds a rule for single rows.
 """
 
 from __future__ import annotations
@@ -326,7 +326,8 @@ def tune_top_k(
         values = objective.value(ways)
         if not values.max() > objective.value(mixed) + 1e-9:
             break
-        mixed = ways.map(lambda cell, place=int(values.argmax()): cell[place])  # type: ignore[misc]
+        place = int(values.argmax())
+        mixed = Counts(*(cell[place] for cell in ways.cells()))
     return best
 
 
@@ -337,5 +338,3 @@ def _check_probabilities(p: Tensor) -> None:
 
 def _shape(x: Tensor) -> tuple[int, ...]:
     return tuple(x.shape)
-
-

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from metricgrad.counts import Confusion, Counts, Mean, cells
-from metricgrad.engine.batch import Batch
 from metricgrad.engine.sparse import AnyBatch, SparseBatch
 from metricgrad.metrics.averages import row_weights
 
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from metricgrad.decisions.rules import Rule
+    from metricgrad.engine.batch import Batch
     from metricgrad.metrics import Metric
 
 _CHUNK = 1 << 19  # elements at a time: float32 adds up 0s and 1s exactly to far beyond

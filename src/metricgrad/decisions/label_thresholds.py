@@ -70,8 +70,10 @@ def _check_default(threshold: float, scores: Tensor) -> None:
 
 def _curve(problem: Problem, batch: AnyBatch, allocation: Allocation, group: list[int]) -> Curve:
     """Return the curve of the labels of a group together; of one cut if their threshold is fixed."""
-    sparse = isinstance(batch, SparseBatch)
-    curve = sparse_search.label_curve(batch, group) if sparse else threshold_search.class_curve(batch, group)
+    if isinstance(batch, SparseBatch):
+        curve = sparse_search.label_curve(batch, group)
+    else:
+        curve = threshold_search.class_curve(batch, group)
     if allocation.origins[group[0]] != "fixed":
         return curve
     threshold = problem.default_threshold

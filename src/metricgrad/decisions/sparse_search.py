@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from metricgrad.counts import Counts, cells
+from metricgrad.counts import cells
 from metricgrad.curves import Curve, cumulate, descending, last_of_equals
 from metricgrad.decisions.threshold_search import by_parts
 from metricgrad.engine.sparse import running
@@ -18,8 +18,6 @@ from metricgrad.metrics.averages import class_weights
 from metricgrad.metrics.derivatives import ratio
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from metricgrad.engine.objective import Objective
     from metricgrad.engine.sparse import Cuts, SparseBatch
     from metricgrad.metrics import Metric
@@ -42,7 +40,7 @@ def label_curve(batch: SparseBatch, group: list[int]) -> Curve:
 
 
 def best_of_each(objective: Objective, batch: SparseBatch, epsilon: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Return every label's best threshold, and the lower and upper end of its plateau, all at once; NaN if undefined."""
+    """Return every label's best threshold and the lower and upper end of its plateau; NaN if undefined."""
     cuts = batch.cuts
     values = by_parts(objective.values, cuts.counts)
     values = values.masked_fill(values.isnan(), -torch.inf)
@@ -67,9 +65,7 @@ def _between(cuts: Cuts, cut: Tensor) -> Tensor:
     return torch.where(inside, middle, score)
 
 
-def everywhere(
-    objective: Objective, metric: Metric, batch: SparseBatch, group: list[int]
-) -> tuple[Tensor, Tensor]:
+def everywhere(objective: Objective, metric: Metric, batch: SparseBatch, group: list[int]) -> tuple[Tensor, Tensor]:
     """Return every threshold above 0 that labels may share, and the metric there, averaged over them."""
     average = objective.average
     if average == "samples":
@@ -109,7 +105,8 @@ def _events(
         return positives[which], (total - positives)[which]
 
     counted = weights > 0
-    start = metric(cells(*torch.zeros(2, len(total), dtype=torch.float64), positives, total - positives))
+    nothing = torch.zeros_like(total)
+    start = metric(cells(nothing, nothing, positives, total - positives))
     start = torch.where(counted, start * weights, 0.0)
     after = metric(cells(tp, fp, *sides(owner))) * weights[owner]
 
@@ -128,4 +125,3 @@ def _events(
     if any(bool(x.any()) for x in undefined):
         found[sweep(*undefined) > 0.5] = torch.nan
     return thresholds, found
-

@@ -59,8 +59,8 @@ class SparseBatch:
         row = place[self.row]
         kept = row >= 0
         w = None if self.weight is None else self.weight[rows]
-        parts = (x[kept] for x in (row, self.label, self.logits, self.targets))
-        return SparseBatch(len(chosen), self.classes, *parts, w)
+        row, label, s, y = (x[kept] for x in (row, self.label, self.logits, self.targets))
+        return SparseBatch(len(chosen), self.classes, row, label, s, y, w)
 
     def reweighted(self, weight: Tensor) -> SparseBatch:
         """Return the same rows with other weights, ``(N, 1)``."""

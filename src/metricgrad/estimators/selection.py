@@ -13,7 +13,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from metricgrad.decisions import hard_counts
 from metricgrad.decisions.default import SCARCE, chosen
 from metricgrad.decisions.tuning import Tuned, Tuning, tune_threshold
 from metricgrad.engine.inputs import as_tensor, judged, whole_number

@@ -12,7 +12,6 @@ from torch import Tensor
 from metricgrad.decisions.default import default_rule
 from metricgrad.decisions.resampling import check_replicates
 from metricgrad.decisions.tuning import Tuned
-from metricgrad.engine.sparse import SparseBatch
 from metricgrad.evaluation.metric_set import Metrics, MetricSet
 from metricgrad.evaluation.replicates import Model, exchange, make_draws, replicate
 
@@ -312,9 +311,7 @@ def _model(make: Callable[..., MetricSet], rule: Any, scores: Any, targets: Any,
         if tuned.task != metrics.task:
             raise ValueError(f"rule: expected one tuned for task={metrics.task!r}, got {tuned.task!r}")
         metrics = metrics.under(metrics.rule)
-    batch = metrics.prepare(scores, targets, weight, mask)
-    if isinstance(batch, SparseBatch):
-        raise ValueError("scores: expected dense ones to resample, got a sparse matrix; pass scores.toarray()")
+    batch = metrics.prepare_rows(scores, targets, weight, mask)
     if not len(batch.logits):
         raise ValueError("scores: expected at least one sample, got none")
     return Model(metrics, batch, tuned)

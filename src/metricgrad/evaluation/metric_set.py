@@ -134,6 +134,15 @@ class MetricSet:
             check_scale(batch.logits)
         return batch
 
+    def prepare_rows(
+        self, scores: ArrayLike, targets: ArrayLike, weight: ArrayLike | None, mask: ArrayLike | None
+    ) -> Batch:
+        """Return the same of dense scores; sparse ones are refused."""
+        batch = self.prepare(scores, targets, weight, mask)
+        if isinstance(batch, SparseBatch):
+            raise ValueError("scores: expected dense ones to resample, got a sparse matrix; pass scores.toarray()")
+        return batch
+
     def statistics(self, batch: AnyBatch) -> Statistics:
         """Return the statistics of a batch that the metrics need."""
         found: Statistics = {}

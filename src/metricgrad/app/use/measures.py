@@ -93,9 +93,9 @@ class Judge:
             balance = np.bincount(targets, minlength=len(names))
         return Measures(
             len(frame),
-            self.metrics.statistics(self.metrics.prepare(scores, targets, None, None)),
-            self._classes.statistics(self._classes.prepare(decided.astype(float), one_hot, None, None)),
-            [one.statistics(one.prepare(scores, targets, None, None)) for one in self._constraints],
+            self.metrics.statistics(self.metrics.prepare_rows(scores, targets, None, None)),
+            self._classes.statistics(self._classes.prepare_rows(decided.astype(float), one_hot, None, None)),
+            [one.statistics(one.prepare_rows(scores, targets, None, None)) for one in self._constraints],
             balance,
             count_cells(frame, self.model.schema),
         )
@@ -129,7 +129,7 @@ class Judge:
             some = max(1, _DRAWS // replicates)
             for start in range(0, len(scores), some):
                 rows = slice(start, start + some)
-                batch = self.metrics.prepare(scores[rows], targets[rows], None, None)
+                batch = self.metrics.prepare_rows(scores[rows], targets[rows], None, None)
                 times = torch.poisson(torch.ones(replicates, len(batch.logits), dtype=torch.float64), generator)
                 draws = RowDraws([Replicated(self.metrics, batch)], len(batch.logits), None)
                 drawn = draws.statistics(0, times)
