@@ -37,7 +37,7 @@ def best_k(
 
     The metric is of the expected counts, Σ p of what is predicted and so on, averaged over labels, as in
     [schultheis2023]. Rows are taken in turns: each gets the labels that add most, given those of all others, until none
-    changes [schultheis2023, alg. 1]. That is a local optimum, from the start at the k most probable labels of each row;
+    changes [schultheis2023]. That is a local optimum, from the start at the k most probable labels of each row;
     with few rows, more ``starts`` find better ones.
 
     Parameters
@@ -264,7 +264,7 @@ def tune_top_k(
 ) -> WeightedTopK:
     """Find the rule "the k labels of the highest scale·score + offset" for a macro metric.
 
-    Frank–Wolfe [schultheis2024, alg. 1]: the derivatives of the metric at the counts so far make the best linear rule,
+    Frank–Wolfe [schultheis2024]: the derivatives of the metric at the counts so far make the best linear rule,
     which is mixed into them. Of the rules on this way, the one of the highest value on these data is returned; it is
     never worse there than the k highest scores. Tune on data that the model was not trained on.
 
@@ -318,6 +318,7 @@ def tune_top_k(
     for _ in range(tries):
         state = (mixed.tp, mixed.fp, mixed.positives, mixed.negatives)
         _, (by_tp, by_fp) = objective.differentiate(state)  # of the loss
+        by_tp = by_tp.where(mixed.positives > 0, by_fp)  # without positives, whatever is predicted is wrong
         rule = WeightedTopK(best.k, tuple((by_fp - by_tp).tolist()), tuple((-by_fp).tolist()))
         found = hard_counts.counts(batch, rule)
         if (value := objective.value(found).item()) > highest:

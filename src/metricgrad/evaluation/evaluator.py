@@ -144,13 +144,13 @@ class Evaluator:
 
         Parameters
         ----------
-        scores : Tensor or array-like
+        scores : Tensor, array-like or sparse matrix
             Scores on any scale, as torch, numpy, pandas or lists; higher means more likely positive. Shape as for
-            ``task``.
-        targets : Tensor or array-like
-            The true labels, as torch, numpy, pandas or lists. Shape as for ``task``.
+            ``task``. For "multilabel" also a scipy sparse matrix, in which a score that is not stored is 0.
+        targets : Tensor, array-like or sparse matrix
+            The true labels, as torch, numpy, pandas, lists or scipy sparse matrix. Shape as for ``task``.
         weight : array-like, optional
-            Per sample or per element.
+            Per sample or per element; per sample for sparse scores.
         mask : array-like of bool, optional
             True for what counts.
 
@@ -405,10 +405,11 @@ def evaluate(
 
     Parameters
     ----------
-    scores : Tensor or array-like
+    scores : Tensor, array-like or sparse matrix
         Scores on any scale, as torch, numpy, pandas or lists; higher means more likely positive. Shape as for ``task``.
-    targets : Tensor or array-like
-        The true labels, as torch, numpy, pandas or lists. Shape as for ``task``.
+        For "multilabel" also a scipy sparse matrix: a score that is not stored is 0, so that thresholds are above 0.
+    targets : Tensor, array-like or sparse matrix
+        The true labels, as torch, numpy, pandas, lists or scipy sparse matrix. Shape as for ``task``.
     metrics : str, callable, sequence of these, or dict
         One or many metrics: names ("f1", "f0.5", "mcc", ...), "package.module:function", functions of ``Counts`` (or
         ``Confusion``), or {name: metric}; also names of metrics of the scores themselves, such as "auroc",
@@ -430,9 +431,9 @@ def evaluate(
     absent : {'count', 'skip'}, default 'count'
         What a class without positives does to the macro average: "count" (as in scikit-learn) or "skip".
     weight : array-like, optional
-        Per sample or per element.
+        Per sample or per element; per sample for sparse scores.
     mask : array-like of bool, optional
-        True for what counts.
+        True for what counts; not for sparse scores.
     ignore_index : int, optional
         Targets of this value do not count.
     class_names : sequence of str, optional

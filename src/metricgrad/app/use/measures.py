@@ -93,9 +93,9 @@ class Judge:
             balance = np.bincount(targets, minlength=len(names))
         return Measures(
             len(frame),
-            self.metrics.statistics(self.metrics.prepare_rows(scores, targets, None, None)),
-            self._classes.statistics(self._classes.prepare_rows(decided.astype(float), one_hot, None, None)),
-            [one.statistics(one.prepare_rows(scores, targets, None, None)) for one in self._constraints],
+            self.metrics.statistics(self.metrics.prepare(scores, targets, None, None)),
+            self._classes.statistics(self._classes.prepare(decided.astype(float), one_hot, None, None)),
+            [one.statistics(one.prepare(scores, targets, None, None)) for one in self._constraints],
             balance,
             count_cells(frame, self.model.schema),
         )
