@@ -29,6 +29,7 @@ from metricgrad.decisions import (
     Threshold,
     TopK,
     Tuned,
+    WeightedTopK,
     threshold_averaging,
 )
 from metricgrad.decisions.default import default_rule
@@ -48,6 +49,11 @@ RULES: list[tuple[Rule, str, Any]] = [
     (Offsets((0.0, 0.0, 0.2), log=False), "Offsets(offsets=(0.0, 0.0, 0.2), log=False)", [1, 2, 2]),
     (TopK(2), "TopK(k=2)", [[True, True, False], [True, False, True], [True, False, True]]),
     (TopK(0), "TopK(k=0)", np.zeros((3, 3), bool)),
+    (
+        WeightedTopK(1, (1.0, 2.0, 0.0), (0.0, 0.0, 0.45)),
+        "WeightedTopK(k=1, scale=(1.0, 2.0, 0.0), offset=(0.0, 0.0, 0.45))",
+        [[False, True, False], [True, False, False], [False, True, False]],
+    ),
     (ExpectedFBeta(2.0), "ExpectedFBeta(beta=2.0, empty=0.0)", None),
 ]
 
@@ -412,6 +418,7 @@ def test_a_kind_of_a_name_that_is_taken_is_refused() -> None:
         (Argmax(), None, "largest score", None),
         (Offsets((0.0, 1.0), log=True), (0.0, 1.0), "largest score with offsets", None),
         (TopK(2), None, "the 2 largest scores", None),
+        (WeightedTopK(2, (1.0, 2.0), (0.0, 0.5)), None, "the 2 largest weighted scores", None),
         (Above(), None, "Above(cut_off=0.4)", None),
     ],
 )

@@ -28,7 +28,7 @@ from torch import nn
 
 import metricgrad as mg
 from damage import change, cuts, flips, reseal
-from metricgrad.decisions import Argmax, ExpectedFBeta, Offsets, Rule, Threshold, TopK
+from metricgrad.decisions import Argmax, ExpectedFBeta, Offsets, Rule, Threshold, TopK, WeightedTopK
 from metricgrad.metrics.constraints import Constraint
 from metricgrad.public_names import homes
 from metricgrad.storage import folders
@@ -581,7 +581,14 @@ def test_what_cannot_be_saved_is_refused(fitted: Any, tmp_path: Path) -> None:
     "value",
     [
         *[None, True, -3, 0.1, float("inf"), "ä", [1, (2, [])], {"a": (1,)}, {"type": 1}, {1: "a", (2,): None}],
-        *[mg.metrics.f1, mg.surrogates.TopTwo(), Offsets((0.0, float("-inf")), log=True), Argmax(), TopK(2)],
+        *[
+            mg.metrics.f1,
+            mg.surrogates.TopTwo(),
+            Offsets((0.0, float("-inf")), log=True),
+            Argmax(),
+            TopK(2),
+            WeightedTopK(1, (1.0, 2.0), (0.0, -0.5)),
+        ],
     ],
 )
 def test_plain_data_comes_back(value: Any) -> None:
@@ -657,6 +664,7 @@ def agree(model: Any, path: Path, X: Any) -> Any:
         ("multilabel", {"rule": Threshold((0.3, 0.5, float("inf"))), "cv": 2}),
         ("multilabel", {"rule": "fixed"}),
         ("multilabel", {"rule": TopK(2)}),
+        ("multilabel", {"rule": WeightedTopK(2, (1.0, 3.0, 0.5), (0.0, -0.25, 0.125))}),
     ],
 )
 def test_onnx_agrees(task: str, options: dict[str, Any], tmp_path: Path) -> None:

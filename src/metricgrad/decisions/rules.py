@@ -462,10 +462,6 @@ class WeightedTopK(Rule):
         if labels != len(self.scale):
             raise ValueError(f"scores: expected {len(self.scale)} labels, one scale and offset each; got {labels}")
 
-    @property
-    def numbers(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        return self.scale, self.offset
-
     def describe(self) -> str:
         return f"the {self.k} largest weighted scores"
 
