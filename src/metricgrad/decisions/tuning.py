@@ -279,7 +279,8 @@ def tune_threshold(
         A name ("f1", "f0.5", "mcc", ...), "package.module:function", or a function of ``Counts`` (or ``Confusion``).
     scores : Tensor, array-like or sparse matrix
         Scores on any scale, as torch, numpy, pandas or lists; higher means more likely positive. Shape as for ``task``.
-        For "multilabel" also a scipy sparse matrix: a score that is not stored is 0, so that thresholds are above 0.
+        For "multilabel" also a scipy sparse matrix: a score that is not stored is 0, thresholds are above 0 and weights
+        per row.
     targets : Tensor, array-like or sparse matrix
         The true labels, as torch, numpy, pandas, lists or scipy sparse matrix. Shape as for ``task``.
     task : {'binary', 'multilabel', 'multiclass'}, default 'binary'
@@ -303,9 +304,9 @@ def tune_threshold(
         With a number such as 0.95, the one-sided lower confidence bound of a constrained metric must meet its
         constraint, instead of the estimate.
     weight : array-like, optional
-        Per sample or per element; per sample for sparse scores.
+        Per sample or per element.
     mask : array-like of bool, optional
-        True for what counts; not for sparse scores.
+        True for what counts.
     ignore_index : int, optional
         Targets of this value do not count.
     scarce : {'pooled', 'own', 'fixed'}, default 'own'

@@ -150,7 +150,7 @@ class Evaluator:
         targets : Tensor, array-like or sparse matrix
             The true labels, as torch, numpy, pandas, lists or scipy sparse matrix. Shape as for ``task``.
         weight : array-like, optional
-            Per sample or per element; per sample for sparse scores.
+            Per sample or per element.
         mask : array-like of bool, optional
             True for what counts.
 
@@ -407,7 +407,8 @@ def evaluate(
     ----------
     scores : Tensor, array-like or sparse matrix
         Scores on any scale, as torch, numpy, pandas or lists; higher means more likely positive. Shape as for ``task``.
-        For "multilabel" also a scipy sparse matrix: a score that is not stored is 0, so that thresholds are above 0.
+        For "multilabel" also a scipy sparse matrix: a score that is not stored is 0, thresholds are above 0 and weights
+        per row.
     targets : Tensor, array-like or sparse matrix
         The true labels, as torch, numpy, pandas, lists or scipy sparse matrix. Shape as for ``task``.
     metrics : str, callable, sequence of these, or dict
@@ -431,9 +432,9 @@ def evaluate(
     absent : {'count', 'skip'}, default 'count'
         What a class without positives does to the macro average: "count" (as in scikit-learn) or "skip".
     weight : array-like, optional
-        Per sample or per element; per sample for sparse scores.
+        Per sample or per element.
     mask : array-like of bool, optional
-        True for what counts; not for sparse scores.
+        True for what counts.
     ignore_index : int, optional
         Targets of this value do not count.
     class_names : sequence of str, optional
