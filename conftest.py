@@ -4,8 +4,8 @@ import os
 
 import torch
 
-# Keras would take TensorFlow, which is not installed for the tests.
-os.environ.setdefault("KERAS_BACKEND", "jax")
+# Keras would take TensorFlow, which is not installed for the tests; JAX must not be in a process that forks.
+os.environ.setdefault("KERAS_BACKEND", "torch")
 
 pytest_plugins = ["paper_fixtures"]
 

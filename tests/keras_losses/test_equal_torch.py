@@ -15,6 +15,8 @@ import metricgrad as mg
 from metricgrad import surrogates as s
 from metricgrad.storable import KINDS
 
+if "KERAS_TESTS" not in os.environ:
+    pytest.skip("started by test_backends, in a process of its own", allow_module_level=True)
 keras = pytest.importorskip("keras")
 import metricgrad.keras as mk  # noqa: E402
 from keras_gradients import value_and_gradient  # noqa: E402

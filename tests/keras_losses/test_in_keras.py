@@ -16,6 +16,8 @@ import torch
 import metricgrad as mg
 from metricgrad import surrogates as s
 
+if "KERAS_TESTS" not in os.environ:
+    pytest.skip("started by test_backends, in a process of its own", allow_module_level=True)
 keras = pytest.importorskip("keras")
 import metricgrad.keras as mk  # noqa: E402
 from keras_gradients import value_and_gradient  # noqa: E402
@@ -201,20 +203,3 @@ def test_metricgrad_alone_imports_no_keras() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env)
     assert done.stdout == "False\n"
     assert mg.keras is mk
-
-
-@pytest.mark.skipif(keras.backend.backend() != "jax", reason="starts the others")
-@pytest.mark.parametrize("backend", ["tensorflow", "torch"])
-def test_on_the_other_backends(backend: str) -> None:
-    pytest.importorskip(backend)
-    tests = ["test_every_surrogate", "test_float32_compiled", "test_fit_learns", "test_a_step_of_fit"]
-    path = os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests/support"), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", str(Path(__file__).parent), "-k", " or ".join(tests)],
-        env={**os.environ, "KERAS_BACKEND": backend, "PYTHONPATH": path},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
