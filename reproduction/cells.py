@@ -33,9 +33,10 @@ class Table:
     """A table or figure of a paper, and how to fill it.
 
     ``cells`` lists the cells of a protocol for a number of trials; ``run`` fills one of them, from the folder of data
-    sets (None: fetch), and returns its metrics. ``trials`` is what the page uses; ``reduced`` says in one sentence what
-    is smaller than in the paper and by how much ("" if nothing is). ``printed`` holds the paper's own figures: mean and
-    standard deviation, if there is one, by row, data set and metric.
+    sets (None: fetch), and returns its metrics. ``trials`` is the most that are run, ``paper_trials`` what the paper
+    ran (0: it does not say); ``reduced`` says in one sentence what else is smaller than in the paper and by how much
+    ("" if nothing is). ``printed`` holds the paper's own figures: mean and standard deviation, if there is one, by row,
+    data set and metric.
     """
 
     title: str
@@ -45,6 +46,7 @@ class Table:
     reduced: str = ""
     protocols: Sequence[str] = PROTOCOLS
     printed: dict[tuple[str, str, str], tuple[float, float | None]] = field(default_factory=dict)
+    paper_trials: int = 0
 
 
 def grid(

@@ -386,13 +386,14 @@ TABLES = {
         run_1,
         trials=5,
         reduced=(
-            "5 trials for 10 (small network: 3). CIFAR-10: the paper does not name its network; here a head of 64 "
+            "CIFAR-10: the paper does not name its network; here a head of 64 "
             "units on frozen EfficientNet-lite0 features at 96 pixels, with 10,000 training, 2,500 validation and "
             "2,500 test images of 60,000, at most 60 epochs, patience 10 for 100; and three convolutions from "
             "scratch, 5,000 training images, 10 epochs. Grid search: two learning rates (small network: one). "
             "Caltech-256 cannot be had here."
         ),
         printed=_printed_1(),
+        paper_trials=10,
     ),
     "fbeta-2": Table(
         "Multi-class F_β, Table 2: two classes, network 512-256-128",
@@ -400,10 +401,11 @@ TABLES = {
         run_2,
         trials=5,
         reduced=(
-            "5 trials for 10; at most 60 epochs, patience 15 for 100 (adult: 15 epochs, patience 5); grid search: two "
+            "at most 60 epochs, patience 15 for 100 (adult: 15 epochs, patience 5); grid search: two "
             "learning rates; creditcard: the subset with 13,442 of 284,807 rows."
         ),
         printed=_printed_2(),
+        paper_trials=10,
     ),
     "fbeta-beyond": Table(
         "Beyond the multi-class paper: other metrics of the d×d matrix as losses",

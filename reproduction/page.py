@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import inspect
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -93,15 +94,23 @@ def table_section(name: str, table: Table, results: Results) -> Iterator[str]:
     """Give a table's part of the page: for each data set the paper's figures, published and corrected side by side."""
     yield f"### {table.title} (`{name}`)\n"
     if table.reduced:
-        yield f"Reduced: {table.reduced}\n"
+        yield f"Reduced: {table.reduced.rstrip('.')}.\n"
     sets = dict.fromkeys(data for _, data, _ in [*table.printed, *cells_of(name, results)])
     if not any(key[0] == name for key in results.values):
         yield "Not run yet.\n"
         return
+    yield trials_run(name, table, results)
     for data in sets:
         yield f"**{data}**\n"
         yield side_by_side(name, table, data, results)
     yield f"CPU seconds: {results.seconds.get(name, 0.0):,.0f}.\n"
+
+
+def trials_run(name: str, table: Table, results: Results) -> str:
+    """Return how many trials there are, beside what the paper ran."""
+    counts = [len(found) for key, found in results.values.items() if key[0] == name]
+    ran = str(max(counts)) if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}, by cell"
+    return f"Trials: {ran}" + (f" (the paper: {table.paper_trials})" if table.paper_trials else "") + ".\n"
 
 
 def cells_of(name: str, results: Results) -> list[tuple[str, str, str]]:
@@ -140,9 +149,12 @@ def verdict_section(results: Results) -> Iterator[str]:
     """Give the verdicts of all papers."""
     yield "## Verdicts\n"
     yield RULES
-    for paper in PAPERS:
-        yield f"**{title_of(paper)}**\n"
-        lines = [[v.claim, f"**{v.verdict}**", explained(v)] for v in paper.verdicts(results)]
+    found = {title_of(paper): paper.verdicts(results) for paper in PAPERS}
+    counts = Counter(verdict.verdict for verdicts in found.values() for verdict in verdicts)
+    yield "In all: " + ", ".join(f"{outcome} {count}" for outcome, count in counts.most_common()) + ".\n"
+    for title, verdicts in found.items():
+        yield f"**{title}**\n"
+        lines = [[v.claim, f"**{v.verdict}**", explained(v)] for v in verdicts]
         yield markdown(["claim", "verdict", "figures"], lines)
 
 
@@ -398,7 +410,14 @@ def write_page(folder: Path = RESULTS, page: Path = PAGE) -> None:
             parts += table_section(name, table, results)
     parts += [*quirk_section(results), *epochs_section(results)]
     parts += [*picture_section(results, page.parent / "pictures"), *cost_section(results, folder)]
-    page.write_text("\n".join(parts))
+    page.write_text("\n".join([parts[0], *contents(parts), *parts[1:]]))
+
+
+def contents(parts: Sequence[str]) -> Iterator[str]:
+    """Give the table of contents: a link to every part of the page."""
+    titles = [part[3:].strip() for part in parts if part.startswith("## ")]
+    anchors = ["".join(c for c in title.lower().replace(" ", "-") if c.isalnum() or c in "-_") for title in titles]
+    yield "".join(f"* [{title}](#{anchor})\n" for title, anchor in zip(titles, anchors, strict=True))
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -487,7 +487,7 @@ TABLES = {
         _cells_of_figure_3,
         run_point,
         trials=2,
-        reduced=_REDUCED + "; cancerHallmarks in place of arXiv2020, two seeds",
+        reduced=_REDUCED + "; cancerHallmarks in place of arXiv2020",
     ),
     "sigmoidf1-5": Table(
         "sigmoidF1, Table 5: the six smoothed losses, trained, which the paper does for F1 alone",
