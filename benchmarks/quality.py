@@ -1,18 +1,20 @@
 """Does training on the metric help? Every contender on every data set and split, under one protocol.
 
     python benchmarks/quality.py --data FOLDER [--sets NAMES] [--splits N] [--only NAMES] [--metric f1]
-    python benchmarks/quality.py --summary
+    python benchmarks/quality.py --summary [--write README.md docs/index.md docs/quality.md]
 
 Needs the extras ``boosting``, ``tabm`` and ``bench``; ``datasets.py`` says what the folder holds. Outer splits are
 random, stratified, 75 % to train and tune, 25 % to evaluate. Everything else happens inside the 75 %: contenders stop
 early and tune their rule on rows that they do not train on. Every result is appended to a CSV file as it is made, and
 what is there is not made again: stop and start as you like, or run several processes with different ``--sets``.
+``--write`` puts the tables of the summary in place of those in a page that have the same first heading.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import re
 import time
 import warnings
 from collections.abc import Callable
@@ -282,37 +284,104 @@ def run(options: argparse.Namespace) -> None:
 
 # The summary
 
+HEADS = ("mean (95 % interval)", "positive", "p")
+MAP = (
+    ("one label, a table", "`MetricEnsembleClassifier`", "binary", "f1", "value", "ensemble", "xgboost, tuned"),
+    (
+        "one label, boosted trees",
+        "`MetricBoostingClassifier`",
+        "binary",
+        "f1",
+        "value",
+        "metric boosting",
+        "xgboost, tuned",
+    ),
+    ("one label, a network", "either loss; the recipe counts", "binary", "f1", "value", DEFAULT, SAME),
+    ("one label, F2", "either loss; the recipe counts", "binary", "f2", "value", DEFAULT, SAME),
+    ("one label, MCC", "either loss; the recipe counts", "binary", "mcc", "value", DEFAULT, SAME),
+    (
+        "one label, recall at a precision of 0.8",
+        "`MetricClassifier`, not `RecallAtPrecisionLoss`",
+        *("binary", RECALL_AT_PRECISION, "value", DEFAULT, SAME),
+    ),
+    ("several labels, the rare ones", "`MetricClassifier` (hybrid loss)", "multilabel", "f1", "rare", DEFAULT, SAME),
+    ("several labels, the frequent ones", "either", "multilabel", "f1", "frequent", DEFAULT, SAME),
+    (
+        "several labels, at 0.5, nothing tuned",
+        "`MetricLoss`",
+        *("multilabel", "f1", "value", "metric, 0.5", "cross-entropy, 0.5"),
+    ),
+    (
+        "several labels, one network of cross-entropy today",
+        "`MetricClassifier`",
+        *("multilabel", "f1", "value", DEFAULT, "cross-entropy, tuned"),
+    ),
+    ("several classes, balanced", "either", "multiclass", "f1", "value", DEFAULT, SAME),
+    ("several classes, kappa", "either", "multiclass", "kappa", "value", DEFAULT, SAME),
+    ("ordered classes, quadratic kappa", "either", "multiclass", "quadratic_kappa", "value", DEFAULT, SAME),
+    ("several classes, long tail, a network", "either", "long tail", "f1", "value", DEFAULT, SAME),
+    (
+        "several classes, long tail",
+        "forests or `MetricEnsembleClassifier`",
+        *("long tail", "f1", "value", "ensemble", "xgboost, tuned"),
+    ),
+)
+"""The map for users: the problem, what to use, and the difference that speaks for it: the kind of sets, the metric, the
+column of values, a contender and its reference."""
 
-def summary(path: Path) -> None:
-    """Print, ready for the page: means of each set, mean ranks, the claims, and paired differences with intervals."""
-    table = pd.read_csv(path)
-    table["task"] = table["set"].map(kind_of)
-    heads = ["mean (95 % interval)", "positive", "p"]
-    for (metric, task), part in table.groupby(["metric", "task"], sort=False):
-        wide = part.pivot_table(index=["set", "split"], columns="contender", values="value")
+
+def summarise(path: Path) -> dict[str, pd.DataFrame]:
+    """Return tables by their first heading: the map, the claims, and for every metric and kind of set the means."""
+    results = pd.read_csv(path)
+    results["kind"] = results["set"].map(kind_of)
+    tables = {"your problem": draw_map(results), "claim": adjust_claims(results)}
+    for (metric, kind), part in results.groupby(["metric", "kind"], sort=False):
+        wide = compared(part, "value")
         wide = wide[[name for name in CONTENDERS if name in wide]]
         means = wide.groupby(level="set").mean().loc[part["set"].unique()]
         if metric == "f1":
-            print_table(f"{task}, mean F1", means.T.map(lambda v: "–" if np.isnan(v) else f"{v:.3f}"))
+            tables[f"{kind}, mean F1"] = means.T.map(lambda v: "–" if np.isnan(v) else f"{v:.3f}")
         whole = means.dropna(axis=1)
         seconds = part.groupby("contender").seconds.mean().loc[whole.columns]
         about = pd.DataFrame(
             {
-                f"mean {metric}": whole.mean().map("{:.3f}".format),
+                f"mean {metric}, {len(whole)} sets": whole.mean().map("{:.3f}".format),
                 "mean rank": whole.rank(axis=1, ascending=False).mean().map("{:.2f}".format),
                 "CPU seconds of a fit": seconds.map("{:.0f}".format),
             }
-        ).sort_values("mean rank", key=lambda column: column.astype(float))
-        print_table(f"{task}, {len(whole)} sets, contenders that all have", about)
+        )
+        order = about["mean rank"].astype(float).sort_values(kind="stable").index
+        tables[f"{kind}, {metric}, mean over sets"] = about.loc[order]
         rows = {}
         for value in ("value", "average_precision", "rare", "frequent"):
-            grid = part.pivot_table(index=["set", "split"], columns="contender", values=value)
+            grid = compared(part, value)
             title = {"value": metric, "rare": f"{metric}, rare", "frequent": f"{metric}, frequent"}.get(value, value)
             for name, reference in PAIRS:
                 if {name, reference} <= {*grid} and (value == "value" or (name, reference) == (DEFAULT, SAME)):
                     rows[f"{title}: {name} − {reference}"] = difference(grid[name] - grid[reference])[0]
-        print_table(f"{task}, difference", pd.DataFrame.from_dict(rows, orient="index", columns=heads))
-    wide = table[table.metric == "f1"].pivot_table(index=["set", "split"], columns="contender", values="value")
+        tables[f"{kind}, {metric}, difference"] = pd.DataFrame.from_dict(rows, orient="index", columns=HEADS)
+    return tables
+
+
+def compared(part: pd.DataFrame, value: str) -> pd.DataFrame:
+    """Return a value of every set and split, a column for each contender."""
+    return part.pivot_table(index=["set", "split"], columns="contender", values=value)
+
+
+def draw_map(results: pd.DataFrame) -> pd.DataFrame:
+    """Return the map for users, as far as there are results."""
+    rows = {}
+    for problem, use, kind, metric, value, name, reference in MAP:
+        grid = compared(results[(results.metric == metric) & (results.kind == kind)], value)
+        if {name, reference} <= {*grid}:
+            interval, won, _ = difference(grid[name] - grid[reference])[0]
+            rows[problem] = [use, reference, interval, won]
+    return pd.DataFrame.from_dict(rows, orient="index", columns=["what to use", "against", "gain", "sets won"])
+
+
+def adjust_claims(results: pd.DataFrame) -> pd.DataFrame:
+    """Return the claims with their p-values, adjusted for their number."""
+    wide = compared(results[results.metric == "f1"], "value")
     claims = {}
     for title, sets, name, reference in CLAIMS:
         part = wide[wide.index.get_level_values("set").isin(sets)]
@@ -320,7 +389,7 @@ def summary(path: Path) -> None:
             claims[title] = difference(part[name] - part[reference])
     adjusted = holm([p for _, p in claims.values()])
     shown = {title: [*row, f"{q:.3f}"] for (title, (row, _)), q in zip(claims.items(), adjusted, strict=True)}
-    print_table("claim", pd.DataFrame.from_dict(shown, orient="index", columns=[*heads, "p, Holm"]))
+    return pd.DataFrame.from_dict(shown, orient="index", columns=[*HEADS, "p, Holm"])
 
 
 def kind_of(name: str) -> str:
@@ -348,11 +417,24 @@ def holm(p: list[float]) -> list[float]:
     return adjusted
 
 
-def print_table(title: str, table: Any) -> None:
-    """Print a frame as Markdown."""
-    print(f"\n| {title} | {' | '.join(map(str, table.columns))} |\n" + "|---" * (len(table.columns) + 1) + "|")
-    for name, values in zip(table.index, table.to_numpy(), strict=True):
-        print(f"| {name} | {' | '.join(map(str, values))} |")
+def as_markdown(title: str, table: pd.DataFrame) -> str:
+    """Return a table with its title as the first heading."""
+    lines = [[title, *table.columns], ["---"] * (len(table.columns) + 1), *table.reset_index().to_numpy().tolist()]
+    return (
+        "".join(f"| {' | '.join(map(str, line))} |\n" for line in lines)
+        .replace("| --- ", "|---")
+        .replace("--- |", "---|")
+    )
+
+
+def write_tables(tables: dict[str, pd.DataFrame], page: Path) -> None:
+    """Put tables in place of those in a page that have the same first heading."""
+    text = page.read_text()
+    for title, table in tables.items():
+        old = re.compile(rf"^\| {re.escape(title)} \|.*\n(\|.*\n)+", re.MULTILINE)
+        # No backslash of ours is an escape of a pattern.
+        text = old.sub(as_markdown(title, table).replace("\\", r"\\"), text)
+    page.write_text(text)
 
 
 def main() -> None:
@@ -367,12 +449,16 @@ def main() -> None:
     parser.add_argument("--metric", default="f1", help="what contenders train, tune and are evaluated for")
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--summary", action="store_true")
+    parser.add_argument("--write", type=Path, nargs="+", default=[], help="pages whose tables are renewed")
     options = parser.parse_args()
     if not options.summary:
         if options.data is None:
             parser.error("--data: expected the folder of data sets")
         run(options)
-    summary(options.results)
+    tables = summarise(options.results)
+    print("\n".join(as_markdown(title, table) for title, table in tables.items()))
+    for page in options.write:
+        write_tables(tables, page)
 
 
 if __name__ == "__main__":
