@@ -33,6 +33,7 @@ from metricgrad.training.loop import one_thread
 if TYPE_CHECKING:
     from metricgrad.app.contenders.scorers import Effort, Goal, Scorer
     from metricgrad.app.study.splits import Split
+    from metricgrad.app.tables.features import Features
     from metricgrad.metrics.averages import Average
     from metricgrad.metrics.constraints import Constraint
 
@@ -151,7 +152,7 @@ def run_contender(
     goal: Goal,
     also: list[str],
     effort: Effort,
-    features: np.ndarray,
+    features: Features,
     targets: np.ndarray,
     split: Split,
     seed: int,
@@ -172,7 +173,7 @@ def fit_contender(
     name: str,
     goal: Goal,
     effort: Effort,
-    features: np.ndarray,
+    features: Features,
     targets: np.ndarray,
     split: Split,
     seed: int,

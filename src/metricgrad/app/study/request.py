@@ -15,7 +15,6 @@ from metricgrad.app.contenders.table import CONTENDERS, select_contenders
 from metricgrad.app.errors import DATA, WRONG_CALL, UserError, suggest
 from metricgrad.app.report.evidence import Table
 from metricgrad.app.runs import folder as runs
-from metricgrad.app.runs.model import encode_features
 from metricgrad.app.study import protocol, splits
 from metricgrad.app.tables import files, profile
 from metricgrad.app.tables.schema import Schema
@@ -24,9 +23,9 @@ from metricgrad.storage import records
 from metricgrad.storage.records import Range, Sha256
 
 if TYPE_CHECKING:
-    from sklearn.compose import ColumnTransformer
-
     from metricgrad.app.study.splits import Split
+    from metricgrad.app.tables.encoder import Encoder
+    from metricgrad.app.tables.features import Features
 
 LEAST_REPEATS = 2
 """The fewest repeats: without a spread over repeats no gain can be tested."""
@@ -104,10 +103,11 @@ class Dataset:
         """Return all rows to train and to tune on, none to test: for the model that is shipped."""
         return splits.split_all_rows(self.targets, self.goal.task, seed, self.group, self.time)
 
-    def encode(self, train: np.ndarray) -> tuple[ColumnTransformer, np.ndarray]:
+    def encode(self, train: np.ndarray) -> tuple[Encoder, Features]:
         """Return an encoder fitted on the training rows, and all rows encoded with it."""
-        encoder = self.schema.make_encoder().fit(self.features.iloc[train])
-        return encoder, encode_features(encoder, self.features)
+        from metricgrad.app.tables.encoder import fit_encoder
+
+        return fit_encoder(self.schema, self.features, self.targets, train)
 
 
 def prepare_dataset(options: Options) -> Dataset:
