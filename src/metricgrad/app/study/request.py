@@ -17,6 +17,7 @@ from metricgrad.app.report.evidence import Table
 from metricgrad.app.runs import folder as runs
 from metricgrad.app.study import protocol, splits
 from metricgrad.app.tables import files, profile
+from metricgrad.app.tables.encoder import fit_encoder
 from metricgrad.app.tables.schema import Schema
 from metricgrad.engine.batch import check_task
 from metricgrad.storage import records
@@ -105,8 +106,6 @@ class Dataset:
 
     def encode(self, train: np.ndarray) -> tuple[Encoder, Features]:
         """Return an encoder fitted on the training rows, and all rows encoded with it."""
-        from metricgrad.app.tables.encoder import fit_encoder
-
         return fit_encoder(self.schema, self.features, self.targets, train)
 
 

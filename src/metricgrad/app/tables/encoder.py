@@ -7,7 +7,7 @@ by the target: each category by the mean of every class among its training rows,
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import safetensors.numpy
@@ -30,6 +30,7 @@ CLASSES = 32
 MOST_WORDS = 2000
 """The most words and pairs of words that are columns, of all columns of text together."""
 
+_FOLDS = 5  # the means of a training row are of the other folds
 _TRUSTED = ["numpy.dtype"]
 _PLAIN, _ARRAYS, _WORDS = "encoder.skops", "encoder.safetensors", "words.json"
 
@@ -92,7 +93,9 @@ class Encoder:
         if self.scaling is not None:
             arrays["scaling"] = self.scaling
             files[_WORDS] = records.as_json([list(words.vocabulary) for words in self.words.values()])
-        return files | ({_ARRAYS: safetensors.numpy.save(arrays)} if arrays else {})
+        # safetensors writes the memory as it lies.
+        packed = {name: np.ascontiguousarray(one) for name, one in arrays.items()}
+        return files | ({_ARRAYS: safetensors.numpy.save(packed)} if packed else {})
 
     @classmethod
     def from_files(cls, files: dict[str, bytes], schema: Schema) -> Encoder:
@@ -162,16 +165,22 @@ def _find_indicators(targets: np.ndarray, train: np.ndarray) -> np.ndarray:
 
 def _encode_by_target(codes: np.ndarray, levels: int, indicators: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the means of classes for codes from −1 to ``levels``, and the cross-fitted means of the training rows."""
+    from sklearn.model_selection import KFold
     from sklearn.preprocessing import TargetEncoder
 
     frequent = np.sort(np.argsort(-indicators.sum(0), kind="stable")[:CLASSES])
-    tables, crossed = [], []
-    for k in frequent:
-        # "continuous", since classes of fewer rows than folds cannot be stratified; the means are the same.
-        encoder: Any = TargetEncoder(target_type="continuous", random_state=0)
-        crossed.append(encoder.fit_transform(codes[:, None], indicators[:, k].astype(float)))
-        tables.append(encoder.transform(np.arange(-1, levels + 1)[:, None]))
-    return np.hstack(tables).astype(np.float32), np.hstack(crossed).astype(np.float32)
+    cells, every = codes[:, None], np.arange(-1, levels + 1)[:, None]
+    folds = list(KFold(_FOLDS, shuffle=True, random_state=0).split(codes))
+    table = np.empty((len(every), len(frequent)), np.float32)
+    crossed = np.empty((len(codes), len(frequent)), np.float32)
+    for i, k in enumerate(frequent):
+        y = indicators[:, k].astype(float)
+        # "continuous", since that takes any fold, even one without positives; the means are those of "binary".
+        table[:, i] = TargetEncoder(target_type="continuous").fit(cells, y).transform(every)[:, 0]
+        for others, own in folds:
+            encoder = TargetEncoder(target_type="continuous").fit(cells[others], y[others])
+            crossed[own, i] = encoder.transform(cells[own])[:, 0]
+    return table, crossed
 
 
 def _read_plain(data: bytes, schema: Schema) -> ColumnTransformer:
@@ -187,6 +196,8 @@ def _read_plain(data: bytes, schema: Schema) -> ColumnTransformer:
     parts = [part for column in schema.columns for part in column.parts]
     if type(encoder) is not ColumnTransformer or list(encoder.feature_names_in_) != parts:
         raise ValueError(f"{_PLAIN}: expected an encoder of the columns of schema.json, got another")
-    if any(type(one) not in (SimpleImputer, OneHotEncoder) for _, one, names in encoder.transformers_ if len(names)):
+    # "drop" stands for the columns that are encoded otherwise.
+    used = [one for _, one, names in encoder.transformers_ if len(names) and one != "drop"]
+    if any(type(one) not in (SimpleImputer, OneHotEncoder) for one in used):
         raise ValueError(f"{_PLAIN}: expected an imputer and a one-hot encoder, got others")
     return encoder
