@@ -2,9 +2,9 @@
 
     python benchmarks/text_columns.py --data FOLDER [--rows 10000]
 
-Both see the same rows: in every repeat they train on the same ones, tune a threshold for each label on the same held-out
-ones, and are evaluated by macro-F1 on the same test rows. The peer has all words and pairs of words in two rows or more,
-and the penalty that is best on the held-out rows. ``FOLDER`` is that of benchmarks/datasets.py.
+Both see the same rows: in every repeat they train on the same ones, tune a threshold for each label on the same rows
+held out, and are evaluated by macro-F1 on the same test rows. The peer has all words and pairs of words of two rows,
+and the penalty that is best on held-out rows. ``FOLDER`` is that of benchmarks/datasets.py.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from metricgrad.app.contenders.linear import load_linear
 from metricgrad.app.tables.features import TextFeatures, to_dense, to_wide
 from metricgrad.estimators.network import MetricClassifier
 from metricgrad.estimators.trees import MetricBoostingClassifier
+from metricgrad.metrics.parameters import check_values
 from metricgrad.storage import estimators, folders, records
 from metricgrad.storage.records import Length, Name, Range
 
@@ -50,6 +51,10 @@ class Goal:
     metric: str
     average: Average = "macro"
     subject_to: str | None = None
+
+    def check_values(self) -> None:
+        """Raise a ``ValueError`` if the metric has one value per class, but not for these classes."""
+        check_values(self.metric, 1 if self.task == "binary" else self.classes)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from metricgrad.app.tables import files, profile
 from metricgrad.app.tables.encoder import fit_encoder
 from metricgrad.app.tables.schema import Schema
 from metricgrad.engine.batch import check_task
+from metricgrad.metrics.parameters import parse_values, with_parameters
 from metricgrad.storage import records
 from metricgrad.storage.records import Range, Sha256
 
@@ -52,6 +53,8 @@ class Options:
     only: str | None = None
     quick: bool = False
     demo: bool = False
+    beta: str | None = None
+    alpha: str | None = None
 
     def split_names(self, name: str) -> list[str]:
         """Return the parts of a comma-separated option."""
@@ -129,6 +132,7 @@ def prepare_dataset(options: Options) -> Dataset:
             DATA,
         )
     metric, *also = options.split_names("metric") or [""]
+    metric = name_metric(metric, {"alpha": options.alpha, "beta": options.beta}, schema)
     average: Any = options.average  # checked below
     goal = Goal(check_task(schema.task), len(schema.classes), metric, average, options.subject_to)
     protocol.check_goal(goal, also)
@@ -143,6 +147,16 @@ def prepare_dataset(options: Options) -> Dataset:
         profile.describe_data(whole, schema),
         profile.find_warnings(whole, schema),
     )
+
+
+def name_metric(metric: str, typed: dict[str, str | None], schema: Schema) -> str:
+    """Return the name of a metric with the parameters that were typed as options, such as --beta dog=0.25,rest=1."""
+    try:
+        params = {name: parse_values(name, text) for name, text in typed.items() if text is not None}
+        # Of two classes only the positive one is evaluated.
+        return str(with_parameters(metric, params, schema.classes[1:] if schema.task == "binary" else schema.classes))
+    except ValueError as error:
+        raise UserError(f"--{error}", WRONG_CALL) from error
 
 
 def _read_groups(cells: pd.Series) -> np.ndarray:
