@@ -58,7 +58,8 @@ def reviews(rows: int = N, seed: int = 0) -> pd.DataFrame:
 
 def encoded(
     frame: pd.DataFrame, target: str, train: np.ndarray | None = None
-) -> tuple[Schema, Encoder, Any, pd.DataFrame, np.ndarray]:
+) -> tuple[Schema, Any, Any, pd.DataFrame, np.ndarray]:
+    """Return the schema, an encoder and what it makes of all rows, the features and the targets."""
     schema = Schema.of(frame, target)
     features, y = schema.to_features(frame), schema.encode_targets(frame)
     found, rows = fit_encoder(schema, features, y, np.arange(len(frame)) if train is None else train)

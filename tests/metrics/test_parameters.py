@@ -199,7 +199,7 @@ def test_estimators_are_tuned_for_one_beta_per_class(estimator: Any, tmp_path: P
     estimator.fit(x, y)
     assert estimator.tuning_._problem.objective.name == "macro f_beta(beta=1.0/1.0/0.25)"
     mg.save(estimator, tmp_path / "saved")
-    own = {"estimators": None} if isinstance(estimator, mg.MetricEnsembleClassifier) else {}
+    own: dict[str, Any] = {"estimators": None} if isinstance(estimator, mg.MetricEnsembleClassifier) else {}
     again = mg.load(tmp_path / "saved", **own)
     assert again.get_params()["metric_params"] == PARAMS
     np.testing.assert_array_equal(again.predict(x), estimator.predict(x))
@@ -261,6 +261,10 @@ def test_compare_train_evaluate_and_tune_with_one_beta_per_class(
         for one, beta in zip("xyz", BETAS, strict=True)
     ]
     assert found == pytest.approx(np.mean(expected), rel=1e-6)
+    assert main(["evaluate", out, data, "--metric", "f_beta(beta=1/2)"]) == 2
+    assert "--metric: expected 3 values of beta" in capsys.readouterr().err
+    assert main(["tune", out, data, "--beta", "2"]) == 2
+    assert "expected --metric with them" in capsys.readouterr().err
     assert main(["tune", out, data, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["metric"] == "f_beta(beta=1/1/0.25)"
     assert main(["tune", out, data, "--metric", "tversky", "--alpha", "2", "--beta", "x=1,rest=0.5", "--json"]) == 0
@@ -288,6 +292,7 @@ def test_labels_have_their_own_beta(tmp_path: Path) -> None:
         (["--metric", "f1", "--beta", "2"], "--metric: f1 takes empty"),
         (["--metric", "f_beta", "--alpha", "2"], "--metric: f_beta takes beta, empty"),
         (["--metric", "f_beta(beta=1/2)"], "--metric: expected 3 values of beta, one per class, got 2"),
+        (["--metric", "f1,f_beta(beta=1/2)"], "--metric: expected 3 values of beta, one per class, got 2"),
         (["--metric", "f_beta(beta=1/2/3)", "--average", "micro"], "average: expected 'macro', 'weighted' or None"),
         (["--metric", "os:system", "--beta", "2"], "--metric: expected the name of a metric"),
     ],
@@ -304,20 +309,27 @@ def test_wrong_options_are_refused_in_one_line(
 
 
 @pytest.mark.usefixtures("little")
-def test_forged_parameters_are_refused(tmp_path: Path) -> None:
+def test_forged_parameters_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = written(multiclass(), tmp_path)
     asked = ["train", data, "--target", "kind", "--contender", "majority", "--metric", "f_beta", "--beta", "2"]
     assert main([*asked, "--out", f"{tmp_path}/run"]) == 0
-    for text in ("f_beta(beta=1/2)", "f_beta(beta=2 beta=3)", "f_beta(beta=__import__)"):
 
-        def edit(one: Any, text: str = text) -> Any:
+    def forge(text: str) -> None:
+        def edit(one: Any) -> Any:
             one["rule"]["metric"] = text
             return one
 
         change(tmp_path / "run" / "model" / "manifest.json", edit)
         reseal(tmp_path / "run")
+
+    for text in ("f_beta(beta=1/2)", "f_beta(beta=2 beta=3)", "f_beta(beta=__import__)"):
+        forge(text)
         with pytest.raises(UserError, match="metric: "):
             _ = runs.load(tmp_path / "run").model
+    forge("no_such_module:f1(beta=2)")
+    assert runs.load(tmp_path / "run").model.contender == "majority"  # nothing was imported
+    assert main(["evaluate", f"{tmp_path}/run", data]) == 2
+    assert "may not name code" in capsys.readouterr().err
 
 
 def test_runs_of_before_have_no_parameters() -> None:

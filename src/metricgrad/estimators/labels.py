@@ -99,7 +99,7 @@ class PredictsMixin:
         """The metric with its parameters; the labels must be known, since a parameter may name some."""
         labels = self.labels_
         classes = labels.classes[1 if labels.task == "binary" else 0 :]
-        found = with_parameters(self.metric, self.metric_params, classes)
+        found = with_parameters(self.metric, self.metric_params, list(classes))
         check_values(found, labels.outputs)
         return found
 

@@ -76,10 +76,11 @@ def fit_linear(goal: Goal, effort: Effort, rows: Rows, seed: int) -> Linear:
     from threadpoolctl import threadpool_limits
 
     wide = to_wide(rows.features)
-    x, mean, sd = wide[rows.fit].astype(np.float64), 0.0, 1.0
+    x = wide[rows.fit].astype(np.float64)
+    mean, sd = np.zeros(x.shape[1]), np.ones(x.shape[1])
     if isinstance(x, np.ndarray):  # with texts they are standardised already
-        mean, spread = x.mean(0), x.std(0)
-        sd = np.where(spread > 0, spread, 1.0)
+        mean, sd = x.mean(0), x.std(0)
+        sd[sd == 0] = 1.0
         x = (x - mean) / sd
     found = []
     with warnings.catch_warnings(), threadpool_limits(1):

@@ -52,9 +52,11 @@ class Goal:
     average: Average = "macro"
     subject_to: str | None = None
 
-    def check_values(self) -> None:
-        """Raise a ``ValueError`` if the metric has one value per class, but not for these classes."""
-        check_values(self.metric, 1 if self.task == "binary" else self.classes)
+    def check_values(self, *metrics: str) -> None:
+        """Raise a ``ValueError`` if a metric has parameters with one value per class, but not for these classes."""
+        for metric in metrics:
+            if "(" in metric and not records.names_code(metric):  # what names code must not be looked up here
+                check_values(metric, 1 if self.task == "binary" else self.classes)
 
 
 @dataclass(frozen=True)

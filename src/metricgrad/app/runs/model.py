@@ -135,8 +135,7 @@ class Model:
         if scores.shape != expected:
             raise ValueError(f"estimator: expected scores of shape {expected}, got {scores.shape}")
         self.decide(scores)
-        if not records.names_code(self.goal.metric):
-            self.goal.check_values()
+        self.goal.check_values(self.goal.metric)
         for constraint in parse(self.goal.subject_to):
             if not records.names_code(constraint.metric):
                 get(constraint.metric)

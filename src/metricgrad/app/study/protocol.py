@@ -137,15 +137,14 @@ def check_goal(goal: Goal, also: list[str]) -> None:
             WRONG_CALL,
         )
     try:
-        goal.check_values()
+        goal.check_values(goal.metric, *also)
         describe_tuning(goal).problem()
         Evaluator([goal.metric, *also], task=goal.task, average=goal.average)
         for constraint in parse(goal.subject_to):
             get(constraint.metric)
     except ValueError as error:
         raise UserError(
-            str(error).replace("subject_to:", "--subject-to:").replace("metric:", "--metric:"),
-            WRONG_CALL,
+            str(error).replace("subject_to:", "--subject-to:").replace("metric:", "--metric:"), WRONG_CALL
         ) from error
 
 

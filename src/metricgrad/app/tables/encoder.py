@@ -136,7 +136,7 @@ def fit_encoder(
     """
     known = features.iloc[train]
     plain = schema.make_encoder().fit(known)
-    indicators = _find_indicators(targets, train)
+    indicators = _find_indicators(targets)
     tables, means = {}, {}
     for column in schema.encoded_levels:
         part = column.level_part
@@ -155,7 +155,7 @@ def fit_encoder(
     return encoder, encoder._join(features, means)
 
 
-def _find_indicators(targets: np.ndarray, train: np.ndarray) -> np.ndarray:
+def _find_indicators(targets: np.ndarray) -> np.ndarray:
     """Return 0/1 per row and class: of all labels, of all classes, or only of the positive one of two."""
     if targets.ndim == 2:
         return targets
