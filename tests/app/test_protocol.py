@@ -264,7 +264,7 @@ def test_f1_of_multiclass_is_the_macro_average() -> None:
 def test_a_row_of_the_table_says_where_a_contender_takes_part() -> None:
     """The demo's choice is written into its runs: another one could not go on with them."""
     assert [name for name, row in CONTENDERS.items() if row.quick] == [
-        *("majority", "cross-entropy", "hybrid", "xgboost", "ensemble")
+        *("majority", "logistic regression", "cross-entropy", "hybrid", "xgboost", "ensemble")
     ]
     assert demo.make_options().only == (
         "majority,weighted cross-entropy,soft-set metric,sigmoid metric,hybrid,recipe,xgboost,metric boosting,ensemble"

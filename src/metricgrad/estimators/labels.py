@@ -12,6 +12,7 @@ from torch import Tensor
 
 from metricgrad.engine.batch import Task, check_task, to_probabilities
 from metricgrad.engine.inputs import ArrayLike
+from metricgrad.metrics.parameters import check_values, with_parameters
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -90,6 +91,17 @@ class PredictsMixin:
 
     labels_: Labels
     rule_: Rule
+    metric: Any
+    metric_params: Any
+
+    @property
+    def _metric(self) -> Any:
+        """The metric with its parameters; the labels must be known, since a parameter may name some."""
+        labels = self.labels_
+        classes = labels.classes[1 if labels.task == "binary" else 0 :]
+        found = with_parameters(self.metric, self.metric_params, list(classes))
+        check_values(found, labels.outputs)
+        return found
 
     def _scores(self, X: Features) -> Tensor:
         """Return the scores that the rule decides on."""

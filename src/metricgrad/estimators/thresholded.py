@@ -18,6 +18,8 @@ from metricgrad.decisions.tuning import tune_threshold
 from metricgrad.estimators.labels import Labels, PredictsMixin, flat
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
     from metricgrad.engine.inputs import ArrayLike
@@ -42,6 +44,9 @@ class ThresholdedClassifier(PredictsMixin, ClassifierMixin, MetaEstimatorMixin, 
         With ``predict_proba`` or (binary and multi-class) ``decision_function``.
     metric : str or callable, default 'f1'
         A name ("f1", "f0.5", "mcc", ...), "package.module:function", or a function of ``Counts`` (or ``Confusion``).
+    metric_params : dict, optional
+        Parameters of a metric given by name: {"beta": 2}, {"alpha": 0.3, "beta": 0.7}. For one value per class a
+        sequence, or {"beta": {"dog": 0.25, "rest": 1}}, where "rest" stands for the classes that are not named.
     average : {'macro', 'micro', 'weighted', 'samples'} or None, default 'macro'
         How the values of the classes become one. None returns one per class. "samples" is the mean over rows, for
         multi-label problems.
@@ -92,6 +97,7 @@ class ThresholdedClassifier(PredictsMixin, ClassifierMixin, MetaEstimatorMixin, 
         estimator: Any,
         metric: str | Metric = "f1",
         *,
+        metric_params: Mapping[str, Any] | None = None,
         average: Average | None = "macro",
         shared: bool = False,
         subject_to: Any = None,
@@ -101,6 +107,7 @@ class ThresholdedClassifier(PredictsMixin, ClassifierMixin, MetaEstimatorMixin, 
     ) -> None:
         self.estimator = estimator
         self.metric = metric
+        self.metric_params = metric_params
         self.average = average
         self.shared = shared
         self.subject_to = subject_to
@@ -168,7 +175,7 @@ class ThresholdedClassifier(PredictsMixin, ClassifierMixin, MetaEstimatorMixin, 
         if hasattr(self.estimator_, "feature_names_in_"):
             self.feature_names_in_ = self.estimator_.feature_names_in_
         self.tuning_ = tune_threshold(
-            self.metric,
+            self._metric,
             scores,
             self.labels_.encode(plain),
             task=self.labels_.task,

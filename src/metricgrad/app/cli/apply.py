@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 
 from metricgrad.app.cli.arguments import (
+    AlphaOption,
+    BetaOption,
     BootstrapSeedOption,
     ClusterOption,
     DataArgument,
@@ -123,6 +125,8 @@ def tune(
     run: RunArgument,
     data: DataArgument,
     metric: Annotated[str | None, typer.Option(help="The metric to maximise; by default the run's.")] = None,
+    beta: BetaOption = None,
+    alpha: AlphaOption = None,
     average: Annotated[str | None, typer.Option(help="Average over classes; by default the run's.")] = None,
     subject_to: SubjectToOption = None,
     confidence: Annotated[
@@ -148,6 +152,8 @@ def tune(
         rows=rows,
         dry_run=dry_run,
         seed=seed,
+        beta=beta,
+        alpha=alpha,
     )
     print_warnings(found["warnings"])
     if as_json:

@@ -18,6 +18,10 @@ TargetOption = Annotated[str, typer.Option(help="The column to predict; several 
 MetricOption = Annotated[
     str, typer.Option(help='"f1", "f2", "mcc", "package.module:function"; of several, the first is optimised.')
 ]
+BetaOption = Annotated[
+    str | None, typer.Option(help='β of f_beta or tversky: a number, or per class: "dog=0.25,rest=1".')
+]
+AlphaOption = Annotated[str | None, typer.Option(help="α of tversky, in the same form.")]
 AverageOption = Annotated[str, typer.Option(help="Average over classes: macro, micro, weighted or samples.")]
 SubjectToOption = Annotated[str | None, typer.Option(help='A constraint, such as "precision>=0.9".')]
 TaskOption = Annotated[

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from metricgrad.app.cli.arguments import (
+    AlphaOption,
     AverageOption,
+    BetaOption,
     BudgetOption,
     ClusterOption,
     DataArgument,
@@ -45,6 +47,8 @@ def compare(
         str | None, typer.Option(help="The column to predict; several for multi-label, comma-separated.")
     ] = None,
     metric: MetricOption = "f1",
+    beta: BetaOption = None,
+    alpha: AlphaOption = None,
     average: AverageOption = "macro",
     subject_to: SubjectToOption = None,
     task: TaskOption = None,
@@ -81,7 +85,23 @@ def compare(
 
     repeats = repeats if repeats is not None else 2 if quick else 5
     options = Options(
-        data, target, metric, average, subject_to, task, positive, drop, group, time, rows, repeats, seed, only, quick
+        data,
+        target,
+        metric,
+        average,
+        subject_to,
+        task,
+        positive,
+        drop,
+        group,
+        time,
+        rows,
+        repeats,
+        seed,
+        only,
+        quick,
+        beta=beta,
+        alpha=alpha,
     )
     _run_comparison(options, out, {"jobs": count_jobs(jobs), "cluster": cluster}, budget, force, as_json)
 
@@ -156,6 +176,8 @@ def train(
     contender: Annotated[str, typer.Option(help="The contender to train; metricgrad info lists them.")] = "hybrid",
     rule: Annotated[str, typer.Option(help="The decision rule: tuned, or fixed at the default.")] = "tuned",
     metric: MetricOption = "f1",
+    beta: BetaOption = None,
+    alpha: AlphaOption = None,
     average: AverageOption = "macro",
     subject_to: SubjectToOption = None,
     task: TaskOption = None,
@@ -179,7 +201,21 @@ def train(
 
     add_working_directory(metric)
     options = Options(
-        data, target, metric, average, subject_to, task, positive, drop, group, time, rows, seed=seed, quick=quick
+        data,
+        target,
+        metric,
+        average,
+        subject_to,
+        task,
+        positive,
+        drop,
+        group,
+        time,
+        rows,
+        seed=seed,
+        quick=quick,
+        beta=beta,
+        alpha=alpha,
     )
     place = (
         out if out is not None else _choose_new_folder(f"{Path(data).name.split('.')[0]}-{contender.replace(' ', '-')}")

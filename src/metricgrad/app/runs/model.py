@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, TypedDict
 
 import numpy as np
-import skops.io
 
 from metricgrad.app.contenders import scorers
 from metricgrad.app.contenders.scorers import Goal, Scorer
 from metricgrad.app.runs.trial import Trial
+from metricgrad.app.tables.encoder import Encoder
 from metricgrad.app.tables.schema import Schema
 from metricgrad.boosting.libraries import imported
 from metricgrad.decisions.rules import Rule
@@ -23,9 +23,7 @@ from metricgrad.storage.values import decode, encode
 
 if TYPE_CHECKING:
     import pandas as pd
-    from sklearn.compose import ColumnTransformer
 
-_TRUSTED = ["numpy.dtype"]
 _ESTIMATOR = "estimator/"
 
 
@@ -52,7 +50,7 @@ class ModelFile(TypedDict):
 
     format: int
     contender: Name
-    kind: Literal["Prior", "Trees", "Estimator", "Ensemble"]
+    kind: Literal["Prior", "Linear", "Trees", "Estimator", "Ensemble"]
     rule: RuleFile
     files: Annotated[dict[Name, Sha256], Length(1, 100_000)]
 
@@ -66,7 +64,7 @@ class Model:
     """
 
     schema: Schema
-    encoder: ColumnTransformer
+    encoder: Encoder
     scorer: Scorer
     contender: str
     rule: Rule
@@ -78,7 +76,7 @@ class Model:
 
     def score_features(self, features: pd.DataFrame) -> np.ndarray:
         """Return the scores of features that ``schema.to_features`` returned."""
-        found: np.ndarray = self.scorer.scores(encode_features(self.encoder, features))
+        found: np.ndarray = self.scorer.scores(self.encoder.transform(features))
         return found
 
     def decide(self, scores: np.ndarray) -> np.ndarray:
@@ -95,7 +93,7 @@ class Model:
         """Return the contents of the manifest and the files of a model folder."""
         contents = {"contender": self.contender, "kind": type(self.scorer).__name__, "rule": self.pack_rule()}
         files = {
-            "encoder.skops": skops.io.dumps(self.encoder),
+            **self.encoder.to_files(),
             "schema.json": folders.as_json(self.schema.to_json()),
             **{f"{_ESTIMATOR}{name}": data for name, data in self.scorer.files().items()},
         }
@@ -114,7 +112,7 @@ class Model:
         trials = [Trial(name, library, inner[name]) for name, library in libraries.items()]
         try:
             schema = Schema.from_json(files["schema.json"])
-            encoder = _read_encoder(files["encoder.skops"], schema)
+            encoder = Encoder.from_files(files, schema)
             for library in libraries.values():
                 imported(library)  # while the trials run
             for trial in trials:
@@ -132,35 +130,12 @@ class Model:
 
     def check(self) -> None:
         """Raise unless the parts fit together: send one row through all of them."""
-        scores = self.scorer.scores(np.zeros((1, len(self.encoder.get_feature_names_out())), dtype=np.float32))
+        scores = self.scorer.scores(self.encoder.make_blank())
         expected = (1,) if self.schema.task == "binary" else (1, len(self.schema.classes))
         if scores.shape != expected:
             raise ValueError(f"estimator: expected scores of shape {expected}, got {scores.shape}")
         self.decide(scores)
+        self.goal.check_values(self.goal.metric)
         for constraint in parse(self.goal.subject_to):
             if not records.names_code(constraint.metric):
                 get(constraint.metric)
-
-
-def _read_encoder(data: bytes, schema: Schema) -> ColumnTransformer:
-    """Return the fitted encoder of ``Schema.make_encoder``; refuse anything else."""
-    from sklearn.compose import ColumnTransformer
-    from sklearn.impute import SimpleImputer
-    from sklearn.preprocessing import OneHotEncoder
-
-    untrusted = skops.io.get_untrusted_types(data=data)
-    if set(untrusted) - set(_TRUSTED):
-        raise ValueError(f"encoder.skops holds types that are not trusted: {untrusted}")
-    encoder = skops.io.loads(data, trusted=_TRUSTED)
-    parts = [part for column in schema.columns for part in column.parts]
-    if type(encoder) is not ColumnTransformer or list(encoder.feature_names_in_) != parts:
-        raise ValueError("encoder.skops: expected an encoder of the columns of schema.json, got another")
-    if any(type(one) not in (SimpleImputer, OneHotEncoder) for _, one, names in encoder.transformers_ if len(names)):
-        raise ValueError("encoder.skops: expected an imputer and a one-hot encoder, got others")
-    return encoder
-
-
-def encode_features(encoder: ColumnTransformer, features: pd.DataFrame) -> np.ndarray:
-    """Return features as a dense float32 array."""
-    found = encoder.transform(features)
-    return np.ascontiguousarray(found.toarray() if hasattr(found, "toarray") else found, dtype=np.float32)

@@ -34,6 +34,7 @@ from metricgrad.app.study.request import (
     read_options,
 )
 from metricgrad.app.study.workspace import Workspace
+from metricgrad.app.tables.features import TextFeatures
 from metricgrad.decisions.scarcity import FEW
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from metricgrad.app.runs.workers import Workers
     from metricgrad.app.study.protocol import Outcome
     from metricgrad.app.study.splits import Split
+    from metricgrad.app.tables.features import Features
 
 AGAIN = "continue with --resume"
 """What to do after workers were lost."""
@@ -243,7 +245,7 @@ def _yield_open_units(
             progress.say(f"the budget of {budget:g} minutes allows {repeat} of {len(plan.parts)} repeats")
             return
         repeats += 1
-        features = _share(space.add_scratch(f"features-{repeat}.npy", dataset.encode(part.train)[1]))
+        features = _share_features(space, repeat, dataset.encode(part.train)[1])
         shared = (features, targets, Shared.value(part))
         common = (dataset.goal, tuple(dataset.also), plan.effort, plan.options.seed, *shared)
         yield from (work.Unit(name, repeat, *common) for name in names if name not in failed)
@@ -252,6 +254,20 @@ def _yield_open_units(
 def _share(path: Path) -> Shared:
     """Share the array of a file."""
     return Shared(partial(np.load, path, mmap_mode="r", allow_pickle=False))
+
+
+def _share_features(space: Workspace, repeat: int, features: Features) -> Shared:
+    """Share encoded rows, an array or several."""
+    if isinstance(features, np.ndarray):
+        return _share(space.add_scratch(f"features-{repeat}.npy", features))
+    paths = {name: space.add_scratch(f"{name}-{repeat}.npy", array) for name, array in features.arrays.items()}
+    return Shared(partial(_load_features, paths))
+
+
+def _load_features(paths: dict[str, Path]) -> TextFeatures:
+    return TextFeatures.of_arrays(
+        {name: np.load(path, mmap_mode="r", allow_pickle=False) for name, path in paths.items()}
+    )
 
 
 def fit_shipped_model(

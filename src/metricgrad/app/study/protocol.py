@@ -33,6 +33,7 @@ from metricgrad.training.loop import one_thread
 if TYPE_CHECKING:
     from metricgrad.app.contenders.scorers import Effort, Goal, Scorer
     from metricgrad.app.study.splits import Split
+    from metricgrad.app.tables.features import Features
     from metricgrad.metrics.averages import Average
     from metricgrad.metrics.constraints import Constraint
 
@@ -136,6 +137,7 @@ def check_goal(goal: Goal, also: list[str]) -> None:
             WRONG_CALL,
         )
     try:
+        goal.check_values(goal.metric, *also)
         describe_tuning(goal).problem()
         Evaluator([goal.metric, *also], task=goal.task, average=goal.average)
         for constraint in parse(goal.subject_to):
@@ -151,7 +153,7 @@ def run_contender(
     goal: Goal,
     also: list[str],
     effort: Effort,
-    features: np.ndarray,
+    features: Features,
     targets: np.ndarray,
     split: Split,
     seed: int,
@@ -172,7 +174,7 @@ def fit_contender(
     name: str,
     goal: Goal,
     effort: Effort,
-    features: np.ndarray,
+    features: Features,
     targets: np.ndarray,
     split: Split,
     seed: int,

@@ -15,18 +15,19 @@ from metricgrad.app.contenders.table import CONTENDERS, select_contenders
 from metricgrad.app.errors import DATA, WRONG_CALL, UserError, suggest
 from metricgrad.app.report.evidence import Table
 from metricgrad.app.runs import folder as runs
-from metricgrad.app.runs.model import encode_features
 from metricgrad.app.study import protocol, splits
 from metricgrad.app.tables import files, profile
+from metricgrad.app.tables.encoder import fit_encoder
 from metricgrad.app.tables.schema import Schema
 from metricgrad.engine.batch import check_task
+from metricgrad.metrics.parameters import parse_values, with_parameters
 from metricgrad.storage import records
 from metricgrad.storage.records import Range, Sha256
 
 if TYPE_CHECKING:
-    from sklearn.compose import ColumnTransformer
-
     from metricgrad.app.study.splits import Split
+    from metricgrad.app.tables.encoder import Encoder
+    from metricgrad.app.tables.features import Features
 
 LEAST_REPEATS = 2
 """The fewest repeats: without a spread over repeats no gain can be tested."""
@@ -52,6 +53,8 @@ class Options:
     only: str | None = None
     quick: bool = False
     demo: bool = False
+    beta: str | None = None
+    alpha: str | None = None
 
     def split_names(self, name: str) -> list[str]:
         """Return the parts of a comma-separated option."""
@@ -104,10 +107,9 @@ class Dataset:
         """Return all rows to train and to tune on, none to test: for the model that is shipped."""
         return splits.split_all_rows(self.targets, self.goal.task, seed, self.group, self.time)
 
-    def encode(self, train: np.ndarray) -> tuple[ColumnTransformer, np.ndarray]:
+    def encode(self, train: np.ndarray) -> tuple[Encoder, Features]:
         """Return an encoder fitted on the training rows, and all rows encoded with it."""
-        encoder = self.schema.make_encoder().fit(self.features.iloc[train])
-        return encoder, encode_features(encoder, self.features)
+        return fit_encoder(self.schema, self.features, self.targets, train)
 
 
 def prepare_dataset(options: Options) -> Dataset:
@@ -130,6 +132,7 @@ def prepare_dataset(options: Options) -> Dataset:
             DATA,
         )
     metric, *also = options.split_names("metric") or [""]
+    metric = name_metric(metric, {"alpha": options.alpha, "beta": options.beta}, schema)
     average: Any = options.average  # checked below
     goal = Goal(check_task(schema.task), len(schema.classes), metric, average, options.subject_to)
     protocol.check_goal(goal, also)
@@ -144,6 +147,16 @@ def prepare_dataset(options: Options) -> Dataset:
         profile.describe_data(whole, schema),
         profile.find_warnings(whole, schema),
     )
+
+
+def name_metric(metric: str, typed: dict[str, str | None], schema: Schema) -> str:
+    """Return the name of a metric with the parameters that were typed as options, such as --beta dog=0.25,rest=1."""
+    try:
+        params = {name: parse_values(name, text) for name, text in typed.items() if text is not None}
+        # Of two classes only the positive one is evaluated.
+        return str(with_parameters(metric, params, schema.classes[1:] if schema.task == "binary" else schema.classes))
+    except ValueError as error:
+        raise UserError(f"--{error}", WRONG_CALL) from error
 
 
 def _read_groups(cells: pd.Series) -> np.ndarray:

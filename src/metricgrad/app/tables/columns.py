@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
@@ -11,15 +11,22 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metricgrad.storage.records import Pattern, Range
+from metricgrad.storage.records import Length, Pattern, Range
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 CATEGORIES = 255
 """The most categories of a column that are distinguished, the most frequent ones."""
+LEVELS = 50
+"""A column with more categories is also encoded by the target."""
+MOST_LEVELS = 100_000
+"""The most categories of a column that are encoded by the target, the most frequent ones."""
 ALIKE = 0.95
 """The share of cells that must be numbers (or dates) for a column of texts to count as such."""
+
+SENTENCE = 5
+"""The mean number of words from which on a column of many different texts is free text, even if they recur."""
 
 _BINS = 10
 _ID_NAME = re.compile(r"(^|[\W_])(id|ids|uuid|guid|key|index|rowid|row|no|nr)$", re.IGNORECASE)
@@ -35,14 +42,15 @@ _EPOCH = pd.Timestamp("2000-01-01")
 class Column:
     """A feature column: its name, kind, categories, and its distribution, against which drift is measured.
 
-    ``kind``: "number", "boolean", "category" or "date". ``categories``: the texts of a category column, most frequent
-    first; ``others``: whether there were more, which then count as one. ``missing``: the share of missing cells.
-    ``mean``, ``sd``: mean and standard deviation of numbers. ``edges``, ``shares``: the edges between ten bins of
-    numbers, and the share of cells in every bin; for categories the share of each.
+    ``kind``: "number", "boolean", "category", "date" or "text". ``categories``: the texts of a category column, most
+    frequent first; ``others``: whether there were more, which then count as one. ``levels``: if there are many, all of
+    them, which are also encoded by the target. ``missing``: the share of missing cells. ``mean``, ``sd``: mean and
+    standard deviation of numbers. ``edges``, ``shares``: the edges between ten bins of numbers, and the share of cells
+    in every bin; for categories the share of each. The numbers of a text column are those of words.
     """
 
     name: str
-    kind: Annotated[str, Pattern("number|boolean|category|date")]
+    kind: Annotated[str, Pattern("number|boolean|category|date|text")]
     missing: Annotated[float, Range(0, 1)]
     shares: tuple[float, ...]
     edges: tuple[float, ...] = ()
@@ -50,16 +58,33 @@ class Column:
     sd: float | None = None
     categories: tuple[str, ...] = ()
     others: bool = False
+    levels: Annotated[tuple[str, ...], Length(0, MOST_LEVELS)] = ()
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The names of the numeric columns that it becomes."""
-        return tuple(f"{self.name} ({part})" for part in _OF_DATE) if self.kind == "date" else (self.name,)
+        """The names of the columns that it becomes."""
+        if self.kind == "date":
+            return tuple(f"{self.name} ({part})" for part in _OF_DATE)
+        return (self.name, self.level_part) if self.levels else (self.name,)
+
+    @property
+    def level_part(self) -> str:
+        """The name of the column of codes into ``levels``."""
+        return f"{self.name} (level)"
 
     def to_numbers(self, cells: pd.Series) -> dict[str, np.ndarray]:
-        """Return the cells as {part: array}: float32 with NaN for missing; for categories int32 codes with −1."""
+        """Return the cells as {part: array}: float32 with NaN for missing; for categories int32 codes with −1.
+
+        Texts stay texts, without missing ones.
+        """
+        if self.kind == "text":
+            return {self.name: as_texts(cells).fill_null("").to_numpy(zero_copy_only=False)}
         if self.kind == "category":
-            return {self.name: self.to_codes(cells)}
+            found = {self.name: self.to_codes(cells)}
+            if self.levels:
+                all_of_them = replace(self, categories=self.levels, others=True, levels=())
+                found[self.level_part] = all_of_them.to_codes(cells)
+            return found
         if self.kind == "date":
             found = _parse_dates(cells)
             return {f"{self.name} ({part})": make(found) for part, make in _OF_DATE.items()}
@@ -80,13 +105,16 @@ class Column:
 
     def count_unknown(self, cells: pd.Series, numbers: np.ndarray) -> int:
         """Return the number of cells that the model cannot use: new categories, or texts in a column of numbers."""
-        if self.kind != "category" and not _is_textual(cells):
+        if self.kind == "text" or (self.kind != "category" and not _is_textual(cells)):
             return 0
         unusable = numbers < 0 if self.kind == "category" else np.isnan(numbers)
         return int(unusable.sum()) - int(cells.isna().sum())
 
     def to_level(self, cells: pd.Series) -> np.ndarray:
-        """Return one number per cell to measure drift by (for dates the day), NaN for missing."""
+        """Return one number per cell to measure drift by (of dates the day, of texts the words), NaN for missing."""
+        if self.kind == "text":
+            words = pc.count_substring_regex(as_texts(cells), r"\S+")
+            return np.asarray(words.cast(pa.float64()).to_numpy(zero_copy_only=False))
         found = next(iter(self.to_numbers(cells).values()))
         return found.astype(np.float64)
 
@@ -112,13 +140,17 @@ def describe_column(name: str, cells: pd.Series) -> Column | str:
         return _describe_category(name, cells, missing)
     if kind == "number" and _is_id(name, cells):
         return "looks like an id: every row has a different number"
-    column = Column(name, kind, missing, ())
-    level = column.to_level(cells)
+    level = Column(name, kind, missing, ()).to_level(cells)
     known = level[np.isfinite(level)]
     if not len(known):
         return "all missing"
     if (known == known[0]).all() and len(known) == len(level):
         return f"constant: always {cells.dropna().iloc[0]}"
+    return _describe_numbers(name, kind, missing, level)
+
+
+def _describe_numbers(name: str, kind: str, missing: float, level: np.ndarray) -> Column:
+    known = level[np.isfinite(level)]
     edges = np.unique(np.quantile(known, np.linspace(0, 1, _BINS + 1)[1:-1]))
     column = Column(
         name, kind, missing, (0.0,) * (len(edges) + 1), tuple(edges.tolist()), float(known.mean()), float(known.std())
@@ -201,14 +233,23 @@ def _describe_category(name: str, cells: pd.Series, missing: float) -> Column | 
     if len(counts) == 1 and known == len(cells):
         return f"constant: always {counts.index[0]}"
     if known >= 20 and len(counts) > 0.5 * known:
-        spaced = pd.Series(counts.index[:100]).str.contains(" ").mean() > 0.5
-        return f"{'free text' if spaced else 'looks like an id'}: {len(counts)} different texts in {known} rows"
+        if pd.Series(counts.index[:100]).str.contains(" ").mean() > 0.5:
+            return _describe_text(name, cells, missing)
+        return f"looks like an id: {len(counts)} different texts in {known} rows"
+    if len(counts) > CATEGORIES and pd.Series(counts.index).str.count(r"\S+").mean() >= SENTENCE:
+        return _describe_text(name, cells, missing)
     # Ties in alphabetical order, so that the order of rows does not matter.
     order = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
     categories = tuple(str(text) for text, _ in order[:CATEGORIES])
     others = len(order) > CATEGORIES
-    blank = Column(name, "category", missing, (0.0,) * (len(categories) + others), categories=categories, others=others)
+    levels = tuple(str(text) for text, _ in order[:MOST_LEVELS]) if len(order) > LEVELS else ()
+    shares = (0.0,) * (len(categories) + others)
+    blank = Column(name, "category", missing, shares, categories=categories, others=others, levels=levels)
     return _with_shares(blank, blank.to_level(cells))
+
+
+def _describe_text(name: str, cells: pd.Series, missing: float) -> Column:
+    return _describe_numbers(name, "text", missing, Column(name, "text", missing, ()).to_level(cells))
 
 
 def _with_shares(column: Column, level: np.ndarray) -> Column:

@@ -101,6 +101,16 @@ class Schema:
         """The names of the feature columns."""
         return [column.name for column in self.columns]
 
+    @property
+    def texts(self) -> list[Column]:
+        """The columns of free text."""
+        return [column for column in self.columns if column.kind == "text"]
+
+    @property
+    def encoded_levels(self) -> list[Column]:
+        """The columns of many categories, which are also encoded by the target."""
+        return [column for column in self.columns if column.levels]
+
     def check(self, present: Iterable[str]) -> None:
         """Raise if a feature column is missing among ``present``."""
         _require(self.inputs, present, "the feature columns")
@@ -123,7 +133,7 @@ class Schema:
         return self.target.to_codes(frame)
 
     def to_features(self, frame: pd.DataFrame, unknown: dict[str, int] | None = None) -> pd.DataFrame:
-        """Return the features: float32 numbers with NaN for missing, and codes of categories with −1 for missing.
+        """Return the features: float32 numbers with NaN for missing, codes of categories with −1 for missing, texts.
 
         New categories, and texts in columns of numbers, become missing; ``unknown`` counts them by column.
         """
@@ -138,12 +148,12 @@ class Schema:
         return pd.DataFrame(found, index=frame.index)
 
     def make_encoder(self) -> ColumnTransformer:
-        """Return an unfitted transformer of features into a float32 matrix without missing values."""
+        """Return an unfitted transformer of numbers and categories into a float32 matrix without missing values."""
         from sklearn.compose import ColumnTransformer
         from sklearn.impute import SimpleImputer
         from sklearn.preprocessing import OneHotEncoder
 
-        numbers = [part for column in self.columns if column.kind != "category" for part in column.parts]
+        numbers = [part for column in self.columns if column.kind not in ("category", "text") for part in column.parts]
         categories = [column.name for column in self.columns if column.kind == "category"]
         one_hot = OneHotEncoder(
             min_frequency=_RARE, handle_unknown="infrequent_if_exist", sparse_output=False, dtype=np.float32
@@ -166,6 +176,8 @@ class Schema:
             bins = len(column.categories) + column.others if column.kind == "category" else len(column.edges) + 1
             if len(column.shares) != bins or list(column.edges) != sorted(column.edges):
                 raise ValueError(f"schema.json: columns: expected {bins} shares of {one_line(column.name, 60)!r}")
+            if column.levels and column.kind != "category":
+                raise ValueError(f"schema.json: columns: expected no levels of {one_line(column.name, 60)!r}")
         return cls(target, columns, found["dropped"], found["rows"])
 
 

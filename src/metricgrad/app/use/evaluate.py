@@ -57,6 +57,7 @@ def evaluate_run(
     runs.check_code_was_typed(goal.subject_to, metrics)
     names = list(dict.fromkeys(metrics or (runs.check_code_was_typed(goal.metric, ()), *_COMMON[schema.task])))
     try:
+        goal.check_values(*names)
         judge = Judge(model, names)
     except ValueError as error:
         raise UserError(f"--{error}", WRONG_CALL) from error

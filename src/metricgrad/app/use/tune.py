@@ -9,6 +9,7 @@ from metricgrad.app.contenders.scorers import Goal
 from metricgrad.app.errors import NOTHING, WRONG_CALL, UserError
 from metricgrad.app.runs import folder as runs
 from metricgrad.app.study import protocol
+from metricgrad.app.study.request import name_metric
 from metricgrad.app.use.evaluate import read_labelled
 from metricgrad.decisions.default import SCARCE
 from metricgrad.decisions.solver import InfeasibleError
@@ -33,14 +34,21 @@ def tune(
     rows: int | None = None,
     dry_run: bool = False,
     seed: int = 0,
+    beta: str | None = None,
+    alpha: str | None = None,
 ) -> dict[str, Any]:
     """Tune the rule of a run's model on labelled data that it was not trained on, and write it into the run.
 
     ``metric``, ``average``: by default those of the run. ``subject_to``, ``confidence``: as for ``tune_threshold``.
+    ``beta``, ``alpha``: of ``metric``, as on the command line.
     Previous rules stay in ``model/manifest.json`` as "previous". ``dry_run``: do not write.
     """
     found = runs.load(run)
     model = found.model
+    if metric is None and (beta or alpha):
+        raise UserError("--beta and --alpha: expected --metric with them, such as --metric f_beta", WRONG_CALL)
+    if metric is not None:
+        metric = name_metric(metric, {"alpha": alpha, "beta": beta}, model.schema)
     goal = _choose_goal(model, metric, average, subject_to)
     frame = model.schema.keep_labelled(read_labelled(model, data, rows))
     scores, targets = model.scores(frame), model.schema.encode_targets(frame)
