@@ -12,6 +12,7 @@ from metricgrad.app.cli.arguments import (
     BudgetOption,
     ClusterOption,
     DataArgument,
+    DateFormatOption,
     DropOption,
     ForceOption,
     GroupOption,
@@ -52,6 +53,7 @@ def compare(
     drop: DropOption = None,
     group: GroupOption = None,
     time: TimeOption = None,
+    date_format: DateFormatOption = None,
     rows: RowsOption = None,
     repeats: Annotated[int | None, typer.Option(min=2, help="Number of splits; 5, or 2 with --quick.")] = None,
     seed: SeedOption = 0,
@@ -81,7 +83,22 @@ def compare(
 
     repeats = repeats if repeats is not None else 2 if quick else 5
     options = Options(
-        data, target, metric, average, subject_to, task, positive, drop, group, time, rows, repeats, seed, only, quick
+        data,
+        target,
+        metric,
+        average,
+        subject_to,
+        task,
+        positive,
+        drop,
+        group,
+        time,
+        rows,
+        repeats,
+        seed,
+        only,
+        quick,
+        date_format=date_format,
     )
     _run_comparison(options, out, {"jobs": count_jobs(jobs), "cluster": cluster}, budget, force, as_json)
 
@@ -163,6 +180,7 @@ def train(
     drop: DropOption = None,
     group: GroupOption = None,
     time: TimeOption = None,
+    date_format: DateFormatOption = None,
     rows: RowsOption = None,
     seed: SeedOption = 0,
     quick: Annotated[bool, typer.Option("--quick", help="A first look: a third of the epochs.")] = False,
@@ -179,7 +197,20 @@ def train(
 
     add_working_directory(metric)
     options = Options(
-        data, target, metric, average, subject_to, task, positive, drop, group, time, rows, seed=seed, quick=quick
+        data,
+        target,
+        metric,
+        average,
+        subject_to,
+        task,
+        positive,
+        drop,
+        group,
+        time,
+        rows,
+        seed=seed,
+        quick=quick,
+        date_format=date_format,
     )
     place = (
         out if out is not None else _choose_new_folder(f"{Path(data).name.split('.')[0]}-{contender.replace(' ', '-')}")

@@ -48,6 +48,9 @@ if TYPE_CHECKING:
 AGAIN = "continue with --resume"
 """What to do after workers were lost."""
 
+LATER = "because later rows of their group are held out or evaluated on"
+"""Why rows are left out if there are both groups and times."""
+
 
 class Progress(Protocol):
     """Receives progress updates."""
@@ -89,6 +92,9 @@ class Plan:
         if min(_count_rarest(dataset.targets[part.held_out], dataset.goal.classes) for part in parts) < FEW:
             few = f"a class has fewer than {FEW} rows to tune on: its threshold is not to be trusted"
             dataset = replace(dataset, warnings=[*dataset.warnings, few])
+        if count := dataset.count_left_out(parts):
+            gaps = f"--group and --time: up to {count} earlier rows are left out of a repeat, {LATER}"
+            dataset = replace(dataset, warnings=[*dataset.warnings, gaps])
         return cls(options, dataset, names, left_out, parts)
 
     @property

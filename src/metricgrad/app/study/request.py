@@ -12,18 +12,22 @@ import pandas as pd
 
 from metricgrad.app.contenders.scorers import Effort, Goal
 from metricgrad.app.contenders.table import CONTENDERS, select_contenders
-from metricgrad.app.errors import DATA, WRONG_CALL, UserError, suggest
+from metricgrad.app.errors import DATA, WRONG_CALL, UserError, one_line, suggest
 from metricgrad.app.report.evidence import Table
 from metricgrad.app.runs import folder as runs
 from metricgrad.app.runs.model import encode_features
 from metricgrad.app.study import protocol, splits
 from metricgrad.app.tables import files, profile
+from metricgrad.app.tables.dates import ISO, check_date_format, find_date_formats, read_dates
+from metricgrad.app.tables.numbers import find_number_formats, read_formatted
 from metricgrad.app.tables.schema import Schema
 from metricgrad.engine.batch import check_task
 from metricgrad.storage import records
 from metricgrad.storage.records import Range, Sha256
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from sklearn.compose import ColumnTransformer
 
     from metricgrad.app.study.splits import Split
@@ -52,6 +56,7 @@ class Options:
     only: str | None = None
     quick: bool = False
     demo: bool = False
+    date_format: str | None = None
 
     def split_names(self, name: str) -> list[str]:
         """Return the parts of a comma-separated option."""
@@ -96,6 +101,12 @@ class Dataset:
         """Class indices, or 0/1 per label."""
         return np.asarray(self.table.targets)
 
+    def count_left_out(self, parts: Sequence[Split]) -> int:
+        """Return the most rows that any split leaves out because later rows of their group are in another part."""
+        if self.group is None or self.time is None:
+            return 0
+        return max(splits.count_left_out(part, self.time) for part in parts)
+
     def split(self, repeats: int, seed: int) -> list[Split]:
         """Return the split of every repeat."""
         return splits.make_splits(self.targets, self.goal.task, repeats, seed, self.group, self.time)
@@ -121,8 +132,20 @@ def prepare_dataset(options: Options) -> Dataset:
             raise UserError(
                 f"--group and --time: expected a column, got {name!r}; {suggest(name, whole.columns)}", WRONG_CALL
             )
+    if options.date_format is not None:
+        try:
+            check_date_format(options.date_format)
+        except ValueError as error:
+            raise UserError(f"--date-format: {error}", WRONG_CALL) from error
     drop = [*dict.fromkeys([*options.split_names("drop"), *special])]
-    schema = Schema.of(whole, options.target, task=options.task, positive=options.positive, drop=drop)
+    schema = Schema.of(
+        whole,
+        options.target,
+        task=options.task,
+        positive=options.positive,
+        drop=drop,
+        date_format=options.date_format,
+    )
     frame = schema.keep_labelled(whole)
     if len(schema.classes) < 2:
         raise UserError(
@@ -133,6 +156,7 @@ def prepare_dataset(options: Options) -> Dataset:
     average: Any = options.average  # checked below
     goal = Goal(check_task(schema.task), len(schema.classes), metric, average, options.subject_to)
     protocol.check_goal(goal, also)
+    time, about = (None, []) if options.time is None else read_times(frame[options.time], options.date_format)
     return Dataset(
         schema,
         goal,
@@ -140,8 +164,8 @@ def prepare_dataset(options: Options) -> Dataset:
         Table(frame, schema.encode_targets(frame), schema.classes),
         schema.to_features(frame),
         None if options.group is None else _read_groups(frame[options.group]),
-        None if options.time is None else _read_times(frame[options.time]),
-        profile.describe_data(whole, schema),
+        time,
+        [*profile.describe_data(whole, schema), *about],
         profile.find_warnings(whole, schema),
     )
 
@@ -155,15 +179,53 @@ def _read_groups(cells: pd.Series) -> np.ndarray:
     return np.asarray(codes)
 
 
-def _read_times(cells: pd.Series) -> np.ndarray:
-    times = (
-        cells if pd.api.types.is_numeric_dtype(cells.dtype) else pd.to_datetime(cells, errors="coerce", format="mixed")
-    )
-    if times.isna().any():
+def read_times(cells: pd.Series, date_format: str | None) -> tuple[np.ndarray, list[tuple[str, str]]]:
+    """Return the cells of the column of ``--time`` as numbers, and a line of the profile that says how they were read."""
+    name = one_line(cells.name, 60)
+    if cells.isna().any():
+        raise UserError(f"--time {name}: {int(cells.isna().sum())} rows have no value; fill them in", DATA)
+    if isinstance(cells.dtype, pd.CategoricalDtype):
+        cells = cells.astype(cells.cat.categories.dtype)
+    numeric = pd.api.types.is_numeric_dtype(cells.dtype)
+    written = date_format is not None and "%" in date_format  # only such a format can mean numbers: %Y%m%d
+    if not numeric or (written and read_dates(cells, date_format).notna().all()):
+        texts = cells.map(str) if cells.map(type).eq(str).any() else None
+        how = date_format if numeric else ISO if texts is None else _find_time_format(name, texts, date_format)
+        if how is not None:
+            dates = read_dates(cells if texts is None else texts, how)
+            if dates.isna().any():
+                raise UserError(
+                    f"--time {name}: expected dates or numbers, got {int(dates.isna().sum())} other cells", DATA
+                )
+            text = f"read as {how}, from {dates.min():%Y-%m-%d} to {dates.max():%Y-%m-%d}"
+            seconds = (dates - pd.Timestamp(1970, 1, 1)) / pd.Timedelta(seconds=1)
+            return seconds.to_numpy(np.float64), [(f"column {name!r}", text)]
+        cells = pd.Series(read_formatted(cells, find_number_formats(cells, 1.0)[0]))
+    times = cells.to_numpy(np.float64)
+    return times, [(f"column {name!r}", f"read as numbers, from {times.min():.15g} to {times.max():.15g}")]
+
+
+def _find_time_format(name: str, texts: pd.Series, date_format: str | None) -> str | None:
+    """Return the format in which all texts are dates, None if all are numbers, or raise."""
+    formats = find_date_formats(texts, 1.0, date_format)
+    if len(formats) == 1:
+        return formats[0]
+    if formats:
         raise UserError(
-            f"--time {cells.name}: expected dates or numbers, got {int(times.isna().sum())} other cells", DATA
+            f"--time {name}: its dates, such as {one_line(texts.iloc[0], 30)!r}, could be {' or '.join(formats)}; say "
+            f"which with --date-format {formats[0]}",
+            DATA,
         )
-    return np.asarray(times.to_numpy()).astype(np.float64)
+    if find_number_formats(texts, 1.0):
+        return None
+    nearly = find_date_formats(texts, 0.5, date_format)
+    odd = texts[read_dates(texts, nearly[0]).isna()] if nearly else texts
+    what = f"all like {nearly[0]}" if nearly else "of one format"
+    raise UserError(
+        f"--time {name}: expected dates {what}, or numbers, got {one_line(odd.iloc[0], 30)!r}"
+        f"{f' and {len(odd) - 1} others' if len(odd) > 1 else ''}; correct them, or name the format with --date-format",
+        DATA,
+    )
 
 
 def choose_contenders(options: Options, goal: Goal) -> tuple[list[str], list[tuple[str, str]]]:
@@ -184,7 +246,8 @@ def make_config(options: Options) -> dict[str, Any]:
 def read_options(config: dict[str, Any]) -> tuple[Options, str]:
     """Return the options and the hash of the data that ``make_config`` wrote, or raise a ``ValueError``."""
     records.check(config.get("data_sha256"), Sha256, "config.json: data_sha256")
-    plain = {key: value for key, value in config.items() if key != "data_sha256"}
+    # Older versions had no --date-format.
+    plain = {"date_format": None} | {key: value for key, value in config.items() if key != "data_sha256"}
     records.check(plain, Options, "config.json")
     return Options(**plain), config["data_sha256"]
 
