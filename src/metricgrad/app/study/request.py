@@ -12,14 +12,14 @@ import pandas as pd
 
 from metricgrad.app.contenders.scorers import Effort, Goal
 from metricgrad.app.contenders.table import CONTENDERS, select_contenders
-from metricgrad.app.errors import DATA, WRONG_CALL, UserError, one_line, suggest
+from metricgrad.app.errors import DATA, WRONG_CALL, UserError, suggest
 from metricgrad.app.report.evidence import Table
 from metricgrad.app.runs import folder as runs
 from metricgrad.app.runs.model import encode_features
 from metricgrad.app.study import protocol, splits
+from metricgrad.app.study.times import read_times
 from metricgrad.app.tables import files, profile
-from metricgrad.app.tables.dates import ISO, check_date_format, find_date_formats, read_dates
-from metricgrad.app.tables.numbers import find_number_formats, read_formatted
+from metricgrad.app.tables.dates import check_date_format
 from metricgrad.app.tables.schema import Schema
 from metricgrad.engine.batch import check_task
 from metricgrad.storage import records
@@ -101,11 +101,14 @@ class Dataset:
         """Class indices, or 0/1 per label."""
         return np.asarray(self.table.targets)
 
-    def count_left_out(self, parts: Sequence[Split]) -> int:
-        """Return the most rows that any split leaves out because later rows of their group are in another part."""
+    def describe_left_out(self, parts: Sequence[Split]) -> list[str]:
+        """Return a warning if splits leave rows out because later rows of their group are in another part."""
         if self.group is None or self.time is None:
-            return 0
-        return max(splits.count_left_out(part, self.time) for part in parts)
+            return []
+        count = max(splits.count_left_out(part, self.time) for part in parts)
+        where = "of a repeat" if len(parts) > 1 else "of training"
+        why = "because later rows of their group are held out or evaluated on"
+        return [f"--group and --time: up to {count} earlier rows are left out {where}, {why}"] if count else []
 
     def split(self, repeats: int, seed: int) -> list[Split]:
         """Return the split of every repeat."""
@@ -177,55 +180,6 @@ def _read_groups(cells: pd.Series) -> np.ndarray:
     if len(distinct) < 3:
         raise UserError(f"--group {cells.name}: expected at least three groups, got {len(distinct)}", DATA)
     return np.asarray(codes)
-
-
-def read_times(cells: pd.Series, date_format: str | None) -> tuple[np.ndarray, list[tuple[str, str]]]:
-    """Return the cells of the column of ``--time`` as numbers, and a line of the profile that says how they were read."""
-    name = one_line(cells.name, 60)
-    if cells.isna().any():
-        raise UserError(f"--time {name}: {int(cells.isna().sum())} rows have no value; fill them in", DATA)
-    if isinstance(cells.dtype, pd.CategoricalDtype):
-        cells = cells.astype(cells.cat.categories.dtype)
-    numeric = pd.api.types.is_numeric_dtype(cells.dtype)
-    written = date_format is not None and "%" in date_format  # only such a format can mean numbers: %Y%m%d
-    if not numeric or (written and read_dates(cells, date_format).notna().all()):
-        texts = cells.map(str) if cells.map(type).eq(str).any() else None
-        how = date_format if numeric else ISO if texts is None else _find_time_format(name, texts, date_format)
-        if how is not None:
-            dates = read_dates(cells if texts is None else texts, how)
-            if dates.isna().any():
-                raise UserError(
-                    f"--time {name}: expected dates or numbers, got {int(dates.isna().sum())} other cells", DATA
-                )
-            text = f"read as {how}, from {dates.min():%Y-%m-%d} to {dates.max():%Y-%m-%d}"
-            seconds = (dates - pd.Timestamp(1970, 1, 1)) / pd.Timedelta(seconds=1)
-            return seconds.to_numpy(np.float64), [(f"column {name!r}", text)]
-        cells = pd.Series(read_formatted(cells, find_number_formats(cells, 1.0)[0]))
-    times = cells.to_numpy(np.float64)
-    return times, [(f"column {name!r}", f"read as numbers, from {times.min():.15g} to {times.max():.15g}")]
-
-
-def _find_time_format(name: str, texts: pd.Series, date_format: str | None) -> str | None:
-    """Return the format in which all texts are dates, None if all are numbers, or raise."""
-    formats = find_date_formats(texts, 1.0, date_format)
-    if len(formats) == 1:
-        return formats[0]
-    if formats:
-        raise UserError(
-            f"--time {name}: its dates, such as {one_line(texts.iloc[0], 30)!r}, could be {' or '.join(formats)}; say "
-            f"which with --date-format {formats[0]}",
-            DATA,
-        )
-    if find_number_formats(texts, 1.0):
-        return None
-    nearly = find_date_formats(texts, 0.5, date_format)
-    odd = texts[read_dates(texts, nearly[0]).isna()] if nearly else texts
-    what = f"all like {nearly[0]}" if nearly else "of one format"
-    raise UserError(
-        f"--time {name}: expected dates {what}, or numbers, got {one_line(odd.iloc[0], 30)!r}"
-        f"{f' and {len(odd) - 1} others' if len(odd) > 1 else ''}; correct them, or name the format with --date-format",
-        DATA,
-    )
 
 
 def choose_contenders(options: Options, goal: Goal) -> tuple[list[str], list[tuple[str, str]]]:

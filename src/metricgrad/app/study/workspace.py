@@ -7,7 +7,8 @@
     results/           the units: NAME-REPEAT.json with its own hash, the scores of the test rows in NAME-REPEAT.npy,
                        and those of the held-out rows in NAME-REPEAT-held.npy
     results.parquet    the same in one table
-    model/             the shipped model: estimator/, encoder.skops, schema.json, manifest.json with the rule
+    model/             the shipped model: estimator/, encoder.skops, schema.json, manifest.json with the rule, and
+                       rows.bin, hashes of the rows that it was trained on
     summary.json       the leaderboard and the verdict
     report.html        the same for people
 
@@ -70,7 +71,7 @@ OURS = {
 _UNITS = "|".join(re.escape(name.replace(" ", "-")) for name in CONTENDERS)
 _WRITTEN = re.compile(
     rf"{'|'.join(map(re.escape, OURS))}|results/({_UNITS})-\d{{3,}}(\.json|\.npy|-held\.npy)"
-    r"|model/(encoder\.skops|(schema|manifest|rule)\.json|estimator)"
+    r"|model/(encoder\.skops|rows\.bin|(schema|manifest|rule)\.json|estimator)"
     r"|model/estimator/(member-\d+-)?((manifest|history|prior)\.json|weights\.safetensors|scaler\.skops)"
     r"|model/estimator/((member-\d+-)?(trees|booster-\d+)\.\w+|ensemble\.json)"
     r"|\.scratch(/(targets|features-\d+)\.npy)?"
