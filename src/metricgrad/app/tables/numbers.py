@@ -44,12 +44,13 @@ def find_number_formats(known: pd.Series, least: float) -> tuple[str, ...]:
     Two formats if they fit equally well but mean different numbers; the first is the one to take.
 
     >>> find_number_formats(pd.Series(["1.234,56 €", "7,00 €"]), 1.0), find_number_formats(pd.Series(["12.5 %"]), 1.0)
-    (('1.234,5 €',), ('1234.5 %',))
+    (('1.234,5 €',), ('1,234.5 %',))
     >>> find_number_formats(pd.Series(["1,234", "2,500"]), 1.0)
     ('1,234.5', '1.234,5')
     """
     texts = _as_arrow(known)
-    formats = [f"{notation} {unit}".strip() for unit in ("", *_find_unit(texts)) for notation in _NOTATIONS]
+    # With a unit, "1,234.5" stands for numbers without thousands as well: some may come later.
+    formats = [*_NOTATIONS, *(f"{how} {unit}" for unit in _find_unit(texts) for how in _NOTATIONS if how != PLAIN)]
     head = texts.slice(0, _HEAD)
     likely = [how for how in formats if _count(head, how) >= 0.5 * least * len(head)]
     fits = {how: _count(texts, how) for how in likely}
@@ -135,4 +136,4 @@ def _read_texts(texts: pa.Array, how: str) -> np.ndarray:
     values = pc.if_else(found.is_valid(), plain, None).cast(pa.float64()).to_numpy(zero_copy_only=False)
     signs = pc.binary_join_element_wise(found.field("open"), found.field("sign"), found.field("inner"), empty)
     negative = pc.match_substring_regex(signs, "[-(\u2212]").fill_null(False).to_numpy(zero_copy_only=False)
-    return np.where(negative, -values, values)
+    return np.asarray(np.where(negative, -values, values))
