@@ -315,7 +315,12 @@ def test_groups_and_time(data: str, tmp_path: Path) -> None:
         (["--target", "ripe", "--metric", "auroc"], 2, "--metric: auroc evaluates a ranking, not decisions"),
         (["--target", "ripe", "--only", "hibrid"], 2, "--only: unknown contender 'hibrid'; did you mean 'hybrid'?"),
         (["--target", "ripe", "--group", "frm"], 2, "--group and --time: expected a column, got 'frm'"),
-        (["--target", "ripe", "--time", "shape"], 3, "--time shape: expected dates or numbers, got 400 other cells"),
+        (["--target", "ripe", "--time", "shape"], 3, "--time shape: expected dates of one format, or numbers, got '"),
+        (
+            ["--target", "ripe", "--date-format", "dd/mm/yyyy"],
+            2,
+            "--date-format: expected day.month.year, month/day/year",
+        ),
         (["--target", "ripe", "--subject-to", "precison>=0.9"], 2, "did you mean 'precision'?"),
     ],
 )

@@ -55,18 +55,6 @@ def test_broken_utf_16_is_refused_in_one_line(tmp_path: Path, encoding: str, dam
         files.read(put(tmp_path, data))
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("a;b\n1,5;2\n2,25;3\n", [1.5, 2.25]),
-        ("a;b\n1,500;2\n2,250;3\n", ["1,500", "2,250"]),  # could be 1500
-        ("a;b\n1,5;2.5\n2,25;3\n", ["1,5", "2,25"]),  # a point elsewhere
-    ],
-)
-def test_decimal_commas_only_where_nothing_else_can_be_meant(tmp_path: Path, text: str, expected: list[object]) -> None:
-    assert files.read(put(tmp_path, text))["a"].tolist() == expected
-
-
 def test_quotes_hold_separators_and_line_breaks(tmp_path: Path) -> None:
     found = files.read(put(tmp_path, 'a,"b, c"\n"x,\ny",1\n"say ""hi""",2\n'))
     assert found.columns.tolist() == ["a", "b, c"]

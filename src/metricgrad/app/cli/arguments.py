@@ -31,6 +31,12 @@ PositiveOption = Annotated[str | None, typer.Option(help="The positive class of 
 DropOption = Annotated[str | None, typer.Option(help="Feature columns to exclude, comma-separated.")]
 GroupOption = Annotated[str | None, typer.Option(help="Rows with the same value in this column stay together.")]
 TimeOption = Annotated[str | None, typer.Option(help="Train on the past of this column, evaluate on its future.")]
+DateFormatOption = Annotated[
+    str | None,
+    typer.Option(
+        help="How dates are written where that is not clear: day/month/year, month/day/year, or as for strptime."
+    ),
+]
 RowsOption = Annotated[int | None, typer.Option(min=1, help="Take a random sample of n rows.")]
 SeedOption = Annotated[int, typer.Option(min=0, help="Random seed for splits and training.")]
 BootstrapSeedOption = Annotated[int, typer.Option(min=0, help="Random seed of the bootstrap.")]

@@ -14,6 +14,7 @@ from metricgrad.app.cli.arguments import (
     BudgetOption,
     ClusterOption,
     DataArgument,
+    DateFormatOption,
     DropOption,
     ForceOption,
     GroupOption,
@@ -56,6 +57,7 @@ def compare(
     drop: DropOption = None,
     group: GroupOption = None,
     time: TimeOption = None,
+    date_format: DateFormatOption = None,
     rows: RowsOption = None,
     repeats: Annotated[int | None, typer.Option(min=2, help="Number of splits; 5, or 2 with --quick.")] = None,
     seed: SeedOption = 0,
@@ -102,6 +104,7 @@ def compare(
         quick,
         beta=beta,
         alpha=alpha,
+        date_format=date_format,
     )
     _run_comparison(options, out, {"jobs": count_jobs(jobs), "cluster": cluster}, budget, force, as_json)
 
@@ -185,6 +188,7 @@ def train(
     drop: DropOption = None,
     group: GroupOption = None,
     time: TimeOption = None,
+    date_format: DateFormatOption = None,
     rows: RowsOption = None,
     seed: SeedOption = 0,
     quick: Annotated[bool, typer.Option("--quick", help="A first look: a third of the epochs.")] = False,
@@ -216,6 +220,7 @@ def train(
         quick=quick,
         beta=beta,
         alpha=alpha,
+        date_format=date_format,
     )
     place = (
         out if out is not None else _choose_new_folder(f"{Path(data).name.split('.')[0]}-{contender.replace(' ', '-')}")

@@ -9,6 +9,7 @@ import numpy as np
 
 from metricgrad.app.contenders import scorers
 from metricgrad.app.contenders.scorers import Goal, Scorer
+from metricgrad.app.runs.trained_rows import TrainedRows
 from metricgrad.app.runs.trial import Trial
 from metricgrad.app.tables.encoder import Encoder
 from metricgrad.app.tables.schema import Schema
@@ -60,7 +61,7 @@ class Model:
     """A fitted contender with its schema, encoder and decision rule.
 
     ``about``: the metric, average and constraint that the rule was tuned for, the rows it was tuned on, and its value
-    there.
+    there. ``trained_rows``: None in runs of older versions.
     """
 
     schema: Schema
@@ -69,6 +70,7 @@ class Model:
     contender: str
     rule: Rule
     about: dict[str, Any]
+    trained_rows: TrainedRows | None = None
 
     def scores(self, frame: pd.DataFrame) -> np.ndarray:
         """Return the scores of the rows of a frame as it was read: ``(n,)``, ``(n, classes)`` or ``(n, K)``."""
@@ -97,6 +99,8 @@ class Model:
             "schema.json": folders.as_json(self.schema.to_json()),
             **{f"{_ESTIMATOR}{name}": data for name, data in self.scorer.files().items()},
         }
+        if self.trained_rows is not None:
+            files["rows.bin"] = self.trained_rows.to_bytes()
         return contents, files
 
     def pack_rule(self) -> dict[str, Any]:
@@ -124,7 +128,8 @@ class Model:
         rule, scorer = decode(about.pop("rule")), scorers.load_scorer(manifest["kind"], inner)
         if not isinstance(rule, Rule):
             raise ValueError(f"manifest.json: expected a rule, got {rule!r}")
-        found = cls(schema, encoder, scorer, manifest["contender"], rule, about)
+        trained_rows = TrainedRows.from_bytes(files["rows.bin"]) if "rows.bin" in files else None
+        found = cls(schema, encoder, scorer, manifest["contender"], rule, about, trained_rows)
         found.check()
         return found
 

@@ -19,6 +19,7 @@ from metricgrad.app.report import page
 from metricgrad.app.report.payload import summarise
 from metricgrad.app.runs import folder as runs
 from metricgrad.app.runs.model import Model
+from metricgrad.app.runs.trained_rows import TrainedRows
 from metricgrad.app.runs.workers import Shared, open_workers
 from metricgrad.app.study import protocol, reporting, work
 from metricgrad.app.study.ensemble import average_weights, run_ensembles
@@ -91,6 +92,7 @@ class Plan:
         if min(_count_rarest(dataset.targets[part.held_out], dataset.goal.classes) for part in parts) < FEW:
             few = f"a class has fewer than {FEW} rows to tune on: its threshold is not to be trusted"
             dataset = replace(dataset, warnings=[*dataset.warnings, few])
+        dataset = replace(dataset, warnings=[*dataset.warnings, *dataset.describe_left_out(parts)])
         return cls(options, dataset, names, left_out, parts)
 
     @property
@@ -295,4 +297,5 @@ def fit_shipped_model(
         "tuned_on": f"{len(split.held_out)} rows held out of training",
         "value_there": rules[rule].value,
     }
-    return Model(dataset.schema, encoder, scorer, contender, rules[rule].rule, about)
+    trained_rows = TrainedRows.of(dataset.features.iloc[split.train], dataset.targets[split.train])
+    return Model(dataset.schema, encoder, scorer, contender, rules[rule].rule, about, trained_rows)

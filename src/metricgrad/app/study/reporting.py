@@ -50,6 +50,8 @@ def describe_protocol(plan: Plan, repeats: int) -> list[str]:
         how = f"by whole groups of {options.group}"
     if options.time is not None:
         how = f"forward in {options.time}: trained on the past, evaluated on the future"
+        if options.group is not None:
+            how += f", without the past of any {options.group} that is in it"
     ensemble = (
         "The ensemble averages the scores of the others, baselines aside; its weights are chosen in each repeat for "
         "the metric under its tuned rule, on the held-out rows. Shipped, it has the mean weights over the repeats."

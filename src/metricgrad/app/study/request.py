@@ -16,7 +16,9 @@ from metricgrad.app.errors import DATA, WRONG_CALL, UserError, suggest
 from metricgrad.app.report.evidence import Table
 from metricgrad.app.runs import folder as runs
 from metricgrad.app.study import protocol, splits
+from metricgrad.app.study.times import read_times
 from metricgrad.app.tables import files, profile
+from metricgrad.app.tables.dates import check_date_format
 from metricgrad.app.tables.encoder import fit_encoder
 from metricgrad.app.tables.schema import Schema
 from metricgrad.engine.batch import check_task
@@ -25,6 +27,8 @@ from metricgrad.storage import records
 from metricgrad.storage.records import Range, Sha256
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from metricgrad.app.study.splits import Split
     from metricgrad.app.tables.encoder import Encoder
     from metricgrad.app.tables.features import Features
@@ -55,6 +59,7 @@ class Options:
     demo: bool = False
     beta: str | None = None
     alpha: str | None = None
+    date_format: str | None = None
 
     def split_names(self, name: str) -> list[str]:
         """Return the parts of a comma-separated option."""
@@ -99,6 +104,15 @@ class Dataset:
         """Class indices, or 0/1 per label."""
         return np.asarray(self.table.targets)
 
+    def describe_left_out(self, parts: Sequence[Split]) -> list[str]:
+        """Return a warning if splits leave rows out because later rows of their group are in another part."""
+        if self.group is None or self.time is None:
+            return []
+        count = max(splits.count_left_out(part, self.time) for part in parts)
+        where = "of a repeat" if len(parts) > 1 else "of training"
+        why = "because later rows of their group are held out or evaluated on"
+        return [f"--group and --time: up to {count} earlier rows are left out {where}, {why}"] if count else []
+
     def split(self, repeats: int, seed: int) -> list[Split]:
         """Return the split of every repeat."""
         return splits.make_splits(self.targets, self.goal.task, repeats, seed, self.group, self.time)
@@ -123,8 +137,20 @@ def prepare_dataset(options: Options) -> Dataset:
             raise UserError(
                 f"--group and --time: expected a column, got {name!r}; {suggest(name, whole.columns)}", WRONG_CALL
             )
+    if options.date_format is not None:
+        try:
+            check_date_format(options.date_format)
+        except ValueError as error:
+            raise UserError(f"--date-format: {error}", WRONG_CALL) from error
     drop = [*dict.fromkeys([*options.split_names("drop"), *special])]
-    schema = Schema.of(whole, options.target, task=options.task, positive=options.positive, drop=drop)
+    schema = Schema.of(
+        whole,
+        options.target,
+        task=options.task,
+        positive=options.positive,
+        drop=drop,
+        date_format=options.date_format,
+    )
     frame = schema.keep_labelled(whole)
     if len(schema.classes) < 2:
         raise UserError(
@@ -136,6 +162,7 @@ def prepare_dataset(options: Options) -> Dataset:
     average: Any = options.average  # checked below
     goal = Goal(check_task(schema.task), len(schema.classes), metric, average, options.subject_to)
     protocol.check_goal(goal, also)
+    time, about = (None, []) if options.time is None else read_times(frame[options.time], options.date_format)
     return Dataset(
         schema,
         goal,
@@ -143,8 +170,8 @@ def prepare_dataset(options: Options) -> Dataset:
         Table(frame, schema.encode_targets(frame), schema.classes),
         schema.to_features(frame),
         None if options.group is None else _read_groups(frame[options.group]),
-        None if options.time is None else _read_times(frame[options.time]),
-        profile.describe_data(whole, schema),
+        time,
+        [*profile.describe_data(whole, schema), *about],
         profile.find_warnings(whole, schema),
     )
 
@@ -168,17 +195,6 @@ def _read_groups(cells: pd.Series) -> np.ndarray:
     return np.asarray(codes)
 
 
-def _read_times(cells: pd.Series) -> np.ndarray:
-    times = (
-        cells if pd.api.types.is_numeric_dtype(cells.dtype) else pd.to_datetime(cells, errors="coerce", format="mixed")
-    )
-    if times.isna().any():
-        raise UserError(
-            f"--time {cells.name}: expected dates or numbers, got {int(times.isna().sum())} other cells", DATA
-        )
-    return np.asarray(times.to_numpy()).astype(np.float64)
-
-
 def choose_contenders(options: Options, goal: Goal) -> tuple[list[str], list[tuple[str, str]]]:
     """Return the contenders to compare, and those left out with the reason."""
     only = options.split_names("only") or ([c.name for c in CONTENDERS.values() if c.quick] if options.quick else None)
@@ -197,7 +213,8 @@ def make_config(options: Options) -> dict[str, Any]:
 def read_options(config: dict[str, Any]) -> tuple[Options, str]:
     """Return the options and the hash of the data that ``make_config`` wrote, or raise a ``ValueError``."""
     records.check(config.get("data_sha256"), Sha256, "config.json: data_sha256")
-    plain = {key: value for key, value in config.items() if key != "data_sha256"}
+    # Older versions had no --date-format.
+    plain = {"date_format": None} | {key: value for key, value in config.items() if key != "data_sha256"}
     records.check(plain, Options, "config.json")
     return Options(**plain), config["data_sha256"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,8 @@ def train(
     obstacle = CONTENDERS[contender].obstacle(dataset.goal)
     if obstacle is not None:
         raise UserError(f"--contender {contender}: {obstacle}", WRONG_CALL)
+    split = dataset.split_all_rows(options.seed)
+    dataset = replace(dataset, warnings=[*dataset.warnings, *dataset.describe_left_out([split])])
     progress.show_profile(dataset.profile, dataset.warnings)
     with Workspace.create(out, "train", make_config(options), force) as space:
         model = fit_shipped_model(dataset, contender, rule, choose_effort(options, dataset), options.seed)

@@ -7,8 +7,9 @@
     results/           the units: NAME-REPEAT.json with its own hash, the scores of the test rows in NAME-REPEAT.npy,
                        and those of the held-out rows in NAME-REPEAT-held.npy
     results.parquet    the same in one table
-    model/             the shipped model: estimator/, encoder.skops, schema.json, manifest.json with the rule; with many
-                       categories or texts also encoder.safetensors and words.json
+    model/             the shipped model: estimator/, encoder.skops, schema.json, manifest.json with the rule, and
+                       rows.bin, hashes of the rows that it was trained on; with many categories or texts also
+                       encoder.safetensors and words.json
     summary.json       the leaderboard and the verdict
     report.html        the same for people
 
@@ -71,7 +72,7 @@ OURS = {
 _UNITS = "|".join(re.escape(name.replace(" ", "-")) for name in CONTENDERS)
 _WRITTEN = re.compile(
     rf"{'|'.join(map(re.escape, OURS))}|results/({_UNITS})-\d{{3,}}(\.json|\.npy|-held\.npy)"
-    r"|model/(encoder\.(skops|safetensors)|(schema|words|manifest|rule)\.json|estimator)"
+    r"|model/(encoder\.(skops|safetensors)|rows\.bin|(schema|words|manifest|rule)\.json|estimator)"
     r"|model/estimator/(member-\d+-)?((manifest|history|prior|linear)\.json|(weights|linear)\.safetensors|scaler\.skops)"
     r"|model/estimator/((member-\d+-)?(trees|booster-\d+)\.\w+|ensemble\.json)"
     r"|\.scratch(/(targets|features-\d+)\.npy)?"

@@ -12,6 +12,8 @@ import pandas as pd
 from metricgrad.app.errors import WRONG_CALL, UserError, one_line, suggest
 from metricgrad.app.tables import targets as target_columns
 from metricgrad.app.tables.columns import Column, describe_column
+from metricgrad.app.tables.dates import check_date_format
+from metricgrad.app.tables.numbers import check_number_format
 from metricgrad.app.tables.targets import Target
 from metricgrad.storage import records
 from metricgrad.storage.records import Length, Range
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
 
 DROPPED = "left out as asked"
 """The reason why a column named by ``drop`` is not a feature."""
+
+_ADDED: dict[str, Any] = {"number_format": None, "date_format": None, "date_parts": ()}
+"""Fields of columns that older versions did not write, and what their absence means."""
 
 _RARE = 10  # categories with fewer rows are encoded as one
 
@@ -51,12 +56,13 @@ class Schema:
         task: str | None = None,
         positive: str | None = None,
         drop: Sequence[str] = (),
+        date_format: str | None = None,
     ) -> Self:
         """Infer the schema of a frame.
 
         ``target``: a column, or several; "a,b" are two unless a column has that name. ``task``: by default inferred
         from the target. ``positive``: the positive class of a binary target; by default 1, true or yes, else the rarer
-        class. ``drop``: feature columns to exclude.
+        class. ``drop``: feature columns to exclude. ``date_format``: of dates that could be read in several ways.
         """
         for name in drop:
             if name not in frame.columns:
@@ -71,7 +77,7 @@ class Schema:
         for name in frame.columns:
             if name in found.columns or name in dropped:
                 continue
-            column = describe_column(name, labelled[name])
+            column = describe_column(name, labelled[name], date_format)
             if isinstance(column, str):
                 dropped[name] = column
             else:
@@ -135,7 +141,7 @@ class Schema:
     def to_features(self, frame: pd.DataFrame, unknown: dict[str, int] | None = None) -> pd.DataFrame:
         """Return the features: float32 numbers with NaN for missing, codes of categories with −1 for missing, texts.
 
-        New categories, and texts in columns of numbers, become missing; ``unknown`` counts them by column.
+        New categories, and texts not written as in training, become missing; ``unknown`` counts them by column.
         """
         self.check(frame.columns)
         found: dict[str, np.ndarray] = {}
@@ -163,12 +169,21 @@ class Schema:
 
     def to_json(self) -> dict[str, Any]:
         """Return the schema as plain data."""
-        return asdict(self)
+        plain = asdict(self)
+        for column in plain["columns"]:
+            for name, absent in _ADDED.items():
+                if column[name] == absent:
+                    del column[name]
+        return plain
 
     @classmethod
     def from_json(cls, data: bytes) -> Self:
         """Return the schema that ``to_json`` wrote, from the bytes of its file, or raise a ``ValueError``."""
-        found = records.read(data, _File, "schema.json")
+        found = records.read(data, dict[str, Any], "schema.json")
+        for one in found["columns"] if isinstance(found.get("columns"), list) else ():
+            if isinstance(one, dict):
+                one |= {name: absent for name, absent in _ADDED.items() if name not in one}
+        records.check(found, _File, "schema.json")
         columns = tuple(Column(**_tuples(one)) for one in found["columns"])
         target = Target(**_tuples(found["target"]))
         _check_target(target)
@@ -178,6 +193,10 @@ class Schema:
                 raise ValueError(f"schema.json: columns: expected {bins} shares of {one_line(column.name, 60)!r}")
             if column.levels and column.kind != "category":
                 raise ValueError(f"schema.json: columns: expected no levels of {one_line(column.name, 60)!r}")
+            if column.number_format is not None:
+                check_number_format(column.number_format)
+            if column.date_format is not None:
+                check_date_format(column.date_format)
         return cls(target, columns, found["dropped"], found["rows"])
 
 

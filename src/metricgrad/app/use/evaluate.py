@@ -13,6 +13,7 @@ from metricgrad.app.errors import WRONG_CALL, UserError, one_line
 from metricgrad.app.runs import folder as runs
 from metricgrad.app.runs.workers import open_workers
 from metricgrad.app.tables import files
+from metricgrad.app.use.checks import Labelled, describe_seen, describe_unknown
 from metricgrad.app.use.drift import compute_psi, measure_drift
 from metricgrad.app.use.measures import SORTED_SCORES, Judge, Measures
 from metricgrad.app.use.parts import AGAIN, PartTask, check_cluster, list_parts, map_parts, share_model
@@ -21,8 +22,6 @@ from metricgrad.evaluation.score_tables import RANKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    import pandas as pd
 
     from metricgrad.app.runs.model import Model
 
@@ -52,7 +51,8 @@ def evaluate_run(
     task. ``rows``: the size of a random sample of a file to evaluate on; by default all rows.
     """
     check_cluster(data, cluster)
-    model = runs.load(run).model
+    loaded = runs.load(run)
+    model = loaded.model
     schema, goal = model.schema, model.goal
     runs.check_code_was_typed(goal.subject_to, metrics)
     names = list(dict.fromkeys(metrics or (runs.check_code_was_typed(goal.metric, ()), *_COMMON[schema.task])))
@@ -69,10 +69,10 @@ def evaluate_run(
         measures = _measure_folder(run, Path(data), names, replicates, seed, jobs, cluster)
         found = judge.find_intervals(measures, replicates, confidence, seed)
     else:
-        frame = schema.keep_labelled(read_labelled(model, data, rows))
-        scores, targets = model.scores(frame), schema.encode_targets(frame)
-        measures = judge.measure(frame, scores, targets)
-        found = _bootstrap(model, names, scores, targets, replicates, confidence, seed)
+        labelled = Labelled.read(model, data, rows)
+        measures = judge.measure(labelled)
+        found = _bootstrap(model, names, labelled.scores, labelled.targets, replicates, confidence, seed)
+    seen, too_good = describe_seen(loaded, measures.seen, measures.rows, data)
     moved = measure_drift(measures.columns, schema)
     return {
         "run": str(run),
@@ -86,7 +86,14 @@ def evaluate_run(
         "constraints": [asdict(one) for one in judge.evaluate_constraints(measures)],
         "classes": judge.evaluate_classes(measures),
         "drift": [one.to_json() for one in moved],
-        "warnings": [*(str(one) for one in moved if one.suspicious), *_find_balance_warnings(model, measures)],
+        "unknown": dict(measures.unknown),
+        "seen_in_training": seen,
+        "warnings": [
+            *too_good,
+            *describe_unknown(schema, measures.unknown, measures.rows),
+            *(str(one) for one in moved if one.suspicious),
+            *_find_balance_warnings(model, measures),
+        ],
     }
 
 
@@ -163,18 +170,10 @@ def _measure_part(task: PartTask, path: Path, sha256: str) -> Measures:
         frame = files.as_frame(piece)
         frame = frame[schema.target.has_target(frame)]
         if len(frame):
-            scores, targets = model.scores(frame), schema.encode_targets(frame)
-            one = judge.measure(frame, scores, targets)
-            found += replace(one, replicates=judge.draw_replicates(scores, targets, about.replicates, generator))
+            rows = Labelled.of(model, frame)
+            drawn = judge.draw_replicates(rows.scores, rows.targets, about.replicates, generator)
+            found += replace(judge.measure(rows), replicates=drawn)
     return found
-
-
-def read_labelled(model: Model, data: str | Path, rows: int | None) -> pd.DataFrame:
-    """Read labelled data for a model, only the columns that it uses."""
-    source = files.Source(data)
-    names = [*model.schema.target.columns, *model.schema.inputs]
-    model.schema.check(source.names)
-    return files.read(source, rows, columns=[name for name in names if name in source.names])
 
 
 def _find_balance_warnings(model: Model, measures: Measures) -> list[str]:

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from metricgrad.app.errors import WRONG_CALL, UserError, one_line, suggest
 from metricgrad.app.tables import files
+from metricgrad.app.use.checks import describe_unknown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -95,9 +96,5 @@ class Predictor:
             "rows": rows,
             "predicted": {name: int(self.predicted[name]) for name in self.model.schema.classes},
             "unknown": dict(self.unknown),
-            "warnings": [
-                f"column {one_line(name, 60)!r}: {count} cells ({count / rows:.1%}) are unknown to the model "
-                "(new categories, or texts in a column of numbers) and count as missing"
-                for name, count in self.unknown.items()
-            ],
+            "warnings": describe_unknown(self.model.schema, self.unknown, rows),
         }

@@ -10,7 +10,7 @@ from metricgrad.app.errors import NOTHING, WRONG_CALL, UserError
 from metricgrad.app.runs import folder as runs
 from metricgrad.app.study import protocol
 from metricgrad.app.study.request import name_metric
-from metricgrad.app.use.evaluate import read_labelled
+from metricgrad.app.use.checks import Labelled, describe_seen, describe_unknown
 from metricgrad.decisions.default import SCARCE
 from metricgrad.decisions.solver import InfeasibleError
 from metricgrad.decisions.tuning import Tuning, tune_threshold
@@ -50,8 +50,9 @@ def tune(
     if metric is not None:
         metric = name_metric(metric, {"alpha": alpha, "beta": beta}, model.schema)
     goal = _choose_goal(model, metric, average, subject_to)
-    frame = model.schema.keep_labelled(read_labelled(model, data, rows))
-    scores, targets = model.scores(frame), model.schema.encode_targets(frame)
+    labelled = Labelled.read(model, data, rows)
+    scores, targets, number = labelled.scores, labelled.targets, len(labelled.targets)
+    seen, too_good = describe_seen(found, labelled.seen, number, data)
     tuning = _tune_rule(goal, scores, targets, confidence, seed)
     old = model.rule
     before = evaluate(scores, targets, goal.metric, rule=old, task=goal.task, average=goal.average)
@@ -61,7 +62,7 @@ def tune(
             "average": goal.average,
             "subject_to": subject_to,
             "kind": "tuned",
-            "tuned_on": f"{len(frame)} rows of {Path(data).name}, at {runs.now()}",
+            "tuned_on": f"{number} rows of {Path(data).name}, at {runs.now()}",
             "value_there": tuning.value,
             "previous": _list_rules(model),
         }
@@ -69,7 +70,7 @@ def tune(
     return {
         "run": str(run),
         "data": str(data),
-        "rows": len(frame),
+        "rows": number,
         "metric": goal.metric,
         "average": None if goal.task == "binary" else goal.average,
         "subject_to": subject_to,
@@ -82,7 +83,13 @@ def tune(
             "plateau": tuning.plateau,
         },
         "written": not dry_run,
-        "warnings": [] if tuning.caution is None else [tuning.caution],
+        "unknown": labelled.unknown,
+        "seen_in_training": seen,
+        "warnings": [
+            *too_good,
+            *describe_unknown(model.schema, labelled.unknown, number),
+            *([] if tuning.caution is None else [tuning.caution]),
+        ],
     }
 
 
