@@ -12,7 +12,7 @@ import pytest
 
 from metricgrad.app.cli.main import main
 from metricgrad.app.contenders.scorers import Effort, Goal
-from metricgrad.app.report.evidence import Predictions, Study, Table
+from metricgrad.app.report.evidence import Predictions, ShippedModel, Table
 from metricgrad.app.report.section import Section
 from metricgrad.app.report.sections import SECTIONS
 from metricgrad.app.report.sections.classes import Classes
@@ -101,11 +101,11 @@ class Columns(Section):
     name = "columns"
     title = "Columns"
 
-    def measure_study(self, study: Study) -> dict[str, Any]:
-        held = study.table.frame.iloc[study.held]
-        scores = study.score(held)
-        assert len(study.rule(scores)) == len(held) == len(study.held)
-        return {"columns": {"size": float(study.score(held.assign(size=held["size"].median())).mean() - scores.mean())}}
+    def measure_study(self, model: ShippedModel) -> dict[str, Any]:
+        held = model.table.frame.iloc[model.held]
+        scores = model.score(held)
+        assert len(model.rule(scores)) == len(held) == len(model.held)
+        return {"columns": {"size": float(model.score(held.assign(size=held["size"].median())).mean() - scores.mean())}}
 
 
 def test_a_run_measures_the_study_for_the_page_alone(

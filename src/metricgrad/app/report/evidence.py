@@ -62,7 +62,7 @@ class Predictions:
 
 
 @dataclass(frozen=True, eq=False)
-class Study:
+class ShippedModel:
     """The data and the model to ship, for what is measured once and not for every contender.
 
     Attributes

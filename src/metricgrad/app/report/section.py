@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from metricgrad.app.report.evidence import Predictions, Study
+    from metricgrad.app.report.evidence import Predictions, ShippedModel
     from metricgrad.app.report.payload import Details, Payload
 
 ASSETS = files("metricgrad.app") / "assets"
@@ -46,7 +46,7 @@ class Section:
         """Return what the page needs of a contender, as plain JSON, for ``payload["details"][contender]``."""
         return {}
 
-    def measure_study(self, study: Study) -> dict[str, Any]:
+    def measure_study(self, model: ShippedModel) -> dict[str, Any]:
         """Return what the page needs once for the whole study, as plain JSON, for ``payload["study"]``."""
         return {}
 

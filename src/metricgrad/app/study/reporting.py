@@ -10,7 +10,7 @@ import pandas as pd
 
 from metricgrad import __version__
 from metricgrad.app.contenders.table import ENSEMBLE
-from metricgrad.app.report.evidence import Study
+from metricgrad.app.report.evidence import ShippedModel
 from metricgrad.app.report.sections import SECTIONS
 from metricgrad.app.runs import folder as runs
 from metricgrad.app.study.details import details
@@ -86,7 +86,7 @@ def make_payload(
         for name, mine in by_name.items()
     }
     held_out = dataset.split_all_rows(options.seed).held_out
-    study = Study(dataset.goal, dataset.table, held_out, model.scores, model.rule)
+    shipped = ShippedModel(dataset.goal, dataset.table, held_out, model.scores, model.rule)
     environment = runs.describe_environment()
     counts = (
         dataset.targets.sum(0)
@@ -119,7 +119,7 @@ def make_payload(
         "leaderboard": rows,
         "left_out": plan.left_out,
         "details": about,
-        "study": {key: value for section in SECTIONS for key, value in section.measure_study(study).items()},
+        "study": {key: value for section in SECTIONS for key, value in section.measure_study(shipped).items()},
         "reproduce": {
             "command": options.command(),
             "seed": options.seed,
