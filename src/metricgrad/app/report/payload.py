@@ -82,6 +82,15 @@ class MemberWeight(TypedDict):
     high: float
 
 
+class ColumnImportance(TypedDict):
+    """What the metric loses under the shipped rule when a column is shuffled among the test rows."""
+
+    column: str
+    drop: float  # the mean over the splits
+    low: float | None
+    high: float | None
+
+
 class Reproduce(TypedDict):
     """What it takes to run the same again."""
 
@@ -105,6 +114,7 @@ class Summary(TypedDict):
     left_out: list[tuple[str, str]]  # contender, why it was not tried or did not finish
     reproduce: Reproduce
     members: NotRequired[list[MemberWeight]]  # of the ensemble, if it is in the leaderboard
+    importance: NotRequired[list[ColumnImportance]]  # of the columns with the largest drops, largest first
 
 
 Details = dict[str, Any]

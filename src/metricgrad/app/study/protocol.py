@@ -114,12 +114,23 @@ class Fitted(NamedTuple):
     held_out: np.ndarray
 
 
+class SavedScorer(NamedTuple):
+    """A fitted contender as ``load_scorer`` takes it: the name of its class, and its files."""
+
+    kind: str
+    files: dict[str, bytes]
+
+
 class Finished(NamedTuple):
-    """A finished unit of work: its outcome, and its scores of the test rows and of the held-out rows."""
+    """A finished unit of work: its outcome, its scores of the test rows and of the held-out rows, and its model.
+
+    An ensemble has no model of its own.
+    """
 
     outcome: Outcome
     scores: np.ndarray
     held_out: np.ndarray
+    scorer: SavedScorer | None = None
 
 
 def _swap_names(decision: dict[str, Any]) -> dict[str, Any]:
@@ -165,7 +176,7 @@ def run_contender(
     fixed, tuned = evaluate_rules(goal, also, rules, scores, targets[split.test])
     history = [{key: float(value) for key, value in row.items()} for row in scorer.history]
     outcome = Outcome(name, repeat, len(split.train), len(split.test), seconds, fixed, tuned, history)
-    return Finished(outcome, scores, held_out)
+    return Finished(outcome, scores, held_out, SavedScorer(type(scorer).__name__, scorer.files()))
 
 
 def fit_contender(
