@@ -79,14 +79,24 @@ def _group_numbers(column: Column, cells: pd.Series, most: int) -> tuple[np.ndar
 def _name_levels(column: Column, values: np.ndarray, cells: pd.Series) -> list[str]:
     """Return a name for each of some values: the number, or the cell as it was read."""
     if column.kind == "number":
-        return [f"{value:.4g}".replace("-", "−") for value in values]
+        return [format_number(value) for value in values]
     return [one_line(cell, LETTERS) for cell in cells]
+
+
+def format_number(value: float) -> str:
+    """Return a number with about four digits, whole ones in full.
+
+    >>> format_number(-0.123456), format_number(2000.0), format_number(1234567.8)
+    ('−0.1235', '2000', '1,234,568')
+    """
+    return (f"{value:,.0f}" if 1e4 <= abs(value) < 1e12 else f"{value:.4g}").replace("-", "−")
 
 
 def choose_examples(column: Column, cells: pd.Series, most: int) -> tuple[np.ndarray, list[str], list[float]]:
     """Return positions of cells that stand for the column: their positions, names, and numbers (none of categories).
 
-    The most frequent categories; numbers and dates that divide the cells evenly.
+    The most frequent categories; numbers and dates that divide the cells evenly, or, if most of these are the same, the
+    different ones.
     """
     if column.kind == "category":
         texts = pd.Series(as_texts(cells).to_numpy(zero_copy_only=False))
@@ -96,10 +106,13 @@ def choose_examples(column: Column, cells: pd.Series, most: int) -> tuple[np.nda
         return positions.loc[kept].to_numpy(), [one_line(text, LETTERS) for text in kept], []
     level = column.to_level(cells)
     order = np.argsort(np.where(np.isfinite(level), level, np.inf), kind="stable")[: int(np.isfinite(level).sum())]
-    _, first = np.unique(level[order], return_index=True)
+    values, first = np.unique(level[order], return_index=True)
     if len(first) > most:
-        places = np.round(np.linspace(0.01, 0.99, most) * (len(order) - 1)).astype(int)
-        first = np.unique(np.searchsorted(level[order], level[order][places]))
+        shares = np.linspace(0.01, 0.99, most)
+        places = np.unique(np.searchsorted(values, level[order][np.round(shares * (len(order) - 1)).astype(int)]))
+        if len(places) < most / 2:  # most cells are the same: divide the different ones
+            places = np.unique(np.round(shares * (len(values) - 1)).astype(int))
+        first = first[places]
     chosen = order[first]
     numbers = level[chosen].tolist() if column.kind == "number" else []
     return chosen, _name_levels(column, level[chosen], cells.iloc[chosen]), numbers
@@ -124,7 +137,7 @@ def draw_bars(column: Column, cells: pd.Series, most: int = BARS) -> tuple[list[
     low, high = np.quantile(level, [0.005, 0.995])
     edges = np.linspace(low, high, most + 1) if low < high else np.linspace(level.min(), level.max(), most + 1)
     counts = np.histogram(np.clip(level, edges[0], edges[-1]), edges)[0]
-    names = [f"{value:.4g}".replace("-", "−") for value in edges]
+    names = [format_number(value) for value in edges]
     return [f"{names[i]} to {names[i + 1]}" for i in range(most)], _to_shares(counts)
 
 

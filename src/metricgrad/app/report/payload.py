@@ -127,6 +127,8 @@ class Payload(Summary):
     leaderboard: list[Row]  # best first
     details: dict[str, Details]  # by contender
     study: dict[str, Any]  # all that the sections' ``measure_study`` returned, together
+    evaluation: NotRequired[Any]  # of the report of ``evaluate``: see ``sections/evaluation.py``
+    runs: NotRequired[Any]  # of the report of two runs: see ``sections/runs.py``
 
 
 def summarise(payload: Payload) -> dict[str, Any]:

@@ -34,6 +34,9 @@ class Section:
     """A sentence or two below the heading."""
     drawn: ClassVar[bool] = False
     """Whether its script fills it. Such a section follows the choice of contender and class, and needs JavaScript."""
+    alone: ClassVar[bool] = False
+    """Whether it shows ``payload["study"]``, whichever contender is chosen, and needs no details of one; its script
+    says so too."""
     exact: ClassVar[frozenset[str]] = frozenset()
     """The keys of numbers that stay exact in the page; all others are rounded to five digits."""
     sizes: ClassVar[tuple[tuple[int, int], ...]] = ()

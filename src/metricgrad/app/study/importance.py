@@ -40,11 +40,11 @@ if TYPE_CHECKING:
     from metricgrad.app.study.workspace import Workspace
     from metricgrad.decisions.rules import Rule
 
-ROWS = 2000
+ROWS = 3000
 """The most test rows of a repeat."""
 COLUMNS = 100
 """The most columns; of more, those that change the scores of the shipped model most."""
-SCORED = 100_000
+SCORED = 120_000
 """About how many rows are scored in a repeat; it bounds how often a column is shuffled, at least once."""
 MOST = 5
 """The most often that a column is shuffled in a repeat."""
@@ -77,8 +77,8 @@ class Probe:
     """What a process needs to measure the importance of columns in one repeat.
 
     ``weights``: of the contenders whose mean scores are decided on, a single one unless it is an ensemble. ``columns``:
-    the parts of each column. ``rows``, ``models``, ``training``: ``Shared``; in the process that runs it ``SampledRows``,
-    {contender: SavedScorer}, and ``TrainingRows``, or None if all models are at hand.
+    the parts of each column. ``rows``, ``models``, ``training``: ``Shared``; in the process that runs it
+    ``SampledRows``, {contender: SavedScorer}, and ``TrainingRows``, or None if all models are at hand.
     """
 
     repeat: int

@@ -2,6 +2,8 @@ const FIRST = 12; // columns that are in view at first
 let all = false;
 
 section("columns", {
+  alone: true,
+
   start(place) {
     const button = byId("all-columns");
     button.addEventListener("click", () => {

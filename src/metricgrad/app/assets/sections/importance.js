@@ -45,7 +45,7 @@ function importanceFigure(width, found) {
     const middle = y(i + 0.5), ends = [x(0), x(one.drop)].sort((a, b) => a - b);
     const group = svg("g", {},
       svg("text", { class: "strong", x: left - 8, y: middle + 4, "text-anchor": "end" },
-        shorten(one.column, Math.floor(left / 7.6))),
+        shorten(one.column, Math.floor(left / 8.2))),
       svg("rect", { class: "fill s0", x: ends[0], y: middle - 6, width: Math.max(0.5, ends[1] - ends[0]), height: 12 }),
       one.low === null ? null : svg("line", { class: "now", x1: inside(one.low), x2: inside(one.high), y1: middle, y2: middle }),
       svg("rect", { class: "cover", x: 0, y: middle - step / 2, width, height: step }));

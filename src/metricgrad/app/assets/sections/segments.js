@@ -1,6 +1,8 @@
 let chosen = 0; // the column that the reader chose
 
 section("segments", {
+  alone: true,
+
   start(place) {
     const found = payload.study.segments ?? [], select = byId("segment-column");
     select.append(...found.map((each, i) => html("option", { value: i }, shorten(each.column, 60))));
@@ -54,7 +56,7 @@ function segmentFigure(width, column, segments) {
     }
     const group = svg("g", {},
       svg("text", { class: "strong", x: left - 8, y: middle + 4, "text-anchor": "end" },
-        shorten(one.name, Math.floor(left / 7.6))),
+        shorten(one.name, Math.floor(left / 8.2))),
       one.low === null ? null : svg("line", { class: "now", x1: x(one.low), x2: x(one.high), y1: middle, y2: middle }),
       svg("circle", { class: "fill s0", cx: x(one.value), cy: middle, r: 5 }),
       svg("rect", { class: "cover", x: 0, y: middle - step / 2, width, height: step }));

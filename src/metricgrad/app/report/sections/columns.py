@@ -41,6 +41,7 @@ class Columns(Section):
     name = "columns"
     title = "The columns"
     drawn = True
+    alone = True
 
     def measure_study(self, model: ShippedModel) -> dict[str, Any]:
         """Return a ``ColumnProfile`` for each column, the most important one first, and how many columns there are."""

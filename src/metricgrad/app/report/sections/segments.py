@@ -10,13 +10,14 @@ from metricgrad.app.report.cells import KINDS, group_cells
 from metricgrad.app.report.markup import chart, interval, metric_title, number, table
 from metricgrad.app.report.section import Section
 from metricgrad.evaluation.bootstrap import bootstrap
+from metricgrad.training.loop import one_thread
 
 if TYPE_CHECKING:
     from metricgrad.app.report.evidence import Predictions, ShippedModel
     from metricgrad.app.report.payload import Details, Payload
     from metricgrad.app.tables.columns import Column
 
-COLUMNS, VALUES, ROWS = 30, 8, 20_000
+COLUMNS, VALUES, ROWS = 30, 8, 10_000
 """How many columns there are to choose from, how many values of each, and how many test rows are counted."""
 LEAST_ROWS, LEAST_POSITIVES = 20, 5
 """The fewest rows, and positive ones (not of a multi-class problem), of a segment that has a value."""
@@ -51,11 +52,13 @@ class Segments(Section):
     name = "segments"
     title = "Where it works and where not"
     note = (
-        "The metric of the contender to ship, under its rule, on the test rows with each value of a column; the worst "
-        "come first, the lines are intervals, the dashed line is the value of all test rows. Of many segments a few "
-        f"look bad by chance. Those of fewer than {LEAST_ROWS} rows, or {LEAST_POSITIVES} positive ones, have no value."
+        "The metric of the contender to ship, under its rule, on the rows with each value of a column, which it was not "
+        "trained on. The worst come first; lines are intervals, the dashed line is the value of all rows. Of many "
+        f"segments a few look bad by chance. Those of fewer than {LEAST_ROWS} rows, or {LEAST_POSITIVES} positive "
+        "ones, have no value."
     )
     drawn = True
+    alone = True
 
     def measure_study(self, model: ShippedModel) -> dict[str, Any]:
         """Return a ``Segmented`` for each column, the most important one first, and the value of all test rows."""
@@ -63,10 +66,11 @@ class Segments(Section):
         columns = [column for column in (*model.columns, *model.others) if column.kind in KINDS]
         columns.sort(key=lambda column: rank.get(column.name, len(rank)))
         some = np.sort(np.random.default_rng(0).permutation(len(model.tested.rows))[:ROWS])
-        return {
-            "segments": [_measure(model.tested, column, some) for column in columns[:COLUMNS]],
-            "segments_all": _measure_rows(model.tested, some)["value"],
-        }
+        with one_thread():  # many small resamples are slower on several
+            return {
+                "segments": [_measure(model.tested, column, some) for column in columns[:COLUMNS]],
+                "segments_all": _measure_rows(model.tested, some)["value"],
+            }
 
     def body(self, payload: Payload) -> str:
         return _BODY
