@@ -300,7 +300,7 @@ def test_without_javascript_the_tables_are_there(opened: Any, binary: Example) -
     page = opened(binary.payload, width=360, java_script_enabled=False)
     assert page.locator("h1").inner_text() == binary.payload["verdict"]["headline"]
     assert page.locator(".leaderboard tbody tr:visible").count() == 16
-    assert page.locator("noscript table:visible").count() == 3
+    assert page.locator("noscript table:visible").count() == 6
     assert page.locator("#threshold-slider").is_hidden()
 
 
@@ -392,7 +392,7 @@ def test_the_section_of_the_docs_is_drawn(opened: Any, binary: Example) -> None:
     wanted = [f"{share:.3f}" for share in payload["details"]["focal loss"]["order"]]
     assert place.locator("td").all_inner_texts() == wanted
     bare = opened(payload, sections=[*SECTIONS, section], java_script_enabled=False)
-    assert bare.locator("noscript table:visible").count() == 4
+    assert bare.locator("noscript table:visible").count() == 7
 
 
 def test_a_section_with_nothing_to_show_is_hidden(opened: Any, binary: Example) -> None:

@@ -52,10 +52,10 @@ class Segments(Section):
     name = "segments"
     title = "Where it works and where not"
     note = (
-        "The metric of the contender to ship, under its rule, on the rows with each value of a column, which it was not "
-        "trained on. The worst come first; lines are intervals, the dashed line is the value of all rows. Of many "
-        f"segments a few look bad by chance. Those of fewer than {LEAST_ROWS} rows, or {LEAST_POSITIVES} positive "
-        "ones, have no value."
+        "The metric of the contender to ship, under its rule, on rows that it was not trained on, by the value of a "
+        "column. The worst come first; lines are intervals, the dashed line is the value of all rows. Of many segments "
+        f"a few look bad by chance. Those of fewer than {LEAST_ROWS} rows, or {LEAST_POSITIVES} positive ones, have no "
+        "value."
     )
     drawn = True
     alone = True
