@@ -60,20 +60,29 @@ def _sort_by_frequency(texts: pd.Series) -> list[str]:
 def _group_numbers(column: Column, cells: pd.Series, most: int) -> tuple[np.ndarray, list[str]]:
     level = column.to_level(cells)
     known = np.isfinite(level)
-    values, first = np.unique(level[known], return_index=True)
+    values, first, counts = np.unique(level[known], return_index=True, return_counts=True)
     names = _name_levels(column, values, cells[known].iloc[first])
     codes = np.full(len(level), -1)
-    if len(values) <= most:
-        codes[known] = np.searchsorted(values, level[known])
-        return codes, names
-    inner = np.quantile(level[known], np.linspace(0, 1, most + 1)[1:-1], method="higher")
-    starts = np.unique([0, *np.searchsorted(values, inner)])  # where each group begins, among the values
+    starts = np.arange(len(values)) if len(values) <= most else _divide(counts, most)
     codes[known] = np.searchsorted(values[starts], level[known], side="right") - 1
     ends = [*(starts[1:] - 1), len(values) - 1]
     return codes, [
         names[start] if start == end else f"{names[start]} to {names[end]}"
         for start, end in zip(starts, ends, strict=True)
     ]
+
+
+def _divide(counts: np.ndarray, most: int) -> np.ndarray:
+    """Return where groups of about the same size begin among ordered values; a value of many cells is one of them."""
+    frequent = np.flatnonzero(counts >= counts.sum() / most)
+    others = np.where(np.isin(np.arange(len(counts)), frequent), 0, counts).cumsum()
+    number = max(1, most - 2 * len(frequent))
+    inner = np.searchsorted(others, others[-1] * np.arange(1, number) / number) + 1
+    starts = np.unique([0, *frequent, *(frequent + 1), *inner])
+    starts = starts[starts < len(counts)]
+    while len(starts) > most:  # the smallest group joins the one before it
+        starts = np.delete(starts, 1 + np.argmin(np.add.reduceat(counts, starts)[1:]))
+    return starts
 
 
 def _name_levels(column: Column, values: np.ndarray, cells: pd.Series) -> list[str]:
