@@ -20,7 +20,11 @@ const decimals = (x, digits = 3) => (x === null || x === undefined ? "–" : x.t
 const whole = (x) => x.toLocaleString("en-US");
 const percent = (x) => (100 * x).toFixed(x > 0 && x < 0.0995 ? 1 : 0) + "\u00a0%";
 const brief = (x) => String(Number(x.toPrecision(4))).replace("-", "−");
-const shorten = (text, length) => (text.length > length ? text.slice(0, length - 1) + "…" : text);
+// By characters, not halves of them: an emoji stays whole.
+const shorten = (text, length) => {
+  const letters = [...text];
+  return letters.length > length ? letters.slice(0, length - 1).join("") + "…" : text;
+};
 
 function table(kind, heads, rows, caption) {
   return html("table", { class: kind },

@@ -16,14 +16,15 @@ section("profit", {
   },
 
   move(curve, at) {
-    const best = bestAt(curve), money = (i) => brief(profitOf(curve, i));
-    byId("profit-text").textContent = `At ${brief(curve.cuts[at])}: ${money(at)}, which is `
-      + `${brief(profitOf(curve, at) / Math.max(1, curve.positives + curve.negatives))} per row. `
-      + `Best: ${money(best)} at ${brief(curve.cuts[best])}.`;
+    const best = bestAt(curve), earned = profitOf(curve, at);
+    byId("profit-text").textContent = `At ${brief(curve.cuts[at])}: ${money(earned)}, which is `
+      + `${brief(earned / Math.max(1, curve.positives + curve.negatives))} per row. `
+      + `Best: ${money(profitOf(curve, best))} at ${brief(curve.cuts[best])}.`;
     figure.move(at);
   },
 });
 
+const money = (x) => x.toLocaleString("en-US", { maximumFractionDigits: 2 }).replace("-", "−");
 const inputs = () => ["profit-hit", "profit-alarm", "profit-miss"].map(byId);
 // What is not a number counts as nothing.
 const prices = () => inputs().map((input) => (Number.isFinite(input.valueAsNumber) ? input.valueAsNumber : 0));
@@ -61,7 +62,7 @@ function profitFigure(width, curve) {
     svg("text", { class: "strong", x: place, y: box.top - 6, "text-anchor": anchor }, `best ${brief(curve.cuts[best])}`), now);
   hover(chart.root, (event) => {
     const [px] = pointerIn(chart.root, event), i = nearest(curve.cuts.map(x), px), c = cellsAt(curve, i);
-    return [`threshold ${brief(curve.cuts[i])}`, `profit ${brief(values[i])}`,
+    return [`threshold ${brief(curve.cuts[i])}`, `profit ${money(values[i])}`,
       `${whole(c.tp)} hits, ${whole(c.fp)} false alarms, ${whole(c.fn)} missed`];
   });
   return {
