@@ -16,7 +16,7 @@ from sklearn.metrics import f1_score
 from metricgrad.app.cli.main import main
 from metricgrad.app.contenders.scorers import Effort, Goal
 from metricgrad.app.runs import folder as runs
-from metricgrad.app.study import compare, importance, protocol, work, workspace
+from metricgrad.app.study import compare, importance, leaderboard, protocol, work, workspace
 from metricgrad.decisions import rules
 from tables import binary, multiclass, multilabel, written
 
@@ -106,10 +106,9 @@ def test_a_run_names_the_columns_that_matter(tmp_path: Path, capsys: pytest.Capt
 def test_other_tasks_and_the_ensemble(make: Any, target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = written(make(), tmp_path)
     ask = ["--target", target, "--repeats", "2", "--only", "hybrid,xgboost,ensemble", "--jobs", "1"]
-    verdict = compare.write_verdict
 
     def ship_ensemble(*given: Any, **named: Any) -> Any:
-        return {**verdict(*given, **named), "ship": "ensemble", "rule": "tuned"}
+        return {**leaderboard.write_verdict(*given, **named), "ship": "ensemble", "rule": "tuned"}
 
     monkeypatch.setattr(compare, "write_verdict", ship_ensemble)
     assert main(["compare", data, *ask, "--out", str(tmp_path / "run")]) == 0

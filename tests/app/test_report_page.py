@@ -24,7 +24,7 @@ from metricgrad.app.report.evidence import Predictions, Table
 from metricgrad.app.report.page import write
 from metricgrad.app.report.payload import Payload
 from metricgrad.app.report.section import Section
-from metricgrad.app.report.sections import SECTIONS
+from metricgrad.app.report.sections import EVALUATION, RUNS, SECTIONS
 from metricgrad.counts import Counts
 from report_example import Example, simulate
 
@@ -540,3 +540,83 @@ def test_hostile_names_of_columns_and_values_are_shown_as_text(opened: Any, labe
     if text.isprintable() and len(text) < 60:
         assert page.locator("#column-charts figcaption").first.inner_text().startswith(text)
         assert page.locator("#segment-table tbody th").first.inner_text() == text
+
+
+# Other pages
+
+
+@pytest.fixture
+def evaluation(binary: Example) -> Payload:
+    """Return the payload of a report of evaluate, with drift."""
+    payload: Any = copy.deepcopy(binary.payload)
+    name = payload["verdict"]["ship"]
+    payload["details"] = {name: payload["details"][name]}
+    payload["leaderboard"] = []
+    payload["evaluation"] = {
+        "rule": "cut at 0.2",
+        "confidence": 0.95,
+        "metrics": {
+            "f2": {"value": 0.61, "low": 0.55, "high": 0.67},
+            "auroc": {"value": 0.8, "low": None, "high": None},
+        },
+        "constraints": [{"constraint": "precision>=0.9", "value": 0.7, "met": False}],
+    }
+    for one in payload["study"]["columns"]:
+        one |= {"now": one["shares"][::-1], "missing_now": 0.3, "psi": 0.4, "suspicious": ["mean moved by +1.00"]}
+    return payload  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("width", [390, 1100])
+def test_the_report_of_evaluate(opened: Any, evaluation: Payload, width: int) -> None:
+    page = opened(evaluation, width=width, sections=EVALUATION)
+    assert overflow(page) == 0
+    assert page.locator("h1").inner_text() == "F2 0.610, 0.550 to 0.670"
+    assert page.locator(".focus").is_hidden()  # one contender, one class
+    assert "Counts are of the new rows." in page.inner_text("#threshold-note")
+    assert "not met: 0.700" in page.inner_text("#metrics")
+    assert page.locator("#column-charts rect.then:visible").count() == 10 * 12
+    assert page.locator("#column-charts .changed:visible").count() == 12
+    page.locator("#threshold-slider").press("Home")
+    assert sum(readout(page)[0]) == 1500
+    page.emulate_media(media="print")
+    page.set_viewport_size({"width": 718, "height": 1000})
+    page.wait_for_timeout(100)
+    assert overflow(page) == 0
+
+
+def test_the_report_of_a_folder_draws_drift_without_rows(opened: Any, evaluation: Payload) -> None:
+    payload = copy.deepcopy(evaluation)
+    payload["details"] = {}
+    payload["study"] = {key: value for key, value in payload["study"].items() if key.startswith("columns")}
+    page = opened(payload, sections=EVALUATION)
+    assert page.locator("#column-charts svg:visible").count() == 12
+    for name in ("threshold", "profit", "curves", "scores", "classes", "segments", "mistakes"):
+        assert page.locator(f"#{name}").is_hidden()
+    page.set_viewport_size({"width": 390, "height": 800})
+    page.wait_for_timeout(100)
+    assert overflow(page) == 0
+    bare = opened(payload, sections=EVALUATION, java_script_enabled=False)
+    assert bare.locator("noscript table:visible").count() == 1
+
+
+@pytest.mark.parametrize("text", ["plain", HOSTILE[0], HOSTILE[-1]], ids=["plain", "script", "long"])
+def test_two_runs_on_a_phone(opened: Any, binary: Example, text: str) -> None:
+    payload: Any = hostile(binary.payload, text)
+    side = {
+        "name": text[:60],
+        "rule": text,
+        "summary": {key: value for key, value in payload.items() if key not in ("details", "study", "leaderboard")},
+        "leaderboard": payload["leaderboard"],
+        "config": {"target": text, "seed": 1},
+        "splits": "same",
+    }
+    other = {**side, "config": {"target": text + text, "seed": 2}}
+    page = opened({**payload, "details": {}, "study": {}, "leaderboard": [], "runs": [side, other]}, 390, sections=RUNS)
+    assert overflow(page) == 0
+    assert page.locator("img, b, i, iframe").count() == 0
+    assert page.locator("#boards tbody tr").count() == 16
+    page.click("#theme")
+    assert page.evaluate(CONTRAST) == []
+    page.emulate_media(media="print")
+    page.set_viewport_size({"width": 718, "height": 1000})
+    assert overflow(page) == 0
