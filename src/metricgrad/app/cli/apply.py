@@ -174,7 +174,7 @@ def tune(
 
 
 def report(
-    paths: Annotated[list[Path], typer.Argument(metavar="RUN [RUN2]", help="A run folder of compare, or two of them.")],
+    paths: Annotated[list[Path], typer.Argument(metavar="RUN", help="A run folder of compare, or two of them.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The HTML file to write.")],
     force: ReplaceReportOption = False,
     as_json: JsonOption = False,

@@ -146,7 +146,6 @@ def _print_comparison(place: Path, payload: Payload, as_json: bool) -> None:
     from metricgrad.app.cli.display import print_importance, print_leaderboard, print_pairs
 
     print_leaderboard(summary)
-    print()
     print_importance(summary)
     print()
     print_pairs([("model", f"metricgrad predict {place} DATA -o FILE"), ("report", str(place / "report.html"))])

@@ -154,10 +154,11 @@ def print_leaderboard(summary: dict[str, Any]) -> None:
 
 
 def print_importance(summary: dict[str, Any]) -> None:
-    """Print the columns that matter most, if that was measured."""
+    """Print the columns that matter most below an empty line, if that was measured."""
     found = summary.get("importance", ())
     if not found:
         return
+    print()
     console, metric = _make_console(), one_line(summary["metric"]["name"], 24)
     table = Table(title=None, box=None, pad_edge=False)
     table.add_column("column")

@@ -81,7 +81,6 @@ def describe_run(run: Path, as_json: bool) -> None:
     print()
     if "leaderboard" in summary:
         print_leaderboard(summary)
-        print()
         print_importance(summary)
     elif summary:
         print_pairs([(key, str(value)) for key, value in summary.items() if not isinstance(value, dict | list)])

@@ -18,10 +18,9 @@ from metricgrad.app.errors import one_line
 from metricgrad.app.runs.model import encode_features
 from metricgrad.app.runs.workers import Shared, run_tasks
 from metricgrad.app.study.leaderboard import estimate_mean
-from metricgrad.app.study.protocol import SavedScorer, fit_contender
+from metricgrad.app.study.protocol import SavedScorer, compute_metric, fit_contender
 from metricgrad.app.study.work import Failure, make_seed
 from metricgrad.app.study.workspace import KEPT
-from metricgrad.evaluation.evaluator import evaluate
 from metricgrad.training.loop import one_thread
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ SCORED = 120_000
 MOST = 5
 """The most often that a column is shuffled in a repeat."""
 
-_AT_ONCE = 8192  # rows to score in one call
+_AT_ONCE = 4096  # rows to score in one call
 _SCREENED = 64  # rows on which columns are chosen
 
 
@@ -214,16 +213,11 @@ def measure_drops(
 
     ``score``: a function from features to scores. ``columns``: the parts of each column, which are shuffled together.
     """
-
-    def value(scores: np.ndarray) -> float:
-        found = evaluate(scores, targets, {"": goal.metric}, task=goal.task, average=goal.average, rule=rule)
-        return float(found[""])
-
     times = min(max(SCORED // (len(features) * len(columns)), 1), MOST)
-    drops = np.full(len(columns), value(score(features)))
+    drops = np.full(len(columns), compute_metric(goal, rule, score(features), targets))
     for places, scores in _score_shuffled(score, features, columns, times, rng):
         for i, one in zip(places, scores, strict=True):
-            drops[i] -= value(one) / times
+            drops[i] -= compute_metric(goal, rule, one, targets) / times
     return drops
 
 

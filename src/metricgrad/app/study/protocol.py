@@ -206,14 +206,14 @@ def fit_contender(
 def make_rules(goal: Goal, scores: np.ndarray, targets: np.ndarray) -> dict[str, Decision]:
     """Return the fixed rule and the rule tuned on held-out scores, with their values there, which are optimistic."""
     plain = default_rule(goal.task)
-    value = _compute_metric(goal, plain, scores, targets)
+    value = compute_metric(goal, plain, scores, targets)
     found = {"fixed": Decision(plain, value, {}, feasible=meets_constraints(goal, plain, scores, targets))}
     try:
         tuning = tune_rule(goal, scores, targets)
     except InfeasibleError:
         found["tuned"] = Decision(make_negative_rule(goal), 0.0, {}, feasible=False)
         return found
-    value = _compute_metric(goal, tuning.rule, scores, targets)
+    value = compute_metric(goal, tuning.rule, scores, targets)
     found["tuned"] = Decision(tuning.rule, value, {}, plateau=tuning.plateau)
     return found
 
@@ -260,7 +260,7 @@ def evaluate_rule(goal: Goal, also: list[str], rule: Rule, scores: np.ndarray, t
     if also:
         found = evaluate(scores, targets, also, task=goal.task, average=goal.average, rule=rule)
         others = {key: value if math.isfinite(value) else None for key, value in found.items()}
-    value = _compute_metric(goal, rule, scores, targets)
+    value = compute_metric(goal, rule, scores, targets)
     return {"value": value, "others": others, "met": meets_constraints(goal, rule, scores, targets)}
 
 
@@ -295,7 +295,8 @@ def evaluate_constraint(constraint: Constraint, values: Any) -> ConstraintValue:
     return ConstraintValue(str(constraint), each[worst].item(), constraint.met(each))
 
 
-def _compute_metric(goal: Goal, rule: Rule, scores: np.ndarray, targets: np.ndarray) -> float:
+def compute_metric(goal: Goal, rule: Rule, scores: np.ndarray, targets: np.ndarray) -> float:
+    """Return the metric of a goal under a rule on these rows, or raise if it is not finite."""
     value = float(evaluate(scores, targets, {"": goal.metric}, task=goal.task, average=goal.average, rule=rule)[""])
     if not math.isfinite(value):
         raise UserError(

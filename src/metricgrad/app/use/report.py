@@ -15,6 +15,7 @@ from metricgrad.app.report.cells import format_number
 from metricgrad.app.report.evidence import Predictions, ShippedModel, Table
 from metricgrad.app.report.sections import EVALUATION, RUNS
 from metricgrad.app.report.sections.columns import COLUMNS
+from metricgrad.app.report.sections.segments import Segments
 from metricgrad.app.runs import folder as runs
 from metricgrad.app.study.summaries import read_summary
 from metricgrad.app.use.drift import measure_drift
@@ -98,9 +99,10 @@ def write_evaluation(
     }
     if rows is not None:
         predictions, shipped = _gather(model, *rows)
-        for section in EVALUATION:
-            payload["details"].setdefault(name, {}).update(section.measure(predictions))
-            payload["study"] = section.measure_study(shipped) | payload["study"]
+        payload["details"][name] = {
+            key: value for section in EVALUATION for key, value in section.measure(predictions).items()
+        }
+        payload["study"] |= Segments().measure_study(shipped)  # the columns are those of drift
     with writing(path):
         page.write(cast("Payload", payload), path, EVALUATION)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
@@ -92,12 +93,10 @@ class Segments(Section):
 
 
 def _measure(tested: Predictions, column: Column, some: np.ndarray) -> Segmented:
-    groups = group_cells(column, tested.table.frame[column.name], VALUES)
-    codes = groups.codes[tested.rows[some]]
+    groups = group_cells(column, tested.table.frame[column.name].iloc[tested.rows[some]], VALUES)
     found: list[Segment] = [
-        {"name": name, **_measure_rows(tested, some[codes == k])}  # type: ignore[typeddict-item]
+        {"name": name, **_measure_rows(tested, some[groups.codes == k])}  # type: ignore[typeddict-item]
         for k, name in enumerate(groups.names)
-        if (codes == k).any()
     ]
     return {"column": column.name, "segments": sorted(found, key=_order)}
 
@@ -110,9 +109,9 @@ def _order(segment: Segment) -> tuple[bool, float]:
 def _measure_rows(tested: Predictions, places: np.ndarray) -> dict[str, Any]:
     """Return the metric of some test rows, with its bootstrap interval: rows tested in several splits stay together."""
     goal, decided, targets = tested.goal, tested.decided[places], tested.targets[places]
-    few = len(places) < LEAST_ROWS or (goal.task != "multiclass" and targets.sum() < LEAST_POSITIVES)
-    if few:
-        return {"rows": len(places), "value": None, "low": None, "high": None}
+    nothing = {"rows": len(places), "value": None, "low": None, "high": None}
+    if len(places) < LEAST_ROWS or (goal.task != "multiclass" and targets.sum() < LEAST_POSITIVES):
+        return nothing
     found = bootstrap(
         np.eye(goal.classes)[decided] if goal.task == "multiclass" else decided.astype(float),
         targets,
@@ -123,6 +122,8 @@ def _measure_rows(tested: Predictions, places: np.ndarray) -> dict[str, Any]:
         groups=tested.rows[places],
         replicates=REPLICATES,
     )[""]
-    if found.low == found.high:  # all replicates are equal, which says nothing about other rows
-        return {"rows": len(places), "value": found.value, "low": None, "high": None}
-    return {"rows": len(places), "value": found.value, "low": found.low, "high": found.high}
+    if not math.isfinite(found.value):
+        return nothing
+    if not found.low < found.high:  # all replicates are equal, which says nothing about other rows
+        return {**nothing, "value": found.value}
+    return {**nothing, "value": found.value, "low": found.low, "high": found.high}
