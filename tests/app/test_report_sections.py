@@ -12,7 +12,7 @@ import pytest
 
 from metricgrad.app.cli.main import main
 from metricgrad.app.contenders.scorers import Effort, Goal
-from metricgrad.app.report.evidence import Predictions, Study, Table
+from metricgrad.app.report.evidence import Predictions, ShippedModel, Table
 from metricgrad.app.report.section import Section
 from metricgrad.app.report.sections import SECTIONS
 from metricgrad.app.report.sections.classes import Classes
@@ -95,17 +95,17 @@ def test_mistakes_are_wrong_rows_the_surest_first_and_once(task: str) -> None:
         assert abs(found[0]["score"] - (found[0]["decided"] == "no")) == sure.max()
 
 
-class Columns(Section):
+class Medians(Section):
     """The mean score of the model where a column is set to its median."""
 
-    name = "columns"
-    title = "Columns"
+    name = "medians"
+    title = "Medians"
 
-    def measure_study(self, study: Study) -> dict[str, Any]:
-        held = study.table.frame.iloc[study.held]
-        scores = study.score(held)
-        assert len(study.rule(scores)) == len(held) == len(study.held)
-        return {"columns": {"size": float(study.score(held.assign(size=held["size"].median())).mean() - scores.mean())}}
+    def measure_study(self, model: ShippedModel) -> dict[str, Any]:
+        held = model.table.frame.iloc[model.held]
+        scores = model.score(held)
+        assert len(model.rule(scores)) == len(held) == len(model.held)
+        return {"medians": {"size": float(model.score(held.assign(size=held["size"].median())).mean() - scores.mean())}}
 
 
 def test_a_run_measures_the_study_for_the_page_alone(
@@ -113,10 +113,10 @@ def test_a_run_measures_the_study_for_the_page_alone(
 ) -> None:
     monkeypatch.setattr(Effort, "of", classmethod(lambda cls, rows, quick=False: Effort(2, 2, 3)))
     for module in (reporting, details):
-        monkeypatch.setattr(module, "SECTIONS", [*SECTIONS, Columns()])
+        monkeypatch.setattr(module, "SECTIONS", [*SECTIONS, Medians()])
     ask = ["--target", "ripe", "--repeats", "2", "--only", "majority", "--jobs", "1", "--json"]
     assert main(["compare", written(binary(), tmp_path), *ask, "--out", str(tmp_path / "run")]) == 0
     page = (tmp_path / "run" / "report.html").read_text()
-    assert '"study":{"columns":{"size":' in page
+    assert '"medians":{"size":' in page
     for summary in (capsys.readouterr().out, (tmp_path / "run" / "summary.json").read_text()):
         assert not {"study", "details"} & set(json.loads(summary))

@@ -1,4 +1,4 @@
-"""The commands that use a run: ``metricgrad predict``, ``evaluate``, ``tune`` and ``convert``."""
+"""The commands that use a run: ``metricgrad predict``, ``evaluate``, ``tune``, ``report`` and ``convert``."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from metricgrad.app.cli.arguments import (
     DataOrFolderArgument,
     JobsOption,
     JsonOption,
+    ReplaceReportOption,
     RowsOption,
     RunArgument,
     SubjectToOption,
@@ -78,6 +79,10 @@ def evaluate(
     seed: BootstrapSeedOption = 0,
     jobs: Annotated[int | None, typer.Option(min=1, help="Number of files of a folder to evaluate at once.")] = None,
     cluster: ClusterOption = None,
+    report: Annotated[
+        Path | None, typer.Option(help="Also write an HTML report, with the drift of every column.")
+    ] = None,
+    force: ReplaceReportOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Evaluate a run's model on new labelled data, and warn of drift."""
@@ -96,6 +101,8 @@ def evaluate(
         seed=seed,
         jobs=count_jobs(jobs),
         cluster=cluster,
+        report=report,
+        force=force,
     )
     print_warnings(found["warnings"])
     if as_json:
@@ -119,6 +126,9 @@ def evaluate(
             for one in found["classes"]
         ]
     )
+    if report is not None:
+        print()
+        print_pairs([("report", str(report))])
 
 
 def tune(
@@ -167,6 +177,23 @@ def tune(
             ("written", "yes; the previous rule is kept in the run" if found["written"] else "no (--dry-run)"),
         ]
     )
+
+
+def report(
+    paths: Annotated[list[Path], typer.Argument(metavar="RUN", help="A run folder of compare, or two of them.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The HTML file to write.")],
+    force: ReplaceReportOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Write the report of a run again, or one of two runs side by side."""
+    from metricgrad.app.cli.display import print_pairs
+    from metricgrad.app.use.report import write_report
+
+    found = write_report(paths, output, force)
+    if as_json:
+        print_json(found)
+        return
+    print_pairs([("report", found["output"])])
 
 
 def convert(

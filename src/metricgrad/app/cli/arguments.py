@@ -50,6 +50,8 @@ ClusterOption = Annotated[
 BudgetOption = Annotated[float | None, typer.Option(min=0.0, help="Minutes after which no further repeat is started.")]
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder written by compare or train.")]
 
+ReplaceReportOption = Annotated[bool, typer.Option("--force", help="Replace an existing report.")]
+
 
 def count_jobs(jobs: int | None) -> int:
     """Return the number of parallel jobs: ``jobs``, or one for each core that this process may use."""

@@ -166,9 +166,10 @@ def _print_comparison(place: Path, payload: Payload, as_json: bool) -> None:
     if as_json:
         print_json({"run": str(place), **summary})
         return
-    from metricgrad.app.cli.display import print_leaderboard, print_pairs
+    from metricgrad.app.cli.display import print_importance, print_leaderboard, print_pairs
 
     print_leaderboard(summary)
+    print_importance(summary)
     print()
     print_pairs([("model", f"metricgrad predict {place} DATA -o FILE"), ("report", str(place / "report.html"))])
 

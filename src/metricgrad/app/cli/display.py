@@ -153,6 +153,24 @@ def print_leaderboard(summary: dict[str, Any]) -> None:
     console.print(Text(one_line(summary["verdict"]["text"])), soft_wrap=True)
 
 
+def print_importance(summary: dict[str, Any]) -> None:
+    """Print the columns that matter most below an empty line, if that was measured."""
+    found = summary.get("importance", ())
+    if not found:
+        return
+    print()
+    console, metric = _make_console(), one_line(summary["metric"]["name"], 24)
+    table = Table(title=None, box=None, pad_edge=False)
+    table.add_column("column")
+    for name in (f"lost {metric}", "95 % interval"):
+        table.add_column(Text(name), justify="right", no_wrap=True)
+    for one in found:
+        interval = "" if one["low"] is None else f"{one['low']:+.3f} to {one['high']:+.3f}"
+        table.add_row(Text(one_line(one["column"], 60)), f"{one['drop']:+.3f}", interval)
+    console.print(table)
+    console.print(Text(f"lost {metric}: under the shipped rule, when the column is shuffled among the test rows"))
+
+
 def print_pairs(pairs: Sequence[tuple[str, str]]) -> None:
     """Print labels and texts in two columns."""
     console, width = _make_console(), max(len(label) for label, _ in pairs)

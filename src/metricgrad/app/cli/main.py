@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from metricgrad import __version__
-from metricgrad.app.cli.apply import convert, evaluate, predict, tune
+from metricgrad.app.cli.apply import convert, evaluate, predict, report, tune
 from metricgrad.app.cli.create import compare, demo, train
 from metricgrad.app.cli.output import info
 from metricgrad.app.errors import INTERRUPTED, WRITE, WRONG_CALL, UserError, one_line
@@ -27,7 +27,7 @@ app = typer.Typer(
     help="Train on the metric you will be evaluated on.",
 )
 # --help lists them in this order.
-for command in (compare, train, demo, predict, evaluate, tune, info, convert):
+for command in (compare, train, demo, predict, evaluate, tune, report, info, convert):
     app.command()(command)
 
 

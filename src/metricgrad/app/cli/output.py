@@ -69,7 +69,7 @@ def describe_run(run: Path, as_json: bool) -> None:
         about = {"run": str(run), "state": manifest["state"], "created": manifest["created"], "units": units}
         print_json({**about, **summary})
         return
-    from metricgrad.app.cli.display import print_leaderboard, print_pairs
+    from metricgrad.app.cli.display import print_importance, print_leaderboard, print_pairs
 
     pairs: list[tuple[str, str]] = [
         (key, str(manifest[key])) for key in ("kind", "state", "created", "finished") if key in manifest
@@ -81,5 +81,6 @@ def describe_run(run: Path, as_json: bool) -> None:
     print()
     if "leaderboard" in summary:
         print_leaderboard(summary)
+        print_importance(summary)
     elif summary:
         print_pairs([(key, str(value)) for key, value in summary.items() if not isinstance(value, dict | list)])

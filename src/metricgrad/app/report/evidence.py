@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from metricgrad.app.contenders.scorers import Goal
+    from metricgrad.app.tables.columns import Column
     from metricgrad.decisions.rules import Rule
 
 
@@ -39,7 +40,7 @@ class Predictions:
         The position of each test row in ``table``. A row may be tested in several splits.
     scores, targets, decided : ndarray
         Scores as the contender gives them; true and predicted class indices, or 0/1 per label. Predictions are those of
-        the tuned rule.
+        the tuned rule, where nothing else is said.
     rules : sequence of Rule
         The tuned rule of each split.
     plateaus : sequence
@@ -62,7 +63,7 @@ class Predictions:
 
 
 @dataclass(frozen=True, eq=False)
-class Study:
+class ShippedModel:
     """The data and the model to ship, for what is measured once and not for every contender.
 
     Attributes
@@ -77,6 +78,12 @@ class Study:
         Takes rows of a frame with the columns of ``table.frame`` and returns the scores of the model.
     rule : Rule
         The rule of the model: scores to predictions.
+    columns, others : sequence of Column
+        The feature columns; columns that are none, such as those that ``--drop`` and ``--group`` name.
+    important : sequence of str
+        The names of columns, the most important one first; empty if that is not known.
+    tested : Predictions
+        The contender on the test rows of all splits, decided by the shipped kind of rule.
 
     """
 
@@ -85,3 +92,7 @@ class Study:
     held: Any
     score: Callable[[Any], Any]
     rule: Rule
+    columns: Sequence[Column]
+    others: Sequence[Column]
+    important: Sequence[str]
+    tested: Predictions

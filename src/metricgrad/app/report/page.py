@@ -28,6 +28,12 @@ if TYPE_CHECKING:
     from metricgrad.app.report.section import Section
 
 
+_TABLES = (
+    "<noscript><section><h2>The contender to ship</h2>"
+    '<p class="note">Charts need JavaScript; these are their tables.</p>{}</section></noscript>'
+)
+
+
 def render(payload: Payload, sections: Sequence[Section] = SECTIONS) -> str:
     """Return the page.
 
@@ -38,6 +44,7 @@ def render(payload: Payload, sections: Sequence[Section] = SECTIONS) -> str:
     drawn = [section for section in sections if section.drawn]
     closing = [section for section in sections if not section.drawn and section not in opening]
     shipped = payload["details"].get(payload["verdict"]["ship"])
+    tables = "".join(section.table(payload, shipped or {}) for section in drawn if shipped or section.alone)
     css, script = style(sections), scripts(sections)
     policy = (
         f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(css)}'; img-src data:; "
@@ -58,7 +65,9 @@ def render(payload: Payload, sections: Sequence[Section] = SECTIONS) -> str:
         opening="".join(section.html(payload) for section in opening),
         drawn="".join(section.html(payload) for section in drawn),
         closing="".join(section.html(payload) for section in closing),
-        tables="" if shipped is None else "".join(section.table(payload, shipped) for section in drawn),
+        tables=_TABLES.format(tables) if tables else "",
+        next=sections[1].name,
+        next_title=escape(sections[1].title),
     )
 
 

@@ -82,6 +82,15 @@ class MemberWeight(TypedDict):
     high: float
 
 
+class ColumnImportance(TypedDict):
+    """What the metric loses under the shipped rule when a column is shuffled among the test rows."""
+
+    column: str
+    drop: float  # the mean over the splits
+    low: float | None
+    high: float | None
+
+
 class Reproduce(TypedDict):
     """What it takes to run the same again."""
 
@@ -105,6 +114,7 @@ class Summary(TypedDict):
     left_out: list[tuple[str, str]]  # contender, why it was not tried or did not finish
     reproduce: Reproduce
     members: NotRequired[list[MemberWeight]]  # of the ensemble, if it is in the leaderboard
+    importance: NotRequired[list[ColumnImportance]]  # of the columns with the largest drops, largest first
 
 
 Details = dict[str, Any]
@@ -117,6 +127,8 @@ class Payload(Summary):
     leaderboard: list[Row]  # best first
     details: dict[str, Details]  # by contender
     study: dict[str, Any]  # all that the sections' ``measure_study`` returned, together
+    evaluation: NotRequired[Any]  # of the report of ``evaluate``: see ``sections/evaluation.py``
+    runs: NotRequired[Any]  # of the report of two runs: see ``sections/runs.py``
 
 
 def summarise(payload: Payload) -> dict[str, Any]:

@@ -63,11 +63,16 @@ def _text(text: str, key: str) -> str:
     return _UNFIT.sub("�", text if len(text) <= limit else text[: limit - 1] + "…")
 
 
+def find_frequent(frequencies: Sequence[float]) -> list[int]:
+    """Return the places of the classes that are drawn, in ascending order: the most frequent ones."""
+    return sorted(sorted(range(len(frequencies)), key=lambda k: -frequencies[k])[:CLASSES])
+
+
 def _keep_frequent(payload: Payload, sections: Sequence[Section]) -> str:
     """Keep the most frequent classes, in place, and return what to say about it."""
     data = payload["data"]
     balance, total = data["balance"], len(data["classes"])
-    kept = sorted(sorted(range(total), key=lambda k: -balance[k])[:CLASSES])
+    kept = find_frequent(balance)
     for details in payload["details"].values():
         for section in sections:
             section.keep_classes(details, kept, total)

@@ -23,6 +23,7 @@ from metricgrad.app.runs.trained_rows import TrainedRows
 from metricgrad.app.runs.workers import Shared, open_workers
 from metricgrad.app.study import protocol, reporting, work
 from metricgrad.app.study.ensemble import average_weights, run_ensembles
+from metricgrad.app.study.importance import measure_importance
 from metricgrad.app.study.leaderboard import rank_contenders, write_verdict
 from metricgrad.app.study.request import (
     LEAST_REPEATS,
@@ -183,8 +184,12 @@ def _run(plan: Plan, space: Workspace, progress: Progress, workers: Workers, bud
         weights = average_weights(mine) if mine else None
         model = fit_shipped_model(dataset, found["ship"], found["rule"], plan.effort, options.seed, weights)
         space.add_model(model)
+        shipped = [o for o in outcomes if o.contender == found["ship"]]
+        importance = measure_importance(plan, space, progress, workers, shipped, found["rule"], model)
+        workers.executor.shutdown(wait=False)  # they end while the report is made
+        space.clear_scratch()
         payload = reporting.make_payload(
-            replace(plan, left_out=[*plan.left_out, *failed]), space, outcomes, rows, found, model
+            replace(plan, left_out=[*plan.left_out, *failed]), space, outcomes, rows, found, model, importance
         )
     except KeyboardInterrupt as error:
         again = f"metricgrad compare --resume {shlex.quote(str(space.path))}"
@@ -214,7 +219,6 @@ def _run_units(
             else:
                 space.add_unit(*result)
                 done[result.outcome.contender, result.outcome.repeat] = result.outcome
-    space.clear_scratch()
     able = [name for name in plan.fitted if name not in failed]
     complete = [repeat for repeat in range(len(plan.parts)) if all((name, repeat) in done for name in able)]
     outcomes = [done[name, repeat] for name in able for repeat in complete]
@@ -222,7 +226,6 @@ def _run_units(
         ensembles, why = run_ensembles(plan, space, progress, workers, outcomes, done)
         outcomes += ensembles
         failed |= {} if why is None else {ENSEMBLE: why}
-    workers.executor.shutdown(wait=False)  # they end while the model to ship is fitted
     return outcomes, list(failed.items())
 
 
@@ -247,7 +250,8 @@ def _yield_open_units(
             progress.say(f"the budget of {budget:g} minutes allows {repeat} of {len(plan.parts)} repeats")
             return
         repeats += 1
-        features = _share_features(space, repeat, dataset.encode(part.train)[1])
+        space.encoders[repeat], encoded = dataset.encode(part.train)
+        features = _share_features(space, repeat, encoded)
         shared = (features, targets, Shared.value(part))
         common = (dataset.goal, tuple(dataset.also), plan.effort, plan.options.seed, *shared)
         yield from (work.Unit(name, repeat, *common) for name in names if name not in failed)

@@ -10,21 +10,28 @@ import pandas as pd
 
 from metricgrad import __version__
 from metricgrad.app.contenders.table import ENSEMBLE
-from metricgrad.app.report.evidence import Study
+from metricgrad.app.report.evidence import ShippedModel
 from metricgrad.app.report.sections import SECTIONS
 from metricgrad.app.runs import folder as runs
-from metricgrad.app.study.details import details
+from metricgrad.app.study.details import details, predict
 from metricgrad.app.study.ensemble import describe_members
 from metricgrad.app.study.leaderboard import RULES
+from metricgrad.app.tables.columns import Column, describe_column
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from metricgrad.app.report.payload import Payload
+    from metricgrad.app.report.evidence import Predictions
+    from metricgrad.app.report.payload import ColumnImportance, Payload
     from metricgrad.app.runs.model import Model
     from metricgrad.app.study.compare import Plan
     from metricgrad.app.study.protocol import Outcome
+    from metricgrad.app.study.request import Dataset
     from metricgrad.app.study.workspace import Workspace
+
+
+TOP = 20
+"""The most columns whose importance is reported."""
 
 
 def flatten(outcomes: Sequence[Outcome], metric: str) -> pd.DataFrame:
@@ -69,26 +76,32 @@ def describe_protocol(plan: Plan, repeats: int) -> list[str]:
 
 
 def make_payload(
-    plan: Plan, space: Workspace, outcomes: Sequence[Outcome], rows: Any, found: Any, model: Model
+    plan: Plan,
+    space: Workspace,
+    outcomes: Sequence[Outcome],
+    rows: Any,
+    found: Any,
+    model: Model,
+    importance: Sequence[ColumnImportance],
 ) -> Payload:
     """Return what the report shows."""
-    options, dataset, parts = plan.options, plan.dataset, plan.parts
+    options, dataset = plan.options, plan.dataset
     repeats = len({o.repeat for o in outcomes})
     by_name: dict[str, list[Outcome]] = {}
     for o in sorted(outcomes, key=lambda o: o.repeat):
         by_name.setdefault(o.contender, []).append(o)
-    about = {
-        name: details(
-            dataset.goal,
-            dataset.table,
-            mine,
-            [space.read_scores(o, None if dataset.goal.task == "binary" else dataset.goal.classes) for o in mine],
-            [parts[o.repeat].test for o in mine],
-        )
-        for name, mine in by_name.items()
-    }
-    held_out = dataset.split_all_rows(options.seed).held_out
-    study = Study(dataset.goal, dataset.table, held_out, model.scores, model.rule)
+    about = {name: details(_predict(plan, space, mine, "tuned")) for name, mine in by_name.items()}
+    shipped = ShippedModel(
+        dataset.goal,
+        dataset.table,
+        dataset.split_all_rows(options.seed).held_out,
+        model.scores,
+        model.rule,
+        dataset.schema.columns,
+        _describe_others(dataset),
+        [one["column"] for one in importance],
+        _predict(plan, space, by_name[found["ship"]], found["rule"]),
+    )
     environment = runs.describe_environment()
     counts = (
         dataset.targets.sum(0)
@@ -121,7 +134,7 @@ def make_payload(
         "leaderboard": rows,
         "left_out": plan.left_out,
         "details": about,
-        "study": {key: value for section in SECTIONS for key, value in section.measure_study(study).items()},
+        "study": {key: value for section in SECTIONS for key, value in section.measure_study(shipped).items()},
         "reproduce": {
             "command": options.command(),
             "seed": options.seed,
@@ -131,4 +144,20 @@ def make_payload(
     }
     if ENSEMBLE in by_name:
         payload["members"] = describe_members(by_name[ENSEMBLE])
+    if importance:
+        payload["importance"] = list(importance[:TOP])
     return payload
+
+
+def _describe_others(dataset: Dataset) -> list[Column]:
+    """Return the columns that are no features, but have values that rows share."""
+    found = (describe_column(name, dataset.table.frame[name]) for name in dataset.schema.dropped)
+    return [column for column in found if isinstance(column, Column)]
+
+
+def _predict(plan: Plan, space: Workspace, outcomes: Sequence[Outcome], rule: str) -> Predictions:
+    """Return the predictions of one contender on the test rows of all repeats."""
+    goal = plan.dataset.goal
+    scores = [space.read_scores(o, None if goal.task == "binary" else goal.classes) for o in outcomes]
+    rows = [plan.parts[o.repeat].test for o in outcomes]
+    return predict(goal, plan.dataset.table, outcomes, scores, rows, rule)

@@ -24,6 +24,7 @@ import os
 import re
 import shutil
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
@@ -43,7 +44,7 @@ from metricgrad.app.runs.folder import (
     refuse_invalid,
     write,
 )
-from metricgrad.app.study.protocol import Outcome
+from metricgrad.app.study.protocol import Outcome, SavedScorer
 from metricgrad.storage import folders, records
 from metricgrad.storage.records import Sha256  # noqa: TC001 (read at run time)
 
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
 
     from metricgrad.app.runs.model import Model
     from metricgrad.app.study.splits import Split
+    from metricgrad.app.tables.encoder import Encoder
 
 OURS = {
     "run.json",
@@ -68,6 +70,9 @@ OURS = {
     "lock",
 }
 
+
+KEPT = 5
+"""The number of repeats whose models are kept until the report is made."""
 
 _UNITS = "|".join(re.escape(name.replace(" ", "-")) for name in CONTENDERS)
 _WRITTEN = re.compile(
@@ -144,8 +149,19 @@ class Workspace(Run):
         np.savez_compressed(packed, allow_pickle=False, **arrays)
         write(self.path / "splits.npz", packed.getvalue())
 
-    def add_unit(self, outcome: Outcome, scores: np.ndarray, held_out: np.ndarray) -> None:
-        """Write a finished unit: its scores first, so that a unit with a JSON file is complete."""
+    def add_unit(
+        self, outcome: Outcome, scores: np.ndarray, held_out: np.ndarray, scorer: SavedScorer | None = None
+    ) -> None:
+        """Write a finished unit: its scores first, so that a unit with a JSON file is complete.
+
+        ``scorer`` is kept in scratch, for ``read_scorer``, in the first repeats.
+        """
+        if scorer is not None and outcome.repeat < KEPT:
+            folder = self._make_scratch() / name_unit(outcome)
+            with writing(folder):
+                folder.mkdir()
+                for name, data in {**scorer.files, _KIND: scorer.kind.encode()}.items():
+                    (folder / name).write_bytes(data)
         for name, data in pack_unit(outcome, scores, held_out).items():
             write(self.path / "results" / name, data)
 
@@ -211,17 +227,33 @@ class Workspace(Run):
 
     def add_scratch(self, name: str, array: np.ndarray) -> Path:
         """Write an array that the processes share until all units are finished; return its path."""
-        if not hasattr(self, "_scratch"):
-            self._scratch = atomic.temporary(self.path / "scratch")
-            with writing(self._scratch):
-                self._scratch.mkdir()
-        path = self._scratch / name
+        path = self._make_scratch() / name
         with writing(path):
             np.save(path, array, allow_pickle=False)
         return path
 
+    def read_scorer(self, contender: str, repeat: int) -> SavedScorer | None:
+        """Return the model of a unit that this process finished, None of others."""
+        folder = self._make_scratch() / _name_files(contender, repeat)
+        if not folder.is_dir():
+            return None
+        files = {path.name: path.read_bytes() for path in folder.iterdir()}
+        return SavedScorer(files.pop(_KIND).decode(), files)
+
+    @cached_property
+    def encoders(self) -> dict[int, Encoder]:
+        """The encoders of the repeats that this process began."""
+        return {}
+
+    def _make_scratch(self) -> Path:
+        if not hasattr(self, "_scratch"):
+            self._scratch = atomic.temporary(self.path / "scratch")
+            with writing(self._scratch):
+                self._scratch.mkdir()
+        return self._scratch
+
     def clear_scratch(self) -> None:
-        """Remove the arrays that the processes shared."""
+        """Remove the arrays that the processes shared, and the models of the units."""
         if hasattr(self, "_scratch"):
             shutil.rmtree(self._scratch, ignore_errors=True)
             del self._scratch
@@ -254,9 +286,16 @@ class _Hashes(TypedDict):
     held_out: NotRequired[Sha256]
 
 
+_KIND = ".kind"  # the file in scratch that names the class of a model
+
+
 def name_unit(outcome: Outcome) -> str:
     """Return the name of a unit's files without their suffix."""
-    return f"{outcome.contender.replace(' ', '-')}-{outcome.repeat:03d}"
+    return _name_files(outcome.contender, outcome.repeat)
+
+
+def _name_files(contender: str, repeat: int) -> str:
+    return f"{contender.replace(' ', '-')}-{repeat:03d}"
 
 
 def pack_unit(outcome: Outcome, scores: np.ndarray, held_out: np.ndarray | None) -> dict[str, bytes]:

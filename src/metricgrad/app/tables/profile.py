@@ -124,12 +124,14 @@ def _find_doubtful_numbers(column: Column, cells: pd.Series) -> list[str]:
 
 
 def _find_pooled(column: Column, cells: pd.Series) -> list[str]:
-    """Return a warning if there are too many categories to distinguish all of them."""
+    """Return a warning if there are too many categories to have a column each."""
     if not column.others:
         return []
+    number = cells.nunique()
+    kept = f"the {len(column.levels):,} most frequent" if number > len(column.levels) else "all"
     return [
-        f"column {one_line(column.name, 60)!r}: of {cells.nunique():,} categories the {len(column.categories)} most "
-        f"frequent are distinguished; all others ({column.shares[-1]:.1%} of the cells) count as one"
+        f"column {one_line(column.name, 60)!r}: of {number:,} categories the {len(column.categories)} most frequent are "
+        f"distinguished ({1 - column.shares[-1]:.1%} of the cells); {kept} are also encoded by the target"
     ]
 
 

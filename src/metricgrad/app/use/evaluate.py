@@ -17,6 +17,7 @@ from metricgrad.app.use.checks import Labelled, describe_seen, describe_unknown
 from metricgrad.app.use.drift import compute_psi, measure_drift
 from metricgrad.app.use.measures import SORTED_SCORES, Judge, Measures
 from metricgrad.app.use.parts import AGAIN, PartTask, check_cluster, list_parts, map_parts, share_model
+from metricgrad.app.use.report import check_output, write_evaluation
 from metricgrad.evaluation.bootstrap import bootstrap
 from metricgrad.evaluation.score_tables import RANKING
 
@@ -43,13 +44,18 @@ def evaluate_run(
     seed: int = 0,
     jobs: int = 1,
     cluster: str | None = None,
+    report: Path | None = None,
+    force: bool = False,
 ) -> dict[str, Any]:
     """Return the metrics of a run's model on labelled data with bootstrap intervals, and the drift since training.
 
     ``data``: a file, or a folder of Parquet files, which are evaluated in parallel on ``jobs`` processes, or on the
     workers of the Dask scheduler ``cluster``. ``metrics``: names; by default the run's metric and common ones of the
-    task. ``rows``: the size of a random sample of a file to evaluate on; by default all rows.
+    task. ``rows``: the size of a random sample of a file to evaluate on; by default all rows. ``report``: an HTML file
+    to write; ``force`` replaces an existing one. That of a folder has no charts of its rows.
     """
+    if report is not None:
+        check_output(report, force, "--report")
     check_cluster(data, cluster)
     loaded = runs.load(run)
     model = loaded.model
@@ -68,13 +74,15 @@ def evaluate_run(
             )
         measures = _measure_folder(run, Path(data), names, replicates, seed, jobs, cluster)
         found = judge.find_intervals(measures, replicates, confidence, seed)
+        scored = None
     else:
         labelled = Labelled.read(model, data, rows)
         measures = judge.measure(labelled)
         found = _bootstrap(model, names, labelled.scores, labelled.targets, replicates, confidence, seed)
+        scored = labelled
     seen, too_good = describe_seen(loaded, measures.seen, measures.rows, data)
     moved = measure_drift(measures.columns, schema)
-    return {
+    evaluated = {
         "run": str(run),
         "data": str(data),
         "rows": measures.rows,
@@ -95,6 +103,10 @@ def evaluate_run(
             *_find_balance_warnings(model, measures),
         ],
     }
+    if report is not None:
+        write_evaluation(report, model, evaluated, measures, scored, seed)
+        evaluated["report"] = str(report)
+    return evaluated
 
 
 def _bootstrap(
