@@ -115,7 +115,7 @@ def _curve(scores: Tensor, targets: Tensor, name: str) -> ClassCurve:
     cut = rough["cuts"][values.index(best)]
     near = [c for c, value in zip(rough["cuts"], values, strict=True) if value > best - 0.005]
     found = binned(scores, targets, include=[cut])
-    return {"name": name, "threshold": cut, "plateau": (min(near), max(near)), **found}
+    return {"name": name, "threshold": cut, "ships": False, "plateau": (min(near), max(near)), **found}
 
 
 def _f2(tp: int, fp: int, positives: int) -> float:
@@ -141,6 +141,7 @@ def _row(name: str, family: str, rule: str, value: float) -> Row:
         "others": {"precision": value * 0.8},
         "seconds": 1.5 * len(name),
         "feasible": True,
+        "held": 5,
     }
 
 

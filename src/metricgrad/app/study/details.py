@@ -16,12 +16,21 @@ if TYPE_CHECKING:
     from metricgrad.app.report.evidence import Table
     from metricgrad.app.report.payload import Details
     from metricgrad.app.study.protocol import Outcome
+    from metricgrad.decisions.rules import Rule
 
 
 def details(
-    goal: Goal, table: Table, outcomes: Sequence[Outcome], scores: Sequence[Any], rows: Sequence[Any]
+    goal: Goal,
+    table: Table,
+    outcomes: Sequence[Outcome],
+    scores: Sequence[Any],
+    rows: Sequence[Any],
+    shipped: Rule | None = None,
 ) -> Details:
-    """Return the details of one contender, given its outcome, scores and test rows in each repeat."""
+    """Return the details of one contender, given its outcome, scores and test rows in each repeat.
+
+    ``shipped``: the rule of the shipped model, if it is of this contender.
+    """
     decided = [np.asarray(o.tuned.rule(s)).astype(int) for o, s in zip(outcomes, scores, strict=True)]
     predictions = Predictions(
         contender=outcomes[0].contender,
@@ -34,5 +43,6 @@ def details(
         rules=[o.tuned.rule for o in outcomes],
         plateaus=[o.tuned.plateau for o in outcomes],
         history=outcomes[0].history,
+        shipped=shipped,
     )
     return {key: value for section in SECTIONS for key, value in section.measure(predictions).items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from metricgrad.app.runs import folder as runs
 from metricgrad.app.study.details import details
 from metricgrad.app.study.ensemble import describe_members
 from metricgrad.app.study.leaderboard import RULES
+from metricgrad.metrics.constraints import parse
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,14 +62,22 @@ def describe_protocol(plan: Plan, repeats: int) -> list[str]:
         "Every contender gets the same rows; the encoder of its features is fitted on the training rows.",
         f"Networks: one hidden layer of 256, up to {budget.epochs} epochs. Trees: up to {budget.rounds} rounds.",
         "Each fit is evaluated with two rules: fixed (0.5, or argmax), and tuned on rows held out of training.",
-        "Intervals and p-values: corrected resampled t-test over the repeats; the verdict's are adjusted by Holm.",
+        "Intervals (95 %) and p-values: a bootstrap of the test rows, paired and with all repeats together, plus the "
+        "variance over the repeats that test rows do not explain. The verdict's p-values are adjusted for the choice "
+        "of the best row, and by Holm for its two claims.",
         *([ensemble] if ENSEMBLE in plan.names else []),
         f"The shipped model is the named contender fitted on all {len(dataset.targets)} rows in the same way.",
     ]
 
 
 def make_payload(
-    plan: Plan, space: Workspace, outcomes: Sequence[Outcome], rows: Any, found: Any, model: Model
+    plan: Plan,
+    space: Workspace,
+    outcomes: Sequence[Outcome],
+    rows: Any,
+    found: Any,
+    model: Model,
+    budget: float | None,
 ) -> Payload:
     """Return what the report shows."""
     options, dataset, parts = plan.options, plan.dataset, plan.parts
@@ -82,12 +92,18 @@ def make_payload(
             mine,
             [space.read_scores(o, None if dataset.goal.task == "binary" else dataset.goal.classes) for o in mine],
             [parts[o.repeat].test for o in mine],
+            model.rule if name == model.contender else None,
         )
         for name, mine in by_name.items()
     }
     held_out = dataset.split_all_rows(options.seed).held_out
     study = Study(dataset.goal, dataset.table, held_out, model.scores, model.rule)
     environment = runs.describe_environment()
+    ship, cut = space.manifest.get("ship"), repeats < options.repeats
+    command = options.command(ship, budget)
+    # A budget allows what the machine can do in it; the number of repeats is the same everywhere, unless it changes the
+    # splits.
+    again = command if cut and options.time is not None else replace(options, repeats=repeats).command(ship)
     counts = (
         dataset.targets.sum(0)
         if dataset.goal.task == "multilabel"
@@ -96,7 +112,7 @@ def make_payload(
     payload: Payload = {
         "version": __version__,
         "created": runs.now(),
-        "command": options.command(),
+        "command": command,
         "verdict": found,
         "data": {
             "file": Path(options.data).name,
@@ -110,18 +126,25 @@ def make_payload(
         },
         "metric": {
             "name": dataset.goal.metric,
-            "average": dataset.goal.average,
+            "average": None if dataset.goal.task == "binary" else dataset.goal.average,
+            "title": dataset.metric_title,
             "subject_to": dataset.goal.subject_to,
             "also": dataset.also,
+            "constraints": [
+                {"metric": str(one.metric), "bound": one.bound, "sense": one.sense, "over": one.over}
+                for one in parse(dataset.goal.subject_to)
+            ],
         },
         "repeats": repeats,
+        "planned_repeats": options.repeats,
+        "model": model.describe(),
         "protocol": describe_protocol(plan, repeats),
         "leaderboard": rows,
         "left_out": plan.left_out,
         "details": about,
         "study": {key: value for section in SECTIONS for key, value in section.measure_study(study).items()},
         "reproduce": {
-            "command": options.command(),
+            "command": again,
             "seed": options.seed,
             "versions": environment["versions"],
             "machine": environment["machine"],
