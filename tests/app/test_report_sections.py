@@ -49,7 +49,7 @@ def test_sections_measure_json_under_keys_of_their_own(task: str) -> None:
     found = [section.measure(predicted(task)) for section in SECTIONS]
     keys = [key for each in found for key in each]
     assert len(set(keys)) == len(keys)
-    assert set(keys) == {"classes", "per_class", "confusion", "history", "errors"}
+    assert set(keys) == {"classes", "per_class", "confusion", "history", "step", "errors"}
     json.dumps(found, allow_nan=False)
 
 

@@ -171,6 +171,7 @@ def _details(curves: list[ClassCurve], name: str, skill: float, targets: Tensor,
         "classes": curves,
         "confusion": [[curves[0]["negatives"] - fp, fp], [curves[0]["positives"] - tp, tp]] if len(curves) == 1 else [],
         "per_class": per_class,
+        "step": "round" if trees else "epoch",
         "history": [
             {
                 "epoch": e,

@@ -7,8 +7,8 @@ A mean over repeats could have come out differently for two reasons, and its var
   count twice. With groups, whole groups are drawn.
 - The models could have turned out differently: the variance over the J repeats, as far as test rows do not explain it,
   times (1/J + test rows / training rows), since repeats share training rows [nadeau2003]. A few repeats hardly tell
-  this variance, so it is moderated [smyth2004]: averaged with the guess that models vary as much as test rows, which
-  counts as much as ``GUESS`` further repeats.
+  this variance, so it is moderated [smyth2004]: averaged with the guess that it is half of what test rows explain,
+  which counts as much as two further repeats.
 
 ``benchmarks/verdict_calibration.py`` checks intervals and tests on simulated data.
 """
@@ -39,8 +39,8 @@ LEVEL = 0.05
 REPLICATES = 400
 UNITS = 50_000
 """The most units that are drawn; of more rows or groups, some are drawn together, at random."""
-GUESS = 4
-"""How many repeats the guess about the variance of models counts for."""
+GUESS, WEIGHT = 0.5, 2
+"""The variance of models that is guessed, as a share of that of test rows, and how many repeats the guess counts for."""
 MOST_REPEATS = 100
 """The largest number of repeats that is recommended."""
 _CHUNK = 1 << 22  # numbers at a time
@@ -142,8 +142,8 @@ def estimate_mean(values: Sequence[float], moves: np.ndarray, ratio: float) -> E
     by_rows = float(moves.mean(0).var())
     between = float(moves.var(0, ddof=1).mean())  # the variance over repeats that test rows explain
     seen = max(0.0, float(each.var(ddof=1)) - between)
-    weight = GUESS + repeats - 1
-    models = (GUESS * between + (repeats - 1) * seen) / weight
+    weight = WEIGHT + repeats - 1
+    models = (WEIGHT * GUESS * between + (repeats - 1) * seen) / weight
     lasting, passing = max(0.0, by_rows - between / repeats) + ratio * models, between + models
     part = models * (1 / repeats + ratio)
     freedom = math.inf if part == 0 else weight * ((lasting + passing / repeats) / part) ** 2
