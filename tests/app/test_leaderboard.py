@@ -165,7 +165,7 @@ def test_who_cannot_meet_the_constraint_comes_last_and_is_not_shipped() -> None:
     assert found["ship"] == "hybrid"
     assert "cross-entropy cannot meet the constraint" in found["headline"]
     assert "The constraint precision>=0.9 was met on the test rows in 4 of 5 repeats." in found["text"]
-    with pytest.raises(UserError, match="--ship: cross-entropy, tuned rule cannot meet 'precision>=0.9'; relax it"):
+    with pytest.raises(UserError, match="--ship: cross-entropy, tuned rule cannot meet"):
         write_verdict(rows, about, "cross-entropy")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,19 @@ def predicted(task: Any, rows: int = 60) -> Predictions:
     history = [{"epoch": 0.0, "loss": 0.5}]
     plateaus = [(0.3, 0.5), None]
     return Predictions("hybrid", goal, table, tested, scores, targets[tested], decided, [rule, rule], plateaus, history)
+
+
+def test_the_threshold_of_the_contender_that_ships_is_the_shipped_one() -> None:
+    predictions = predicted("binary")
+    (tuned,) = Threshold().measure(predictions)["classes"]
+    assert (tuned["threshold"], tuned["ships"]) == (0.4, False)
+    (curve,) = Threshold().measure(replace(predictions, shipped=rules.Threshold(0.3125)))["classes"]
+    assert (curve["threshold"], curve["ships"]) == (0.3125, True)
+    at = curve["cuts"].index(0.3125)
+    taken = predictions.scores >= 0.3125
+    assert curve["tp"][at] == (taken & (predictions.targets == 1)).sum()
+    several = Threshold().measure(replace(predicted("multilabel"), shipped=rules.Threshold((0.1, 0.2, 0.3))))["classes"]
+    assert [one["threshold"] for one in several] == [0.1, 0.2, 0.3]
 
 
 @pytest.mark.parametrize("task", ["binary", "multiclass", "multilabel"])

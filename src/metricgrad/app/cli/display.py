@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
     from metricgrad.app.study.work import Result
 
+GAP = 2
+"""Spaces between columns."""
 WARNINGS = 12
 """The most warnings to print; the report has all of them."""
 
@@ -143,8 +145,9 @@ def print_leaderboard(summary: dict[str, Any]) -> None:
     for name, why in summary["left_out"]:
         console.print(Text(one_line(f"left out: {name}, {why}")))
     console.print()
-    console.print(Text(one_line(verdict["headline"]), style="bold"), soft_wrap=True)
-    console.print(Text(one_line(verdict["text"])), soft_wrap=True)
+    whole = not console.is_terminal  # a file or a pipe gets lines as long as they are
+    console.print(Text(one_line(verdict["headline"]), style="bold"), soft_wrap=whole)
+    console.print(Text(one_line(verdict["text"])), soft_wrap=whole)
 
 
 @dataclass(frozen=True)
@@ -174,7 +177,10 @@ def _list_columns(summary: dict[str, Any]) -> list[_Column]:
         ),
         _Column("p", ["" if gain is None or gain["p"] is None else _format_p(gain["p"]) for gain in gains]),
         *(
-            _Column(one_line(name, 24), [f"{row['others'][name]:.3f}" if name in row["others"] else "" for row in rows])
+            _Column(
+                one_line(name.replace("_", " "), 24),
+                [f"{row['others'][name]:.3f}" if name in row["others"] else "" for row in rows],
+            )
             for name in metric["also"]
         ),
     ]
@@ -192,9 +198,9 @@ def _fit_columns(names: list[str], columns: list[_Column], width: int) -> tuple[
     longest = max(len(name) for name in names)
     least = min(longest, max(len(word) for name in names for word in name.split()) + 4)
     kept = list(columns)
-    while len(kept) > 1 and least + sum(column.width + 1 for column in kept) > width:
+    while len(kept) > 1 and least + sum(column.width + GAP for column in kept) > width:
         kept.pop()
-    room = width - sum(column.width + 1 for column in kept)
+    room = width - sum(column.width + GAP for column in kept)
     return max(min(longest, room), 1), kept, [column.head for column in columns[len(kept) :]]
 
 

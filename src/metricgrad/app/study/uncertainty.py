@@ -40,7 +40,7 @@ REPLICATES = 400
 UNITS = 50_000
 """The most units that are drawn; of more rows or groups, some are drawn together, at random."""
 GUESS, WEIGHT = 0.5, 2
-"""The variance of models that is guessed, as a share of that of test rows, and how many repeats the guess counts for."""
+"""The guess at the variance of models, as a share of that of test rows, and how many repeats it counts for."""
 MOST_REPEATS = 100
 """The largest number of repeats that is recommended."""
 _CHUNK = 1 << 22  # numbers at a time

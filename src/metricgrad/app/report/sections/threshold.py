@@ -65,7 +65,7 @@ class Threshold(Section):
     name = "threshold"
     title = "Choosing the threshold"
     drawn = True
-    exact = frozenset({"cuts", "threshold", "plateau"})  # the counts hold at these very numbers
+    exact = frozenset({"cuts", "threshold", "thresholds", "plateau"})  # the counts hold at these very numbers
     sizes = ((1, 101), (2, 51), (4, 25))
     size_note = "Curves are drawn from {} thresholds each."
 
