@@ -91,7 +91,14 @@ def test_json_is_all_there_is_on_stdout(data: str, tmp_path: Path, capsys: pytes
     assert main(["compare", data, *ASK, "--out", out, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["run"] == out
-    assert found["metric"] == {"name": "f1", "average": "macro", "subject_to": None, "also": ["auroc"]}
+    assert found["metric"] == {
+        "name": "f1",
+        "average": None,
+        "title": "F1 of the class 'yes'",
+        "subject_to": None,
+        "also": ["auroc"],
+        "constraints": [],
+    }
     assert len(found["leaderboard"]) == 6
     assert main(["info", out, "--json"]) == 0
     again = json.loads(capsys.readouterr().out)
@@ -282,7 +289,12 @@ def test_a_budget_stops_after_two_whole_repeats(data: str, tmp_path: Path, capsy
     ask = [*ASK, "--repeats", "4", "--budget", "0.0001"]
     assert main(["compare", data, *ask, "--out", str(out)]) == 0
     assert "the budget of 0.0001 minutes allows 2 of 4 repeats" in capsys.readouterr().err
-    assert summary(out)["repeats"] == 2
+    found = json.loads((out / "summary.json").read_bytes())
+    assert (found["repeats"], found["planned_repeats"]) == (2, 4)
+    assert "(The budget allowed 2 of 4 repeats.)" in found["verdict"]["headline"]
+    assert found["command"].endswith("--budget 0.0001")
+    assert "--repeats 2" in found["reproduce"]["command"]
+    assert "budget" not in found["reproduce"]["command"]
 
 
 def test_a_constraint_that_no_contender_meets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -107,13 +107,14 @@ def test_the_slider_shows_the_counts_of_the_raw_scores(opened: Any, binary: Exam
     assert tuned
     scores, targets = binary.scores[ship][:, 0], binary.targets[:, 0]
     slider = page.locator("#threshold-slider")
-    assert float(slider.input_value()) == curve["cuts"].index(tuned)
+    assert float(slider.input_value()) == tuned
     slider.focus()
     seen = set()
     for key in (None, "Home", "ArrowRight", "End", "ArrowLeft", "PageDown", "PageDown"):
         if key:
             slider.press(key)
-        cut = curve["cuts"][int(slider.input_value())]
+        cut = float(slider.input_value())
+        assert cut in curve["cuts"]
         cells, values = readout(page)
         assert cells == counted(scores, targets, cut)
         tp, fn, fp, tn = (torch.tensor(float(x)) for x in cells)
@@ -141,10 +142,60 @@ def test_dragging_in_the_chart_moves_the_threshold(opened: Any, binary: Example)
     assert page.locator("#tip").is_visible()
     assert page.locator("#threshold-slider").input_value() == before
     page.mouse.down()
-    high = int(page.locator("#threshold-slider").input_value())
+    high = float(page.locator("#threshold-slider").input_value())
     page.mouse.move(box["x"] + 0.1 * box["width"], box["y"] + 50)
     page.mouse.up()
-    assert int(page.locator("#threshold-slider").input_value()) < high
+    assert float(page.locator("#threshold-slider").input_value()) < high
+
+
+def test_the_thumb_stands_below_its_place_in_the_chart(opened: Any, binary: Example) -> None:
+    page = opened(binary.payload)
+    slider = page.locator("#threshold-slider")
+    for button in ("#go-tuned", "#go-half", "#go-best"):
+        page.click(button)
+        low, high = (float(slider.get_attribute(name) or "") for name in ("min", "max"))
+        value = float(slider.input_value())
+        track = slider.bounding_box()
+        line = page.locator("#threshold-chart .now").bounding_box()
+        thumb = track["x"] + 8 + (track["width"] - 16) * (value - low) / (high - low)
+        assert abs(thumb - (line["x"] + line["width"] / 2)) < 2
+
+
+def test_the_best_threshold_meets_the_constraint(opened: Any, binary: Example) -> None:
+    payload = copy.deepcopy(binary.payload)
+    bound = {"metric": "precision", "bound": 0.9, "sense": ">=", "over": None}
+    payload["metric"] |= {"subject_to": "precision>=0.9", "constraints": [bound]}
+    page = opened(payload)
+    page.click("#go-best")
+    curve = payload["details"][payload["verdict"]["ship"]]["classes"][0]
+    counts = [
+        (cut, tp, tp / (tp + fp))
+        for cut, tp, fp in zip(curve["cuts"], curve["tp"], curve["fp"], strict=True)
+        if tp + fp
+    ]
+    best = max(tp for _, tp, precision in counts if precision >= 0.9)  # the most that F2 can have then
+    assert float(readout(page)[1][1]) >= 0.9
+    assert abs(readout(page)[0][0] - best) <= 2
+    assert "among thresholds that meet precision>=0.9" in page.inner_text("#threshold .readout .note")
+    assert page.locator(".leaderboard tbody tr").first.locator("[data-label=Met]").inner_text() == "5 of 5"
+    bound["bound"] = 1.5
+    assert opened(payload).locator("#go-best").is_disabled()
+
+
+def test_the_shipped_threshold_is_marked(opened: Any, binary: Example) -> None:
+    payload = copy.deepcopy(binary.payload)
+    ship = payload["verdict"]["ship"]
+    curve = payload["details"][ship]["classes"][0]
+    curve |= {"threshold": curve["cuts"][20], "ships": True}
+    words = f"threshold {curve['threshold']:.4g}"
+    payload["model"] = {"contender": ship, "rule": words, "kind": "tuned", "thresholds": [], "tuned_on": "90 rows"}
+    page = opened(payload)
+    assert page.inner_text("#shipped-rule") == f"The shipped model decides by {words}, tuned on 90 rows."
+    assert page.inner_text("#go-tuned") == "Shipped"
+    assert page.locator("#threshold-chart text", has_text="ships").count() == 1
+    assert float(page.locator("#threshold-slider").input_value()) == curve["threshold"]
+    page.select_option("#contender", label="cross-entropy")
+    assert page.inner_text("#go-tuned") == "Tuned"
 
 
 def test_switches_hide_and_show_curves(opened: Any, binary: Example) -> None:
@@ -325,6 +376,7 @@ def test_charts_have_names_and_tables(opened: Any, labels: Example) -> None:
         ("cross-entropy", "hard", ["hard", "loss"]),
         ("hybrid loss", "soft, hard", ["hard", "soft", "loss"]),
         ("metric-boosted trees", "loss", ["loss"]),
+        ("plain trees", "loss", ["loss"]),
     ],
 )
 def test_learning_curves_are_of_what_is_known(
@@ -332,10 +384,13 @@ def test_learning_curves_are_of_what_is_known(
 ) -> None:
     page = opened(binary.payload)
     chart = page.locator("#learning-charts figure").filter(has=page.get_by_text(name, exact=True)).locator("svg")
-    assert chart.get_attribute("aria-label") == f"By epoch: {drawn}; table below"
+    step = "round" if "trees" in name else "epoch"
+    assert chart.get_attribute("aria-label") == f"By {step}: {drawn}; table below"
+    assert chart.get_by_text(step, exact=True).count() == 1
     assert "NaN" not in chart.inner_html()
     chart.hover()
-    _, *lines = page.locator("#tip").inner_text().splitlines()
+    heading, *lines = page.locator("#tip").inner_text().splitlines()
+    assert heading.startswith(step)
     assert [line.split()[0] for line in lines] == told
 
 
@@ -353,6 +408,8 @@ def test_it_prints_in_light_without_controls(opened: Any, binary: Example) -> No
     assert page.locator(".tools").first.is_hidden()
     assert page.locator(".leaderboard tbody tr:visible").count() == 16
     assert page.evaluate("getComputedStyle(document.querySelector('h1')).color") == "rgb(31, 30, 27)"
+    headings = "[...document.querySelectorAll('h2, h3, caption')].map((e) => getComputedStyle(e).breakAfter)"
+    assert set(page.evaluate(headings)) == {"avoid"}
     page.set_viewport_size({"width": 718, "height": 1000})  # A4 without its margins
     page.wait_for_timeout(100)
     assert overflow(page) == 0

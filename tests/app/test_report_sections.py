@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,12 +45,25 @@ def predicted(task: Any, rows: int = 60) -> Predictions:
     return Predictions("hybrid", goal, table, tested, scores, targets[tested], decided, [rule, rule], plateaus, history)
 
 
+def test_the_threshold_of_the_contender_that_ships_is_the_shipped_one() -> None:
+    predictions = predicted("binary")
+    (tuned,) = Threshold().measure(predictions)["classes"]
+    assert (tuned["threshold"], tuned["ships"]) == (0.4, False)
+    (curve,) = Threshold().measure(replace(predictions, shipped=rules.Threshold(0.3125)))["classes"]
+    assert (curve["threshold"], curve["ships"]) == (0.3125, True)
+    at = curve["cuts"].index(0.3125)
+    taken = predictions.scores >= 0.3125
+    assert curve["tp"][at] == (taken & (predictions.targets == 1)).sum()
+    several = Threshold().measure(replace(predicted("multilabel"), shipped=rules.Threshold((0.1, 0.2, 0.3))))["classes"]
+    assert [one["threshold"] for one in several] == [0.1, 0.2, 0.3]
+
+
 @pytest.mark.parametrize("task", ["binary", "multiclass", "multilabel"])
 def test_sections_measure_json_under_keys_of_their_own(task: str) -> None:
     found = [section.measure(predicted(task)) for section in SECTIONS]
     keys = [key for each in found for key in each]
     assert len(set(keys)) == len(keys)
-    assert set(keys) == {"classes", "per_class", "confusion", "history", "errors"}
+    assert set(keys) == {"classes", "per_class", "confusion", "history", "step", "errors"}
     json.dumps(found, allow_nan=False)
 
 

@@ -168,7 +168,7 @@ def _curve(scores: Tensor, targets: Tensor, name: str) -> ClassCurve:
     cut = rough["cuts"][values.index(best)]
     near = [c for c, value in zip(rough["cuts"], values, strict=True) if value > best - 0.005]
     found = binned(scores, targets, include=[cut])
-    return {"name": name, "threshold": cut, "plateau": (min(near), max(near)), **found}
+    return {"name": name, "threshold": cut, "ships": False, "plateau": (min(near), max(near)), **found}
 
 
 def _f2(tp: int, fp: int, positives: int) -> float:
@@ -194,6 +194,7 @@ def _row(name: str, family: str, rule: str, value: float) -> Row:
         "others": {"precision": value * 0.8},
         "seconds": 1.5 * len(name),
         "feasible": True,
+        "held": 5,
     }
 
 
@@ -223,6 +224,7 @@ def _details(curves: list[ClassCurve], name: str, skill: float, targets: Tensor,
         "classes": curves,
         "confusion": [[curves[0]["negatives"] - fp, fp], [curves[0]["positives"] - tp, tp]] if len(curves) == 1 else [],
         "per_class": per_class,
+        "step": "round" if trees else "epoch",
         "history": [
             {
                 "epoch": e,

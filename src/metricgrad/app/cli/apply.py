@@ -40,7 +40,7 @@ def predict(
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file, or the files of a folder.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Predict every row of a file of any size, or of a folder of Parquet files."""
+    """Predict the rows of a file of any size, or of a folder."""
     from metricgrad.app.cli.display import RowProgress, print_pairs, print_warnings
     from metricgrad.app.study.request import split_names
     from metricgrad.app.use import predict as command

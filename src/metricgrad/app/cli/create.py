@@ -33,7 +33,7 @@ from metricgrad.app.cli.arguments import (
     add_working_directory,
     count_jobs,
 )
-from metricgrad.app.cli.output import describe_run, print_json
+from metricgrad.app.cli.output import describe_run, describe_shipped, print_json
 from metricgrad.app.errors import WRONG_CALL, UserError
 
 if TYPE_CHECKING:
@@ -70,14 +70,21 @@ def compare(
     cluster: ClusterOption = None,
     out: OutOption = None,
     force: ForceOption = False,
-    resume: Annotated[Path | None, typer.Option(help="Continue an unfinished run folder.")] = None,
+    ship: Annotated[
+        str | None, typer.Option(metavar="NAME", help='Ship this contender, whatever is best; or "NAME, fixed".')
+    ] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option(help="Continue a run folder; with more --repeats or another --ship also a finished one."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare ways to train, recommend a model to ship, and save it."""
+    """Compare ways to train, say which model to ship, and save it."""
     if resume is not None:
         typed = _read_typed_options(context)
-        places = {"jobs": count_jobs(jobs), "cluster": cluster}
-        _resume_comparison(resume, typed.get("metric"), typed.get("subject_to"), places, budget, as_json)
+        how = {name: typed.get(name) for name in ("metric", "subject_to", "repeats", "ship")}
+        how |= {"jobs": count_jobs(jobs), "cluster": cluster, "budget": budget}
+        _resume_comparison(resume, how, as_json)
         return
     if data is None or target is None:
         raise UserError(
@@ -106,10 +113,11 @@ def compare(
         alpha=alpha,
         date_format=date_format,
     )
-    _run_comparison(options, out, {"jobs": count_jobs(jobs), "cluster": cluster}, budget, force, as_json)
+    how = {"jobs": count_jobs(jobs), "cluster": cluster, "budget": budget, "ship": ship}
+    _run_comparison(options, out, how, force, as_json)
 
 
-def _read_typed_options(context: typer.Context) -> dict[str, str]:
+def _read_typed_options(context: typer.Context) -> dict[str, Any]:
     """Return the options typed together with --resume; refuse those that the run folder already holds.
 
     --metric and --subject-to are allowed, since code that they name must be typed again.
@@ -119,16 +127,24 @@ def _read_typed_options(context: typer.Context) -> dict[str, str]:
         for name, value in context.params.items()
         if getattr(context.get_parameter_source(name), "name", None) == "COMMANDLINE"
     }
-    others = typed.keys() - {"resume", "jobs", "cluster", "budget", "as_json", "metric", "subject_to"}
+    others = typed.keys() - {
+        "resume",
+        "jobs",
+        "cluster",
+        "budget",
+        "as_json",
+        "metric",
+        "subject_to",
+        "repeats",
+        "ship",
+    }
     if others:
         name = min(others).replace("_", "-")
         raise UserError(f"--resume: the run folder holds everything else, got {name} as well; leave it out", WRONG_CALL)
     return typed
 
 
-def _run_comparison(
-    options: Options, out: Path | None, places: dict[str, Any], budget: float | None, force: bool, as_json: bool
-) -> None:
+def _run_comparison(options: Options, out: Path | None, how: dict[str, Any], force: bool, as_json: bool) -> None:
     from metricgrad.app.cli.display import LiveProgress, NoProgress
     from metricgrad.app.study import compare as command
 
@@ -139,23 +155,21 @@ def _run_comparison(
         else _choose_new_folder(f"{Path(options.data).name.split('.')[0]}-{options.metric.split(',')[0]}")
     )
     with NoProgress() if as_json else LiveProgress() as progress:
-        found = command.compare(options, place, progress, **places, budget=budget, force=force)
+        found = command.compare(options, place, progress, **how, force=force)
     _print_comparison(place, found, as_json)
 
 
-def _resume_comparison(
-    run: Path, metric: str | None, subject_to: str | None, places: dict[str, Any], budget: float | None, as_json: bool
-) -> None:
+def _resume_comparison(run: Path, how: dict[str, Any], as_json: bool) -> None:
     from metricgrad.app.cli.display import LiveProgress, NoProgress
     from metricgrad.app.runs.folder import open_run
     from metricgrad.app.study import compare as command
 
-    if open_run(run).manifest["state"] == "finished":
+    if open_run(run).manifest["state"] == "finished" and how["repeats"] is None and how["ship"] is None:
         describe_run(run, as_json)
         return
-    add_working_directory(metric or "")
+    add_working_directory(how["metric"] or "")
     with NoProgress() if as_json else LiveProgress() as progress:
-        found = command.resume(run, progress, metric=metric, subject_to=subject_to, **places, budget=budget)
+        found = command.resume(run, progress, **how)
     _print_comparison(run, found, as_json)
 
 
@@ -171,7 +185,8 @@ def _print_comparison(place: Path, payload: Payload, as_json: bool) -> None:
     print_leaderboard(summary)
     print_importance(summary)
     print()
-    print_pairs([("model", f"metricgrad predict {place} DATA -o FILE"), ("report", str(place / "report.html"))])
+    ships = [("ships", describe_shipped(summary["model"]))]
+    print_pairs([*ships, ("model", f"metricgrad predict {place} DATA -o FILE"), ("report", str(place / "report.html"))])
 
 
 def train(
@@ -250,7 +265,6 @@ def demo(
         make_options(repeats, quick),
         out if out is not None else _choose_new_folder("demo"),
         {"jobs": count_jobs(jobs)},
-        None,
         force,
         as_json,
     )

@@ -60,12 +60,12 @@ def _explain(error: BaseException) -> tuple[str, int]:
     if isinstance(error, typer.TyperException):
         context = getattr(error, "ctx", None)
         hint = "" if context is None else f"; see {context.command_path} --help"
-        return error.format_message() + hint, WRONG_CALL
+        return error.format_message().rstrip(".") + hint, WRONG_CALL
     if isinstance(error, typer.Abort | KeyboardInterrupt):
         return "interrupted", INTERRUPTED
     if isinstance(error, OSError):
         where, why = error.filename or "a file", error.strerror or error
-        return f"{where}: {why}; check permissions and free disk space", WRITE
+        return f"{where}: {why}; check the path and its permissions", WRITE
     if isinstance(error, ModuleNotFoundError):
         return f"{error.name} is missing; pip install 'metricgrad[app]'", WRONG_CALL
     return f"{type(error).__name__}: {error} (unexpected; METRICGRAD_DEBUG=1 shows the traceback)", BUG

@@ -47,6 +47,8 @@ class Predictions:
         For each split, the thresholds that are hardly worse: a pair, a pair per label, or None.
     history : sequence of dict
         The epochs of training in the first split, with ``epoch``, ``loss`` and, if it was measured, ``value``.
+    shipped : Rule or None
+        The rule of the shipped model, if it is of this contender.
 
     """
 
@@ -60,6 +62,7 @@ class Predictions:
     rules: Sequence[Rule]
     plateaus: Sequence[Any]
     history: Sequence[Mapping[str, float]]
+    shipped: Rule | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
+import re
 from html import escape
 from itertools import takewhile
 from pathlib import Path
@@ -24,7 +26,7 @@ from metricgrad.atomic import write_file
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from metricgrad.app.report.payload import Payload
+    from metricgrad.app.report.payload import Payload, Shipped
     from metricgrad.app.report.section import Section
 
 
@@ -69,6 +71,24 @@ def render(payload: Payload, sections: Sequence[Section] = SECTIONS) -> str:
         next=sections[1].name,
         next_title=escape(sections[1].title),
     )
+
+
+def read(page: str) -> Payload:
+    """Return the payload that a page was drawn from, as far as it is in the page."""
+    found = re.search(r'<script type="application/json" id="payload">(.*?)</script>', page, re.DOTALL)
+    if found is None:
+        raise ValueError("expected a report, got a page without its payload")
+    payload: Payload = json.loads(found[1])
+    return payload
+
+
+def replace_rule(payload: Payload, model: Shipped, names: Sequence[str]) -> None:
+    """Replace the rule of the shipped model, in place, after it was tuned anew; ``names``: of all classes."""
+    payload["model"] = model
+    thresholds = dict(zip(names[-len(model["thresholds"]) :], model["thresholds"], strict=True))
+    for curve in payload["details"].get(model["contender"], {}).get("classes", ()):
+        curve["threshold"] = thresholds.get(curve["name"])
+        curve["ships"] = curve["threshold"] is not None
 
 
 def write(payload: Payload, path: str | Path, sections: Sequence[Section] = SECTIONS) -> Path:

@@ -28,7 +28,9 @@ _UNFIT = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud80
 
 
 def slim(payload: Payload, sections: Sequence[Section]) -> Payload:
-    """Return a copy that fits; its ``protocol`` says what was left out."""
+    """Return a copy that fits; its ``protocol`` says what was left out. What came from a page fits already."""
+    if payload.get("slim"):
+        return payload
     small: Payload = _clean(payload, frozenset().union(*(section.exact for section in sections)))
     notes = {}
     if len(small["data"]["classes"]) > CLASSES:
@@ -38,6 +40,7 @@ def slim(payload: Payload, sections: Sequence[Section]) -> Payload:
         subject, note = step
         notes[subject] = note
     small["protocol"] += notes.values()
+    small["slim"] = True
     return small
 
 

@@ -15,16 +15,16 @@ from datetime import UTC, datetime
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, TypedDict, TypeVar
 
 from filelock import FileLock, Timeout
 
 from metricgrad import __version__
 from metricgrad.app.errors import RUN, WRONG_CALL, UserError, one_line, writing
-from metricgrad.app.runs.model import Model
+from metricgrad.app.runs.model import Model, ModelFile, decode_rule, describe_rule
 from metricgrad.atomic import write_file
 from metricgrad.storage import folders, records
-from metricgrad.storage.records import Line, Name, Sha256
+from metricgrad.storage.records import Line, Name, Range, Sha256
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -46,6 +46,8 @@ class RunFile(TypedDict):
     state: Literal["running", "finished"]
     created: Line
     finished: NotRequired[Line]
+    repeats: NotRequired[Annotated[int, Range(2, 10_000)]]  # if --resume added some
+    ship: NotRequired[Line]  # what --ship chose
     files: dict[Name, Sha256]
 
 
@@ -99,6 +101,17 @@ class Run:
         with refuse_invalid(self.path):
             return records.read(data, expected, name)
 
+    def write_manifest(self) -> None:
+        """Write ``run.json``."""
+        write(self.path / "run.json", records.sealed(self.manifest))
+
+    def replace_file(self, name: str, data: bytes) -> None:
+        """Replace a file of a finished run, and its hash in the manifest."""
+        with locked(self.path):
+            write(self.path / name, data)
+            self.manifest["files"][name] = records.sha256(data)
+            self.write_manifest()
+
     @cached_property
     def model(self) -> Model:
         """The shipped model."""
@@ -106,6 +119,14 @@ class Run:
             return Model.from_files(*folders.read(self.path / "model"))
         except Exception as error:  # a forged file may raise anything in scikit-learn, skops or XGBoost
             raise UserError(f"{self.path}: its model cannot be used: {one_line(error, 300)}", RUN) from error
+
+    def describe_rule(self, thresholds: int = 0) -> dict[str, Any]:
+        """Return the rule of the shipped model without loading the model; ``thresholds``: how many there can be."""
+        with refuse_invalid(self.path):
+            manifest = folders.read(self.path / "model")[0]
+            records.check(manifest, ModelFile, "manifest.json")
+            about = dict(manifest["rule"])
+            return describe_rule(manifest["contender"], decode_rule(about.pop("rule")), about, thresholds)
 
     @property
     def schema(self) -> Schema:

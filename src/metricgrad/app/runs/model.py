@@ -85,6 +85,11 @@ class Model:
         """Return class indices, or 0/1 per label."""
         return np.asarray(self.rule(scores)).astype(int)
 
+    def describe(self) -> dict[str, Any]:
+        """Return the rule for people and programs, as ``Shipped`` in ``report.payload`` declares it."""
+        several = 1 if self.schema.task == "binary" else len(self.schema.classes)
+        return describe_rule(self.contender, self.rule, self.about, several)
+
     @property
     def goal(self) -> Goal:
         """What the rule was tuned for; call ``check_code_was_typed`` before its metric or constraint is looked up."""
@@ -125,9 +130,7 @@ class Model:
             for trial in trials:
                 trial.stop()
         about = dict(manifest["rule"])
-        rule, scorer = decode(about.pop("rule")), scorers.load_scorer(manifest["kind"], inner)
-        if not isinstance(rule, Rule):
-            raise ValueError(f"manifest.json: expected a rule, got {rule!r}")
+        rule, scorer = decode_rule(about.pop("rule")), scorers.load_scorer(manifest["kind"], inner)
         trained_rows = TrainedRows.from_bytes(files["rows.bin"]) if "rows.bin" in files else None
         found = cls(schema, encoder, scorer, manifest["contender"], rule, about, trained_rows)
         found.check()
@@ -144,3 +147,22 @@ class Model:
         for constraint in parse(self.goal.subject_to):
             if not records.names_code(constraint.metric):
                 get(constraint.metric)
+
+
+def decode_rule(plain: Any) -> Rule:
+    """Return the rule that a manifest holds, or raise a ``ValueError``."""
+    rule = decode(plain)
+    if not isinstance(rule, Rule):
+        raise ValueError(f"manifest.json: expected a rule, got {rule!r}")
+    return rule
+
+
+def describe_rule(contender: str, rule: Rule, about: dict[str, Any], thresholds: int) -> dict[str, Any]:
+    """Return a model's rule for people and programs; ``thresholds``: how many there can be."""
+    return {
+        "contender": contender,
+        "rule": rule.describe(),
+        "kind": about["kind"],
+        "thresholds": [rule.cut(k) for k in range(thresholds)],
+        "tuned_on": about["tuned_on"],
+    }

@@ -24,7 +24,7 @@ from metricgrad.app.runs.workers import Shared, open_workers
 from metricgrad.app.study import protocol, reporting, work
 from metricgrad.app.study.ensemble import average_weights, run_ensembles
 from metricgrad.app.study.importance import measure_importance
-from metricgrad.app.study.leaderboard import rank_contenders, write_verdict
+from metricgrad.app.study.leaderboard import rank_contenders, resample_outcomes
 from metricgrad.app.study.request import (
     LEAST_REPEATS,
     Dataset,
@@ -35,6 +35,7 @@ from metricgrad.app.study.request import (
     prepare_dataset,
     read_options,
 )
+from metricgrad.app.study.verdict import Circumstances, check_ship, write_verdict
 from metricgrad.app.study.workspace import Workspace
 from metricgrad.app.tables.features import TextFeatures
 from metricgrad.decisions.scarcity import FEW
@@ -116,18 +117,22 @@ def compare(
     jobs: int = 1,
     cluster: str | None = None,
     budget: float | None = None,
+    ship: str | None = None,
     force: bool = False,
 ) -> Payload:
     """Compare contenders, write a new run folder, and return the report's payload.
 
     ``jobs``: the number of processes. ``cluster``: the address of a Dask scheduler, whose workers run the units
-    instead. ``budget``: in minutes.
+    instead. ``budget``: in minutes. ``ship``: the contender to ship, whatever is best, with ", fixed" for its fixed
+    rule.
     """
     plan = Plan.of(options)
+    check_ship(ship, plan.names)
     with (
         open_workers(jobs, cluster, AGAIN) as workers,
         Workspace.create(out, "compare", make_config(options), force) as space,
     ):
+        space.reopen(ship=ship)
         return _run(plan, space, progress, workers, budget)
 
 
@@ -137,17 +142,21 @@ def resume(
     *,
     metric: str | None = None,
     subject_to: str | None = None,
+    repeats: int | None = None,
+    ship: str | None = None,
     jobs: int = 1,
     cluster: str | None = None,
     budget: float | None = None,
 ) -> Payload:
-    """Continue a run that was stopped; finished units are not repeated.
+    """Continue a run that was stopped, or add to a finished one; finished units are not repeated.
 
-    ``metric``, ``subject_to``: those of the run; they must be given again if they name code.
+    ``metric``, ``subject_to``: those of the run; they must be given again if they name code. ``repeats``: more than the
+    run has. ``ship``: as for ``compare``.
     """
     with Workspace.resume(run) as space:
         with runs.refuse_invalid(run):
             options, sha256 = read_options(space.config)
+        options = replace(options, repeats=_choose_repeats(options, space.manifest.get("repeats"), repeats))
         for flag, written, typed in (
             ("--metric", options.metric, metric),
             ("--subject-to", options.subject_to, subject_to),
@@ -161,8 +170,24 @@ def resume(
         if runs.hash_file(Path(options.data)) != sha256:
             raise UserError(f"{options.data}: the data changed since the run began; start a new run", RUN)
         plan = Plan.of(options)
+        check_ship(ship, plan.names)
         with open_workers(jobs, cluster, AGAIN) as workers:
+            space.reopen(repeats=repeats, ship=ship)
             return _run(plan, space, progress, workers, budget)
+
+
+def _choose_repeats(options: Options, added: int | None, wanted: int | None) -> int:
+    """Return the number of repeats of a run that is resumed; ``added``: that of an earlier ``--resume``."""
+    present = added or options.repeats
+    if wanted is None or wanted == present:
+        return present
+    if options.time is not None:
+        raise UserError(
+            "--repeats: with --time another number of repeats changes all splits; start a new run", WRONG_CALL
+        )
+    if wanted < present:
+        raise UserError(f"--repeats: expected at least {present}, as in the run, got {wanted}", WRONG_CALL)
+    return wanted
 
 
 def _run(plan: Plan, space: Workspace, progress: Progress, workers: Workers, budget: float | None) -> Payload:
@@ -171,13 +196,17 @@ def _run(plan: Plan, space: Workspace, progress: Progress, workers: Workers, bud
     space.add_splits(plan.parts)
     try:
         outcomes, failed = _run_units(plan, space, progress, workers, budget)
-        rows = rank_contenders(outcomes)
+        classes = None if dataset.goal.task == "binary" else dataset.goal.classes
+        read_scores = partial(space.read_scores, classes=classes)
+        moves = resample_outcomes(dataset, plan.parts, outcomes, read_scores, options.seed)
+        rows = rank_contenders(outcomes, moves, dataset.goal.metric)
         if not any(row["feasible"] for row in rows):
             raise UserError(
                 f"--subject-to: no contender can meet {options.subject_to!r} on the held-out rows; relax it",
                 NOTHING,
             )
-        found = write_verdict(rows, dataset.goal.metric)
+        about = Circumstances(dataset.metric_title, options.subject_to, len(plan.parts), options.time is None)
+        found = write_verdict(rows, about, space.manifest.get("ship"))
         space.add_table("results.parquet", reporting.flatten(outcomes, dataset.goal.metric))
         progress.say(f"fitting {found['ship']} on all rows")
         mine = [o for o in outcomes if o.contender == found["ship"] == ENSEMBLE]
@@ -189,7 +218,7 @@ def _run(plan: Plan, space: Workspace, progress: Progress, workers: Workers, bud
         workers.executor.shutdown(wait=False)  # they end while the report is made
         space.clear_scratch()
         payload = reporting.make_payload(
-            replace(plan, left_out=[*plan.left_out, *failed]), space, outcomes, rows, found, model, importance
+            replace(plan, left_out=[*plan.left_out, *failed]), space, outcomes, rows, found, model, importance, budget
         )
     except KeyboardInterrupt as error:
         again = f"metricgrad compare --resume {shlex.quote(str(space.path))}"

@@ -16,12 +16,22 @@ if TYPE_CHECKING:
     from metricgrad.app.report.evidence import Table
     from metricgrad.app.report.payload import Details
     from metricgrad.app.study.protocol import Outcome
+    from metricgrad.decisions.rules import Rule
 
 
 def predict(
-    goal: Goal, table: Table, outcomes: Sequence[Outcome], scores: Sequence[Any], rows: Sequence[Any], rule: str
+    goal: Goal,
+    table: Table,
+    outcomes: Sequence[Outcome],
+    scores: Sequence[Any],
+    rows: Sequence[Any],
+    rule: str,
+    shipped: Rule | None = None,
 ) -> Predictions:
-    """Return one contender's predictions by its "fixed" or "tuned" rule, given its scores and test rows per repeat."""
+    """Return one contender's predictions by its "fixed" or "tuned" rule, given its scores and test rows per repeat.
+
+    ``shipped``: the rule of the shipped model, if it is of this contender.
+    """
     rules = [getattr(o, rule).rule for o in outcomes]
     decided = [np.asarray(one(s)).astype(int) for one, s in zip(rules, scores, strict=True)]
     return Predictions(
@@ -35,6 +45,7 @@ def predict(
         rules=rules,
         plateaus=[getattr(o, rule).plateau for o in outcomes],
         history=outcomes[0].history,
+        shipped=shipped,
     )
 
 

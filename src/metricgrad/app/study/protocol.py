@@ -5,10 +5,11 @@ The rule is tuned on rows held out of training, which are the same for every con
 
 from __future__ import annotations
 
+import importlib
 import math
 import time
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import numpy as np
@@ -171,6 +172,7 @@ def run_contender(
     repeat: int,
 ) -> Finished:
     """Fit a contender on a split's training rows, and evaluate it on the test rows."""
+    _import_lazy_modules(CONTENDERS[name].needs)
     started = time.perf_counter()
     scorer, rules, held_out = fit_contender(name, goal, effort, features, targets, split, seed)
     seconds = time.perf_counter() - started
@@ -179,6 +181,14 @@ def run_contender(
     history = [{key: float(value) for key, value in row.items()} for row in scorer.history]
     outcome = Outcome(name, repeat, len(split.train), len(split.test), seconds, fixed, tuned, history)
     return Finished(outcome, scores, held_out, SavedScorer(type(scorer).__name__, scorer.files()))
+
+
+@cache
+def _import_lazy_modules(packages: tuple[str, ...]) -> None:
+    """Import what the first fit in a process would import, so that its seconds are those of training."""
+    for package in packages:
+        importlib.import_module(package)
+    torch.optim.SGD([torch.zeros(1, requires_grad=True)])  # the first optimiser imports most of torch's compiler
 
 
 def fit_contender(

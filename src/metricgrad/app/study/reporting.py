@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from metricgrad.app.study.details import details, predict
 from metricgrad.app.study.ensemble import describe_members
 from metricgrad.app.study.leaderboard import RULES
 from metricgrad.app.tables.columns import Column, describe_column
+from metricgrad.metrics.constraints import parse
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from metricgrad.app.study.protocol import Outcome
     from metricgrad.app.study.request import Dataset
     from metricgrad.app.study.workspace import Workspace
+    from metricgrad.decisions.rules import Rule
 
 
 TOP = 20
@@ -69,7 +72,9 @@ def describe_protocol(plan: Plan, repeats: int) -> list[str]:
         "Every contender gets the same rows; the encoder of its features is fitted on the training rows.",
         f"Networks: one hidden layer of 256, up to {budget.epochs} epochs. Trees: up to {budget.rounds} rounds.",
         "Each fit is evaluated with two rules: fixed (0.5, or argmax), and tuned on rows held out of training.",
-        "Intervals and p-values: corrected resampled t-test over the repeats; the verdict's are adjusted by Holm.",
+        "Intervals (95 %) and p-values: a bootstrap of the test rows, paired and with all repeats together, plus the "
+        "variance over the repeats that test rows do not explain. The verdict's p-values are adjusted for the choice "
+        "of the best row, and by Holm for its two claims.",
         *([ensemble] if ENSEMBLE in plan.names else []),
         f"The shipped model is the named contender fitted on all {len(dataset.targets)} rows in the same way.",
     ]
@@ -83,6 +88,7 @@ def make_payload(
     found: Any,
     model: Model,
     importance: Sequence[ColumnImportance],
+    budget: float | None,
 ) -> Payload:
     """Return what the report shows."""
     options, dataset = plan.options, plan.dataset
@@ -90,7 +96,10 @@ def make_payload(
     by_name: dict[str, list[Outcome]] = {}
     for o in sorted(outcomes, key=lambda o: o.repeat):
         by_name.setdefault(o.contender, []).append(o)
-    about = {name: details(_predict(plan, space, mine, "tuned")) for name, mine in by_name.items()}
+    about = {
+        name: details(_predict(plan, space, mine, "tuned", model.rule if name == model.contender else None))
+        for name, mine in by_name.items()
+    }
     shipped = ShippedModel(
         dataset.goal,
         dataset.table,
@@ -103,6 +112,11 @@ def make_payload(
         _predict(plan, space, by_name[found["ship"]], found["rule"]),
     )
     environment = runs.describe_environment()
+    ship, cut = space.manifest.get("ship"), repeats < options.repeats
+    command = options.command(ship, budget)
+    # A budget allows what the machine can do in it; the number of repeats is the same everywhere, unless it changes the
+    # splits.
+    again = command if cut and options.time is not None else replace(options, repeats=repeats).command(ship)
     counts = (
         dataset.targets.sum(0)
         if dataset.goal.task == "multilabel"
@@ -111,7 +125,7 @@ def make_payload(
     payload: Payload = {
         "version": __version__,
         "created": runs.now(),
-        "command": options.command(),
+        "command": command,
         "verdict": found,
         "data": {
             "file": Path(options.data).name,
@@ -125,18 +139,25 @@ def make_payload(
         },
         "metric": {
             "name": dataset.goal.metric,
-            "average": dataset.goal.average,
+            "average": None if dataset.goal.task == "binary" else dataset.goal.average,
+            "title": dataset.metric_title,
             "subject_to": dataset.goal.subject_to,
             "also": dataset.also,
+            "constraints": [
+                {"metric": str(one.metric), "bound": one.bound, "sense": one.sense, "over": one.over}
+                for one in parse(dataset.goal.subject_to)
+            ],
         },
         "repeats": repeats,
+        "planned_repeats": options.repeats,
+        "model": model.describe(),
         "protocol": describe_protocol(plan, repeats),
         "leaderboard": rows,
         "left_out": plan.left_out,
         "details": about,
         "study": {key: value for section in SECTIONS for key, value in section.measure_study(shipped).items()},
         "reproduce": {
-            "command": options.command(),
+            "command": again,
             "seed": options.seed,
             "versions": environment["versions"],
             "machine": environment["machine"],
@@ -155,9 +176,11 @@ def _describe_others(dataset: Dataset) -> list[Column]:
     return [column for column in found if isinstance(column, Column)]
 
 
-def _predict(plan: Plan, space: Workspace, outcomes: Sequence[Outcome], rule: str) -> Predictions:
+def _predict(
+    plan: Plan, space: Workspace, outcomes: Sequence[Outcome], rule: str, shipped: Rule | None = None
+) -> Predictions:
     """Return the predictions of one contender on the test rows of all repeats."""
     goal = plan.dataset.goal
     scores = [space.read_scores(o, None if goal.task == "binary" else goal.classes) for o in outcomes]
     rows = [plan.parts[o.repeat].test for o in outcomes]
-    return predict(goal, plan.dataset.table, outcomes, scores, rows, rule)
+    return predict(goal, plan.dataset.table, outcomes, scores, rows, rule, shipped)

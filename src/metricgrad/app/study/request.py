@@ -12,8 +12,9 @@ import pandas as pd
 
 from metricgrad.app.contenders.scorers import Effort, Goal
 from metricgrad.app.contenders.table import CONTENDERS, select_contenders
-from metricgrad.app.errors import DATA, WRONG_CALL, UserError, suggest
+from metricgrad.app.errors import DATA, WRONG_CALL, UserError, one_line, suggest
 from metricgrad.app.report.evidence import Table
+from metricgrad.app.report.markup import describe_metric
 from metricgrad.app.runs import folder as runs
 from metricgrad.app.study import protocol, splits
 from metricgrad.app.study.times import read_times
@@ -65,7 +66,7 @@ class Options:
         """Return the parts of a comma-separated option."""
         return split_names(getattr(self, name))
 
-    def command(self) -> str:
+    def command(self, ship: str | None = None, budget: float | None = None) -> str:
         """Return the command line; that of the demo does not name the data file, which lies where pip put it."""
         words = ["metricgrad", "demo"] if self.demo else ["metricgrad", "compare", self.data]
         for field in fields(self)[1:]:
@@ -73,6 +74,8 @@ class Options:
             if value != field.default and field.name in (("repeats", "quick") if self.demo else vars(self)):
                 flag = "--" + field.name.replace("_", "-")
                 words += [flag] if value is True else [flag, str(value)]
+        words += [] if budget is None else ["--budget", f"{budget:g}"]
+        words += [] if ship is None else ["--ship", ship]
         return shlex.join(words)
 
 
@@ -112,6 +115,12 @@ class Dataset:
         where = "of a repeat" if len(parts) > 1 else "of training"
         why = "because later rows of their group are held out or evaluated on"
         return [f"--group and --time: up to {count} earlier rows are left out {where}, {why}"] if count else []
+
+    @property
+    def metric_title(self) -> str:
+        """The metric for people."""
+        positive = one_line(self.schema.positive or "", 60)
+        return describe_metric(self.goal.metric, self.goal.average, self.goal.task, positive)
 
     def split(self, repeats: int, seed: int) -> list[Split]:
         """Return the split of every repeat."""

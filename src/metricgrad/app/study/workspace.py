@@ -131,9 +131,14 @@ class Workspace(Run):
             _check_ours(path, [name for name in list_entries(path) if name.startswith("model")], "replacing the model")
             yield cls(path, open_run(path).manifest)
 
-    def write_manifest(self) -> None:
-        """Write ``run.json``."""
-        write(self.path / "run.json", records.sealed(self.manifest))
+    def reopen(self, repeats: int | None = None, ship: str | None = None) -> None:
+        """Mark the run as running, with another number of repeats or another contender to ship if given."""
+        added = {key: value for key, value in (("repeats", repeats), ("ship", ship)) if value is not None}
+        if added or self.manifest["state"] == "finished":
+            kept = {name: self.manifest["files"][name] for name in ("config.json", "environment.json")}
+            self.manifest |= {**added, "state": "running", "files": kept}
+            self.manifest.pop("finished", None)
+            self.write_manifest()
 
     def add_json(self, name: str, data: object) -> str:
         """Write plain data as JSON, and return its hash."""

@@ -37,8 +37,9 @@ def describe_data(frame: pd.DataFrame, schema: Schema) -> list[tuple[str, str]]:
     ]
     gaps = sorted(((column.missing, column.name) for column in schema.columns if column.missing), reverse=True)
     if gaps:
-        worst = ", ".join(f"{one_line(name, 40)} {share:.1%}" for share, name in gaps[:3])
-        lines.append(("missing", f"in {len(gaps)} columns, most in {worst}"))
+        worst = ", ".join(f"{one_line(name, 40)} {_format_share(share)}" for share, name in gaps[:3])
+        columns = f"{len(gaps)} columns, most in" if len(gaps) > 1 else "1 column,"
+        lines.append(("missing", f"in {columns} {worst}"))
     if schema.dropped:
         names = one_line(", ".join(schema.dropped), 120)
         lines.append(("left out", f"{len(schema.dropped)}: {names}"))
@@ -78,6 +79,15 @@ def find_warnings(frame: pd.DataFrame, schema: Schema) -> list[str]:
     found += _find_duplicates(frame, schema)
     found += _find_leaks(frame, schema)
     return found
+
+
+def _format_share(share: float) -> str:
+    """Return a share that is not 0 in percent.
+
+    >>> _format_share(0.123), _format_share(0.0001)
+    ('12.3%', 'less than 0.1%')
+    """
+    return "less than 0.1%" if share < 0.001 else f"{share:.1%}"
 
 
 def _describe_separator(schema: Schema) -> str:
@@ -130,8 +140,8 @@ def _find_pooled(column: Column, cells: pd.Series) -> list[str]:
     number = cells.nunique()
     kept = f"the {len(column.levels):,} most frequent" if number > len(column.levels) else "all"
     return [
-        f"column {one_line(column.name, 60)!r}: of {number:,} categories the {len(column.categories)} most frequent are "
-        f"distinguished ({1 - column.shares[-1]:.1%} of the cells); {kept} are also encoded by the target"
+        f"column {one_line(column.name, 60)!r}: of {number:,} categories the {len(column.categories)} most frequent "
+        f"are distinguished ({1 - column.shares[-1]:.1%} of the cells); {kept} are also encoded by the target"
     ]
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from metricgrad.app.contenders.scorers import Goal
-from metricgrad.app.errors import NOTHING, WRONG_CALL, UserError
+from metricgrad.app.errors import NOTHING, WRONG_CALL, UserError, one_line
+from metricgrad.app.report import page
 from metricgrad.app.runs import folder as runs
 from metricgrad.app.study import protocol
 from metricgrad.app.study.request import name_metric
@@ -15,11 +16,13 @@ from metricgrad.decisions.default import SCARCE
 from metricgrad.decisions.solver import InfeasibleError
 from metricgrad.decisions.tuning import Tuning, tune_threshold
 from metricgrad.evaluation.evaluator import evaluate
+from metricgrad.storage import records
 from metricgrad.storage.values import encode
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from metricgrad.app.runs.folder import Run
     from metricgrad.app.runs.model import Model
 
 
@@ -54,7 +57,7 @@ def tune(
     scores, targets, number = labelled.scores, labelled.targets, len(labelled.targets)
     seen, too_good = describe_seen(found, labelled.seen, number, data)
     tuning = _tune_rule(goal, scores, targets, confidence, seed)
-    old = model.rule
+    old, warnings = model.rule, [] if tuning.caution is None else [tuning.caution]
     before = evaluate(scores, targets, goal.metric, rule=old, task=goal.task, average=goal.average)
     if not dry_run:
         about = {
@@ -67,6 +70,7 @@ def tune(
             "previous": _list_rules(model),
         }
         found.replace_rule(tuning.rule, about)
+        warnings += _renew_report(found)
     return {
         "run": str(run),
         "data": str(data),
@@ -88,9 +92,26 @@ def tune(
         "warnings": [
             *too_good,
             *describe_unknown(model.schema, labelled.unknown, number),
-            *([] if tuning.caution is None else [tuning.caution]),
+            *warnings,
         ],
     }
+
+
+def _renew_report(run: Run) -> list[str]:
+    """Show the new rule in the report of a comparison; return a warning if that is not possible."""
+    name = "report.html"
+    if name not in run.manifest["files"]:
+        return []
+    try:
+        data = (run.path / name).read_bytes()
+        if records.sha256(data) != run.manifest["files"][name]:
+            raise ValueError("it was changed since it was written")
+        payload = page.read(data.decode())
+        page.replace_rule(payload, run.model.describe(), run.schema.classes)
+        run.replace_file(name, page.render(payload).encode())
+    except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:  # whatever is in the file
+        return [f"{run.path / name} still shows the previous rule: {one_line(error, 200)}"]
+    return []
 
 
 def _choose_goal(model: Model, metric: str | None, average: str | None, subject_to: str | None) -> Goal:
