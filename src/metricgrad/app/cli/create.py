@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -27,20 +27,39 @@ from metricgrad.app.cli.arguments import (
     TargetOption,
     TaskOption,
     TimeOption,
+    VerboseOption,
     add_working_directory,
     count_jobs,
 )
+from metricgrad.app.cli.configuration import ConfigOption, check_no_code
 from metricgrad.app.cli.output import describe_run, print_json
+from metricgrad.app.cli.streams import STANDARD, open_data
 from metricgrad.app.errors import WRONG_CALL, UserError
 
 if TYPE_CHECKING:
     from metricgrad.app.report.payload import Payload
+    from metricgrad.app.study.progress import LiveProgress, NoProgress
     from metricgrad.app.study.request import Options
+
+
+class Show(NamedTuple):
+    """What to show: ``--json`` and ``--verbose``."""
+
+    as_json: bool
+    verbose: bool
+
+    def open_progress(self) -> LiveProgress | NoProgress:
+        """Return what shows the progress of a run."""
+        from metricgrad.app.study.progress import LiveProgress, NoProgress
+
+        return NoProgress() if self.as_json else LiveProgress(self.verbose)
 
 
 def compare(
     context: typer.Context,
-    data: Annotated[str | None, typer.Argument(metavar="DATA", help="CSV (also gzip), Parquet or Feather.")] = None,
+    data: Annotated[
+        str | None, typer.Argument(metavar="DATA", help="CSV (also gzip), Parquet or Feather; - is standard input.")
+    ] = None,
     target: Annotated[
         str | None, typer.Option(help="The column to predict; several for multi-label, comma-separated.")
     ] = None,
@@ -65,25 +84,32 @@ def compare(
     out: OutOption = None,
     force: ForceOption = False,
     resume: Annotated[Path | None, typer.Option(help="Continue an unfinished run folder.")] = None,
+    config: ConfigOption = None,
+    verbose: VerboseOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Compare ways to train, recommend a model to ship, and save it."""
+    show = Show(as_json, verbose)
     if resume is not None:
         typed = _read_typed_options(context)
         places = {"jobs": count_jobs(jobs), "cluster": cluster}
-        _resume_comparison(resume, typed.get("metric"), typed.get("subject_to"), places, budget, as_json)
+        _resume_comparison(resume, typed.get("metric"), typed.get("subject_to"), places, budget, show)
         return
+    check_no_code(context)
     if data is None or target is None:
         raise UserError(
             "compare: expected DATA and --target, or --resume RUN; see metricgrad compare --help", WRONG_CALL
         )
-    from metricgrad.app.study.request import Options
+    from metricgrad.app.study.request import Options, choose_repeats
 
-    repeats = repeats if repeats is not None else 2 if quick else 5
-    options = Options(
-        data, target, metric, average, subject_to, task, positive, drop, group, time, rows, repeats, seed, only, quick
-    )
-    _run_comparison(options, out, {"jobs": count_jobs(jobs), "cluster": cluster}, budget, force, as_json)
+    repeats = choose_repeats(repeats, quick)
+    with open_data(data) as path:
+        options = Options(
+            *(path, target, metric, average, subject_to, task, positive, drop, group, time),
+            *(rows, repeats, seed, only, quick),
+        )
+        places = {"jobs": count_jobs(jobs), "cluster": cluster, "keep": data == STANDARD}
+        _run_comparison(options, out, places, budget, force, show)
 
 
 def _read_typed_options(context: typer.Context) -> dict[str, str]:
@@ -96,7 +122,7 @@ def _read_typed_options(context: typer.Context) -> dict[str, str]:
         for name, value in context.params.items()
         if getattr(context.get_parameter_source(name), "name", None) == "COMMANDLINE"
     }
-    others = typed.keys() - {"resume", "jobs", "cluster", "budget", "as_json", "metric", "subject_to"}
+    others = typed.keys() - {"resume", "jobs", "cluster", "budget", "verbose", "as_json", "metric", "subject_to"}
     if others:
         name = min(others).replace("_", "-")
         raise UserError(f"--resume: the run folder holds everything else, got {name} as well; leave it out", WRONG_CALL)
@@ -104,9 +130,8 @@ def _read_typed_options(context: typer.Context) -> dict[str, str]:
 
 
 def _run_comparison(
-    options: Options, out: Path | None, places: dict[str, Any], budget: float | None, force: bool, as_json: bool
+    options: Options, out: Path | None, places: dict[str, Any], budget: float | None, force: bool, show: Show
 ) -> None:
-    from metricgrad.app.cli.display import LiveProgress, NoProgress
     from metricgrad.app.study import compare as command
 
     add_working_directory(options.metric)
@@ -115,25 +140,24 @@ def _run_comparison(
         if out is not None
         else _choose_new_folder(f"{Path(options.data).name.split('.')[0]}-{options.metric.split(',')[0]}")
     )
-    with NoProgress() if as_json else LiveProgress() as progress:
+    with show.open_progress() as progress:
         found = command.compare(options, place, progress, **places, budget=budget, force=force)
-    _print_comparison(place, found, as_json)
+    _print_comparison(place, found, show.as_json)
 
 
 def _resume_comparison(
-    run: Path, metric: str | None, subject_to: str | None, places: dict[str, Any], budget: float | None, as_json: bool
+    run: Path, metric: str | None, subject_to: str | None, places: dict[str, Any], budget: float | None, show: Show
 ) -> None:
-    from metricgrad.app.cli.display import LiveProgress, NoProgress
     from metricgrad.app.runs.folder import open_run
     from metricgrad.app.study import compare as command
 
     if open_run(run).manifest["state"] == "finished":
-        describe_run(run, as_json)
+        describe_run(run, show.as_json)
         return
     add_working_directory(metric or "")
-    with NoProgress() if as_json else LiveProgress() as progress:
+    with show.open_progress() as progress:
         found = command.resume(run, progress, metric=metric, subject_to=subject_to, **places, budget=budget)
-    _print_comparison(run, found, as_json)
+    _print_comparison(run, found, show.as_json)
 
 
 def _print_comparison(place: Path, payload: Payload, as_json: bool) -> None:
@@ -151,6 +175,7 @@ def _print_comparison(place: Path, payload: Payload, as_json: bool) -> None:
 
 
 def train(
+    context: typer.Context,
     data: DataArgument,
     target: TargetOption,
     contender: Annotated[str, typer.Option(help="The contender to train; metricgrad info lists them.")] = "hybrid",
@@ -168,24 +193,26 @@ def train(
     quick: Annotated[bool, typer.Option("--quick", help="A first look: a third of the epochs.")] = False,
     out: OutOption = None,
     force: ForceOption = False,
+    config: ConfigOption = None,
+    verbose: VerboseOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Train one contender on all rows, and save it."""
+    check_no_code(context)
     if rule not in ("tuned", "fixed"):
         raise UserError(f"--rule: expected tuned or fixed, got {rule!r}", WRONG_CALL)
-    from metricgrad.app.cli.display import LiveProgress, NoProgress, print_pairs
+    from metricgrad.app.cli.display import print_pairs
     from metricgrad.app.study import train as command
     from metricgrad.app.study.request import Options
 
     add_working_directory(metric)
-    options = Options(
-        data, target, metric, average, subject_to, task, positive, drop, group, time, rows, seed=seed, quick=quick
-    )
-    place = (
-        out if out is not None else _choose_new_folder(f"{Path(data).name.split('.')[0]}-{contender.replace(' ', '-')}")
-    )
-    with NoProgress() if as_json else LiveProgress() as progress:
-        found = command.train(options, contender, rule, place, progress, force=force)  # type: ignore[arg-type]
+    with open_data(data) as path, Show(as_json, verbose).open_progress() as progress:
+        options = Options(
+            path, target, metric, average, subject_to, task, positive, drop, group, time, rows, seed=seed, quick=quick
+        )
+        place = out or _choose_new_folder(f"{Path(path).name.split('.')[0]}-{contender.replace(' ', '-')}")
+        keep = data == STANDARD
+        found = command.train(options, contender, rule, place, progress, force=force, keep=keep)  # type: ignore[arg-type]
     if as_json:
         print_json({"run": str(place), **found})
         return
@@ -199,6 +226,7 @@ def demo(
     jobs: JobsOption = None,
     out: OutOption = None,
     force: ForceOption = False,
+    verbose: VerboseOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Run compare on an included data set, in about a minute."""
@@ -210,7 +238,7 @@ def demo(
         {"jobs": count_jobs(jobs)},
         None,
         force,
-        as_json,
+        Show(as_json, verbose),
     )
 
 

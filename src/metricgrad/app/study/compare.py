@@ -21,8 +21,10 @@ from metricgrad.app.runs import folder as runs
 from metricgrad.app.runs.model import Model
 from metricgrad.app.runs.workers import Shared, open_workers
 from metricgrad.app.study import protocol, reporting, work
+from metricgrad.app.study.configuration import write_toml
 from metricgrad.app.study.ensemble import average_weights, run_ensembles
 from metricgrad.app.study.leaderboard import rank_contenders, write_verdict
+from metricgrad.app.study.model_card import write_card
 from metricgrad.app.study.request import (
     LEAST_REPEATS,
     Dataset,
@@ -112,17 +114,22 @@ def compare(
     cluster: str | None = None,
     budget: float | None = None,
     force: bool = False,
+    keep: bool = False,
 ) -> Payload:
     """Compare contenders, write a new run folder, and return the report's payload.
 
     ``jobs``: the number of processes. ``cluster``: the address of a Dask scheduler, whose workers run the units
-    instead. ``budget``: in minutes.
+    instead. ``budget``: in minutes. ``keep``: copy the data into the run folder, since they are in no file that stays.
     """
-    plan = Plan.of(options)
+    plan, config = Plan.of(options), make_config(options, keep)
     with (
         open_workers(jobs, cluster, AGAIN) as workers,
-        Workspace.create(out, "compare", make_config(options), force) as space,
+        Workspace.create(out, "compare", config, force) as space,
     ):
+        space.add_text("config.toml", write_toml("compare", config))
+        if keep:
+            space.keep_data(Path(options.data))
+            plan = replace(plan, options=replace(options, data=config["data"]))
         return _run(plan, space, progress, workers, budget)
 
 
@@ -151,11 +158,12 @@ def resume(
                 raise UserError(f"{flag}: expected {written!r}, as in the run, got {typed!r}", WRONG_CALL)
             # Only code whose name was typed in this call is imported.
             runs.check_code_was_typed(written, re.split(r"[\s,<>=\[\]]+", typed or ""), flag)
-        if not Path(options.data).is_file():
-            raise UserError(f"{options.data}: the data of this run are missing; put them back", RUN)
-        if runs.hash_file(Path(options.data)) != sha256:
-            raise UserError(f"{options.data}: the data changed since the run began; start a new run", RUN)
-        plan = Plan.of(options)
+        data = run / options.data  # absolute, unless the run folder holds the data
+        if not data.is_file():
+            raise UserError(f"{data}: the data of this run are missing; put them back", RUN)
+        if runs.hash_file(data) != sha256:
+            raise UserError(f"{data}: the data changed since the run began; start a new run", RUN)
+        plan = replace(Plan.of(replace(options, data=str(data))), options=options)
         with open_workers(jobs, cluster, AGAIN) as workers:
             return _run(plan, space, progress, workers, budget)
 
@@ -188,6 +196,7 @@ def _run(plan: Plan, space: Workspace, progress: Progress, workers: Workers, bud
     with writing(space.path):
         page.write(payload, space.path / "report.html")
     space.add_json("summary.json", summarise(payload))
+    space.add_text("model_card.md", write_card(model, summarise(payload)))
     space.finish()
     return payload
 
