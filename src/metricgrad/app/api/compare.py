@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Iterable
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -157,7 +158,7 @@ def _join(name: str, given: str | Sequence[str] | None) -> str | None:
     """Return names as the comma-separated text that options hold."""
     if given is None or isinstance(given, str):
         return given
-    if callable(given) or not all(isinstance(one, str) for one in given):
+    if not isinstance(given, Iterable) or not all(isinstance(one, str) for one in given):
         raise UserError(f"{name}: expected a text or a list of texts, got {one_line(repr(given), 100)}")
     if len(given) > 1 and any("," in one for one in given):
         raise UserError(f"{name}: expected names without a comma, got {one_line(given, 100)}; rename the column")
