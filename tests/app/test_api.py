@@ -237,7 +237,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "jobs": ({"jobs": 0}, "jobs: expected a whole number of at least 1, got 0"),
     "budget": ({"budget": -1}, "budget: expected minutes, got -1"),
     "only": ({"only": "hybird"}, "only: unknown contender 'hybird'; did you mean 'hybrid'"),
-    "subject_to": ({"subject_to": "precison>=0.9"}, "XX"),
+    "subject_to": ({"subject_to": "precison>=0.9"}, "metric: unknown name 'precison'; did you mean 'precision'?"),
     "group": ({"group": "farms"}, "group and time: expected a column, got 'farms'; did you mean 'farm'"),
     "twice": ({"data": pd.DataFrame([[0, 1]] * 30, columns=["a", "a"])}, "data: expected every column name once"),
     "empty": ({"data": binary().head(0)}, "data: expected rows"),
