@@ -6,9 +6,9 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import pytest
 from nbclient import NotebookClient
+from nbformat import v4
 
 CELLS = [
     """
@@ -33,7 +33,8 @@ study
 def outputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[Any]]:
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
     monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "runtime"))
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell.strip()) for cell in CELLS])
+    make: Any = v4
+    notebook = make.new_notebook(cells=[make.new_code_cell(cell.strip()) for cell in CELLS])
     client = NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(tmp_path)}})
     asyncio.run(client.async_execute())
     return [cell["outputs"] for cell in notebook["cells"]]

@@ -122,7 +122,7 @@ def compare(
 
     """
     with python_errors():
-        asked = {
+        asked: dict[str, Any] = {
             "target": _join("target", target),
             "metric": _join("metric", metric),
             "drop": _join("drop", drop),
@@ -138,7 +138,7 @@ def compare(
             "seed": seed,
             "quick": quick,
         }
-        places = {"jobs": count_cores() if jobs is None else jobs, "cluster": cluster, "budget": budget}
+        places: dict[str, Any] = {"jobs": count_cores() if jobs is None else jobs, "cluster": cluster, "budget": budget}
         _check_places(places)
         with _open_data(data) as (path, keep):
             options = {"data": path, **asked, "demo": False}

@@ -40,7 +40,8 @@ def _read(context: typer.Context, path: Path | None) -> Path | None:
 
 def _name_key(parameter: Any) -> str:
     """Return the name of an option in a file: as on the command line, without the dashes."""
-    return max(parameter.opts, key=len).lstrip("-").replace("_", "-")
+    longest: str = max(parameter.opts, key=len)
+    return longest.lstrip("-").replace("_", "-")
 
 
 def _to_option(path: Path, key: str, value: Any) -> Any:
@@ -50,7 +51,9 @@ def _to_option(path: Path, key: str, value: Any) -> Any:
         raise UserError(
             f"--config {path}: {key}: expected a text, a number, true or false, got {one_line(value, 60)}", WRONG_CALL
         )
-    return str(path.parent / value) if key in _PATHS and value != STANDARD else value
+    if key in _PATHS and isinstance(value, str) and value != STANDARD:
+        return str(path.parent / value)
+    return value
 
 
 def check_no_code(context: typer.Context) -> None:

@@ -20,7 +20,7 @@ def loud(counts: Any) -> Any:
     return counts.tp / (counts.tp + counts.fp + counts.fn)
 
 
-ESTIMATORS = {
+ESTIMATORS: dict[str, Any] = {
     "MetricClassifier": lambda: mg.MetricClassifier(metric="f2", epochs=1),
     "MetricBoostingClassifier": lambda: mg.MetricBoostingClassifier(metric="f2", n_estimators=2),
     "MetricEnsembleClassifier": lambda: mg.MetricEnsembleClassifier(
