@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Iterable
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -121,27 +122,15 @@ def compare(
     array([0, 0, 0])
 
     """
+    given = {**locals(), "demo": False}
     with python_errors():
-        asked: dict[str, Any] = {
-            "target": _join("target", target),
-            "metric": _join("metric", metric),
-            "drop": _join("drop", drop),
-            "only": _join("only", only),
-            "positive": None if positive is None else str(positive),
-            "repeats": choose_repeats(repeats, quick),
-            "average": average,
-            "subject_to": subject_to,
-            "task": task,
-            "group": group,
-            "time": time,
-            "rows": rows,
-            "seed": seed,
-            "quick": quick,
-        }
+        given |= {name: _join(name, given[name]) for name in ("target", "metric", "drop", "only")}
+        given["positive"] = None if positive is None else str(positive)
+        given["repeats"] = choose_repeats(repeats, quick)
         places: dict[str, Any] = {"jobs": count_cores() if jobs is None else jobs, "cluster": cluster, "budget": budget}
         _check_places(places)
         with _open_data(data) as (path, keep):
-            options = {"data": path, **asked, "demo": False}
+            options = {**{field.name: given[field.name] for field in fields(Options)}, "data": path}
             records.check(options, Options, "options")
             place = Path(tempfile.mkdtemp(prefix="metricgrad-run-")) if out is None else Path(out)
             try:

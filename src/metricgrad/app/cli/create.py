@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -92,24 +93,29 @@ def compare(
     show = Show(as_json, verbose)
     if resume is not None:
         typed = _read_typed_options(context)
-        places = {"jobs": count_jobs(jobs), "cluster": cluster}
-        _resume_comparison(resume, typed.get("metric"), typed.get("subject_to"), places, budget, show)
+        how = {name: typed.get(name) for name in ("metric", "subject_to")}
+        how |= {"jobs": count_jobs(jobs), "cluster": cluster, "budget": budget}
+        _resume_comparison(resume, how, show)
         return
     check_no_code(context)
     if data is None or target is None:
         raise UserError(
             "compare: expected DATA and --target, or --resume RUN; see metricgrad compare --help", WRONG_CALL
         )
-    from metricgrad.app.study.request import Options, choose_repeats
+    from metricgrad.app.study.request import choose_repeats
 
-    repeats = choose_repeats(repeats, quick)
+    how = {"jobs": count_jobs(jobs), "cluster": cluster, "budget": budget, "keep": data == STANDARD}
     with open_data(data) as path:
-        options = Options(
-            *(path, target, metric, average, subject_to, task, positive, drop, group, time),
-            *(rows, repeats, seed, only, quick),
-        )
-        places = {"jobs": count_jobs(jobs), "cluster": cluster, "keep": data == STANDARD}
-        _run_comparison(options, out, places, budget, force, show)
+        options = _make_options(context, data=path, repeats=choose_repeats(repeats, quick))
+        _run_comparison(options, out, how, force, show)
+
+
+def _make_options(context: typer.Context, **changes: Any) -> Options:
+    """Return the options of a run: the parameters of the command that have their names, with changes."""
+    from metricgrad.app.study.request import Options
+
+    names = {field.name for field in fields(Options)}
+    return Options(**{name: value for name, value in context.params.items() if name in names} | changes)
 
 
 def _read_typed_options(context: typer.Context) -> dict[str, str]:
@@ -129,9 +135,7 @@ def _read_typed_options(context: typer.Context) -> dict[str, str]:
     return typed
 
 
-def _run_comparison(
-    options: Options, out: Path | None, places: dict[str, Any], budget: float | None, force: bool, show: Show
-) -> None:
+def _run_comparison(options: Options, out: Path | None, how: dict[str, Any], force: bool, show: Show) -> None:
     from metricgrad.app.study import compare as command
 
     add_working_directory(options.metric)
@@ -141,22 +145,20 @@ def _run_comparison(
         else _choose_new_folder(f"{Path(options.data).name.split('.')[0]}-{options.metric.split(',')[0]}")
     )
     with show.open_progress() as progress:
-        found = command.compare(options, place, progress, **places, budget=budget, force=force)
+        found = command.compare(options, place, progress, **how, force=force)
     _print_comparison(place, found, show.as_json)
 
 
-def _resume_comparison(
-    run: Path, metric: str | None, subject_to: str | None, places: dict[str, Any], budget: float | None, show: Show
-) -> None:
+def _resume_comparison(run: Path, how: dict[str, Any], show: Show) -> None:
     from metricgrad.app.runs.folder import open_run
     from metricgrad.app.study import compare as command
 
     if open_run(run).manifest["state"] == "finished":
         describe_run(run, show.as_json)
         return
-    add_working_directory(metric or "")
+    add_working_directory(how["metric"] or "")
     with show.open_progress() as progress:
-        found = command.resume(run, progress, metric=metric, subject_to=subject_to, **places, budget=budget)
+        found = command.resume(run, progress, **how)
     _print_comparison(run, found, show.as_json)
 
 
@@ -203,13 +205,10 @@ def train(
         raise UserError(f"--rule: expected tuned or fixed, got {rule!r}", WRONG_CALL)
     from metricgrad.app.cli.display import print_pairs
     from metricgrad.app.study import train as command
-    from metricgrad.app.study.request import Options
 
     add_working_directory(metric)
     with open_data(data) as path, Show(as_json, verbose).open_progress() as progress:
-        options = Options(
-            path, target, metric, average, subject_to, task, positive, drop, group, time, rows, seed=seed, quick=quick
-        )
+        options = _make_options(context, data=path)
         place = out or _choose_new_folder(f"{Path(path).name.split('.')[0]}-{contender.replace(' ', '-')}")
         keep = data == STANDARD
         found = command.train(options, contender, rule, place, progress, force=force, keep=keep)  # type: ignore[arg-type]
@@ -236,7 +235,6 @@ def demo(
         make_options(repeats, quick),
         out if out is not None else _choose_new_folder("demo"),
         {"jobs": count_jobs(jobs)},
-        None,
         force,
         Show(as_json, verbose),
     )

@@ -35,7 +35,7 @@ from metricgrad.app.study.request import (
     prepare_dataset,
     read_options,
 )
-from metricgrad.app.study.workspace import KEPT, Workspace
+from metricgrad.app.study.workspace import INPUTS, Workspace
 from metricgrad.decisions.scarcity import FEW
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ def resume(
                 raise UserError(f"{flag}: expected {written!r}, as in the run, got {typed!r}", WRONG_CALL)
             # Only code whose name was typed in this call is imported.
             runs.check_code_was_typed(written, re.split(r"[\s,<>=\[\]]+", typed or ""), flag)
-        data = (run if options.data in KEPT else Path()) / options.data
+        data = (run if options.data in INPUTS else Path()) / options.data
         if not data.is_file():
             raise UserError(f"{data}: the data of this run are missing; put them back", RUN)
         if runs.hash_file(data) != sha256:

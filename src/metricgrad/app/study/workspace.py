@@ -57,8 +57,8 @@ if TYPE_CHECKING:
     from metricgrad.app.runs.model import Model
     from metricgrad.app.study.splits import Split
 
-KEPT = {"stdin.csv", "frame.parquet"}
-"""The names of data that a run folder holds because they are in no file elsewhere."""
+INPUTS = {"stdin.csv", "frame.parquet"}
+"""Data that a run folder holds because they are in no other file."""
 
 OURS = {
     "run.json",
@@ -73,11 +73,11 @@ OURS = {
     "report.html",
     "model_card.md",
     "lock",
-    *KEPT,
+    *INPUTS,
 }
 """The names in a run folder."""
 
-NEWER = {"config.toml", "model_card.md", *KEPT}
+NEWER = {"config.toml", "model_card.md", *INPUTS}
 """Those that the older format does not have."""
 
 
