@@ -262,6 +262,8 @@ def test_other_data_are_a_type_error(data: object) -> None:
 def test_bad_frames_to_predict_and_bad_folders(study: mg.Study, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="data: expected the feature columns, of which 'shape' is missing"):
         study.model.predict(binary(5).drop(columns="shape"))
+    with pytest.raises(ValueError, match=r"run: exists already; choose another out, or use force$"):
+        mg.compare(binary(), "ripe", out=study.path, **ASK)
     with pytest.raises(TypeError, match="got ndarray"):
         study.model.predict(np.zeros((3, 4)))
     with pytest.raises(ValueError, match="expected a run folder, got a path that does not exist"):

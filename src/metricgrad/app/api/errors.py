@@ -26,7 +26,7 @@ def python_errors() -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        message = str(error)
+        message = str(error).replace("or use --resume or --force", "or use --force")  # there is no resume here
         if "metricgrad compare" not in message:
             message = re.sub(r"--([a-z][a-z-]*)", lambda found: found[1].replace("-", "_"), message)
         raise (KeyboardInterrupt if error.code == INTERRUPTED else ValueError)(message) from None

@@ -57,7 +57,8 @@ def write_card(model: Model, summary: Mapping[str, Any]) -> str:
         card,
         "Data",
         f"{schema.rows} rows with a target, {len(schema.columns)} feature columns: "
-        f"{plain(', '.join(schema.inputs), 600)}.",
+        f"{plain(', '.join(schema.inputs), 600)}."
+        + (f" The first {_ROWS} of {len(schema.classes)} classes:" if len(schema.classes) > _ROWS else ""),
         {"class": [plain(name, 60) for name in schema.classes[:_ROWS]], "rows": [*schema.target.counts[:_ROWS]]},
     )
     wish = f", subject to {plain(about['subject_to'])}" if about["subject_to"] else ""
