@@ -116,7 +116,7 @@ def test_every_damaged_byte_that_is_read_is_refused(
     kind: str, damage: Any, run: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = run(kind)
-    unread = ("environment.json", "splits.npz", "results.parquet", "report.html")
+    unread = ("config.toml", "environment.json", "splits.npz", "results.parquet", "report.html", "model_card.md")
     seen = set()
     for name in damage(path, 60, seed=len(kind)):
         seen.add(name)
@@ -134,7 +134,7 @@ def test_every_damaged_byte_that_is_read_is_refused(
 def test_a_stopped_run_is_as_safe(damage: Any, run: Callable[[str], Path]) -> None:
     path = run("stopped")
     resumable(path)
-    for _ in damage(path, 100, skip=("environment.json", "splits.npz")):
+    for _ in damage(path, 100, skip=("config.toml", "environment.json", "splits.npz")):
         refused(lambda: resumable(path), match="was changed since it was written")
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from metricgrad.engine.batch import Task, check_task, to_probabilities
 from metricgrad.engine.inputs import ArrayLike
+from metricgrad.estimators.html import render_facts
 from metricgrad.metrics.parameters import check_values, with_parameters
 
 if TYPE_CHECKING:
@@ -129,6 +130,24 @@ class PredictsMixin:
         """
         scores = self._scores(X)
         return self.labels_.decode(self.rule_.decide(scores))
+
+    def _repr_html_inner(self) -> str:
+        return str(super()._repr_html_inner()) + self._render_fitted()  # type: ignore[misc]
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        found: dict[str, str] = super()._repr_mimebundle_(**kwargs)  # type: ignore[misc]
+        return {kind: text + self._render_fitted() if kind == "text/html" else text for kind, text in found.items()}
+
+    def _render_fitted(self) -> str:
+        """Return what was fitted as HTML, or nothing before that."""
+        if not hasattr(self, "rule_"):
+            return ""
+        metric: Any = getattr(self, "metric", None)
+        facts = {"metric": getattr(metric, "__name__", metric), "rule": self.rule_.describe()}
+        tuning = getattr(self, "tuning_", None)
+        if tuning is not None and isinstance(tuning.value, float):
+            facts["value where it was tuned"] = f"{tuning.value:.4f}"
+        return render_facts(facts)
 
 
 class DecidesMixin(PredictsMixin):

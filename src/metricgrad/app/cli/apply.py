@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path  # noqa: TC003 (Typer reads annotations at run time)
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -24,6 +24,8 @@ from metricgrad.app.cli.arguments import (
     count_jobs,
 )
 from metricgrad.app.cli.output import print_json
+from metricgrad.app.cli.streams import STANDARD, open_data, open_output
+from metricgrad.app.errors import WRONG_CALL, UserError
 
 
 def predict(
@@ -31,7 +33,11 @@ def predict(
     data: DataOrFolderArgument,
     output: Annotated[
         Path,
-        typer.Option("--output", "-o", help="The file to write (.csv, .csv.gz, .parquet, .feather), or the folder."),
+        typer.Option(
+            "--output",
+            "-o",
+            help="The file to write (.csv, .csv.gz, .parquet, .feather), or the folder; - is standard output, as CSV.",
+        ),
     ],
     keep: Annotated[str | None, typer.Option("--id", help="Columns of the data to keep, comma-separated.")] = None,
     what: Annotated[str, typer.Option(help="What to write: labels, scores or both.")] = "both",
@@ -45,11 +51,15 @@ def predict(
     from metricgrad.app.study.request import split_names
     from metricgrad.app.use import predict as command
 
-    with RowProgress(silent=as_json) as progress:
+    printed = str(output) == STANDARD
+    if printed and (as_json or Path(data).is_dir()):
+        other = "--json" if as_json else "a folder"
+        raise UserError(f"--output: expected a path together with {other}, got {STANDARD!r}", WRONG_CALL)
+    with RowProgress(silent=as_json) as progress, open_data(data) as path, open_output(output) as place:
         found = command.predict(
             run,
-            data,
-            output,
+            path,
+            place,
             what=what,
             keep=split_names(keep),
             force=force,
@@ -59,7 +69,8 @@ def predict(
         )
     print_warnings(found["warnings"])
     if as_json:
-        print_json(found)
+        print_json({**found, "data": data})
+    if as_json or printed:
         return
     speed = f"{found['rows']} in {found['seconds']:.1f} s"
     predicted = ", ".join(f"{name} {count}" for name, count in found["predicted"].items())
@@ -91,22 +102,23 @@ def evaluate(
     from metricgrad.app.use.evaluate import evaluate_run
 
     add_working_directory(metric or "")
-    found = evaluate_run(
-        run,
-        data,
-        split_names(metric),
-        rows=rows,
-        replicates=replicates,
-        confidence=confidence,
-        seed=seed,
-        jobs=count_jobs(jobs),
-        cluster=cluster,
-        report=report,
-        force=force,
-    )
+    with open_data(data) as path:
+        found = evaluate_run(
+            run,
+            path,
+            split_names(metric),
+            rows=rows,
+            replicates=replicates,
+            confidence=confidence,
+            seed=seed,
+            jobs=count_jobs(jobs),
+            cluster=cluster,
+            report=report,
+            force=force,
+        )
     print_warnings(found["warnings"])
     if as_json:
-        print_json(found)
+        print_json({**found, "data": data})
         return
     intervals = [
         (name, f"{one['value']:.4f}" + ("" if one["low"] is None else f" ({one['low']:.4f} to {one['high']:.4f})"))
@@ -152,22 +164,23 @@ def tune(
     from metricgrad.app.use import tune as command
 
     add_working_directory(metric or "")
-    found = command.tune(
-        run,
-        data,
-        metric,
-        average=average,
-        subject_to=subject_to,
-        confidence=confidence,
-        rows=rows,
-        dry_run=dry_run,
-        seed=seed,
-        beta=beta,
-        alpha=alpha,
-    )
+    with open_data(data) as path:
+        found = command.tune(
+            run,
+            path,
+            metric,
+            average=average,
+            subject_to=subject_to,
+            confidence=confidence,
+            rows=rows,
+            dry_run=dry_run,
+            seed=seed,
+            beta=beta,
+            alpha=alpha,
+        )
     print_warnings(found["warnings"])
     if as_json:
-        print_json(found)
+        print_json({**found, "data": data})
         return
     old, new = found["old"], found["new"]
     print_pairs(

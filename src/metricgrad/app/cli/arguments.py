@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -10,10 +9,16 @@ from typing import Annotated
 import typer
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]
+VerboseOption = Annotated[bool, typer.Option("--verbose", help="A line for every unit, and all warnings.")]
 DataOrFolderArgument = Annotated[
-    str, typer.Argument(metavar="DATA", help="CSV (also gzip), Parquet, Feather, or a folder of Parquet files.")
+    str,
+    typer.Argument(
+        metavar="DATA", help="CSV (also gzip), Parquet, Feather, or a folder of Parquet files; - is standard input."
+    ),
 ]
-DataArgument = Annotated[str, typer.Argument(metavar="DATA", help="CSV (also gzip), Parquet or Feather.")]
+DataArgument = Annotated[
+    str, typer.Argument(metavar="DATA", help="CSV (also gzip), Parquet or Feather; - is standard input.")
+]
 TargetOption = Annotated[str, typer.Option(help="The column to predict; several for multi-label, comma-separated.")]
 MetricOption = Annotated[
     str, typer.Option(help='"f1", "f2", "mcc", "package.module:function"; of several, the first is optimised.')
@@ -55,7 +60,9 @@ ReplaceReportOption = Annotated[bool, typer.Option("--force", help="Replace an e
 
 def count_jobs(jobs: int | None) -> int:
     """Return the number of parallel jobs: ``jobs``, or one for each core that this process may use."""
-    return jobs if jobs is not None else len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+    from metricgrad.app.runs.workers import count_cores
+
+    return jobs if jobs is not None else count_cores()
 
 
 def add_working_directory(metric: str) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -30,20 +31,39 @@ from metricgrad.app.cli.arguments import (
     TargetOption,
     TaskOption,
     TimeOption,
+    VerboseOption,
     add_working_directory,
     count_jobs,
 )
+from metricgrad.app.cli.configuration import ConfigOption, check_no_code
 from metricgrad.app.cli.output import describe_run, describe_shipped, print_json
+from metricgrad.app.cli.streams import STANDARD, open_data
 from metricgrad.app.errors import WRONG_CALL, UserError
 
 if TYPE_CHECKING:
     from metricgrad.app.report.payload import Payload
+    from metricgrad.app.study.progress import LiveProgress, NoProgress
     from metricgrad.app.study.request import Options
+
+
+class Show(NamedTuple):
+    """What to show: ``--json`` and ``--verbose``."""
+
+    as_json: bool
+    verbose: bool
+
+    def open_progress(self) -> LiveProgress | NoProgress:
+        """Return what shows the progress of a run."""
+        from metricgrad.app.study.progress import LiveProgress, NoProgress
+
+        return NoProgress() if self.as_json else LiveProgress(self.verbose)
 
 
 def compare(
     context: typer.Context,
-    data: Annotated[str | None, typer.Argument(metavar="DATA", help="CSV (also gzip), Parquet or Feather.")] = None,
+    data: Annotated[
+        str | None, typer.Argument(metavar="DATA", help="CSV (also gzip), Parquet or Feather; - is standard input.")
+    ] = None,
     target: Annotated[
         str | None, typer.Option(help="The column to predict; several for multi-label, comma-separated.")
     ] = None,
@@ -77,44 +97,37 @@ def compare(
         Path | None,
         typer.Option(help="Continue a run folder; with more --repeats or another --ship also a finished one."),
     ] = None,
+    config: ConfigOption = None,
+    verbose: VerboseOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Compare ways to train, say which model to ship, and save it."""
+    show = Show(as_json, verbose)
     if resume is not None:
         typed = _read_typed_options(context)
         how = {name: typed.get(name) for name in ("metric", "subject_to", "repeats", "ship")}
         how |= {"jobs": count_jobs(jobs), "cluster": cluster, "budget": budget}
-        _resume_comparison(resume, how, as_json)
+        _resume_comparison(resume, how, show)
         return
+    check_no_code(context)
     if data is None or target is None:
         raise UserError(
             "compare: expected DATA and --target, or --resume RUN; see metricgrad compare --help", WRONG_CALL
         )
+    from metricgrad.app.study.request import choose_repeats
+
+    how = {"jobs": count_jobs(jobs), "cluster": cluster, "budget": budget, "ship": ship, "keep": data == STANDARD}
+    with open_data(data) as path:
+        options = _make_options(context, data=path, repeats=choose_repeats(repeats, quick))
+        _run_comparison(options, out, how, force, show)
+
+
+def _make_options(context: typer.Context, **changes: Any) -> Options:
+    """Return the options of a run: the parameters of the command that have their names, with changes."""
     from metricgrad.app.study.request import Options
 
-    repeats = repeats if repeats is not None else 2 if quick else 5
-    options = Options(
-        data,
-        target,
-        metric,
-        average,
-        subject_to,
-        task,
-        positive,
-        drop,
-        group,
-        time,
-        rows,
-        repeats,
-        seed,
-        only,
-        quick,
-        beta=beta,
-        alpha=alpha,
-        date_format=date_format,
-    )
-    how = {"jobs": count_jobs(jobs), "cluster": cluster, "budget": budget, "ship": ship}
-    _run_comparison(options, out, how, force, as_json)
+    names = {field.name for field in fields(Options)}
+    return Options(**{name: value for name, value in context.params.items() if name in names} | changes)
 
 
 def _read_typed_options(context: typer.Context) -> dict[str, Any]:
@@ -128,15 +141,8 @@ def _read_typed_options(context: typer.Context) -> dict[str, Any]:
         if getattr(context.get_parameter_source(name), "name", None) == "COMMANDLINE"
     }
     others = typed.keys() - {
-        "resume",
-        "jobs",
-        "cluster",
-        "budget",
-        "as_json",
-        "metric",
-        "subject_to",
-        "repeats",
-        "ship",
+        *("resume", "jobs", "cluster", "budget", "verbose", "as_json"),
+        *("metric", "subject_to", "repeats", "ship"),
     }
     if others:
         name = min(others).replace("_", "-")
@@ -144,8 +150,7 @@ def _read_typed_options(context: typer.Context) -> dict[str, Any]:
     return typed
 
 
-def _run_comparison(options: Options, out: Path | None, how: dict[str, Any], force: bool, as_json: bool) -> None:
-    from metricgrad.app.cli.display import LiveProgress, NoProgress
+def _run_comparison(options: Options, out: Path | None, how: dict[str, Any], force: bool, show: Show) -> None:
     from metricgrad.app.study import compare as command
 
     add_working_directory(options.metric)
@@ -154,23 +159,22 @@ def _run_comparison(options: Options, out: Path | None, how: dict[str, Any], for
         if out is not None
         else _choose_new_folder(f"{Path(options.data).name.split('.')[0]}-{options.metric.split(',')[0]}")
     )
-    with NoProgress() if as_json else LiveProgress() as progress:
+    with show.open_progress() as progress:
         found = command.compare(options, place, progress, **how, force=force)
-    _print_comparison(place, found, as_json)
+    _print_comparison(place, found, show.as_json)
 
 
-def _resume_comparison(run: Path, how: dict[str, Any], as_json: bool) -> None:
-    from metricgrad.app.cli.display import LiveProgress, NoProgress
+def _resume_comparison(run: Path, how: dict[str, Any], show: Show) -> None:
     from metricgrad.app.runs.folder import open_run
     from metricgrad.app.study import compare as command
 
     if open_run(run).manifest["state"] == "finished" and how["repeats"] is None and how["ship"] is None:
-        describe_run(run, as_json)
+        describe_run(run, show.as_json)
         return
     add_working_directory(how["metric"] or "")
-    with NoProgress() if as_json else LiveProgress() as progress:
+    with show.open_progress() as progress:
         found = command.resume(run, progress, **how)
-    _print_comparison(run, found, as_json)
+    _print_comparison(run, found, show.as_json)
 
 
 def _print_comparison(place: Path, payload: Payload, as_json: bool) -> None:
@@ -190,6 +194,7 @@ def _print_comparison(place: Path, payload: Payload, as_json: bool) -> None:
 
 
 def train(
+    context: typer.Context,
     data: DataArgument,
     target: TargetOption,
     contender: Annotated[str, typer.Option(help="The contender to train; metricgrad info lists them.")] = "hybrid",
@@ -210,39 +215,23 @@ def train(
     quick: Annotated[bool, typer.Option("--quick", help="A first look: a third of the epochs.")] = False,
     out: OutOption = None,
     force: ForceOption = False,
+    config: ConfigOption = None,
+    verbose: VerboseOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Train one contender on all rows, and save it."""
+    check_no_code(context)
     if rule not in ("tuned", "fixed"):
         raise UserError(f"--rule: expected tuned or fixed, got {rule!r}", WRONG_CALL)
-    from metricgrad.app.cli.display import LiveProgress, NoProgress, print_pairs
+    from metricgrad.app.cli.display import print_pairs
     from metricgrad.app.study import train as command
-    from metricgrad.app.study.request import Options
 
     add_working_directory(metric)
-    options = Options(
-        data,
-        target,
-        metric,
-        average,
-        subject_to,
-        task,
-        positive,
-        drop,
-        group,
-        time,
-        rows,
-        seed=seed,
-        quick=quick,
-        beta=beta,
-        alpha=alpha,
-        date_format=date_format,
-    )
-    place = (
-        out if out is not None else _choose_new_folder(f"{Path(data).name.split('.')[0]}-{contender.replace(' ', '-')}")
-    )
-    with NoProgress() if as_json else LiveProgress() as progress:
-        found = command.train(options, contender, rule, place, progress, force=force)  # type: ignore[arg-type]
+    with open_data(data) as path, Show(as_json, verbose).open_progress() as progress:
+        options = _make_options(context, data=path)
+        place = out or _choose_new_folder(f"{Path(path).name.split('.')[0]}-{contender.replace(' ', '-')}")
+        keep = data == STANDARD
+        found = command.train(options, contender, rule, place, progress, force=force, keep=keep)  # type: ignore[arg-type]
     if as_json:
         print_json({"run": str(place), **found})
         return
@@ -256,6 +245,7 @@ def demo(
     jobs: JobsOption = None,
     out: OutOption = None,
     force: ForceOption = False,
+    verbose: VerboseOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Run compare on an included data set, in about a minute."""
@@ -266,7 +256,7 @@ def demo(
         out if out is not None else _choose_new_folder("demo"),
         {"jobs": count_jobs(jobs)},
         force,
-        as_json,
+        Show(as_json, verbose),
     )
 
 

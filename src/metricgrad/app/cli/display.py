@@ -1,4 +1,4 @@
-"""Terminal output: profile and progress on stderr, leaderboard and verdict on stdout.
+"""Terminal output: leaderboard and verdict on stdout, warnings on stderr.
 
 Names and cells come from the data, so they are printed as plain text, never as markup.
 """
@@ -10,112 +10,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
 from metricgrad.app.errors import one_line
-from metricgrad.app.study.work import Failure
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from types import TracebackType
     from typing import Self
-
-    from metricgrad.app.study.work import Result
 
 GAP = 2
 """Spaces between columns."""
-WARNINGS = 12
-"""The most warnings to print; the report has all of them."""
-
-
-class LiveProgress:
-    """Shows the progress of a run: a bar with the remaining time on a terminal, a line per unit elsewhere."""
-
-    def __init__(self) -> None:
-        self.console = Console(stderr=True, highlight=False, soft_wrap=True)
-        self._bar: Progress | None = None
-        self._bar_task = TaskID(0)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-
-    def show_profile(self, lines: Sequence[tuple[str, str]], warnings: Sequence[str]) -> None:
-        """Print a profile of the data."""
-        for label, text in lines:
-            self.say(f"{label}: {text}")
-        for text in warnings[:WARNINGS]:
-            self.say(f"warning: {text}")
-        if len(warnings) > WARNINGS:
-            self.say(f"warning: {len(warnings) - WARNINGS} more warnings are in the report")
-
-    def start(self, total: int, done: int) -> None:
-        """Show the bar."""
-        if done:
-            self.say(f"{done} of {total} units are finished already")
-        if self.console.is_terminal:
-            columns = (
-                BarColumn(),
-                MofNCompleteColumn(),
-                TimeElapsedColumn(),
-                TextColumn("left"),
-                TimeRemainingColumn(),
-            )
-            self._bar = Progress(TextColumn("{task.description}"), *columns, console=self.console, transient=True)
-            self._bar_task = self._bar.add_task("training", total=total, completed=done)
-            self._bar.start()
-
-    def finish_unit(self, result: Result) -> None:
-        """Advance the bar, or print a line."""
-        if isinstance(result, Failure):
-            self.say(f"{result.contender} failed: {result.why}")
-        if self._bar is not None:
-            self._bar.advance(self._bar_task)
-        elif not isinstance(result, Failure):
-            outcome = result.outcome
-            values = f"fixed {outcome.fixed.value:.3f}, tuned {outcome.tuned.value:.3f}"
-            self.say(f"repeat {outcome.repeat + 1}, {outcome.contender}: {values} ({outcome.seconds:.1f} s)")
-
-    def say(self, text: str) -> None:
-        """Print a sentence."""
-        self.console.print(Text(one_line(text)))
-
-
-class NoProgress:
-    """Prints nothing, for ``--json``."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        pass
-
-    def show_profile(self, lines: Sequence[tuple[str, str]], warnings: Sequence[str]) -> None:
-        """Show nothing."""
-
-    def start(self, total: int, done: int) -> None:
-        """Show nothing."""
-
-    def finish_unit(self, result: Result) -> None:
-        """Show nothing."""
-
-    def say(self, text: str) -> None:
-        """Show nothing."""
 
 
 def print_leaderboard(summary: dict[str, Any]) -> None:

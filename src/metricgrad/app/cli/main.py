@@ -21,7 +21,7 @@ from metricgrad.app.errors import INTERRUPTED, WRITE, WRONG_CALL, UserError, one
 BUG = 1
 
 app = typer.Typer(
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     help="Train on the metric you will be evaluated on.",

@@ -95,11 +95,16 @@ class Run:
 
     def read_json(self, name: str, expected: Any) -> Any:
         """Return the contents of a JSON file of the run; its hash and its declared type are checked."""
+        data = self.read_file(name)
+        with refuse_invalid(self.path):
+            return records.read(data, expected, name)
+
+    def read_file(self, name: str) -> bytes:
+        """Return the bytes of a file of the run; its hash is checked."""
         data = read_bytes(self.path / name)
         if records.sha256(data) != self.manifest["files"].get(name):
             raise UserError(f"{self.path / name} was changed since it was written (its sha256 differs); run again", RUN)
-        with refuse_invalid(self.path):
-            return records.read(data, expected, name)
+        return data
 
     def write_manifest(self) -> None:
         """Write ``run.json``."""

@@ -22,9 +22,11 @@ from metricgrad.app.runs.model import Model
 from metricgrad.app.runs.trained_rows import TrainedRows
 from metricgrad.app.runs.workers import Shared, open_workers
 from metricgrad.app.study import protocol, reporting, work
+from metricgrad.app.study.configuration import write_toml
 from metricgrad.app.study.ensemble import average_weights, run_ensembles
 from metricgrad.app.study.importance import measure_importance
 from metricgrad.app.study.leaderboard import rank_contenders, resample_outcomes
+from metricgrad.app.study.model_card import write_card
 from metricgrad.app.study.request import (
     LEAST_REPEATS,
     Dataset,
@@ -36,7 +38,7 @@ from metricgrad.app.study.request import (
     read_options,
 )
 from metricgrad.app.study.verdict import Circumstances, check_ship, write_verdict
-from metricgrad.app.study.workspace import Workspace
+from metricgrad.app.study.workspace import INPUTS, Workspace
 from metricgrad.app.tables.features import TextFeatures
 from metricgrad.decisions.scarcity import FEW
 
@@ -119,20 +121,25 @@ def compare(
     budget: float | None = None,
     ship: str | None = None,
     force: bool = False,
+    keep: bool = False,
 ) -> Payload:
     """Compare contenders, write a new run folder, and return the report's payload.
 
     ``jobs``: the number of processes. ``cluster``: the address of a Dask scheduler, whose workers run the units
     instead. ``budget``: in minutes. ``ship``: the contender to ship, whatever is best, with ", fixed" for its fixed
-    rule.
+    rule. ``keep``: copy the data into the run folder, since they are in no file that stays.
     """
-    plan = Plan.of(options)
+    plan, config = Plan.of(options), make_config(options, keep)
     check_ship(ship, plan.names)
     with (
         open_workers(jobs, cluster, AGAIN) as workers,
-        Workspace.create(out, "compare", make_config(options), force) as space,
+        Workspace.create(out, "compare", config, force) as space,
     ):
         space.reopen(ship=ship)
+        space.add_text("config.toml", write_toml("compare", config))
+        if keep:
+            space.keep_data(Path(options.data))
+            plan = replace(plan, options=replace(options, data=config["data"]))
         return _run(plan, space, progress, workers, budget)
 
 
@@ -165,11 +172,12 @@ def resume(
                 raise UserError(f"{flag}: expected {written!r}, as in the run, got {typed!r}", WRONG_CALL)
             # Only code whose name was typed in this call is imported.
             runs.check_code_was_typed(written, re.split(r"[\s,<>=\[\]]+", typed or ""), flag)
-        if not Path(options.data).is_file():
-            raise UserError(f"{options.data}: the data of this run are missing; put them back", RUN)
-        if runs.hash_file(Path(options.data)) != sha256:
-            raise UserError(f"{options.data}: the data changed since the run began; start a new run", RUN)
-        plan = Plan.of(options)
+        data = (run if options.data in INPUTS else Path()) / options.data
+        if not data.is_file():
+            raise UserError(f"{data}: the data of this run are missing; put them back", RUN)
+        if runs.hash_file(data) != sha256:
+            raise UserError(f"{data}: the data changed since the run began; start a new run", RUN)
+        plan = replace(Plan.of(replace(options, data=str(data))), options=options)
         check_ship(ship, plan.names)
         with open_workers(jobs, cluster, AGAIN) as workers:
             space.reopen(repeats=repeats, ship=ship)
@@ -226,6 +234,7 @@ def _run(plan: Plan, space: Workspace, progress: Progress, workers: Workers, bud
     with writing(space.path):
         page.write(payload, space.path / "report.html")
     space.add_json("summary.json", summarise(payload))
+    space.add_text("model_card.md", write_card(model, summarise(payload)))
     space.finish()
     return payload
 

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy import stats
 
 from metricgrad.app.contenders.scorers import Ensemble, Member, load_scorer
 from metricgrad.app.errors import one_line
 from metricgrad.app.runs.workers import Shared, run_tasks
-from metricgrad.app.study.leaderboard import estimate_mean
 from metricgrad.app.study.protocol import SavedScorer, compute_metric, fit_contender
 from metricgrad.app.study.work import Failure, make_seed
 from metricgrad.app.study.workspace import KEPT
@@ -118,12 +118,22 @@ def measure_importance(
             found[probe.repeat] = result
     drops = np.stack([found[repeat] for repeat in sorted(found)])
     ratio = float(np.mean([o.test_rows / o.train_rows for o in outcomes]))
-    means = [estimate_mean(each.tolist(), ratio) for each in drops.T]
+    halves = find_half_widths(drops, ratio)
     importance: list[ColumnImportance] = [
-        {"column": name, "drop": mean.value, "low": mean.low, "high": mean.high}
-        for name, mean in zip(columns, means, strict=True)
+        {"column": name, "drop": drop, "low": drop - half, "high": drop + half}
+        for name, drop, half in zip(columns, drops.mean(0).tolist(), halves.tolist(), strict=True)
     ]
     return sorted(importance, key=lambda one: -one["drop"])
+
+
+def find_half_widths(drops: np.ndarray, ratio: float) -> np.ndarray:
+    """Return half the width of the 95 % interval of each mean over repeats, ``(repeats, columns)``.
+
+    Repeats share rows, so the variance over J of them counts (1/J + test rows / training rows) times [nadeau2003].
+    """
+    repeats = len(drops)
+    error = np.sqrt(drops.var(0, ddof=1) * (1 / repeats + ratio))
+    return np.asarray(stats.t.ppf(0.975, repeats - 1) * error)
 
 
 def _screen(plan: Plan, model: Model, columns: dict[str, tuple[str, ...]]) -> list[str]:

@@ -213,10 +213,18 @@ def choose_contenders(options: Options, goal: Goal) -> tuple[list[str], list[tup
     return select_contenders(goal, only)
 
 
-def make_config(options: Options) -> dict[str, Any]:
-    """Return the contents of ``config.json``: the options, and the hash of the data."""
+def choose_repeats(repeats: int | None, quick: bool) -> int:
+    """Return the number of repeats: that asked for, or the default."""
+    return repeats if repeats is not None else 2 if quick else 5
+
+
+def make_config(options: Options, keep: bool = False) -> dict[str, Any]:
+    """Return the contents of ``config.json``: the options, and the hash of the data.
+
+    ``keep``: whether the data are copied into the run folder; then their path is relative to it, otherwise absolute.
+    """
     path = Path(options.data).resolve()
-    return {**asdict(options), "data": str(path), "data_sha256": runs.hash_file(path)}
+    return {**asdict(options), "data": path.name if keep else str(path), "data_sha256": runs.hash_file(path)}
 
 
 def read_options(config: dict[str, Any]) -> tuple[Options, str]:

@@ -2,6 +2,8 @@
 
     run.json           the manifest: format, state ("running" or "finished"), hashes of the files and of itself
     config.json        the options and the hash of the data: everything that determines the results
+    config.toml        the options for people, and for --config
+    stdin.csv, frame.parquet  the data, if they came from standard input, or from a frame in memory
     environment.json   versions and machine
     splits.npz         the rows of every repeat
     results/           the units: NAME-REPEAT.json with its own hash, the scores of the test rows in NAME-REPEAT.npy,
@@ -12,6 +14,7 @@
                        encoder.safetensors and words.json
     summary.json       the leaderboard and the verdict
     report.html        the same for people
+    model_card.md      what the model is, for those who use it
 
 Nothing in it is ever unpickled.
 """
@@ -19,7 +22,6 @@ Nothing in it is ever unpickled.
 from __future__ import annotations
 
 import io
-import math
 import os
 import re
 import shutil
@@ -37,6 +39,7 @@ from metricgrad.app.runs.folder import (
     FORMAT,
     Run,
     describe_environment,
+    hash_file,
     locked,
     now,
     open_run,
@@ -45,6 +48,7 @@ from metricgrad.app.runs.folder import (
     write,
 )
 from metricgrad.app.study.protocol import Outcome, SavedScorer
+from metricgrad.app.study.units import SCORES, name_files, name_unit, pack_unit, parse_scores
 from metricgrad.storage import folders, records
 from metricgrad.storage.records import Sha256  # noqa: TC001 (read at run time)
 
@@ -57,9 +61,13 @@ if TYPE_CHECKING:
     from metricgrad.app.study.splits import Split
     from metricgrad.app.tables.encoder import Encoder
 
+INPUTS = {"stdin.csv", "frame.parquet"}
+"""Data that a run folder holds because they are in no other file."""
+
 OURS = {
     "run.json",
     "config.json",
+    "config.toml",
     "environment.json",
     "splits.npz",
     "results",
@@ -67,8 +75,14 @@ OURS = {
     "summary.json",
     "model",
     "report.html",
+    "model_card.md",
     "lock",
+    *INPUTS,
 }
+"""The names in a run folder."""
+
+NEWER = {"config.toml", "model_card.md", *INPUTS}
+"""Those that the older format does not have."""
 
 
 KEPT = 5
@@ -83,6 +97,15 @@ _WRITTEN = re.compile(
     r"|\.scratch(/(targets|features-\d+)\.npy)?"
 )
 """The relative paths that a run may write; model/rule.json and .scratch are of the older format."""
+
+
+AGAIN = "delete it and resume, to run this unit again"
+_KIND = ".kind"  # the file in scratch that names the class of a model
+
+
+class _Hashes(TypedDict):
+    scores: Sha256
+    held_out: NotRequired[Sha256]
 
 
 class Workspace(Run):
@@ -140,11 +163,21 @@ class Workspace(Run):
             self.manifest.pop("finished", None)
             self.write_manifest()
 
+    def keep_data(self, path: Path) -> None:
+        """Copy the data into the folder."""
+        place = self.path / path.name
+        with writing(place), atomic.replacing(place) as fresh:
+            shutil.copyfile(path, fresh)
+
     def add_json(self, name: str, data: object) -> str:
         """Write plain data as JSON, and return its hash."""
         packed = folders.as_json(data)
         write(self.path / name, packed)
         return records.sha256(packed)
+
+    def add_text(self, name: str, text: str) -> None:
+        """Write a text."""
+        write(self.path / name, text.encode())
 
     def add_splits(self, splits: Sequence[Split]) -> None:
         """Write the rows of every repeat."""
@@ -239,7 +272,7 @@ class Workspace(Run):
 
     def read_scorer(self, contender: str, repeat: int) -> SavedScorer | None:
         """Return the model of a unit that this process finished, None of others."""
-        folder = self._make_scratch() / _name_files(contender, repeat)
+        folder = self._make_scratch() / name_files(contender, repeat)
         if not folder.is_dir():
             return None
         files = {path.name: path.read_bytes() for path in folder.iterdir()}
@@ -272,65 +305,9 @@ class Workspace(Run):
     def finish(self) -> None:
         """Mark the run as finished in the manifest, and add the hashes of all files."""
         files = [p for p in sorted(self.path.iterdir()) if p.is_file() and p.name in OURS - {"run.json", "lock"}]
-        hashes = {p.name: records.sha256(p.read_bytes()) for p in files}
+        hashes = {p.name: hash_file(p) for p in files}
         self.manifest |= {"state": "finished", "finished": now(), "files": hashes | self.manifest["files"]}
         self.write_manifest()
-
-
-# Units
-
-
-AGAIN = "delete it and resume, to run this unit again"
-
-SCORES = {"scores": ".npy", "held_out": "-held.npy"}
-"""The scores of a unit, of test and of held-out rows: the key of their hash, and how the name of their file ends."""
-
-
-class _Hashes(TypedDict):
-    scores: Sha256
-    held_out: NotRequired[Sha256]
-
-
-_KIND = ".kind"  # the file in scratch that names the class of a model
-
-
-def name_unit(outcome: Outcome) -> str:
-    """Return the name of a unit's files without their suffix."""
-    return _name_files(outcome.contender, outcome.repeat)
-
-
-def _name_files(contender: str, repeat: int) -> str:
-    return f"{contender.replace(' ', '-')}-{repeat:03d}"
-
-
-def pack_unit(outcome: Outcome, scores: np.ndarray, held_out: np.ndarray | None) -> dict[str, bytes]:
-    """Return the files of a unit by name: the scores, and the outcome with their hashes."""
-    name, about, files = name_unit(outcome), outcome.to_json(), dict[str, bytes]()
-    for which, array in (("scores", scores), ("held_out", held_out)):
-        if array is not None:
-            packed = io.BytesIO()
-            np.save(packed, np.ascontiguousarray(array, dtype=np.float64), allow_pickle=False)
-            files[f"{name}{SCORES[which]}"] = packed.getvalue()
-            about[which] = records.sha256(packed.getvalue())
-    return {**files, f"{name}.json": records.sealed(about)}
-
-
-def parse_scores(data: bytes, rows: int, classes: int | None = None) -> np.ndarray:
-    """Return the scores of an ``.npy`` file: float64, with this number of rows, and of classes if given.
-
-    The header is compared with the size of the file before any memory is allocated.
-    """
-    file = io.BytesIO(data)
-    try:
-        if np.lib.format.read_magic(file) != (1, 0):
-            raise ValueError("unsupported version")
-        shape, by_columns, dtype = np.lib.format.read_array_header_1_0(file)
-    except Exception as error:  # the header is a Python literal, and parsing it may raise anything
-        raise ValueError(f"expected a numpy array, got one that cannot be read ({error})") from error
-    right = len(shape) in (1, 2) and shape[0] == rows and (classes is None or shape == (rows, classes))
-    if not right or by_columns or dtype != np.float64 or len(data) - file.tell() != 8 * math.prod(shape):
-        raise ValueError(f"expected float64 scores of {rows} rows, got {dtype} of shape {shape}")
-    return np.frombuffer(data, np.float64, offset=file.tell()).reshape(shape)
 
 
 # Only files that a run wrote may be deleted
