@@ -15,14 +15,17 @@ os.environ.setdefault("KERAS_BACKEND", "torch")  # before anything imports Keras
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
 sys.path.insert(0, str(Path(__file__).parent / "_site"))
 
-import links  # noqa: E402
-import reference_pages  # noqa: E402
-import repository_pages  # noqa: E402
+import links
+import reference_pages
+import repository_pages
+import torch
 
-import metricgrad  # noqa: E402
+import metricgrad
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
+
+torch.set_num_threads(1)  # the tutorials are small: a second thread would only wait
 
 project = "metricgrad"
 author = "the authors of metricgrad"

@@ -9,9 +9,8 @@ import inspect
 import itertools
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 import links
 import torch
@@ -19,6 +18,10 @@ import torch
 import metricgrad as mg
 from metricgrad import public_names
 from metricgrad.metrics.registry import of_counts, of_matrix
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
 
 # Page: its title, and what it holds: public modules, and rooms of which public names come.
 PAGES = {
@@ -61,7 +64,9 @@ def write(docs: Path) -> None:
     """Write the pages."""
     for name, home in public_names.homes().items():
         if isinstance(getattr(mg, name), ModuleType) and home.module != "metricgrad":
-            sys.modules[f"metricgrad.{name}"] = getattr(mg, name)  # autodoc imports ``metricgrad.baselines`` by its path
+            sys.modules[f"metricgrad.{name}"] = getattr(
+                mg, name
+            )  # autodoc imports ``metricgrad.baselines`` by its path
     folder = docs / "reference"
     folder.mkdir(exist_ok=True)
     tables: dict[str, Callable[[], Iterable[str]]] = {
@@ -78,7 +83,14 @@ def write(docs: Path) -> None:
                 lines += [f".. automodule:: metricgrad.{room}", "   :no-members:", ""]
             if room in tables:
                 lines += tables[room]()
-            lines += [".. currentmodule:: metricgrad", "", ".. autosummary::", "   :toctree: api", "   :nosignatures:", ""]
+            lines += [
+                ".. currentmodule:: metricgrad",
+                "",
+                ".. autosummary::",
+                "   :toctree: api",
+                "   :nosignatures:",
+                "",
+            ]
             lines += [*(f"   {name}" for name in names), ""]
         _write(folder / f"{page}.rst", lines)
     _write(folder / "index.rst", _index())
@@ -112,7 +124,11 @@ def metric_tables() -> list[str]:
         ('``"macro"``', r":math:`\frac1K\sum_k m(c_k)`", 'its formula\'s value; with ``absent="skip"`` left out'),
         ('``"weighted"``', r":math:`\sum_k P_k\,m(c_k) / \sum_k P_k`, with :math:`P = TP + FN`", "weight 0: left out"),
         ('``"micro"``', r":math:`m(\sum_k c_k)`", "its false positives count"),
-        ('``"samples"``', r":math:`\frac1N\sum_n m(c_n)`, the counts of each row over its labels", "counts in its rows"),
+        (
+            '``"samples"``',
+            r":math:`\frac1N\sum_n m(c_n)`, the counts of each row over its labels",
+            "counts in its rows",
+        ),
         ("``None``", r":math:`m(c_1), \dots, m(c_K)`", "its formula's value"),
     ]
     return [
