@@ -46,8 +46,8 @@ def link_pages(_: Any, page: str, source: list[str]) -> None:
 def link_docstrings(_: Any, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
     """Link the docstring of a public name: citations, pages in docs/, and formulas between dollars."""
     text = "\n".join(lines)
-    text = _cited(text, "`{0} <../../references.html#{0}>`__")
-    text = re.sub(r"\bdocs/(\w+)\.md", r"`\1 <../../\1.html>`__", text)
+    text = _cited(text, ":ref:`{0} <{0}>`")
+    text = re.sub(r"\bdocs/(\w+)\.md", r":doc:`\1 </\1>`", text)
     text = re.sub(r"(?<!\w)\$([^$\n]+)\$(?!\w)", r":math:`\1`", text)
     text = re.sub(r"(?<!`)\|(\w[^|\n`]*)\|(?!`)", r"\\|\1\\|", text)  # a magnitude, not a substitution
     lines[:] = text.split("\n")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import inspect
 import itertools
-import re
 import sys
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -133,8 +132,8 @@ def metric_tables() -> list[str]:
     ]
     return [
         "Higher is better for all of them. Ranges and values are computed, over all counts of a few samples; 0/0 is",
-        "``empty``, here at its default. Any F-beta has a name too: ``f2``, ``f0.5``. For multi-class problems the names",
-        "that take a matrix mean the quantity of the d×d matrix.",
+        "``empty``, here at its default. Any F-beta has a name too: ``f2``, ``f0.5``. For multi-class problems the",
+        "names that take a matrix mean the quantity of the d×d matrix.",
         "",
         *_table(head, rows, widths=(14, 34, 10, 12, 15, 15)),
         "How the values of the classes become one (``average=``):",
@@ -236,14 +235,9 @@ def _of(name: str) -> object:
 
 
 def _summary(value: object) -> str:
-    paragraph = (inspect.getdoc(value) or "").split("\n\n")[0].replace("\n", " ")
-    return _text(paragraph, "../")
-
-
-def _text(text: str, up: str) -> str:
-    lines = [text]
+    lines = [(inspect.getdoc(value) or "").split("\n\n")[0].replace("\n", " ")]
     links.link_docstrings(None, "", "", None, None, lines)
-    return re.sub(r"<\.\./\.\./", f"<{up}", "\n".join(lines))
+    return lines[0]
 
 
 def _table(head: Row, rows: Iterable[Row], widths: tuple[int, ...] = ()) -> list[str]:

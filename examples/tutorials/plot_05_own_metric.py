@@ -49,11 +49,11 @@ for name, model in models.items():
 
 # %%
 # Tuning for the right metric is worth the most here: a threshold for F1 misses too many. Training on it as well adds a
-# little, and the two intervals overlap. Which of the two is worth having on your data is what ``metricgrad compare`` tells; it takes your
+# little, and the two intervals overlap. ``metricgrad compare`` finds out what each is worth on your data; it takes your
 # metric as ``--metric my_module:profit``.
 
 figure, ax = plt.subplots(figsize=(7, 2.8), layout="constrained")
-for i, (name, value) in enumerate(values.items()):
+for i, value in enumerate(values.values()):
     ax.plot([value.low, value.high], [i, i], color="grey")
     ax.plot(value.value, i, "o", color="C0")
 ax.set_yticks(range(len(values)), list(values))

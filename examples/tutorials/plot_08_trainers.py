@@ -40,8 +40,8 @@ history = {"Hugging Face Trainer": [], "Lightning": []}
 loss = mg.MetricLoss("f1")
 
 # %%
-# **Hugging Face.** ``compute_loss_func`` gets what the model returns (for their models: ``outputs.logits``), the labels,
-# and the number of items, which a metric does not need.
+# **Hugging Face.** ``compute_loss_func`` gets what the model returns (for their models: ``outputs.logits``), the
+# labels, and the number of items, which a metric does not need.
 
 
 class Remember(TrainerCallback):
