@@ -109,4 +109,5 @@ def setup(app: Sphinx) -> None:
     app.connect("config-inited", lambda app, _: reference_pages.write(Path(app.srcdir)))
     app.connect("config-inited", lambda app, _: repository_pages.write(Path(app.srcdir)))
     app.connect("source-read", links.link_pages)
+    app.connect("doctree-read", links.strip_code)
     app.connect("autodoc-process-docstring", links.link_docstrings, priority=400)  # before numpydoc's

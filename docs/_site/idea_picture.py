@@ -21,8 +21,8 @@ svg { --ink: #24292f; --soft: #57606a; --line: #c4ccd4; --card: #ffffff; --yes: 
 @media (prefers-color-scheme: dark) {
   svg { --ink: #e6edf3; --soft: #9aa4af; --line: #48515c; --card: #14181e; --yes: #ff9d76; --no: #79b8ff; }
 }
-text { font: 16px system-ui, sans-serif; fill: var(--ink); }
-.title { font-weight: 700; } .note { fill: var(--soft); font-size: 15px; } .middle { text-anchor: middle; }
+text { font: 20px system-ui, sans-serif; fill: var(--ink); }
+.title { font-weight: 700; } .note { fill: var(--soft); font-size: 18px; } .middle { text-anchor: middle; }
 .curve, .axis, .box, .back { fill: none; stroke: var(--line); stroke-width: 1.5; }
 .curve { stroke: var(--ink); stroke-width: 2.5; } .back { stroke: var(--yes); stroke-width: 2; }
 .yes { fill: var(--yes); } .no { fill: var(--no); } .card { fill: var(--card); }
@@ -38,8 +38,9 @@ def main() -> None:
         '<rect class="card" width="680" height="420" rx="10"/>',
         *panel(20, "Evaluated: the hard step", mg.surrogates.Hard(), "no gradient: training cannot use it"),
         *panel(350, "Trained on: a soft step", mg.surrogates.Linear(), "a gradient for every sample"),
-        '<circle class="yes" cx="222" cy="404" r="6"/><text class="note" x="234" y="409">positive</text>',
-        '<circle class="no" cx="342" cy="404" r="6"/><text class="note" x="354" y="409">negative</text>',
+        '<circle class="yes" cx="36" cy="390" r="6"/><text class="note" x="50" y="396">positive</text>',
+        '<circle class="no" cx="146" cy="390" r="6"/><text class="note" x="160" y="396">negative</text>',
+        '<text class="note" x="360" y="396">F1 = 2TP / (2TP + FP + FN)</text>',
         "</svg>",
     ]
     PICTURE.write_text("\n".join(parts) + "\n")
@@ -75,9 +76,10 @@ def panel(left: int, title: str, step: mg.surrogates.Surrogate, note: str) -> li
         f'<text class="note middle" x="{middle}" y="{top + height + 22}">probability → predicted: 0 to 1</text>',
         *_boxes(left, counts, top + height + 40),
     ]
-    text = f"F1 = 2TP / (2TP + FP + FN) = {value.item():.2f}"
-    parts += [f'<text class="middle" x="{middle}" y="330">{text}</text>']
-    parts += [f'<text class="note middle" x="{middle}" y="358">{note}</text>']
+    parts += [
+        f'<text class="title middle" x="{middle}" y="318">F1 = {value.item():.2f}</text>',
+        f'<text class="note middle" x="{middle}" y="346">{note}</text>',
+    ]
     gradient = torch.autograd.grad(loss(logits, labels), logits)[0]
     if (gradient != 0).all():
         x = left + width + 6
