@@ -19,6 +19,7 @@ import links
 import reference_pages
 import repository_pages
 import torch
+from docutils import nodes
 
 import metricgrad
 
@@ -104,10 +105,16 @@ html_theme_options = {
 html_sidebars = {"index": []}
 
 
+def strip_code(_: Sphinx, doctree: nodes.document) -> None:
+    """Take the last empty line off code: doctest needs one before the fence, readers do not."""
+    for block in doctree.findall(nodes.literal_block):
+        block[:] = [nodes.Text(block.astext().rstrip("\n"))]
+
+
 def setup(app: Sphinx) -> None:
     """Write the pages that are made from the code, and link what is written as plain text."""
     app.connect("config-inited", lambda app, _: reference_pages.write(Path(app.srcdir)))
     app.connect("config-inited", lambda app, _: repository_pages.write(Path(app.srcdir)))
     app.connect("source-read", links.link_pages)
-    app.connect("doctree-read", links.strip_code)
+    app.connect("doctree-read", strip_code)
     app.connect("autodoc-process-docstring", links.link_docstrings, priority=400)  # before numpydoc's

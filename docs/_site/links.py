@@ -7,8 +7,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from docutils import nodes
-
 DOCS = Path(__file__).parents[1]
 # Files of the repository that are pages of the site; all others are downloads.
 PAGES = {"CONTRIBUTING": "contributing", "SECURITY": "security", "CHANGELOG": "changelog"}
@@ -43,12 +41,6 @@ def link_pages(_: Any, page: str, source: list[str]) -> None:
             text = text.replace(f"](../{name}.md", f"](repository/{inside}.md")
         parts[i] = text
     source[0] = "".join(parts)
-
-
-def strip_code(_: Any, doctree: nodes.document) -> None:
-    """Take the last empty line off code: doctest needs one before the fence, readers do not."""
-    for block in doctree.findall(nodes.literal_block):
-        block[:] = [nodes.Text(block.astext().rstrip("\n"))]
 
 
 def link_docstrings(_: Any, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
