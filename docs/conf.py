@@ -15,6 +15,7 @@ os.environ.setdefault("KERAS_BACKEND", "torch")  # before anything imports Keras
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
 sys.path.insert(0, str(Path(__file__).parent / "_site"))
 
+import latex2mathml.converter
 import links
 import reference_pages
 import repository_pages
@@ -25,6 +26,7 @@ import metricgrad
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
+    from sphinx.writers.html5 import HTML5Translator as HTMLTranslator
 
 torch.set_num_threads(1)  # the tutorials are small: a second thread would only wait
 
@@ -38,7 +40,6 @@ extensions = [
     "numpydoc",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
-    "sphinx.ext.mathjax",
     "sphinx_copybutton",
     "sphinx_design",
     "sphinx_gallery.gen_gallery",
@@ -91,6 +92,7 @@ html_title = "metricgrad"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_copy_source = False
+html_math_renderer = "mathml"
 html_theme_options = {
     "logo": {"text": "metricgrad"},
     "navbar_align": "left",
@@ -108,13 +110,22 @@ html_sidebars = {"index": []}
 def strip_code(_: Sphinx, doctree: nodes.document) -> None:
     """Take the last empty line off code: doctest needs one before the fence, readers do not."""
     for block in doctree.findall(nodes.literal_block):
-        block[:] = [nodes.Text(block.astext().rstrip("\n"))]
+        block.rawsource = block.astext().rstrip("\n")  # of the same text, or it is not highlighted
+        block[:] = [nodes.Text(block.rawsource)]
+
+
+def write_math(translator: HTMLTranslator, node: nodes.Element) -> None:
+    """Write a formula as MathML, which browsers draw by themselves: no script, and none from another site."""
+    display = "block" if isinstance(node, nodes.math_block) else "inline"
+    translator.body.append(latex2mathml.converter.convert(node.astext(), display=display))
+    raise nodes.SkipNode
 
 
 def setup(app: Sphinx) -> None:
     """Write the pages that are made from the code, and link what is written as plain text."""
     app.connect("config-inited", lambda app, _: reference_pages.write(Path(app.srcdir)))
     app.connect("config-inited", lambda app, _: repository_pages.write(Path(app.srcdir)))
+    app.add_html_math_renderer("mathml", (write_math, None), (write_math, None))
     app.connect("source-read", links.link_pages)
     app.connect("doctree-read", strip_code)
     app.connect("autodoc-process-docstring", links.link_docstrings, priority=400)  # before numpydoc's

@@ -116,9 +116,9 @@ def metric_tables() -> list[str]:
     rows = []
     for name in mg.metrics.names():
         metric = mg.metrics.get(name)
-        takes = " or ".join(["counts"] * of_counts(metric) + ["matrix"] * of_matrix(metric))
-        rows.append((_link(f"metrics.{name}"), _summary(metric), takes, *_behaviour(metric)))
-    head = ("name", "what it is", "takes", "range", "no positives, some predicted", "no positives, none predicted")
+        mark = " †" if of_matrix(metric) else ""
+        rows.append((_link(f"metrics.{name}") + mark, _summary(metric), *_behaviour(metric)))
+    head = ("name", "what it is", "range", "none true, some predicted", "none true, none predicted")
     averages = [
         ('``"macro"``', r":math:`\frac1K\sum_k m(c_k)`", 'its formula\'s value; with ``absent="skip"`` left out'),
         ('``"weighted"``', r":math:`\sum_k P_k\,m(c_k) / \sum_k P_k`, with :math:`P = TP + FN`", "weight 0: left out"),
@@ -132,10 +132,10 @@ def metric_tables() -> list[str]:
     ]
     return [
         "Higher is better for all of them. Ranges and values are computed, over all counts of a few samples; 0/0 is",
-        "``empty``, here at its default. Any F-beta has a name too: ``f2``, ``f0.5``. For multi-class problems the",
-        "names that take a matrix mean the quantity of the d×d matrix.",
+        "``empty``, here at its default. Any F-beta has a name too: ``f2``, ``f0.5``. †: for multi-class problems,",
+        "of the d×d matrix.",
         "",
-        *_table(head, rows, widths=(14, 34, 10, 12, 15, 15)),
+        *_table(head, rows, widths=(20, 44, 12, 12, 12)),
         "How the values of the classes become one (``average=``):",
         "",
         *_table(("average", "value", "a class without positives"), averages, widths=(15, 50, 35)),

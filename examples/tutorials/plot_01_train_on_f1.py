@@ -14,6 +14,9 @@ from torch import nn
 import metricgrad as mg
 
 # %%
+# The data
+# --------
+#
 # A made-up problem: 5 % of the rows are positive, some of them hard to find. A third of the rows is for training, a
 # third for tuning the threshold, a third for evaluation.
 
@@ -25,6 +28,9 @@ x, y = torch.tensor(features, dtype=torch.float32), torch.tensor(labels)
 print(f"{y.float().mean():.1%} positives")
 
 # %%
+# Training
+# --------
+#
 # One function trains with any loss. The last layer gives logits, and the loss takes logits: no sigmoid in between. A
 # metric is one number of the whole batch, so batches must have positives; with 512 rows they have about 28.
 
@@ -44,6 +50,9 @@ def train(loss):
 models = {"cross-entropy": train(nn.BCEWithLogitsLoss()), "F1 loss": train(mg.MetricLoss("f1"))}
 
 # %%
+# Evaluation
+# ----------
+#
 # Evaluated at the usual 0.5, and at a threshold that is tuned exactly for F1 on rows that were not trained on:
 
 with torch.no_grad():
@@ -58,6 +67,9 @@ for name, (on_tune, on_test) in scores.items():
     )
 
 # %%
+# Why
+# ---
+#
 # The picture says why. Cross-entropy gives probabilities, and the best threshold for F1 is below one half, since
 # positives are rare. The F1 loss pushes scores to both ends, so that nearly every threshold is as good as any other,
 # 0.5 among them. With a tuned threshold the two are close: what a metric loss gives here is a model that needs no

@@ -17,6 +17,9 @@ from sklearn.preprocessing import StandardScaler
 import metricgrad as mg
 
 # %%
+# Tune on out-of-fold scores
+# --------------------------
+#
 # Out-of-fold scores of a logistic regression: each row is scored by a model that did not see it, so that the threshold
 # is tuned on scores like those of new rows.
 
@@ -28,6 +31,9 @@ tuning = mg.tune_threshold("f2", scores, malignant)
 print(tuning)
 
 # %%
+# Plateau, interval, out of bag
+# -----------------------------
+#
 # *plateau*: all thresholds from one end to the other are within 0.01 of the best value, so it does not matter which is
 # taken. *interval*: where the best threshold of other rows would be, in 95 % of resamples. *out_of_bag*: what to expect
 # on new rows; the value where the threshold was tuned is optimistic.
@@ -37,6 +43,9 @@ print("interval    {:.3f} to {:.3f}".format(*tuning.interval))
 print(f"out of bag  {tuning.out_of_bag:.4f}, where tuned {tuning.value:.4f}")
 
 # %%
+# How many rows it takes
+# ----------------------
+#
 # How many rows does a threshold need? The same problem with more and more of them, of which 10 % are positive. With
 # eleven positives the interval is wide, and the value where the threshold was tuned flatters by far; a mark warns of
 # it. With a thousand positives both are settled.
@@ -55,6 +64,9 @@ for n, one in zip(sizes, found, strict=True):
     print(f"   F1 where tuned {one.value:.3f}, out of bag {one.out_of_bag:.3f}", "  !" if one.caution else "")
 
 # %%
+# The picture
+# -----------
+#
 # Left: F2 of the first problem at every threshold, with the plateau. Right: the interval of the threshold, by rows.
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.4), layout="constrained")

@@ -19,6 +19,9 @@ X, y = make_classification(
 X_train, X_test, y_train, y_test = train_test_split(X, y, test_size=0.5, stratify=y, random_state=0)
 
 # %%
+# The rule
+# --------
+#
 # :class:`metricgrad.ThresholdedClassifier` adds a rule that is tuned on out-of-fold scores. The first one meets the
 # constraint there, by a hair. The second one is tuned so that the lower confidence bound of the precision meets it.
 
@@ -37,6 +40,9 @@ for name, model in models.items():
     print(f"{name:28s} threshold {model.rule_.threshold:.3f}   ", *(f"{key} {found[key]:.3f}  " for key in found))
 
 # %%
+# On new rows
+# -----------
+#
 # Both hold here. A rule that just meets its bound where it was tuned misses it on new rows about every second time;
 # the confidence bound costs recall, and buys a better chance to hold.
 #

@@ -13,6 +13,9 @@ from sklearn.model_selection import train_test_split
 import metricgrad as mg
 
 # %%
+# Three lines
+# -----------
+#
 # A call centre can call people who may leave. A call costs 1; who would leave and is called stays, which is worth 25.
 # The value is the profit as a share of the best possible: 1 if exactly those who would leave are called, 0 if nobody
 # is, negative if calls are wasted.
@@ -23,6 +26,9 @@ def profit(c):
 
 
 # %%
+# Train, tune and report
+# ----------------------
+#
 # That is all. ``+ - * /``, :func:`metricgrad.metrics.ratio` (safe at 0/0) and :func:`metricgrad.metrics.root` are
 # enough for the fast derivative; no registration, no gradient by hand.
 
@@ -48,6 +54,9 @@ for name, model in models.items():
     print(f"{name:32s} profit {values[name]}")
 
 # %%
+# What it is worth
+# ----------------
+#
 # Tuning for the right metric is worth the most here: a threshold for F1 misses too many. Training on it as well adds a
 # little, and the two intervals overlap. ``metricgrad compare`` finds out what each is worth on your data; it takes your
 # metric as ``--metric my_module:profit``.

@@ -19,6 +19,9 @@ X, y = make_classification(
 X_train, X_test, y_train, y_test = train_test_split(X, y, test_size=1 / 3, stratify=y, random_state=0)
 
 # %%
+# Three ways
+# ----------
+#
 # Three ways: XGBoost at 0.5, XGBoost with a threshold tuned by cross-validation, and trees trained on the metric. All
 # grow trees of the same size, with the same step.
 
@@ -34,6 +37,9 @@ for name, labels in decided.items():
 print("metric boosting − XGBoost, tuned:", mg.compare_paired(*list(decided.values())[:0:-1], y_test, "f1")["f1"])
 
 # %%
+# What came out, and in your own script
+# -------------------------------------
+#
 # A tuned threshold is worth a lot here. Training on the metric adds nothing to it on this set: the paired difference is
 # within chance. On the 17 tables of :doc:`our study </quality>` it added 0.014 on average. It is the mean of five
 # models, so it takes five times as long to train.
@@ -57,6 +63,9 @@ booster = xgboost.train(
 )
 
 # %%
+# Round by round
+# --------------
+#
 # F1 at 0.5 of one such booster, round by round:
 
 figure, ax = plt.subplots(figsize=(6, 3.4), layout="constrained")

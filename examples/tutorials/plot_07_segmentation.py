@@ -13,6 +13,9 @@ from torch import nn
 import metricgrad as mg
 
 # %%
+# The data
+# --------
+#
 # Made-up images of 32 × 32: bright disks (class 1) and small dark squares (class 2, 2 % of the pixels) in noise. The
 # border of every disk is void.
 
@@ -39,6 +42,9 @@ shares = [(y_train == k).float().mean().item() for k in (0, 1, 2, 255)]
 print("share of pixels: background {:.3f}, disk {:.3f}, square {:.3f}, void {:.3f}".format(*shares))
 
 # %%
+# Training
+# --------
+#
 # The same small network with cross-entropy and with the Jaccard loss plus a share of cross-entropy. Both ignore void
 # pixels. The mean over the classes is the mIoU of segmentation papers.
 
@@ -62,6 +68,9 @@ jaccard = mg.HybridLoss("jaccard", share=1.0, task="multiclass", ignore_index=25
 logits = {"cross-entropy": train(nn.CrossEntropyLoss(ignore_index=255)), "with Jaccard": train(jaccard)}
 
 # %%
+# Evaluation
+# ----------
+#
 # Evaluated over all test pixels that are not void; ``average=None`` gives each class:
 
 counts = y_test != 255
@@ -73,6 +82,9 @@ for name, z in logits.items():
     )
 
 # %%
+# The picture
+# -----------
+#
 # An image, its mask (void in white), and what the two networks see:
 
 figure, axes = plt.subplots(1, 4, figsize=(8, 2.3), layout="constrained")

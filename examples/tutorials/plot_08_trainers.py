@@ -40,7 +40,10 @@ history = {"Hugging Face Trainer": [], "Lightning": []}
 loss = mg.MetricLoss("f1")
 
 # %%
-# **Hugging Face.** ``compute_loss_func`` gets what the model returns (for their models: ``outputs.logits``), the
+# Hugging Face
+# ------------
+#
+# ``compute_loss_func`` gets what the model returns (for their models: ``outputs.logits``), the
 # labels, and the number of items, which a metric does not need.
 
 
@@ -74,7 +77,10 @@ with tempfile.TemporaryDirectory() as folder:
     trainer.train()
 
 # %%
-# **Lightning.** The loss is called in ``training_step``.
+# Lightning
+# ---------
+#
+# The loss is called in ``training_step``.
 
 
 class Classifier(lightning.LightningModule):
@@ -100,7 +106,10 @@ batches = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x[:2048], y
 trainer.fit(Classifier(), batches)
 
 # %%
-# **Accumulation.** ``gradient_accumulation_steps`` and ``accumulate_grad_batches`` average the gradients of the parts,
+# Accumulation
+# ------------
+#
+# ``gradient_accumulation_steps`` and ``accumulate_grad_batches`` average the gradients of the parts,
 # and that is not the gradient of the batch: the F1 of a batch is not the mean of the F1 of its parts.
 # :func:`metricgrad.exact_backward` computes the exact one, in the memory of one part:
 
@@ -119,6 +128,9 @@ print(f"relative error of the gradient: averaged {(averaged - whole).norm() / wh
 print(f", exact_backward {(exact - whole).norm() / whole.norm():.0e}")
 
 # %%
+# Epoch by epoch
+# --------------
+#
 # ``examples/huggingface_trainer.py`` and ``examples/lightning_module.py`` put it into the two trainers, in a few lines.
 
 figure, ax = plt.subplots(figsize=(6, 3.2), layout="constrained")

@@ -19,6 +19,9 @@ import torch
 import metricgrad as mg
 
 # %%
+# A script for two processes
+# --------------------------
+#
 # A script for two processes. Each has its own rows: the first most of the positives, the second few. Both compute the
 # gradient of a linear model under ``DistributedDataParallel``, which averages it over the processes.
 
@@ -52,6 +55,9 @@ order = (y * 2 + torch.rand(1000, generator=g)).argsort(descending=True)
 x, y = x[order], y[order]  # positives first: shards are rarely as uneven, and never even
 
 # %%
+# Started with torchrun
+# ---------------------
+#
 # Started as on a cluster, with torchrun:
 
 with tempfile.TemporaryDirectory() as folder:
@@ -69,6 +75,9 @@ with tempfile.TemporaryDirectory() as folder:
 gradients = {name: torch.tensor(values) for name, values in json.loads(done.stdout).items()}
 
 # %%
+# Compared with one process
+# -------------------------
+#
 # One process with all rows says what is right:
 
 torch.manual_seed(0)
@@ -79,6 +88,9 @@ for name, gradient in gradients.items():
     print(f"{name:16s} relative error {(gradient - whole).norm() / whole.norm():.1e}")
 
 # %%
+# The price
+# ---------
+#
 # The option costs one exchange of four numbers per class and step; uneven and empty shards are exact too. :doc:`/scale`
 # has what it takes on a thousand processes.
 

@@ -18,6 +18,9 @@ from sklearn.datasets import make_classification
 from metricgrad.__main__ import main
 
 # %%
+# The comparison
+# --------------
+#
 # A table as one gets it: columns and a target, in a CSV file. On the command line this would be
 # ``metricgrad compare customers.csv --target churned --quick``: a first look, with a third of the epochs.
 
@@ -30,21 +33,30 @@ with contextlib.chdir(folder):
     code = main([*command, "--only", "cross-entropy,hybrid,xgboost", "--jobs", "1"])
 
 # %%
-# **The verdict** is the first thing to read: what to ship, and whether its gain over cross-entropy is more than chance.
+# The verdict
+# -----------
+#
+# The verdict is the first thing to read: what to ship, and whether its gain over cross-entropy is more than chance.
 # With few splits and few rows it seldom is, and then the simpler model is recommended.
 
 summary = json.loads((folder / "run" / "summary.json").read_text())
 print(summary["verdict"]["headline"])
 
 # %%
-# **The leaderboard** has two rows for each contender: the fixed rule (0.5) and the rule tuned on held-out rows. Read
+# The leaderboard
+# ---------------
+#
+# The leaderboard has two rows for each contender: the fixed rule (0.5) and the rule tuned on held-out rows. Read
 # down the tuned rows first: that is the fair comparison, since cross-entropy with a tuned threshold costs nothing.
 
 results = pd.read_parquet(folder / "run" / "results.parquet")
 print(results[results.metric == results.metric.iloc[0]].groupby(["contender", "rule"]).value.mean().unstack().round(3))
 
 # %%
-# **The single splits** say how much the mean is worth. Where the dots of two contenders overlap, the order of their
+# The single splits
+# -----------------
+#
+# The single splits say how much the mean is worth. Where the dots of two contenders overlap, the order of their
 # means is chance. The page itself, ``run/report.html``, has these with intervals and p-values, a threshold to drag,
 # precision and recall at each, and the rows that were mistaken with most confidence: see :doc:`/report`.
 
