@@ -30,6 +30,9 @@ class SparseMatrix(Protocol):
 Features = ArrayLike | SparseMatrix
 """What users pass as X: an array, a frame or a sparse matrix."""
 
+DOCUMENTATION = "docs/estimators.md"
+"""The page about estimators: in the repository, until the site is published somewhere."""
+
 _TASKS: dict[str, Task] = {
     "binary": "binary",
     "multiclass": "multiclass",
@@ -103,6 +106,13 @@ class PredictsMixin:
         found = with_parameters(self.metric, self.metric_params, list(classes))
         check_values(found, labels.outputs)
         return found
+
+    # Where the question mark of scikit-learn's diagrams leads.
+    _doc_link_module = "metricgrad"
+    _doc_link_template = f"{DOCUMENTATION}#{{anchor}}"
+
+    def _doc_link_url_param_generator(self) -> dict[str, str]:
+        return {"anchor": type(self).__name__.lower()}
 
     def _scores(self, X: Features) -> Tensor:
         """Return the scores that the rule decides on."""

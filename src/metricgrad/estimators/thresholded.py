@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
+from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
 from sklearn.model_selection import cross_val_predict
 from sklearn.utils import get_tags
+from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, get_routing_for_object, process_routing
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, indexable
 from torch import Tensor
@@ -121,6 +123,21 @@ class ThresholdedClassifier(PredictsMixin, ClassifierMixin, MetaEstimatorMixin, 
         tags.input_tags, tags.classifier_tags = inner.input_tags, inner.classifier_tags
         return tags
 
+    def get_metadata_routing(self) -> MetadataRouter:
+        """Return who gets what is passed to ``fit``, with scikit-learn's metadata routing enabled.
+
+        A sample weight counts in tuning if this estimator requests it, and in fitting if the classifier does.
+
+        Returns
+        -------
+        MetadataRouter
+            Of this estimator, its classifier and its splitter.
+
+        """
+        fitted, split = (MethodMapping().add(caller="fit", callee=callee) for callee in ("fit", "split"))
+        router = MetadataRouter(owner=self).add_self_request(self)
+        return router.add(estimator=self.estimator, method_mapping=fitted).add(splitter=self.cv, method_mapping=split)
+
     def fit(
         self, X: Features, y: ArrayLike | SparseMatrix, sample_weight: ArrayLike | None = None, **fit_params: Any
     ) -> Self:
@@ -158,6 +175,7 @@ class ThresholdedClassifier(PredictsMixin, ClassifierMixin, MetaEstimatorMixin, 
             self.estimator_ = self.estimator
             scores = self._scores(X)
         else:
+            for_folds, for_all_rows = self._routed(fit_params)
             scores = self._read(
                 cross_val_predict(
                     clone(self.estimator),
@@ -165,11 +183,11 @@ class ThresholdedClassifier(PredictsMixin, ClassifierMixin, MetaEstimatorMixin, 
                     y,
                     cv=self.cv,
                     n_jobs=self.n_jobs,
-                    params=fit_params,
+                    params=for_folds,
                     method=self._method(),
                 )
             )
-            self.estimator_ = clone(self.estimator).fit(X, y, **fit_params)
+            self.estimator_ = clone(self.estimator).fit(X, y, **for_all_rows)
         if hasattr(self.estimator_, "n_features_in_"):
             self.n_features_in_ = self.estimator_.n_features_in_
         if hasattr(self.estimator_, "feature_names_in_"):
@@ -189,6 +207,15 @@ class ThresholdedClassifier(PredictsMixin, ClassifierMixin, MetaEstimatorMixin, 
         )
         self.rule_ = self.tuning_.rule
         return self
+
+    def _routed(self, params: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return what ``cross_val_predict`` gets, which routes by itself, and what the classifier's ``fit`` gets."""
+        if not get_config()["enable_metadata_routing"]:
+            return params, params
+        to_fit = process_routing(self, "fit", **params).estimator.fit
+        wanted = get_routing_for_object(self.estimator).consumes("fit", params)
+        wanted |= get_routing_for_object(self.cv).consumes("split", params)
+        return {name: params[name] for name in wanted}, to_fit
 
     def _method(self) -> str:
         estimator = getattr(self, "estimator_", self.estimator)
