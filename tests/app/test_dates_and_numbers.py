@@ -66,6 +66,13 @@ def test_what_is_no_date_is_missing(text: str) -> None:
     assert read_dates(pd.Series([text, None, "1.12.2021"]), "day.month.year").isna().tolist() == [True, True, False]
 
 
+def test_dates_without_leading_zeros() -> None:
+    texts = pd.Series(["2021-1-31", "2021-12-1 7:05", "2021-02-03", None])
+    assert find_date_formats(texts.dropna(), 1.0) == ("year-month-day",)
+    expected = [pd.Timestamp(2021, 1, 31), pd.Timestamp(2021, 12, 1, 7, 5), pd.Timestamp(2021, 2, 3)]
+    assert read_dates(texts, "year-month-day").tolist() == [*expected, pd.NaT]
+
+
 def test_versions_and_addresses_are_no_dates() -> None:
     for texts in (["1.2.3", "10.20.30"], ["10.0.0.1", "10.0.0.2"], ["12-34", "56-78"], ["2021", "2022"]):
         assert find_date_formats(pd.Series(texts), 0.95) == ()

@@ -6,10 +6,12 @@ import csv
 import gzip
 import logging
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
@@ -223,3 +225,23 @@ def _onto_full_disk(opened: object) -> object:
         return opened(self, schema)  # type: ignore[operator]
 
     return instead
+
+
+# Errors in threads of pyarrow
+
+
+RAGGED = "a,b,y\n1,2,0\n\xe4,2\n"
+
+
+@pytest.mark.parametrize("data", [b"a,b,y\n", RAGGED.encode(), RAGGED.encode("latin-1")])
+def test_pyarrow_gets_no_python_objects(data: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[tuple[Any, ...]] = []
+    real = pa.csv.open_csv
+    monkeypatch.setattr(pa.csv, "open_csv", lambda *options: given.append(options) or real(*options))
+    with pytest.raises(UserError, match=r"row 3: expected 3 cells|expected rows below the column names, got none"):
+        files.read(put(tmp_path, data))
+    for raw, reading, parsing, _ in given:
+        assert isinstance(raw, pa.NativeFile)
+        assert not isinstance(raw, pa.PythonFile)
+        assert reading.encoding == "utf8"
+        assert parsing.invalid_row_handler is None

@@ -62,7 +62,7 @@ class TrainedRows:
         times = np.unique(self.hashes, return_counts=True)[1]
         expected = float(times[times > 1].sum()) / max(1, len(self.hashes))
         noise = (expected * (1 - expected) * (1 / max(1, found.checked) + 1 / max(1, len(self.hashes)))) ** 0.5
-        return found.seen > 0 and (found.share > expected + 3 * noise or (found.share == 1 and expected < 1))
+        return found.seen > 0 and found.share > expected + 3 * noise
 
     def to_bytes(self) -> bytes:
         """Return the hashes as little-endian numbers of 64 bits."""

@@ -230,8 +230,7 @@ def make_config(options: Options, keep: bool = False) -> dict[str, Any]:
 def read_options(config: dict[str, Any]) -> tuple[Options, str]:
     """Return the options and the hash of the data that ``make_config`` wrote, or raise a ``ValueError``."""
     records.check(config.get("data_sha256"), Sha256, "config.json: data_sha256")
-    # Older versions had no --date-format.
-    plain = {"date_format": None} | {key: value for key, value in config.items() if key != "data_sha256"}
+    plain = {key: value for key, value in config.items() if key != "data_sha256"}
     records.check(plain, Options, "config.json")
     return Options(**plain), config["data_sha256"]
 

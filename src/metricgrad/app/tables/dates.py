@@ -21,7 +21,7 @@ _CLOCK = (
     r"(?:(?:T|,? +)(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<second>\d{2})(?:[.,]\d+)?)?"
     r"(?: ?(?P<half>[AaPp])\.?[Mm]\.?)?)?"
 )
-_ISO = re.compile(r"\d{4}-\d{2}-\d{2}(?!\d)")
+_ISO = re.compile(r"\d{4}-\d{1,2}-\d{1,2}(?!\d)")
 _ENGLISH = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _MONTHS = {name: place for place, name in enumerate(_ENGLISH, 1)} | {"mär": 3, "mai": 5, "okt": 10, "dez": 12}
 _HEAD = 1000  # a format that does not fit many of so many cells is not tried on all of them
@@ -84,7 +84,10 @@ def read_dates(cells: pd.Series, how: str | None) -> pd.Series:
     if textual and how not in (None, ISO) and "%" not in str(how):
         return _read_words(cells, str(how))
     written = (how if how is not None and "%" in how else "ISO8601") if textual else None
-    return pd.to_datetime(cells, format=written, errors="coerce", utc=True).dt.tz_localize(None)
+    found = pd.to_datetime(cells, format=written, errors="coerce", utc=True).dt.tz_localize(None)
+    if textual and how == ISO and (found.isna() & cells.notna()).any():  # 2021-1-31, which ISO 8601 does not allow
+        found = found.fillna(_read_words(cells, ISO))
+    return found
 
 
 def has_clock(dates: pd.Series) -> bool:

@@ -49,9 +49,9 @@ def find_number_formats(known: pd.Series, least: float) -> tuple[str, ...]:
     ('1,234.5', '1.234,5')
     """
     texts = _as_arrow(known)
-    # With a unit, "1,234.5" stands for numbers without thousands as well: some may come later.
-    formats = [*_NOTATIONS, *(f"{how} {unit}" for unit in _find_unit(texts) for how in _NOTATIONS if how != PLAIN)]
     head = texts.slice(0, _HEAD)
+    # With a unit, "1,234.5" stands for numbers without thousands as well: some may come later.
+    formats = [*_NOTATIONS, *(f"{how} {unit}" for unit in _find_unit(head) for how in _NOTATIONS if how != PLAIN)]
     likely = [how for how in formats if _count(head, how) >= 0.5 * least * len(head)]
     fits = {how: _count(texts, how) for how in likely}
     best = max(fits.values(), default=0)
@@ -79,8 +79,11 @@ def read_formatted(cells: pd.Series, how: str) -> np.ndarray:
 
 
 def _as_arrow(cells: pd.Series) -> pa.Array:
-    found = pa.array(cells.map(str, na_action="ignore"), pa.large_string(), from_pandas=True)
-    return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
+    if not isinstance(cells.dtype, pd.StringDtype):
+        cells = cells.map(str, na_action="ignore")
+    found = pa.array(cells, from_pandas=True)
+    found = found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
+    return found.cast(pa.large_string())
 
 
 def _split(how: str) -> tuple[str, str]:

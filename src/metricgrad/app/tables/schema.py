@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 DROPPED = "left out as asked"
 """The reason why a column named by ``drop`` is not a feature."""
 
-_ADDED: dict[str, Any] = {"number_format": None, "date_format": None, "date_parts": ()}
-"""Fields of columns that older versions did not write, and what their absence means."""
-
 _RARE = 10  # categories with fewer rows are encoded as one
 
 
@@ -169,21 +166,12 @@ class Schema:
 
     def to_json(self) -> dict[str, Any]:
         """Return the schema as plain data."""
-        plain = asdict(self)
-        for column in plain["columns"]:
-            for name, absent in _ADDED.items():
-                if column[name] == absent:
-                    del column[name]
-        return plain
+        return asdict(self)
 
     @classmethod
     def from_json(cls, data: bytes) -> Self:
         """Return the schema that ``to_json`` wrote, from the bytes of its file, or raise a ``ValueError``."""
-        found = records.read(data, dict[str, Any], "schema.json")
-        for one in found["columns"] if isinstance(found.get("columns"), list) else ():
-            if isinstance(one, dict):
-                one |= {name: absent for name, absent in _ADDED.items() if name not in one}
-        records.check(found, _File, "schema.json")
+        found = records.read(data, _File, "schema.json")
         columns = tuple(Column(**_tuples(one)) for one in found["columns"])
         target = Target(**_tuples(found["target"]))
         _check_target(target)

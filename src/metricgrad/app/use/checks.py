@@ -73,11 +73,11 @@ def describe_seen(run: Run, seen: Seen, rows: int, data: str | Path) -> tuple[di
     Runs of older versions do not know their rows, but the hash of their data file.
     """
     trained_rows, good = run.model.trained_rows, "the value is too good: use rows that it was not trained on"
+    same = Path(data).is_file() and runs.hash_file(Path(data)) == run.config.get("data_sha256")
     if trained_rows is None:
-        same = Path(data).is_file() and runs.hash_file(Path(data)) == run.config.get("data_sha256")
         return None, [f"this is the file that the model was trained on; {good}"] if same else []
     about = {"rows": round(seen.share * rows), "share": seen.share}
-    if not trained_rows.is_suspicious(seen):
+    if not same and not trained_rows.is_suspicious(seen):
         return about, []
     if seen.share == 1:
         return about, [f"these are the rows that the model was trained on; {good}"]
