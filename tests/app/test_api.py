@@ -215,6 +215,8 @@ def test_a_frame_that_was_interrupted_goes_on(tmp_path: Path, monkeypatch: pytes
         patch.setattr("metricgrad.app.study.compare.rank_contenders", interrupt)
         with pytest.raises(KeyboardInterrupt, match=f"continue with: metricgrad compare --resume {out}$"):
             mg.compare(frame, "ripe", out=out, **ask)
+        with pytest.raises(KeyboardInterrupt, match=r"^interrupted; with out= the run could be continued$"):
+            mg.compare(frame, "ripe", **ask)
     with pytest.raises(ValueError, match=f"the run is not finished; finish it: metricgrad compare --resume {out}$"):
         mg.load_run(out)
     assert main(["compare", "--resume", str(out), "--jobs", "1"]) == 0
@@ -232,8 +234,8 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "metric": ({"metric": len}, "metric: expected a text or a list of texts, got <built-in function len>"),
     "unknown metric": ({"metric": "f1x"}, "metric: "),
     "repeats": ({"repeats": 1}, "repeats: expected at least 2, got 1"),
-    "seed": ({"seed": -1}, "options: seed: expected "),
-    "rows": ({"rows": 0}, "options: rows: expected "),
+    "seed": ({"seed": -1}, "seed: expected "),
+    "rows": ({"rows": 0}, "rows: expected "),
     "jobs": ({"jobs": 0}, "jobs: expected a whole number of at least 1, got 0"),
     "budget": ({"budget": -1}, "budget: expected minutes, got -1"),
     "only": ({"only": "hybird"}, "only: unknown contender 'hybird'; did you mean 'hybrid'"),

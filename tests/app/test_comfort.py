@@ -69,9 +69,9 @@ def test_a_configuration_of_ones_own(data: str, tmp_path: Path, capsys: pytest.C
     config = tmp_path / "mine.toml"
     config.write_text(
         'data = "data.csv"\ntarget = "ripe"\nmetric = ["f2", "mcc"]\nonly = ["majority"]\nrepeats = 2\njobs = 1\n'
-        'out = "run"\njson = true\nsubject_to = "recall>=0.1"\n'
+        'out = "run"\nsubject_to = "recall>=0.1"\n'
     )
-    assert main(["compare", "--config", str(config)]) == 0
+    assert main(["compare", "--config", str(config), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["metric"] == {"name": "f2", "average": "macro", "subject_to": "recall>=0.1", "also": ["mcc"]}
     assert (tmp_path / "run" / "run.json").is_file()
@@ -90,6 +90,7 @@ def test_training_is_repeated_from_its_own_configuration(data: str, tmp_path: Pa
     [
         ("metrik = 'f1'", "unknown option 'metrik'; did you mean 'metric'?"),
         ("resume = 'run'", "unknown option 'resume'; "),
+        ("force = true", "unknown option 'force'; "),
         ("target = ", "expected TOML, got "),
         ("[compare]\nmetric = 'f1'", "unknown option 'compare'; "),
         ("metric = {a = 1}", "metric: expected a text, a number, true or false, got {'a': 1}"),

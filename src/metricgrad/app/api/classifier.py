@@ -13,7 +13,6 @@ from metricgrad.app.api.errors import python_errors
 from metricgrad.app.errors import one_line
 from metricgrad.app.tables import files
 from metricgrad.app.tables.frames import to_table
-from metricgrad.app.use.predictor import Predictor
 from metricgrad.engine.batch import check_task
 from metricgrad.estimators.labels import DecidesMixin, Labels
 
@@ -122,8 +121,8 @@ class ShippedClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: 
 
         with python_errors():
             table = to_table(X, choose)
-        rows = Predictor(self.model, "scores", ()).rows
-        parts = [self.model.scores(files.as_frame(table.slice(i, rows))) for i in range(0, table.num_rows, rows)]
+            pieces = (table.slice(start, files.ROWS) for start in range(0, table.num_rows, files.ROWS))
+            parts = [self.model.scores(files.as_frame(piece)) for piece in pieces]
         found = np.concatenate(parts) if parts else np.empty(self.labels_.scores_shape(0))
         return torch.as_tensor(found, dtype=torch.float64)
 

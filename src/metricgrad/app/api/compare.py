@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from metricgrad.app.api.errors import python_errors
 from metricgrad.app.api.study import Study
-from metricgrad.app.errors import UserError, one_line, writing
+from metricgrad.app.errors import INTERRUPTED, UserError, one_line, writing
 from metricgrad.app.runs.workers import count_cores
 from metricgrad.app.study import compare as command
 from metricgrad.app.study.request import Options, choose_repeats
@@ -112,7 +112,6 @@ def compare(
 
     Examples
     --------
-    >>> import pandas as pd
     >>> from sklearn.datasets import load_breast_cancer
     >>> frame = load_breast_cancer(as_frame=True).frame
     >>> study = compare(frame, "target", "mcc", only="logistic regression", quick=True, jobs=1)
@@ -130,17 +129,29 @@ def compare(
         places: dict[str, Any] = {"jobs": count_cores() if jobs is None else jobs, "cluster": cluster, "budget": budget}
         _check_places(places)
         with _open_data(data) as (path, keep):
-            options = {**{field.name: given[field.name] for field in fields(Options)}, "data": path}
-            records.check(options, Options, "options")
+            options = _make_options({**given, "data": path})
             place = Path(tempfile.mkdtemp(prefix="metricgrad-run-")) if out is None else Path(out)
             try:
                 with _make_progress(verbose) as progress:
-                    command.compare(Options(**options), place, progress, **places, force=force, keep=keep)
+                    command.compare(options, place, progress, **places, force=force, keep=keep)
                 return Study(place, temporary=out is None)
-            except BaseException:
-                if out is None:
-                    shutil.rmtree(place, ignore_errors=True)
+            except BaseException as error:
+                if out is not None:
+                    raise
+                shutil.rmtree(place, ignore_errors=True)
+                if isinstance(error, UserError) and error.code == INTERRUPTED:
+                    raise KeyboardInterrupt("interrupted; with out= the run could be continued") from None
                 raise
+
+
+def _make_options(given: dict[str, Any]) -> Options:
+    """Return the options of a run, of the right types."""
+    options = {field.name: given[field.name] for field in fields(Options)}
+    try:
+        records.check(options, Options, "options")
+    except ValueError as error:
+        raise UserError(str(error).removeprefix("options: ")) from error
+    return Options(**options)
 
 
 def _join(name: str, given: str | Sequence[str] | None) -> str | None:

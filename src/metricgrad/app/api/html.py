@@ -26,7 +26,7 @@ def render_study(summary: Mapping[str, Any], path: Path) -> str:
     head = "".join(f'<th style="text-align:left">{escape(text)}</th>' for text in heads)
     body = "".join(_row(row, (verdict["ship"], verdict["rule"])) for row in rows[:TOP])
     more = f"<p>{len(rows) - TOP} more rows in <code>.leaderboard</code></p>" if len(rows) > TOP else ""
-    where = escape(str(path.resolve() / "report.html"))
+    where = escape(str(path / "report.html"))
     return (
         f"<div><h3>{escape(verdict['headline'])}</h3><p>{escape(verdict['text'])}</p>"
         f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"

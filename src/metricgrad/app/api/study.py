@@ -70,9 +70,9 @@ class Study:
     """
 
     def __init__(self, path: Path, temporary: bool = False) -> None:
-        self.path = path
+        self.path = path.absolute()  # the working directory may change
         with python_errors():
-            self._run: Run = runs.load(path)
+            self._run: Run = runs.load(self.path)
             if self._run.manifest["kind"] != "compare":
                 raise UserError(
                     f"{path}: expected a run of compare or demo, got one of {self._run.manifest['kind']}; "

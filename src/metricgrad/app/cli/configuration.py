@@ -11,7 +11,8 @@ import typer
 from metricgrad.app.cli.streams import STANDARD
 from metricgrad.app.errors import WRONG_CALL, UserError, one_line, suggest
 
-_NOT_IN_FILES = {"config", "resume", "help"}
+_NOT_IN_FILES = {"config", "resume", "force", "as_json"}
+"""Options that say what becomes of other files and of the output: only for the command line."""
 _PATHS = ("data", "out")
 
 
