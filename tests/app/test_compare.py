@@ -18,7 +18,8 @@ from filelock import FileLock
 
 from damage import change, reseal
 from metricgrad.app.cli.main import main
-from metricgrad.app.contenders.scorers import Effort
+from metricgrad.app.contenders.scorers import Effort, Goal
+from metricgrad.app.contenders.table import select_contenders
 from metricgrad.app.errors import UserError
 from metricgrad.app.runs import folder as runs
 from metricgrad.app.study import protocol, work, workspace
@@ -408,3 +409,10 @@ def test_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     # The path of the file is not part of the report.
     assert "site-packages" not in (tmp_path / "demo" / "report.html").read_text()
     assert "Ship " in capsys.readouterr().out
+
+
+def test_tabm_takes_part_on_request() -> None:
+    goal = Goal("binary", 2, "f1", "macro", None)
+    assert not {"tabm", "hybrid tabm"} & {*select_contenders(goal)[0]}
+    assert {"tabm", "hybrid tabm", "xgboost"} <= {*select_contenders(goal, None, ["tabm", "hybrid tabm"])[0]}
+    assert select_contenders(goal, ["majority"], ["tabm"])[0] == ["majority", "cross-entropy", "tabm"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
@@ -32,18 +32,23 @@ def compare(
     metric: str | Sequence[str] = "f1",
     *,
     average: str = "macro",
+    beta: float | Mapping[str, float] | str | None = None,
+    alpha: float | Mapping[str, float] | str | None = None,
     subject_to: str | None = None,
     task: str | None = None,
     positive: str | int | bool | None = None,
     drop: str | Sequence[str] | None = None,
     group: str | None = None,
     time: str | None = None,
+    date_format: str | None = None,
     rows: int | None = None,
     repeats: int | None = None,
     seed: int = 0,
     only: str | Sequence[str] | None = None,
+    contenders: str | Sequence[str] | None = None,
     quick: bool = False,
     budget: float | None = None,
+    ship: str | None = None,
     jobs: int | None = None,
     cluster: str | None = None,
     out: str | os.PathLike[str] | None = None,
@@ -64,6 +69,9 @@ def compare(
         "f1", "f2", "mcc", "package.module:function"; of several, the first is optimised and the others are reported.
     average : {'macro', 'micro', 'weighted', 'samples'}, default 'macro'
         The average over classes.
+    beta, alpha : float or dict, optional
+        Parameters of the metric, such as "f_beta" and "tversky": a number, or one for each class, ``{"dog": 0.25,
+        "rest": 1}``.
     subject_to : str, optional
         A constraint, such as "precision>=0.9".
     task : {'binary', 'multiclass', 'multilabel'}, optional
@@ -76,6 +84,8 @@ def compare(
         Rows with the same value in this column stay together.
     time : str, optional
         Train on the past of this column, evaluate on its future.
+    date_format : str, optional
+        How dates are written that could be read in two ways, such as "day/month/year".
     rows : int, optional
         Take a random sample of this many rows.
     repeats : int, optional
@@ -84,10 +94,14 @@ def compare(
         Random seed for splits and training.
     only : str or list of str, optional
         The contenders to compare.
+    contenders : str or list of str, optional
+        Further contenders, which take long: "tabm", "hybrid tabm".
     quick : bool, default False
         A first look: fewer contenders, repeats and epochs.
     budget : float, optional
         Minutes after which no further repeat is started.
+    ship : str, optional
+        The contender to ship, whatever is best; "NAME, fixed" for its fixed rule.
     jobs : int, optional
         The number of processes, by default one per core; with 1 everything runs in this process. No script needs
         ``if __name__ == "__main__"`` for them.
@@ -123,10 +137,12 @@ def compare(
     """
     given = {**locals(), "demo": False}
     with python_errors():
-        given |= {name: _join(name, given[name]) for name in ("target", "metric", "drop", "only")}
+        given |= {name: _join(name, given[name]) for name in ("target", "metric", "drop", "only", "contenders")}
+        given |= {name: _join_values(given[name]) for name in ("beta", "alpha")}
         given["positive"] = None if positive is None else str(positive)
         given["repeats"] = choose_repeats(repeats, quick)
         places: dict[str, Any] = {"jobs": count_cores() if jobs is None else jobs, "cluster": cluster, "budget": budget}
+        places["ship"] = ship
         _check_places(places)
         with _open_data(data) as (path, keep):
             options = _make_options({**given, "data": path})
@@ -163,6 +179,13 @@ def _join(name: str, given: str | Sequence[str] | None) -> str | None:
     if len(given) > 1 and any("," in one for one in given):
         raise UserError(f"{name}: expected names without a comma, got {one_line(given, 100)}; rename the column")
     return ",".join(given)
+
+
+def _join_values(given: float | Mapping[str, float] | str | None) -> str | None:
+    """Return values of a parameter as the text that options hold."""
+    if isinstance(given, Mapping):
+        return ",".join(f"{name}={value}" for name, value in given.items())
+    return None if given is None else str(given)
 
 
 def _check_places(places: dict[str, Any]) -> None:

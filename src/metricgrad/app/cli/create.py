@@ -84,6 +84,9 @@ def compare(
     only: Annotated[
         str | None, typer.Option(help="Contenders to compare, comma-separated; metricgrad info lists them.")
     ] = None,
+    contenders: Annotated[
+        str | None, typer.Option(help="Further contenders, which take long: tabm, hybrid tabm (comma-separated).")
+    ] = None,
     quick: QuickOption = False,
     budget: BudgetOption = None,
     jobs: JobsOption = None,

@@ -38,6 +38,9 @@ FEW_ROWS = 10_000
 GROWTH: dict[str, Any] = {"learning_rate": 0.1, "max_depth": 6}
 """The settings of boosted trees, whatever their loss."""
 
+TABM = "tabm"
+"""The model of ``MetricClassifier`` that is TabM."""
+
 TEXT_OPTIONS: dict[str, Any] = {"scale": False, "dropout": 0.5}
 """The settings of networks on texts: scaling would make rare words the largest, and so many weights overfit."""
 
@@ -146,11 +149,16 @@ class Estimator:
         self.history = [{"epoch": float(i)} | {key: row[key] for key in keys if key in row} for i, row in rows]
 
     def scores(self, features: Features) -> np.ndarray:
-        prepare = to_wide if isinstance(self.model, MetricClassifier) else to_dense
-        return np.asarray(self.model.predict_scores(prepare(features)))
+        return np.asarray(self.model.predict_scores(_prepare(self.model, features)))
 
     def files(self) -> dict[str, bytes]:
         return estimators.packed(self.model)
+
+
+def _prepare(model: MetricClassifier | MetricBoostingClassifier, features: Features) -> Any:
+    """Return features as a model takes them: TabM is made for few columns, as trees are."""
+    wide = isinstance(model, MetricClassifier) and model.model != TABM
+    return to_wide(features) if wide else to_dense(features)
 
 
 def network(folds: int | None = None, **options: Any) -> Callable[[Goal, Effort, Rows, int], Estimator]:
@@ -162,7 +170,7 @@ def network(folds: int | None = None, **options: Any) -> Callable[[Goal, Effort,
     def fit(goal: Goal, effort: Effort, rows: Rows, seed: int) -> Estimator:
         # With a constraint the metric alone does not show which epoch is best.
         resolved: dict[str, Any] = {"monitor": "metric" if goal.subject_to is None else "loss"}
-        if isinstance(rows.features, TextFeatures):
+        if isinstance(rows.features, TextFeatures) and options.get("model") != TABM:
             resolved |= TEXT_OPTIONS
         resolved |= {key: value(goal, rows) if callable(value) else value for key, value in options.items()}
         model = MetricClassifier(
@@ -176,7 +184,7 @@ def network(folds: int | None = None, **options: Any) -> Callable[[Goal, Effort,
             **resolved,
         )
         used = rows.fit if folds else slice(None)
-        model.fit(to_wide(rows.features[used]), rows.targets[used])
+        model.fit(_prepare(model, rows.features[used]), rows.targets[used])
         return Estimator(model.set_params(cv=None))  # the row indices of cv are not part of the model
 
     return fit

@@ -10,6 +10,7 @@ import numpy as np
 
 from metricgrad.app.contenders.linear import fit_linear
 from metricgrad.app.contenders.scorers import (
+    TABM,
     Ensemble,
     Member,
     fit_metric_boosting,
@@ -25,7 +26,7 @@ from metricgrad.metrics.averages import check_average
 from metricgrad.surrogates import LogitSigmoid, UnitsVsZeros
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from torch import nn
 
@@ -44,7 +45,8 @@ class Contender:
     ``about``: a short description. ``fit``: a function that fits it with a seed. ``tasks``: the tasks it is meant for.
     ``needs``: packages that must be installed. ``on_metric``: it is trained on the metric. ``shows_soft_metric``: its
     loss is one minus the soft metric, so the report draws both over the epochs. ``constrained``: it needs a constraint.
-    ``quick``: part of ``--quick``. ``demo``: part of ``metricgrad demo``.
+    ``quick``: part of ``--quick``. ``demo``: part of ``metricgrad demo``. ``on_request``: only if it is named, since it
+    takes long.
     """
 
     name: str
@@ -58,6 +60,7 @@ class Contender:
     constrained: bool = False
     quick: bool = False
     demo: bool = False
+    on_request: bool = False
 
     def find_mismatch(self, goal: Goal) -> str | None:
         """Return why it is not meant for this goal, or None."""
@@ -215,6 +218,21 @@ _TABLE = (
         on_metric=True,
         demo=True,
     ),
+    *(
+        Contender(
+            name,
+            "network",
+            f"TabM, sixteen networks in one, trained with {how}",
+            network(model=TABM, loss=loss),
+            needs=("tabm", "rtdl_num_embeddings"),
+            on_metric=loss != "cross-entropy",
+            on_request=True,
+        )
+        for name, loss, how in (
+            ("tabm", "cross-entropy", "cross-entropy"),
+            ("hybrid tabm", "hybrid", "cross-entropy plus the metric loss"),
+        )
+    ),
     Contender(
         "xgboost", "trees", "boosted trees, logarithmic loss", fit_trees, needs=("xgboost",), quick=True, demo=True
     ),
@@ -239,15 +257,20 @@ _TABLE = (
 CONTENDERS: dict[str, Contender] = {contender.name: contender for contender in _TABLE}
 
 
-def select_contenders(goal: Goal, only: list[str] | None = None) -> tuple[list[str], list[tuple[str, str]]]:
+def select_contenders(
+    goal: Goal, only: list[str] | None = None, further: Sequence[str] = ()
+) -> tuple[list[str], list[tuple[str, str]]]:
     """Return the contenders to compare, always with the reference, and those left out with the reason.
 
-    ``only``: names of contenders; by default all that are meant for the goal.
+    ``only``: names of contenders; by default all that are meant for the goal, but for those on request. ``further``:
+    names of others.
     """
-    if only is None:
-        names = [name for name, contender in CONTENDERS.items() if contender.find_mismatch(goal) is None]
-    else:
-        names = [name for name in CONTENDERS if name in only or name == REFERENCE]
+    named = {REFERENCE, *(only or ()), *further}
+    names = [
+        name
+        for name, one in CONTENDERS.items()
+        if name in named or (only is None and not one.on_request and one.find_mismatch(goal) is None)
+    ]
     obstacles = {name: CONTENDERS[name].obstacle(goal) for name in names}
     able = [name for name, why in obstacles.items() if why is None]
     if ENSEMBLE in able and (why := find_shortage(able)):

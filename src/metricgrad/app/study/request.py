@@ -61,6 +61,7 @@ class Options:
     beta: str | None = None
     alpha: str | None = None
     date_format: str | None = None
+    contenders: str | None = None
 
     def split_names(self, name: str) -> list[str]:
         """Return the parts of a comma-separated option."""
@@ -207,10 +208,12 @@ def _read_groups(cells: pd.Series) -> np.ndarray:
 def choose_contenders(options: Options, goal: Goal) -> tuple[list[str], list[tuple[str, str]]]:
     """Return the contenders to compare, and those left out with the reason."""
     only = options.split_names("only") or ([c.name for c in CONTENDERS.values() if c.quick] if options.quick else None)
-    for name in only or ():
-        if name not in CONTENDERS:
-            raise UserError(f"--only: unknown contender {name!r}; {suggest(name, list(CONTENDERS))}", WRONG_CALL)
-    return select_contenders(goal, only)
+    further = options.split_names("contenders")
+    for flag, names in (("only", only or ()), ("contenders", further)):
+        for name in names:
+            if name not in CONTENDERS:
+                raise UserError(f"--{flag}: unknown contender {name!r}; {suggest(name, list(CONTENDERS))}", WRONG_CALL)
+    return select_contenders(goal, only, further)
 
 
 def choose_repeats(repeats: int | None, quick: bool) -> int:
