@@ -86,7 +86,7 @@ def read_dates(cells: pd.Series, how: str | None) -> pd.Series:
     written = (how if how is not None and "%" in how else "ISO8601") if textual else None
     found = pd.to_datetime(cells, format=written, errors="coerce", utc=True).dt.tz_localize(None)
     if textual and how == ISO and (found.isna() & cells.notna()).any():  # 2021-1-31, which ISO 8601 does not allow
-        found = found.fillna(_read_words(cells, ISO))
+        found = found.dt.as_unit("s").fillna(_read_words(cells, ISO))
     return found
 
 
