@@ -252,6 +252,7 @@ def test_times_that_are_numbers() -> None:
         ),
         (["31/12/2021", "12/31/2021"], "--time t: expected dates .* got"),
         (["soon", "later"], "expected dates of one format, or numbers, got 'soon' and 1 others"),
+        (["inf", "1"], "--time t: expected dates or numbers, got 1 infinite ones"),
         (["2021-01-01", None], "--time t: 1 rows have no value; fill them in"),
     ],
 )

@@ -237,7 +237,12 @@ RAGGED = "a,b,y\n1,2,0\n\xe4,2\n"
 def test_pyarrow_gets_no_python_objects(data: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[tuple[Any, ...]] = []
     real = pa.csv.open_csv
-    monkeypatch.setattr(pa.csv, "open_csv", lambda *options: given.append(options) or real(*options))
+
+    def note(*options: Any) -> Any:
+        given.append(options)
+        return real(*options)
+
+    monkeypatch.setattr(pa.csv, "open_csv", note)
     with pytest.raises(UserError, match=r"row 3: expected 3 cells|expected rows below the column names, got none"):
         files.read(put(tmp_path, data))
     for raw, reading, parsing, _ in given:

@@ -43,6 +43,10 @@ def _describe_numbers(name: str, cells: pd.Series) -> tuple[np.ndarray, list[tup
     else:
         how = find_number_formats(cells, 1.0)[0]
         times = read_formatted(cells, how)
+    if not np.isfinite(times).all():
+        raise UserError(
+            f"--time {name}: expected dates or numbers, got {int((~np.isfinite(times)).sum())} infinite ones", DATA
+        )
     text = f"read as numbers{'' if how == PLAIN else f' like {how}'}, from {times.min():.15g} to {times.max():.15g}"
     return times, [(f"column {name!r}", text)]
 

@@ -7,6 +7,10 @@ from functools import cache
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from metricgrad.app.tables.numbers import as_arrow
 
 ISO = "year-month-day"
 """The format of ISO 8601, with or without a time of day; also that of columns which hold dates, not texts."""
@@ -16,12 +20,12 @@ _SEPARATORS = {"-": "-", "/": "/", ".": r"\. ?", " ": r"\.?,? +"}
 NAMES = tuple(separator.join(order) for separator in _SEPARATORS for order in _ORDERS)
 """The formats that are found by themselves; all others are written as for ``strptime``, such as ``%d%b%Y``."""
 
-_PARTS = {"day": r"(?P<day>\d{1,2})", "month": r"(?P<month>\d{1,2}|[^\W\d_]{3,9})", "year": r"(?P<year>\d{4}|\d{2})"}
+_PARTS = {"day": r"(?P<day>\d{1,2})", "month": r"(?P<month>\d{1,2}|\pL{3,9})", "year": r"(?P<year>\d{4}|\d{2})"}
 _CLOCK = (
     r"(?:(?:T|,? +)(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<second>\d{2})(?:[.,]\d+)?)?"
     r"(?: ?(?P<half>[AaPp])\.?[Mm]\.?)?)?"
 )
-_ISO = re.compile(r"\d{4}-\d{1,2}-\d{1,2}(?!\d)")
+_ISO = r"^\d{4}-\d{1,2}-\d{1,2}(?:\D|$)"
 _ENGLISH = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _MONTHS = {name: place for place, name in enumerate(_ENGLISH, 1)} | {"mär": 3, "mai": 5, "okt": 10, "dez": 12}
 _HEAD = 1000  # a format that does not fit many of so many cells is not tried on all of them
@@ -54,7 +58,7 @@ def find_date_formats(known: pd.Series, least: float, given: str | None = None) 
     if given is not None and len(known) and read_dates(known, given).notna().mean() >= least:
         return (given,)
     head = known.head(_HEAD)
-    likely = [name for name in NAMES if _match(head, name).mean() >= 0.5 * least] if len(known) else []
+    likely = [name for name in NAMES if _count_likely(head, name) >= 0.5 * least * len(head)] if len(known) else []
     if not likely:
         return ()
     counts = known.value_counts()
@@ -86,7 +90,7 @@ def read_dates(cells: pd.Series, how: str | None) -> pd.Series:
     written = (how if how is not None and "%" in how else "ISO8601") if textual else None
     found = pd.to_datetime(cells, format=written, errors="coerce", utc=True).dt.tz_localize(None)
     if textual and how == ISO and (found.isna() & cells.notna()).any():  # 2021-1-31, which ISO 8601 does not allow
-        found = found.fillna(_read_words(cells, ISO))
+        found = found.dt.as_unit("s").fillna(_read_words(cells, ISO))
     return found
 
 
@@ -96,38 +100,49 @@ def has_clock(dates: pd.Series) -> bool:
     return bool((known != known.dt.normalize()).any())
 
 
-def _match(texts: pd.Series, name: str) -> pd.Series:
-    texts = texts.astype(str)
-    return texts.str.match(_ISO) if name == ISO else texts.str.fullmatch(_compile(name))
+def _count_likely(texts: pd.Series, name: str) -> int:
+    """Return how many texts look like dates of a format."""
+    pattern = _ISO if name == ISO else _compile(name)
+    return int(pc.sum(pc.match_substring_regex(as_arrow(texts), pattern)).as_py() or 0)
 
 
 @cache
-def _compile(name: str) -> re.Pattern[str]:
+def _compile(name: str) -> str:
     separator = next(one for one in _SEPARATORS if one in name)
     parts = [_PARTS[part] for part in name.split(separator)]
     if name.startswith("year"):
         parts[0] = r"(?P<year>\d{4})"
-    return re.compile(_SEPARATORS[separator].join(parts) + _CLOCK)
+    return f"^{_SEPARATORS[separator].join(parts)}{_CLOCK}$"
 
 
 def _read_words(cells: pd.Series, name: str) -> pd.Series:
-    """Return texts in one of the named formats as dates, each different text once."""
-    codes, distinct = pd.factorize(cells)
-    pattern = re.compile(f"^(?:{_compile(name).pattern})$")
-    parts = pd.Series(distinct, dtype=object).astype(str).str.extract(pattern)
-    number = {
-        part: pd.to_numeric(parts[part], errors="coerce").to_numpy(np.float64) for part in parts if part != "half"
-    }
-    named = parts["month"].str[:3].str.lower().map(_MONTHS).to_numpy(np.float64)
-    month, year = np.where(np.isnan(number["month"]), named, number["month"]), number["year"]
-    year = np.where(parts["year"].str.len() == 2, year + np.where(year < 69, 2000, 1900), year)  # as strptime does
-    half, hour = parts["half"].str.lower(), np.nan_to_num(number["hour"])
-    hour = np.where(half.notna(), hour % 12 + 12 * (half == "p"), hour)
-    minute, second = np.nan_to_num(number["minute"]), np.nan_to_num(number["second"])
-    valid = (month >= 1) & (month <= 12) & (number["day"] >= 1) & (hour < 24) & (minute < 60) & (second < 60)
+    """Return texts in one of the named formats as dates."""
+    parts = pc.extract_regex(as_arrow(cells), _compile(name))
+    day, month, year, hour, minute, second = (
+        _to_numbers(parts, part) for part in ("day", "month", "year", "hour", "minute", "second")
+    )
+    names = pc.utf8_lower(pc.utf8_slice_codeunits(parts.field("month"), 0, 3))
+    places = pc.index_in(names, pa.array(list(_MONTHS), names.type)).to_numpy(zero_copy_only=False)
+    month = np.where(
+        np.isnan(month), np.array([*_MONTHS.values(), np.nan])[np.nan_to_num(places, nan=-1).astype(int)], month
+    )
+    short = pc.equal(pc.utf8_length(parts.field("year")), 2).to_numpy(zero_copy_only=False)
+    year = np.where(short, year + np.where(year < 69, 2000, 1900), year)  # as strptime does
+    half = pc.utf8_lower(parts.field("half")).to_numpy(zero_copy_only=False)
+    hour, minute, second = np.nan_to_num(hour), np.nan_to_num(minute), np.nan_to_num(second)
+    hour = np.where((half == "a") | (half == "p"), hour % 12 + 12 * (half == "p"), hour)
+    valid = (month >= 1) & (month <= 12) & (day >= 1) & (hour < 24) & (minute < 60) & (second < 60)
     since = np.where(valid, (year - 1970) * 12 + month - 1, 0).astype("datetime64[M]")
-    days = since.astype("datetime64[D]") + np.where(valid, number["day"] - 1, 0).astype(np.int64)
+    days = since.astype("datetime64[D]") + np.where(valid, day - 1, 0).astype(np.int64)
     valid &= days.astype("datetime64[M]") == since  # there is no 31st of June
     clock = (hour * 3600 + minute * 60 + second).astype(np.int64)
     found = np.where(valid, days.astype("datetime64[s]") + clock, np.datetime64("NaT", "s"))
-    return pd.Series(np.append(found, np.datetime64("NaT", "s"))[codes], index=cells.index)
+    return pd.Series(found, index=cells.index)
+
+
+def _to_numbers(parts: pa.StructArray, name: str) -> np.ndarray:
+    """Return a part of dates as numbers, NaN where it is missing or not a number."""
+    texts = parts.field(name)
+    digits = pc.and_(parts.is_valid(), pc.match_substring_regex(texts, r"^\d+$"))
+    found = pc.if_else(digits, texts, None).cast(pa.float64()).to_numpy(zero_copy_only=False)
+    return np.asarray(found)

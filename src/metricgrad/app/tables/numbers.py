@@ -48,7 +48,7 @@ def find_number_formats(known: pd.Series, least: float) -> tuple[str, ...]:
     >>> find_number_formats(pd.Series(["1,234", "2,500"]), 1.0)
     ('1,234.5', '1.234,5')
     """
-    texts = _as_arrow(known)
+    texts = as_arrow(known)
     head = texts.slice(0, _HEAD)
     # With a unit, "1,234.5" stands for numbers without thousands as well: some may come later.
     formats = [*_NOTATIONS, *(f"{how} {unit}" for unit in _find_unit(head) for how in _NOTATIONS if how != PLAIN)]
@@ -75,10 +75,11 @@ def read_formatted(cells: pd.Series, how: str) -> np.ndarray:
     >>> read_formatted(pd.Series(["-$1,234.50", "($3)", "12", "1.5.2"]), "1,234.5 $")
     array([-1234.5,    -3. ,    12. ,     nan])
     """
-    return _read_texts(_as_arrow(cells), how)
+    return _read_texts(as_arrow(cells), how)
 
 
-def _as_arrow(cells: pd.Series) -> pa.Array:
+def as_arrow(cells: pd.Series) -> pa.Array:
+    """Return cells as an arrow array of texts."""
     if not isinstance(cells.dtype, pd.StringDtype):
         cells = cells.map(str, na_action="ignore")
     found = pa.array(cells, from_pandas=True)

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from metricgrad.app.errors import one_line
+from metricgrad.app.tables.columns import ALIKE
 from metricgrad.app.tables.dates import ISO
 from metricgrad.app.tables.numbers import PLAIN, find_number_formats, read_formatted
 from metricgrad.app.tables.rows import hash_rows
@@ -122,7 +123,7 @@ def _find_doubtful_numbers(column: Column, cells: pd.Series) -> list[str]:
     if column.kind != "number" or column.number_format in (None, PLAIN):
         return []
     known = cells.dropna().map(str)
-    formats = find_number_formats(known, 0.0)
+    formats = find_number_formats(known, ALIKE)
     if len(formats) < 2:
         return []
     one, other = (read_formatted(known, how) for how in formats[:2])
