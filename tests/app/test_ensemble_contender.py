@@ -17,7 +17,8 @@ from sklearn.metrics import f1_score
 import metricgrad as mg
 from damage import reseal
 from metricgrad.app.cli.main import main
-from metricgrad.app.contenders.scorers import Effort, Ensemble, Goal, Prior, average_scores, load_scorer
+from metricgrad.app.contenders.scorers import Effort, Ensemble, Goal, average_scores, load_scorer
+from metricgrad.app.contenders.simple import Prior
 from metricgrad.app.contenders.table import CONTENDERS, ENSEMBLE, choose_weights, select_contenders
 from metricgrad.app.report.sections.members import Members
 from metricgrad.app.runs import folder as runs

@@ -22,7 +22,7 @@ from sklearn.preprocessing import StandardScaler, TargetEncoder
 
 from damage import change, reseal
 from metricgrad.app.cli.main import main
-from metricgrad.app.contenders import linear
+from metricgrad.app.contenders import simple
 from metricgrad.app.contenders.scorers import Effort, Goal, Rows
 from metricgrad.app.errors import UserError
 from metricgrad.app.runs import folder as runs
@@ -223,9 +223,9 @@ def test_logistic_regression_is_that_of_scikit_learn(task: Any, monkeypatch: pyt
     x = (rng.normal(size=(200, 3)) * [1, 5, 100] + [0, 3, 50]).astype(np.float32)
     z = x / [1, 5, 100] + rng.normal(size=(200, 3))
     y = {"binary": (z[:, 0] > 0).astype(int), "multiclass": z.argmax(1), "multilabel": (z > 0.5).astype(int)}[task]
-    monkeypatch.setattr(linear, "STRENGTHS", (1.0,))
+    monkeypatch.setattr(simple, "STRENGTHS", (1.0,))
     rows = Rows(x, y, np.arange(150), np.arange(150, 200))
-    found = linear.fit_linear(Goal(task, 2 if task == "binary" else 3, "f1"), Effort(1, 1, 1), rows, 0)
+    found = simple.fit_linear(Goal(task, 2 if task == "binary" else 3, "f1"), Effort(1, 1, 1), rows, 0)
     scaled = StandardScaler().fit(x[:150].astype(float)).transform(x.astype(float))
 
     def expect(target: np.ndarray) -> Any:
@@ -236,7 +236,7 @@ def test_logistic_regression_is_that_of_scikit_learn(task: Any, monkeypatch: pyt
     else:
         expected = expect(y)[:, 1] if task == "binary" else expect(y)
     np.testing.assert_allclose(found.scores(x), expected, atol=1e-6)
-    again = linear.load_linear(found.files())
+    again = simple.load_linear(found.files())
     np.testing.assert_array_equal(again.scores(x), found.scores(x))
 
 
@@ -246,13 +246,13 @@ def test_logistic_regression_without_some_classes(classes: list[int]) -> None:
     x = rng.normal(size=(60, 2)).astype(np.float32)
     y = rng.choice(classes, 60)
     rows = Rows(x, y, np.arange(40), np.arange(40, 60))
-    scores = linear.fit_linear(Goal("multiclass", 3, "f1"), Effort(1, 1, 1), rows, 0).scores(x)
+    scores = simple.fit_linear(Goal("multiclass", 3, "f1"), Effort(1, 1, 1), rows, 0).scores(x)
     np.testing.assert_allclose(scores.sum(1), 1)
     absent = sorted({0, 1, 2} - set(classes))
     assert (scores[:, absent] < 1e-6).all()
     labels = np.column_stack((y == classes[0], np.ones(60), np.zeros(60))).astype(int)
     rows = Rows(x, labels, np.arange(40), np.arange(40, 60))
-    scores = linear.fit_linear(Goal("multilabel", 3, "f1"), Effort(1, 1, 1), rows, 0).scores(x)
+    scores = simple.fit_linear(Goal("multilabel", 3, "f1"), Effort(1, 1, 1), rows, 0).scores(x)
     assert (scores[:, 1] > 0.99).all()
     assert (scores[:, 2] < 0.01).all()
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Protocol,
 
 import numpy as np
 
-from metricgrad.app.contenders.linear import load_linear
+from metricgrad.app.contenders.simple import load_linear, load_prior
 from metricgrad.app.tables.features import TextFeatures, to_dense, to_wide
 from metricgrad.estimators.network import MetricClassifier
 from metricgrad.estimators.trees import MetricBoostingClassifier
@@ -111,28 +111,6 @@ class Scorer(Protocol):
 
     def files(self) -> dict[str, bytes]:
         """Return the files that ``load_scorer`` reads, by name."""
-
-
-# Baseline
-
-
-class Prior:
-    """Predicts the share of each class, whatever the features."""
-
-    def __init__(self, shares: float | list[float] | np.ndarray) -> None:
-        self.shares, self.history = np.asarray(shares, dtype=float), list[dict[str, float]]()
-
-    def scores(self, features: Features) -> np.ndarray:
-        return np.broadcast_to(self.shares, (len(features), *self.shares.shape)).copy()
-
-    def files(self) -> dict[str, bytes]:
-        return {"prior.json": records.as_json(self.shares.tolist())}
-
-
-def fit_prior(goal: Goal, effort: Effort, rows: Rows, seed: int) -> Prior:
-    """Fit the shares of the classes."""
-    y = rows.targets[np.concatenate((rows.fit, rows.held_out))]
-    return Prior(np.bincount(y, minlength=goal.classes) / len(y) if goal.task == "multiclass" else y.mean(0))
 
 
 # Estimators of this library
@@ -308,14 +286,12 @@ def average_scores(parts: Iterable[tuple[float, np.ndarray]]) -> np.ndarray:
 
 # Loading
 
-_Share = Annotated[float, Range(0, 1)]
-
 
 class SavedMember(TypedDict):
     """An item of ``ensemble.json``."""
 
     name: Name
-    weight: _Share
+    weight: Annotated[float, Range(0, 1)]
     kind: Literal["Prior", "Linear", "Trees", "Estimator"]
 
 
@@ -324,7 +300,7 @@ def load_scorer(kind: str, files: dict[str, bytes]) -> Scorer:
     if kind == "Ensemble":
         return _load_ensemble(files)
     if kind == "Prior":
-        return Prior(records.read(files["prior.json"], _Share | list[_Share], "prior.json"))
+        return load_prior(files)
     if kind == "Linear":
         return load_linear(files)
     if kind == "Trees":

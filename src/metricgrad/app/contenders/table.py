@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from metricgrad.app.contenders.linear import fit_linear
 from metricgrad.app.contenders.scorers import (
     TABM,
     Ensemble,
     Member,
     fit_metric_boosting,
-    fit_prior,
     fit_trees,
     network,
 )
+from metricgrad.app.contenders.simple import fit_linear, fit_prior
 from metricgrad.decisions.solver import InfeasibleError
 from metricgrad.estimators.selection import select_ensemble
 from metricgrad.losses import baselines

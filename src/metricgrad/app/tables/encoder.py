@@ -72,6 +72,7 @@ class Encoder:
 
     def _join(self, features: pd.DataFrame, means: dict[str, np.ndarray]) -> Features:
         table = self.plain.transform(features)
+        table = table.toarray() if hasattr(table, "toarray") else table
         if means:
             table = np.hstack((table, *means.values()))
         if self.scaling is None:

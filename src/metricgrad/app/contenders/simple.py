@@ -1,9 +1,9 @@
-"""Logistic regression, by scikit-learn; saved as its weights alone."""
+"""Contenders that are saved as their numbers alone: the shares of classes, and logistic regression."""
 
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
 import numpy as np
 import safetensors.numpy
@@ -12,6 +12,7 @@ from scipy.special import expit, softmax
 
 from metricgrad.app.tables.features import to_wide
 from metricgrad.storage import records
+from metricgrad.storage.records import Range
 from metricgrad.training.loop import one_thread
 
 if TYPE_CHECKING:
@@ -22,8 +23,36 @@ if TYPE_CHECKING:
 STRENGTHS = (0.1, 1.0, 10.0)
 """The inverse strengths of the ridge penalty (scikit-learn's C) that are tried."""
 
+_Share = Annotated[float, Range(0, 1)]
 _NEVER = -30.0  # the intercept of a class without training rows
 _FILES = "linear.json", "linear.safetensors"
+
+
+class Prior:
+    """Predicts the share of each class, whatever the features."""
+
+    def __init__(self, shares: float | list[float] | np.ndarray) -> None:
+        self.shares, self.history = np.asarray(shares, dtype=float), list[dict[str, float]]()
+
+    def scores(self, features: Features) -> np.ndarray:
+        return np.broadcast_to(self.shares, (len(features), *self.shares.shape)).copy()
+
+    def files(self) -> dict[str, bytes]:
+        return {"prior.json": records.as_json(self.shares.tolist())}
+
+
+def fit_prior(goal: Goal, effort: Effort, rows: Rows, seed: int) -> Prior:
+    """Fit the shares of the classes."""
+    y = rows.targets[np.concatenate((rows.fit, rows.held_out))]
+    return Prior(np.bincount(y, minlength=goal.classes) / len(y) if goal.task == "multiclass" else y.mean(0))
+
+
+def load_prior(files: dict[str, bytes]) -> Prior:
+    """Return the model of ``Prior.files``, or raise a ``ValueError``."""
+    return Prior(records.read(files["prior.json"], _Share | list[_Share], "prior.json"))
+
+
+# Logistic regression, by scikit-learn
 
 
 class Linear:
