@@ -22,7 +22,6 @@ import json
 import math
 import os
 import platform
-import time
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -160,7 +159,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    started, results = time.perf_counter(), []
+    results = []
     print("kind   rows  repeats  proven          coverage: values  differences  width   true gain")
     for kind in ("rows", "seeds", "gain"):
         for rows, repeats in SIZES:
@@ -172,12 +171,12 @@ def main() -> None:
                 f"{row['width_of_differences']:>6.3f} {row['true_gain']:>+11.3f}",
                 flush=True,
             )
-    seconds = time.perf_counter() - started
-    print(f"{seconds:.0f} s")
     if options.json:
-        machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
-        about = {"machine": machine, "versions": {name: version(name) for name in ("metricgrad", "torch", "numpy")}}
-        options.json.write_text(json.dumps({**about, "seconds": round(seconds), "results": results}, indent=1) + "\n")
+        about = {"sets": options.sets, "cores": os.cpu_count(), "python": platform.python_version()}
+        about |= {name: version(name) for name in ("metricgrad", "torch", "numpy")}
+        found = json.dumps({"about": about, "rows": results})
+        short = json.loads(found, parse_float=lambda number: float(f"{float(number):.4g}"))
+        options.json.write_text(json.dumps(short, indent=1) + "\n")
 
 
 if __name__ == "__main__":
