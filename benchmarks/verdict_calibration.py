@@ -74,7 +74,7 @@ def fit(inputs: np.ndarray, targets: np.ndarray) -> np.ndarray:
 
 def predict(x: np.ndarray, seen: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Return scores."""
-    return x @ (seen @ weights[:-1]) + weights[-1]
+    return np.asarray(x @ (seen @ weights[:-1]) + weights[-1])
 
 
 def tune(scores: np.ndarray, targets: np.ndarray) -> float:
@@ -107,11 +107,11 @@ def simulate(kind: str, rows: int, repeats: int, seed: int, world: tuple[np.ndar
             rules = [Threshold(FIXED), Threshold(tuned)]
             found = resample(GOAL, rules, scores, y[part.test], times)
             everyone = None if repeat else predict(world[0], seen, weights)
-            for rule, one, cut in zip(RULES, found, (FIXED, tuned), strict=True):
-                moves[name, rule].append(one)
+            for rule, moved, cut in zip(RULES, found, (FIXED, tuned), strict=True):
+                moves[name, rule].append(moved)
                 true[name, rule] += [] if everyone is None else [f1(everyone, world[1], cut)]
-            decisions = [Decision(rule, f1(scores, y[part.test], rule.threshold), {}) for rule in rules]  # type: ignore[arg-type]
-            outcomes.append(Outcome(name, repeat, len(part.train), len(part.test), 0.0, *decisions, []))
+            one, two = (Decision(Threshold(cut), f1(scores, y[part.test], cut), {}) for cut in (FIXED, tuned))
+            outcomes.append(Outcome(name, repeat, len(part.train), len(part.test), 0.0, one, two, []))
     board = rank_contenders(outcomes, {place: np.stack(one) for place, one in moves.items()}, "f1")
     verdict = write_verdict(board, Circumstances("F1"))
     return {
@@ -126,7 +126,7 @@ def judge(kind: str, rows: int, repeats: int, sets: int) -> dict[str, Any]:
     world = draw(np.random.default_rng(12345), POPULATION)
     found = [simulate(kind, rows, repeats, seed, world) for seed in range(sets)]
     places, reference = [(name, rule) for name in NAMES for rule in RULES], (REFERENCE, "tuned")
-    truth = {place: float(np.mean([one["true"][place] for one in found])) for place in places}
+    truth: dict[Any, float] = {place: float(np.mean([one["true"][place] for one in found])) for place in places}
     if kind != "gain":  # equal by symmetry: the mean over contenders is a better estimate
         truth = {(name, rule): float(np.mean([truth[n, rule] for n in NAMES])) for name, rule in places}
     of_values, of_gains, widths = list[bool](), list[bool](), list[float]()
