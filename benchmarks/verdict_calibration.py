@@ -22,7 +22,6 @@ import json
 import math
 import os
 import platform
-import time
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -75,7 +74,7 @@ def fit(inputs: np.ndarray, targets: np.ndarray) -> np.ndarray:
 
 def predict(x: np.ndarray, seen: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Return scores."""
-    return x @ (seen @ weights[:-1]) + weights[-1]
+    return np.asarray(x @ (seen @ weights[:-1]) + weights[-1])
 
 
 def tune(scores: np.ndarray, targets: np.ndarray) -> float:
@@ -108,11 +107,11 @@ def simulate(kind: str, rows: int, repeats: int, seed: int, world: tuple[np.ndar
             rules = [Threshold(FIXED), Threshold(tuned)]
             found = resample(GOAL, rules, scores, y[part.test], times)
             everyone = None if repeat else predict(world[0], seen, weights)
-            for rule, one, cut in zip(RULES, found, (FIXED, tuned), strict=True):
-                moves[name, rule].append(one)
+            for rule, moved, cut in zip(RULES, found, (FIXED, tuned), strict=True):
+                moves[name, rule].append(moved)
                 true[name, rule] += [] if everyone is None else [f1(everyone, world[1], cut)]
-            decisions = [Decision(rule, f1(scores, y[part.test], rule.threshold), {}) for rule in rules]  # type: ignore[arg-type]
-            outcomes.append(Outcome(name, repeat, len(part.train), len(part.test), 0.0, *decisions, []))
+            one, two = (Decision(Threshold(cut), f1(scores, y[part.test], cut), {}) for cut in (FIXED, tuned))
+            outcomes.append(Outcome(name, repeat, len(part.train), len(part.test), 0.0, one, two, []))
     board = rank_contenders(outcomes, {place: np.stack(one) for place, one in moves.items()}, "f1")
     verdict = write_verdict(board, Circumstances("F1"))
     return {
@@ -127,7 +126,7 @@ def judge(kind: str, rows: int, repeats: int, sets: int) -> dict[str, Any]:
     world = draw(np.random.default_rng(12345), POPULATION)
     found = [simulate(kind, rows, repeats, seed, world) for seed in range(sets)]
     places, reference = [(name, rule) for name in NAMES for rule in RULES], (REFERENCE, "tuned")
-    truth = {place: float(np.mean([one["true"][place] for one in found])) for place in places}
+    truth: dict[Any, float] = {place: float(np.mean([one["true"][place] for one in found])) for place in places}
     if kind != "gain":  # equal by symmetry: the mean over contenders is a better estimate
         truth = {(name, rule): float(np.mean([truth[n, rule] for n in NAMES])) for name, rule in places}
     of_values, of_gains, widths = list[bool](), list[bool](), list[float]()
@@ -160,7 +159,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    started, results = time.perf_counter(), []
+    results = []
     print("kind   rows  repeats  proven          coverage: values  differences  width   true gain")
     for kind in ("rows", "seeds", "gain"):
         for rows, repeats in SIZES:
@@ -172,12 +171,12 @@ def main() -> None:
                 f"{row['width_of_differences']:>6.3f} {row['true_gain']:>+11.3f}",
                 flush=True,
             )
-    seconds = time.perf_counter() - started
-    print(f"{seconds:.0f} s")
     if options.json:
-        machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
-        about = {"machine": machine, "versions": {name: version(name) for name in ("metricgrad", "torch", "numpy")}}
-        options.json.write_text(json.dumps({**about, "seconds": round(seconds), "results": results}, indent=1) + "\n")
+        about = {"sets": options.sets, "cores": os.cpu_count(), "python": platform.python_version()}
+        about |= {name: version(name) for name in ("metricgrad", "torch", "numpy")}
+        found = json.dumps({"about": about, "rows": results})
+        short = json.loads(found, parse_float=lambda number: float(f"{float(number):.4g}"))
+        options.json.write_text(json.dumps(short, indent=1) + "\n")
 
 
 if __name__ == "__main__":

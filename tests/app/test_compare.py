@@ -295,7 +295,7 @@ def test_a_budget_stops_after_two_whole_repeats(data: str, tmp_path: Path, capsy
     assert "(The budget allowed 2 of 4 repeats.)" in found["verdict"]["headline"]
     assert found["command"].endswith("--budget 0.0001")
     assert "--repeats 2" in found["reproduce"]["command"]
-    assert "budget" not in found["reproduce"]["command"]
+    assert "--budget" not in found["reproduce"]["command"]
 
 
 def test_a_constraint_that_no_contender_meets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,10 +14,13 @@ from rich.console import Console
 
 from metricgrad.app.cli import display
 from metricgrad.app.cli.main import main
-from metricgrad.app.contenders.scorers import Effort
+from metricgrad.app.contenders.scorers import Effort, Goal
+from metricgrad.app.errors import UserError, writing
 from metricgrad.app.report import page
 from metricgrad.app.runs import folder as runs
 from metricgrad.app.study import protocol
+from metricgrad.app.study.request import Options
+from metricgrad.app.study.splits import make_splits
 from tables import binary, written
 
 ASK = ["--target", "ripe", "--only", "majority,hybrid", "--jobs", "1"]
@@ -94,6 +97,7 @@ def test_the_user_ships_what_the_user_wants(data: str, tmp_path: Path, capsys: p
     assert "ships   hybrid, threshold 0." in capsys.readouterr().out
     assert main(["compare", "--resume", str(run), "--ship", "hibrid"]) == 2
     assert "--ship: expected a contender of this run, got 'hibrid'; did you mean 'hybrid'?" in capsys.readouterr().err
+    assert runs.load(run).model.contender == "hybrid"
     assert main(["compare", data, *ASK, "--ship", "x", "--out", str(tmp_path / "none")]) == 2
     assert not (tmp_path / "none").exists()
 
@@ -142,6 +146,12 @@ def test_the_constraint_on_test_rows_is_reported_everywhere(
     assert "The constraint recall&gt;=0.3 was met" in html
     assert page.read(html)["metric"]["constraints"] == [{"metric": "recall", "bound": 0.3, "sense": ">=", "over": None}]
     assert "macro-averaged" not in html
+    capsys.readouterr()
+    # No rule of the majority that predicts anything is precise: the run stays as it is.
+    strict = compared(data, tmp_path / "strict", "--repeats", "2", "--subject-to", "precision>=0.7")
+    assert main(["compare", "--resume", str(strict), "--ship", "majority", "--jobs", "1"]) == 6
+    assert "--ship: majority, tuned rule cannot meet 'precision>=0.7'; choose another" in capsys.readouterr().err
+    assert runs.load(strict).manifest["state"] == "finished"
 
 
 # The terminal
@@ -200,3 +210,31 @@ def test_small_messages(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert main(["--help"]) == 0
     commands = capsys.readouterr().out.split("Commands:")[1]
     assert "..." not in commands
+    for error, how in (
+        (FileNotFoundError(2, "x"), "No such file or directory); make its folder first, or choose another path"),
+        (OSError(28, "x"), "No space left on device); free some space, or choose another path"),
+        (PermissionError(13, "x"), "Permission denied); choose another path"),
+    ):
+        with pytest.raises(UserError, match=re.escape(how)), writing(tmp_path):
+            raise error
+
+
+def test_the_command_that_runs_the_same_again() -> None:
+    assert Options("a.csv", "y", repeats=2, quick=True).command() == "metricgrad compare a.csv --target y --quick"
+    assert "--repeats 5 --quick" in Options("a.csv", "y", quick=True).command()
+    full = Options("a.csv", "y").command("hybrid, fixed", 2.5)
+    assert full == "metricgrad compare a.csv --target y --budget 2.5 --ship 'hybrid, fixed'"
+
+
+def test_seconds_are_those_of_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(protocol.time, "perf_counter", lambda: clock[0])
+
+    def import_slowly(packages: tuple[str, ...]) -> None:
+        clock[0] += 100
+
+    monkeypatch.setattr(protocol, "_import_lazy_modules", import_slowly)
+    x, y = np.zeros((40, 1), np.float32), np.arange(40) % 2
+    (split,) = make_splits(y, "binary", 1, 0)
+    found = protocol.run_contender("majority", Goal("binary", 2, "f1"), [], Effort(1, 1, 1), x, y, split, 0, 0)
+    assert found.outcome.seconds == 0

@@ -6,11 +6,14 @@ import json
 import math
 from collections.abc import Mapping
 from pathlib import Path  # noqa: TC003 (Typer reads annotations at run time)
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from metricgrad.app.cli.arguments import JsonOption  # noqa: TC001 (the same)
+
+if TYPE_CHECKING:
+    from metricgrad.app.report.payload import Shipped
 
 
 def print_json(document: Mapping[str, object]) -> None:
@@ -56,7 +59,7 @@ def _describe_installation(as_json: bool) -> None:
     print_pairs(list(contenders.items()))
 
 
-def describe_shipped(model: dict[str, Any]) -> str:
+def describe_shipped(model: Shipped) -> str:
     """Return the shipped contender and its rule in words."""
     how = "the fixed rule" if model["kind"] == "fixed" else f"tuned on {model['tuned_on']}"
     return f"{model['contender']}, {model['rule']}, {how}"

@@ -29,6 +29,7 @@ from metricgrad.storage.records import Line, Name, Range, Sha256
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
+    from metricgrad.app.report.payload import Shipped
     from metricgrad.app.tables.schema import Schema
     from metricgrad.decisions.rules import Rule
 
@@ -125,7 +126,7 @@ class Run:
         except Exception as error:  # a forged file may raise anything in scikit-learn, skops or XGBoost
             raise UserError(f"{self.path}: its model cannot be used: {one_line(error, 300)}", RUN) from error
 
-    def describe_rule(self, thresholds: int = 0) -> dict[str, Any]:
+    def describe_rule(self, thresholds: int = 0) -> Shipped:
         """Return the rule of the shipped model without loading the model; ``thresholds``: how many there can be."""
         with refuse_invalid(self.path):
             manifest = folders.read(self.path / "model")[0]

@@ -25,6 +25,8 @@ from metricgrad.storage.values import decode, encode
 if TYPE_CHECKING:
     import pandas as pd
 
+    from metricgrad.app.report.payload import Shipped
+
 _ESTIMATOR = "estimator/"
 
 
@@ -85,8 +87,8 @@ class Model:
         """Return class indices, or 0/1 per label."""
         return np.asarray(self.rule(scores)).astype(int)
 
-    def describe(self) -> dict[str, Any]:
-        """Return the rule for people and programs, as ``Shipped`` in ``report.payload`` declares it."""
+    def describe(self) -> Shipped:
+        """Return the rule for people and programs."""
         several = 1 if self.schema.task == "binary" else len(self.schema.classes)
         return describe_rule(self.contender, self.rule, self.about, several)
 
@@ -157,7 +159,7 @@ def decode_rule(plain: Any) -> Rule:
     return rule
 
 
-def describe_rule(contender: str, rule: Rule, about: dict[str, Any], thresholds: int) -> dict[str, Any]:
+def describe_rule(contender: str, rule: Rule, about: dict[str, Any], thresholds: int) -> Shipped:
     """Return a model's rule for people and programs; ``thresholds``: how many there can be."""
     return {
         "contender": contender,

@@ -180,8 +180,9 @@ def resume(
         plan = replace(Plan.of(replace(options, data=str(data))), options=options)
         check_ship(ship, plan.names)
         with open_workers(jobs, cluster, AGAIN) as workers:
-            space.reopen(repeats=repeats, ship=ship)
-            return _run(plan, space, progress, workers, budget)
+            if repeats is not None:
+                space.reopen(repeats=repeats)
+            return _run(plan, space, progress, workers, budget, ship)
 
 
 def _choose_repeats(options: Options, added: int | None, wanted: int | None) -> int:
@@ -198,7 +199,14 @@ def _choose_repeats(options: Options, added: int | None, wanted: int | None) -> 
     return wanted
 
 
-def _run(plan: Plan, space: Workspace, progress: Progress, workers: Workers, budget: float | None) -> Payload:
+def _run(
+    plan: Plan,
+    space: Workspace,
+    progress: Progress,
+    workers: Workers,
+    budget: float | None,
+    ship: str | None = None,
+) -> Payload:
     options, dataset = plan.options, plan.dataset
     progress.show_profile(dataset.profile, dataset.warnings)
     space.add_splits(plan.parts)
@@ -214,7 +222,8 @@ def _run(plan: Plan, space: Workspace, progress: Progress, workers: Workers, bud
                 NOTHING,
             )
         about = Circumstances(dataset.metric_title, options.subject_to, len(plan.parts), options.time is None)
-        found = write_verdict(rows, about, space.manifest.get("ship"))
+        found = write_verdict(rows, about, ship or space.manifest.get("ship"))
+        space.reopen(ship=ship)  # only now: a finished run stays one if nothing can be shipped
         space.add_table("results.parquet", reporting.flatten(outcomes, dataset.goal.metric))
         progress.say(f"fitting {found['ship']} on all rows")
         mine = [o for o in outcomes if o.contender == found["ship"] == ENSEMBLE]

@@ -72,11 +72,12 @@ class Options:
         words = ["metricgrad", "demo"] if self.demo else ["metricgrad", "compare", self.data]
         for field in fields(self)[1:]:
             value = getattr(self, field.name)
-            if value != field.default and field.name in (("repeats", "quick") if self.demo else vars(self)):
+            default = 2 if field.name == "repeats" and self.quick and not self.demo else field.default
+            if value != default and field.name in (("repeats", "quick") if self.demo else vars(self)):
                 flag = "--" + field.name.replace("_", "-")
                 words += [flag] if value is True else [flag, str(value)]
         words += [] if budget is None else ["--budget", f"{budget:g}"]
-        words += [] if ship is None else ["--ship", ship]
+        words += [] if ship is None or self.demo else ["--ship", ship]
         return shlex.join(words)
 
 

@@ -101,7 +101,7 @@ def _find_row(rows: Sequence[Row], ship: str, about: Circumstances) -> Row:
     check_ship(ship, [row["contender"] for row in rows])
     found = next(row for row in rows if (row["contender"], row["rule"]) == split_ship(ship))
     if not found["feasible"]:
-        raise UserError(f"--ship: {_format_name(found)} cannot meet {about.subject_to!r}; relax it", NOTHING)
+        raise UserError(f"--ship: {_format_name(found)} cannot meet {about.subject_to!r}; choose another", NOTHING)
     return found
 
 
