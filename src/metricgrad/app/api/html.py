@@ -8,7 +8,7 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from metricgrad.app.report.markup import interval, number
+from metricgrad.app.report.markup import interval, items, number
 from metricgrad.app.report.payload import REFERENCES
 
 if TYPE_CHECKING:
@@ -26,9 +26,11 @@ def render_study(summary: Mapping[str, Any], path: Path) -> str:
     head = "".join(f'<th style="text-align:left">{escape(text)}</th>' for text in heads)
     body = "".join(_row(row, (verdict["ship"], verdict["rule"])) for row in rows[:TOP])
     more = f"<p>{len(rows) - TOP} more rows in <code>.leaderboard</code></p>" if len(rows) > TOP else ""
+    about = f"{summary['data']['rows']:,} rows of {summary['data']['file']}, {summary['repeats']} repeats"
     where = escape(str(path / "report.html"))
     return (
         f"<div><h3>{escape(verdict['headline'])}</h3><p>{escape(verdict['text'])}</p>"
+        f"<p>{escape(about)}</p>{items(summary['data']['warnings'])}"
         f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
         f"<p>The whole report: <code>{where}</code>; <code>.report(path)</code> writes it elsewhere.</p></div>"
     )

@@ -108,7 +108,7 @@ def compare(
     show = Show(as_json, verbose)
     if resume is not None:
         typed = _read_typed_options(context)
-        how = {name: typed.get(name) for name in ("metric", "subject_to", "repeats", "ship")}
+        how: dict[str, Any] = {name: typed.get(name) for name in ("metric", "subject_to", "repeats", "ship")}
         how |= {"jobs": count_jobs(jobs), "cluster": cluster, "budget": budget}
         _resume_comparison(resume, how, show)
         return
