@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 from sklearn.inspection import permutation_importance
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
@@ -61,6 +62,15 @@ def test_drops_are_those_of_scikit_learn_with_a_scorer_that_applies_the_rule(
     error = wanted.importances_std * (2 / 40) ** 0.5
     assert (np.abs(found - wanted.importances_mean) < 4 * error + 1e-9).all()
     assert found[0] > 0.1
+
+
+def test_intervals_are_of_the_corrected_resampled_t_test() -> None:
+    drops = np.array([0.02, 0.03, 0.01, 0.02])
+    error = (drops.var(ddof=1) * (1 / 4 + 1 / 3)) ** 0.5
+    low, high = stats.t.interval(0.95, 3, loc=0.02, scale=error)
+    found = importance._estimate("a", drops, 1 / 3)
+    assert [found["drop"], found["low"], found["high"]] == pytest.approx([0.02, low, high])
+    assert importance._estimate("a", drops[:1], 1 / 3)["low"] is None
 
 
 def test_parts_of_a_column_are_shuffled_together_and_others_stay() -> None:

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy import stats
 
 from metricgrad.app.contenders.scorers import Ensemble, Member, load_scorer
 from metricgrad.app.errors import one_line
 from metricgrad.app.runs.model import encode_features
 from metricgrad.app.runs.workers import Shared, run_tasks
-from metricgrad.app.study.leaderboard import estimate_mean
 from metricgrad.app.study.protocol import SavedScorer, compute_metric, fit_contender
 from metricgrad.app.study.work import Failure, make_seed
 from metricgrad.app.study.workspace import KEPT
@@ -118,12 +118,20 @@ def measure_importance(
             found[probe.repeat] = result
     drops = np.stack([found[repeat] for repeat in sorted(found)])
     ratio = float(np.mean([o.test_rows / o.train_rows for o in outcomes]))
-    means = [estimate_mean(each.tolist(), ratio) for each in drops.T]
-    importance: list[ColumnImportance] = [
-        {"column": name, "drop": mean.value, "low": mean.low, "high": mean.high}
-        for name, mean in zip(columns, means, strict=True)
-    ]
+    importance = [_estimate(name, each, ratio) for name, each in zip(columns, drops.T, strict=True)]
     return sorted(importance, key=lambda one: -one["drop"])
+
+
+def _estimate(column: str, drops: np.ndarray, ratio: float) -> ColumnImportance:
+    """Return the mean drop of a column over repeats that share rows; ``ratio`` is test rows / training rows.
+
+    The 95 % interval is that of the corrected resampled t-test [nadeau2003].
+    """
+    mean, repeats = float(drops.mean()), len(drops)
+    if repeats < 2:
+        return {"column": column, "drop": mean, "low": None, "high": None}
+    half = float(stats.t.ppf(0.975, repeats - 1)) * (float(drops.var(ddof=1)) * (1 / repeats + ratio)) ** 0.5
+    return {"column": column, "drop": mean, "low": mean - half, "high": mean + half}
 
 
 def _screen(plan: Plan, model: Model, columns: dict[str, tuple[str, ...]]) -> list[str]:
