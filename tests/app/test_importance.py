@@ -17,7 +17,7 @@ from sklearn.metrics import f1_score
 from metricgrad.app.cli.main import main
 from metricgrad.app.contenders.scorers import Effort, Goal
 from metricgrad.app.runs import folder as runs
-from metricgrad.app.study import compare, importance, leaderboard, protocol, work, workspace
+from metricgrad.app.study import compare, importance, leaderboard, protocol, scratch, work, workspace
 from metricgrad.decisions import rules
 from tables import binary, multiclass, multilabel, written
 
@@ -177,13 +177,13 @@ def test_of_many_columns_those_that_change_the_scores_are_measured(
 def test_models_are_kept_only_until_the_report_is_made(tmp_path: Path) -> None:
     path = tmp_path / "run"
     with workspace.Workspace.create(path, "compare", {}) as space:
-        assert space.read_scorer("hybrid", 0) is None
+        assert space.scratch.read_scorer("hybrid", 0) is None
         decision = protocol.Decision(rules.Threshold(0.5), 0.5, {})
-        for repeat in (0, workspace.KEPT):
+        for repeat in (0, scratch.KEPT):
             outcome = protocol.Outcome("hybrid", repeat, 3, 2, 1.0, decision, decision, [])
             saved = protocol.SavedScorer("Prior", {"prior.json": b"0.5"})
             space.add_unit(outcome, np.zeros(2), np.zeros(2), saved)
-        assert space.read_scorer("hybrid", 0) == saved
-        assert space.read_scorer("hybrid", workspace.KEPT) is None
-        space.clear_scratch()
+        assert space.scratch.read_scorer("hybrid", 0) == saved
+        assert space.scratch.read_scorer("hybrid", scratch.KEPT) is None
+        space.scratch.clear()
         assert not list(path.glob("**/.*"))

@@ -183,7 +183,7 @@ def _run(plan: Plan, space: Workspace, progress: Progress, workers: Workers, bud
         shipped = [o for o in outcomes if o.contender == found["ship"]]
         importance = measure_importance(plan, space, progress, workers, shipped, found["rule"], model)
         workers.executor.shutdown(wait=False)  # they end while the report is made
-        space.clear_scratch()
+        space.scratch.clear()
         payload = reporting.make_payload(
             replace(plan, left_out=[*plan.left_out, *failed]), space, outcomes, rows, found, model, importance
         )
@@ -235,7 +235,7 @@ def _yield_open_units(
 ) -> Iterator[work.Unit]:
     """Yield the unfinished units, repeat by repeat, as long as the budget lasts."""
     dataset, started, repeats = plan.dataset, time.monotonic(), 0
-    targets = _share(space.add_scratch("targets.npy", dataset.targets))
+    targets = _share(space.scratch.add_array("targets.npy", dataset.targets))
     for repeat, part in enumerate(plan.parts):
         names = [name for name in plan.fitted if (name, repeat) not in done]
         if not names:
@@ -246,8 +246,8 @@ def _yield_open_units(
             progress.say(f"the budget of {budget:g} minutes allows {repeat} of {len(plan.parts)} repeats")
             return
         repeats += 1
-        space.encoders[repeat], encoded = dataset.encode(part.train)
-        features = _share(space.add_scratch(f"features-{repeat}.npy", encoded))
+        space.scratch.encoders[repeat], encoded = dataset.encode(part.train)
+        features = _share(space.scratch.add_array(f"features-{repeat}.npy", encoded))
         shared = (features, targets, Shared.value(part))
         common = (dataset.goal, tuple(dataset.also), plan.effort, plan.options.seed, *shared)
         yield from (work.Unit(name, repeat, *common) for name in names if name not in failed)

@@ -1,7 +1,7 @@
 """What the model looks at: how much of the metric is lost when a column of the table is shuffled among the test rows.
 
 Permutation importance [breiman2001] of the contender to ship, with its models and rules of the repeats: the metric of
-the run under the rule, not accuracy or scores. The models of the units are kept until then (``Workspace.add_unit``);
+the run under the rule, not accuracy or scores. The models of the units are kept until then (``Scratch``);
 those that an earlier call fitted are fitted again.
 """
 
@@ -19,8 +19,8 @@ from metricgrad.app.errors import one_line
 from metricgrad.app.runs.model import encode_features
 from metricgrad.app.runs.workers import Shared, run_tasks
 from metricgrad.app.study.protocol import SavedScorer, compute_metric, fit_contender
+from metricgrad.app.study.scratch import KEPT
 from metricgrad.app.study.work import Failure, make_seed
-from metricgrad.app.study.workspace import KEPT
 from metricgrad.training.loop import one_thread
 
 if TYPE_CHECKING:
@@ -163,8 +163,8 @@ def _yield_probes(
     for o in outcomes:
         part, seed = plan.parts[o.repeat], make_seed(plan.options.seed, o.repeat)
         weights = {name: weight for name, weight in o.members.items() if weight} or {o.contender: 1.0}
-        models = {name: saved for name in weights if (saved := space.read_scorer(name, o.repeat)) is not None}
-        encoder, training = space.encoders.get(o.repeat), None
+        models = {name: saved for name in weights if (saved := space.scratch.read_scorer(name, o.repeat)) is not None}
+        encoder, training = space.scratch.encoders.get(o.repeat), None
         if encoder is None or len(models) < len(weights):
             progress.say(f"fitting {o.contender} again in repeat {o.repeat + 1}, to measure the importance of columns")
             encoder, encoded = dataset.encode(part.train)

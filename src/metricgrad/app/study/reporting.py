@@ -89,17 +89,7 @@ def make_payload(
     for o in sorted(outcomes, key=lambda o: o.repeat):
         by_name.setdefault(o.contender, []).append(o)
     about = {name: details(_predict(plan, space, mine, "tuned")) for name, mine in by_name.items()}
-    shipped = ShippedModel(
-        dataset.goal,
-        dataset.table,
-        dataset.split_all_rows(options.seed).held_out,
-        model.scores,
-        model.rule,
-        dataset.schema.columns,
-        _describe_others(dataset),
-        [one["column"] for one in importance],
-        _predict(plan, space, by_name[found["ship"]], found["rule"]),
-    )
+    tested = _predict(plan, space, by_name[found["ship"]], found["rule"])
     environment = runs.describe_environment()
     counts = (
         dataset.targets.sum(0)
@@ -132,7 +122,7 @@ def make_payload(
         "leaderboard": rows,
         "left_out": plan.left_out,
         "details": about,
-        "study": {key: value for section in SECTIONS for key, value in section.measure_study(shipped).items()},
+        "study": _measure_study(plan, model, tested, importance),
         "reproduce": {
             "command": options.command(),
             "seed": options.seed,
@@ -145,6 +135,25 @@ def make_payload(
     if importance:
         payload["importance"] = list(importance[:TOP])
     return payload
+
+
+def _measure_study(
+    plan: Plan, model: Model, tested: Predictions, importance: Sequence[ColumnImportance]
+) -> dict[str, Any]:
+    """Return what sections measure once; ``tested``: the test rows as the shipped kind of rule decides them."""
+    dataset = plan.dataset
+    shipped = ShippedModel(
+        dataset.goal,
+        dataset.table,
+        dataset.split_all_rows(plan.options.seed).held_out,
+        model.scores,
+        model.rule,
+        dataset.schema.columns,
+        _describe_others(dataset),
+        [one["column"] for one in importance],
+        tested,
+    )
+    return {key: value for section in SECTIONS for key, value in section.measure_study(shipped).items()}
 
 
 def _describe_others(dataset: Dataset) -> list[Column]:

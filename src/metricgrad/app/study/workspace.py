@@ -20,7 +20,6 @@ import io
 import math
 import os
 import re
-import shutil
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -42,7 +41,8 @@ from metricgrad.app.runs.folder import (
     refuse_invalid,
     write,
 )
-from metricgrad.app.study.protocol import Outcome, SavedScorer
+from metricgrad.app.study.protocol import Outcome
+from metricgrad.app.study.scratch import Scratch
 from metricgrad.storage import folders, records
 from metricgrad.storage.records import Sha256  # noqa: TC001 (read at run time)
 
@@ -50,9 +50,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     import pandas as pd
-    from sklearn.compose import ColumnTransformer
 
     from metricgrad.app.runs.model import Model
+    from metricgrad.app.study.protocol import SavedScorer
     from metricgrad.app.study.splits import Split
 
 OURS = {
@@ -68,9 +68,6 @@ OURS = {
     "lock",
 }
 
-
-KEPT = 5
-"""The number of repeats whose models are kept until the report is made."""
 
 _UNITS = "|".join(re.escape(name.replace(" ", "-")) for name in CONTENDERS)
 _WRITTEN = re.compile(
@@ -152,14 +149,10 @@ class Workspace(Run):
     ) -> None:
         """Write a finished unit: its scores first, so that a unit with a JSON file is complete.
 
-        ``scorer`` is kept in scratch, for ``read_scorer``, in the first repeats.
+        ``scorer`` is kept in scratch.
         """
-        if scorer is not None and outcome.repeat < KEPT:
-            folder = self._make_scratch() / name_unit(outcome)
-            with writing(folder):
-                folder.mkdir()
-                for name, data in {**scorer.files, _KIND: scorer.kind.encode()}.items():
-                    (folder / name).write_bytes(data)
+        if scorer is not None:
+            self.scratch.add_scorer(outcome.contender, outcome.repeat, scorer)
         for name, data in pack_unit(outcome, scores, held_out).items():
             write(self.path / "results" / name, data)
 
@@ -223,38 +216,10 @@ class Workspace(Run):
         frame.to_parquet(packed, index=False)
         write(self.path / name, packed.getvalue())
 
-    def add_scratch(self, name: str, array: np.ndarray) -> Path:
-        """Write an array that the processes share until all units are finished; return its path."""
-        path = self._make_scratch() / name
-        with writing(path):
-            np.save(path, array, allow_pickle=False)
-        return path
-
-    def read_scorer(self, contender: str, repeat: int) -> SavedScorer | None:
-        """Return the model of a unit that this process finished, None of others."""
-        folder = self._make_scratch() / _name_files(contender, repeat)
-        if not folder.is_dir():
-            return None
-        files = {path.name: path.read_bytes() for path in folder.iterdir()}
-        return SavedScorer(files.pop(_KIND).decode(), files)
-
     @cached_property
-    def encoders(self) -> dict[int, ColumnTransformer]:
-        """The encoders of the repeats that this process began."""
-        return {}
-
-    def _make_scratch(self) -> Path:
-        if not hasattr(self, "_scratch"):
-            self._scratch = atomic.temporary(self.path / "scratch")
-            with writing(self._scratch):
-                self._scratch.mkdir()
-        return self._scratch
-
-    def clear_scratch(self) -> None:
-        """Remove the arrays that the processes shared, and the models of the units."""
-        if hasattr(self, "_scratch"):
-            shutil.rmtree(self._scratch, ignore_errors=True)
-            del self._scratch
+    def scratch(self) -> Scratch:
+        """What is kept until the report is made."""
+        return Scratch(self.path)
 
     def add_model(self, model: Model) -> None:
         """Write the shipped model, whole or not at all."""
@@ -284,16 +249,9 @@ class _Hashes(TypedDict):
     held_out: NotRequired[Sha256]
 
 
-_KIND = ".kind"  # the file in scratch that names the class of a model
-
-
 def name_unit(outcome: Outcome) -> str:
     """Return the name of a unit's files without their suffix."""
-    return _name_files(outcome.contender, outcome.repeat)
-
-
-def _name_files(contender: str, repeat: int) -> str:
-    return f"{contender.replace(' ', '-')}-{repeat:03d}"
+    return f"{outcome.contender.replace(' ', '-')}-{outcome.repeat:03d}"
 
 
 def pack_unit(outcome: Outcome, scores: np.ndarray, held_out: np.ndarray | None) -> dict[str, bytes]:
