@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 from sklearn.inspection import permutation_importance
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
@@ -16,7 +17,7 @@ from sklearn.metrics import f1_score
 from metricgrad.app.cli.main import main
 from metricgrad.app.contenders.scorers import Effort, Goal
 from metricgrad.app.runs import folder as runs
-from metricgrad.app.study import compare, importance, leaderboard, protocol, work, workspace
+from metricgrad.app.study import compare, importance, leaderboard, protocol, scratch, work, workspace
 from metricgrad.decisions import rules
 from tables import binary, multiclass, multilabel, written
 
@@ -61,6 +62,15 @@ def test_drops_are_those_of_scikit_learn_with_a_scorer_that_applies_the_rule(
     error = wanted.importances_std * (2 / 40) ** 0.5
     assert (np.abs(found - wanted.importances_mean) < 4 * error + 1e-9).all()
     assert found[0] > 0.1
+
+
+def test_intervals_are_of_the_corrected_resampled_t_test() -> None:
+    drops = np.array([0.02, 0.03, 0.01, 0.02])
+    error = (drops.var(ddof=1) * (1 / 4 + 1 / 3)) ** 0.5
+    low, high = stats.t.interval(0.95, 3, loc=0.02, scale=error)
+    found = importance._estimate("a", drops, 1 / 3)
+    assert [found["drop"], found["low"], found["high"]] == pytest.approx([0.02, low, high])
+    assert importance._estimate("a", drops[:1], 1 / 3)["low"] is None
 
 
 def test_parts_of_a_column_are_shuffled_together_and_others_stay() -> None:
@@ -167,13 +177,13 @@ def test_of_many_columns_those_that_change_the_scores_are_measured(
 def test_models_are_kept_only_until_the_report_is_made(tmp_path: Path) -> None:
     path = tmp_path / "run"
     with workspace.Workspace.create(path, "compare", {}) as space:
-        assert space.read_scorer("hybrid", 0) is None
+        assert space.scratch.read_scorer("hybrid", 0) is None
         decision = protocol.Decision(rules.Threshold(0.5), 0.5, {})
-        for repeat in (0, workspace.KEPT):
+        for repeat in (0, scratch.KEPT):
             outcome = protocol.Outcome("hybrid", repeat, 3, 2, 1.0, decision, decision, [])
             saved = protocol.SavedScorer("Prior", {"prior.json": b"0.5"})
             space.add_unit(outcome, np.zeros(2), np.zeros(2), saved)
-        assert space.read_scorer("hybrid", 0) == saved
-        assert space.read_scorer("hybrid", workspace.KEPT) is None
-        space.clear_scratch()
+        assert space.scratch.read_scorer("hybrid", 0) == saved
+        assert space.scratch.read_scorer("hybrid", scratch.KEPT) is None
+        space.scratch.clear()
         assert not list(path.glob("**/.*"))

@@ -233,7 +233,7 @@ def _run(
         shipped = [o for o in outcomes if o.contender == found["ship"]]
         importance = measure_importance(plan, space, progress, workers, shipped, found["rule"], model)
         workers.executor.shutdown(wait=False)  # they end while the report is made
-        space.clear_scratch()
+        space.scratch.clear()
         payload = reporting.make_payload(
             replace(plan, left_out=[*plan.left_out, *failed]), space, outcomes, rows, found, model, importance, budget
         )
@@ -286,7 +286,7 @@ def _yield_open_units(
 ) -> Iterator[work.Unit]:
     """Yield the unfinished units, repeat by repeat, as long as the budget lasts."""
     dataset, started, repeats = plan.dataset, time.monotonic(), 0
-    targets = _share(space.add_scratch("targets.npy", dataset.targets))
+    targets = _share(space.scratch.add_array("targets.npy", dataset.targets))
     for repeat, part in enumerate(plan.parts):
         names = [name for name in plan.fitted if (name, repeat) not in done]
         if not names:
@@ -297,7 +297,7 @@ def _yield_open_units(
             progress.say(f"the budget of {budget:g} minutes allows {repeat} of {len(plan.parts)} repeats")
             return
         repeats += 1
-        space.encoders[repeat], encoded = dataset.encode(part.train)
+        space.scratch.encoders[repeat], encoded = dataset.encode(part.train)
         features = _share_features(space, repeat, encoded)
         shared = (features, targets, Shared.value(part))
         common = (dataset.goal, tuple(dataset.also), plan.effort, plan.options.seed, *shared)
@@ -312,8 +312,8 @@ def _share(path: Path) -> Shared:
 def _share_features(space: Workspace, repeat: int, features: Features) -> Shared:
     """Share encoded rows, an array or several."""
     if isinstance(features, np.ndarray):
-        return _share(space.add_scratch(f"features-{repeat}.npy", features))
-    paths = {name: space.add_scratch(f"{name}-{repeat}.npy", array) for name, array in features.arrays.items()}
+        return _share(space.scratch.add_array(f"features-{repeat}.npy", features))
+    paths = {name: space.scratch.add_array(f"{name}-{repeat}.npy", array) for name, array in features.arrays.items()}
     return Shared(partial(_load_features, paths))
 
 

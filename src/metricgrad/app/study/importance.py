@@ -1,7 +1,7 @@
 """What the model looks at: how much of the metric is lost when a column of the table is shuffled among the test rows.
 
 Permutation importance [breiman2001] of the contender to ship, with its models and rules of the repeats: the metric of
-the run under the rule, not accuracy or scores. The models of the units are kept until then (``Workspace.add_unit``);
+the run under the rule, not accuracy or scores. The models of the units are kept until then (``Scratch``);
 those that an earlier call fitted are fitted again.
 """
 
@@ -18,8 +18,8 @@ from metricgrad.app.contenders.scorers import Ensemble, Member, load_scorer
 from metricgrad.app.errors import one_line
 from metricgrad.app.runs.workers import Shared, run_tasks
 from metricgrad.app.study.protocol import SavedScorer, compute_metric, fit_contender
+from metricgrad.app.study.scratch import KEPT
 from metricgrad.app.study.work import Failure, make_seed
-from metricgrad.app.study.workspace import KEPT
 from metricgrad.training.loop import one_thread
 
 if TYPE_CHECKING:
@@ -118,22 +118,20 @@ def measure_importance(
             found[probe.repeat] = result
     drops = np.stack([found[repeat] for repeat in sorted(found)])
     ratio = float(np.mean([o.test_rows / o.train_rows for o in outcomes]))
-    halves = find_half_widths(drops, ratio)
-    importance: list[ColumnImportance] = [
-        {"column": name, "drop": drop, "low": drop - half, "high": drop + half}
-        for name, drop, half in zip(columns, drops.mean(0).tolist(), halves.tolist(), strict=True)
-    ]
+    importance = [_estimate(name, each, ratio) for name, each in zip(columns, drops.T, strict=True)]
     return sorted(importance, key=lambda one: -one["drop"])
 
 
-def find_half_widths(drops: np.ndarray, ratio: float) -> np.ndarray:
-    """Return half the width of the 95 % interval of each mean over repeats, ``(repeats, columns)``.
+def _estimate(column: str, drops: np.ndarray, ratio: float) -> ColumnImportance:
+    """Return the mean drop of a column over repeats that share rows; ``ratio`` is test rows / training rows.
 
-    Repeats share rows, so the variance over J of them counts (1/J + test rows / training rows) times [nadeau2003].
+    The 95 % interval is that of the corrected resampled t-test [nadeau2003].
     """
-    repeats = len(drops)
-    error = np.sqrt(drops.var(0, ddof=1) * (1 / repeats + ratio))
-    return np.asarray(stats.t.ppf(0.975, repeats - 1) * error)
+    mean, repeats = float(drops.mean()), len(drops)
+    if repeats < 2:
+        return {"column": column, "drop": mean, "low": None, "high": None}
+    half = float(stats.t.ppf(0.975, repeats - 1)) * (float(drops.var(ddof=1)) * (1 / repeats + ratio)) ** 0.5
+    return {"column": column, "drop": mean, "low": mean - half, "high": mean + half}
 
 
 def _screen(plan: Plan, model: Model, columns: dict[str, tuple[str, ...]]) -> list[str]:
@@ -165,8 +163,8 @@ def _yield_probes(
     for o in outcomes:
         part, seed = plan.parts[o.repeat], make_seed(plan.options.seed, o.repeat)
         weights = {name: weight for name, weight in o.members.items() if weight} or {o.contender: 1.0}
-        models = {name: saved for name in weights if (saved := space.read_scorer(name, o.repeat)) is not None}
-        encoder, training = space.encoders.get(o.repeat), None
+        models = {name: saved for name in weights if (saved := space.scratch.read_scorer(name, o.repeat)) is not None}
+        encoder, training = space.scratch.encoders.get(o.repeat), None
         if encoder is None or len(models) < len(weights):
             progress.say(f"fitting {o.contender} again in repeat {o.repeat + 1}, to measure the importance of columns")
             encoder, encoded = dataset.encode(part.train)

@@ -100,17 +100,7 @@ def make_payload(
         name: details(_predict(plan, space, mine, "tuned", model.rule if name == model.contender else None))
         for name, mine in by_name.items()
     }
-    shipped = ShippedModel(
-        dataset.goal,
-        dataset.table,
-        dataset.split_all_rows(options.seed).held_out,
-        model.scores,
-        model.rule,
-        dataset.schema.columns,
-        _describe_others(dataset),
-        [one["column"] for one in importance],
-        _predict(plan, space, by_name[found["ship"]], found["rule"]),
-    )
+    tested = _predict(plan, space, by_name[found["ship"]], found["rule"])
     environment = runs.describe_environment()
     ship, cut = space.manifest.get("ship"), repeats < options.repeats
     command = options.command(ship, budget)
@@ -155,7 +145,7 @@ def make_payload(
         "leaderboard": rows,
         "left_out": plan.left_out,
         "details": about,
-        "study": {key: value for section in SECTIONS for key, value in section.measure_study(shipped).items()},
+        "study": _measure_study(plan, model, tested, importance),
         "reproduce": {
             "command": again,
             "seed": options.seed,
@@ -168,6 +158,25 @@ def make_payload(
     if importance:
         payload["importance"] = list(importance[:TOP])
     return payload
+
+
+def _measure_study(
+    plan: Plan, model: Model, tested: Predictions, importance: Sequence[ColumnImportance]
+) -> dict[str, Any]:
+    """Return what sections measure once; ``tested``: the test rows as the shipped kind of rule decides them."""
+    dataset = plan.dataset
+    shipped = ShippedModel(
+        dataset.goal,
+        dataset.table,
+        dataset.split_all_rows(plan.options.seed).held_out,
+        model.scores,
+        model.rule,
+        dataset.schema.columns,
+        _describe_others(dataset),
+        [one["column"] for one in importance],
+        tested,
+    )
+    return {key: value for section in SECTIONS for key, value in section.measure_study(shipped).items()}
 
 
 def _describe_others(dataset: Dataset) -> list[Column]:

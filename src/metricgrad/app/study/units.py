@@ -19,12 +19,7 @@ SCORES = {"scores": ".npy", "held_out": "-held.npy"}
 
 def name_unit(outcome: Outcome) -> str:
     """Return the name of a unit's files without their suffix."""
-    return name_files(outcome.contender, outcome.repeat)
-
-
-def name_files(contender: str, repeat: int) -> str:
-    """Return the name of the files of a contender in a repeat without their suffix."""
-    return f"{contender.replace(' ', '-')}-{repeat:03d}"
+    return f"{outcome.contender.replace(' ', '-')}-{outcome.repeat:03d}"
 
 
 def pack_unit(outcome: Outcome, scores: np.ndarray, held_out: np.ndarray | None) -> dict[str, bytes]:

@@ -24,7 +24,6 @@ from __future__ import annotations
 import io
 import os
 import re
-import shutil
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -47,8 +46,9 @@ from metricgrad.app.runs.folder import (
     refuse_invalid,
     write,
 )
-from metricgrad.app.study.protocol import Outcome, SavedScorer
-from metricgrad.app.study.units import SCORES, name_files, name_unit, pack_unit, parse_scores
+from metricgrad.app.study.protocol import Outcome
+from metricgrad.app.study.scratch import Scratch
+from metricgrad.app.study.units import SCORES, name_unit, pack_unit, parse_scores
 from metricgrad.storage import folders, records
 from metricgrad.storage.records import Sha256  # noqa: TC001 (read at run time)
 
@@ -58,8 +58,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from metricgrad.app.runs.model import Model
+    from metricgrad.app.study.protocol import SavedScorer
     from metricgrad.app.study.splits import Split
-    from metricgrad.app.tables.encoder import Encoder
 
 INPUTS = {"stdin.csv", "frame.parquet"}
 """Data that a run folder holds because they are in no other file."""
@@ -85,9 +85,6 @@ NEWER = {"config.toml", "model_card.md", *INPUTS}
 """Those that the older format does not have."""
 
 
-KEPT = 5
-"""The number of repeats whose models are kept until the report is made."""
-
 _UNITS = "|".join(re.escape(name.replace(" ", "-")) for name in CONTENDERS)
 _WRITTEN = re.compile(
     rf"{'|'.join(map(re.escape, OURS))}|results/({_UNITS})-\d{{3,}}(\.json|\.npy|-held\.npy)"
@@ -100,7 +97,6 @@ _WRITTEN = re.compile(
 
 
 AGAIN = "delete it and resume, to run this unit again"
-_KIND = ".kind"  # the file in scratch that names the class of a model
 
 
 class _Hashes(TypedDict):
@@ -192,14 +188,10 @@ class Workspace(Run):
     ) -> None:
         """Write a finished unit: its scores first, so that a unit with a JSON file is complete.
 
-        ``scorer`` is kept in scratch, for ``read_scorer``, in the first repeats.
+        ``scorer`` is kept in scratch.
         """
-        if scorer is not None and outcome.repeat < KEPT:
-            folder = self._make_scratch() / name_unit(outcome)
-            with writing(folder):
-                folder.mkdir()
-                for name, data in {**scorer.files, _KIND: scorer.kind.encode()}.items():
-                    (folder / name).write_bytes(data)
+        if scorer is not None:
+            self.scratch.add_scorer(outcome.contender, outcome.repeat, scorer)
         for name, data in pack_unit(outcome, scores, held_out).items():
             write(self.path / "results" / name, data)
 
@@ -263,38 +255,10 @@ class Workspace(Run):
         frame.to_parquet(packed, index=False)
         write(self.path / name, packed.getvalue())
 
-    def add_scratch(self, name: str, array: np.ndarray) -> Path:
-        """Write an array that the processes share until all units are finished; return its path."""
-        path = self._make_scratch() / name
-        with writing(path):
-            np.save(path, array, allow_pickle=False)
-        return path
-
-    def read_scorer(self, contender: str, repeat: int) -> SavedScorer | None:
-        """Return the model of a unit that this process finished, None of others."""
-        folder = self._make_scratch() / name_files(contender, repeat)
-        if not folder.is_dir():
-            return None
-        files = {path.name: path.read_bytes() for path in folder.iterdir()}
-        return SavedScorer(files.pop(_KIND).decode(), files)
-
     @cached_property
-    def encoders(self) -> dict[int, Encoder]:
-        """The encoders of the repeats that this process began."""
-        return {}
-
-    def _make_scratch(self) -> Path:
-        if not hasattr(self, "_scratch"):
-            self._scratch = atomic.temporary(self.path / "scratch")
-            with writing(self._scratch):
-                self._scratch.mkdir()
-        return self._scratch
-
-    def clear_scratch(self) -> None:
-        """Remove the arrays that the processes shared, and the models of the units."""
-        if hasattr(self, "_scratch"):
-            shutil.rmtree(self._scratch, ignore_errors=True)
-            del self._scratch
+    def scratch(self) -> Scratch:
+        """What is kept until the report is made."""
+        return Scratch(self.path)
 
     def add_model(self, model: Model) -> None:
         """Write the shipped model, whole or not at all."""
