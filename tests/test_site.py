@@ -90,6 +90,14 @@ def test_code_is_run_or_says_that_it_is_not(path: Path) -> None:
         assert ">>>" in match[1] or only_imports or "*Not run*" in above, match[1]
 
 
+@pytest.mark.parametrize("path", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=lambda path: path.stem)
+def test_links_work_in_the_repository_too(path: Path) -> None:
+    made = {ROOT / "reproduction" / "README.md"}  # by reproduction/page.py
+    for link in re.findall(r"\]\((?!https?:|#)([^)#\s]+)", re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL)):
+        file = (path.parent / link).resolve()
+        assert file.exists() or file in made, link
+
+
 @pytest.mark.parametrize("path", TUTORIALS, ids=lambda path: path.stem)
 def test_a_tutorial_has_a_title_and_ends_in_a_figure(path: Path) -> None:
     text = path.read_text()

@@ -8,8 +8,14 @@ from pathlib import Path
 from typing import Any
 
 DOCS = Path(__file__).parents[1]
-# Files of the repository that are pages of the site; all others are downloads.
-PAGES = {"CONTRIBUTING": "contributing", "SECURITY": "security", "CHANGELOG": "changelog"}
+# Files of the repository that are pages of the site, by what a link to them looks like; all others are downloads.
+PAGES = {
+    r"CONTRIBUTING\.md": "repository/contributing.md",
+    r"SECURITY\.md": "repository/security.md",
+    r"CHANGELOG\.md": "repository/changelog.md",
+    r"reproduction/README\.md": "repository/reproduction.md",
+    r"examples/tutorials/(\w+)\.py": r"tutorials/\1.rst",
+}
 
 
 @cache
@@ -37,8 +43,8 @@ def link_pages(_: Any, page: str, source: list[str]) -> None:
         text = _cited(parts[i], f"[{{0}}]({up}references.md#{{0}})")
         if page == "references":
             text = re.sub(r"^\| (\w+) \|(?! work)", r"| [\1]{#\1} |", text, flags=re.MULTILINE)
-        for name, inside in PAGES.items():
-            text = text.replace(f"](../{name}.md", f"](repository/{inside}.md")
+        for file, inside in PAGES.items():
+            text = re.sub(rf"\]\(\.\./{file}", rf"]({inside}", text)
         parts[i] = text
     source[0] = "".join(parts)
 

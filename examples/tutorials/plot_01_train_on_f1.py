@@ -70,11 +70,11 @@ for name, (on_tune, on_test) in scores.items():
 # Why
 # ---
 #
-# The picture says why. Cross-entropy gives probabilities, and the best threshold for F1 is below one half, since
-# positives are rare. The F1 loss pushes scores to both ends, so that nearly every threshold is as good as any other,
-# 0.5 among them. With a tuned threshold the two are close: what a metric loss gives here is a model that needs no
-# tuning, not one that knows more. Its scores even rank a little worse, as the average precision shows;
-# :class:`metricgrad.HybridLoss` keeps the ranking of cross-entropy.
+# Cross-entropy gives probabilities, and the best threshold for F1 is below one half, since positives are rare. The F1
+# loss pushes scores to both ends, so that most thresholds are nearly as good as the best, 0.5 among them. With a tuned
+# threshold the two are close: what a metric loss gives here is a model that needs no tuning, not one that knows more.
+# Its scores even rank a little worse, as the average precision shows; :class:`metricgrad.HybridLoss` keeps the ranking
+# of cross-entropy.
 
 figure, ax = plt.subplots(figsize=(6, 3.6), layout="constrained")
 for name, (_, on_test) in scores.items():

@@ -132,6 +132,8 @@ print(f", exact_backward {(exact - whole).norm() / whole.norm():.0e}")
 # --------------
 #
 # ``examples/huggingface_trainer.py`` and ``examples/lightning_module.py`` put it into the two trainers, in a few lines.
+# Below, Hugging Face's Trainer is slower because it lowers the learning rate to zero by default, not because of the
+# loss.
 
 figure, ax = plt.subplots(figsize=(6, 3.2), layout="constrained")
 for name, values in history.items():

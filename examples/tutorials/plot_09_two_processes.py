@@ -96,7 +96,7 @@ for name, gradient in gradients.items():
 
 figure, ax = plt.subplots(figsize=(6, 3.2), layout="constrained")
 for i, name in enumerate(("one process", "counts added", "each its own F1")):
-    ax.bar(torch.arange(5) + 0.27 * (i - 1), gradients[name], 0.25, label=name)
+    ax.bar([k + 0.27 * (i - 1) for k in range(5)], gradients[name].tolist(), 0.25, label=name)
 ax.set(xlabel="weight", ylabel="gradient")
 ax.axhline(0, color="grey", linewidth=0.8)
 ax.legend()
