@@ -24,8 +24,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score, precision_recall_curve
 from sklearn.multiclass import OneVsRestClassifier
 
-from metricgrad.app.cli.display import NoProgress
 from metricgrad.app.study.compare import compare
+from metricgrad.app.study.progress import NoProgress
 from metricgrad.app.study.request import Options, prepare_dataset
 
 if TYPE_CHECKING:

@@ -24,6 +24,7 @@ from __future__ import annotations
 import io
 import os
 import re
+import shutil
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
