@@ -17,7 +17,7 @@ from sklearn.metrics import f1_score
 from metricgrad.app.cli.main import main
 from metricgrad.app.contenders.scorers import Effort, Goal
 from metricgrad.app.runs import folder as runs
-from metricgrad.app.study import compare, importance, leaderboard, protocol, scratch, work, workspace
+from metricgrad.app.study import compare, importance, protocol, scratch, work, workspace
 from metricgrad.decisions import rules
 from tables import binary, multiclass, multilabel, written
 
@@ -113,14 +113,10 @@ def test_a_run_names_the_columns_that_matter(tmp_path: Path, capsys: pytest.Capt
 
 
 @pytest.mark.parametrize(("make", "target"), [(multiclass, "kind"), (multilabel, "label 0,label 1,label 2")])
-def test_other_tasks_and_the_ensemble(make: Any, target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_tasks_and_the_ensemble(make: Any, target: str, tmp_path: Path) -> None:
     data = written(make(), tmp_path)
-    ask = ["--target", target, "--repeats", "2", "--only", "hybrid,xgboost,ensemble", "--jobs", "1"]
-
-    def ship_ensemble(*given: Any, **named: Any) -> Any:
-        return {**leaderboard.write_verdict(*given, **named), "ship": "ensemble", "rule": "tuned"}
-
-    monkeypatch.setattr(compare, "write_verdict", ship_ensemble)
+    only = ["--repeats", "2", "--only", "hybrid,xgboost,ensemble", "--ship", "ensemble"]
+    ask = ["--target", target, *only, "--jobs", "1"]
     assert main(["compare", data, *ask, "--out", str(tmp_path / "run")]) == 0
     found = {one["column"]: one["drop"] for one in read(tmp_path / "run")["importance"]}
     assert found.keys() == set(make().columns) - set(target.split(","))
