@@ -45,8 +45,8 @@ def test_every_public_name_is_in_the_reference(site: Any) -> None:
 
 def test_tables_say_what_the_metrics_do(site: Any) -> None:
     pages = site("reference_pages")
-    assert pages._behaviour(mg.metrics.f1) == ("[0, 1]", "0", "0")
-    assert pages._behaviour(mg.metrics.mcc)[0] == "[−1, 1]"
+    assert pages._behaviour(mg.metrics.f1) == ("[0,\N{NO-BREAK SPACE}1]", "0", "0")
+    assert pages._behaviour(mg.metrics.mcc)[0] == "[−1,\N{NO-BREAK SPACE}1]"
     assert pages._behaviour(mg.metrics.specificity)[1:] == ("0.6667", "1")
     table = "\n".join(pages.metric_tables())
     assert all(f"metricgrad.metrics.{name}>" in table for name in mg.metrics.names())

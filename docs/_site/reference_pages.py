@@ -163,7 +163,7 @@ def _value(metric: mg.metrics.Metric, *cells: float) -> float:
 
 def _interval(values: list[float]) -> str:
     low, high = min(values), max(values)
-    return f"[{_number(low)}, {_number(high)}]"
+    return f"[{_number(low)},\N{NO-BREAK SPACE}{_number(high)}]"
 
 
 def _number(value: float) -> str:
