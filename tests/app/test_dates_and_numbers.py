@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from metricgrad.app.cli.main import main
 from metricgrad.app.errors import UserError
 from metricgrad.app.study.times import read_times
 from metricgrad.app.tables.dates import NAMES, check_date_format, find_date_formats, read_dates
 from metricgrad.app.tables.numbers import check_number_format, find_number_formats, read_formatted
 from metricgrad.app.tables.profile import describe_data, find_warnings
 from metricgrad.app.tables.schema import Schema
+from tables import written
 
 pytestmark = pytest.mark.quick
 
@@ -39,14 +42,14 @@ WRITTEN = {
 }
 
 
-@pytest.mark.parametrize("written", WRITTEN)
-def test_the_format_of_dates_is_found_and_they_are_read(written: str) -> None:
-    texts = pd.Series([day.strftime(written) for day in DAYS])
-    assert find_date_formats(texts, 1.0) == (WRITTEN[written],)
-    plain = written.removesuffix("Z")
+@pytest.mark.parametrize("pattern", WRITTEN)
+def test_the_format_of_dates_is_found_and_they_are_read(pattern: str) -> None:
+    texts = pd.Series([day.strftime(pattern) for day in DAYS])
+    assert find_date_formats(texts, 1.0) == (WRITTEN[pattern],)
+    plain = pattern.removesuffix("Z")
     expected = [datetime.strptime(text.removesuffix("Z"), plain) for text in texts]
-    assert read_dates(texts, WRITTEN[written]).tolist() == expected
-    assert read_dates(texts, written).tolist() == expected
+    assert read_dates(texts, WRITTEN[pattern]).tolist() == expected
+    assert read_dates(texts, pattern).tolist() == expected
 
 
 def test_one_cell_decides_for_the_whole_column() -> None:
@@ -222,12 +225,12 @@ def test_what_is_odd_is_said() -> None:
 
 
 def test_times_in_the_order_of_the_calendar() -> None:
-    for written in WRITTEN:
-        texts = pd.Series([day.strftime(written) for day in DAYS], name="when")
-        dates = [datetime.strptime(text.removesuffix("Z"), written.removesuffix("Z")) for text in texts]
+    for pattern in WRITTEN:
+        texts = pd.Series([day.strftime(pattern) for day in DAYS], name="when")
+        dates = [datetime.strptime(text.removesuffix("Z"), pattern.removesuffix("Z")) for text in texts]
         times, ((label, how),) = read_times(texts, None)
         assert np.argsort(times, kind="stable").tolist() == np.argsort(np.array(dates), kind="stable").tolist()
-        assert (label, how) == ("column 'when'", f"read as {WRITTEN[written]}, from 2021-11-20 to 2022-02-27")
+        assert (label, how) == ("column 'when'", f"read as {WRITTEN[pattern]}, from 2021-11-20 to 2022-02-27")
 
 
 def test_times_that_are_numbers() -> None:
@@ -259,3 +262,15 @@ def test_times_that_are_numbers() -> None:
 def test_times_that_are_refused(cells: list[str | None], message: str) -> None:
     with pytest.raises(UserError, match=message):
         read_times(pd.Series(cells, name="t"), None)
+
+
+def test_the_format_is_in_the_json_of_train(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = written(table(when=[f"{1 + i % 12}/{1 + i % 11}/2021" for i in range(N)]), tmp_path)
+    words = ["train", data, "--target", "y", "--contender", "majority", "--json", "--time", "when"]
+    assert main([*words, "--out", f"{tmp_path}/no"]) == 3
+    assert "--date-format day/month/year" in json.loads(capsys.readouterr().out)["error"]["message"]
+    assert main([*words, "--out", f"{tmp_path}/run", "--date-format", "month/day/year"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert ["column 'when'", "read as month/day/year, from 2021-01-01 to 2021-12-05"] in found["profile"]
+    assert main(["info", f"{tmp_path}/run", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["profile"] == found["profile"]

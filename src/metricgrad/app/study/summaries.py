@@ -36,6 +36,7 @@ class Trained(TypedDict):
     value_there: float
     members: NotRequired[dict[Name, float]]
     data: _Data
+    profile: NotRequired[list[tuple[Line, Line]]]
     warnings: list[str]
 
 

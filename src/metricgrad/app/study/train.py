@@ -58,6 +58,7 @@ def train(
             **model.about,
             **({"members": members} if (members := _list_members(model)) else {}),
             "data": {"file": Path(options.data).name, "rows": len(dataset.targets), "task": dataset.goal.task},
+            "profile": dataset.profile,
             "warnings": dataset.warnings,
         }
         space.add_json("summary.json", summary)
