@@ -2,7 +2,7 @@
 
     python benchmarks/verdict_calibration.py [--sets 100] [--json FILE]
 
-Data sets are drawn from a population, split as ``compare`` splits them, and five contenders are fitted in each repeat:
+Data sets are drawn from a population, split as ``compare`` splits them, and ten contenders are fitted in each repeat:
 ridge regressions, which take milliseconds. The code that ranks them and writes the verdict is that of ``compare``.
 
 - "rows": each contender is blind to another part of the features. All features are equally good, so that no contender
@@ -38,10 +38,21 @@ from metricgrad.app.study.verdict import Circumstances, write_verdict
 from metricgrad.decisions.rules import Threshold
 
 REFERENCE = "cross-entropy"
-NAMES = (REFERENCE, "soft-set metric", "sigmoid metric", "hybrid", "xgboost")
-FEATURES, BLIND = 25, 5
+NAMES = (
+    REFERENCE,
+    "logistic regression",
+    "weighted cross-entropy",
+    "soft-set metric",
+    "sigmoid metric",
+    "hybrid",
+    "recipe",
+    "xgboost",
+    "metric boosting",
+    "ensemble",
+)
+FEATURES, BLIND = 50, 5
 FIXED = 0.3
-SIZES = ((600, 2), (600, 5), (3000, 2), (3000, 5))
+SIZES = ((1000, 2), (1000, 5), (4000, 2))
 """Rows and repeats."""
 GOAL = Goal("binary", 2, "f1", "macro", None)
 POPULATION = 50_000
@@ -51,7 +62,7 @@ POPULATION = 50_000
 def draw(rng: np.random.Generator, rows: int) -> tuple[np.ndarray, np.ndarray]:
     """Return features and targets; one row in five is positive."""
     x = rng.standard_normal((rows, FEATURES))
-    return x, (rng.random(rows) < 1 / (1 + np.exp(2.0 - 0.35 * x.sum(1)))).astype(np.int64)
+    return x, (rng.random(rows) < 1 / (1 + np.exp(2.0 - 0.25 * x.sum(1)))).astype(np.int64)
 
 
 def view(kind: str, number: int, rng: np.random.Generator) -> np.ndarray:

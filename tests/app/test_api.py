@@ -91,7 +91,7 @@ def test_the_leaderboard_is_that_of_the_summary(study: mg.Study) -> None:
     rows, table = summary["leaderboard"], study.leaderboard
     assert study.summary == summary
     for name in ("contender", "rule", "family", "value", "low", "high", "feasible", "held", "seconds"):
-        assert table[name].tolist() == [row[name] for row in rows]
+        assert [None if pd.isna(one) else one for one in table[name]] == [row[name] for row in rows]
     assert table["auroc"].tolist() == [row["others"]["auroc"] for row in rows]
     gains = [row["against"].get("cross-entropy tuned") for row in rows]
     expected = [np.nan if gain is None else gain["difference"] for gain in gains]

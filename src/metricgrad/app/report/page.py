@@ -89,6 +89,7 @@ def replace_rule(payload: Payload, model: Shipped, names: Sequence[str]) -> None
     for curve in payload["details"].get(model["contender"], {}).get("classes", ()):
         curve["threshold"] = thresholds.get(curve["name"])
         curve["ships"] = curve["threshold"] is not None
+        curve["plateau"] = None  # it was that of the goal before
 
 
 def write(payload: Payload, path: str | Path, sections: Sequence[Section] = SECTIONS) -> Path:

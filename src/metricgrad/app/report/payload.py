@@ -22,7 +22,7 @@ class Claim(TypedDict):
     difference: float
     low: float | None
     high: float | None
-    p: float  # adjusted for the choice of the best row, and for the number of claims
+    p: float  # adjusted for the number of claims
     proven: bool
     repeats_needed: int | None  # about how many repeats would prove it
 
@@ -70,7 +70,6 @@ class Difference(TypedDict):
     low: float | None
     high: float | None
     p: float | None
-    adjusted: NotRequired[float | None]  # the p-value, adjusted for the choice of the best row
     repeats_needed: NotRequired[int | None]  # about how many repeats would prove the gain
 
 

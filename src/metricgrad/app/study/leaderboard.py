@@ -12,7 +12,7 @@ import numpy as np
 
 from metricgrad.app.contenders.table import CONTENDERS, REFERENCE
 from metricgrad.app.report.payload import REFERENCES, Difference, Row, Rule
-from metricgrad.app.study.uncertainty import BestOf, Draws, estimate_mean, find_limits, resample
+from metricgrad.app.study.uncertainty import Draws, estimate_mean, find_limits, resample
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -99,15 +99,14 @@ def _compare(
         place: estimate_mean((np.asarray(rows[place]["folds"]) - theirs).tolist(), apart[place], ratio)
         for place in others
     }
-    # A row that cannot be shipped cannot be chosen either.
-    able = [place for place in others if rows[place]["feasible"]]
-    means = [apart[place].mean(0) for place in able]
-    best = BestOf([gains[place] for place in able], np.stack(means), len(REFERENCES)) if able else None
     found: dict[Place, Difference] = {}
     for place, gain in gains.items():
         low, high = gain.interval(None if width is None else (-width, width)) or (None, None)
-        found[place] = {"difference": gain.value, "low": low, "high": high, "p": gain.p}
-        if best is not None and place in able:
-            more = {"adjusted": best.adjust(gain), "repeats_needed": best.count_repeats(gain)}
-            found[place] |= more  # type: ignore[typeddict-item]
+        found[place] = {
+            "difference": gain.value,
+            "low": low,
+            "high": high,
+            "p": gain.p,
+            "repeats_needed": gain.count_repeats(len(REFERENCES)),
+        }
     return found

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from metricgrad.app.report.evidence import Predictions
-    from metricgrad.app.report.payload import ColumnImportance, Payload
+    from metricgrad.app.report.payload import ColumnImportance, Data, Metric, Payload
     from metricgrad.app.runs.model import Model
     from metricgrad.app.study.compare import Plan
     from metricgrad.app.study.protocol import Outcome
-    from metricgrad.app.study.request import Dataset
+    from metricgrad.app.study.request import Dataset, Options
     from metricgrad.app.study.workspace import Workspace
     from metricgrad.decisions.rules import Rule
 
@@ -73,11 +73,45 @@ def describe_protocol(plan: Plan, repeats: int) -> list[str]:
         f"Networks: one hidden layer of 256, up to {budget.epochs} epochs. Trees: up to {budget.rounds} rounds.",
         "Each fit is evaluated with two rules: fixed (0.5, or argmax), and tuned on rows held out of training.",
         "Intervals (95 %) and p-values: a bootstrap of the test rows, paired and with all repeats together, plus the "
-        "variance over the repeats that test rows do not explain. The verdict's p-values are adjusted for the choice "
-        "of the best row, and by Holm for its two claims.",
+        "variance over the repeats that test rows do not explain. The verdict's p-values are adjusted by Holm for its "
+        "two claims.",
         *([ensemble] if ENSEMBLE in plan.names else []),
         f"The shipped model is the named contender fitted on all {len(dataset.targets)} rows in the same way.",
     ]
+
+
+def describe_data(options: Options, dataset: Dataset) -> Data:
+    """Return the data set as it was read."""
+    counts = (
+        dataset.targets.sum(0)
+        if dataset.goal.task == "multilabel"
+        else np.bincount(dataset.targets, minlength=dataset.goal.classes)
+    )
+    return {
+        "file": Path(options.data).name,
+        "rows": len(dataset.targets),
+        "task": dataset.goal.task,
+        "target": list(dataset.schema.target.columns),
+        "classes": list(dataset.schema.classes),
+        "balance": [float(count) / len(dataset.targets) for count in counts],
+        "profile": dataset.profile,
+        "warnings": dataset.warnings,
+    }
+
+
+def describe_goal(dataset: Dataset) -> Metric:
+    """Return what is optimised."""
+    return {
+        "name": dataset.goal.metric,
+        "average": None if dataset.goal.task == "binary" else dataset.goal.average,
+        "title": dataset.metric_title,
+        "subject_to": dataset.goal.subject_to,
+        "also": dataset.also,
+        "constraints": [
+            {"metric": str(one.metric), "bound": one.bound, "sense": one.sense, "over": one.over}
+            for one in parse(dataset.goal.subject_to)
+        ],
+    }
 
 
 def make_payload(
@@ -107,37 +141,13 @@ def make_payload(
     # A budget allows what the machine can do in it; the number of repeats is the same everywhere, unless it changes the
     # splits.
     again = command if cut and options.time is not None else replace(options, repeats=repeats).command(ship)
-    counts = (
-        dataset.targets.sum(0)
-        if dataset.goal.task == "multilabel"
-        else np.bincount(dataset.targets, minlength=dataset.goal.classes)
-    )
     payload: Payload = {
         "version": __version__,
         "created": runs.now(),
         "command": command,
         "verdict": found,
-        "data": {
-            "file": Path(options.data).name,
-            "rows": len(dataset.targets),
-            "task": dataset.goal.task,
-            "target": list(dataset.schema.target.columns),
-            "classes": list(dataset.schema.classes),
-            "balance": [float(count) / len(dataset.targets) for count in counts],
-            "profile": dataset.profile,
-            "warnings": dataset.warnings,
-        },
-        "metric": {
-            "name": dataset.goal.metric,
-            "average": None if dataset.goal.task == "binary" else dataset.goal.average,
-            "title": dataset.metric_title,
-            "subject_to": dataset.goal.subject_to,
-            "also": dataset.also,
-            "constraints": [
-                {"metric": str(one.metric), "bound": one.bound, "sense": one.sense, "over": one.over}
-                for one in parse(dataset.goal.subject_to)
-            ],
-        },
+        "data": describe_data(options, dataset),
+        "metric": describe_goal(dataset),
         "repeats": repeats,
         "planned_repeats": options.repeats,
         "model": model.describe(),

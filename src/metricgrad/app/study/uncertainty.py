@@ -44,7 +44,6 @@ GUESS, WEIGHT = 0.5, 2
 MOST_REPEATS = 100
 """The largest number of repeats that is recommended."""
 _CHUNK = 1 << 22  # numbers at a time
-_CHANCES = 20_000  # draws of the largest of several test statistics
 _SIGNED = ("mcc", "kappa", "quadratic_kappa", "informedness", "markedness")
 
 
@@ -114,6 +113,12 @@ class Estimate:
         # What no replicate contradicts is not impossible.
         return max(float(2 * stats.t.sf(abs(self.t), self.freedom)), 0.0) or 1 / (REPLICATES + 1)
 
+    def count_repeats(self, claims: int) -> int | None:
+        """Return about how many repeats would prove a gain among so many claims, None if no number would."""
+        critical = float(stats.t.isf(LEVEL / claims / 2, self.freedom))
+        more = range(self.repeats + 1, MOST_REPEATS + 1)
+        return next((n for n in more if self.value >= critical * self.error(n)), None)
+
     def interval(self, limits: tuple[float, float] | None) -> tuple[float, float] | None:
         """Return the 95 % interval, or None if nothing varied.
 
@@ -161,36 +166,3 @@ def find_limits(metric: str) -> tuple[float, float] | None:
         return -1.0, 1.0
     known = base in names() or (base[:1] == "f" and base[1:].lstrip("_").replace(".", "", 1).isdigit())
     return (0.0, 1.0) if known else None
-
-
-# The best of several
-
-
-class BestOf:
-    """The largest of several test statistics, if no expected value differs from zero: multivariate t [dunnett1955].
-
-    Choosing the best of many contenders and then testing it alone would find gains that are not there. ``moves``: those
-    of each mean, ``(means, replicates)``; they tell how far the statistics go together. ``claims``: how many such
-    choices a verdict makes.
-    """
-
-    def __init__(self, estimates: Sequence[Estimate], moves: np.ndarray, claims: int) -> None:
-        rng = np.random.default_rng(0)
-        spread = moves.std(1, keepdims=True)
-        alike = (moves - moves.mean(1, keepdims=True)) / np.where(spread > 0, spread, 1)
-        sizes, axes = np.linalg.eigh(alike @ alike.T / moves.shape[1])
-        drawn = rng.standard_normal((_CHANCES, len(moves))) @ (axes * np.sqrt(sizes.clip(min=0))).T
-        freedom = min(min(one.freedom for one in estimates), 1e6)
-        self._largest = drawn.max(1) / np.sqrt(rng.chisquare(freedom, _CHANCES) / freedom)
-        largest, plain = np.quantile(self._largest, 1 - LEVEL / claims), stats.t.isf(LEVEL / claims / 2, freedom)
-        self._critical = float(max(largest, plain))
-
-    def adjust(self, estimate: Estimate) -> float:
-        """Return the p-value of a gain, adjusted for its having been chosen as the largest: at least the plain one."""
-        larger = int((self._largest >= estimate.t).sum())
-        return max((larger + 1) / (_CHANCES + 1), estimate.p)
-
-    def count_repeats(self, estimate: Estimate) -> int | None:
-        """Return about how many repeats would prove a gain, None if no number would."""
-        more = range(estimate.repeats + 1, MOST_REPEATS + 1)
-        return next((n for n in more if estimate.value >= self._critical * estimate.error(n)), None)

@@ -1,7 +1,7 @@
 """The verdict: the best mean is shipped; beside it stands whether its gain over cross-entropy is proven.
 
-The p-values of a gain are adjusted for the choice of the best row (``uncertainty.BestOf``), and by Holm's method
-[holm1979] for the two claims that a verdict makes: over cross-entropy at 0.5, and over cross-entropy tuned.
+The p-values are adjusted by Holm's method [holm1979] for the two claims that a verdict makes: a gain over cross-entropy
+at 0.5, and over cross-entropy tuned.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def _find_row(rows: Sequence[Row], ship: str, about: Circumstances) -> Row:
 def _make_claims(shipped: Row, references: dict[str, Row]) -> dict[str, Claim]:
     """Return what is claimed of the shipped row: its difference to each reference that could be shipped as well."""
     gains = {name: shipped["against"][name] for name in REFERENCES if name in references and name in shipped["against"]}
-    adjusted = adjust_by_holm([1.0 if (p := gain.get("adjusted")) is None else p for gain in gains.values()])
+    adjusted = adjust_by_holm([_get_p(gain) for gain in gains.values()])
     found: dict[str, Claim] = {}
     for (name, gain), p in zip(gains.items(), adjusted, strict=True):
         proven = p < LEVEL and gain["difference"] > 0
@@ -155,14 +155,12 @@ def _describe_claim(reference: str, claim: Claim, about: Circumstances) -> str:
         return f"{gain}, proven ({p})."
     if claim["difference"] <= 0:
         return f"{gain}, no gain."
-    lucky = claim["low"] is not None and claim["low"] > 0
-    why = f"{p}; the best of many looks better than it is" if lucky else p
     if not about.extensible:
-        return f"{gain}, not proven ({why})."
+        return f"{gain}, not proven ({p})."
     if claim["repeats_needed"] is None:
-        return f"{gain}, not proven ({why}), and more repeats would hardly prove it: it takes more rows."
+        return f"{gain}, not proven ({p}), and more repeats would hardly prove it: it takes more rows."
     how = f"--resume RUN --repeats {claim['repeats_needed']}"
-    return f"{gain}, not proven ({why}); about {claim['repeats_needed']} repeats would settle it ({how})."
+    return f"{gain}, not proven ({p}); about {claim['repeats_needed']} repeats would settle it ({how})."
 
 
 def _describe_loss_gain(rows: Sequence[Row], shipped: Row) -> str:
@@ -173,7 +171,7 @@ def _describe_loss_gain(rows: Sequence[Row], shipped: Row) -> str:
     if shipped["family"] == "network" or not trained or REFERENCES[1] not in trained[0]["against"]:
         return ""
     gain = trained[0]["against"][REFERENCES[1]]
-    word = "proven" if (gain.get("adjusted") or 1.0) < LEVEL and gain["difference"] > 0 else "not proven"
+    word = "proven" if _get_p(gain) < LEVEL and gain["difference"] > 0 else "not proven"
     return (
         f"Among networks, training on the metric ({_format_name(trained[0])}) gains "
         f"{gain['difference']:+.3f}{_format_interval(gain)} over {REFERENCES[1]}: {word}."
@@ -187,6 +185,10 @@ def format_p(p: float) -> str:
     ('p = 0.031', 'p < 0.001')
     """
     return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
+
+
+def _get_p(gain: Difference) -> float:
+    return 1.0 if gain["p"] is None else gain["p"]
 
 
 def _format_name(row: Row) -> str:
