@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,26 @@ def test_other_tasks(run: str, make: Any, made: Path, tmp_path: Path, capsys: py
 def test_a_run_of_train_can_be_evaluated_too(made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _, payload, _ = evaluated(made / "trained", changed(), tmp_path, capsys)
     assert "hybrid" in payload["details"]
+
+
+def test_a_metric_that_is_code_is_not_looked_up_unless_it_was_typed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Effort, "of", classmethod(lambda cls, rows, quick=False: Effort(2, 2, 3)))
+    monkeypatch.syspath_prepend(tmp_path)
+    module = tmp_path / "own_of_reports.py"
+    module.write_text("def hits(c):\n    return c.tp / (c.tp + c.fn + c.fp + 1)\n")
+    data, run = written(binary(), tmp_path), str(tmp_path / "run")
+    metric = "own_of_reports:hits"
+    ask = ["--target", "ripe", "--metric", metric, "--repeats", "2", "--jobs", "1", "--only", "majority"]
+    assert main(["compare", data, *ask, "--out", run]) == 0
+    for typed, looked_up in ((metric, True), ("f1", False)):
+        if not looked_up:
+            module.unlink()
+            monkeypatch.delitem(sys.modules, "own_of_reports")
+        out = tmp_path / f"{looked_up}.html"
+        assert main(["evaluate", run, data, "--metric", typed, "--replicates", "50", "--report", str(out)]) == 0
+        assert ("segments" in embedded(out.read_text())["study"]) == looked_up
 
 
 def test_a_folder_has_values_and_drift_alone(made: Path, tmp_path: Path) -> None:

@@ -47,6 +47,7 @@ def render(payload: Payload, sections: Sequence[Section] = SECTIONS) -> str:
     closing = [section for section in sections if not section.drawn and section not in opening]
     shipped = payload["details"].get(payload["verdict"]["ship"])
     tables = "".join(section.table(payload, shipped or {}) for section in drawn if shipped or section.alone)
+    after = sections[min(1, len(sections) - 1)]
     css, script = style(sections), scripts(sections)
     policy = (
         f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(css)}'; img-src data:; "
@@ -68,8 +69,8 @@ def render(payload: Payload, sections: Sequence[Section] = SECTIONS) -> str:
         drawn="".join(section.html(payload) for section in drawn),
         closing="".join(section.html(payload) for section in closing),
         tables=_TABLES.format(tables) if tables else "",
-        next=sections[1].name,
-        next_title=escape(sections[1].title),
+        next=after.name,
+        next_title=escape(after.title),
     )
 
 

@@ -101,7 +101,9 @@ def write_evaluation(
         payload["details"][name] = {
             key: value for section in EVALUATION for key, value in section.measure(predictions).items()
         }
-        payload["study"] |= Segments().measure_study(shipped)  # the columns are those of drift
+        # The columns are those of drift. A metric of the run that is code is not looked up unless it was typed.
+        if goal.metric in found["metrics"]:
+            payload["study"] |= Segments().measure_study(shipped)
     with writing(path):
         page.write(cast("Payload", payload), path, EVALUATION)
 
