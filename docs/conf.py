@@ -47,7 +47,6 @@ extensions = [
 exclude_patterns = ["_site"]
 templates_path = ["_templates"]
 nitpicky = True
-suppress_warnings = ["config.cache"]  # a function as a setting of sphinx-gallery cannot be cached
 
 # Links to the docs of others need the network.
 if os.environ.get("METRICGRAD_INTERSPHINX"):

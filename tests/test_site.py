@@ -90,6 +90,15 @@ def test_code_is_run_or_says_that_it_is_not(path: Path) -> None:
         assert ">>>" in match[1] or only_imports or "*Not run*" in above, match[1]
 
 
+def test_figures_of_the_study_are_quoted_as_they_are() -> None:
+    """A figure of the study in other pages is one of quality.md, whose tables a script writes."""
+    study = (DOCS / "quality.md").read_text()
+    quoted = re.findall(r"0\.\d{3}\b", (DOCS / "tuned-cross-entropy.md").read_text())
+    quoted += re.findall(r"added (0\.\d{3}) on average", (TUTORIALS[5]).read_text())
+    assert len(quoted) > 6
+    assert [figure for figure in quoted if figure not in study] == []
+
+
 @pytest.mark.parametrize("path", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=lambda path: path.stem)
 def test_links_work_in_the_repository_too(path: Path) -> None:
     made = {ROOT / "reproduction" / "README.md"}  # by reproduction/page.py

@@ -35,12 +35,16 @@ PAGES = {
     "boosting": ("Boosting", ["boosting"]),
     "data": ("Data, samplers and checkpoints", ["data", "samplers", "training"]),
     "keras": ("Keras", ["keras"]),
+    "application": ("The application, from Python", ["app"]),
 }
 Row = tuple[str, ...]
 
 
 def contents() -> dict[str, dict[str, list[str]]]:
-    """Return for each page its rooms, each with dotted names as a user writes them after ``metricgrad.``."""
+    """Return for each page its rooms, each with dotted names as a user writes them after ``metricgrad.``.
+
+    A name of a room that no page has is a ``KeyError``: give it a place in ``PAGES``.
+    """
     found: dict[str, dict[str, list[str]]] = {page: {} for page in PAGES}
     page_of = {room: page for page, (_, rooms) in PAGES.items() for room in rooms}
     for name, home in public_names.homes().items():
@@ -56,7 +60,7 @@ def contents() -> dict[str, dict[str, list[str]]]:
         for room, names in rooms.items():
             short = [_of(name) for names in rooms.values() for name in names if "." not in name]
             rooms[room] = [name for name in names if "." not in name or not any(_of(name) is one for one in short)]
-    return found
+    return {page: rooms for page, rooms in found.items() if rooms}
 
 
 def write(docs: Path) -> None:
@@ -98,7 +102,7 @@ def write(docs: Path) -> None:
 def _index() -> list[str]:
     lines = _title("Reference", "=")
     lines += ["Every public name, after ``import metricgrad as mg``. The pages are made from the docstrings.", ""]
-    lines += [".. toctree::", "   :maxdepth: 1", "", *(f"   {page}" for page in PAGES), ""]
+    lines += [".. toctree::", "   :maxdepth: 1", "", *(f"   {page}" for page in contents()), ""]
     rows = [(f"``mg.{name}``", f"``pip install 'metricgrad[{home.extra}]'``") for name, home in _with_extras()]
     lines += _title("What needs more than torch", "-")
     return [*lines, *_table(("name", "brought by"), rows)]
