@@ -92,7 +92,7 @@ def simulate(rows: int = 4000, contenders: int = 8, classes: list[str] | None = 
         "protocol": [
             "Five stratified splits; every contender sees the same rows and has the same budget.",
             "Rules are tuned on training rows only; all figures are of test rows.",
-            "Intervals and p-values are of the corrected resampled t-test over the splits.",
+            "Intervals and p-values are those of a bootstrap of the test rows and of the variance over the splits.",
         ],
         "leaderboard": board,
         "members": [

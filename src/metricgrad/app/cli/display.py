@@ -5,7 +5,6 @@ Names and cells come from the data, so they are printed as plain text, never as 
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -65,8 +64,7 @@ class _Column:
 
     @property
     def width(self) -> int:
-        words = re.split(r"\s", self.head)
-        return max(*(len(cell) for cell in self.cells), *(min(len(word), 12) for word in words))
+        return max(*(len(cell) for cell in self.cells), *(min(len(word), 12) for word in self.head.split()))
 
 
 def _list_columns(summary: dict[str, Any]) -> list[_Column]:
