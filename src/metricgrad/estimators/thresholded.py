@@ -126,7 +126,7 @@ class ThresholdedClassifier(PredictsMixin, ClassifierMixin, MetaEstimatorMixin, 
     def get_metadata_routing(self) -> MetadataRouter:
         """Return who gets what is passed to ``fit``, with scikit-learn's metadata routing enabled.
 
-        A sample weight counts in tuning if this estimator requests it, and in fitting if the classifier does.
+        A sample weight that is passed to ``fit`` counts in tuning, and in fitting if the classifier requests it.
 
         Returns
         -------
