@@ -198,7 +198,7 @@ def report(
     force: ReplaceReportOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Write the report of a run again, or one of two runs side by side."""
+    """Write the report of a run again, or of two runs."""
     from metricgrad.app.cli.display import print_pairs
     from metricgrad.app.use.report import write_report
 
