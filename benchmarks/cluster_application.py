@@ -23,9 +23,9 @@ import distributed
 import numpy as np
 import pandas as pd
 
-from metricgrad.app.cli.display import NoProgress
 from metricgrad.app.runs.workers import Shared, open_workers, run_tasks
 from metricgrad.app.study.compare import compare
+from metricgrad.app.study.progress import NoProgress
 from metricgrad.app.study.request import Options, prepare_dataset
 from metricgrad.app.study.work import Failure, Result
 

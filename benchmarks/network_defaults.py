@@ -31,7 +31,7 @@ from sklearn.preprocessing import label_binarize
 
 import metricgrad as mg
 from datasets import load
-from quality import prepared, print_table
+from quality import as_markdown, prepared
 
 RESULTS = Path(__file__).parent / "results" / "network_defaults.csv"
 COLUMNS = ["task", "set", "split", "network", "f1", "f1_cautious", "average_precision", "log_loss", "seconds"]
@@ -188,7 +188,7 @@ def summary(path: Path) -> None:
             heads = ["sets", "F1", "sets won", "p", "F1, scarce at 0.5", "average precision", "log-loss", "CPU time"]
             if rows:
                 title = f"{task}, {'first split' if split == 0 else 'second split'}"
-                print_table(title, pd.DataFrame.from_dict(rows, orient="index", columns=heads))
+                print(as_markdown(title, pd.DataFrame.from_dict(rows, orient="index", columns=heads)))
 
 
 def _cells(gap: Any, seconds: float, plain: Any) -> list[str]:

@@ -334,7 +334,7 @@ def summarise(path: Path) -> dict[str, pd.DataFrame]:
     """Return tables by their first heading: the map, the claims, and for every metric and kind of set the means."""
     results = pd.read_csv(path)
     results["kind"] = results["set"].map(kind_of)
-    tables = {"your problem": draw_map(results), "claim": adjust_claims(results)}
+    tables = {"the problem": draw_map(results), "claim": adjust_claims(results)}
     for (metric, kind), part in results.groupby(["metric", "kind"], sort=False):
         wide = compared(part, "value")
         wide = wide[[name for name in CONTENDERS if name in wide]]

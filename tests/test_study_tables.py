@@ -19,7 +19,7 @@ def test_a_page_holds_what_the_script_prints(page: str, tmp_path: Path, monkeypa
     (tmp_path / "page.md").write_text(text)
     quality.write_tables(tables, tmp_path / "page.md")
     assert (tmp_path / "page.md").read_text() == text
-    assert "| your problem |" in text or page != "README.md"
+    assert "| the problem |" in text or page != "README.md"
 
 
 def test_a_table_takes_the_place_of_the_one_with_its_heading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,9 @@ from metricgrad import plots as plots
 from metricgrad import presets as presets
 from metricgrad import samplers as samplers
 from metricgrad import surrogates as surrogates
+from metricgrad.app.api.compare import compare as compare  # extra: app
+from metricgrad.app.api.study import Study as Study  # extra: app
+from metricgrad.app.api.study import load_run as load_run  # extra: app
 from metricgrad.counts import Confusion as Confusion
 from metricgrad.counts import Counts as Counts
 from metricgrad.counts import Mean as Mean

@@ -445,7 +445,7 @@ def mfom_eer(
 
     See Also
     --------
-    EERLoss : The equal error rate at the threshold where FNR = FPR.
+    metricgrad.EERLoss : The equal error rate at the threshold where FNR = FPR.
     metricgrad.surrogates.UnitsVsZeros : The smooth error count.
 
     Notes

@@ -9,6 +9,7 @@ from functools import cache
 from typing import NamedTuple
 
 PACKAGES = {
+    "app": ("filelock", "narwhals", "numpy", "pandas", "pyarrow", "safetensors", "scipy", "skops", "sklearn"),
     "boosting": ("sklearn",),
     "keras": ("keras",),
     "onnx": ("sklearn", "onnx"),

@@ -112,9 +112,9 @@ def test_a_killed_worker_costs_nothing(
 ) -> None:
     added, add = list[tuple[str, int]](), workspace.Workspace.add_unit
 
-    def counted(self: workspace.Workspace, outcome: Any, *scores: np.ndarray) -> None:
+    def counted(self: workspace.Workspace, outcome: Any, *rest: Any) -> None:
         added.append((outcome.contender, outcome.repeat))
-        add(self, outcome, *scores)
+        add(self, outcome, *rest)
 
     monkeypatch.setattr(workspace.Workspace, "add_unit", counted)
     monkeypatch.setattr(work, "run_unit", partial(killed_worker.run_unit, tmp_path / "marker"))
@@ -220,12 +220,12 @@ def test_ctrl_c_and_resume(
 ) -> None:
     out, add, count = tmp_path / "run", workspace.Workspace.add_unit, 0
 
-    def interrupted(self: workspace.Workspace, outcome: Any, *scores: np.ndarray) -> None:
+    def interrupted(self: workspace.Workspace, outcome: Any, *rest: Any) -> None:
         nonlocal count
         count += 1
         if count == 3:
             raise KeyboardInterrupt
-        add(self, outcome, *scores)
+        add(self, outcome, *rest)
 
     with monkeypatch.context() as patch:
         patch.setattr(workspace.Workspace, "add_unit", interrupted)

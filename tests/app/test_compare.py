@@ -18,7 +18,8 @@ from filelock import FileLock
 
 from damage import change, reseal
 from metricgrad.app.cli.main import main
-from metricgrad.app.contenders.scorers import Effort
+from metricgrad.app.contenders.scorers import Effort, Goal
+from metricgrad.app.contenders.table import select_contenders
 from metricgrad.app.errors import UserError
 from metricgrad.app.runs import folder as runs
 from metricgrad.app.study import protocol, work, workspace
@@ -52,7 +53,7 @@ def test_a_run_folder_holds_everything(data: str, tmp_path: Path, capsys: pytest
     assert "Ship " in printed.out
     assert "positive: yes" in printed.err
     names = {path.name for path in out.iterdir()}
-    assert names == workspace.OURS
+    assert names == workspace.OURS - workspace.INPUTS
     results = pd.read_parquet(out / "results.parquet")
     assert set(results["contender"]) == {"majority", "cross-entropy", "hybrid"}
     assert len(results) == 3 * 2 * 2 * 2  # contenders, repeats, rules, metrics
@@ -91,7 +92,14 @@ def test_json_is_all_there_is_on_stdout(data: str, tmp_path: Path, capsys: pytes
     assert main(["compare", data, *ASK, "--out", out, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["run"] == out
-    assert found["metric"] == {"name": "f1", "average": "macro", "subject_to": None, "also": ["auroc"]}
+    assert found["metric"] == {
+        "name": "f1",
+        "average": None,
+        "title": "F1 of the class 'yes'",
+        "subject_to": None,
+        "also": ["auroc"],
+        "constraints": [],
+    }
     assert len(found["leaderboard"]) == 6
     assert main(["info", out, "--json"]) == 0
     again = json.loads(capsys.readouterr().out)
@@ -282,7 +290,12 @@ def test_a_budget_stops_after_two_whole_repeats(data: str, tmp_path: Path, capsy
     ask = [*ASK, "--repeats", "4", "--budget", "0.0001"]
     assert main(["compare", data, *ask, "--out", str(out)]) == 0
     assert "the budget of 0.0001 minutes allows 2 of 4 repeats" in capsys.readouterr().err
-    assert summary(out)["repeats"] == 2
+    found = json.loads((out / "summary.json").read_bytes())
+    assert (found["repeats"], found["planned_repeats"]) == (2, 4)
+    assert "(The budget allowed 2 of 4 repeats.)" in found["verdict"]["headline"]
+    assert found["command"].endswith("--budget 0.0001")
+    assert "--repeats 2" in found["reproduce"]["command"]
+    assert "--budget" not in found["reproduce"]["command"]
 
 
 def test_a_constraint_that_no_contender_meets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -315,7 +328,12 @@ def test_groups_and_time(data: str, tmp_path: Path) -> None:
         (["--target", "ripe", "--metric", "auroc"], 2, "--metric: auroc evaluates a ranking, not decisions"),
         (["--target", "ripe", "--only", "hibrid"], 2, "--only: unknown contender 'hibrid'; did you mean 'hybrid'?"),
         (["--target", "ripe", "--group", "frm"], 2, "--group and --time: expected a column, got 'frm'"),
-        (["--target", "ripe", "--time", "shape"], 3, "--time shape: expected dates or numbers, got 400 other cells"),
+        (["--target", "ripe", "--time", "shape"], 3, "--time shape: expected dates of one format, or numbers, got '"),
+        (
+            ["--target", "ripe", "--date-format", "dd/mm/yyyy"],
+            2,
+            "--date-format: expected day.month.year, month/day/year",
+        ),
         (["--target", "ripe", "--subject-to", "precison>=0.9"], 2, "did you mean 'precision'?"),
     ],
 )
@@ -391,3 +409,10 @@ def test_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     # The path of the file is not part of the report.
     assert "site-packages" not in (tmp_path / "demo" / "report.html").read_text()
     assert "Ship " in capsys.readouterr().out
+
+
+def test_tabm_takes_part_on_request() -> None:
+    goal = Goal("binary", 2, "f1", "macro", None)
+    assert not {"tabm", "hybrid tabm"} & {*select_contenders(goal)[0]}
+    assert {"tabm", "hybrid tabm", "xgboost"} <= {*select_contenders(goal, None, ["tabm", "hybrid tabm"])[0]}
+    assert select_contenders(goal, ["majority"], ["tabm"])[0] == ["majority", "cross-entropy", "tabm"]

@@ -17,11 +17,12 @@ from sklearn.metrics import f1_score
 import metricgrad as mg
 from damage import reseal
 from metricgrad.app.cli.main import main
-from metricgrad.app.contenders.scorers import Effort, Ensemble, Goal, Prior, average_scores, load_scorer
+from metricgrad.app.contenders.scorers import Effort, Ensemble, Goal, average_scores, load_scorer
+from metricgrad.app.contenders.simple import Prior
 from metricgrad.app.contenders.table import CONTENDERS, ENSEMBLE, choose_weights, select_contenders
 from metricgrad.app.report.sections.members import Members
 from metricgrad.app.runs import folder as runs
-from metricgrad.app.study import compare, leaderboard, protocol, work
+from metricgrad.app.study import compare, protocol, verdict, work
 from metricgrad.app.study.ensemble import average_weights, describe_members
 from metricgrad.app.study.protocol import Decision, Outcome
 from metricgrad.app.study.splits import make_splits
@@ -59,7 +60,7 @@ def summary(run: Path) -> dict[str, Any]:
 
 def ship_the_ensemble(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the verdict be for the ensemble."""
-    found = leaderboard.write_verdict
+    found = verdict.write_verdict
     monkeypatch.setattr(compare, "write_verdict", lambda *given: {**found(*given), "ship": ENSEMBLE, "rule": "tuned"})
 
 

@@ -6,10 +6,12 @@ import csv
 import gzip
 import logging
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
@@ -53,18 +55,6 @@ def test_broken_utf_16_is_refused_in_one_line(tmp_path: Path, encoding: str, dam
     data = data.replace(mark, alone) if damage == "surrogate" else data[:-1]
     with pytest.raises(UserError, match=r"expected UTF-16.* text, got a broken character .*; save it again, as UTF-8$"):
         files.read(put(tmp_path, data))
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("a;b\n1,5;2\n2,25;3\n", [1.5, 2.25]),
-        ("a;b\n1,500;2\n2,250;3\n", ["1,500", "2,250"]),  # could be 1500
-        ("a;b\n1,5;2.5\n2,25;3\n", ["1,5", "2,25"]),  # a point elsewhere
-    ],
-)
-def test_decimal_commas_only_where_nothing_else_can_be_meant(tmp_path: Path, text: str, expected: list[object]) -> None:
-    assert files.read(put(tmp_path, text))["a"].tolist() == expected
 
 
 def test_quotes_hold_separators_and_line_breaks(tmp_path: Path) -> None:
@@ -235,3 +225,28 @@ def _onto_full_disk(opened: object) -> object:
         return opened(self, schema)  # type: ignore[operator]
 
     return instead
+
+
+# Errors in threads of pyarrow
+
+
+RAGGED = "a,b,y\n1,2,0\n\xe4,2\n"
+
+
+@pytest.mark.parametrize("data", [b"a,b,y\n", RAGGED.encode(), RAGGED.encode("latin-1")])
+def test_pyarrow_gets_no_python_objects(data: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[tuple[Any, ...]] = []
+    real = pa.csv.open_csv
+
+    def note(*options: Any) -> Any:
+        given.append(options)
+        return real(*options)
+
+    monkeypatch.setattr(pa.csv, "open_csv", note)
+    with pytest.raises(UserError, match=r"row 3: expected 3 cells|expected rows below the column names, got none"):
+        files.read(put(tmp_path, data))
+    for raw, reading, parsing, _ in given:
+        assert isinstance(raw, pa.NativeFile)
+        assert not isinstance(raw, pa.PythonFile)
+        assert reading.encoding == "utf8"
+        assert parsing.invalid_row_handler is None

@@ -1,19 +1,22 @@
-"""The leaderboard: the corrected test against the formula written plainly, Holm's method, and every kind of verdict."""
+"""The leaderboard and the verdict: what is shipped, what is proven, and how it is said."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pytest
-from scipy import stats
 
-from metricgrad.app.study.leaderboard import adjust_by_holm, estimate_mean, rank_contenders, write_verdict
+from metricgrad.app.errors import UserError
+from metricgrad.app.report.payload import Row
+from metricgrad.app.study.leaderboard import RULES, rank_contenders
 from metricgrad.app.study.protocol import Decision, Outcome
+from metricgrad.app.study.verdict import Circumstances, adjust_by_holm, write_verdict
 from metricgrad.decisions.rules import Threshold
 
 pytestmark = pytest.mark.quick
+
+F1 = Circumstances("F1")
 
 
 def outcomes(
@@ -31,30 +34,19 @@ def outcomes(
     return found
 
 
+def ranked(
+    values: Mapping[str, tuple[Sequence[float], Sequence[float]]], spread: float = 0.004, feasible: Sequence[str] = ()
+) -> list[Row]:
+    """Return the leaderboard; ``spread``: the standard error that test rows alone give to a value of one repeat."""
+    rng, made = np.random.default_rng(0), outcomes(values, feasible)
+    repeats = len(next(iter(values.values()))[0])
+    moves = {(name, rule): spread * rng.standard_normal((repeats, 400)) for name in values for rule in RULES}
+    return rank_contenders(made, moves, "f1")
+
+
 def around(value: float, spread: float = 0.004, repeats: int = 5) -> list[float]:
     steps = np.resize([-1, 1, 0.5, -0.5, 0], repeats)
     return list(value + spread * steps)
-
-
-def test_corrected_is_nadeau_and_bengio() -> None:
-    d = [0.03, 0.01, 0.05, 0.02, -0.01]
-    mean, sd = np.mean(d), np.std(d, ddof=1)
-    error = sd * math.sqrt(1 / 5 + 100 / 300)
-    found = estimate_mean(d, 100 / 300)
-    half = stats.t.ppf(0.975, 4) * error
-    assert found.value == pytest.approx(mean)
-    assert found.low == pytest.approx(mean - half)
-    assert found.high == pytest.approx(mean + half)
-    assert found.p == pytest.approx(2 * (1 - stats.t.cdf(mean / error, 4)))
-    plain = stats.ttest_1samp(d, 0)
-    assert estimate_mean(d, 0.0).p == pytest.approx(plain.pvalue)
-
-
-def test_corrected_without_spread_and_without_repeats() -> None:
-    assert estimate_mean([0.5, 0.5], 0.3).p == 0.0
-    assert estimate_mean([0.0, 0.0], 0.3).p == 1.0
-    alone = estimate_mean([0.5], 0.3)
-    assert (alone.value, alone.low, alone.p) == (0.5, None, None)
 
 
 def test_holm_against_its_definition() -> None:
@@ -68,9 +60,7 @@ def test_holm_against_its_definition() -> None:
 
 
 def test_rows_are_compared_with_both_references() -> None:
-    rows = rank_contenders(
-        outcomes({"cross-entropy": (around(0.5), around(0.6)), "hybrid": (around(0.62), around(0.63))})
-    )
+    rows = ranked({"cross-entropy": (around(0.5), around(0.6)), "hybrid": (around(0.62), around(0.63))})
     assert [(row["contender"], row["rule"]) for row in rows] == [
         ("hybrid", "tuned"),
         ("hybrid", "fixed"),
@@ -78,56 +68,77 @@ def test_rows_are_compared_with_both_references() -> None:
         ("cross-entropy", "fixed"),
     ]
     assert rows[0]["against"]["cross-entropy at 0.5"]["difference"] == pytest.approx(0.13)
-    assert rows[0]["against"]["cross-entropy tuned"]["difference"] == pytest.approx(0.03)
+    gain = rows[0]["against"]["cross-entropy tuned"]
+    assert gain["difference"] == pytest.approx(0.03)
     assert set(rows[2]["against"]) == {"cross-entropy at 0.5"}
     assert rows[0]["seconds"] == 7.5
     assert rows[0]["others"] == {"auroc": pytest.approx(0.9)}
 
 
-def test_a_real_gain_is_shipped() -> None:
-    steady = outcomes({"cross-entropy": (around(0.5), around(0.6)), "hybrid": (around(0.6), around(0.65, 0.005))})
-    found = write_verdict(rank_contenders(steady), "f2")
-    assert (found["ship"], found["rule"], found["gain_is_real"]) == ("hybrid", "tuned", True)
-    assert found["headline"] == "Ship hybrid, tuned rule: its gain over cross-entropy tuned is real."
-    assert "+0.050 (95 % interval +0.04" in found["text"]
-
-
-def test_an_unproven_gain_is_not_shipped() -> None:
-    shaky = [0.67, 0.56, 0.63, 0.60, 0.61]
+def test_a_proven_gain() -> None:
     found = write_verdict(
-        rank_contenders(outcomes({"cross-entropy": (around(0.5), around(0.6)), "hybrid": (around(0.6), shaky)})), "f2"
+        ranked({"cross-entropy": (around(0.5), around(0.6)), "hybrid": (around(0.6), around(0.65, 0.005))}), F1
     )
-    assert (found["ship"], found["rule"], found["gain_is_real"]) == ("cross-entropy", "tuned", False)
-    assert "the best mean, hybrid, tuned rule, is +0.014" in found["text"]
-    assert "Tuning its threshold gains +0.100" in found["text"]
+    assert (found["ship"], found["rule"], found["gain_is_real"]) == ("hybrid", "tuned", True)
+    assert found["headline"] == "Ship hybrid, tuned rule: its gain over cross-entropy tuned is proven."
+    assert found["text"].startswith("F1: 0.650 (95 % interval 0.6")
+    assert "Over cross-entropy tuned: +0.050 (+0.0" in found["text"]
+    assert "proven (p < 0.001)" in found["text"]
+    assert all(claim["proven"] and claim["repeats_needed"] is None for claim in found["claims"].values())
 
 
-def test_many_contenders_raise_the_bar() -> None:
-    close = [0.628, 0.618, 0.634, 0.613, 0.622]
+def test_two_repeats_and_many_test_rows_prove_a_large_gain() -> None:
+    # The corrected t-test over two numbers could not: p = 0.2.
+    two = {"cross-entropy": ([0.40, 0.41], [0.500, 0.505]), "xgboost": ([0.45, 0.46], [0.545, 0.541])}
+    found = write_verdict(ranked(two, spread=0.003), F1)
+    assert (found["ship"], found["gain_is_real"]) == ("xgboost", True)
+
+
+def test_the_best_mean_is_shipped_even_if_its_gain_is_not_proven() -> None:
+    shaky = [0.67, 0.56, 0.63, 0.60, 0.61]
+    rows = ranked({"cross-entropy": (around(0.5), around(0.6)), "hybrid": (around(0.6), shaky)})
+    found = write_verdict(rows, F1)
+    assert (found["ship"], found["rule"], found["gain_is_real"]) == ("hybrid", "tuned", False)
+    assert found["headline"] == (
+        "Ship hybrid, tuned rule: the best value here, but its gain over cross-entropy tuned is not proven."
+    )
+    assert "Over cross-entropy tuned: +0.014" in found["text"]
+    claim = found["claims"]["cross-entropy tuned"]
+    assert not claim["proven"]
+    assert found["claims"]["cross-entropy at 0.5"]["proven"]
+
+
+def test_how_many_repeats_would_settle_it() -> None:
+    close = {"cross-entropy": (around(0.5), around(0.6)), "hybrid": (around(0.5), around(0.606))}
+    found = write_verdict(ranked(close), F1)
+    needed = found["claims"]["cross-entropy tuned"]["repeats_needed"]
+    assert needed is not None
+    assert needed > 5
+    assert f"about {needed} repeats would settle it (--resume RUN --repeats {needed})" in found["text"]
+    # More repeats cannot be added to a run that goes forward in time.
+    assert "repeats" not in write_verdict(ranked(close), Circumstances("F1", extensible=False))["text"]
+    hopeless = {"cross-entropy": (around(0.5), around(0.6)), "hybrid": (around(0.5), around(0.6001))}
+    assert "it takes more rows" in write_verdict(ranked(hopeless), F1)["text"]
+
+
+def test_only_the_claims_of_the_verdict_are_adjusted_for() -> None:
+    close = [0.618, 0.608, 0.624, 0.603, 0.612]
     two = {"cross-entropy": (around(0.5), around(0.6)), "hybrid": (around(0.5), close)}
-    others = (
-        "majority",
-        "logistic regression",
-        "weighted cross-entropy",
-        "soft-set metric",
-        "sigmoid metric",
-        "xgboost",
-    )
-    noise = [0.62, 0.55, 0.60, 0.63, 0.58]
-    many = two | dict.fromkeys(others, (noise, noise[::-1]))
-    assert write_verdict(rank_contenders(outcomes(two)), "f1")["gain_is_real"]
-    assert not write_verdict(rank_contenders(outcomes(many)), "f1")["gain_is_real"]
+    others = ("logistic regression", "weighted cross-entropy", "soft-set metric", "sigmoid metric", "xgboost")
+    many = two | dict.fromkeys(others, (around(0.601, 0.002), around(0.602, 0.002)))
+    rows = ranked(many, 0.006)
+    claims = write_verdict(rows, F1)["claims"]
+    plain = [rows[0]["against"][name]["p"] or 0.0 for name in claims]
+    assert [claim["p"] for claim in claims.values()] == adjust_by_holm(plain)
 
 
 def test_nothing_beats_cross_entropy() -> None:
     found = write_verdict(
-        rank_contenders(outcomes({"cross-entropy": (around(0.5), around(0.7)), "hybrid": (around(0.6), around(0.65))})),
-        "f1",
+        ranked({"cross-entropy": (around(0.5), around(0.7)), "hybrid": (around(0.6), around(0.65))}), F1
     )
-    assert found["headline"].startswith("Ship cross-entropy, tuned rule: nothing here beats it (f1 0.700")
-    assert (
-        found["text"] == "Next is hybrid, tuned rule with 0.650 (0.643 to 0.657)." or "Next is hybrid" in found["text"]
-    )
+    assert found["headline"] == "Ship cross-entropy, tuned rule: nothing here beats it."
+    assert "Next is hybrid, tuned rule with 0.650." in found["text"]
+    assert "Over cross-entropy at 0.5: +0.200" in found["text"]
     assert not found["gain_is_real"]
 
 
@@ -137,7 +148,7 @@ def test_trees_that_win_do_not_hide_what_the_loss_is_worth() -> None:
         "hybrid": (around(0.6), around(0.602, 0.006)),
         "xgboost": (around(0.6), around(0.8)),
     }
-    found = write_verdict(rank_contenders(outcomes(three)), "f1")
+    found = write_verdict(ranked(three), F1)
     assert found["ship"] == "xgboost"
     assert "Among networks, training on the metric (hybrid, tuned rule) gains +0.002" in found["text"]
     assert found["text"].endswith("not proven.")
@@ -145,17 +156,40 @@ def test_trees_that_win_do_not_hide_what_the_loss_is_worth() -> None:
 
 def test_who_cannot_meet_the_constraint_comes_last_and_is_not_shipped() -> None:
     both = {"cross-entropy": (around(0.9), around(0.9)), "hybrid": (around(0.9), around(0.4))}
-    rows = rank_contenders(outcomes(both, feasible=["hybrid"]))
+    rows = ranked(both, feasible=["hybrid"])
     assert next((row["contender"], row["rule"], row["feasible"]) for row in rows) == ("hybrid", "tuned", True)
     assert rows[0]["held"] == 4
-    found = write_verdict(rows, "recall")
+    about = Circumstances("recall", "precision>=0.9")
+    found = write_verdict(rows, about)
     assert found["ship"] == "hybrid"
     assert "cross-entropy cannot meet the constraint" in found["headline"]
+    assert "The constraint precision>=0.9 was met on the test rows in 4 of 5 repeats." in found["text"]
+    with pytest.raises(UserError, match="--ship: cross-entropy, tuned rule cannot meet"):
+        write_verdict(rows, about, "cross-entropy")
+
+
+def test_a_budget_that_cut_repeats_is_in_the_headline() -> None:
+    rows = ranked({"cross-entropy": (around(0.5), around(0.7)), "hybrid": (around(0.6), around(0.65))})
+    assert "(The budget allowed 5 of 8 repeats.)" in write_verdict(rows, Circumstances("F1", planned=8))["headline"]
+    assert "budget" not in write_verdict(rows, Circumstances("F1", planned=5))["headline"]
+
+
+def test_the_user_may_overrule() -> None:
+    rows = ranked({"cross-entropy": (around(0.5), around(0.6)), "hybrid": (around(0.62), around(0.65))})
+    for ship, rule in (("cross-entropy", "tuned"), ("cross-entropy, fixed", "fixed"), ("cross-entropy,tuned", "tuned")):
+        found = write_verdict(rows, F1, ship)
+        assert (found["ship"], found["rule"], found["chosen"]) == ("cross-entropy", rule, True)
+        assert "chosen by --ship; the best value here is that of hybrid, tuned rule" in found["headline"]
+    assert not write_verdict(rows, F1, "hybrid")["chosen"]
+    with pytest.raises(
+        UserError, match="--ship: expected a contender of this run, got 'hibrid'; did you mean 'hybrid'"
+    ):
+        write_verdict(rows, F1, "hibrid")
 
 
 def test_of_equals_the_simpler_comes_first() -> None:
     same = around(0.5)
-    rows = rank_contenders(outcomes({"hybrid": (same, same), "cross-entropy": (same, same)}))
+    rows = ranked({"hybrid": (same, same), "cross-entropy": (same, same)})
     assert [(row["contender"], row["rule"]) for row in rows][:2] == [
         ("cross-entropy", "fixed"),
         ("cross-entropy", "tuned"),

@@ -19,6 +19,8 @@ from damage import change, reseal
 from metricgrad.app.cli.main import main
 from metricgrad.app.errors import UserError
 from metricgrad.app.runs import folder as runs
+from metricgrad.app.runs import trained_rows
+from metricgrad.app.runs.trained_rows import TrainedRows
 from metricgrad.app.tables import files
 from metricgrad.app.tables.schema import Schema
 from metricgrad.app.use.drift import compute_psi, count_cells, measure_drift
@@ -188,6 +190,77 @@ def test_no_drift_is_seen_where_there_is_none() -> None:
             bool(one.suspicious) for one in measure_drift(count_cells(binary(60, seed=2 * seed + 1), schema), schema)
         )
     assert said <= 2  # of 120 columns
+
+
+# What evaluate and tune say of the rows
+
+
+@pytest.mark.parametrize("cell", ["0,221", "0.22 %", "$3"])
+def test_evaluate_and_tune_see_the_cells_that_predict_sees(
+    cell: str, trained: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, data = trained["binary"], written(later("binary").assign(size=cell), tmp_path, "new.csv")
+    said = (
+        "warning: column 'size': 500 cells (100.0%) are unknown to the model "
+        "(not numbers, or not written as in training: 1234.5) and count as missing\n"
+    )
+    for words in (["predict", "-o", f"{tmp_path}/out.csv"], ["evaluate"], ["tune", "--dry-run"]):
+        assert main([words[0], str(run), data, *words[1:], "--json"]) == 0
+        printed = capsys.readouterr()
+        assert said in printed.err
+        assert json.loads(printed.out)["unknown"] == {"size": 500}
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    for part in range(2):
+        pq.write_table(pa.Table.from_pandas(pd.read_csv(data)[part::2]), folder / f"{part}.parquet")
+    assert evaluate_run(run, folder, replicates=10)["unknown"] == {"size": 500}
+
+
+@pytest.mark.parametrize("task", TABLES)
+def test_rows_that_the_model_was_trained_on_are_recognised(
+    task: Any, trained: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, data = trained[task], str(trained[task]) + ".csv"
+    for words in (["evaluate"], ["tune", "--dry-run"]):
+        assert main([words[0], str(run), data, *words[1:], "--json"]) == 0
+        printed = capsys.readouterr()
+        assert "warning: these are the rows that the model was trained on; the value is too good" in printed.err
+        assert json.loads(printed.out)["seen_in_training"] == {"rows": len(pd.read_csv(data)), "share": 1.0}
+    some = pd.concat([later(task, 90), TABLES[task][0]().head(10)])
+    parquet = tmp_path / "some.parquet"
+    some.to_parquet(parquet, index=False)
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    for part in range(2):
+        some[part::2].to_parquet(folder / f"{part}.parquet", index=False)
+    for place in (written(some, tmp_path, "some.csv"), parquet, folder):
+        found = evaluate_run(run, place, replicates=10)
+        assert found["seen_in_training"] == {"rows": 10, "share": 0.1}
+        assert found["warnings"][0].startswith(
+            "the model was trained on 10 of these 100 rows (10.0%); the value is too"
+        )
+
+
+def test_of_many_rows_a_sample_is_recognised(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    features, targets = pd.DataFrame({"a": rng.normal(size=4000), "b": rng.integers(0, 9, 4000)}), np.arange(4000) % 2
+    monkeypatch.setattr(trained_rows, "MOST", 1000)
+    kept = TrainedRows.of(features[:3000], targets[:3000])
+    assert len(kept.to_bytes()) == 8000
+    found = TrainedRows.from_bytes(kept.to_bytes()).count(features[2000:], targets[2000:])
+    assert found.checked == pytest.approx(2000 / 3, rel=0.15)
+    assert found.share == pytest.approx(0.5, abs=0.06)
+    assert kept.is_suspicious(found)
+    assert kept.count(features, 1 - targets).seen == 0
+
+
+def test_rows_that_are_equal_by_chance_are_not_suspicious() -> None:
+    rng = np.random.default_rng(0)
+    features, targets = pd.DataFrame({"a": rng.integers(0, 9, 800), "b": rng.integers(0, 9, 800)}), np.zeros(800)
+    kept = TrainedRows.of(features[:400], targets[:400])
+    found = kept.count(features[400:], targets[400:])
+    assert found.share > 0.9
+    assert not kept.is_suspicious(found)
 
 
 def test_psi_by_hand() -> None:

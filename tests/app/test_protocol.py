@@ -15,7 +15,7 @@ from metricgrad.app.contenders.table import CONTENDERS, select_contenders
 from metricgrad.app.errors import UserError
 from metricgrad.app.report.evidence import Table
 from metricgrad.app.study import demo, protocol
-from metricgrad.app.study.details import details
+from metricgrad.app.study.details import details, predict
 from metricgrad.app.study.protocol import Outcome
 from metricgrad.app.study.splits import Split, make_splits
 from metricgrad.decisions.rules import Argmax, Threshold
@@ -84,7 +84,7 @@ def test_trees_of_both_losses_grow_alike(rows: int, monkeypatch: pytest.MonkeyPa
 def test_both_rules_come_from_one_fit_and_match_scikit_learn() -> None:
     x, y = data("binary", 1000)
     goal, split = Goal("binary", 2, "f2"), make_splits(y, "binary", 2, 0)[1]
-    outcome, scores, _ = protocol.run_contender("cross-entropy", goal, ["precision", "auroc"], TINY, x, y, split, 0, 1)
+    outcome, scores, *_ = protocol.run_contender("cross-entropy", goal, ["precision", "auroc"], TINY, x, y, split, 0, 1)
     truth = y[split.test]
     assert outcome.fixed.value == pytest.approx(fbeta_score(truth, scores >= 0.5, beta=2))
     cut = outcome.tuned.rule.threshold  # type: ignore[attr-defined]
@@ -132,7 +132,7 @@ def test_a_constraint_is_met_where_tuned_and_reported_where_evaluated() -> None:
     held_out = scorer.scores(x[split.held_out])
     assert rules["tuned"].feasible
     assert precision_score(y[split.held_out], rules["tuned"].rule(held_out)) >= 0.6
-    outcome, scores, _ = protocol.run_contender("logistic regression", goal, [], Effort(20, 5, 5), x, y, split, 0, 0)
+    outcome, scores, *_ = protocol.run_contender("logistic regression", goal, [], Effort(20, 5, 5), x, y, split, 0, 0)
     assert outcome.tuned.met == (precision_score(y[split.test], outcome.tuned.rule(scores)) >= 0.6)
 
 
@@ -184,8 +184,9 @@ def test_learning_curves_show_the_metric_where_training_watched_it(
 ) -> None:
     x, y = data("binary")
     goal, split = Goal("binary", 2, "f1", subject_to=subject_to), make_splits(y, "binary", 2, 0)[0]
-    outcome, scores, _ = protocol.run_contender(name, goal, [], TINY, x, y, split, 0, 0)
-    history = details(goal, Table(pd.DataFrame(x), y, ("no", "yes")), [outcome], [scores], [split.test])["history"]
+    outcome, scores, *_ = protocol.run_contender(name, goal, [], TINY, x, y, split, 0, 0)
+    table = Table(pd.DataFrame(x), y, ("no", "yes"))
+    history = details(predict(goal, table, [outcome], [scores], [split.test], "tuned"))["history"]
     assert [row["epoch"] for row in history] == list(range(1, len(history) + 1))
     assert all(row["loss"] > 0 for row in history)
     assert all((row["soft"] is None) == (name != "soft-set metric") for row in history)
@@ -255,7 +256,7 @@ def test_effort_is_bounded() -> None:
 def test_f1_of_multiclass_is_the_macro_average() -> None:
     x, y = data("multiclass", 600)
     split: Split = make_splits(y, "multiclass", 2, 0)[0]
-    outcome, scores, _ = protocol.run_contender(
+    outcome, scores, *_ = protocol.run_contender(
         "logistic regression", Goal("multiclass", 3, "f1"), [], TINY, x, y, split, 0, 0
     )
     assert outcome.fixed.value == pytest.approx(f1_score(y[split.test], scores.argmax(1), average="macro"))
@@ -264,7 +265,7 @@ def test_f1_of_multiclass_is_the_macro_average() -> None:
 def test_a_row_of_the_table_says_where_a_contender_takes_part() -> None:
     """The demo's choice is written into its runs: another one could not go on with them."""
     assert [name for name, row in CONTENDERS.items() if row.quick] == [
-        *("majority", "cross-entropy", "hybrid", "xgboost", "ensemble")
+        *("majority", "logistic regression", "cross-entropy", "hybrid", "xgboost", "ensemble")
     ]
     assert demo.make_options().only == (
         "majority,weighted cross-entropy,soft-set metric,sigmoid metric,hybrid,recipe,xgboost,metric boosting,ensemble"

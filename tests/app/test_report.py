@@ -17,7 +17,7 @@ import pytest
 from metricgrad.app.report.page import render, scripts, style, write
 from metricgrad.app.report.payload import Payload
 from metricgrad.app.report.section import ASSETS, Section
-from metricgrad.app.report.sections import SECTIONS
+from metricgrad.app.report.sections import EVALUATION, RUNS, SECTIONS
 from metricgrad.app.report.slimming import CLASSES, slim
 from report_example import Example, simulate
 
@@ -83,6 +83,17 @@ def hostile(payload: Payload, text: str) -> Payload:
             row["name"] = text
         for error in details["errors"]:
             error.update(truth=text, decided=text, cells=[(text, text)])
+    for one in bad["importance"]:
+        one["column"] = text
+    study = bad["study"]
+    for each in study["dependence"]:
+        each.update(column=text, names=[text] * len(each["names"]))
+    for each in study["segments"]:
+        each["column"] = text
+        for one in each["segments"]:
+            one["name"] = text
+    for each in study["columns"]:
+        each.update(column=text, kind=text, names=[text] * len(each["names"]))
     return cast("Payload", bad)
 
 
@@ -136,15 +147,19 @@ def test_scripts_never_write_markup() -> None:
 
 
 def test_every_section_has_its_files_and_every_file_its_section() -> None:
-    names = [section.name for section in SECTIONS]
-    assert len(set(names)) == len(names)
+    pages = (SECTIONS, EVALUATION, RUNS)
+    for sections in pages:
+        names = [section.name for section in sections]
+        assert len(set(names)) == len(names)
     files = {asset.name for asset in (ASSETS / "sections").iterdir()}
-    assert {name.rsplit(".", 1)[0] for name in files} <= set(names)
-    for section in SECTIONS:
+    every = [section for sections in pages for section in sections]
+    assert {name.rsplit(".", 1)[0] for name in files} <= {section.name for section in every}
+    for section in every:
         assert section.title
         assert f"{section.name}.js" in files or not section.drawn, section.name
         assert not section.script() or f'section("{section.name}", {{' in section.script()
-        assert not section.style() or section.style() in style(SECTIONS)
+        assert not section.style() or section.style() in style(every)
+        assert ("alone: true" in section.script()) == section.alone
 
 
 class Rare(Section):

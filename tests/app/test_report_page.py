@@ -24,7 +24,7 @@ from metricgrad.app.report.evidence import Predictions, Table
 from metricgrad.app.report.page import write
 from metricgrad.app.report.payload import Payload
 from metricgrad.app.report.section import Section
-from metricgrad.app.report.sections import SECTIONS
+from metricgrad.app.report.sections import EVALUATION, RUNS, SECTIONS
 from metricgrad.counts import Counts
 from report_example import Example, simulate
 
@@ -107,13 +107,14 @@ def test_the_slider_shows_the_counts_of_the_raw_scores(opened: Any, binary: Exam
     assert tuned
     scores, targets = binary.scores[ship][:, 0], binary.targets[:, 0]
     slider = page.locator("#threshold-slider")
-    assert float(slider.input_value()) == curve["cuts"].index(tuned)
+    assert float(slider.input_value()) == tuned
     slider.focus()
     seen = set()
     for key in (None, "Home", "ArrowRight", "End", "ArrowLeft", "PageDown", "PageDown"):
         if key:
             slider.press(key)
-        cut = curve["cuts"][int(slider.input_value())]
+        cut = float(slider.input_value())
+        assert cut in curve["cuts"]
         cells, values = readout(page)
         assert cells == counted(scores, targets, cut)
         tp, fn, fp, tn = (torch.tensor(float(x)) for x in cells)
@@ -141,10 +142,60 @@ def test_dragging_in_the_chart_moves_the_threshold(opened: Any, binary: Example)
     assert page.locator("#tip").is_visible()
     assert page.locator("#threshold-slider").input_value() == before
     page.mouse.down()
-    high = int(page.locator("#threshold-slider").input_value())
+    high = float(page.locator("#threshold-slider").input_value())
     page.mouse.move(box["x"] + 0.1 * box["width"], box["y"] + 50)
     page.mouse.up()
-    assert int(page.locator("#threshold-slider").input_value()) < high
+    assert float(page.locator("#threshold-slider").input_value()) < high
+
+
+def test_the_thumb_stands_below_its_place_in_the_chart(opened: Any, binary: Example) -> None:
+    page = opened(binary.payload)
+    slider = page.locator("#threshold-slider")
+    for button in ("#go-tuned", "#go-half", "#go-best"):
+        page.click(button)
+        low, high = (float(slider.get_attribute(name) or "") for name in ("min", "max"))
+        value = float(slider.input_value())
+        track = slider.bounding_box()
+        line = page.locator("#threshold-chart .now").bounding_box()
+        thumb = track["x"] + 8 + (track["width"] - 16) * (value - low) / (high - low)
+        assert abs(thumb - (line["x"] + line["width"] / 2)) < 2
+
+
+def test_the_best_threshold_meets_the_constraint(opened: Any, binary: Example) -> None:
+    payload = copy.deepcopy(binary.payload)
+    bound = {"metric": "precision", "bound": 0.9, "sense": ">=", "over": None}
+    payload["metric"] |= {"subject_to": "precision>=0.9", "constraints": [bound]}
+    page = opened(payload)
+    page.click("#go-best")
+    curve = payload["details"][payload["verdict"]["ship"]]["classes"][0]
+    counts = [
+        (cut, tp, tp / (tp + fp))
+        for cut, tp, fp in zip(curve["cuts"], curve["tp"], curve["fp"], strict=True)
+        if tp + fp
+    ]
+    best = max(tp for _, tp, precision in counts if precision >= 0.9)  # the most that F2 can have then
+    assert float(readout(page)[1][1]) >= 0.9
+    assert abs(readout(page)[0][0] - best) <= 2
+    assert "among thresholds that meet precision>=0.9" in page.inner_text("#threshold .readout .note")
+    assert page.locator(".leaderboard tbody tr").first.locator("[data-label=Met]").inner_text() == "5 of 5"
+    bound["bound"] = 1.5
+    assert opened(payload).locator("#go-best").is_disabled()
+
+
+def test_the_shipped_threshold_is_marked(opened: Any, binary: Example) -> None:
+    payload = copy.deepcopy(binary.payload)
+    ship = payload["verdict"]["ship"]
+    curve = payload["details"][ship]["classes"][0]
+    curve |= {"threshold": curve["cuts"][20], "ships": True}
+    words = f"threshold {curve['threshold']:.4g}"
+    payload["model"] = {"contender": ship, "rule": words, "kind": "tuned", "thresholds": [], "tuned_on": "90 rows"}
+    page = opened(payload)
+    assert page.inner_text("#shipped-rule") == f"The shipped model decides by {words}, tuned on 90 rows."
+    assert page.inner_text("#go-tuned") == "Shipped"
+    assert page.locator("#threshold-chart text", has_text="ships").count() == 1
+    assert float(page.locator("#threshold-slider").input_value()) == curve["threshold"]
+    page.select_option("#contender", label="cross-entropy")
+    assert page.inner_text("#go-tuned") == "Tuned"
 
 
 def test_switches_hide_and_show_curves(opened: Any, binary: Example) -> None:
@@ -300,7 +351,7 @@ def test_without_javascript_the_tables_are_there(opened: Any, binary: Example) -
     page = opened(binary.payload, width=360, java_script_enabled=False)
     assert page.locator("h1").inner_text() == binary.payload["verdict"]["headline"]
     assert page.locator(".leaderboard tbody tr:visible").count() == 16
-    assert page.locator("noscript table:visible").count() == 3
+    assert page.locator("noscript table:visible").count() == 6
     assert page.locator("#threshold-slider").is_hidden()
 
 
@@ -325,6 +376,7 @@ def test_charts_have_names_and_tables(opened: Any, labels: Example) -> None:
         ("cross-entropy", "hard", ["hard", "loss"]),
         ("hybrid loss", "soft, hard", ["hard", "soft", "loss"]),
         ("metric-boosted trees", "loss", ["loss"]),
+        ("plain trees", "loss", ["loss"]),
     ],
 )
 def test_learning_curves_are_of_what_is_known(
@@ -332,10 +384,13 @@ def test_learning_curves_are_of_what_is_known(
 ) -> None:
     page = opened(binary.payload)
     chart = page.locator("#learning-charts figure").filter(has=page.get_by_text(name, exact=True)).locator("svg")
-    assert chart.get_attribute("aria-label") == f"By epoch: {drawn}; table below"
+    step = "round" if "trees" in name else "epoch"
+    assert chart.get_attribute("aria-label") == f"By {step}: {drawn}; table below"
+    assert chart.get_by_text(step, exact=True).count() == 1
     assert "NaN" not in chart.inner_html()
     chart.hover()
-    _, *lines = page.locator("#tip").inner_text().splitlines()
+    heading, *lines = page.locator("#tip").inner_text().splitlines()
+    assert heading.startswith(step)
     assert [line.split()[0] for line in lines] == told
 
 
@@ -353,6 +408,8 @@ def test_it_prints_in_light_without_controls(opened: Any, binary: Example) -> No
     assert page.locator(".tools").first.is_hidden()
     assert page.locator(".leaderboard tbody tr:visible").count() == 16
     assert page.evaluate("getComputedStyle(document.querySelector('h1')).color") == "rgb(31, 30, 27)"
+    headings = "[...document.querySelectorAll('h2, h3, caption')].map((e) => getComputedStyle(e).breakAfter)"
+    assert set(page.evaluate(headings)) == {"avoid"}
     page.set_viewport_size({"width": 718, "height": 1000})  # A4 without its margins
     page.wait_for_timeout(100)
     assert overflow(page) == 0
@@ -392,7 +449,7 @@ def test_the_section_of_the_docs_is_drawn(opened: Any, binary: Example) -> None:
     wanted = [f"{share:.3f}" for share in payload["details"]["focal loss"]["order"]]
     assert place.locator("td").all_inner_texts() == wanted
     bare = opened(payload, sections=[*SECTIONS, section], java_script_enabled=False)
-    assert bare.locator("noscript table:visible").count() == 4
+    assert bare.locator("noscript table:visible").count() == 7
 
 
 def test_a_section_with_nothing_to_show_is_hidden(opened: Any, binary: Example) -> None:
@@ -406,3 +463,217 @@ def test_a_section_with_nothing_to_show_is_hidden(opened: Any, binary: Example) 
     assert page.locator("#mistakes").is_visible()
     page.select_option("#contender", label="hybrid loss")
     assert page.locator("#mistakes").is_hidden()
+
+
+# Profit, importance, segments, columns
+
+
+def earned(page: Any) -> str:
+    return str(page.inner_text("#profit-text"))
+
+
+def money(profit: float) -> str:
+    return f"{profit:,.2f}".rstrip("0").rstrip(".").replace("-", "−")
+
+
+def test_profit_is_counted_and_its_best_threshold_found(opened: Any, binary: Example) -> None:
+    page = opened(binary.payload)
+    ship = binary.payload["verdict"]["ship"]
+    curve = binary.payload["details"][ship]["classes"][0]
+    scores, targets = binary.scores[ship][:, 0], binary.targets[:, 0]
+
+    def profits(hit: float, alarm: float, miss: float) -> list[float]:
+        cells = [counted(scores, targets, cut) for cut in curve["cuts"]]
+        return [hit * tp - alarm * fp - miss * fn for tp, fn, fp, _ in cells]
+
+    # Typed with the keyboard alone, from one input to the next.
+    page.focus("#profit-hit")
+    for text in ("7", "2.5", "3"):
+        page.keyboard.press("ControlOrMeta+a")
+        page.keyboard.type(text)
+        page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.id") == "go-profit"
+    wanted = profits(7, 2.5, 3)
+    now = curve["cuts"].index(curve["threshold"])
+    best = wanted.index(max(wanted))
+    assert earned(page).startswith(f"At {curve['threshold']:.4g}: {money(wanted[now])}, ")
+    assert f"Best: {money(max(wanted))} at {curve['cuts'][best]:.4g}." in earned(page)
+    assert f"best {curve['cuts'][best]:.4g}" in page.locator("#profit-chart").text_content()
+    page.keyboard.press("Enter")
+    assert page.inner_text("#threshold-value") == f"{curve['cuts'][best]:.4g}"
+    assert readout(page)[0] == counted(scores, targets, curve["cuts"][best])
+    page.locator("#threshold-slider").press("Home")
+    assert earned(page).startswith(f"At {curve['cuts'][0]:.4g}: {money(wanted[0])}, ")
+
+
+@pytest.mark.parametrize("typed", ["", "-", "1e999", "0"])
+def test_profit_of_odd_inputs_is_no_error(opened: Any, binary: Example, typed: str) -> None:
+    page = opened(binary.payload)
+    for name in ("#profit-hit", "#profit-alarm", "#profit-miss"):
+        page.focus(name)
+        page.keyboard.press("ControlOrMeta+a")
+        page.keyboard.press("Delete")
+        page.keyboard.type(typed)
+    assert "NaN" not in page.locator("#profit").inner_html()
+    assert "Best: 0 at" in earned(page)
+
+
+def test_importance_is_drawn_with_its_intervals(opened: Any, binary: Example) -> None:
+    page = opened(binary.payload)
+    found = binary.payload["importance"]
+    names = page.locator("#importance-chart text.strong").all_text_contents()
+    assert names == [one["column"] for one in found]
+    bars = [bar.bounding_box()["width"] for bar in page.locator("#importance-chart rect.fill").all()]
+    assert bars == sorted(bars, reverse=True)
+    page.locator("#importance details summary").click()
+    cells = page.locator("#importance details td").all_inner_texts()
+    assert cells[:2] == [f"+{found[0]['drop']:.3f}", f"+{found[0]['low']:.3f} to +{found[0]['high']:.3f}"]
+    page.locator("#importance-chart rect.cover").first.hover()
+    assert found[0]["column"] in page.locator("#tip").inner_text()
+
+
+def test_dependence_follows_the_class(opened: Any, labels: Example) -> None:
+    page = opened(labels.payload)
+    chart = page.locator("#dependence-charts svg").nth(1)
+    for k, name in enumerate(["energy", "transport"]):
+        page.select_option("#class", label=name)
+        assert name in page.inner_text("#dependence-note")
+        chart.hover(position={"x": chart.bounding_box()["width"] / 2 + 20, "y": 40})
+        score = labels.payload["study"]["dependence"][1]["scores"][k][1]
+        assert f"mean score {score:.3f}" in page.locator("#tip").inner_text()
+
+
+def test_segments_of_the_chosen_column(opened: Any, binary: Example) -> None:
+    page = opened(binary.payload)
+    select = page.locator("#segment-column")
+    assert select.locator("option").all_inner_texts() == [e["column"] for e in binary.payload["study"]["segments"]]
+    select.focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    heads = page.locator("#segment-table tbody th").all_inner_texts()
+    assert heads == [f"calls {i}" for i in range(4)]
+    rows = [row.locator("td").all_inner_texts() for row in page.locator("#segment-table tbody tr").all()]
+    assert rows[0] == ["0.400", "0.300 to 0.500", "400"]
+    assert rows[3] == ["too few rows", "", "310"]
+    assert page.locator("#segment-chart circle").count() == 3
+
+
+def test_columns_are_drawn_a_dozen_first(opened: Any, binary: Example) -> None:
+    page = opened(binary.payload)
+    figures = page.locator("#column-charts figure:visible")
+    assert figures.count() == 12
+    page.focus("#all-columns")
+    page.keyboard.press("Enter")
+    assert figures.count() == 15
+    assert page.locator("#column-charts figure svg").count() == 15
+    assert "4.2 % missing" in figures.last.inner_text().replace("\u00a0", " ")
+    page.keyboard.press("Enter")
+    assert figures.count() == 12
+
+
+def test_new_sections_are_hidden_in_reports_of_older_runs(opened: Any, binary: Example) -> None:
+    payload: Any = copy.deepcopy(binary.payload)
+    payload["study"] = {}
+    del payload["importance"]
+    page = opened(payload)
+    for name in ("importance", "segments", "columns"):
+        assert page.locator(f"#{name}").is_hidden()
+    assert page.locator("#profit").is_visible()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [HOSTILE[0], HOSTILE[1], HOSTILE[5], HOSTILE[-1], "🍏" * 40],
+    ids=["script", "tag", "turned", "long", "apples"],
+)
+def test_hostile_names_of_columns_and_values_are_shown_as_text(opened: Any, labels: Example, text: str) -> None:
+    page = opened(hostile(labels.payload, text), width=390)
+    assert overflow(page) == 0
+    assert page.locator("img, b, i, iframe").count() == 0
+    page.locator("#segment-column").focus()
+    page.keyboard.press("ArrowDown")
+    page.click("#all-columns")
+    assert overflow(page) == 0
+    if text.isprintable() and len(text) < 60:
+        assert page.locator("#column-charts figcaption").first.inner_text().startswith(text)
+        assert page.locator("#segment-table tbody th").first.inner_text() == text
+
+
+# Other pages
+
+
+@pytest.fixture
+def evaluation(binary: Example) -> Payload:
+    """Return the payload of a report of evaluate, with drift."""
+    payload: Any = copy.deepcopy(binary.payload)
+    name = payload["verdict"]["ship"]
+    payload["details"] = {name: payload["details"][name]}
+    payload["leaderboard"] = []
+    payload["evaluation"] = {
+        "rule": "cut at 0.2",
+        "confidence": 0.95,
+        "metrics": {
+            "f2": {"value": 0.61, "low": 0.55, "high": 0.67},
+            "auroc": {"value": 0.8, "low": None, "high": None},
+        },
+        "constraints": [{"constraint": "precision>=0.9", "value": 0.7, "met": False}],
+    }
+    for one in payload["study"]["columns"]:
+        one |= {"now": one["shares"][::-1], "missing_now": 0.3, "psi": 0.4, "suspicious": ["mean moved by +1.00"]}
+    return payload  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("width", [390, 1100])
+def test_the_report_of_evaluate(opened: Any, evaluation: Payload, width: int) -> None:
+    page = opened(evaluation, width=width, sections=EVALUATION)
+    assert overflow(page) == 0
+    assert page.locator("h1").inner_text() == "F2 0.610, 0.550 to 0.670"
+    assert page.locator(".focus").is_hidden()  # one contender, one class
+    assert "Counts are of the new rows." in page.inner_text("#threshold-note")
+    assert "not met: 0.700" in page.inner_text("#metrics")
+    assert page.locator("#column-charts rect.then:visible").count() == 10 * 12
+    assert page.locator("#column-charts .changed:visible").count() == 12
+    page.locator("#threshold-slider").press("Home")
+    assert sum(readout(page)[0]) == 1500
+    page.emulate_media(media="print")
+    page.set_viewport_size({"width": 718, "height": 1000})
+    page.wait_for_timeout(100)
+    assert overflow(page) == 0
+
+
+def test_the_report_of_a_folder_draws_drift_without_rows(opened: Any, evaluation: Payload) -> None:
+    payload = copy.deepcopy(evaluation)
+    payload["details"] = {}
+    payload["study"] = {key: value for key, value in payload["study"].items() if key.startswith("columns")}
+    page = opened(payload, sections=EVALUATION)
+    assert page.locator("#column-charts svg:visible").count() == 12
+    for name in ("threshold", "profit", "curves", "scores", "classes", "segments", "mistakes"):
+        assert page.locator(f"#{name}").is_hidden()
+    page.set_viewport_size({"width": 390, "height": 800})
+    page.wait_for_timeout(100)
+    assert overflow(page) == 0
+    bare = opened(payload, sections=EVALUATION, java_script_enabled=False)
+    assert bare.locator("noscript table:visible").count() == 1
+
+
+@pytest.mark.parametrize("text", ["plain", HOSTILE[0], HOSTILE[-1]], ids=["plain", "script", "long"])
+def test_two_runs_on_a_phone(opened: Any, binary: Example, text: str) -> None:
+    payload: Any = hostile(binary.payload, text)
+    side = {
+        "name": text[:60],
+        "rule": text,
+        "summary": {key: value for key, value in payload.items() if key not in ("details", "study", "leaderboard")},
+        "leaderboard": payload["leaderboard"],
+        "config": {"target": text, "seed": 1},
+        "splits": "same",
+    }
+    other = {**side, "config": {"target": text + text, "seed": 2}}
+    page = opened({**payload, "details": {}, "study": {}, "leaderboard": [], "runs": [side, other]}, 390, sections=RUNS)
+    assert overflow(page) == 0
+    assert page.locator("img, b, i, iframe").count() == 0
+    assert page.locator("#boards tbody tr").count() == 16
+    page.click("#theme")
+    assert page.evaluate(CONTRAST) == []
+    page.emulate_media(media="print")
+    page.set_viewport_size({"width": 718, "height": 1000})
+    assert overflow(page) == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 from metricgrad.app.cli.main import main
 from metricgrad.app.contenders.scorers import Effort, Goal
-from metricgrad.app.report.evidence import Predictions, Study, Table
+from metricgrad.app.report.evidence import Predictions, ShippedModel, Table
 from metricgrad.app.report.section import Section
 from metricgrad.app.report.sections import SECTIONS
 from metricgrad.app.report.sections.classes import Classes
@@ -44,12 +45,25 @@ def predicted(task: Any, rows: int = 60) -> Predictions:
     return Predictions("hybrid", goal, table, tested, scores, targets[tested], decided, [rule, rule], plateaus, history)
 
 
+def test_the_threshold_of_the_contender_that_ships_is_the_shipped_one() -> None:
+    predictions = predicted("binary")
+    (tuned,) = Threshold().measure(predictions)["classes"]
+    assert (tuned["threshold"], tuned["ships"]) == (0.4, False)
+    (curve,) = Threshold().measure(replace(predictions, shipped=rules.Threshold(0.3125)))["classes"]
+    assert (curve["threshold"], curve["ships"]) == (0.3125, True)
+    at = curve["cuts"].index(0.3125)
+    taken = predictions.scores >= 0.3125
+    assert curve["tp"][at] == (taken & (predictions.targets == 1)).sum()
+    several = Threshold().measure(replace(predicted("multilabel"), shipped=rules.Threshold((0.1, 0.2, 0.3))))["classes"]
+    assert [one["threshold"] for one in several] == [0.1, 0.2, 0.3]
+
+
 @pytest.mark.parametrize("task", ["binary", "multiclass", "multilabel"])
 def test_sections_measure_json_under_keys_of_their_own(task: str) -> None:
     found = [section.measure(predicted(task)) for section in SECTIONS]
     keys = [key for each in found for key in each]
     assert len(set(keys)) == len(keys)
-    assert set(keys) == {"classes", "per_class", "confusion", "history", "errors"}
+    assert set(keys) == {"classes", "per_class", "confusion", "history", "step", "errors"}
     json.dumps(found, allow_nan=False)
 
 
@@ -95,17 +109,17 @@ def test_mistakes_are_wrong_rows_the_surest_first_and_once(task: str) -> None:
         assert abs(found[0]["score"] - (found[0]["decided"] == "no")) == sure.max()
 
 
-class Columns(Section):
+class Medians(Section):
     """The mean score of the model where a column is set to its median."""
 
-    name = "columns"
-    title = "Columns"
+    name = "medians"
+    title = "Medians"
 
-    def measure_study(self, study: Study) -> dict[str, Any]:
-        held = study.table.frame.iloc[study.held]
-        scores = study.score(held)
-        assert len(study.rule(scores)) == len(held) == len(study.held)
-        return {"columns": {"size": float(study.score(held.assign(size=held["size"].median())).mean() - scores.mean())}}
+    def measure_study(self, model: ShippedModel) -> dict[str, Any]:
+        held = model.table.frame.iloc[model.held]
+        scores = model.score(held)
+        assert len(model.rule(scores)) == len(held) == len(model.held)
+        return {"medians": {"size": float(model.score(held.assign(size=held["size"].median())).mean() - scores.mean())}}
 
 
 def test_a_run_measures_the_study_for_the_page_alone(
@@ -113,10 +127,10 @@ def test_a_run_measures_the_study_for_the_page_alone(
 ) -> None:
     monkeypatch.setattr(Effort, "of", classmethod(lambda cls, rows, quick=False: Effort(2, 2, 3)))
     for module in (reporting, details):
-        monkeypatch.setattr(module, "SECTIONS", [*SECTIONS, Columns()])
+        monkeypatch.setattr(module, "SECTIONS", [*SECTIONS, Medians()])
     ask = ["--target", "ripe", "--repeats", "2", "--only", "majority", "--jobs", "1", "--json"]
     assert main(["compare", written(binary(), tmp_path), *ask, "--out", str(tmp_path / "run")]) == 0
     page = (tmp_path / "run" / "report.html").read_text()
-    assert '"study":{"columns":{"size":' in page
+    assert '"medians":{"size":' in page
     for summary in (capsys.readouterr().out, (tmp_path / "run" / "summary.json").read_text()):
         assert not {"study", "details"} & set(json.loads(summary))

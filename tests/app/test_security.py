@@ -22,6 +22,7 @@ from metricgrad.app.contenders.scorers import Effort
 from metricgrad.app.errors import UserError
 from metricgrad.app.runs import folder as runs
 from metricgrad.app.runs import trial
+from metricgrad.app.runs.trained_rows import MOST
 from metricgrad.app.runs.trial import Trial
 from metricgrad.app.study import protocol, work
 from metricgrad.app.study.request import read_options
@@ -115,7 +116,7 @@ def test_every_damaged_byte_that_is_read_is_refused(
     kind: str, damage: Any, run: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = run(kind)
-    unread = ("environment.json", "splits.npz", "results.parquet", "report.html")
+    unread = ("config.toml", "environment.json", "splits.npz", "results.parquet", "report.html", "model_card.md")
     seen = set()
     for name in damage(path, 60, seed=len(kind)):
         seen.add(name)
@@ -133,7 +134,7 @@ def test_every_damaged_byte_that_is_read_is_refused(
 def test_a_stopped_run_is_as_safe(damage: Any, run: Callable[[str], Path]) -> None:
     path = run("stopped")
     resumable(path)
-    for _ in damage(path, 100, skip=("environment.json", "splits.npz")):
+    for _ in damage(path, 100, skip=("config.toml", "environment.json", "splits.npz")):
         refused(lambda: resumable(path), match="was changed since it was written")
 
 
@@ -190,6 +191,19 @@ def of_model(*keys: Any, value: Any) -> Callable[[Any], Any]:
         ("prior", "model/schema.json", of_model("columns", value=[]), "columns: expected a list of length 1"),
         ("prior", "model/schema.json", of_model("columns", 0, "kind", value="code"), "kind: expected a text like"),
         ("prior", "model/schema.json", of_model("columns", 0, "shares", value=[]), "shares of 'size'"),
+        (
+            "prior",
+            "model/schema.json",
+            of_model("columns", 0, "number_format", value="1x5"),
+            "format of numbers such as",
+        ),
+        ("prior", "model/schema.json", of_model("columns", 0, "date_format", value="%Q"), "a format of strptime, got"),
+        (
+            "prior",
+            "model/schema.json",
+            of_model("columns", 0, "date_parts", value=["code"]),
+            "expected a text like days",
+        ),
         ("prior", "model/schema.json", of_model("target", "task", value="multilabel"), "expected scores of shape"),
         ("prior", "model/schema.json", of_model("target", "classes", value=["a"]), "classes of a binary task, got 1"),
         ("prior", "model/schema.json", of_model("target", "numeric", value=True), "expected whole numbers"),
@@ -233,6 +247,14 @@ def test_forged_values_are_refused(
     change(path / file, edit)
     reseal(path)
     refused(lambda: runs.load(path).model, match=re.escape(message))
+
+
+@pytest.mark.parametrize("data", [b"", b"1234567", bytes(8 * MOST + 8), b"\xff" * 8 + bytes(8)])
+def test_forged_hashes_of_rows_are_refused(data: bytes, run: Callable[[str], Path]) -> None:
+    path = run("prior")
+    (path / "model" / "rows.bin").write_bytes(data)
+    reseal(path)
+    refused(lambda: runs.load(path).model, match="rows.bin: expected")
 
 
 @pytest.mark.parametrize("name", ["schema.json", "estimator/prior.json", "manifest.json"])
@@ -485,6 +507,10 @@ def test_older_runs_are_refused_and_converted(name: str, tmp_path: Path, capsys:
         assert main(["predict", str(place), data, "-o", f"{tmp_path}/out.csv", "--force"]) == 0
         found = runs.load(place)
         assert found.model.rule == Threshold(0.5)
+        assert main(["evaluate", str(place), data]) == 0
+        assert (
+            "warning: this is the file that the model was trained on; the value is too good" in capsys.readouterr().err
+        )
         assert set(found.manifest["files"]) <= {file.name for file in place.iterdir()}
     assert not list(tmp_path.glob(".*"))
     assert main(["convert", str(path)]) == 4

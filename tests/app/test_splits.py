@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from metricgrad.app.errors import UserError
-from metricgrad.app.study.splits import Split, find_strata, make_splits, split_all_rows
+from metricgrad.app.study.splits import Split, count_left_out, find_strata, make_splits, split_all_rows
 
 pytestmark = pytest.mark.quick
 
@@ -90,3 +90,29 @@ def test_groups_that_keep_a_class_to_themselves_are_refused() -> None:
     y = np.repeat([0, 1], [60, 30])
     with pytest.raises(UserError, match=r"^--group: repeat 1 has no training rows of 1 of the classes"):
         make_splits(y, "binary", 2, 0, group=np.repeat([0, 1, 2], 30))
+
+
+def test_groups_and_time_together() -> None:
+    rng = np.random.default_rng(0)
+    group, y = np.repeat(np.arange(100), 6), rng.integers(0, 2, 600)
+    time = group // 2 + rng.integers(0, 20, 600)  # customers come and go
+    last = split_all_rows(y, "binary", 0, group, time)
+    for split in [*make_splits(y, "binary", 3, 0, group, time), last]:
+        check_parts(split, 600)
+        earlier = [split.fit, split.held_out, split.test] if len(split.test) else [split.fit, split.held_out]
+        for before, after in itertools.pairwise(earlier):
+            assert time[before].max() < time[after].min()
+        for one, other in itertools.combinations(earlier, 2):
+            assert not set(group[one]) & set(group[other])
+        # Nothing else is left out: each such row has a group that is in a later part.
+        out = np.setdiff1d(np.flatnonzero(time < time[earlier[-1]].min()), np.concatenate(earlier))
+        assert set(group[out]) <= set(group[np.concatenate(earlier[1:])])
+        assert count_left_out(split, time) == len(out) > 0
+
+
+def test_groups_that_go_on_all_the_time_leave_nothing_to_train_on() -> None:
+    group, time, y = np.arange(200) % 4, np.arange(200), np.arange(200) % 2
+    with pytest.raises(UserError, match=r"^--group and --time: repeat 1 has no rows to train on; take fewer"):
+        make_splits(y, "binary", 2, 0, group, time)
+    with pytest.raises(UserError, match=r"^--group and --time: every group has late rows"):
+        split_all_rows(y, "binary", 0, group, time)

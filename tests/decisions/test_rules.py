@@ -412,9 +412,9 @@ def test_a_kind_of_a_name_that_is_taken_is_refused() -> None:
 @pytest.mark.parametrize(
     ("rule", "numbers", "text", "cut"),
     [
-        (Threshold(0.25), 0.25, "cut at 0.25", 0.25),
-        (Threshold((0.5, 0.125)), (0.5, 0.125), "a cut per label, 0.125 to 0.5", 0.125),
-        (Threshold(math.inf), math.inf, "cut at inf", None),
+        (Threshold(0.25), 0.25, "threshold 0.25", 0.25),
+        (Threshold((0.5, 0.125)), (0.5, 0.125), "a threshold per label, 0.125 to 0.5", 0.125),
+        (Threshold(math.inf), math.inf, "threshold inf", None),
         (Argmax(), None, "largest score", None),
         (Offsets((0.0, 1.0), log=True), (0.0, 1.0), "largest score with offsets", None),
         (TopK(2), None, "the 2 largest scores", None),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pickle
+import re
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,15 +14,18 @@ import polars as pl
 import pytest
 import scipy.sparse as sp
 import torch
+from sklearn import config_context
 from sklearn.base import clone
 from sklearn.datasets import load_iris, make_classification, make_multilabel_classification
 from sklearn.ensemble import RandomForestClassifier
+from sklearn.exceptions import UnsetMetadataPassedError
 from sklearn.linear_model import LogisticRegression, RidgeClassifier
 from sklearn.metrics import f1_score
 from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_validate, train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils.metadata_routing import MetadataRouter
 from torch import nn
 
 import metricgrad as mg
@@ -338,3 +343,47 @@ def test_unknown_classes_are_refused_later() -> None:
     model = mg.MetricClassifier(random_state=0).partial_fit(X, y, classes=[0, 1])
     with pytest.raises(ValueError, match=r"y: expected the classes \[.*\], got also"):
         model.partial_fit(X, y + 1)
+
+
+class Weighted(LogisticRegression):  # type: ignore[misc]
+    """Remembers the sum of the weights that it was fitted with."""
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+        self.sum_of_weights_ = None if sample_weight is None else float(np.sum(sample_weight))
+        return super().fit(X, y, sample_weight)
+
+
+@pytest.mark.parametrize("requested", [True, False])
+def test_metadata_routing_sends_weights_where_they_are_requested(requested: bool) -> None:
+    X, y = imbalanced(600)
+    weight = np.where(y == 1, 5.0, 1.0)
+    plain = mg.ThresholdedClassifier(LogisticRegression(), "f1", cv=3).fit(X, y, sample_weight=weight)
+    with config_context(enable_metadata_routing=True):
+        inner = Weighted().set_fit_request(sample_weight=requested)
+        model = mg.ThresholdedClassifier(inner, "f1", cv=3).set_fit_request(sample_weight=True)
+        assert isinstance(model.get_metadata_routing(), MetadataRouter)
+        model.fit(X, y, sample_weight=weight)
+        assert model.estimator_.sum_of_weights_ == (weight.sum() if requested else None)
+        assert (model.rule_ == plain.rule_) == requested
+        model.set_score_request(sample_weight=False)
+        search = GridSearchCV(model, {"estimator__C": [1.0]}, cv=2).fit(X, y, sample_weight=weight)
+        assert search.best_estimator_.rule_ == model.rule_
+
+
+def test_metadata_routing_refuses_what_nobody_decided_about() -> None:
+    X, y = imbalanced(200)
+    with config_context(enable_metadata_routing=True), pytest.raises(UnsetMetadataPassedError, match="sample_weight"):
+        mg.ThresholdedClassifier(LogisticRegression(), cv=2).fit(X, y, sample_weight=np.ones(200))
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [mg.MetricClassifier, mg.MetricBoostingClassifier, mg.MetricEnsembleClassifier, mg.ThresholdedClassifier],
+)
+def test_the_diagram_of_an_estimator_leads_to_its_section(kind: Any) -> None:
+    model = kind(LogisticRegression()) if kind is mg.ThresholdedClassifier else kind()
+    page, anchor = model._get_doc_link().split("#")
+    text = (Path(__file__).parents[2] / page).read_text()
+    headings = re.findall(r"^## `?(\w+)`?$", text, re.MULTILINE)
+    assert anchor in [heading.lower() for heading in headings]
+    assert model._get_doc_link() in model._repr_html_()

@@ -126,7 +126,7 @@ def test_a_metric_that_is_not_elementwise_is_refused() -> None:
     with pytest.raises(ValueError, match="must be elementwise"):
         mg.MetricLoss(constant, task="multilabel")(Z, Y)
     per_class = partial(mg.metrics.f_beta, beta=torch.tensor([1.0, 2.0, 3.0]))
-    with pytest.raises(ValueError, match=r"average='micro'.*got \(3,\)"):
+    with pytest.raises(ValueError, match="average: expected 'macro', 'weighted' or None"):
         mg.MetricLoss(per_class, task="multilabel", average="micro")(Z, Y)
 
 

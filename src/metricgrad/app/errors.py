@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -66,6 +67,8 @@ def writing(place: Path | str) -> Iterator[None]:
         yield
     except OSError as error:
         why = os.strerror(error.errno) if error.errno else error  # pyarrow's own text is long and names temporary files
-        raise UserError(
-            f"{place}: cannot be written ({why}); free some space, or choose another path", WRITE
-        ) from error
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        how = "free some space, or choose another path" if full else "choose another path"
+        if error.errno == errno.ENOENT:
+            how = "make its folder first, or choose another path"
+        raise UserError(f"{place}: cannot be written ({why}); {how}", WRITE) from error

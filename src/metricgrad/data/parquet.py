@@ -30,7 +30,7 @@ class ParquetBatches(Stream):
     Parameters
     ----------
     paths : str, Path or sequence of these
-        A file, a folder (its *.parquet, by name), or a list of files, all with the same columns.
+        A file, a folder (its ``*.parquet``, by name), or a list of files, all with the same columns.
     features : str or sequence of str
         The names of columns of numbers, which become ``(N, F)`` float32; a column of fixed-size lists (an embedding)
         counts as that many.

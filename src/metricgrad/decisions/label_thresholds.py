@@ -21,6 +21,7 @@ from metricgrad.metrics import get
 from metricgrad.metrics.averages import class_weights
 from metricgrad.metrics.constraints import Constraint, lower_bound
 from metricgrad.metrics.derivatives import ratio
+from metricgrad.metrics.registry import count_values, of_classes
 
 if TYPE_CHECKING:
     from metricgrad.decisions.scarcity import Allocation
@@ -52,6 +53,8 @@ def solve_thresholds(problem: Problem, batch: AnyBatch, allocation: Allocation, 
     """Return the best thresholds; ``scale``: how many observations a unit of weight stands for."""
     if "fixed" in allocation.origins:
         _check_default(problem.default_threshold, batch.logits)
+    if isinstance(batch, SparseBatch) and (several := [*count_values(problem.objective.metric)]):
+        raise ValueError(f"metric: expected one {several[0]} for all classes with sparse scores, got one per class")
     if problem.shared:
         return _solve_shared(problem, batch, allocation)
     if problem.objective.task == "multilabel" and problem.objective.average in ("micro", "samples"):
@@ -110,7 +113,8 @@ def _solve_apart(problem: Problem, batch: AnyBatch, allocation: Allocation, scal
             thresholds, values = _everywhere(problem, objective.metric, batch, group)
         else:
             curve = _curve(problem, batch, allocation, group)
-            thresholds, values = curve.thresholds, threshold_search.by_parts(objective.values, curve.counts)
+            of_class = partial(objective.values_of_class, group[0])
+            thresholds, values = curve.thresholds, threshold_search.by_parts(of_class, curve.counts)
             if objective.labels is None or group[0] in objective.labels:
                 spare = [_spare(c, curve, problem.confidence, scale) for c in problem.constraints]
         where = "" if binary else f" in class {', '.join(map(str, group))}"
@@ -246,4 +250,8 @@ def _everywhere(problem: Problem, metric: Metric, batch: AnyBatch, group: list[i
         else:
             average = "macro" if average == "per-class" else average
             weights = class_weights(average, wy.sum(1), None, problem.objective.absent)
-    return threshold_search.events(s.contiguous(), wy.contiguous(), wn.contiguous(), metric, weights)
+
+    def value(counts: Counts, part: slice) -> Tensor:
+        return of_classes(metric, group[part], leading=True)(counts)
+
+    return threshold_search.events(s.contiguous(), wy.contiguous(), wn.contiguous(), value, weights)

@@ -233,8 +233,8 @@ class Threshold(Rule):
 
     def describe(self) -> str:
         if isinstance(self.threshold, float):
-            return f"cut at {self.threshold:.4g}"
-        return f"a cut per label, {min(self.threshold):.3g} to {max(self.threshold):.3g}"
+            return f"threshold {self.threshold:.4g}"
+        return f"a threshold per label, {min(self.threshold):.3g} to {max(self.threshold):.3g}"
 
     def cut(self, k: int) -> float | None:
         cut = self.threshold if isinstance(self.threshold, float) else self.threshold[k]

@@ -54,12 +54,13 @@ def run_around(good: Tensor, cut: int) -> tuple[int, int]:
 
 
 def events(
-    scores: Tensor, wy: Tensor, wn: Tensor, value: Callable[[Counts], Tensor], weights: Tensor
+    scores: Tensor, wy: Tensor, wn: Tensor, value: Callable[[Counts, slice], Tensor], weights: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Return every distinct score, from ∞ down, and Σ weights·value of the populations when cut there.
 
     Every row is a population: a class or, for the samples average, a sample. Lowering the threshold past one score
     changes one population's value: sorting these changes by score and cumulating them gives the whole curve.
+    ``value(counts, part)``: the metric of a part of the populations.
     """
     changes, base = torch.empty_like(wy), wy.new_zeros(1)
     undefined, at_start = None, wy.new_zeros(1)  # how many populations' values are, made only if some is
@@ -70,7 +71,7 @@ def events(
         tp, fp = (torch.cat((x.new_zeros(len(x), 1), x.cumsum(1)), 1) for x in cuts)
         w = weights[part].unsqueeze(1)
         # No weight, no part, whatever the value.
-        values = torch.where(w > 0, value(cells(tp, fp, tp[:, -1:], fp[:, -1:])) * w, 0.0)
+        values = torch.where(w > 0, value(cells(tp, fp, tp[:, -1:], fp[:, -1:]), part) * w, 0.0)
         if not values.isfinite().all():
             bad = (~values.isfinite()).double()
             values = values.nan_to_num(0, 0, 0)

@@ -24,6 +24,7 @@ from metricgrad.metrics.averages import (
     selected,
 )
 from metricgrad.metrics.derivatives import FLOOR, Moving, as_constant, bounded, ratio
+from metricgrad.metrics.registry import count_values, of_classes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -75,6 +76,11 @@ class Objective:
             raise ValueError(f"average: 'samples' is for task='multilabel', got task={self.task!r}")
         if self.metric is subset_accuracy and self.average != "samples":
             raise ValueError(f"metric: subset_accuracy is of rows; expected average='samples', got {self.average!r}")
+        if self.average in ("micro", "samples") and (several := [*count_values(self.metric)]):
+            raise ValueError(
+                f"average: expected 'macro', 'weighted' or None, since there is one {several[0]} per class, got "
+                f"{self.average!r}"
+            )
         if self.labels is not None and (not self.labels or min(self.labels) < 0):
             raise ValueError(f"labels: expected class indices, got {self.labels!r}")
         if self.of_matrix and self.labels is not None:
@@ -106,9 +112,13 @@ class Objective:
         check_labels(self.labels, of_classes.shape[-1])
         return functions_of(of_classes).stack([of_classes[..., label] for label in self.labels], -1)  # type: ignore[no-any-return]
 
-    def values(self, counts: Counts) -> Tensor:
-        """Apply the metric and check that it is elementwise."""
-        values = self.metric(counts)
+    def values_of_class(self, k: int, counts: Counts) -> Tensor:
+        """Apply the metric of class ``k``, elementwise."""
+        return self.values(counts, of_classes(self.metric, [k]))
+
+    def values(self, counts: Counts, metric: Metric | None = None) -> Tensor:
+        """Apply the metric, or another one in its place, and check that it is elementwise."""
+        values = (self.metric if metric is None else metric)(counts)
         if getattr(values, "shape", None) != counts.tp.shape:
             got = tuple(values.shape) if hasattr(values, "shape") else type(values).__name__
             raise ValueError(

@@ -21,6 +21,7 @@ from metricgrad.decisions import threshold_search
 from metricgrad.decisions.solver import InfeasibleError
 from metricgrad.engine.batch import Batch
 from metricgrad.metrics.averages import class_weights, mean_over_classes
+from metricgrad.metrics.registry import count_values
 
 if TYPE_CHECKING:
     from metricgrad.decisions.rules import Rule
@@ -145,7 +146,8 @@ class AtBestThresholds(Steady):
         average = "macro" if self.objective.average == "per-class" else self.objective.average
         self.weights = class_weights(average, self.totals[0].squeeze(1))
         metric: Any = self.objective.metric
-        plain = metric.func if isinstance(metric, partial) and metric.keywords.keys() <= {"beta"} else metric
+        alike = isinstance(metric, partial) and metric.keywords.keys() <= {"beta"} and not count_values(metric)
+        plain = metric.func if alike else metric
         self.by_bins = len(y) > 2 * BINS and plain in MONOTONE
 
     def value(self, scores: Tensor, enough: float = -torch.inf) -> float:

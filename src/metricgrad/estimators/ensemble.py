@@ -32,6 +32,8 @@ from metricgrad.estimators.preparation import labels_to_learn
 from metricgrad.estimators.selection import Goal, Selection, select_ensemble
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from metricgrad.decisions.rules import Rule
     from metricgrad.decisions.tuning import Tuning
     from metricgrad.estimators.criteria import SelectBy
@@ -60,6 +62,9 @@ class MetricEnsembleClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
         Your own candidates instead, classifiers with ``predict_proba``. They get the features as you give them. A
         classifier of one label is fitted once per label of a multi-label problem. A ``MetricClassifier`` or
         ``MetricBoostingClassifier`` gets the folds as its ``cv``.
+    metric_params : dict, optional
+        Parameters of a metric given by name: {"beta": 2}, {"alpha": 0.3, "beta": 0.7}. For one value per class a
+        sequence, or {"beta": {"dog": 0.25, "rest": 1}}, where "rest" stands for the classes that are not named.
     average : {'macro', 'micro', 'weighted', 'samples'} or None, default 'macro'
         How the values of the classes become one. None returns one per class. "samples" is the mean over rows, for
         multi-label problems.
@@ -135,6 +140,7 @@ class MetricEnsembleClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
         metric: str | Metric = "f1",
         *,
         estimators: Any = None,
+        metric_params: Mapping[str, Any] | None = None,
         average: Average | None = "macro",
         rule: Literal["tuned", "fixed"] | Rule = "tuned",
         subject_to: Any = None,
@@ -147,6 +153,7 @@ class MetricEnsembleClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
         verbose: bool = False,
     ) -> None:
         self.metric = metric
+        self.metric_params = metric_params
         self.estimators = estimators
         self.average = average
         self.rule = rule
@@ -192,7 +199,7 @@ class MetricEnsembleClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
         self.labels_ = labels = labels_to_learn(y)
         self.classes_, targets = labels.classes, labels.encode(y)
         # Refuses what does not fit together before anything is fitted.
-        goal = (self.metric, labels.task, self.average, self.subject_to, self.rule, self.select_by)
+        goal = (self._metric, labels.task, self.average, self.subject_to, self.rule, self.select_by)
         rule = Goal(*goal, self.rounds, self.bags).rule
         weight = None if sample_weight is None else _check_sample_weight(sample_weight, given, ensure_non_negative=True)
         seeds = check_random_state(self.random_state).randint(np.iinfo(np.int32).max, size=3)
@@ -227,7 +234,7 @@ class MetricEnsembleClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
 
     def _candidates(self, rows: int) -> list[Candidate]:
         if self.estimators is None:
-            return default_candidates(self.metric, self.average, rows, self.labels_.outputs)
+            return default_candidates(self._metric, self.average, rows, self.labels_.outputs)
         pairs = list(self.estimators)
         if not pairs or not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
             raise ValueError(f"estimators: expected a list of (name, estimator), got {self.estimators!r}")
@@ -286,7 +293,7 @@ class MetricEnsembleClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
         else:
             rows = np.concatenate([held for _, held in parts])
             selection: Selection = select_ensemble(
-                self.metric,
+                self._metric,
                 {name: one.scores for name, one in zip(names, found, strict=True)},
                 targets[rows],
                 task=self.labels_.task,

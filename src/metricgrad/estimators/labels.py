@@ -12,6 +12,8 @@ from torch import Tensor
 
 from metricgrad.engine.batch import Task, check_task, to_probabilities
 from metricgrad.engine.inputs import ArrayLike
+from metricgrad.estimators.html import render_facts
+from metricgrad.metrics.parameters import check_values, with_parameters
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -27,6 +29,9 @@ class SparseMatrix(Protocol):
 
 Features = ArrayLike | SparseMatrix
 """What users pass as X: an array, a frame or a sparse matrix."""
+
+DOCUMENTATION = "docs/estimators.md"
+"""The page about estimators: in the repository, until the site is published somewhere."""
 
 _TASKS: dict[str, Task] = {
     "binary": "binary",
@@ -90,6 +95,24 @@ class PredictsMixin:
 
     labels_: Labels
     rule_: Rule
+    metric: Any
+    metric_params: Any
+
+    @property
+    def _metric(self) -> Any:
+        """The metric with its parameters; the labels must be known, since a parameter may name some."""
+        labels = self.labels_
+        classes = labels.classes[1 if labels.task == "binary" else 0 :]
+        found = with_parameters(self.metric, self.metric_params, list(classes))
+        check_values(found, labels.outputs)
+        return found
+
+    # Where the question mark of scikit-learn's diagrams leads.
+    _doc_link_module = "metricgrad"
+    _doc_link_template = f"{DOCUMENTATION}#{{anchor}}"
+
+    def _doc_link_url_param_generator(self) -> dict[str, str]:
+        return {"anchor": type(self).__name__.lower()}
 
     def _scores(self, X: Features) -> Tensor:
         """Return the scores that the rule decides on."""
@@ -117,6 +140,24 @@ class PredictsMixin:
         """
         scores = self._scores(X)
         return self.labels_.decode(self.rule_.decide(scores))
+
+    def _repr_html_inner(self) -> str:
+        return str(super()._repr_html_inner()) + self._render_fitted()  # type: ignore[misc]
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        found: dict[str, str] = super()._repr_mimebundle_(**kwargs)  # type: ignore[misc]
+        return {kind: text + self._render_fitted() if kind == "text/html" else text for kind, text in found.items()}
+
+    def _render_fitted(self) -> str:
+        """Return what was fitted as HTML, or nothing before that."""
+        if not hasattr(self, "rule_"):
+            return ""
+        metric: Any = getattr(self, "metric", None)
+        facts = {"metric": getattr(metric, "__name__", metric), "rule": self.rule_.describe()}
+        tuning = getattr(self, "tuning_", None)
+        if tuning is not None and isinstance(tuning.value, float):
+            facts["value where it was tuned"] = f"{tuning.value:.4f}"
+        return render_facts(facts)
 
 
 class DecidesMixin(PredictsMixin):

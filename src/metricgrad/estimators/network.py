@@ -20,11 +20,14 @@ from metricgrad.decisions.tuning import Tuned, Tuning, tune_threshold
 from metricgrad.engine.batch import Batch, Task
 from metricgrad.estimators.labels import DecidesMixin, Labels, flat
 from metricgrad.estimators.preparation import labels_to_learn, loss_for, splits, training_weight, wanted_rule
+from metricgrad.metrics.registry import count_values, get
 from metricgrad.training.loop import Batches, Optimiser, Settings, TrainingData, one_thread, scores, train
 from metricgrad.training.networks import Model, build
 from metricgrad.training.tabm import MemberLoss, TabM
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from metricgrad.metrics import Metric
     from metricgrad.metrics.averages import Average
     from metricgrad.training.loop import EpochRow
@@ -39,6 +42,9 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
     ----------
     metric : str or callable, default 'f1'
         A name ("f1", "f0.5", "mcc", ...), "package.module:function", or a function of ``Counts`` (or ``Confusion``).
+    metric_params : dict, optional
+        Parameters of a metric given by name: {"beta": 2}, {"alpha": 0.3, "beta": 0.7}. For one value per class a
+        sequence, or {"beta": {"dog": 0.25, "rest": 1}}, where "rest" stands for the classes that are not named.
     average : {'macro', 'micro', 'weighted', 'samples'} or None, default 'macro'
         How the values of the classes become one. None returns one per class. "samples" is the mean over rows, for
         multi-label problems.
@@ -136,6 +142,7 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
         self,
         metric: str | Metric = "f1",
         *,
+        metric_params: Mapping[str, Any] | None = None,
         average: Average | None = "macro",
         model: Model = (256,),
         dropout: float = 0.0,
@@ -163,6 +170,7 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
         verbose: bool = False,
     ) -> None:
         self.metric = metric
+        self.metric_params = metric_params
         self.average = average
         self.model = model
         self.dropout = dropout
@@ -217,7 +225,7 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
         """
         X, y = validate_data(self, X, y, accept_sparse="csr", multi_output=True, dtype=np.float64, ensure_min_samples=2)
         y = flat(y)
-        labels = labels_to_learn(y)
+        self.labels_ = labels = labels_to_learn(y)
         settings, objective = self._settings(len(y)), self._tuned(labels.task)
         before = getattr(self, "networks_", []) if self.warm_start else []
         if not before or not hasattr(self, "scaler_"):
@@ -226,7 +234,7 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
                 if self.scale
                 else None
             )
-        self.labels_, self.classes_ = labels, labels.classes
+        self.classes_ = labels.classes
         data = self._data(X, y, sample_weight)
         weight = _tensor(training_weight(labels, X, y, sample_weight, None))
         rule = wanted_rule(self.rule, self.class_weight)
@@ -321,7 +329,7 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
         if self.monitor not in ("metric", "loss"):
             raise ValueError(f"monitor: expected 'metric' or 'loss', got {self.monitor!r}")
         chosen(self.rule, task)
-        tuned = Tuned(self.metric, task, self.average, scarce=SCARCE)
+        tuned = Tuned(self._metric, task, self.average, scarce=SCARCE)
         tuned.problem()
         return tuned
 
@@ -351,13 +359,16 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
         steps = self.warmup * max(1, -(-rows // self._batch_size(rows)))
         options = {"share": self.share, "warmup": steps, "surrogate": self.surrogate}
         if not (isinstance(self.model, str) and self.model == "tabm"):
-            return loss_for(self.loss, self.metric, task=task, average=self.average, **options)
+            return loss_for(self.loss, self._metric, task=task, average=self.average, **options)
         # A metric or a surrogate of the user's own may hold a number for each label, not for each label of each member.
-        plain = isinstance(self.loss, str) and isinstance(self.metric, str) and self.surrogate is None
+        of_any_class = isinstance(self._metric, str) and not count_values(get(self._metric))
+        plain = isinstance(self.loss, str) and of_any_class and self.surrogate is None
         if plain and task == "binary":
-            return MemberLoss(loss_for(self.loss, self.metric, task="multilabel", **options), at_once=True)
+            return MemberLoss(loss_for(self.loss, self._metric, task="multilabel", **options), at_once=True)
         at_once = plain and task == "multilabel" and self.average in ("macro", "weighted")
-        return MemberLoss(loss_for(self.loss, self.metric, task=task, average=self.average, **options), at_once=at_once)
+        return MemberLoss(
+            loss_for(self.loss, self._metric, task=task, average=self.average, **options), at_once=at_once
+        )
 
     def _set_rule(self, data: TrainingData, parts: list[Any], tuned: Tuned, rule: Any, weight: Tensor | None) -> None:
         self.tuning_ = None

@@ -203,13 +203,13 @@ class DaskFit:
         if task == "multiclass" or e.average == "samples":
             p, y, w = zip(*self.client.gather(scores), strict=True)
             weight = torch.cat(w) if self.weighted else None
-            return tune_threshold(e.metric, torch.cat(p), torch.cat(y), weight=weight, **how)
+            return tune_threshold(e._metric, torch.cat(p), torch.cat(y), weight=weight, **how)
         bits = _BITS if self.rows > _EXACT_ROWS else None
         tables = self.client.map(_tables, scores, task=task, bits=bits, pure=False)
         while len(tables) > 1:  # where they are, two at a time
             pairs = zip(tables[::2], tables[1::2], strict=False)
             tables = [self.client.submit(add, *pair, pure=False) for pair in pairs] + tables[len(tables) & ~1 :]
-        return tune_tables(Tuned(e.metric, **how).problem(), tables[0].result())
+        return tune_tables(Tuned(e._metric, **how).problem(), tables[0].result())
 
 
 def deal(kinds: NDArray[np.int64], first: NDArray[np.int64], hands: int, seed: int) -> NDArray[np.int64]:

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
+from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
 from sklearn.model_selection import cross_val_predict
 from sklearn.utils import get_tags
+from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, get_routing_for_object, process_routing
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, indexable
 from torch import Tensor
@@ -18,6 +20,8 @@ from metricgrad.decisions.tuning import tune_threshold
 from metricgrad.estimators.labels import Labels, PredictsMixin, flat
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
     from metricgrad.engine.inputs import ArrayLike
@@ -42,6 +46,9 @@ class ThresholdedClassifier(PredictsMixin, ClassifierMixin, MetaEstimatorMixin, 
         With ``predict_proba`` or (binary and multi-class) ``decision_function``.
     metric : str or callable, default 'f1'
         A name ("f1", "f0.5", "mcc", ...), "package.module:function", or a function of ``Counts`` (or ``Confusion``).
+    metric_params : dict, optional
+        Parameters of a metric given by name: {"beta": 2}, {"alpha": 0.3, "beta": 0.7}. For one value per class a
+        sequence, or {"beta": {"dog": 0.25, "rest": 1}}, where "rest" stands for the classes that are not named.
     average : {'macro', 'micro', 'weighted', 'samples'} or None, default 'macro'
         How the values of the classes become one. None returns one per class. "samples" is the mean over rows, for
         multi-label problems.
@@ -92,6 +99,7 @@ class ThresholdedClassifier(PredictsMixin, ClassifierMixin, MetaEstimatorMixin, 
         estimator: Any,
         metric: str | Metric = "f1",
         *,
+        metric_params: Mapping[str, Any] | None = None,
         average: Average | None = "macro",
         shared: bool = False,
         subject_to: Any = None,
@@ -101,6 +109,7 @@ class ThresholdedClassifier(PredictsMixin, ClassifierMixin, MetaEstimatorMixin, 
     ) -> None:
         self.estimator = estimator
         self.metric = metric
+        self.metric_params = metric_params
         self.average = average
         self.shared = shared
         self.subject_to = subject_to
@@ -113,6 +122,21 @@ class ThresholdedClassifier(PredictsMixin, ClassifierMixin, MetaEstimatorMixin, 
         inner = get_tags(self.estimator)
         tags.input_tags, tags.classifier_tags = inner.input_tags, inner.classifier_tags
         return tags
+
+    def get_metadata_routing(self) -> MetadataRouter:
+        """Return who gets what is passed to ``fit``, with scikit-learn's metadata routing enabled.
+
+        A sample weight that is passed to ``fit`` counts in tuning, and in fitting if the classifier requests it.
+
+        Returns
+        -------
+        MetadataRouter
+            Of this estimator, its classifier and its splitter.
+
+        """
+        fitted, split = (MethodMapping().add(caller="fit", callee=callee) for callee in ("fit", "split"))
+        router = MetadataRouter(owner=self).add_self_request(self)
+        return router.add(estimator=self.estimator, method_mapping=fitted).add(splitter=self.cv, method_mapping=split)
 
     def fit(
         self, X: Features, y: ArrayLike | SparseMatrix, sample_weight: ArrayLike | None = None, **fit_params: Any
@@ -151,6 +175,7 @@ class ThresholdedClassifier(PredictsMixin, ClassifierMixin, MetaEstimatorMixin, 
             self.estimator_ = self.estimator
             scores = self._scores(X)
         else:
+            for_folds, for_all_rows = self._routed(fit_params)
             scores = self._read(
                 cross_val_predict(
                     clone(self.estimator),
@@ -158,17 +183,17 @@ class ThresholdedClassifier(PredictsMixin, ClassifierMixin, MetaEstimatorMixin, 
                     y,
                     cv=self.cv,
                     n_jobs=self.n_jobs,
-                    params=fit_params,
+                    params=for_folds,
                     method=self._method(),
                 )
             )
-            self.estimator_ = clone(self.estimator).fit(X, y, **fit_params)
+            self.estimator_ = clone(self.estimator).fit(X, y, **for_all_rows)
         if hasattr(self.estimator_, "n_features_in_"):
             self.n_features_in_ = self.estimator_.n_features_in_
         if hasattr(self.estimator_, "feature_names_in_"):
             self.feature_names_in_ = self.estimator_.feature_names_in_
         self.tuning_ = tune_threshold(
-            self.metric,
+            self._metric,
             scores,
             self.labels_.encode(plain),
             task=self.labels_.task,
@@ -182,6 +207,15 @@ class ThresholdedClassifier(PredictsMixin, ClassifierMixin, MetaEstimatorMixin, 
         )
         self.rule_ = self.tuning_.rule
         return self
+
+    def _routed(self, params: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return what ``cross_val_predict`` gets, which routes by itself, and what the classifier's ``fit`` gets."""
+        if not get_config()["enable_metadata_routing"]:
+            return params, params
+        to_fit = process_routing(self, "fit", **params).estimator.fit
+        wanted = get_routing_for_object(self.estimator).consumes("fit", params)
+        wanted |= get_routing_for_object(self.cv).consumes("split", params)
+        return {name: params[name] for name in wanted}, to_fit
 
     def _method(self) -> str:
         estimator = getattr(self, "estimator_", self.estimator)

@@ -23,6 +23,8 @@ from metricgrad.estimators.lazy import DecidesLazilyMixin
 from metricgrad.estimators.preparation import labels_to_learn, loss_for, splits, training_weight, wanted_rule
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from metricgrad.decisions.rules import Rule
     from metricgrad.engine.inputs import ArrayLike
     from metricgrad.estimators.labels import Features
@@ -44,6 +46,9 @@ class MetricBoostingClassifier(DecidesLazilyMixin, ClassifierMixin, BaseEstimato
     ----------
     metric : str or callable, default 'f1'
         A name ("f1", "f0.5", "mcc", ...), "package.module:function", or a function of ``Counts`` (or ``Confusion``).
+    metric_params : dict, optional
+        Parameters of a metric given by name: {"beta": 2}, {"alpha": 0.3, "beta": 0.7}. For one value per class a
+        sequence, or {"beta": {"dog": 0.25, "rest": 1}}, where "rest" stands for the classes that are not named.
     average : {'macro', 'micro', 'weighted', 'samples'}, default 'macro'
         How the values of the classes become one. "samples" is the mean over rows, for multi-label problems.
     backend : {'xgboost', 'lightgbm'}, default 'xgboost'
@@ -127,6 +132,7 @@ class MetricBoostingClassifier(DecidesLazilyMixin, ClassifierMixin, BaseEstimato
         self,
         metric: str | Metric = "f1",
         *,
+        metric_params: Mapping[str, Any] | None = None,
         average: Average = "macro",
         backend: Backend = "xgboost",
         loss: Literal["hybrid", "metric", "cross-entropy"] | nn.Module = "hybrid",
@@ -146,6 +152,7 @@ class MetricBoostingClassifier(DecidesLazilyMixin, ClassifierMixin, BaseEstimato
         backend_params: dict[str, Any] | None = None,
     ) -> None:
         self.metric = metric
+        self.metric_params = metric_params
         self.average = average
         self.backend = backend
         self.loss = loss
@@ -220,7 +227,7 @@ class MetricBoostingClassifier(DecidesLazilyMixin, ClassifierMixin, BaseEstimato
             held_out = np.concatenate([rest for _, rest in parts])
             weight = None if sample_weight is None else np.asarray(sample_weight, dtype=float)[held_out]
             how: dict[str, Any] = {"task": labels.task, "average": self.average, "weight": weight, "scarce": SCARCE}
-            self.tuning_ = tune_threshold(self.metric, torch.cat(p), targets[held_out], **how)
+            self.tuning_ = tune_threshold(self._metric, torch.cat(p), targets[held_out], **how)
             self.rule_ = self.tuning_.rule
         return self
 
@@ -239,14 +246,14 @@ class MetricBoostingClassifier(DecidesLazilyMixin, ClassifierMixin, BaseEstimato
 
     def _plan(self, seed: int) -> BoostingPlan:
         task = self.labels_.task
-        loss = loss_for(self.loss, self.metric, share=self.share, task=task, average=self.average)
+        loss = loss_for(self.loss, self._metric, share=self.share, task=task, average=self.average)
         # Tuning in every round is expensive, so only where it decides when to stop.
         decides = self.patience is not None and self.monitor == "metric" and task != "multiclass"
         rule = "fixed" if self.rule == "tuned" and not decides else self.rule
         return BoostingPlan(
             loss=loss,
             last_loss=finish_schedules(loss, self.n_estimators),
-            metric=Evaluation(self.metric, self.backend_, task, self.average, rule),
+            metric=Evaluation(self._metric, self.backend_, task, self.average, rule),
             monitor=self.monitor,
             patience=self.patience,
             categorical=list(self.categories_),

@@ -19,6 +19,7 @@ from metricgrad.decisions.rules import Rule, Threshold
 from metricgrad.decisions.tuning import Tuning
 from metricgrad.metrics import bounds, get
 from metricgrad.metrics.averages import class_weights, mean_over_classes
+from metricgrad.metrics.registry import count_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 def tune_tables(problem: Problem, tables: ScoreTables) -> Tuning:
     """Find the best rule on all scores that were added to the tables."""
     objective = problem.objective
+    if several := [*count_values(objective.metric)]:
+        raise ValueError(f"metric: expected one {several[0]} for all classes to tune on tables, got one per class")
     if objective.task == "multiclass" or objective.average == "samples":
         wanted = "task='binary' or 'multilabel' and an average other than 'samples'"
         raise ValueError(f"tune: expected {wanted}, since rows are not kept; use tune_threshold on the rows")

@@ -115,7 +115,7 @@ def npv(c: Counts, empty: float = 0.0) -> Tensor:
 
 
 def f_beta(c: Counts, beta: float | Tensor = 1.0, empty: float = 0.0) -> Tensor:
-    r"""F-beta, $(1+\beta^2)TP / ((1+\beta^2)TP + \beta^2 FN + FP)$ [vanrijsbergen1979].
+    """F-beta, (1 + β²)TP / ((1 + β²)TP + β²FN + FP) [vanrijsbergen1979].
 
     Parameters
     ----------

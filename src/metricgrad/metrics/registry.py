@@ -5,10 +5,12 @@ from __future__ import annotations
 import difflib
 import importlib
 import inspect
+import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
+import torch
 from torch import Tensor
 
 from metricgrad.metrics import functions, matrix
@@ -39,7 +41,8 @@ def get(metric: str | Metric) -> Metric:
     Parameters
     ----------
     metric : str or callable
-        A name ("f1", "f0.5", "mcc", ...), "package.module:function", or a function of ``Counts`` (or ``Confusion``).
+        A name ("f1", "f0.5", "mcc", ...), with parameters if it has any ("tversky(alpha=0.3 beta=0.7)", one number per
+        class as "f_beta(beta=0.25/1/1)"), "package.module:function", or a function of ``Counts`` (or ``Confusion``).
 
     Returns
     -------
@@ -49,7 +52,7 @@ def get(metric: str | Metric) -> Metric:
     Raises
     ------
     ValueError
-        If the name is unknown, with what may have been meant.
+        If the name or a parameter is unknown, with what may have been meant.
 
     Examples
     --------
@@ -68,6 +71,8 @@ def get(metric: str | Metric) -> Metric:
         return partial(functions.f_beta, beta=float(match[1]))
     if ":" in metric:
         return _imported(metric)
+    if match := re.fullmatch(r"(\w+)\(([^()]*)\)", metric):
+        return _with_parameters(match[1], match[2])
     known = ", ".join(names())
     raise ValueError(
         f'metric: unknown name {metric!r}{_hint(metric)} Known: {known}, "f<number>", "package.module:function"'
@@ -165,12 +170,63 @@ def _imported(path: str) -> Metric:
     return found  # type: ignore[no-any-return]
 
 
+def _with_parameters(name: str, given: str) -> Metric:
+    """Return a metric with fixed parameters: "beta=2", or "beta=0.25/1/1" with one number per class."""
+    metric = get(name)
+    known = list(inspect.signature(metric).parameters)[1:] if name in _BY_NAME else []
+    found: dict[str, float | Tensor] = {}
+    for part in given.split():
+        key, _, value = part.partition("=")
+        if key not in known or key in found:
+            takes = f"{', '.join(known)}, each once" if known else "no parameters"
+            raise ValueError(f"metric: {name} takes {takes}, got {part!r}{_hint_parameter(key)}")
+        try:
+            numbers = [float(number) for number in value.split("/")]
+        except ValueError:
+            numbers = []
+        if not numbers or not all(0 <= number < math.inf for number in numbers):
+            raise ValueError(f"metric: {name}: expected {key}=number, or number/number/... per class, got {part!r}")
+        found[key] = numbers[0] if len(numbers) == 1 else torch.tensor(numbers, dtype=torch.float32)
+    return partial(metric, **found)
+
+
+def _hint_parameter(key: str) -> str:
+    takers = [name for name, metric in _BY_NAME.items() if key in list(inspect.signature(metric).parameters)[1:]]
+    return f"; {' and '.join(takers)} take {key}" if 0 < len(takers) < 3 else ""
+
+
+def count_values(metric: Metric) -> dict[str, int]:
+    """Return the parameters of a metric that have one value per class, and the number of values."""
+    fixed = metric.keywords.items() if isinstance(metric, partial) else ()
+    return {key: len(value) for key, value in fixed if isinstance(value, Tensor) and value.dim() == 1}
+
+
+def of_classes(metric: Metric, classes: Sequence[int], leading: bool = False) -> Metric:
+    """Return a metric with its values per class cut down to some classes; of one class a number.
+
+    ``leading``: the classes are the first of two axes of the cells, not the last one.
+    """
+    if not (several := count_values(metric)):
+        return metric
+    index = list(classes)
+    kept = {key: metric.keywords[key][index] for key in several}  # type: ignore[attr-defined]
+    if leading:
+        kept = {key: value.unsqueeze(1) for key, value in kept.items()}
+    elif len(index) == 1:
+        kept = {key: value[0] for key, value in kept.items()}
+    return partial(metric, **kept)
+
+
 def name_of(metric: Metric) -> str:
     """Return the name of a metric, with its fixed arguments, for messages."""
     if isinstance(metric, partial):
-        inner = ", ".join(f"{key}={value!r}" for key, value in metric.keywords.items())
+        inner = ", ".join(f"{key}={_show(value)}" for key, value in metric.keywords.items())
         return f"{name_of(metric.func)}({inner})"
     return getattr(metric, "__name__", repr(metric))
+
+
+def _show(value: object) -> str:
+    return "/".join(map(repr, value.tolist())) if isinstance(value, Tensor) and value.dim() == 1 else repr(value)
 
 
 def of_matrix(metric: Metric) -> bool:

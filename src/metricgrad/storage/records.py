@@ -244,8 +244,14 @@ def _check_object(value: Any, wanted: Any, where: str) -> None:
 def _fields(wanted: Any) -> dict[str, Any]:
     hints = typing.get_type_hints(wanted, include_extras=True)
     if dataclasses.is_dataclass(wanted):
-        return {field.name: hints[field.name] for field in dataclasses.fields(wanted)}
+        # A field with a default may be missing: files of earlier versions do not have it.
+        given = {field.name: _has_default(field) for field in dataclasses.fields(wanted)}
+        return {name: NotRequired[hints[name]] if optional else hints[name] for name, optional in given.items()}
     return hints
+
+
+def _has_default(field: dataclasses.Field[Any]) -> bool:
+    return field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
 
 
 def _wrong(where: str, wanted: Any, bounds: tuple[Any, ...], value: Any) -> ValueError:

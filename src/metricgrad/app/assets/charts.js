@@ -20,7 +20,11 @@ const decimals = (x, digits = 3) => (x === null || x === undefined ? "–" : x.t
 const whole = (x) => x.toLocaleString("en-US");
 const percent = (x) => (100 * x).toFixed(x > 0 && x < 0.0995 ? 1 : 0) + "\u00a0%";
 const brief = (x) => String(Number(x.toPrecision(4))).replace("-", "−");
-const shorten = (text, length) => (text.length > length ? text.slice(0, length - 1) + "…" : text);
+// By characters, not halves of them: an emoji stays whole.
+const shorten = (text, length) => {
+  const letters = [...text];
+  return letters.length > length ? letters.slice(0, length - 1).join("") + "…" : text;
+};
 
 function table(kind, heads, rows, caption) {
   return html("table", { class: kind },
@@ -42,7 +46,7 @@ function ticks(low, high, count) {
 }
 
 // A picture with axes: {root, plot, x, y, box}, where x and y turn numbers into places.
-function frame({ width, height, xs, ys, xTitle, yTitle, label, room = {}, yTicks = true }) {
+function frame({ width, height, xs, ys, xTitle, yTitle, label, room = {}, xTicks = true, yTicks = true }) {
   const box = { left: 40, right: 12, top: 10, bottom: 40, ...room };
   const inner = { width: Math.max(40, width - box.left - box.right), height: height - box.top - box.bottom };
   const scale = ([low, high], from, length) => (v) => from + ((v - low) / (high - low || 1)) * length;
@@ -52,7 +56,7 @@ function frame({ width, height, xs, ys, xTitle, yTitle, label, room = {}, yTicks
     root.append(svg("line", { class: "grid", x1: box.left, x2: box.left + inner.width, y1: y(v), y2: y(v) }),
       svg("text", { x: box.left - 7, y: y(v) + 4, "text-anchor": "end" }, brief(v)));
   }
-  for (const v of ticks(...xs, Math.max(3, Math.round(inner.width / 90)))) {
+  for (const v of xTicks ? ticks(...xs, Math.max(3, Math.round(inner.width / 90))) : []) {
     root.append(svg("text", { x: x(v), y: box.top + inner.height + 17, "text-anchor": "middle" }, brief(v)));
   }
   const base = box.top + inner.height;

@@ -36,6 +36,8 @@ function choices() {
     state.class = i;
   });
   byId("class-choice").hidden = classes.length < 2;
+  byId("contender-choice").hidden = contenders.length < 2;
+  document.querySelector(".focus").hidden = contenders.length < 2 && classes.length < 2;
 }
 
 function start() {
@@ -43,20 +45,22 @@ function start() {
   theme();
   [...new Set([ship, reference, ...contenders])].filter(Boolean).slice(0, 5).forEach((name) => show(name, true));
   sections.forEach((part) => part.start?.(part.place));
-  if (!contenders.length) {
-    [...sections.values()].filter((part) => part.draw).forEach((part) => {
-      part.place.hidden = true;
+  const drawn = contenders.length ? () => true : (part) => part.alone;
+  if (contenders.length) {
+    choices();
+    focusChanged();
+  } else {
+    sections.forEach((part) => {
+      part.place.hidden = Boolean(part.draw) && !part.alone;
     });
     document.querySelector(".focus").hidden = true;
-    return;
+    redraw(drawn);
   }
-  choices();
-  focusChanged();
   let width = document.documentElement.clientWidth;
   new ResizeObserver(() => {
     if (width !== document.documentElement.clientWidth) {
       width = document.documentElement.clientWidth;
-      requestAnimationFrame(() => redraw());
+      requestAnimationFrame(() => redraw(drawn));
     }
   }).observe(document.documentElement);
 }

@@ -35,6 +35,7 @@ const shown = () => contenders.filter((name) => state.shown.has(name));
 //   draw(place, details)  fills the section for the chosen contender, whose details are given, and class; returns false
 //                         if there is nothing to show, and the section is hidden
 //   compares: true        it draws all contenders that are shown(), so draw is called when one is switched on or off
+//   alone: true           it draws payload.study, whichever contender is chosen, and also if there is none
 //   move(curve, at)       the reader moved the threshold to curve.cuts[at]; also called after draw
 const sections = new Map();
 function section(name, parts) {
@@ -48,7 +49,9 @@ function redraw(wanted = () => true) {
       part.place.hidden = part.draw(part.place, payload.details[state.contender]) === false;
     }
   }
-  moveThreshold(state.at);
+  if (contenders.length) {
+    moveThreshold(state.at);
+  }
 }
 const redrawCompared = () => redraw((part) => part.compares);
 

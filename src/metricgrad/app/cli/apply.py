@@ -1,19 +1,22 @@
-"""The commands that use a run: ``metricgrad predict``, ``evaluate``, ``tune`` and ``convert``."""
+"""The commands that use a run: ``metricgrad predict``, ``evaluate``, ``tune``, ``report`` and ``convert``."""
 
 from __future__ import annotations
 
-from pathlib import Path  # noqa: TC003 (Typer reads annotations at run time)
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from metricgrad.app.cli.arguments import (
+    AlphaOption,
+    BetaOption,
     BootstrapSeedOption,
     ClusterOption,
     DataArgument,
     DataOrFolderArgument,
     JobsOption,
     JsonOption,
+    ReplaceReportOption,
     RowsOption,
     RunArgument,
     SubjectToOption,
@@ -21,6 +24,8 @@ from metricgrad.app.cli.arguments import (
     count_jobs,
 )
 from metricgrad.app.cli.output import print_json
+from metricgrad.app.cli.streams import STANDARD, open_data, open_output
+from metricgrad.app.errors import WRONG_CALL, UserError
 
 
 def predict(
@@ -28,7 +33,11 @@ def predict(
     data: DataOrFolderArgument,
     output: Annotated[
         Path,
-        typer.Option("--output", "-o", help="The file to write (.csv, .csv.gz, .parquet, .feather), or the folder."),
+        typer.Option(
+            "--output",
+            "-o",
+            help="The file to write (.csv, .csv.gz, .parquet, .feather), or the folder; - is standard output, as CSV.",
+        ),
     ],
     keep: Annotated[str | None, typer.Option("--id", help="Columns of the data to keep, comma-separated.")] = None,
     what: Annotated[str, typer.Option(help="What to write: labels, scores or both.")] = "both",
@@ -37,16 +46,20 @@ def predict(
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file, or the files of a folder.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Predict every row of a file of any size, or of a folder of Parquet files."""
+    """Predict the rows of a file of any size, or of a folder."""
     from metricgrad.app.cli.display import RowProgress, print_pairs, print_warnings
     from metricgrad.app.study.request import split_names
     from metricgrad.app.use import predict as command
 
-    with RowProgress(silent=as_json) as progress:
+    printed = str(output) == STANDARD
+    if printed and (as_json or Path(data).is_dir()):
+        other = "--json" if as_json else "a folder"
+        raise UserError(f"--output: expected a path together with {other}, got {STANDARD!r}", WRONG_CALL)
+    with RowProgress(silent=as_json) as progress, open_data(data) as path, open_output(output) as place:
         found = command.predict(
             run,
-            data,
-            output,
+            path,
+            place,
             what=what,
             keep=split_names(keep),
             force=force,
@@ -56,7 +69,8 @@ def predict(
         )
     print_warnings(found["warnings"])
     if as_json:
-        print_json(found)
+        print_json({**found, "data": data})
+    if as_json or printed:
         return
     speed = f"{found['rows']} in {found['seconds']:.1f} s"
     predicted = ", ".join(f"{name} {count}" for name, count in found["predicted"].items())
@@ -76,6 +90,10 @@ def evaluate(
     seed: BootstrapSeedOption = 0,
     jobs: Annotated[int | None, typer.Option(min=1, help="Number of files of a folder to evaluate at once.")] = None,
     cluster: ClusterOption = None,
+    report: Annotated[
+        Path | None, typer.Option(help="Also write an HTML report, with the drift of every column.")
+    ] = None,
+    force: ReplaceReportOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Evaluate a run's model on new labelled data, and warn of drift."""
@@ -84,20 +102,23 @@ def evaluate(
     from metricgrad.app.use.evaluate import evaluate_run
 
     add_working_directory(metric or "")
-    found = evaluate_run(
-        run,
-        data,
-        split_names(metric),
-        rows=rows,
-        replicates=replicates,
-        confidence=confidence,
-        seed=seed,
-        jobs=count_jobs(jobs),
-        cluster=cluster,
-    )
+    with open_data(data) as path:
+        found = evaluate_run(
+            run,
+            path,
+            split_names(metric),
+            rows=rows,
+            replicates=replicates,
+            confidence=confidence,
+            seed=seed,
+            jobs=count_jobs(jobs),
+            cluster=cluster,
+            report=report,
+            force=force,
+        )
     print_warnings(found["warnings"])
     if as_json:
-        print_json(found)
+        print_json({**found, "data": data})
         return
     intervals = [
         (name, f"{one['value']:.4f}" + ("" if one["low"] is None else f" ({one['low']:.4f} to {one['high']:.4f})"))
@@ -117,12 +138,17 @@ def evaluate(
             for one in found["classes"]
         ]
     )
+    if report is not None:
+        print()
+        print_pairs([("report", str(report))])
 
 
 def tune(
     run: RunArgument,
     data: DataArgument,
     metric: Annotated[str | None, typer.Option(help="The metric to maximise; by default the run's.")] = None,
+    beta: BetaOption = None,
+    alpha: AlphaOption = None,
     average: Annotated[str | None, typer.Option(help="Average over classes; by default the run's.")] = None,
     subject_to: SubjectToOption = None,
     confidence: Annotated[
@@ -138,20 +164,23 @@ def tune(
     from metricgrad.app.use import tune as command
 
     add_working_directory(metric or "")
-    found = command.tune(
-        run,
-        data,
-        metric,
-        average=average,
-        subject_to=subject_to,
-        confidence=confidence,
-        rows=rows,
-        dry_run=dry_run,
-        seed=seed,
-    )
+    with open_data(data) as path:
+        found = command.tune(
+            run,
+            path,
+            metric,
+            average=average,
+            subject_to=subject_to,
+            confidence=confidence,
+            rows=rows,
+            dry_run=dry_run,
+            seed=seed,
+            beta=beta,
+            alpha=alpha,
+        )
     print_warnings(found["warnings"])
     if as_json:
-        print_json(found)
+        print_json({**found, "data": data})
         return
     old, new = found["old"], found["new"]
     print_pairs(
@@ -161,6 +190,23 @@ def tune(
             ("written", "yes; the previous rule is kept in the run" if found["written"] else "no (--dry-run)"),
         ]
     )
+
+
+def report(
+    paths: Annotated[list[Path], typer.Argument(metavar="RUN", help="A run folder of compare, or two of them.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The HTML file to write.")],
+    force: ReplaceReportOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Write the report of a run again, or of two runs."""
+    from metricgrad.app.cli.display import print_pairs
+    from metricgrad.app.use.report import write_report
+
+    found = write_report(paths, output, force)
+    if as_json:
+        print_json(found)
+        return
+    print_pairs([("report", found["output"])])
 
 
 def convert(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -10,14 +9,24 @@ from typing import Annotated
 import typer
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]
+VerboseOption = Annotated[bool, typer.Option("--verbose", help="A line for every unit, and all warnings.")]
 DataOrFolderArgument = Annotated[
-    str, typer.Argument(metavar="DATA", help="CSV (also gzip), Parquet, Feather, or a folder of Parquet files.")
+    str,
+    typer.Argument(
+        metavar="DATA", help="CSV (also gzip), Parquet, Feather, or a folder of Parquet files; - is standard input."
+    ),
 ]
-DataArgument = Annotated[str, typer.Argument(metavar="DATA", help="CSV (also gzip), Parquet or Feather.")]
+DataArgument = Annotated[
+    str, typer.Argument(metavar="DATA", help="CSV (also gzip), Parquet or Feather; - is standard input.")
+]
 TargetOption = Annotated[str, typer.Option(help="The column to predict; several for multi-label, comma-separated.")]
 MetricOption = Annotated[
     str, typer.Option(help='"f1", "f2", "mcc", "package.module:function"; of several, the first is optimised.')
 ]
+BetaOption = Annotated[
+    str | None, typer.Option(help='β of f_beta or tversky: a number, or per class: "dog=0.25,rest=1".')
+]
+AlphaOption = Annotated[str | None, typer.Option(help="α of tversky, in the same form.")]
 AverageOption = Annotated[str, typer.Option(help="Average over classes: macro, micro, weighted or samples.")]
 SubjectToOption = Annotated[str | None, typer.Option(help='A constraint, such as "precision>=0.9".')]
 TaskOption = Annotated[
@@ -27,6 +36,12 @@ PositiveOption = Annotated[str | None, typer.Option(help="The positive class of 
 DropOption = Annotated[str | None, typer.Option(help="Feature columns to exclude, comma-separated.")]
 GroupOption = Annotated[str | None, typer.Option(help="Rows with the same value in this column stay together.")]
 TimeOption = Annotated[str | None, typer.Option(help="Train on the past of this column, evaluate on its future.")]
+DateFormatOption = Annotated[
+    str | None,
+    typer.Option(
+        help="How dates are written where that is not clear: day/month/year, month/day/year, or as for strptime."
+    ),
+]
 RowsOption = Annotated[int | None, typer.Option(min=1, help="Take a random sample of n rows.")]
 SeedOption = Annotated[int, typer.Option(min=0, help="Random seed for splits and training.")]
 BootstrapSeedOption = Annotated[int, typer.Option(min=0, help="Random seed of the bootstrap.")]
@@ -40,10 +55,14 @@ ClusterOption = Annotated[
 BudgetOption = Annotated[float | None, typer.Option(min=0.0, help="Minutes after which no further repeat is started.")]
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder written by compare or train.")]
 
+ReplaceReportOption = Annotated[bool, typer.Option("--force", help="Replace an existing report.")]
+
 
 def count_jobs(jobs: int | None) -> int:
     """Return the number of parallel jobs: ``jobs``, or one for each core that this process may use."""
-    return jobs if jobs is not None else len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+    from metricgrad.app.runs.workers import count_cores
+
+    return jobs if jobs is not None else count_cores()
 
 
 def add_working_directory(metric: str) -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from metricgrad.app.cli.arguments import (
+    AlphaOption,
     AverageOption,
+    BetaOption,
     BudgetOption,
     ClusterOption,
     DataArgument,
+    DateFormatOption,
     DropOption,
     ForceOption,
     GroupOption,
@@ -27,24 +31,45 @@ from metricgrad.app.cli.arguments import (
     TargetOption,
     TaskOption,
     TimeOption,
+    VerboseOption,
     add_working_directory,
     count_jobs,
 )
-from metricgrad.app.cli.output import describe_run, print_json
+from metricgrad.app.cli.configuration import ConfigOption, check_no_code
+from metricgrad.app.cli.output import describe_run, describe_shipped, print_json
+from metricgrad.app.cli.streams import STANDARD, open_data
 from metricgrad.app.errors import WRONG_CALL, UserError
 
 if TYPE_CHECKING:
     from metricgrad.app.report.payload import Payload
+    from metricgrad.app.study.progress import LiveProgress, NoProgress
     from metricgrad.app.study.request import Options
+
+
+class Show(NamedTuple):
+    """What to show: ``--json`` and ``--verbose``."""
+
+    as_json: bool
+    verbose: bool
+
+    def open_progress(self) -> LiveProgress | NoProgress:
+        """Return what shows the progress of a run."""
+        from metricgrad.app.study.progress import LiveProgress, NoProgress
+
+        return NoProgress() if self.as_json else LiveProgress(self.verbose)
 
 
 def compare(
     context: typer.Context,
-    data: Annotated[str | None, typer.Argument(metavar="DATA", help="CSV (also gzip), Parquet or Feather.")] = None,
+    data: Annotated[
+        str | None, typer.Argument(metavar="DATA", help="CSV (also gzip), Parquet or Feather; - is standard input.")
+    ] = None,
     target: Annotated[
         str | None, typer.Option(help="The column to predict; several for multi-label, comma-separated.")
     ] = None,
     metric: MetricOption = "f1",
+    beta: BetaOption = None,
+    alpha: AlphaOption = None,
     average: AverageOption = "macro",
     subject_to: SubjectToOption = None,
     task: TaskOption = None,
@@ -52,11 +77,15 @@ def compare(
     drop: DropOption = None,
     group: GroupOption = None,
     time: TimeOption = None,
+    date_format: DateFormatOption = None,
     rows: RowsOption = None,
     repeats: Annotated[int | None, typer.Option(min=2, help="Number of splits; 5, or 2 with --quick.")] = None,
     seed: SeedOption = 0,
     only: Annotated[
         str | None, typer.Option(help="Contenders to compare, comma-separated; metricgrad info lists them.")
+    ] = None,
+    contenders: Annotated[
+        str | None, typer.Option(help="Further contenders, which take long: tabm, hybrid tabm (comma-separated).")
     ] = None,
     quick: QuickOption = False,
     budget: BudgetOption = None,
@@ -64,29 +93,47 @@ def compare(
     cluster: ClusterOption = None,
     out: OutOption = None,
     force: ForceOption = False,
-    resume: Annotated[Path | None, typer.Option(help="Continue an unfinished run folder.")] = None,
+    ship: Annotated[
+        str | None, typer.Option(metavar="NAME", help='Ship this contender, whatever is best; or "NAME, fixed".')
+    ] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option(help="Continue a run folder; with more --repeats or another --ship also a finished one."),
+    ] = None,
+    config: ConfigOption = None,
+    verbose: VerboseOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare ways to train, recommend a model to ship, and save it."""
+    """Compare ways to train, say which model to ship, and save it."""
+    show = Show(as_json, verbose)
     if resume is not None:
         typed = _read_typed_options(context)
-        places = {"jobs": count_jobs(jobs), "cluster": cluster}
-        _resume_comparison(resume, typed.get("metric"), typed.get("subject_to"), places, budget, as_json)
+        how: dict[str, Any] = {name: typed.get(name) for name in ("metric", "subject_to", "repeats", "ship")}
+        how |= {"jobs": count_jobs(jobs), "cluster": cluster, "budget": budget}
+        _resume_comparison(resume, how, show)
         return
+    check_no_code(context)
     if data is None or target is None:
         raise UserError(
             "compare: expected DATA and --target, or --resume RUN; see metricgrad compare --help", WRONG_CALL
         )
+    from metricgrad.app.study.request import choose_repeats
+
+    how = {"jobs": count_jobs(jobs), "cluster": cluster, "budget": budget, "ship": ship, "keep": data == STANDARD}
+    with open_data(data) as path:
+        options = _make_options(context, data=path, repeats=choose_repeats(repeats, quick))
+        _run_comparison(options, out, how, force, show)
+
+
+def _make_options(context: typer.Context, **changes: Any) -> Options:
+    """Return the options of a run: the parameters of the command that have their names, with changes."""
     from metricgrad.app.study.request import Options
 
-    repeats = repeats if repeats is not None else 2 if quick else 5
-    options = Options(
-        data, target, metric, average, subject_to, task, positive, drop, group, time, rows, repeats, seed, only, quick
-    )
-    _run_comparison(options, out, {"jobs": count_jobs(jobs), "cluster": cluster}, budget, force, as_json)
+    names = {field.name for field in fields(Options)}
+    return Options(**{name: value for name, value in context.params.items() if name in names} | changes)
 
 
-def _read_typed_options(context: typer.Context) -> dict[str, str]:
+def _read_typed_options(context: typer.Context) -> dict[str, Any]:
     """Return the options typed together with --resume; refuse those that the run folder already holds.
 
     --metric and --subject-to are allowed, since code that they name must be typed again.
@@ -96,17 +143,17 @@ def _read_typed_options(context: typer.Context) -> dict[str, str]:
         for name, value in context.params.items()
         if getattr(context.get_parameter_source(name), "name", None) == "COMMANDLINE"
     }
-    others = typed.keys() - {"resume", "jobs", "cluster", "budget", "as_json", "metric", "subject_to"}
+    others = typed.keys() - {
+        *("resume", "jobs", "cluster", "budget", "verbose", "as_json"),
+        *("metric", "subject_to", "repeats", "ship"),
+    }
     if others:
         name = min(others).replace("_", "-")
         raise UserError(f"--resume: the run folder holds everything else, got {name} as well; leave it out", WRONG_CALL)
     return typed
 
 
-def _run_comparison(
-    options: Options, out: Path | None, places: dict[str, Any], budget: float | None, force: bool, as_json: bool
-) -> None:
-    from metricgrad.app.cli.display import LiveProgress, NoProgress
+def _run_comparison(options: Options, out: Path | None, how: dict[str, Any], force: bool, show: Show) -> None:
     from metricgrad.app.study import compare as command
 
     add_working_directory(options.metric)
@@ -115,25 +162,22 @@ def _run_comparison(
         if out is not None
         else _choose_new_folder(f"{Path(options.data).name.split('.')[0]}-{options.metric.split(',')[0]}")
     )
-    with NoProgress() if as_json else LiveProgress() as progress:
-        found = command.compare(options, place, progress, **places, budget=budget, force=force)
-    _print_comparison(place, found, as_json)
+    with show.open_progress() as progress:
+        found = command.compare(options, place, progress, **how, force=force)
+    _print_comparison(place, found, show.as_json)
 
 
-def _resume_comparison(
-    run: Path, metric: str | None, subject_to: str | None, places: dict[str, Any], budget: float | None, as_json: bool
-) -> None:
-    from metricgrad.app.cli.display import LiveProgress, NoProgress
+def _resume_comparison(run: Path, how: dict[str, Any], show: Show) -> None:
     from metricgrad.app.runs.folder import open_run
     from metricgrad.app.study import compare as command
 
-    if open_run(run).manifest["state"] == "finished":
-        describe_run(run, as_json)
+    if open_run(run).manifest["state"] == "finished" and how["repeats"] is None and how["ship"] is None:
+        describe_run(run, show.as_json)
         return
-    add_working_directory(metric or "")
-    with NoProgress() if as_json else LiveProgress() as progress:
-        found = command.resume(run, progress, metric=metric, subject_to=subject_to, **places, budget=budget)
-    _print_comparison(run, found, as_json)
+    add_working_directory(how["metric"] or "")
+    with show.open_progress() as progress:
+        found = command.resume(run, progress, **how)
+    _print_comparison(run, found, show.as_json)
 
 
 def _print_comparison(place: Path, payload: Payload, as_json: bool) -> None:
@@ -143,19 +187,24 @@ def _print_comparison(place: Path, payload: Payload, as_json: bool) -> None:
     if as_json:
         print_json({"run": str(place), **summary})
         return
-    from metricgrad.app.cli.display import print_leaderboard, print_pairs
+    from metricgrad.app.cli.display import print_importance, print_leaderboard, print_pairs
 
     print_leaderboard(summary)
+    print_importance(summary)
     print()
-    print_pairs([("model", f"metricgrad predict {place} DATA -o FILE"), ("report", str(place / "report.html"))])
+    ships = [("ships", describe_shipped(summary["model"]))]
+    print_pairs([*ships, ("model", f"metricgrad predict {place} DATA -o FILE"), ("report", str(place / "report.html"))])
 
 
 def train(
+    context: typer.Context,
     data: DataArgument,
     target: TargetOption,
     contender: Annotated[str, typer.Option(help="The contender to train; metricgrad info lists them.")] = "hybrid",
     rule: Annotated[str, typer.Option(help="The decision rule: tuned, or fixed at the default.")] = "tuned",
     metric: MetricOption = "f1",
+    beta: BetaOption = None,
+    alpha: AlphaOption = None,
     average: AverageOption = "macro",
     subject_to: SubjectToOption = None,
     task: TaskOption = None,
@@ -163,29 +212,29 @@ def train(
     drop: DropOption = None,
     group: GroupOption = None,
     time: TimeOption = None,
+    date_format: DateFormatOption = None,
     rows: RowsOption = None,
     seed: SeedOption = 0,
     quick: Annotated[bool, typer.Option("--quick", help="A first look: a third of the epochs.")] = False,
     out: OutOption = None,
     force: ForceOption = False,
+    config: ConfigOption = None,
+    verbose: VerboseOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Train one contender on all rows, and save it."""
+    check_no_code(context)
     if rule not in ("tuned", "fixed"):
         raise UserError(f"--rule: expected tuned or fixed, got {rule!r}", WRONG_CALL)
-    from metricgrad.app.cli.display import LiveProgress, NoProgress, print_pairs
+    from metricgrad.app.cli.display import print_pairs
     from metricgrad.app.study import train as command
-    from metricgrad.app.study.request import Options
 
     add_working_directory(metric)
-    options = Options(
-        data, target, metric, average, subject_to, task, positive, drop, group, time, rows, seed=seed, quick=quick
-    )
-    place = (
-        out if out is not None else _choose_new_folder(f"{Path(data).name.split('.')[0]}-{contender.replace(' ', '-')}")
-    )
-    with NoProgress() if as_json else LiveProgress() as progress:
-        found = command.train(options, contender, rule, place, progress, force=force)  # type: ignore[arg-type]
+    with open_data(data) as path, Show(as_json, verbose).open_progress() as progress:
+        options = _make_options(context, data=path)
+        place = out or _choose_new_folder(f"{Path(path).name.split('.')[0]}-{contender.replace(' ', '-')}")
+        keep = data == STANDARD
+        found = command.train(options, contender, rule, place, progress, force=force, keep=keep)  # type: ignore[arg-type]
     if as_json:
         print_json({"run": str(place), **found})
         return
@@ -199,6 +248,7 @@ def demo(
     jobs: JobsOption = None,
     out: OutOption = None,
     force: ForceOption = False,
+    verbose: VerboseOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Run compare on an included data set, in about a minute."""
@@ -208,9 +258,8 @@ def demo(
         make_options(repeats, quick),
         out if out is not None else _choose_new_folder("demo"),
         {"jobs": count_jobs(jobs)},
-        None,
         force,
-        as_json,
+        Show(as_json, verbose),
     )
 
 

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from metricgrad import __version__
-from metricgrad.app.cli.apply import convert, evaluate, predict, tune
+from metricgrad.app.cli.apply import convert, evaluate, predict, report, tune
 from metricgrad.app.cli.create import compare, demo, train
 from metricgrad.app.cli.output import info
 from metricgrad.app.errors import INTERRUPTED, WRITE, WRONG_CALL, UserError, one_line
@@ -21,13 +21,13 @@ from metricgrad.app.errors import INTERRUPTED, WRITE, WRONG_CALL, UserError, one
 BUG = 1
 
 app = typer.Typer(
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     help="Train on the metric you will be evaluated on.",
 )
 # --help lists them in this order.
-for command in (compare, train, demo, predict, evaluate, tune, info, convert):
+for command in (compare, train, demo, predict, evaluate, tune, report, info, convert):
     app.command()(command)
 
 
@@ -60,12 +60,12 @@ def _explain(error: BaseException) -> tuple[str, int]:
     if isinstance(error, typer.TyperException):
         context = getattr(error, "ctx", None)
         hint = "" if context is None else f"; see {context.command_path} --help"
-        return error.format_message() + hint, WRONG_CALL
+        return error.format_message().rstrip(".") + hint, WRONG_CALL
     if isinstance(error, typer.Abort | KeyboardInterrupt):
         return "interrupted", INTERRUPTED
     if isinstance(error, OSError):
         where, why = error.filename or "a file", error.strerror or error
-        return f"{where}: {why}; check permissions and free disk space", WRITE
+        return f"{where}: {why}; check the path and its permissions", WRITE
     if isinstance(error, ModuleNotFoundError):
         return f"{error.name} is missing; pip install 'metricgrad[app]'", WRONG_CALL
     return f"{type(error).__name__}: {error} (unexpected; METRICGRAD_DEBUG=1 shows the traceback)", BUG

@@ -6,11 +6,14 @@ import json
 import math
 from collections.abc import Mapping
 from pathlib import Path  # noqa: TC003 (Typer reads annotations at run time)
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from metricgrad.app.cli.arguments import JsonOption  # noqa: TC001 (the same)
+
+if TYPE_CHECKING:
+    from metricgrad.app.report.payload import Shipped
 
 
 def print_json(document: Mapping[str, object]) -> None:
@@ -56,6 +59,12 @@ def _describe_installation(as_json: bool) -> None:
     print_pairs(list(contenders.items()))
 
 
+def describe_shipped(model: Shipped) -> str:
+    """Return the shipped contender and its rule in words."""
+    how = "the fixed rule" if model["kind"] == "fixed" else f"tuned on {model['tuned_on']}"
+    return f"{model['contender']}, {model['rule']}, {how}"
+
+
 def describe_run(run: Path, as_json: bool) -> None:
     """Print what a run folder holds, finished or not."""
     from metricgrad.app.runs.folder import open_run
@@ -64,22 +73,31 @@ def describe_run(run: Path, as_json: bool) -> None:
     found = open_run(run)
     manifest, finished = found.manifest, found.manifest["state"] == "finished"
     summary = read_summary(found) if finished else {}
+    if finished:
+        # ``tune`` may have replaced the rule since.
+        several = len(summary.get("model", {}).get("thresholds", ()))
+        summary["model"] = found.describe_rule(several)
     units = len(list((run / "results").glob("[!.]*.json")))
     if as_json:
         about = {"run": str(run), "state": manifest["state"], "created": manifest["created"], "units": units}
         print_json({**about, **summary})
         return
-    from metricgrad.app.cli.display import print_leaderboard, print_pairs
+    from metricgrad.app.cli.display import print_importance, print_leaderboard, print_pairs
 
     pairs: list[tuple[str, str]] = [
         (key, str(manifest[key])) for key in ("kind", "state", "created", "finished") if key in manifest
     ]
     pairs += [(key, str(value)) for key, value in found.config.items() if value is not None]
+    pairs += [(f"{key} added", str(manifest[key])) for key in ("repeats", "ship") if key in manifest]
     if not finished:
         pairs += [("units done", str(units)), ("to continue", f"metricgrad compare --resume {run}")]
     print_pairs(pairs)
     print()
+    if finished:
+        print_pairs([("ships", describe_shipped(summary["model"]))])
+        print()
     if "leaderboard" in summary:
         print_leaderboard(summary)
+        print_importance(summary)
     elif summary:
         print_pairs([(key, str(value)) for key, value in summary.items() if not isinstance(value, dict | list)])

@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Protocol,
 
 import numpy as np
 
+from metricgrad.app.contenders.simple import load_linear, load_prior
+from metricgrad.app.tables.features import TextFeatures, to_dense, to_wide
 from metricgrad.estimators.network import MetricClassifier
 from metricgrad.estimators.trees import MetricBoostingClassifier
+from metricgrad.metrics.parameters import check_values
 from metricgrad.storage import estimators, folders, records
 from metricgrad.storage.records import Length, Name, Range
 
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 
     import xgboost
 
+    from metricgrad.app.tables.features import Features
     from metricgrad.boosting.hooks import Backend
     from metricgrad.engine.batch import Task
     from metricgrad.metrics.averages import Average
@@ -34,6 +38,12 @@ FEW_ROWS = 10_000
 GROWTH: dict[str, Any] = {"learning_rate": 0.1, "max_depth": 6}
 """The settings of boosted trees, whatever their loss."""
 
+TABM = "tabm"
+"""The model of ``MetricClassifier`` that is TabM."""
+
+TEXT_OPTIONS: dict[str, Any] = {"scale": False, "dropout": 0.5}
+"""The settings of networks on texts: scaling would make rare words the largest, and so many weights overfit."""
+
 
 @dataclass(frozen=True)
 class Goal:
@@ -44,6 +54,12 @@ class Goal:
     metric: str
     average: Average = "macro"
     subject_to: str | None = None
+
+    def check_values(self, *metrics: str) -> None:
+        """Raise a ``ValueError`` if a metric has parameters with one value per class, but not for these classes."""
+        for metric in metrics:
+            if "(" in metric and not records.names_code(metric):  # what names code must not be looked up here
+                check_values(metric, 1 if self.task == "binary" else self.classes)
 
 
 @dataclass(frozen=True)
@@ -73,12 +89,12 @@ class Effort:
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """The data of one fit: features ``(n, d)``, targets (class indices, or 0/1 per label), and indices of rows.
+    """The data of one fit: features ``(n, …)``, targets (class indices, or 0/1 per label), and indices of rows.
 
     ``fit``: the rows to train on. ``held_out``: the rows to stop early on.
     """
 
-    features: np.ndarray
+    features: Features
     targets: np.ndarray
     fit: np.ndarray
     held_out: np.ndarray
@@ -90,33 +106,11 @@ class Scorer(Protocol):
     history: list[dict[str, float]]
     """For every "epoch" or round, from 0: the "loss", and the metric's "value" on held-out rows if it was monitored."""
 
-    def scores(self, features: np.ndarray) -> np.ndarray:
+    def scores(self, features: Features) -> np.ndarray:
         """Return probabilities in float64: ``(n,)``, ``(n, classes)``, or ``(n, K)`` of each label."""
 
     def files(self) -> dict[str, bytes]:
         """Return the files that ``load_scorer`` reads, by name."""
-
-
-# Baseline
-
-
-class Prior:
-    """Predicts the share of each class, whatever the features."""
-
-    def __init__(self, shares: float | list[float] | np.ndarray) -> None:
-        self.shares, self.history = np.asarray(shares, dtype=float), list[dict[str, float]]()
-
-    def scores(self, features: np.ndarray) -> np.ndarray:
-        return np.broadcast_to(self.shares, (len(features), *self.shares.shape)).copy()
-
-    def files(self) -> dict[str, bytes]:
-        return {"prior.json": records.as_json(self.shares.tolist())}
-
-
-def fit_prior(goal: Goal, effort: Effort, rows: Rows, seed: int) -> Prior:
-    """Fit the shares of the classes."""
-    y = rows.targets[np.concatenate((rows.fit, rows.held_out))]
-    return Prior(np.bincount(y, minlength=goal.classes) / len(y) if goal.task == "multiclass" else y.mean(0))
 
 
 # Estimators of this library
@@ -132,11 +126,17 @@ class Estimator:
         rows = enumerate(model._histories[0])
         self.history = [{"epoch": float(i)} | {key: row[key] for key in keys if key in row} for i, row in rows]
 
-    def scores(self, features: np.ndarray) -> np.ndarray:
-        return np.asarray(self.model.predict_scores(features))
+    def scores(self, features: Features) -> np.ndarray:
+        return np.asarray(self.model.predict_scores(_prepare(self.model, features)))
 
     def files(self) -> dict[str, bytes]:
         return estimators.packed(self.model)
+
+
+def _prepare(model: MetricClassifier | MetricBoostingClassifier, features: Features) -> Any:
+    """Return features as a model takes them: TabM is made for few columns, as trees are."""
+    wide = isinstance(model, MetricClassifier) and model.model != TABM
+    return to_wide(features) if wide else to_dense(features)
 
 
 def network(folds: int | None = None, **options: Any) -> Callable[[Goal, Effort, Rows, int], Estimator]:
@@ -148,6 +148,8 @@ def network(folds: int | None = None, **options: Any) -> Callable[[Goal, Effort,
     def fit(goal: Goal, effort: Effort, rows: Rows, seed: int) -> Estimator:
         # With a constraint the metric alone does not show which epoch is best.
         resolved: dict[str, Any] = {"monitor": "metric" if goal.subject_to is None else "loss"}
+        if isinstance(rows.features, TextFeatures) and options.get("model") != TABM:
+            resolved |= TEXT_OPTIONS
         resolved |= {key: value(goal, rows) if callable(value) else value for key, value in options.items()}
         model = MetricClassifier(
             goal.metric,
@@ -160,7 +162,7 @@ def network(folds: int | None = None, **options: Any) -> Callable[[Goal, Effort,
             **resolved,
         )
         used = rows.fit if folds else slice(None)
-        model.fit(rows.features[used], rows.targets[used])
+        model.fit(_prepare(model, rows.features[used]), rows.targets[used])
         return Estimator(model.set_params(cv=None))  # the row indices of cv are not part of the model
 
     return fit
@@ -189,7 +191,7 @@ def fit_metric_boosting(goal: Goal, effort: Effort, rows: Rows, seed: int) -> Es
         backend_params=_choose_bins(rows),
         **GROWTH,
     )
-    model.fit(rows.features, rows.targets)
+    model.fit(to_dense(rows.features), rows.targets)
     return Estimator(model.set_params(cv=None))
 
 
@@ -203,10 +205,10 @@ class Trees:
         self.booster = booster
         self.history: list[dict[str, float]] = list(history)
 
-    def scores(self, features: np.ndarray) -> np.ndarray:
+    def scores(self, features: Features) -> np.ndarray:
         import xgboost
 
-        data = xgboost.DMatrix(np.asarray(features, dtype=np.float32), nthread=1)
+        data = xgboost.DMatrix(np.asarray(to_dense(features), dtype=np.float32), nthread=1)
         return self.booster.predict(data).astype(float)
 
     def files(self) -> dict[str, bytes]:
@@ -219,8 +221,9 @@ def fit_trees(goal: Goal, effort: Effort, rows: Rows, seed: int) -> Trees:
 
     softmax = {"objective": "multi:softprob", "num_class": goal.classes}
     objective = softmax if goal.task == "multiclass" else {"objective": "binary:logistic"}
+    features = to_dense(rows.features)
     train, held_out = (
-        xgboost.DMatrix(rows.features[which], rows.targets[which], nthread=1) for which in (rows.fit, rows.held_out)
+        xgboost.DMatrix(features[which], rows.targets[which], nthread=1) for which in (rows.fit, rows.held_out)
     )
     results: dict[str, dict[str, list[float]]] = {}
     booster = xgboost.train(
@@ -259,7 +262,7 @@ class Ensemble:
     def __init__(self, members: Sequence[Member]) -> None:
         self.members, self.history = list(members), list[dict[str, float]]()
 
-    def scores(self, features: np.ndarray) -> np.ndarray:
+    def scores(self, features: Features) -> np.ndarray:
         return average_scores((member.weight, member.scorer.scores(features)) for member in self.members)
 
     def files(self) -> dict[str, bytes]:
@@ -283,15 +286,13 @@ def average_scores(parts: Iterable[tuple[float, np.ndarray]]) -> np.ndarray:
 
 # Loading
 
-_Share = Annotated[float, Range(0, 1)]
-
 
 class SavedMember(TypedDict):
     """An item of ``ensemble.json``."""
 
     name: Name
-    weight: _Share
-    kind: Literal["Prior", "Trees", "Estimator"]
+    weight: Annotated[float, Range(0, 1)]
+    kind: Literal["Prior", "Linear", "Trees", "Estimator"]
 
 
 def load_scorer(kind: str, files: dict[str, bytes]) -> Scorer:
@@ -299,7 +300,9 @@ def load_scorer(kind: str, files: dict[str, bytes]) -> Scorer:
     if kind == "Ensemble":
         return _load_ensemble(files)
     if kind == "Prior":
-        return Prior(records.read(files["prior.json"], _Share | list[_Share], "prior.json"))
+        return load_prior(files)
+    if kind == "Linear":
+        return load_linear(files)
     if kind == "Trees":
         import xgboost
 

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from metricgrad.app.contenders.scorers import (
+    TABM,
     Ensemble,
     Member,
     fit_metric_boosting,
-    fit_prior,
     fit_trees,
     network,
 )
+from metricgrad.app.contenders.simple import fit_linear, fit_prior
 from metricgrad.decisions.solver import InfeasibleError
 from metricgrad.estimators.selection import select_ensemble
 from metricgrad.losses import baselines
@@ -24,14 +25,14 @@ from metricgrad.metrics.averages import check_average
 from metricgrad.surrogates import LogitSigmoid, UnitsVsZeros
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from torch import nn
 
     from metricgrad.app.contenders.scorers import Effort, Goal, Rows, Scorer
     from metricgrad.engine.batch import Task
 
-Family = Literal["baseline", "network", "trees", "ensemble"]
+Family = Literal["baseline", "linear", "network", "trees", "ensemble"]
 
 ALL: tuple[Task, ...] = ("binary", "multiclass", "multilabel")
 
@@ -43,7 +44,8 @@ class Contender:
     ``about``: a short description. ``fit``: a function that fits it with a seed. ``tasks``: the tasks it is meant for.
     ``needs``: packages that must be installed. ``on_metric``: it is trained on the metric. ``shows_soft_metric``: its
     loss is one minus the soft metric, so the report draws both over the epochs. ``constrained``: it needs a constraint.
-    ``quick``: part of ``--quick``. ``demo``: part of ``metricgrad demo``.
+    ``quick``: part of ``--quick``. ``demo``: part of ``metricgrad demo``. ``on_request``: only if it is named, since it
+    takes long.
     """
 
     name: str
@@ -57,6 +59,7 @@ class Contender:
     constrained: bool = False
     quick: bool = False
     demo: bool = False
+    on_request: bool = False
 
     def find_mismatch(self, goal: Goal) -> str | None:
         """Return why it is not meant for this goal, or None."""
@@ -141,9 +144,10 @@ _TABLE = (
     ),
     Contender(
         "logistic regression",
-        "network",
-        "a linear model trained with cross-entropy",
-        network(model="linear", loss="cross-entropy"),
+        "linear",
+        "a linear model trained with cross-entropy, its ridge penalty chosen on held-out rows",
+        fit_linear,
+        quick=True,
     ),
     Contender(
         REFERENCE,
@@ -213,6 +217,21 @@ _TABLE = (
         on_metric=True,
         demo=True,
     ),
+    *(
+        Contender(
+            name,
+            "network",
+            f"TabM, sixteen networks in one, trained with {how}",
+            network(model=TABM, loss=loss),
+            needs=("tabm", "rtdl_num_embeddings"),
+            on_metric=loss != "cross-entropy",
+            on_request=True,
+        )
+        for name, loss, how in (
+            ("tabm", "cross-entropy", "cross-entropy"),
+            ("hybrid tabm", "hybrid", "cross-entropy plus the metric loss"),
+        )
+    ),
     Contender(
         "xgboost", "trees", "boosted trees, logarithmic loss", fit_trees, needs=("xgboost",), quick=True, demo=True
     ),
@@ -237,15 +256,20 @@ _TABLE = (
 CONTENDERS: dict[str, Contender] = {contender.name: contender for contender in _TABLE}
 
 
-def select_contenders(goal: Goal, only: list[str] | None = None) -> tuple[list[str], list[tuple[str, str]]]:
+def select_contenders(
+    goal: Goal, only: list[str] | None = None, further: Sequence[str] = ()
+) -> tuple[list[str], list[tuple[str, str]]]:
     """Return the contenders to compare, always with the reference, and those left out with the reason.
 
-    ``only``: names of contenders; by default all that are meant for the goal.
+    ``only``: names of contenders; by default all that are meant for the goal, but for those on request. ``further``:
+    names of others.
     """
-    if only is None:
-        names = [name for name, contender in CONTENDERS.items() if contender.find_mismatch(goal) is None]
-    else:
-        names = [name for name in CONTENDERS if name in only or name == REFERENCE]
+    named = {REFERENCE, *(only or ()), *further}
+    names = [
+        name
+        for name, one in CONTENDERS.items()
+        if name in named or (only is None and not one.on_request and one.find_mismatch(goal) is None)
+    ]
     obstacles = {name: CONTENDERS[name].obstacle(goal) for name in names}
     able = [name for name, why in obstacles.items() if why is None]
     if ENSEMBLE in able and (why := find_shortage(able)):

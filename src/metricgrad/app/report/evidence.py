@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from metricgrad.app.contenders.scorers import Goal
+    from metricgrad.app.tables.columns import Column
     from metricgrad.decisions.rules import Rule
 
 
@@ -39,13 +40,15 @@ class Predictions:
         The position of each test row in ``table``. A row may be tested in several splits.
     scores, targets, decided : ndarray
         Scores as the contender gives them; true and predicted class indices, or 0/1 per label. Predictions are those of
-        the tuned rule.
+        the tuned rule, where nothing else is said.
     rules : sequence of Rule
         The tuned rule of each split.
     plateaus : sequence
         For each split, the thresholds that are hardly worse: a pair, a pair per label, or None.
     history : sequence of dict
         The epochs of training in the first split, with ``epoch``, ``loss`` and, if it was measured, ``value``.
+    shipped : Rule or None
+        The rule of the shipped model, if it is of this contender.
 
     """
 
@@ -59,10 +62,11 @@ class Predictions:
     rules: Sequence[Rule]
     plateaus: Sequence[Any]
     history: Sequence[Mapping[str, float]]
+    shipped: Rule | None = None
 
 
 @dataclass(frozen=True, eq=False)
-class Study:
+class ShippedModel:
     """The data and the model to ship, for what is measured once and not for every contender.
 
     Attributes
@@ -77,6 +81,12 @@ class Study:
         Takes rows of a frame with the columns of ``table.frame`` and returns the scores of the model.
     rule : Rule
         The rule of the model: scores to predictions.
+    columns, others : sequence of Column
+        The feature columns; columns that are none, such as those that ``--drop`` and ``--group`` name.
+    important : sequence of str
+        The names of columns, the most important one first; empty if that is not known.
+    tested : Predictions
+        The contender on the test rows of all splits, decided by the shipped kind of rule.
 
     """
 
@@ -85,3 +95,7 @@ class Study:
     held: Any
     score: Callable[[Any], Any]
     rule: Rule
+    columns: Sequence[Column]
+    others: Sequence[Column]
+    important: Sequence[str]
+    tested: Predictions

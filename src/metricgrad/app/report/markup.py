@@ -8,15 +8,33 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from metricgrad.app.report.payload import Difference, Metric
+    from metricgrad.app.report.payload import Claim, Difference, Metric
 
 _NAMES = {"mcc": "MCC", "npv": "NPV", "g_mean": "G-mean", "kappa": "Cohen’s kappa"}
 
 
+_OF_MATRIX = frozenset(("accuracy", "balanced_accuracy", "g_mean", "mcc", "kappa", "quadratic_kappa"))
+"""Metrics of all classes together."""
+_OF_BOTH = _OF_MATRIX | {"worst_recall", "informedness", "markedness"}
+"""Binary metrics that are the same for either class."""
+
+
 def metric_title(metric: Metric) -> str:
     """Return the metric of a study for people: "macro-averaged F2"."""
-    average = metric["average"]
-    return ("" if average in (None, "binary") else f"{average}-averaged ") + title(metric["name"])
+    return metric.get("title") or describe_metric(metric["name"], metric["average"], "multilabel")
+
+
+def describe_metric(name: str, average: str | None, task: str, positive: str = "") -> str:
+    """Return a metric for people; ``positive`` is the class that a binary metric is of.
+
+    >>> describe_metric("f1", "macro", "binary", "yes"), describe_metric("f2", "micro", "multilabel")
+    ("F1 of the class 'yes'", 'micro-averaged F2')
+    """
+    base = name.split("(")[0]
+    if task == "binary":
+        return title(name) + ("" if base in _OF_BOTH or not positive else f" of the class {positive!r}")
+    whole = average is None or (task == "multiclass" and base in _OF_MATRIX)
+    return title(name) if whole else f"{average}-averaged {title(name)}"
 
 
 def title(name: str) -> str:
@@ -47,7 +65,7 @@ def interval(low: float | None, high: float | None, sign: str = "") -> str:
     return "" if low is None or high is None else f"{number(low, sign)} to {number(high, sign)}"
 
 
-def evidence(gain: Difference) -> str:
+def evidence(gain: Difference | Claim) -> str:
     """Return the interval and the p-value of a difference."""
     p = gain["p"]
     chance = "" if p is None else ("p &lt; 0.001" if p < 0.001 else f"p = {p:.3f}")

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
+import re
 from html import escape
 from itertools import takewhile
 from pathlib import Path
@@ -24,8 +26,14 @@ from metricgrad.atomic import write_file
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from metricgrad.app.report.payload import Payload
+    from metricgrad.app.report.payload import Payload, Shipped
     from metricgrad.app.report.section import Section
+
+
+_TABLES = (
+    "<noscript><section><h2>The contender to ship</h2>"
+    '<p class="note">Charts need JavaScript; these are their tables.</p>{}</section></noscript>'
+)
 
 
 def render(payload: Payload, sections: Sequence[Section] = SECTIONS) -> str:
@@ -38,6 +46,8 @@ def render(payload: Payload, sections: Sequence[Section] = SECTIONS) -> str:
     drawn = [section for section in sections if section.drawn]
     closing = [section for section in sections if not section.drawn and section not in opening]
     shipped = payload["details"].get(payload["verdict"]["ship"])
+    tables = "".join(section.table(payload, shipped or {}) for section in drawn if shipped or section.alone)
+    after = sections[min(1, len(sections) - 1)]
     css, script = style(sections), scripts(sections)
     policy = (
         f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(css)}'; img-src data:; "
@@ -58,8 +68,29 @@ def render(payload: Payload, sections: Sequence[Section] = SECTIONS) -> str:
         opening="".join(section.html(payload) for section in opening),
         drawn="".join(section.html(payload) for section in drawn),
         closing="".join(section.html(payload) for section in closing),
-        tables="" if shipped is None else "".join(section.table(payload, shipped) for section in drawn),
+        tables=_TABLES.format(tables) if tables else "",
+        next=after.name,
+        next_title=escape(after.title),
     )
+
+
+def read(page: str) -> Payload:
+    """Return the payload that a page was drawn from, as far as it is in the page."""
+    found = re.search(r'<script type="application/json" id="payload">(.*?)</script>', page, re.DOTALL)
+    if found is None:
+        raise ValueError("expected a report, got a page without its payload")
+    payload: Payload = json.loads(found[1])
+    return payload
+
+
+def replace_rule(payload: Payload, model: Shipped, names: Sequence[str]) -> None:
+    """Replace the rule of the shipped model, in place, after it was tuned anew; ``names``: of all classes."""
+    payload["model"] = model
+    thresholds = dict(zip(names[-len(model["thresholds"]) :], model["thresholds"], strict=True))
+    for curve in payload["details"].get(model["contender"], {}).get("classes", ()):
+        curve["threshold"] = thresholds.get(curve["name"])
+        curve["ships"] = curve["threshold"] is not None
+        curve["plateau"] = None  # it was that of the goal before
 
 
 def write(payload: Payload, path: str | Path, sections: Sequence[Section] = SECTIONS) -> Path:

@@ -16,14 +16,27 @@ REFERENCES = ("cross-entropy at 0.5", "cross-entropy tuned")
 """What every contender is compared with, as named in ``Row["against"]``."""
 
 
+class Claim(TypedDict):
+    """What a verdict says about the gain of the shipped row over a reference."""
+
+    difference: float
+    low: float | None
+    high: float | None
+    p: float  # adjusted for the number of claims
+    proven: bool
+    repeats_needed: int | None  # about how many repeats would prove it
+
+
 class Verdict(TypedDict):
-    """What to ship, and whether the gain is real."""
+    """What to ship, and whether its gain is proven."""
 
     headline: str  # one short sentence, set in large type
     text: str  # two or three more
     ship: str  # a contender
     rule: Rule
-    gain_is_real: bool
+    gain_is_real: bool  # proven over the better of the two references
+    claims: NotRequired[dict[str, Claim]]  # by REFERENCES, those that could be shipped as well
+    chosen: NotRequired[bool]  # whether the user overruled the best mean
 
 
 class Data(TypedDict):
@@ -43,9 +56,11 @@ class Metric(TypedDict):
     """The judge."""
 
     name: str  # as ``metrics.get`` takes it
-    average: str | None
+    average: str | None  # None for a binary task
     subject_to: str | None
     also: list[str]  # other metrics that ``Row["others"]`` holds
+    constraints: NotRequired[list[dict[str, Any]]]  # ``subject_to`` as metric, bound, sense and over
+    title: NotRequired[str]  # for people: "F1 of the class 'yes'", "macro-averaged F2"
 
 
 class Difference(TypedDict):
@@ -55,6 +70,7 @@ class Difference(TypedDict):
     low: float | None
     high: float | None
     p: float | None
+    repeats_needed: NotRequired[int | None]  # about how many repeats would prove the gain
 
 
 class Row(TypedDict):
@@ -70,7 +86,8 @@ class Row(TypedDict):
     against: dict[str, Difference]  # by REFERENCES; a reference is not compared with itself
     others: dict[str, float]
     seconds: float | None  # of training, all splits together
-    feasible: bool  # whether ``subject_to`` holds
+    feasible: bool  # whether ``subject_to`` holds on the rows that the rule was tuned on
+    held: int  # the number of repeats in which it holds on the test rows
 
 
 class MemberWeight(TypedDict):
@@ -80,6 +97,25 @@ class MemberWeight(TypedDict):
     weight: float  # the mean over the splits
     low: float  # in one split
     high: float
+
+
+class ColumnImportance(TypedDict):
+    """What the metric loses under the shipped rule when a column is shuffled among the test rows."""
+
+    column: str
+    drop: float  # the mean over the splits
+    low: float | None
+    high: float | None
+
+
+class Shipped(TypedDict):
+    """The decision rule of the shipped model."""
+
+    contender: str
+    rule: str  # in words
+    kind: str  # "fixed" or "tuned"
+    thresholds: list[float | None]  # one for a binary task, otherwise one per class; None where none decides
+    tuned_on: str
 
 
 class Reproduce(TypedDict):
@@ -101,10 +137,13 @@ class Summary(TypedDict):
     data: Data
     metric: Metric
     repeats: int
+    planned_repeats: NotRequired[int]  # those that were asked for, of which a budget may have allowed fewer
+    model: NotRequired[Shipped]
     protocol: list[str]  # sentences
     left_out: list[tuple[str, str]]  # contender, why it was not tried or did not finish
     reproduce: Reproduce
     members: NotRequired[list[MemberWeight]]  # of the ensemble, if it is in the leaderboard
+    importance: NotRequired[list[ColumnImportance]]  # of the columns with the largest drops, largest first
 
 
 Details = dict[str, Any]
@@ -117,6 +156,9 @@ class Payload(Summary):
     leaderboard: list[Row]  # best first
     details: dict[str, Details]  # by contender
     study: dict[str, Any]  # all that the sections' ``measure_study`` returned, together
+    evaluation: NotRequired[Any]  # of the report of ``evaluate``: see ``sections/evaluation.py``
+    runs: NotRequired[Any]  # of the report of two runs: see ``sections/runs.py``
+    slim: NotRequired[bool]  # whether it was made to fit a page
 
 
 def summarise(payload: Payload) -> dict[str, Any]:

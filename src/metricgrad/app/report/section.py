@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from metricgrad.app.report.evidence import Predictions, Study
+    from metricgrad.app.report.evidence import Predictions, ShippedModel
     from metricgrad.app.report.payload import Details, Payload
 
 ASSETS = files("metricgrad.app") / "assets"
@@ -34,6 +34,9 @@ class Section:
     """A sentence or two below the heading."""
     drawn: ClassVar[bool] = False
     """Whether its script fills it. Such a section follows the choice of contender and class, and needs JavaScript."""
+    alone: ClassVar[bool] = False
+    """Whether it shows ``payload["study"]``, whichever contender is chosen, and needs no details of one; its script
+    says so too."""
     exact: ClassVar[frozenset[str]] = frozenset()
     """The keys of numbers that stay exact in the page; all others are rounded to five digits."""
     sizes: ClassVar[tuple[tuple[int, int], ...]] = ()
@@ -46,7 +49,7 @@ class Section:
         """Return what the page needs of a contender, as plain JSON, for ``payload["details"][contender]``."""
         return {}
 
-    def measure_study(self, study: Study) -> dict[str, Any]:
+    def measure_study(self, model: ShippedModel) -> dict[str, Any]:
         """Return what the page needs once for the whole study, as plain JSON, for ``payload["study"]``."""
         return {}
 

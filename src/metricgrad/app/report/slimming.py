@@ -28,7 +28,9 @@ _UNFIT = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud80
 
 
 def slim(payload: Payload, sections: Sequence[Section]) -> Payload:
-    """Return a copy that fits; its ``protocol`` says what was left out."""
+    """Return a copy that fits; its ``protocol`` says what was left out. What came from a page fits already."""
+    if payload.get("slim"):
+        return payload
     small: Payload = _clean(payload, frozenset().union(*(section.exact for section in sections)))
     notes = {}
     if len(small["data"]["classes"]) > CLASSES:
@@ -38,6 +40,7 @@ def slim(payload: Payload, sections: Sequence[Section]) -> Payload:
         subject, note = step
         notes[subject] = note
     small["protocol"] += notes.values()
+    small["slim"] = True
     return small
 
 
@@ -63,11 +66,16 @@ def _text(text: str, key: str) -> str:
     return _UNFIT.sub("�", text if len(text) <= limit else text[: limit - 1] + "…")
 
 
+def find_frequent(frequencies: Sequence[float]) -> list[int]:
+    """Return the places of the classes that are drawn, in ascending order: the most frequent ones."""
+    return sorted(sorted(range(len(frequencies)), key=lambda k: -frequencies[k])[:CLASSES])
+
+
 def _keep_frequent(payload: Payload, sections: Sequence[Section]) -> str:
     """Keep the most frequent classes, in place, and return what to say about it."""
     data = payload["data"]
     balance, total = data["balance"], len(data["classes"])
-    kept = sorted(sorted(range(total), key=lambda k: -balance[k])[:CLASSES])
+    kept = find_frequent(balance)
     for details in payload["details"].values():
         for section in sections:
             section.keep_classes(details, kept, total)

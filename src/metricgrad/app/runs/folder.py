@@ -15,20 +15,21 @@ from datetime import UTC, datetime
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, TypedDict, TypeVar
 
 from filelock import FileLock, Timeout
 
 from metricgrad import __version__
 from metricgrad.app.errors import RUN, WRONG_CALL, UserError, one_line, writing
-from metricgrad.app.runs.model import Model
+from metricgrad.app.runs.model import Model, ModelFile, decode_rule, describe_rule
 from metricgrad.atomic import write_file
 from metricgrad.storage import folders, records
-from metricgrad.storage.records import Line, Name, Sha256
+from metricgrad.storage.records import Line, Name, Range, Sha256
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
+    from metricgrad.app.report.payload import Shipped
     from metricgrad.app.tables.schema import Schema
     from metricgrad.decisions.rules import Rule
 
@@ -46,6 +47,8 @@ class RunFile(TypedDict):
     state: Literal["running", "finished"]
     created: Line
     finished: NotRequired[Line]
+    repeats: NotRequired[Annotated[int, Range(2, 10_000)]]  # if --resume added some
+    ship: NotRequired[Line]  # what --ship chose
     files: dict[Name, Sha256]
 
 
@@ -93,11 +96,27 @@ class Run:
 
     def read_json(self, name: str, expected: Any) -> Any:
         """Return the contents of a JSON file of the run; its hash and its declared type are checked."""
+        data = self.read_file(name)
+        with refuse_invalid(self.path):
+            return records.read(data, expected, name)
+
+    def read_file(self, name: str) -> bytes:
+        """Return the bytes of a file of the run; its hash is checked."""
         data = read_bytes(self.path / name)
         if records.sha256(data) != self.manifest["files"].get(name):
             raise UserError(f"{self.path / name} was changed since it was written (its sha256 differs); run again", RUN)
-        with refuse_invalid(self.path):
-            return records.read(data, expected, name)
+        return data
+
+    def write_manifest(self) -> None:
+        """Write ``run.json``."""
+        write(self.path / "run.json", records.sealed(self.manifest))
+
+    def replace_file(self, name: str, data: bytes) -> None:
+        """Replace a file of a finished run, and its hash in the manifest."""
+        with locked(self.path):
+            write(self.path / name, data)
+            self.manifest["files"][name] = records.sha256(data)
+            self.write_manifest()
 
     @cached_property
     def model(self) -> Model:
@@ -106,6 +125,14 @@ class Run:
             return Model.from_files(*folders.read(self.path / "model"))
         except Exception as error:  # a forged file may raise anything in scikit-learn, skops or XGBoost
             raise UserError(f"{self.path}: its model cannot be used: {one_line(error, 300)}", RUN) from error
+
+    def describe_rule(self, thresholds: int = 0) -> Shipped:
+        """Return the rule of the shipped model without loading the model; ``thresholds``: how many there can be."""
+        with refuse_invalid(self.path):
+            manifest = folders.read(self.path / "model")[0]
+            records.check(manifest, ModelFile, "manifest.json")
+            about = dict(manifest["rule"])
+            return describe_rule(manifest["contender"], decode_rule(about.pop("rule")), about, thresholds)
 
     @property
     def schema(self) -> Schema:

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, TypedDict
 
 import numpy as np
-import skops.io
 
 from metricgrad.app.contenders import scorers
 from metricgrad.app.contenders.scorers import Goal, Scorer
+from metricgrad.app.runs.trained_rows import TrainedRows
 from metricgrad.app.runs.trial import Trial
+from metricgrad.app.tables.encoder import Encoder
 from metricgrad.app.tables.schema import Schema
 from metricgrad.boosting.libraries import imported
 from metricgrad.decisions.rules import Rule
@@ -23,9 +24,9 @@ from metricgrad.storage.values import decode, encode
 
 if TYPE_CHECKING:
     import pandas as pd
-    from sklearn.compose import ColumnTransformer
 
-_TRUSTED = ["numpy.dtype"]
+    from metricgrad.app.report.payload import Shipped
+
 _ESTIMATOR = "estimator/"
 
 
@@ -52,7 +53,7 @@ class ModelFile(TypedDict):
 
     format: int
     contender: Name
-    kind: Literal["Prior", "Trees", "Estimator", "Ensemble"]
+    kind: Literal["Prior", "Linear", "Trees", "Estimator", "Ensemble"]
     rule: RuleFile
     files: Annotated[dict[Name, Sha256], Length(1, 100_000)]
 
@@ -62,15 +63,16 @@ class Model:
     """A fitted contender with its schema, encoder and decision rule.
 
     ``about``: the metric, average and constraint that the rule was tuned for, the rows it was tuned on, and its value
-    there.
+    there. ``trained_rows``: None in runs of older versions.
     """
 
     schema: Schema
-    encoder: ColumnTransformer
+    encoder: Encoder
     scorer: Scorer
     contender: str
     rule: Rule
     about: dict[str, Any]
+    trained_rows: TrainedRows | None = None
 
     def scores(self, frame: pd.DataFrame) -> np.ndarray:
         """Return the scores of the rows of a frame as it was read: ``(n,)``, ``(n, classes)`` or ``(n, K)``."""
@@ -78,12 +80,17 @@ class Model:
 
     def score_features(self, features: pd.DataFrame) -> np.ndarray:
         """Return the scores of features that ``schema.to_features`` returned."""
-        found: np.ndarray = self.scorer.scores(encode_features(self.encoder, features))
+        found: np.ndarray = self.scorer.scores(self.encoder.transform(features))
         return found
 
     def decide(self, scores: np.ndarray) -> np.ndarray:
         """Return class indices, or 0/1 per label."""
         return np.asarray(self.rule(scores)).astype(int)
+
+    def describe(self) -> Shipped:
+        """Return the rule for people and programs."""
+        several = 1 if self.schema.task == "binary" else len(self.schema.classes)
+        return describe_rule(self.contender, self.rule, self.about, several)
 
     @property
     def goal(self) -> Goal:
@@ -95,10 +102,12 @@ class Model:
         """Return the contents of the manifest and the files of a model folder."""
         contents = {"contender": self.contender, "kind": type(self.scorer).__name__, "rule": self.pack_rule()}
         files = {
-            "encoder.skops": skops.io.dumps(self.encoder),
+            **self.encoder.to_files(),
             "schema.json": folders.as_json(self.schema.to_json()),
             **{f"{_ESTIMATOR}{name}": data for name, data in self.scorer.files().items()},
         }
+        if self.trained_rows is not None:
+            files["rows.bin"] = self.trained_rows.to_bytes()
         return contents, files
 
     def pack_rule(self) -> dict[str, Any]:
@@ -114,7 +123,7 @@ class Model:
         trials = [Trial(name, library, inner[name]) for name, library in libraries.items()]
         try:
             schema = Schema.from_json(files["schema.json"])
-            encoder = _read_encoder(files["encoder.skops"], schema)
+            encoder = Encoder.from_files(files, schema)
             for library in libraries.values():
                 imported(library)  # while the trials run
             for trial in trials:
@@ -123,44 +132,39 @@ class Model:
             for trial in trials:
                 trial.stop()
         about = dict(manifest["rule"])
-        rule, scorer = decode(about.pop("rule")), scorers.load_scorer(manifest["kind"], inner)
-        if not isinstance(rule, Rule):
-            raise ValueError(f"manifest.json: expected a rule, got {rule!r}")
-        found = cls(schema, encoder, scorer, manifest["contender"], rule, about)
+        rule, scorer = decode_rule(about.pop("rule")), scorers.load_scorer(manifest["kind"], inner)
+        trained_rows = TrainedRows.from_bytes(files["rows.bin"]) if "rows.bin" in files else None
+        found = cls(schema, encoder, scorer, manifest["contender"], rule, about, trained_rows)
         found.check()
         return found
 
     def check(self) -> None:
         """Raise unless the parts fit together: send one row through all of them."""
-        scores = self.scorer.scores(np.zeros((1, len(self.encoder.get_feature_names_out())), dtype=np.float32))
+        scores = self.scorer.scores(self.encoder.make_blank())
         expected = (1,) if self.schema.task == "binary" else (1, len(self.schema.classes))
         if scores.shape != expected:
             raise ValueError(f"estimator: expected scores of shape {expected}, got {scores.shape}")
         self.decide(scores)
+        self.goal.check_values(self.goal.metric)
         for constraint in parse(self.goal.subject_to):
             if not records.names_code(constraint.metric):
                 get(constraint.metric)
 
 
-def _read_encoder(data: bytes, schema: Schema) -> ColumnTransformer:
-    """Return the fitted encoder of ``Schema.make_encoder``; refuse anything else."""
-    from sklearn.compose import ColumnTransformer
-    from sklearn.impute import SimpleImputer
-    from sklearn.preprocessing import OneHotEncoder
-
-    untrusted = skops.io.get_untrusted_types(data=data)
-    if set(untrusted) - set(_TRUSTED):
-        raise ValueError(f"encoder.skops holds types that are not trusted: {untrusted}")
-    encoder = skops.io.loads(data, trusted=_TRUSTED)
-    parts = [part for column in schema.columns for part in column.parts]
-    if type(encoder) is not ColumnTransformer or list(encoder.feature_names_in_) != parts:
-        raise ValueError("encoder.skops: expected an encoder of the columns of schema.json, got another")
-    if any(type(one) not in (SimpleImputer, OneHotEncoder) for _, one, names in encoder.transformers_ if len(names)):
-        raise ValueError("encoder.skops: expected an imputer and a one-hot encoder, got others")
-    return encoder
+def decode_rule(plain: Any) -> Rule:
+    """Return the rule that a manifest holds, or raise a ``ValueError``."""
+    rule = decode(plain)
+    if not isinstance(rule, Rule):
+        raise ValueError(f"manifest.json: expected a rule, got {rule!r}")
+    return rule
 
 
-def encode_features(encoder: ColumnTransformer, features: pd.DataFrame) -> np.ndarray:
-    """Return features as a dense float32 array."""
-    found = encoder.transform(features)
-    return np.ascontiguousarray(found.toarray() if hasattr(found, "toarray") else found, dtype=np.float32)
+def describe_rule(contender: str, rule: Rule, about: dict[str, Any], thresholds: int) -> Shipped:
+    """Return a model's rule for people and programs; ``thresholds``: how many there can be."""
+    return {
+        "contender": contender,
+        "rule": rule.describe(),
+        "kind": about["kind"],
+        "thresholds": [rule.cut(k) for k in range(thresholds)],
+        "tuned_on": about["tuned_on"],
+    }

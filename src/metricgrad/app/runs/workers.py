@@ -9,12 +9,15 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from multiprocessing.connection import wait as wait_for
+from multiprocessing.context import SpawnContext, SpawnProcess
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import torch
@@ -145,6 +148,11 @@ def find_shared(task: Any) -> dict[str, Shared]:
 # This machine
 
 
+def count_cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 class _Inline(Executor):
     """Runs tasks in this process, one after the other."""
 
@@ -157,12 +165,34 @@ class _Inline(Executor):
         return future
 
 
+class _Process(SpawnProcess):
+    """A new process that does not run the caller's script again.
+
+    Its tasks need none of it, and a script or notebook that calls ``mg.compare`` works as it is, without
+    ``if __name__ == "__main__"``.
+    """
+
+    @staticmethod
+    def _Popen(process_obj: Any) -> Any:  # noqa: N802 (Python's own name)
+        # What a new process imports is taken from this module.
+        main = sys.modules["__main__"]
+        sys.modules["__main__"] = ModuleType("__main__")
+        try:
+            return SpawnProcess._Popen(process_obj)
+        finally:
+            sys.modules["__main__"] = main
+
+
+class _Context(SpawnContext):
+    Process = _Process
+
+
 class _LocalWorkers:
     def __init__(self, jobs: int, again: str) -> None:
         self.again, self._jobs = again, jobs
         self.executor: Executor = _Inline()
         if jobs > 1:
-            self.executor = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _prepare_process)
+            self.executor = ProcessPoolExecutor(jobs, _Context(), _prepare_process)
 
     def count(self) -> int:
         return self._jobs

@@ -19,10 +19,14 @@ from metricgrad.app.report import page
 from metricgrad.app.report.payload import summarise
 from metricgrad.app.runs import folder as runs
 from metricgrad.app.runs.model import Model
+from metricgrad.app.runs.trained_rows import TrainedRows
 from metricgrad.app.runs.workers import Shared, open_workers
 from metricgrad.app.study import protocol, reporting, work
+from metricgrad.app.study.configuration import write_toml
 from metricgrad.app.study.ensemble import average_weights, run_ensembles
-from metricgrad.app.study.leaderboard import rank_contenders, write_verdict
+from metricgrad.app.study.importance import measure_importance
+from metricgrad.app.study.leaderboard import rank_contenders, resample_outcomes
+from metricgrad.app.study.model_card import write_card
 from metricgrad.app.study.request import (
     LEAST_REPEATS,
     Dataset,
@@ -33,7 +37,9 @@ from metricgrad.app.study.request import (
     prepare_dataset,
     read_options,
 )
-from metricgrad.app.study.workspace import Workspace
+from metricgrad.app.study.verdict import Circumstances, check_ship, write_verdict
+from metricgrad.app.study.workspace import INPUTS, Workspace
+from metricgrad.app.tables.features import TextFeatures
 from metricgrad.decisions.scarcity import FEW
 
 if TYPE_CHECKING:
@@ -44,6 +50,7 @@ if TYPE_CHECKING:
     from metricgrad.app.runs.workers import Workers
     from metricgrad.app.study.protocol import Outcome
     from metricgrad.app.study.splits import Split
+    from metricgrad.app.tables.features import Features
 
 AGAIN = "continue with --resume"
 """What to do after workers were lost."""
@@ -89,6 +96,7 @@ class Plan:
         if min(_count_rarest(dataset.targets[part.held_out], dataset.goal.classes) for part in parts) < FEW:
             few = f"a class has fewer than {FEW} rows to tune on: its threshold is not to be trusted"
             dataset = replace(dataset, warnings=[*dataset.warnings, few])
+        dataset = replace(dataset, warnings=[*dataset.warnings, *dataset.describe_left_out(parts)])
         return cls(options, dataset, names, left_out, parts)
 
     @property
@@ -111,18 +119,27 @@ def compare(
     jobs: int = 1,
     cluster: str | None = None,
     budget: float | None = None,
+    ship: str | None = None,
     force: bool = False,
+    keep: bool = False,
 ) -> Payload:
     """Compare contenders, write a new run folder, and return the report's payload.
 
     ``jobs``: the number of processes. ``cluster``: the address of a Dask scheduler, whose workers run the units
-    instead. ``budget``: in minutes.
+    instead. ``budget``: in minutes. ``ship``: the contender to ship, whatever is best, with ", fixed" for its fixed
+    rule. ``keep``: copy the data into the run folder, since they are in no file that stays.
     """
-    plan = Plan.of(options)
+    plan, config = Plan.of(options), make_config(options, keep)
+    check_ship(ship, plan.names)
     with (
         open_workers(jobs, cluster, AGAIN) as workers,
-        Workspace.create(out, "compare", make_config(options), force) as space,
+        Workspace.create(out, "compare", config, force) as space,
     ):
+        space.reopen(ship=ship)
+        space.add_text("config.toml", write_toml("compare", config))
+        if keep:
+            space.keep_data(Path(options.data))
+            plan = replace(plan, options=replace(options, data=config["data"]))
         return _run(plan, space, progress, workers, budget)
 
 
@@ -132,17 +149,21 @@ def resume(
     *,
     metric: str | None = None,
     subject_to: str | None = None,
+    repeats: int | None = None,
+    ship: str | None = None,
     jobs: int = 1,
     cluster: str | None = None,
     budget: float | None = None,
 ) -> Payload:
-    """Continue a run that was stopped; finished units are not repeated.
+    """Continue a run that was stopped, or add to a finished one; finished units are not repeated.
 
-    ``metric``, ``subject_to``: those of the run; they must be given again if they name code.
+    ``metric``, ``subject_to``: those of the run; they must be given again if they name code. ``repeats``: more than the
+    run has. ``ship``: as for ``compare``.
     """
     with Workspace.resume(run) as space:
         with runs.refuse_invalid(run):
             options, sha256 = read_options(space.config)
+        options = replace(options, repeats=_choose_repeats(options, space.manifest.get("repeats"), repeats))
         for flag, written, typed in (
             ("--metric", options.metric, metric),
             ("--subject-to", options.subject_to, subject_to),
@@ -151,36 +172,70 @@ def resume(
                 raise UserError(f"{flag}: expected {written!r}, as in the run, got {typed!r}", WRONG_CALL)
             # Only code whose name was typed in this call is imported.
             runs.check_code_was_typed(written, re.split(r"[\s,<>=\[\]]+", typed or ""), flag)
-        if not Path(options.data).is_file():
-            raise UserError(f"{options.data}: the data of this run are missing; put them back", RUN)
-        if runs.hash_file(Path(options.data)) != sha256:
-            raise UserError(f"{options.data}: the data changed since the run began; start a new run", RUN)
-        plan = Plan.of(options)
+        data = (run if options.data in INPUTS else Path()) / options.data
+        if not data.is_file():
+            raise UserError(f"{data}: the data of this run are missing; put them back", RUN)
+        if runs.hash_file(data) != sha256:
+            raise UserError(f"{data}: the data changed since the run began; start a new run", RUN)
+        plan = replace(Plan.of(replace(options, data=str(data))), options=options)
+        check_ship(ship, plan.names)
         with open_workers(jobs, cluster, AGAIN) as workers:
-            return _run(plan, space, progress, workers, budget)
+            if repeats is not None:
+                space.reopen(repeats=repeats)
+            return _run(plan, space, progress, workers, budget, ship)
 
 
-def _run(plan: Plan, space: Workspace, progress: Progress, workers: Workers, budget: float | None) -> Payload:
+def _choose_repeats(options: Options, added: int | None, wanted: int | None) -> int:
+    """Return the number of repeats of a run that is resumed; ``added``: that of an earlier ``--resume``."""
+    present = added or options.repeats
+    if wanted is None or wanted == present:
+        return present
+    if options.time is not None:
+        raise UserError(
+            "--repeats: with --time another number of repeats changes all splits; start a new run", WRONG_CALL
+        )
+    if wanted < present:
+        raise UserError(f"--repeats: expected at least {present}, as in the run, got {wanted}", WRONG_CALL)
+    return wanted
+
+
+def _run(
+    plan: Plan,
+    space: Workspace,
+    progress: Progress,
+    workers: Workers,
+    budget: float | None,
+    ship: str | None = None,
+) -> Payload:
     options, dataset = plan.options, plan.dataset
     progress.show_profile(dataset.profile, dataset.warnings)
     space.add_splits(plan.parts)
     try:
         outcomes, failed = _run_units(plan, space, progress, workers, budget)
-        rows = rank_contenders(outcomes)
+        classes = None if dataset.goal.task == "binary" else dataset.goal.classes
+        read_scores = partial(space.read_scores, classes=classes)
+        moves = resample_outcomes(dataset, plan.parts, outcomes, read_scores, options.seed)
+        rows = rank_contenders(outcomes, moves, dataset.goal.metric)
         if not any(row["feasible"] for row in rows):
             raise UserError(
                 f"--subject-to: no contender can meet {options.subject_to!r} on the held-out rows; relax it",
                 NOTHING,
             )
-        found = write_verdict(rows, dataset.goal.metric)
+        about = Circumstances(dataset.metric_title, options.subject_to, len(plan.parts), options.time is None)
+        found = write_verdict(rows, about, ship or space.manifest.get("ship"))
+        space.reopen(ship=ship)  # only now: a finished run stays one if nothing can be shipped
         space.add_table("results.parquet", reporting.flatten(outcomes, dataset.goal.metric))
         progress.say(f"fitting {found['ship']} on all rows")
         mine = [o for o in outcomes if o.contender == found["ship"] == ENSEMBLE]
         weights = average_weights(mine) if mine else None
         model = fit_shipped_model(dataset, found["ship"], found["rule"], plan.effort, options.seed, weights)
         space.add_model(model)
+        shipped = [o for o in outcomes if o.contender == found["ship"]]
+        importance = measure_importance(plan, space, progress, workers, shipped, found["rule"], model)
+        workers.executor.shutdown(wait=False)  # they end while the report is made
+        space.scratch.clear()
         payload = reporting.make_payload(
-            replace(plan, left_out=[*plan.left_out, *failed]), space, outcomes, rows, found, model
+            replace(plan, left_out=[*plan.left_out, *failed]), space, outcomes, rows, found, model, importance, budget
         )
     except KeyboardInterrupt as error:
         again = f"metricgrad compare --resume {shlex.quote(str(space.path))}"
@@ -188,6 +243,7 @@ def _run(plan: Plan, space: Workspace, progress: Progress, workers: Workers, bud
     with writing(space.path):
         page.write(payload, space.path / "report.html")
     space.add_json("summary.json", summarise(payload))
+    space.add_text("model_card.md", write_card(model, summarise(payload)))
     space.finish()
     return payload
 
@@ -210,7 +266,6 @@ def _run_units(
             else:
                 space.add_unit(*result)
                 done[result.outcome.contender, result.outcome.repeat] = result.outcome
-    space.clear_scratch()
     able = [name for name in plan.fitted if name not in failed]
     complete = [repeat for repeat in range(len(plan.parts)) if all((name, repeat) in done for name in able)]
     outcomes = [done[name, repeat] for name in able for repeat in complete]
@@ -218,7 +273,6 @@ def _run_units(
         ensembles, why = run_ensembles(plan, space, progress, workers, outcomes, done)
         outcomes += ensembles
         failed |= {} if why is None else {ENSEMBLE: why}
-    workers.executor.shutdown(wait=False)  # they end while the model to ship is fitted
     return outcomes, list(failed.items())
 
 
@@ -232,7 +286,7 @@ def _yield_open_units(
 ) -> Iterator[work.Unit]:
     """Yield the unfinished units, repeat by repeat, as long as the budget lasts."""
     dataset, started, repeats = plan.dataset, time.monotonic(), 0
-    targets = _share(space.add_scratch("targets.npy", dataset.targets))
+    targets = _share(space.scratch.add_array("targets.npy", dataset.targets))
     for repeat, part in enumerate(plan.parts):
         names = [name for name in plan.fitted if (name, repeat) not in done]
         if not names:
@@ -243,7 +297,8 @@ def _yield_open_units(
             progress.say(f"the budget of {budget:g} minutes allows {repeat} of {len(plan.parts)} repeats")
             return
         repeats += 1
-        features = _share(space.add_scratch(f"features-{repeat}.npy", dataset.encode(part.train)[1]))
+        space.scratch.encoders[repeat], encoded = dataset.encode(part.train)
+        features = _share_features(space, repeat, encoded)
         shared = (features, targets, Shared.value(part))
         common = (dataset.goal, tuple(dataset.also), plan.effort, plan.options.seed, *shared)
         yield from (work.Unit(name, repeat, *common) for name in names if name not in failed)
@@ -252,6 +307,20 @@ def _yield_open_units(
 def _share(path: Path) -> Shared:
     """Share the array of a file."""
     return Shared(partial(np.load, path, mmap_mode="r", allow_pickle=False))
+
+
+def _share_features(space: Workspace, repeat: int, features: Features) -> Shared:
+    """Share encoded rows, an array or several."""
+    if isinstance(features, np.ndarray):
+        return _share(space.scratch.add_array(f"features-{repeat}.npy", features))
+    paths = {name: space.scratch.add_array(f"{name}-{repeat}.npy", array) for name, array in features.arrays.items()}
+    return Shared(partial(_load_features, paths))
+
+
+def _load_features(paths: dict[str, Path]) -> TextFeatures:
+    return TextFeatures.of_arrays(
+        {name: np.load(path, mmap_mode="r", allow_pickle=False) for name, path in paths.items()}
+    )
 
 
 def fit_shipped_model(
@@ -279,4 +348,5 @@ def fit_shipped_model(
         "tuned_on": f"{len(split.held_out)} rows held out of training",
         "value_there": rules[rule].value,
     }
-    return Model(dataset.schema, encoder, scorer, contender, rules[rule].rule, about)
+    trained_rows = TrainedRows.of(dataset.features.iloc[split.train], dataset.targets[split.train])
+    return Model(dataset.schema, encoder, scorer, contender, rules[rule].rule, about, trained_rows)

@@ -16,14 +16,25 @@ if TYPE_CHECKING:
     from metricgrad.app.report.evidence import Table
     from metricgrad.app.report.payload import Details
     from metricgrad.app.study.protocol import Outcome
+    from metricgrad.decisions.rules import Rule
 
 
-def details(
-    goal: Goal, table: Table, outcomes: Sequence[Outcome], scores: Sequence[Any], rows: Sequence[Any]
-) -> Details:
-    """Return the details of one contender, given its outcome, scores and test rows in each repeat."""
-    decided = [np.asarray(o.tuned.rule(s)).astype(int) for o, s in zip(outcomes, scores, strict=True)]
-    predictions = Predictions(
+def predict(
+    goal: Goal,
+    table: Table,
+    outcomes: Sequence[Outcome],
+    scores: Sequence[Any],
+    rows: Sequence[Any],
+    rule: str,
+    shipped: Rule | None = None,
+) -> Predictions:
+    """Return one contender's predictions by its "fixed" or "tuned" rule, given its scores and test rows per repeat.
+
+    ``shipped``: the rule of the shipped model, if it is of this contender.
+    """
+    rules = [getattr(o, rule).rule for o in outcomes]
+    decided = [np.asarray(one(s)).astype(int) for one, s in zip(rules, scores, strict=True)]
+    return Predictions(
         contender=outcomes[0].contender,
         goal=goal,
         table=table,
@@ -31,8 +42,13 @@ def details(
         scores=np.concatenate(list(scores)),
         targets=np.concatenate([table.targets[mine] for mine in rows]),
         decided=np.concatenate(decided),
-        rules=[o.tuned.rule for o in outcomes],
-        plateaus=[o.tuned.plateau for o in outcomes],
+        rules=rules,
+        plateaus=[getattr(o, rule).plateau for o in outcomes],
         history=outcomes[0].history,
+        shipped=shipped,
     )
+
+
+def details(predictions: Predictions) -> Details:
+    """Return the details of one contender."""
     return {key: value for section in SECTIONS for key, value in section.measure(predictions).items()}

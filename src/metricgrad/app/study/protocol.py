@@ -5,10 +5,11 @@ The rule is tuned on rows held out of training, which are the same for every con
 
 from __future__ import annotations
 
+import importlib
 import math
 import time
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import numpy as np
@@ -33,6 +34,7 @@ from metricgrad.training.loop import one_thread
 if TYPE_CHECKING:
     from metricgrad.app.contenders.scorers import Effort, Goal, Scorer
     from metricgrad.app.study.splits import Split
+    from metricgrad.app.tables.features import Features
     from metricgrad.metrics.averages import Average
     from metricgrad.metrics.constraints import Constraint
 
@@ -114,12 +116,23 @@ class Fitted(NamedTuple):
     held_out: np.ndarray
 
 
+class SavedScorer(NamedTuple):
+    """A fitted contender as ``load_scorer`` takes it: the name of its class, and its files."""
+
+    kind: str
+    files: dict[str, bytes]
+
+
 class Finished(NamedTuple):
-    """A finished unit of work: its outcome, and its scores of the test rows and of the held-out rows."""
+    """A finished unit of work: its outcome, its scores of the test rows and of the held-out rows, and its model.
+
+    An ensemble has no model of its own.
+    """
 
     outcome: Outcome
     scores: np.ndarray
     held_out: np.ndarray
+    scorer: SavedScorer | None = None
 
 
 def _swap_names(decision: dict[str, Any]) -> dict[str, Any]:
@@ -136,6 +149,7 @@ def check_goal(goal: Goal, also: list[str]) -> None:
             WRONG_CALL,
         )
     try:
+        goal.check_values(goal.metric, *also)
         describe_tuning(goal).problem()
         Evaluator([goal.metric, *also], task=goal.task, average=goal.average)
         for constraint in parse(goal.subject_to):
@@ -151,13 +165,14 @@ def run_contender(
     goal: Goal,
     also: list[str],
     effort: Effort,
-    features: np.ndarray,
+    features: Features,
     targets: np.ndarray,
     split: Split,
     seed: int,
     repeat: int,
 ) -> Finished:
     """Fit a contender on a split's training rows, and evaluate it on the test rows."""
+    _import_lazy_modules(CONTENDERS[name].needs)
     started = time.perf_counter()
     scorer, rules, held_out = fit_contender(name, goal, effort, features, targets, split, seed)
     seconds = time.perf_counter() - started
@@ -165,14 +180,22 @@ def run_contender(
     fixed, tuned = evaluate_rules(goal, also, rules, scores, targets[split.test])
     history = [{key: float(value) for key, value in row.items()} for row in scorer.history]
     outcome = Outcome(name, repeat, len(split.train), len(split.test), seconds, fixed, tuned, history)
-    return Finished(outcome, scores, held_out)
+    return Finished(outcome, scores, held_out, SavedScorer(type(scorer).__name__, scorer.files()))
+
+
+@cache
+def _import_lazy_modules(packages: tuple[str, ...]) -> None:
+    """Import what the first fit in a process would import, so that its seconds are those of training."""
+    for package in packages:
+        importlib.import_module(package)
+    torch.optim.SGD([torch.zeros(1, requires_grad=True)])  # the first optimiser imports most of torch's compiler
 
 
 def fit_contender(
     name: str,
     goal: Goal,
     effort: Effort,
-    features: np.ndarray,
+    features: Features,
     targets: np.ndarray,
     split: Split,
     seed: int,
@@ -195,14 +218,14 @@ def fit_contender(
 def make_rules(goal: Goal, scores: np.ndarray, targets: np.ndarray) -> dict[str, Decision]:
     """Return the fixed rule and the rule tuned on held-out scores, with their values there, which are optimistic."""
     plain = default_rule(goal.task)
-    value = _compute_metric(goal, plain, scores, targets)
+    value = compute_metric(goal, plain, scores, targets)
     found = {"fixed": Decision(plain, value, {}, feasible=meets_constraints(goal, plain, scores, targets))}
     try:
         tuning = tune_rule(goal, scores, targets)
     except InfeasibleError:
         found["tuned"] = Decision(make_negative_rule(goal), 0.0, {}, feasible=False)
         return found
-    value = _compute_metric(goal, tuning.rule, scores, targets)
+    value = compute_metric(goal, tuning.rule, scores, targets)
     found["tuned"] = Decision(tuning.rule, value, {}, plateau=tuning.plateau)
     return found
 
@@ -249,7 +272,7 @@ def evaluate_rule(goal: Goal, also: list[str], rule: Rule, scores: np.ndarray, t
     if also:
         found = evaluate(scores, targets, also, task=goal.task, average=goal.average, rule=rule)
         others = {key: value if math.isfinite(value) else None for key, value in found.items()}
-    value = _compute_metric(goal, rule, scores, targets)
+    value = compute_metric(goal, rule, scores, targets)
     return {"value": value, "others": others, "met": meets_constraints(goal, rule, scores, targets)}
 
 
@@ -284,7 +307,8 @@ def evaluate_constraint(constraint: Constraint, values: Any) -> ConstraintValue:
     return ConstraintValue(str(constraint), each[worst].item(), constraint.met(each))
 
 
-def _compute_metric(goal: Goal, rule: Rule, scores: np.ndarray, targets: np.ndarray) -> float:
+def compute_metric(goal: Goal, rule: Rule, scores: np.ndarray, targets: np.ndarray) -> float:
+    """Return the metric of a goal under a rule on these rows, or raise if it is not finite."""
     value = float(evaluate(scores, targets, {"": goal.metric}, task=goal.task, average=goal.average, rule=rule)[""])
     if not math.isfinite(value):
         raise UserError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,21 +11,30 @@ import pandas as pd
 
 from metricgrad import __version__
 from metricgrad.app.contenders.table import ENSEMBLE
-from metricgrad.app.report.evidence import Study
+from metricgrad.app.report.evidence import ShippedModel
 from metricgrad.app.report.sections import SECTIONS
 from metricgrad.app.runs import folder as runs
-from metricgrad.app.study.details import details
+from metricgrad.app.study.details import details, predict
 from metricgrad.app.study.ensemble import describe_members
 from metricgrad.app.study.leaderboard import RULES
+from metricgrad.app.tables.columns import Column, describe_column
+from metricgrad.metrics.constraints import parse
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from metricgrad.app.report.payload import Payload
+    from metricgrad.app.report.evidence import Predictions
+    from metricgrad.app.report.payload import ColumnImportance, Data, Metric, Payload
     from metricgrad.app.runs.model import Model
     from metricgrad.app.study.compare import Plan
     from metricgrad.app.study.protocol import Outcome
+    from metricgrad.app.study.request import Dataset, Options
     from metricgrad.app.study.workspace import Workspace
+    from metricgrad.decisions.rules import Rule
+
+
+TOP = 20
+"""The most columns whose importance is reported."""
 
 
 def flatten(outcomes: Sequence[Outcome], metric: str) -> pd.DataFrame:
@@ -50,6 +60,8 @@ def describe_protocol(plan: Plan, repeats: int) -> list[str]:
         how = f"by whole groups of {options.group}"
     if options.time is not None:
         how = f"forward in {options.time}: trained on the past, evaluated on the future"
+        if options.group is not None:
+            how += f", without the past of any {options.group} that is in it"
     ensemble = (
         "The ensemble averages the scores of the others, baselines aside; its weights are chosen in each repeat for "
         "the metric under its tuned rule, on the held-out rows. Shipped, it has the mean weights over the repeats."
@@ -60,68 +72,92 @@ def describe_protocol(plan: Plan, repeats: int) -> list[str]:
         "Every contender gets the same rows; the encoder of its features is fitted on the training rows.",
         f"Networks: one hidden layer of 256, up to {budget.epochs} epochs. Trees: up to {budget.rounds} rounds.",
         "Each fit is evaluated with two rules: fixed (0.5, or argmax), and tuned on rows held out of training.",
-        "Intervals and p-values: corrected resampled t-test over the repeats; the verdict's are adjusted by Holm.",
+        "Intervals (95 %) and p-values: a bootstrap of the test rows, paired and with all repeats together, plus the "
+        "variance over the repeats that test rows do not explain. The verdict's p-values are adjusted by Holm for its "
+        "two claims.",
         *([ensemble] if ENSEMBLE in plan.names else []),
         f"The shipped model is the named contender fitted on all {len(dataset.targets)} rows in the same way.",
     ]
 
 
-def make_payload(
-    plan: Plan, space: Workspace, outcomes: Sequence[Outcome], rows: Any, found: Any, model: Model
-) -> Payload:
-    """Return what the report shows."""
-    options, dataset, parts = plan.options, plan.dataset, plan.parts
-    repeats = len({o.repeat for o in outcomes})
-    by_name: dict[str, list[Outcome]] = {}
-    for o in sorted(outcomes, key=lambda o: o.repeat):
-        by_name.setdefault(o.contender, []).append(o)
-    about = {
-        name: details(
-            dataset.goal,
-            dataset.table,
-            mine,
-            [space.read_scores(o, None if dataset.goal.task == "binary" else dataset.goal.classes) for o in mine],
-            [parts[o.repeat].test for o in mine],
-        )
-        for name, mine in by_name.items()
-    }
-    held_out = dataset.split_all_rows(options.seed).held_out
-    study = Study(dataset.goal, dataset.table, held_out, model.scores, model.rule)
-    environment = runs.describe_environment()
+def describe_data(options: Options, dataset: Dataset) -> Data:
+    """Return the data set as it was read."""
     counts = (
         dataset.targets.sum(0)
         if dataset.goal.task == "multilabel"
         else np.bincount(dataset.targets, minlength=dataset.goal.classes)
     )
+    return {
+        "file": Path(options.data).name,
+        "rows": len(dataset.targets),
+        "task": dataset.goal.task,
+        "target": list(dataset.schema.target.columns),
+        "classes": list(dataset.schema.classes),
+        "balance": [float(count) / len(dataset.targets) for count in counts],
+        "profile": dataset.profile,
+        "warnings": dataset.warnings,
+    }
+
+
+def describe_goal(dataset: Dataset) -> Metric:
+    """Return what is optimised."""
+    return {
+        "name": dataset.goal.metric,
+        "average": None if dataset.goal.task == "binary" else dataset.goal.average,
+        "title": dataset.metric_title,
+        "subject_to": dataset.goal.subject_to,
+        "also": dataset.also,
+        "constraints": [
+            {"metric": str(one.metric), "bound": one.bound, "sense": one.sense, "over": one.over}
+            for one in parse(dataset.goal.subject_to)
+        ],
+    }
+
+
+def make_payload(
+    plan: Plan,
+    space: Workspace,
+    outcomes: Sequence[Outcome],
+    rows: Any,
+    found: Any,
+    model: Model,
+    importance: Sequence[ColumnImportance],
+    budget: float | None,
+) -> Payload:
+    """Return what the report shows."""
+    options, dataset = plan.options, plan.dataset
+    repeats = len({o.repeat for o in outcomes})
+    by_name: dict[str, list[Outcome]] = {}
+    for o in sorted(outcomes, key=lambda o: o.repeat):
+        by_name.setdefault(o.contender, []).append(o)
+    about = {
+        name: details(_predict(plan, space, mine, "tuned", model.rule if name == model.contender else None))
+        for name, mine in by_name.items()
+    }
+    tested = _predict(plan, space, by_name[found["ship"]], found["rule"])
+    environment = runs.describe_environment()
+    ship, cut = space.manifest.get("ship"), repeats < options.repeats
+    command = options.command(ship, budget)
+    # A budget allows what the machine can do in it; the number of repeats is the same everywhere, unless it changes the
+    # splits.
+    again = command if cut and options.time is not None else replace(options, repeats=repeats).command(ship)
     payload: Payload = {
         "version": __version__,
         "created": runs.now(),
-        "command": options.command(),
+        "command": command,
         "verdict": found,
-        "data": {
-            "file": Path(options.data).name,
-            "rows": len(dataset.targets),
-            "task": dataset.goal.task,
-            "target": list(dataset.schema.target.columns),
-            "classes": list(dataset.schema.classes),
-            "balance": [float(count) / len(dataset.targets) for count in counts],
-            "profile": dataset.profile,
-            "warnings": dataset.warnings,
-        },
-        "metric": {
-            "name": dataset.goal.metric,
-            "average": dataset.goal.average,
-            "subject_to": dataset.goal.subject_to,
-            "also": dataset.also,
-        },
+        "data": describe_data(options, dataset),
+        "metric": describe_goal(dataset),
         "repeats": repeats,
+        "planned_repeats": options.repeats,
+        "model": model.describe(),
         "protocol": describe_protocol(plan, repeats),
         "leaderboard": rows,
         "left_out": plan.left_out,
         "details": about,
-        "study": {key: value for section in SECTIONS for key, value in section.measure_study(study).items()},
+        "study": _measure_study(plan, model, tested, importance),
         "reproduce": {
-            "command": options.command(),
+            "command": again,
             "seed": options.seed,
             "versions": environment["versions"],
             "machine": environment["machine"],
@@ -129,4 +165,41 @@ def make_payload(
     }
     if ENSEMBLE in by_name:
         payload["members"] = describe_members(by_name[ENSEMBLE])
+    if importance:
+        payload["importance"] = list(importance[:TOP])
     return payload
+
+
+def _measure_study(
+    plan: Plan, model: Model, tested: Predictions, importance: Sequence[ColumnImportance]
+) -> dict[str, Any]:
+    """Return what sections measure once; ``tested``: the test rows as the shipped kind of rule decides them."""
+    dataset = plan.dataset
+    shipped = ShippedModel(
+        dataset.goal,
+        dataset.table,
+        dataset.split_all_rows(plan.options.seed).held_out,
+        model.scores,
+        model.rule,
+        dataset.schema.columns,
+        _describe_others(dataset),
+        [one["column"] for one in importance],
+        tested,
+    )
+    return {key: value for section in SECTIONS for key, value in section.measure_study(shipped).items()}
+
+
+def _describe_others(dataset: Dataset) -> list[Column]:
+    """Return the columns that are no features, but have values that rows share."""
+    found = (describe_column(name, dataset.table.frame[name]) for name in dataset.schema.dropped)
+    return [column for column in found if isinstance(column, Column)]
+
+
+def _predict(
+    plan: Plan, space: Workspace, outcomes: Sequence[Outcome], rule: str, shipped: Rule | None = None
+) -> Predictions:
+    """Return the predictions of one contender on the test rows of all repeats."""
+    goal = plan.dataset.goal
+    scores = [space.read_scores(o, None if goal.task == "binary" else goal.classes) for o in outcomes]
+    rows = [plan.parts[o.repeat].test for o in outcomes]
+    return predict(goal, plan.dataset.table, outcomes, scores, rows, rule, shipped)

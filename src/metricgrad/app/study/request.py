@@ -12,21 +12,27 @@ import pandas as pd
 
 from metricgrad.app.contenders.scorers import Effort, Goal
 from metricgrad.app.contenders.table import CONTENDERS, select_contenders
-from metricgrad.app.errors import DATA, WRONG_CALL, UserError, suggest
+from metricgrad.app.errors import DATA, WRONG_CALL, UserError, one_line, suggest
 from metricgrad.app.report.evidence import Table
+from metricgrad.app.report.markup import describe_metric
 from metricgrad.app.runs import folder as runs
-from metricgrad.app.runs.model import encode_features
 from metricgrad.app.study import protocol, splits
+from metricgrad.app.study.times import read_times
 from metricgrad.app.tables import files, profile
+from metricgrad.app.tables.dates import check_date_format
+from metricgrad.app.tables.encoder import fit_encoder
 from metricgrad.app.tables.schema import Schema
 from metricgrad.engine.batch import check_task
+from metricgrad.metrics.parameters import parse_values, with_parameters
 from metricgrad.storage import records
 from metricgrad.storage.records import Range, Sha256
 
 if TYPE_CHECKING:
-    from sklearn.compose import ColumnTransformer
+    from collections.abc import Sequence
 
     from metricgrad.app.study.splits import Split
+    from metricgrad.app.tables.encoder import Encoder
+    from metricgrad.app.tables.features import Features
 
 LEAST_REPEATS = 2
 """The fewest repeats: without a spread over repeats no gain can be tested."""
@@ -52,19 +58,26 @@ class Options:
     only: str | None = None
     quick: bool = False
     demo: bool = False
+    beta: str | None = None
+    alpha: str | None = None
+    date_format: str | None = None
+    contenders: str | None = None
 
     def split_names(self, name: str) -> list[str]:
         """Return the parts of a comma-separated option."""
         return split_names(getattr(self, name))
 
-    def command(self) -> str:
+    def command(self, ship: str | None = None, budget: float | None = None) -> str:
         """Return the command line; that of the demo does not name the data file, which lies where pip put it."""
         words = ["metricgrad", "demo"] if self.demo else ["metricgrad", "compare", self.data]
         for field in fields(self)[1:]:
             value = getattr(self, field.name)
-            if value != field.default and field.name in (("repeats", "quick") if self.demo else vars(self)):
+            default = 2 if field.name == "repeats" and self.quick and not self.demo else field.default
+            if value != default and field.name in (("repeats", "quick") if self.demo else vars(self)):
                 flag = "--" + field.name.replace("_", "-")
                 words += [flag] if value is True else [flag, str(value)]
+        words += [] if budget is None else ["--budget", f"{budget:g}"]
+        words += [] if ship is None or self.demo else ["--ship", ship]
         return shlex.join(words)
 
 
@@ -96,6 +109,21 @@ class Dataset:
         """Class indices, or 0/1 per label."""
         return np.asarray(self.table.targets)
 
+    def describe_left_out(self, parts: Sequence[Split]) -> list[str]:
+        """Return a warning if splits leave rows out because later rows of their group are in another part."""
+        if self.group is None or self.time is None:
+            return []
+        count = max(splits.count_left_out(part, self.time) for part in parts)
+        where = "of a repeat" if len(parts) > 1 else "of training"
+        why = "because later rows of their group are held out or evaluated on"
+        return [f"--group and --time: up to {count} earlier rows are left out {where}, {why}"] if count else []
+
+    @property
+    def metric_title(self) -> str:
+        """The metric for people."""
+        positive = one_line(self.schema.positive or "", 60)
+        return describe_metric(self.goal.metric, self.goal.average, self.goal.task, positive)
+
     def split(self, repeats: int, seed: int) -> list[Split]:
         """Return the split of every repeat."""
         return splits.make_splits(self.targets, self.goal.task, repeats, seed, self.group, self.time)
@@ -104,10 +132,9 @@ class Dataset:
         """Return all rows to train and to tune on, none to test: for the model that is shipped."""
         return splits.split_all_rows(self.targets, self.goal.task, seed, self.group, self.time)
 
-    def encode(self, train: np.ndarray) -> tuple[ColumnTransformer, np.ndarray]:
+    def encode(self, train: np.ndarray) -> tuple[Encoder, Features]:
         """Return an encoder fitted on the training rows, and all rows encoded with it."""
-        encoder = self.schema.make_encoder().fit(self.features.iloc[train])
-        return encoder, encode_features(encoder, self.features)
+        return fit_encoder(self.schema, self.features, self.targets, train)
 
 
 def prepare_dataset(options: Options) -> Dataset:
@@ -121,8 +148,20 @@ def prepare_dataset(options: Options) -> Dataset:
             raise UserError(
                 f"--group and --time: expected a column, got {name!r}; {suggest(name, whole.columns)}", WRONG_CALL
             )
+    if options.date_format is not None:
+        try:
+            check_date_format(options.date_format)
+        except ValueError as error:
+            raise UserError(f"--date-format: {error}", WRONG_CALL) from error
     drop = [*dict.fromkeys([*options.split_names("drop"), *special])]
-    schema = Schema.of(whole, options.target, task=options.task, positive=options.positive, drop=drop)
+    schema = Schema.of(
+        whole,
+        options.target,
+        task=options.task,
+        positive=options.positive,
+        drop=drop,
+        date_format=options.date_format,
+    )
     frame = schema.keep_labelled(whole)
     if len(schema.classes) < 2:
         raise UserError(
@@ -130,9 +169,11 @@ def prepare_dataset(options: Options) -> Dataset:
             DATA,
         )
     metric, *also = options.split_names("metric") or [""]
+    metric = name_metric(metric, {"alpha": options.alpha, "beta": options.beta}, schema)
     average: Any = options.average  # checked below
     goal = Goal(check_task(schema.task), len(schema.classes), metric, average, options.subject_to)
     protocol.check_goal(goal, also)
+    time, about = (None, []) if options.time is None else read_times(frame[options.time], options.date_format)
     return Dataset(
         schema,
         goal,
@@ -140,10 +181,20 @@ def prepare_dataset(options: Options) -> Dataset:
         Table(frame, schema.encode_targets(frame), schema.classes),
         schema.to_features(frame),
         None if options.group is None else _read_groups(frame[options.group]),
-        None if options.time is None else _read_times(frame[options.time]),
-        profile.describe_data(whole, schema),
+        time,
+        [*profile.describe_data(whole, schema), *about],
         profile.find_warnings(whole, schema),
     )
+
+
+def name_metric(metric: str, typed: dict[str, str | None], schema: Schema) -> str:
+    """Return the name of a metric with the parameters that were typed as options, such as --beta dog=0.25,rest=1."""
+    try:
+        params = {name: parse_values(name, text) for name, text in typed.items() if text is not None}
+        # Of two classes only the positive one is evaluated.
+        return str(with_parameters(metric, params, schema.classes[1:] if schema.task == "binary" else schema.classes))
+    except ValueError as error:
+        raise UserError(f"--{error}", WRONG_CALL) from error
 
 
 def _read_groups(cells: pd.Series) -> np.ndarray:
@@ -155,30 +206,29 @@ def _read_groups(cells: pd.Series) -> np.ndarray:
     return np.asarray(codes)
 
 
-def _read_times(cells: pd.Series) -> np.ndarray:
-    times = (
-        cells if pd.api.types.is_numeric_dtype(cells.dtype) else pd.to_datetime(cells, errors="coerce", format="mixed")
-    )
-    if times.isna().any():
-        raise UserError(
-            f"--time {cells.name}: expected dates or numbers, got {int(times.isna().sum())} other cells", DATA
-        )
-    return np.asarray(times.to_numpy()).astype(np.float64)
-
-
 def choose_contenders(options: Options, goal: Goal) -> tuple[list[str], list[tuple[str, str]]]:
     """Return the contenders to compare, and those left out with the reason."""
     only = options.split_names("only") or ([c.name for c in CONTENDERS.values() if c.quick] if options.quick else None)
-    for name in only or ():
-        if name not in CONTENDERS:
-            raise UserError(f"--only: unknown contender {name!r}; {suggest(name, list(CONTENDERS))}", WRONG_CALL)
-    return select_contenders(goal, only)
+    further = options.split_names("contenders")
+    for flag, names in (("only", only or ()), ("contenders", further)):
+        for name in names:
+            if name not in CONTENDERS:
+                raise UserError(f"--{flag}: unknown contender {name!r}; {suggest(name, list(CONTENDERS))}", WRONG_CALL)
+    return select_contenders(goal, only, further)
 
 
-def make_config(options: Options) -> dict[str, Any]:
-    """Return the contents of ``config.json``: the options, and the hash of the data."""
+def choose_repeats(repeats: int | None, quick: bool) -> int:
+    """Return the number of repeats: that asked for, or the default."""
+    return repeats if repeats is not None else 2 if quick else 5
+
+
+def make_config(options: Options, keep: bool = False) -> dict[str, Any]:
+    """Return the contents of ``config.json``: the options, and the hash of the data.
+
+    ``keep``: whether the data are copied into the run folder; then their path is relative to it, otherwise absolute.
+    """
     path = Path(options.data).resolve()
-    return {**asdict(options), "data": str(path), "data_sha256": runs.hash_file(path)}
+    return {**asdict(options), "data": path.name if keep else str(path), "data_sha256": runs.hash_file(path)}
 
 
 def read_options(config: dict[str, Any]) -> tuple[Options, str]:

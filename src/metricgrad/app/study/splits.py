@@ -49,17 +49,19 @@ def make_splits(
 
     Stratified by class; multi-label rows by the rarest of their labels. ``group``: rows of equal value stay together.
     ``time``: rows are sorted and divided into ``repeats`` + 1 blocks; each block but the first is the test part of a
-    repeat that trains on all rows before it; rows of equal time stay together.
+    repeat that trains on all rows before it; rows of equal time stay together. With both, earlier rows of a group that
+    is in a later part are left out.
     """
     if time is not None:
-        found = list(_split_forward(np.asarray(time), repeats))
+        found = list(_split_forward(np.asarray(time), group, repeats))
     else:
         unit = np.arange(len(targets)) if group is None else np.unique(np.asarray(group), return_inverse=True)[1]
         found = [_split_at_random(targets, task, unit, group is not None, [seed, repeat]) for repeat in range(repeats)]
     for repeat, split in enumerate(found):
         why = _find_lack(split, targets, task)
         if why is not None:
-            how = "--group" if group is not None else "--time" if time is not None else "this data"
+            asked = [name for name, one in (("--group", group), ("--time", time)) if one is not None]
+            how = " and ".join(asked) or "this data"
             raise UserError(f"{how}: repeat {repeat + 1} has {why}; take fewer --repeats, or more rows", DATA)
     return found
 
@@ -71,8 +73,10 @@ def split_all_rows(
     none = np.arange(0)
     if time is not None:
         order = np.argsort(np.asarray(time), kind="stable")
-        fit, held_out = _split_by_time(order, np.asarray(time), 1 - HELD_OUT)
-        return Split(fit, held_out, none)
+        split = Split(*_split_by_time(order, np.asarray(time), group), none)
+        if not len(split.fit):
+            raise UserError("--group and --time: every group has late rows, so that none are left to train on", DATA)
+        return split
     unit = np.arange(len(targets)) if group is None else np.unique(np.asarray(group), return_inverse=True)[1]
     held_out = _draw_part(
         find_strata(targets, task), unit, HELD_OUT, np.random.default_rng([seed, 2**31]), group is not None
@@ -122,18 +126,30 @@ def _draw_part(
     return marked
 
 
-def _split_forward(time: np.ndarray, repeats: int) -> Iterator[Split]:
+def count_left_out(split: Split, time: np.ndarray) -> int:
+    """Return how many rows before the last part of a split are in none of its parts."""
+    last = split.test if len(split.test) else split.held_out
+    return int((time < time[last].min()).sum()) - len(split.fit) - (len(split.held_out) if len(split.test) else 0)
+
+
+def _split_forward(time: np.ndarray, group: np.ndarray | None, repeats: int) -> Iterator[Split]:
     order = np.argsort(time, kind="stable")
     edges = [_move_to_next_time(time[order], round(len(order) * i / (repeats + 1))) for i in range(1, repeats + 2)]
     for before, after in itertools.pairwise(edges):
-        fit, held_out = _split_by_time(order[:before], time, 1 - HELD_OUT)
-        yield Split(fit, held_out, order[before:after])
+        test = order[before:after]
+        yield Split(*_split_by_time(_without_groups_of(test, order[:before], group), time, group), test)
 
 
-def _split_by_time(order: np.ndarray, time: np.ndarray, share: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return the earlier share of rows in order of time, and the others."""
-    edge = _move_to_next_time(time[order], round(len(order) * share))
-    return order[:edge], order[edge:]
+def _split_by_time(order: np.ndarray, time: np.ndarray, group: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rows to fit on and the later ones to hold out, of rows in order of time."""
+    edge = _move_to_next_time(time[order], round(len(order) * (1 - HELD_OUT)))
+    held_out = order[edge:]
+    return _without_groups_of(held_out, order[:edge], group), held_out
+
+
+def _without_groups_of(later: np.ndarray, rows: np.ndarray, group: np.ndarray | None) -> np.ndarray:
+    """Return the rows whose group has none of the later rows."""
+    return rows if group is None else rows[~np.isin(group[rows], group[later])]
 
 
 def _move_to_next_time(ordered: np.ndarray, place: int) -> int:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
-from metricgrad.app.report.payload import Summary
-from metricgrad.app.study.leaderboard import Standing  # noqa: TC001 (read at run time)
+from metricgrad.app.report.payload import Row, Summary
 from metricgrad.storage.records import Line, Name  # noqa: TC001 (read at run time)
 
 if TYPE_CHECKING:
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
 class Compared(Summary):
     """The summary of ``compare`` and ``demo``."""
 
-    leaderboard: list[Standing]
+    leaderboard: list[Row]
 
 
 class _Data(TypedDict):
@@ -37,6 +36,7 @@ class Trained(TypedDict):
     value_there: float
     members: NotRequired[dict[Name, float]]
     data: _Data
+    profile: NotRequired[list[tuple[Line, Line]]]
     warnings: list[str]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,8 @@ from metricgrad.app.contenders.scorers import Ensemble
 from metricgrad.app.contenders.table import CONTENDERS
 from metricgrad.app.errors import WRONG_CALL, UserError, suggest
 from metricgrad.app.study.compare import Progress, fit_shipped_model
+from metricgrad.app.study.configuration import write_toml
+from metricgrad.app.study.model_card import write_card
 from metricgrad.app.study.request import Options, choose_effort, make_config, prepare_dataset
 from metricgrad.app.study.workspace import Workspace
 
@@ -18,9 +21,18 @@ if TYPE_CHECKING:
 
 
 def train(
-    options: Options, contender: str, rule: Rule, out: Path, progress: Progress, *, force: bool = False
+    options: Options,
+    contender: str,
+    rule: Rule,
+    out: Path,
+    progress: Progress,
+    *,
+    force: bool = False,
+    keep: bool = False,
 ) -> dict[str, Any]:
     """Fit a contender, write a run folder for ``predict``, and return its summary.
+
+    ``keep``: copy the data into the run folder, since they are in no file that stays.
 
     The reported value is that on the held-out rows, on which the rule was tuned: it is slightly optimistic.
     """
@@ -30,8 +42,14 @@ def train(
     obstacle = CONTENDERS[contender].obstacle(dataset.goal)
     if obstacle is not None:
         raise UserError(f"--contender {contender}: {obstacle}", WRONG_CALL)
+    split = dataset.split_all_rows(options.seed)
+    dataset = replace(dataset, warnings=[*dataset.warnings, *dataset.describe_left_out([split])])
     progress.show_profile(dataset.profile, dataset.warnings)
-    with Workspace.create(out, "train", make_config(options), force) as space:
+    config = make_config(options, keep)
+    with Workspace.create(out, "train", config, force) as space:
+        space.add_text("config.toml", write_toml("train", {**config, "contender": contender, "rule": rule}))
+        if keep:
+            space.keep_data(Path(options.data))
         model = fit_shipped_model(dataset, contender, rule, choose_effort(options, dataset), options.seed)
         space.add_model(model)
         summary = {
@@ -40,9 +58,11 @@ def train(
             **model.about,
             **({"members": members} if (members := _list_members(model)) else {}),
             "data": {"file": Path(options.data).name, "rows": len(dataset.targets), "task": dataset.goal.task},
+            "profile": dataset.profile,
             "warnings": dataset.warnings,
         }
         space.add_json("summary.json", summary)
+        space.add_text("model_card.md", write_card(model, summary))
         space.finish()
     return summary
 

@@ -2,14 +2,19 @@
 
     run.json           the manifest: format, state ("running" or "finished"), hashes of the files and of itself
     config.json        the options and the hash of the data: everything that determines the results
+    config.toml        the options for people, and for --config
+    stdin.csv, frame.parquet  the data, if they came from standard input, or from a frame in memory
     environment.json   versions and machine
     splits.npz         the rows of every repeat
     results/           the units: NAME-REPEAT.json with its own hash, the scores of the test rows in NAME-REPEAT.npy,
                        and those of the held-out rows in NAME-REPEAT-held.npy
     results.parquet    the same in one table
-    model/             the shipped model: estimator/, encoder.skops, schema.json, manifest.json with the rule
+    model/             the shipped model: estimator/, encoder.skops, schema.json, manifest.json with the rule, and
+                       rows.bin, hashes of the rows that it was trained on; with many categories or texts also
+                       encoder.safetensors and words.json
     summary.json       the leaderboard and the verdict
     report.html        the same for people
+    model_card.md      what the model is, for those who use it
 
 Nothing in it is ever unpickled.
 """
@@ -17,11 +22,11 @@ Nothing in it is ever unpickled.
 from __future__ import annotations
 
 import io
-import math
 import os
 import re
 import shutil
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
@@ -34,6 +39,7 @@ from metricgrad.app.runs.folder import (
     FORMAT,
     Run,
     describe_environment,
+    hash_file,
     locked,
     now,
     open_run,
@@ -42,6 +48,8 @@ from metricgrad.app.runs.folder import (
     write,
 )
 from metricgrad.app.study.protocol import Outcome
+from metricgrad.app.study.scratch import Scratch
+from metricgrad.app.study.units import SCORES, name_unit, pack_unit, parse_scores
 from metricgrad.storage import folders, records
 from metricgrad.storage.records import Sha256  # noqa: TC001 (read at run time)
 
@@ -51,11 +59,16 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from metricgrad.app.runs.model import Model
+    from metricgrad.app.study.protocol import SavedScorer
     from metricgrad.app.study.splits import Split
+
+INPUTS = {"stdin.csv", "frame.parquet"}
+"""Data that a run folder holds because they are in no other file."""
 
 OURS = {
     "run.json",
     "config.json",
+    "config.toml",
     "environment.json",
     "splits.npz",
     "results",
@@ -63,19 +76,33 @@ OURS = {
     "summary.json",
     "model",
     "report.html",
+    "model_card.md",
     "lock",
+    *INPUTS,
 }
+"""The names in a run folder."""
+
+NEWER = {"config.toml", "model_card.md", *INPUTS}
+"""Those that the older format does not have."""
 
 
 _UNITS = "|".join(re.escape(name.replace(" ", "-")) for name in CONTENDERS)
 _WRITTEN = re.compile(
     rf"{'|'.join(map(re.escape, OURS))}|results/({_UNITS})-\d{{3,}}(\.json|\.npy|-held\.npy)"
-    r"|model/(encoder\.skops|(schema|manifest|rule)\.json|estimator)"
-    r"|model/estimator/(member-\d+-)?((manifest|history|prior)\.json|weights\.safetensors|scaler\.skops)"
+    r"|model/(encoder\.(skops|safetensors)|rows\.bin|(schema|words|manifest|rule)\.json|estimator)"
+    r"|model/estimator/(member-\d+-)?((manifest|history|prior|linear)\.json|(weights|linear)\.safetensors|scaler\.skops)"
     r"|model/estimator/((member-\d+-)?(trees|booster-\d+)\.\w+|ensemble\.json)"
     r"|\.scratch(/(targets|features-\d+)\.npy)?"
 )
 """The relative paths that a run may write; model/rule.json and .scratch are of the older format."""
+
+
+AGAIN = "delete it and resume, to run this unit again"
+
+
+class _Hashes(TypedDict):
+    scores: Sha256
+    held_out: NotRequired[Sha256]
 
 
 class Workspace(Run):
@@ -124,15 +151,30 @@ class Workspace(Run):
             _check_ours(path, [name for name in list_entries(path) if name.startswith("model")], "replacing the model")
             yield cls(path, open_run(path).manifest)
 
-    def write_manifest(self) -> None:
-        """Write ``run.json``."""
-        write(self.path / "run.json", records.sealed(self.manifest))
+    def reopen(self, repeats: int | None = None, ship: str | None = None) -> None:
+        """Mark the run as running, with another number of repeats or another contender to ship if given."""
+        added = {key: value for key, value in (("repeats", repeats), ("ship", ship)) if value is not None}
+        if added or self.manifest["state"] == "finished":
+            kept = {name: self.manifest["files"][name] for name in ("config.json", "environment.json")}
+            self.manifest |= {**added, "state": "running", "files": kept}
+            self.manifest.pop("finished", None)
+            self.write_manifest()
+
+    def keep_data(self, path: Path) -> None:
+        """Copy the data into the folder."""
+        place = self.path / path.name
+        with writing(place), atomic.replacing(place) as fresh:
+            shutil.copyfile(path, fresh)
 
     def add_json(self, name: str, data: object) -> str:
         """Write plain data as JSON, and return its hash."""
         packed = folders.as_json(data)
         write(self.path / name, packed)
         return records.sha256(packed)
+
+    def add_text(self, name: str, text: str) -> None:
+        """Write a text."""
+        write(self.path / name, text.encode())
 
     def add_splits(self, splits: Sequence[Split]) -> None:
         """Write the rows of every repeat."""
@@ -142,8 +184,15 @@ class Workspace(Run):
         np.savez_compressed(packed, allow_pickle=False, **arrays)
         write(self.path / "splits.npz", packed.getvalue())
 
-    def add_unit(self, outcome: Outcome, scores: np.ndarray, held_out: np.ndarray) -> None:
-        """Write a finished unit: its scores first, so that a unit with a JSON file is complete."""
+    def add_unit(
+        self, outcome: Outcome, scores: np.ndarray, held_out: np.ndarray, scorer: SavedScorer | None = None
+    ) -> None:
+        """Write a finished unit: its scores first, so that a unit with a JSON file is complete.
+
+        ``scorer`` is kept in scratch.
+        """
+        if scorer is not None:
+            self.scratch.add_scorer(outcome.contender, outcome.repeat, scorer)
         for name, data in pack_unit(outcome, scores, held_out).items():
             write(self.path / "results" / name, data)
 
@@ -207,22 +256,10 @@ class Workspace(Run):
         frame.to_parquet(packed, index=False)
         write(self.path / name, packed.getvalue())
 
-    def add_scratch(self, name: str, array: np.ndarray) -> Path:
-        """Write an array that the processes share until all units are finished; return its path."""
-        if not hasattr(self, "_scratch"):
-            self._scratch = atomic.temporary(self.path / "scratch")
-            with writing(self._scratch):
-                self._scratch.mkdir()
-        path = self._scratch / name
-        with writing(path):
-            np.save(path, array, allow_pickle=False)
-        return path
-
-    def clear_scratch(self) -> None:
-        """Remove the arrays that the processes shared."""
-        if hasattr(self, "_scratch"):
-            shutil.rmtree(self._scratch, ignore_errors=True)
-            del self._scratch
+    @cached_property
+    def scratch(self) -> Scratch:
+        """What is kept until the report is made."""
+        return Scratch(self.path)
 
     def add_model(self, model: Model) -> None:
         """Write the shipped model, whole or not at all."""
@@ -233,58 +270,9 @@ class Workspace(Run):
     def finish(self) -> None:
         """Mark the run as finished in the manifest, and add the hashes of all files."""
         files = [p for p in sorted(self.path.iterdir()) if p.is_file() and p.name in OURS - {"run.json", "lock"}]
-        hashes = {p.name: records.sha256(p.read_bytes()) for p in files}
+        hashes = {p.name: hash_file(p) for p in files}
         self.manifest |= {"state": "finished", "finished": now(), "files": hashes | self.manifest["files"]}
         self.write_manifest()
-
-
-# Units
-
-
-AGAIN = "delete it and resume, to run this unit again"
-
-SCORES = {"scores": ".npy", "held_out": "-held.npy"}
-"""The scores of a unit, of test and of held-out rows: the key of their hash, and how the name of their file ends."""
-
-
-class _Hashes(TypedDict):
-    scores: Sha256
-    held_out: NotRequired[Sha256]
-
-
-def name_unit(outcome: Outcome) -> str:
-    """Return the name of a unit's files without their suffix."""
-    return f"{outcome.contender.replace(' ', '-')}-{outcome.repeat:03d}"
-
-
-def pack_unit(outcome: Outcome, scores: np.ndarray, held_out: np.ndarray | None) -> dict[str, bytes]:
-    """Return the files of a unit by name: the scores, and the outcome with their hashes."""
-    name, about, files = name_unit(outcome), outcome.to_json(), dict[str, bytes]()
-    for which, array in (("scores", scores), ("held_out", held_out)):
-        if array is not None:
-            packed = io.BytesIO()
-            np.save(packed, np.ascontiguousarray(array, dtype=np.float64), allow_pickle=False)
-            files[f"{name}{SCORES[which]}"] = packed.getvalue()
-            about[which] = records.sha256(packed.getvalue())
-    return {**files, f"{name}.json": records.sealed(about)}
-
-
-def parse_scores(data: bytes, rows: int, classes: int | None = None) -> np.ndarray:
-    """Return the scores of an ``.npy`` file: float64, with this number of rows, and of classes if given.
-
-    The header is compared with the size of the file before any memory is allocated.
-    """
-    file = io.BytesIO(data)
-    try:
-        if np.lib.format.read_magic(file) != (1, 0):
-            raise ValueError("unsupported version")
-        shape, by_columns, dtype = np.lib.format.read_array_header_1_0(file)
-    except Exception as error:  # the header is a Python literal, and parsing it may raise anything
-        raise ValueError(f"expected a numpy array, got one that cannot be read ({error})") from error
-    right = len(shape) in (1, 2) and shape[0] == rows and (classes is None or shape == (rows, classes))
-    if not right or by_columns or dtype != np.float64 or len(data) - file.tell() != 8 * math.prod(shape):
-        raise ValueError(f"expected float64 scores of {rows} rows, got {dtype} of shape {shape}")
-    return np.frombuffer(data, np.float64, offset=file.tell()).reshape(shape)
 
 
 # Only files that a run wrote may be deleted

@@ -1,4 +1,4 @@
-"""CSV of any common dialect: finds encoding, separator, quotes, decimal commas and column names, and reads rows."""
+"""CSV of any common dialect: finds encoding, separator, quotes and column names, and reads rows."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ import gzip
 import io
 import logging
 import re
+import tempfile
 from collections import Counter
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 import pyarrow as pa
@@ -20,7 +23,6 @@ from metricgrad.app.errors import UserError, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 log = logging.getLogger("metricgrad")
 
@@ -29,9 +31,7 @@ MISSING = ("", "?", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NULL", "null")
 
 _HEAD = 1 << 18
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
-_POINT = re.compile(r"[-+]?\d*\.\d+")
-_COMMA = re.compile(r"[-+]?\d*,\d+")
-_THOUSANDS = re.compile(r"[-+]?\d{1,3},\d{3}")
+_RAGGED = re.compile(r"(?:Row #(\d+): )?Expected (\d+) columns, got (\d+): (.*)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,6 @@ class Dialect:
     header_lines: int
     separator: str
     quote: str
-    decimal_comma: bool
     encoding: str
     gzipped: bool
 
@@ -59,74 +58,67 @@ def find_dialect(path: Path, gzipped: bool) -> Dialect:
     quote = _find_quote(head)
     separator = max(",;\t|", key=lambda one: _rate_separator(head, one, quote))
     rows, header_lines = _read_records(head, separator, quote)
-    # 1,5 is a number if the comma is not the separator and no cell has a decimal point; 1,500 could also be 1500.
-    cells = [cell.strip() for row in rows[1:] for cell in row]
-    decimal_comma = (
-        separator != ","
-        and not any(_POINT.fullmatch(cell) for cell in cells)
-        and any(_COMMA.fullmatch(cell) and not _THOUSANDS.fullmatch(cell) for cell in cells)
-    )
-    return Dialect(_check_names(path, rows[0]), header_lines, separator, quote, decimal_comma, encoding, gzipped)
+    return Dialect(_check_names(path, rows[0]), header_lines, separator, quote, encoding, gzipped)
 
 
 def read_tables(path: Path, dialect: Dialect, columns: list[str], threads: bool = True) -> Iterator[pa.Table]:
-    """Yield the rows of a CSV file in pieces; all cells are texts, or null if missing."""
-    ragged_rows: list[pa.csv.InvalidRow] = []
+    """Yield the rows of a CSV file in pieces; all cells are texts, or null if missing.
 
-    def note_ragged(row: pa.csv.InvalidRow) -> str:
-        ragged_rows.append(row)
-        return "error"
-
+    pyarrow gets no Python objects (a handler of ragged rows, a decoder): its threads outlive an error, and one that
+    needs Python while the interpreter is shutting down aborts the process.
+    """
     try:
-        with pa.input_stream(str(path), compression="gzip" if dialect.gzipped else None) as raw:
+        with _find_utf8(path, dialect) as (place, compression), pa.input_stream(place, compression=compression) as raw:
             reader = pa.csv.open_csv(
                 raw,
                 pa.csv.ReadOptions(
                     column_names=list(dialect.names),
                     skip_rows=dialect.header_lines,
-                    encoding=dialect.encoding,
                     block_size=1 << 23,
                     use_threads=threads,
                 ),
-                pa.csv.ParseOptions(
-                    delimiter=dialect.separator,
-                    quote_char=dialect.quote,
-                    newlines_in_values=True,
-                    invalid_row_handler=note_ragged,
-                ),
+                pa.csv.ParseOptions(delimiter=dialect.separator, quote_char=dialect.quote, newlines_in_values=True),
                 pa.csv.ConvertOptions(
                     column_types=dict.fromkeys(dialect.names, pa.large_string()), include_columns=columns
                 ),
             )
             for batch in reader:
-                yield pa.table([_clean_cells(column, dialect) for column in batch.columns], names=columns)
+                yield pa.table([_clean_cells(column) for column in batch.columns], names=columns)
     except (pa.ArrowException, UnicodeDecodeError, OSError, EOFError) as error:
-        if (
-            ragged_rows and ragged_rows[0].number is None and threads
-        ):  # only a single thread knows the number of the row
-            for _ in read_tables(path, dialect, columns, threads=False):
-                pass
-        if ragged_rows:
-            row = ragged_rows[0]
-            where = "" if row.number is None else f"row {row.number + dialect.header_lines - 1}: "
+        if ragged := _RAGGED.search(str(error)):
+            number, expected, got, text = ragged.groups()
+            if number is None and threads:  # only a single thread knows the number of the row
+                for _ in read_tables(path, dialect, columns, threads=False):
+                    pass
+            where = "" if number is None else f"row {int(number) + dialect.header_lines - 1}: "
             raise UserError(
-                f"{path}: {where}expected {row.expected_columns} cells as in the line of column names, got "
-                f"{row.actual_columns} ({one_line(row.text, 60)}); put cells that hold {dialect.separator!r} in "
-                "quotes, or correct the row"
+                f"{path}: {where}expected {expected} cells as in the line of column names, got {got} "
+                f"({one_line(text, 60)}); put cells that hold {dialect.separator!r} in quotes, or correct the row"
             ) from error
         if "Empty CSV" in str(error) or "Could not skip initial" in str(error):  # the file has column names only
             return
         raise UserError(f"{path}: cannot be read as CSV ({one_line(error, 200)}); save it again") from error
 
 
-def _clean_cells(column: pa.Array, dialect: Dialect) -> pa.Array:
+@contextmanager
+def _find_utf8(path: Path, dialect: Dialect) -> Iterator[tuple[str, str | None]]:
+    """Give the path of a file in UTF-8, and its compression: the file itself, or a temporary copy."""
+    if dialect.encoding == "utf-8":
+        yield str(path), "gzip" if dialect.gzipped else None
+        return
+    with tempfile.TemporaryDirectory(prefix="metricgrad-") as folder:
+        copy = Path(folder) / "utf-8.csv"
+        decoder = codecs.getincrementaldecoder(dialect.encoding)()
+        with _open_bytes(path, dialect.gzipped) as raw, copy.open("wb") as file:
+            while block := raw.read(_HEAD):
+                file.write(decoder.decode(block).encode())
+        yield str(copy), None
+
+
+def _clean_cells(column: pa.Array) -> pa.Array:
     """Return the cells of a CSV column without surrounding spaces, null if missing."""
     column = pc.ascii_trim_whitespace(column)
-    column = pc.if_else(pc.is_in(column, pa.array(MISSING, column.type)), pa.scalar(None, column.type), column)
-    if dialect.decimal_comma:
-        european = pc.match_substring_regex(column, r"^[-+]?\d*,\d+([eE][-+]?\d+)?$")
-        column = pc.if_else(european, pc.replace_substring(column, ",", "."), column)
-    return column
+    return pc.if_else(pc.is_in(column, pa.array(MISSING, column.type)), pa.scalar(None, column.type), column)
 
 
 def _open_bytes(path: Path, gzipped: bool) -> IO[bytes]:

@@ -20,7 +20,7 @@ from metricgrad.app.tables.dialects import Dialect, find_dialect, read_tables
 from metricgrad.atomic import replacing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     import pandas as pd
 
@@ -44,12 +44,17 @@ _OTHERS = {
 
 
 def read(
-    path: str | Path | Source, rows: int | None = None, *, columns: Sequence[str] | None = None, seed: int = 0
+    path: str | Path | Source,
+    rows: int | None = None,
+    *,
+    columns: Sequence[str] | None = None,
+    texts: Collection[str] = (),
+    seed: int = 0,
 ) -> pd.DataFrame:
     """Read a table, or some columns of it; with ``rows``, a random sample of that many rows, in their order.
 
     A file that would take up more than a quarter of the free memory is refused with the number of rows that would fit.
-    Texts of a CSV file become numbers where a whole column is numbers.
+    Texts of a CSV file become numbers where a whole column is numbers, except in the columns named by ``texts``.
     """
     source = path if isinstance(path, Source) else Source(path)
     pieces = source.pieces(columns=columns)
@@ -58,7 +63,10 @@ def read(
     if not table.num_rows:
         raise UserError(f"{source.path}: expected rows below the column names, got none")
     table = pa.table(
-        {name: _parse_numbers(column) for name, column in zip(table.column_names, table.columns, strict=True)}
+        {
+            name: column if name in texts else _parse_numbers(column)
+            for name, column in zip(table.column_names, table.columns, strict=True)
+        }
     )
     return as_frame(table)
 

@@ -9,10 +9,16 @@ import numpy as np
 import pandas as pd
 
 from metricgrad.app.errors import one_line
-from metricgrad.app.tables.columns import as_numbers
+from metricgrad.app.tables.columns import ALIKE
+from metricgrad.app.tables.dates import ISO
+from metricgrad.app.tables.numbers import PLAIN, find_number_formats, read_formatted
+from metricgrad.app.tables.rows import hash_rows
 from metricgrad.app.tables.schema import DROPPED
+from metricgrad.app.tables.targets import find_spellings
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from metricgrad.app.tables.columns import Column
     from metricgrad.app.tables.schema import Schema
 
@@ -32,12 +38,29 @@ def describe_data(frame: pd.DataFrame, schema: Schema) -> list[tuple[str, str]]:
     ]
     gaps = sorted(((column.missing, column.name) for column in schema.columns if column.missing), reverse=True)
     if gaps:
-        worst = ", ".join(f"{one_line(name, 40)} {share:.1%}" for share, name in gaps[:3])
-        lines.append(("missing", f"in {len(gaps)} columns, most in {worst}"))
+        worst = ", ".join(f"{one_line(name, 40)} {_format_share(share)}" for share, name in gaps[:3])
+        columns = f"{len(gaps)} columns, most in" if len(gaps) > 1 else "1 column,"
+        lines.append(("missing", f"in {columns} {worst}"))
     if schema.dropped:
         names = one_line(", ".join(schema.dropped), 120)
         lines.append(("left out", f"{len(schema.dropped)}: {names}"))
-    return lines
+    return [*lines, *_describe_formats(schema)]
+
+
+def _describe_formats(schema: Schema) -> list[tuple[str, str]]:
+    """Return a line for every format of numbers and dates that is not the usual one."""
+    named: dict[str, list[str]] = {}
+    for column in schema.columns:
+        if column.number_format not in (None, PLAIN):
+            named.setdefault(f"numbers like {column.number_format}", []).append(column.name)
+        if column.date_format not in (None, ISO):
+            named.setdefault(str(column.date_format), []).append(column.name)
+    return [
+        (f"column {one_line(names[0], 60)!r}", f"read as {how}")
+        if len(names) == 1
+        else (f"{len(names)} columns", f"read as {how}: {one_line(', '.join(names), 120)}")
+        for how, names in named.items()
+    ]
 
 
 def find_warnings(frame: pd.DataFrame, schema: Schema) -> list[str]:
@@ -48,11 +71,24 @@ def find_warnings(frame: pd.DataFrame, schema: Schema) -> list[str]:
         for name, why in schema.dropped.items()
         if why != DROPPED
     ]
+    found += _find_spellings("the classes", schema.classes)
     for column in schema.columns:
         found += _find_odd_cells(column, frame[column.name])
+        found += _find_doubtful_numbers(column, frame[column.name])
+        found += _find_pooled(column, frame[column.name])
+        found += _find_spellings(f"column {one_line(column.name, 60)!r}: the categories", column.categories)
     found += _find_duplicates(frame, schema)
     found += _find_leaks(frame, schema)
     return found
+
+
+def _format_share(share: float) -> str:
+    """Return a share that is not 0 in percent.
+
+    >>> _format_share(0.123), _format_share(0.0001)
+    ('12.3%', 'less than 0.1%')
+    """
+    return "less than 0.1%" if share < 0.001 else f"{share:.1%}"
 
 
 def _describe_separator(schema: Schema) -> str:
@@ -70,23 +106,60 @@ def _describe_balance(schema: Schema) -> str:
 
 def _find_odd_cells(column: Column, cells: pd.Series) -> list[str]:
     name = one_line(column.name, 60)
-    if column.kind != "number":
+    if column.kind not in ("number", "date"):
         return []
     if pd.api.types.is_numeric_dtype(cells.dtype):
         infinite = int(np.isinf(cells.to_numpy(np.float64, na_value=np.nan)).sum())
         return [f"column {name!r}: {infinite} infinite cells count as missing"] if infinite else []
-    odd = cells[np.isnan(as_numbers(cells)) & cells.notna().to_numpy()]
+    odd = cells[np.isnan(column.to_level(cells)) & cells.notna().to_numpy()]
     if not len(odd):
         return []
-    return [f"column {name!r}: {len(odd)} cells that are not numbers ({one_line(odd.iloc[0], 30)!r}) count as missing"]
+    what = f"are not {column.kind}s ({one_line(odd.iloc[0], 30)!r})"
+    return [f"column {name!r}: {len(odd)} cells that {what} count as missing"]
+
+
+def _find_doubtful_numbers(column: Column, cells: pd.Series) -> list[str]:
+    """Return a warning if the numbers of a column could also be read in another way."""
+    if column.kind != "number" or column.number_format in (None, PLAIN):
+        return []
+    known = cells.dropna().map(str)
+    formats = find_number_formats(known, ALIKE)
+    if len(formats) < 2:
+        return []
+    one, other = (read_formatted(known, how) for how in formats[:2])
+    place = int(np.flatnonzero(~np.isclose(one, other, equal_nan=True))[0])
+    return [
+        f"column {one_line(column.name, 60)!r}: {one_line(known.iloc[place], 30)!r} was read as {one[place]:.15g}, and "
+        f"could be {other[place]:.15g} as well; write plain numbers if this is wrong"
+    ]
+
+
+def _find_pooled(column: Column, cells: pd.Series) -> list[str]:
+    """Return a warning if there are too many categories to have a column each."""
+    if not column.others:
+        return []
+    number = cells.nunique()
+    kept = f"the {len(column.levels):,} most frequent" if number > len(column.levels) else "all"
+    return [
+        f"column {one_line(column.name, 60)!r}: of {number:,} categories the {len(column.categories)} most frequent "
+        f"are distinguished ({1 - column.shares[-1]:.1%} of the cells); {kept} are also encoded by the target"
+    ]
+
+
+def _find_spellings(what: str, names: Sequence[str]) -> list[str]:
+    """Return a warning if names differ only in upper and lower case."""
+    variants = find_spellings(names)
+    if not variants:
+        return []
+    shown = one_line("; ".join(", ".join(map(repr, several)) for several in variants[:3]), 160)
+    return [f"{what} {shown} differ only in case; write them alike if they mean the same"]
 
 
 def _find_duplicates(frame: pd.DataFrame, schema: Schema) -> list[str]:
-    features = pd.util.hash_pandas_object(schema.to_features(frame), index=False).to_numpy()
-    targets = schema.encode_targets(frame)
-    both = pd.util.hash_pandas_object(pd.DataFrame(targets).assign(features=features), index=False)
+    rows = schema.to_features(frame)
+    features, both = hash_rows(rows), hash_rows(rows, schema.encode_targets(frame))
     found = []
-    copies = int(both.duplicated().sum())
+    copies = len(both) - len(np.unique(both))
     if copies:
         found.append(
             f"{copies} rows ({copies / len(frame):.1%}) duplicate another row: copies may be in training and test rows"

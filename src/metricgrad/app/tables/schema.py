@@ -12,6 +12,8 @@ import pandas as pd
 from metricgrad.app.errors import WRONG_CALL, UserError, one_line, suggest
 from metricgrad.app.tables import targets as target_columns
 from metricgrad.app.tables.columns import Column, describe_column
+from metricgrad.app.tables.dates import check_date_format
+from metricgrad.app.tables.numbers import check_number_format
 from metricgrad.app.tables.targets import Target
 from metricgrad.storage import records
 from metricgrad.storage.records import Length, Range
@@ -51,12 +53,13 @@ class Schema:
         task: str | None = None,
         positive: str | None = None,
         drop: Sequence[str] = (),
+        date_format: str | None = None,
     ) -> Self:
         """Infer the schema of a frame.
 
         ``target``: a column, or several; "a,b" are two unless a column has that name. ``task``: by default inferred
         from the target. ``positive``: the positive class of a binary target; by default 1, true or yes, else the rarer
-        class. ``drop``: feature columns to exclude.
+        class. ``drop``: feature columns to exclude. ``date_format``: of dates that could be read in several ways.
         """
         for name in drop:
             if name not in frame.columns:
@@ -71,7 +74,7 @@ class Schema:
         for name in frame.columns:
             if name in found.columns or name in dropped:
                 continue
-            column = describe_column(name, labelled[name])
+            column = describe_column(name, labelled[name], date_format)
             if isinstance(column, str):
                 dropped[name] = column
             else:
@@ -101,6 +104,16 @@ class Schema:
         """The names of the feature columns."""
         return [column.name for column in self.columns]
 
+    @property
+    def texts(self) -> list[Column]:
+        """The columns of free text."""
+        return [column for column in self.columns if column.kind == "text"]
+
+    @property
+    def encoded_levels(self) -> list[Column]:
+        """The columns of many categories, which are also encoded by the target."""
+        return [column for column in self.columns if column.levels]
+
     def check(self, present: Iterable[str]) -> None:
         """Raise if a feature column is missing among ``present``."""
         _require(self.inputs, present, "the feature columns")
@@ -123,9 +136,9 @@ class Schema:
         return self.target.to_codes(frame)
 
     def to_features(self, frame: pd.DataFrame, unknown: dict[str, int] | None = None) -> pd.DataFrame:
-        """Return the features: float32 numbers with NaN for missing, and codes of categories with −1 for missing.
+        """Return the features: float32 numbers with NaN for missing, codes of categories with −1 for missing, texts.
 
-        New categories, and texts in columns of numbers, become missing; ``unknown`` counts them by column.
+        New categories, and texts not written as in training, become missing; ``unknown`` counts them by column.
         """
         self.check(frame.columns)
         found: dict[str, np.ndarray] = {}
@@ -138,12 +151,12 @@ class Schema:
         return pd.DataFrame(found, index=frame.index)
 
     def make_encoder(self) -> ColumnTransformer:
-        """Return an unfitted transformer of features into a float32 matrix without missing values."""
+        """Return an unfitted transformer of numbers and categories into a float32 matrix without missing values."""
         from sklearn.compose import ColumnTransformer
         from sklearn.impute import SimpleImputer
         from sklearn.preprocessing import OneHotEncoder
 
-        numbers = [part for column in self.columns if column.kind != "category" for part in column.parts]
+        numbers = [part for column in self.columns if column.kind not in ("category", "text") for part in column.parts]
         categories = [column.name for column in self.columns if column.kind == "category"]
         one_hot = OneHotEncoder(
             min_frequency=_RARE, handle_unknown="infrequent_if_exist", sparse_output=False, dtype=np.float32
@@ -166,6 +179,12 @@ class Schema:
             bins = len(column.categories) + column.others if column.kind == "category" else len(column.edges) + 1
             if len(column.shares) != bins or list(column.edges) != sorted(column.edges):
                 raise ValueError(f"schema.json: columns: expected {bins} shares of {one_line(column.name, 60)!r}")
+            if column.levels and column.kind != "category":
+                raise ValueError(f"schema.json: columns: expected no levels of {one_line(column.name, 60)!r}")
+            if column.number_format is not None:
+                check_number_format(column.number_format)
+            if column.date_format is not None:
+                check_date_format(column.date_format)
         return cls(target, columns, found["dropped"], found["rows"])
 
 

@@ -171,8 +171,22 @@ def _add_counts(target: Target, frame: pd.DataFrame) -> Target:
         if fewest < FEWEST:
             where = f"{what} label {one_line(name, 40)!r}" if several else f"{what} class {one_line(name, 40)!r}"
             hint = "leave it out of the targets" if several else "merge it into another class, or leave these rows out"
-            raise UserError(f"target: expected at least {FEWEST} rows {where}, got {fewest}; {hint}")
+            same = next((one for one in find_spellings(target.classes) if name in one), ())
+            alike = f"; {', '.join(map(repr, same))} differ only in case" if same else ""
+            raise UserError(f"target: expected at least {FEWEST} rows {where}, got {fewest}{alike}; {hint}")
     return Target(**vars(target) | {"counts": tuple(map(int, counts))})
+
+
+def find_spellings(names: Sequence[str]) -> list[tuple[str, ...]]:
+    """Return the names that differ only in upper and lower case, grouped.
+
+    >>> find_spellings(["Yes", "no", "yes"])
+    [('Yes', 'yes')]
+    """
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        groups.setdefault(name.casefold(), []).append(name)
+    return [tuple(several) for several in groups.values() if len(several) > 1]
 
 
 def _choose_positive(target: Target, positive: str | None) -> Target:

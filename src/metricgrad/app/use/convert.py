@@ -20,7 +20,8 @@ from metricgrad.app.runs.trial import Trial
 from metricgrad.app.study.protocol import Outcome
 from metricgrad.app.study.request import read_options
 from metricgrad.app.study.summaries import KINDS
-from metricgrad.app.study.workspace import OURS, list_entries, name_unit, pack_unit, parse_scores
+from metricgrad.app.study.units import name_unit, pack_unit, parse_scores
+from metricgrad.app.study.workspace import NEWER, OURS, list_entries
 from metricgrad.atomic import TEMPORARY, write_folder
 from metricgrad.storage import estimators, folders, records
 from metricgrad.storage.records import Line, Name, Sha256  # noqa: TC001 (read at run time)
@@ -71,7 +72,13 @@ def _convert_folder(folder: Path, place: Path, is_run: bool, in_place: bool) -> 
 
 def _check_only_ours(folder: Path, files: dict[str, bytes]) -> None:
     """Raise if a folder to be replaced holds files that this library did not write."""
-    known = {*files, *(name.rpartition("/")[0] for name in files), *OURS, "model/rule.json", "model/estimator"}
+    known = {
+        *files,
+        *(name.rpartition("/")[0] for name in files),
+        *(OURS - NEWER),
+        "model/rule.json",
+        "model/estimator",
+    }
     for name in list_entries(folder):
         parts = name.split("/")
         old = any(_TEMPORARY.fullmatch(part) or TEMPORARY.fullmatch(part) for part in parts)

@@ -13,16 +13,16 @@ from metricgrad.app.errors import WRONG_CALL, UserError, one_line
 from metricgrad.app.runs import folder as runs
 from metricgrad.app.runs.workers import open_workers
 from metricgrad.app.tables import files
+from metricgrad.app.use.checks import Labelled, describe_seen, describe_unknown
 from metricgrad.app.use.drift import compute_psi, measure_drift
 from metricgrad.app.use.measures import SORTED_SCORES, Judge, Measures
 from metricgrad.app.use.parts import AGAIN, PartTask, check_cluster, list_parts, map_parts, share_model
+from metricgrad.app.use.report import check_output, write_evaluation
 from metricgrad.evaluation.bootstrap import bootstrap
 from metricgrad.evaluation.score_tables import RANKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    import pandas as pd
 
     from metricgrad.app.runs.model import Model
 
@@ -44,19 +44,26 @@ def evaluate_run(
     seed: int = 0,
     jobs: int = 1,
     cluster: str | None = None,
+    report: Path | None = None,
+    force: bool = False,
 ) -> dict[str, Any]:
     """Return the metrics of a run's model on labelled data with bootstrap intervals, and the drift since training.
 
     ``data``: a file, or a folder of Parquet files, which are evaluated in parallel on ``jobs`` processes, or on the
     workers of the Dask scheduler ``cluster``. ``metrics``: names; by default the run's metric and common ones of the
-    task. ``rows``: the size of a random sample of a file to evaluate on; by default all rows.
+    task. ``rows``: the size of a random sample of a file to evaluate on; by default all rows. ``report``: an HTML file
+    to write; ``force`` replaces an existing one. That of a folder has no charts of its rows.
     """
+    if report is not None:
+        check_output(report, force, "--report")
     check_cluster(data, cluster)
-    model = runs.load(run).model
+    loaded = runs.load(run)
+    model = loaded.model
     schema, goal = model.schema, model.goal
     runs.check_code_was_typed(goal.subject_to, metrics)
     names = list(dict.fromkeys(metrics or (runs.check_code_was_typed(goal.metric, ()), *_COMMON[schema.task])))
     try:
+        goal.check_values(*names)
         judge = Judge(model, names)
     except ValueError as error:
         raise UserError(f"--{error}", WRONG_CALL) from error
@@ -67,13 +74,15 @@ def evaluate_run(
             )
         measures = _measure_folder(run, Path(data), names, replicates, seed, jobs, cluster)
         found = judge.find_intervals(measures, replicates, confidence, seed)
+        scored = None
     else:
-        frame = schema.keep_labelled(read_labelled(model, data, rows))
-        scores, targets = model.scores(frame), schema.encode_targets(frame)
-        measures = judge.measure(frame, scores, targets)
-        found = _bootstrap(model, names, scores, targets, replicates, confidence, seed)
+        labelled = Labelled.read(model, data, rows)
+        measures = judge.measure(labelled)
+        found = _bootstrap(model, names, labelled.scores, labelled.targets, replicates, confidence, seed)
+        scored = labelled
+    seen, too_good = describe_seen(loaded, measures.seen, measures.rows, data)
     moved = measure_drift(measures.columns, schema)
-    return {
+    evaluated = {
         "run": str(run),
         "data": str(data),
         "rows": measures.rows,
@@ -85,8 +94,19 @@ def evaluate_run(
         "constraints": [asdict(one) for one in judge.evaluate_constraints(measures)],
         "classes": judge.evaluate_classes(measures),
         "drift": [one.to_json() for one in moved],
-        "warnings": [*(str(one) for one in moved if one.suspicious), *_find_balance_warnings(model, measures)],
+        "unknown": dict(measures.unknown),
+        "seen_in_training": seen,
+        "warnings": [
+            *too_good,
+            *describe_unknown(schema, measures.unknown, measures.rows),
+            *(str(one) for one in moved if one.suspicious),
+            *_find_balance_warnings(model, measures),
+        ],
     }
+    if report is not None:
+        write_evaluation(report, model, evaluated, measures, scored, seed)
+        evaluated["report"] = str(report)
+    return evaluated
 
 
 def _bootstrap(
@@ -162,18 +182,10 @@ def _measure_part(task: PartTask, path: Path, sha256: str) -> Measures:
         frame = files.as_frame(piece)
         frame = frame[schema.target.has_target(frame)]
         if len(frame):
-            scores, targets = model.scores(frame), schema.encode_targets(frame)
-            one = judge.measure(frame, scores, targets)
-            found += replace(one, replicates=judge.draw_replicates(scores, targets, about.replicates, generator))
+            rows = Labelled.of(model, frame)
+            drawn = judge.draw_replicates(rows.scores, rows.targets, about.replicates, generator)
+            found += replace(judge.measure(rows), replicates=drawn)
     return found
-
-
-def read_labelled(model: Model, data: str | Path, rows: int | None) -> pd.DataFrame:
-    """Read labelled data for a model, only the columns that it uses."""
-    source = files.Source(data)
-    names = [*model.schema.target.columns, *model.schema.inputs]
-    model.schema.check(source.names)
-    return files.read(source, rows, columns=[name for name in names if name in source.names])
 
 
 def _find_balance_warnings(model: Model, measures: Measures) -> list[str]:

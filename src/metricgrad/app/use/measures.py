@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
+from metricgrad.app.runs.trained_rows import Seen
 from metricgrad.app.study.protocol import ConstraintValue, choose_constraint_average, evaluate_constraint
 from metricgrad.app.use.drift import CellCounts, count_cells
 from metricgrad.counts import Confusion, Counts
@@ -22,9 +24,8 @@ from metricgrad.metrics.constraints import parse
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import pandas as pd
-
     from metricgrad.app.runs.model import Model
+    from metricgrad.app.use.checks import Labelled
 
 SORTED_SCORES = 20_000_000
 """The most scores to sort in the replicates of ranking metrics: a few seconds."""
@@ -38,7 +39,8 @@ class Measures:
 
     ``metrics``, ``classes``, ``constraints``: the statistics of the metrics, of each class, and of each constraint.
     ``balance``: rows of each class or label. ``columns``: counts of cells, for drift. ``replicates``: the statistics of
-    the metrics in every bootstrap replicate, where these cannot be drawn from the sums.
+    the metrics in every bootstrap replicate, where these cannot be drawn from the sums. ``unknown``: cells that the
+    model cannot use, by column. ``seen``: rows that it was trained on.
     """
 
     rows: int = 0
@@ -48,6 +50,8 @@ class Measures:
     balance: np.ndarray | int = 0
     columns: list[CellCounts] = field(default_factory=list)
     replicates: Statistics = field(default_factory=dict)
+    unknown: Counter[str] = field(default_factory=Counter)
+    seen: Seen = field(default_factory=Seen)
 
     def __iadd__(self, other: Measures) -> Measures:
         if not other.rows or not self.rows:
@@ -60,6 +64,8 @@ class Measures:
             self.balance + other.balance,
             [mine + its for mine, its in zip(self.columns, other.columns, strict=True)],
             _add(self.replicates, other.replicates),
+            self.unknown + other.unknown,
+            self.seen + other.seen,
         )
 
 
@@ -82,8 +88,9 @@ class Judge:
         average = choose_constraint_average(goal)
         self._constraints = [MetricSet({"": limit.metric}, average=average, **under_rule) for limit in self._limits]
 
-    def measure(self, frame: pd.DataFrame, scores: np.ndarray, targets: np.ndarray) -> Measures:
+    def measure(self, rows: Labelled) -> Measures:
         """Return the measures of labelled rows."""
+        scores, targets = rows.scores, rows.targets
         names, multilabel = self.model.schema.classes, self.model.schema.task == "multilabel"
         decided = self.model.decide(scores)
         if multilabel:
@@ -92,12 +99,14 @@ class Judge:
             decided, one_hot = (np.eye(len(names), dtype=int)[one] for one in (decided, targets))
             balance = np.bincount(targets, minlength=len(names))
         return Measures(
-            len(frame),
+            len(targets),
             self.metrics.statistics(self.metrics.prepare(scores, targets, None, None)),
             self._classes.statistics(self._classes.prepare(decided.astype(float), one_hot, None, None)),
             [one.statistics(one.prepare(scores, targets, None, None)) for one in self._constraints],
             balance,
-            count_cells(frame, self.model.schema),
+            count_cells(rows.frame, self.model.schema),
+            unknown=Counter(rows.unknown),
+            seen=rows.seen,
         )
 
     def evaluate_classes(self, measures: Measures) -> list[dict[str, Any]]:

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from metricgrad.app.errors import WRONG_CALL, UserError, one_line, suggest
-from metricgrad.app.runs.model import encode_features
 from metricgrad.app.tables import files
+from metricgrad.app.use.checks import describe_unknown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -43,8 +43,7 @@ class Predictor:
             raise UserError(
                 f"id: {min(clash)!r} is the name of a column of predictions; rename it in the data", WRONG_CALL
             )
-        self.width = len(self.model.encoder.get_feature_names_out())
-        self.rows = min(files.ROWS, max(1024, _CELLS // max(1, self.width)))
+        self.rows = min(files.ROWS, max(1024, _CELLS // max(1, self.model.encoder.width)))
         # Encoding has a cost per piece, scoring is faster within the cache: four parts per piece are fastest.
         self.part = -(-self.rows // 4)
 
@@ -66,11 +65,11 @@ class Predictor:
         """Return the predictions of a piece, how often each class was predicted, and unknown cells by column."""
         model, unknown = self.model, dict[str, int]()
         if piece.num_rows:
-            features = encode_features(model.encoder, model.schema.to_features(files.as_frame(piece), unknown))
+            features = model.encoder.transform(model.schema.to_features(files.as_frame(piece), unknown))
             parts = (features[start : start + self.part] for start in range(0, len(features), self.part))
             scores = np.concatenate([model.scorer.scores(part) for part in parts])
         else:
-            scores = model.scorer.scores(np.zeros((1, self.width), dtype=np.float32))[:0]
+            scores = model.scorer.scores(model.encoder.make_blank())[:0]
         decided = model.decide(scores)
         columns: list[pa.Array | pa.ChunkedArray] = [piece.column(name) for name in self.keep]
         if self.what != "scores":
@@ -97,9 +96,5 @@ class Predictor:
             "rows": rows,
             "predicted": {name: int(self.predicted[name]) for name in self.model.schema.classes},
             "unknown": dict(self.unknown),
-            "warnings": [
-                f"column {one_line(name, 60)!r}: {count} cells ({count / rows:.1%}) are unknown to the model "
-                "(new categories, or texts in a column of numbers) and count as missing"
-                for name, count in self.unknown.items()
-            ],
+            "warnings": describe_unknown(self.model.schema, self.unknown, rows),
         }

@@ -6,19 +6,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from metricgrad.app.contenders.scorers import Goal
-from metricgrad.app.errors import NOTHING, WRONG_CALL, UserError
+from metricgrad.app.errors import NOTHING, WRONG_CALL, UserError, one_line
+from metricgrad.app.report import page
 from metricgrad.app.runs import folder as runs
 from metricgrad.app.study import protocol
-from metricgrad.app.use.evaluate import read_labelled
+from metricgrad.app.study.request import name_metric
+from metricgrad.app.use.checks import Labelled, describe_seen, describe_unknown
 from metricgrad.decisions.default import SCARCE
 from metricgrad.decisions.solver import InfeasibleError
 from metricgrad.decisions.tuning import Tuning, tune_threshold
 from metricgrad.evaluation.evaluator import evaluate
+from metricgrad.storage import records
 from metricgrad.storage.values import encode
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from metricgrad.app.runs.folder import Run
     from metricgrad.app.runs.model import Model
 
 
@@ -33,19 +37,27 @@ def tune(
     rows: int | None = None,
     dry_run: bool = False,
     seed: int = 0,
+    beta: str | None = None,
+    alpha: str | None = None,
 ) -> dict[str, Any]:
     """Tune the rule of a run's model on labelled data that it was not trained on, and write it into the run.
 
     ``metric``, ``average``: by default those of the run. ``subject_to``, ``confidence``: as for ``tune_threshold``.
+    ``beta``, ``alpha``: of ``metric``, as on the command line.
     Previous rules stay in ``model/manifest.json`` as "previous". ``dry_run``: do not write.
     """
     found = runs.load(run)
     model = found.model
+    if metric is None and (beta or alpha):
+        raise UserError("--beta and --alpha: expected --metric with them, such as --metric f_beta", WRONG_CALL)
+    if metric is not None:
+        metric = name_metric(metric, {"alpha": alpha, "beta": beta}, model.schema)
     goal = _choose_goal(model, metric, average, subject_to)
-    frame = model.schema.keep_labelled(read_labelled(model, data, rows))
-    scores, targets = model.scores(frame), model.schema.encode_targets(frame)
+    labelled = Labelled.read(model, data, rows)
+    scores, targets, number = labelled.scores, labelled.targets, len(labelled.targets)
+    seen, too_good = describe_seen(found, labelled.seen, number, data)
     tuning = _tune_rule(goal, scores, targets, confidence, seed)
-    old = model.rule
+    old, warnings = model.rule, [] if tuning.caution is None else [tuning.caution]
     before = evaluate(scores, targets, goal.metric, rule=old, task=goal.task, average=goal.average)
     if not dry_run:
         about = {
@@ -53,15 +65,16 @@ def tune(
             "average": goal.average,
             "subject_to": subject_to,
             "kind": "tuned",
-            "tuned_on": f"{len(frame)} rows of {Path(data).name}, at {runs.now()}",
+            "tuned_on": f"{number} rows of {Path(data).name}, at {runs.now()}",
             "value_there": tuning.value,
             "previous": _list_rules(model),
         }
         found.replace_rule(tuning.rule, about)
+        warnings += _renew_report(found)
     return {
         "run": str(run),
         "data": str(data),
-        "rows": len(frame),
+        "rows": number,
         "metric": goal.metric,
         "average": None if goal.task == "binary" else goal.average,
         "subject_to": subject_to,
@@ -74,8 +87,31 @@ def tune(
             "plateau": tuning.plateau,
         },
         "written": not dry_run,
-        "warnings": [] if tuning.caution is None else [tuning.caution],
+        "unknown": labelled.unknown,
+        "seen_in_training": seen,
+        "warnings": [
+            *too_good,
+            *describe_unknown(model.schema, labelled.unknown, number),
+            *warnings,
+        ],
     }
+
+
+def _renew_report(run: Run) -> list[str]:
+    """Show the new rule in the report of a comparison; return a warning if that is not possible."""
+    name = "report.html"
+    if name not in run.manifest["files"]:
+        return []
+    try:
+        data = (run.path / name).read_bytes()
+        if records.sha256(data) != run.manifest["files"][name]:
+            raise ValueError("it was changed since it was written")
+        payload = page.read(data.decode())
+        page.replace_rule(payload, run.model.describe(), run.schema.classes)
+        run.replace_file(name, page.render(payload).encode())
+    except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:  # whatever is in the file
+        return [f"{run.path / name} still shows the previous rule: {one_line(error, 200)}"]
+    return []
 
 
 def _choose_goal(model: Model, metric: str | None, average: str | None, subject_to: str | None) -> Goal:

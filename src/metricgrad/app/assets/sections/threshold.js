@@ -2,13 +2,24 @@ let figure; // of what is drawn now
 
 section("threshold", {
   start() {
-    const curve = () => curveOf(state.contender);
-    byId("threshold-slider").addEventListener("input", (event) => moveThreshold(Number(event.target.value)));
+    const curve = () => curveOf(state.contender), slider = byId("threshold-slider");
+    slider.addEventListener("input", () => moveThreshold(nearest(curve().cuts, Number(slider.value))));
+    // Keys go from one threshold to the next, however close they are.
+    slider.addEventListener("keydown", (event) => {
+      const last = curve().cuts.length - 1, page = Math.ceil(last / 10);
+      const steps = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1, PageUp: page, PageDown: -page };
+      if (Object.hasOwn(steps, event.key)) {
+        event.preventDefault();
+        moveThreshold(Math.min(Math.max(state.at + steps[event.key], 0), last));
+      }
+    });
     byId("go-tuned").addEventListener("click", () => moveThreshold(tunedAt(curve())));
     byId("go-half").addEventListener("click", () => moveThreshold(nearest(curve().cuts, 0.5)));
     byId("go-best").addEventListener("click", () => {
-      const values = curve().cuts.map((_, i) => metric.of(cellsAt(curve(), i)));
-      moveThreshold(values.indexOf(Math.max(...values)));
+      const at = bestAt(curve());
+      if (at >= 0) {
+        moveThreshold(at);
+      }
     });
   },
 
@@ -17,14 +28,22 @@ section("threshold", {
     const alone = payload.data.task === "multiclass"
       ? " One class against the rest: what a threshold of its own would do." : "";
     const known = metricNamed(payload.metric.name) !== null;
-    byId("threshold-note").textContent = "Drag the threshold to see what changes. Counts are of the test rows of all splits."
+    byId("threshold-note").textContent = "Drag the threshold to see what changes. Counts are of "
+      + (payload.evaluation ? "the new rows." : "the test rows of all splits.")
       + alone + (known ? "" : ` ${payload.metric.name} is not a function of these counts; F1 is shown instead.`);
     byId("threshold-caption").textContent = `${metric.title} of ${shorten(curve.name, 60)}, ${shorten(state.contender, 60)}`
       + (curve.plateau ? "; shaded: thresholds that are hardly worse" : "") + "; dashes: precision, dots: recall";
-    byId("threshold-slider").max = last;
     figure = thresholdFigure(widthOf("threshold-chart"), curve);
     put("threshold-chart", figure.root);
+    const slider = byId("threshold-slider"), thumb = 16;
+    Object.assign(slider, { min: curve.cuts[0], max: curve.cuts[last] });
+    // The thumb stands below its place in the chart.
+    slider.style.marginLeft = `${figure.box.left - thumb / 2}px`;
+    slider.style.width = `${figure.box.width + thumb}px`;
     byId("go-tuned").hidden = curve.threshold === null;
+    byId("go-tuned").textContent = curve.ships ? "Shipped" : "Tuned";
+    byId("go-best").disabled = bestAt(curve) < 0;
+    byId("go-best").title = byId("go-best").disabled ? "No threshold meets the constraint on these rows" : "";
     const every = Math.ceil((last + 1) / 50);
     const rows = curve.cuts.map((cut, i) => [cut, cellsAt(curve, i), i])
       .filter(([cut, , i]) => i % every === 0 || i === last || cut === curve.threshold || cut === 0.5)
@@ -36,7 +55,7 @@ section("threshold", {
   move(curve, at) {
     const c = cellsAt(curve, at), slider = byId("threshold-slider");
     const named = [[metric.title, metric.of(c)], ["precision", METRICS.precision(c)], ["recall", METRICS.recall(c)]];
-    slider.value = at;
+    slider.value = curve.cuts[at];
     const values = named.map(([name, v]) => `${name} ${decimals(v)}`).join(", ");
     slider.setAttribute("aria-valuetext", `threshold ${brief(curve.cuts[at])}: ${values}`);
     byId("threshold-value").textContent = brief(curve.cuts[at]);
@@ -47,6 +66,23 @@ section("threshold", {
     figure.move(at);
   },
 });
+
+// The place of the best threshold among those that meet the constraint on these rows, or -1.
+function bestAt(curve) {
+  const bounds = (payload.metric.constraints || []).filter(({ over }) => typeof over !== "number" || over === state.class);
+  const met = (c) => bounds.every(({ metric: name, bound, sense }) => {
+    const value = metricNamed(name)?.of(c) ?? NaN; // what these counts do not give is not known to be met
+    return sense === ">=" ? value >= bound - 1e-9 : value <= bound + 1e-9;
+  });
+  let best = -1, most = -Infinity;
+  curve.cuts.forEach((_, i) => {
+    const c = cellsAt(curve, i), value = metric.of(c);
+    if (value > most && met(c)) {
+      [best, most] = [i, value];
+    }
+  });
+  return best;
+}
 
 // The metric, precision and recall against the threshold, with the tuned one, its plateau and the one in use.
 function thresholdFigure(width, curve) {
@@ -72,7 +108,7 @@ function thresholdFigure(width, curve) {
   const describe = (i) => [`threshold ${brief(curve.cuts[i])}`,
     ...series.map((s) => `${s.name} ${decimals(s.of(cells[i]))}`).reverse(),
     `${whole(cells[i].tp)} found, ${whole(cells[i].fp)} false alarms`];
-  return { root: chart.root, move: handle(chart, curve.cuts, (i) => metric.of(cells[i]), describe) };
+  return { root: chart.root, box: chart.box, move: handle(chart, curve.cuts, (i) => metric.of(cells[i]), describe) };
 }
 
 // The shaded thresholds, and the line and the label of the tuned one, as far as they are known.
@@ -87,7 +123,7 @@ function tunedMarks({ x, box }, curve, ends) {
   if (curve.threshold !== null) {
     const place = inside(curve.threshold), anchor = place > box.left + box.width - 50 ? "end" : "middle";
     tuned.push(svg("line", { class: "tuned", x1: place, x2: place, y1: box.top, y2: box.base }),
-      svg("text", { class: "of-accent", x: place, y: box.top - 4, "text-anchor": anchor }, `tuned ${brief(curve.threshold)}`));
+      svg("text", { class: "of-accent", x: place, y: box.top - 4, "text-anchor": anchor }, `${curve.ships ? "ships" : "tuned"} ${brief(curve.threshold)}`));
   }
   return [plateau, tuned];
 }

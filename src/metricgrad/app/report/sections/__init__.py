@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from metricgrad.app.report.sections.classes import Classes
+from metricgrad.app.report.sections.columns import Columns
 from metricgrad.app.report.sections.curves import Curves
 from metricgrad.app.report.sections.data import Data
+from metricgrad.app.report.sections.evaluation import Evaluation, Metrics
+from metricgrad.app.report.sections.importance import Importance
 from metricgrad.app.report.sections.leaderboard import Leaderboard
 from metricgrad.app.report.sections.learning import Learning
 from metricgrad.app.report.sections.members import Members
 from metricgrad.app.report.sections.mistakes import Mistakes
+from metricgrad.app.report.sections.profit import Profit
 from metricgrad.app.report.sections.protocol import Protocol
 from metricgrad.app.report.sections.reproduce import Reproduce
+from metricgrad.app.report.sections.runs import Boards, Importances, Options, Sides
 from metricgrad.app.report.sections.scores import Scores
+from metricgrad.app.report.sections.segments import Segments
 from metricgrad.app.report.sections.threshold import Threshold
 from metricgrad.app.report.sections.verdict import Verdict
 
@@ -20,13 +26,36 @@ SECTIONS = (
     Leaderboard(),
     Members(),
     Threshold(),
+    Profit(),
     Curves(),
     Scores(),
     Classes(),
+    Importance(),
+    Segments(),
     Learning(),
     Mistakes(),
+    Columns(),
     Data(),
     Protocol(),
     Reproduce(),
 )
-"""From the top of the page to its end."""
+"""The report of ``compare``, from the top of the page to its end."""
+
+EVALUATION = (
+    Evaluation(),
+    Metrics(),
+    Threshold(),
+    Profit(),
+    Curves(),
+    Scores(),
+    Classes(),
+    Segments(),
+    Mistakes(),
+    Columns(),
+    Protocol(),
+    Reproduce(),
+)
+"""The report of ``evaluate``."""
+
+RUNS = (Sides(), Boards(), Importances(), Options())
+"""The report of two runs."""

@@ -37,7 +37,12 @@ class Leaderboard(Section):
     def body(self, payload: Payload) -> str:
         """Return the constraint, the table, and the contenders that are not in it."""
         wish = payload["metric"]["subject_to"]
-        constraint = f'<p class="note">Subject to {escape(wish)}; rows marked ✕ break it.</p>\n' if wish else ""
+        constraint = (
+            f'<p class="note">Subject to {escape(wish)}; rows marked ✕ cannot meet it. “Met”: in how many splits '
+            "it was met on the test rows.</p>\n"
+            if wish
+            else ""
+        )
         return constraint + _TOOLS + _table(payload) + _MORE + definitions(payload["left_out"], "Not in the table")
 
 
@@ -50,6 +55,7 @@ def _table(payload: Payload) -> str:
         ("Rule", "rule", "rule", "ascending"),
         (capital(metric_title(metric)), "value", "value", "descending"),
         *((f"vs {name}", f"gain{i}", "gain", "descending") for i, name in enumerate(REFERENCES)),
+        *([("Met", "held", "also", "descending")] if metric["subject_to"] else []),
         *((capital(title(name)), f"also{i}", "also", "descending") for i, name in enumerate(also)),
         ("Seconds", "seconds", "seconds", "ascending"),
     ]
@@ -59,21 +65,24 @@ def _table(payload: Payload) -> str:
     )
     head = f'<tr><th scope="col" class="rank"><abbr title="rank">#</abbr></th>{cells}</tr>'
     ship = (payload["verdict"]["ship"], payload["verdict"]["rule"])
-    body = "".join(_row(i, row, scale, also, ship) for i, row in enumerate(rows, 1))
+    constrained = metric["subject_to"] is not None
+    body = "".join(_row(i, row, scale, also, ship, constrained) for i, row in enumerate(rows, 1))
     return (
         f'<table class="leaderboard"><caption>Mean over {payload["repeats"]} splits on rows not trained on; the bar is '
-        f"the interval, dots are single splits, the dashed line is {escape(REFERENCES[1])}. The axis runs from "
+        f"the 95 % interval, dots are single splits, the dashed line is {escape(REFERENCES[1])}. The axis runs from "
         f"{number(scale.low)} to {number(scale.high)}.</caption><thead>{head}</thead><tbody>{body}</tbody></table>"
     )
 
 
-def _row(rank: int, row: Row, scale: _Scale, also: list[str], ship: tuple[str, str]) -> str:
+def _row(rank: int, row: Row, scale: _Scale, also: list[str], ship: tuple[str, str], constrained: bool) -> str:
     gains = (row["against"].get(name) for name in REFERENCES)
     kinds = [
         kind for kind, holds in (("ship", (row["contender"], row["rule"]) == ship), ("extra", rank > TOP)) if holds
     ]
-    broken = "" if row["feasible"] else ' <abbr class="broken" title="breaks the constraint">✕</abbr>'
-    extra = "".join(
+    broken = "" if row["feasible"] else ' <abbr class="broken" title="cannot meet the constraint">✕</abbr>'
+    held = f"{row['held']} of {len(row['folds'])}"
+    met = f'<td class="also" data-label="Met" data-sort="{row["held"]}">{held}</td>' if constrained else ""
+    extra = met + "".join(
         f'<td class="also" data-label="{escape(capital(title(name)))}" data-sort="{_key(row["others"].get(name))}">'
         f"{number(row['others'].get(name))}</td>"
         for name in also

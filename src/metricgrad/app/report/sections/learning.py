@@ -35,7 +35,7 @@ class Learning(Section):
     drawn = True
 
     def measure(self, predictions: Predictions) -> dict[str, Any]:
-        """Return an ``Epoch`` for each epoch of the first split."""
+        """Return an ``Epoch`` for each epoch of the first split, or each round of trees, and which of these it is."""
         soft = CONTENDERS[predictions.contender].shows_soft_metric
         history: list[Epoch] = [
             {
@@ -46,7 +46,7 @@ class Learning(Section):
             }
             for row in predictions.history
         ]
-        return {"history": history}
+        return {"history": history, "step": "round" if CONTENDERS[predictions.contender].family == "trees" else "epoch"}
 
     def body(self, payload: Payload) -> str:
         return f'<div class="multiples" id="learning-charts"></div>\n{folded_table()}'

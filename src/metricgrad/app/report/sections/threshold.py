@@ -5,6 +5,7 @@ What it measures is also what the curves and the histograms of the scores are dr
 
 from __future__ import annotations
 
+from html import escape
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,10 @@ class ClassCurve(Binned):
     """The counts of one class: of the positive one (binary), or of each."""
 
     name: str
-    threshold: float | None  # the tuned one, the median over the splits; None where none decides (largest score)
+    # The one of the shipped model; of other contenders the tuned one, the median over the splits. None where none
+    # decides (largest score).
+    threshold: float | None
+    ships: bool  # whether it is that of the shipped model
     plateau: tuple[float, float] | None  # the thresholds around it that are hardly worse
 
 
@@ -37,7 +41,7 @@ _BODY = f"""<p class="note" id="threshold-note"></p>
     <div class="slider">
       <label for="threshold-slider">Threshold: score at least
         <output id="threshold-value" for="threshold-slider"></output></label>
-      <input type="range" id="threshold-slider" min="0" step="1">
+      <input type="range" id="threshold-slider" step="any">
       <div class="tools" role="group" aria-label="Move the threshold">
         <button type="button" id="go-tuned">Tuned</button>
         <button type="button" id="go-half">0.5</button>
@@ -61,7 +65,7 @@ class Threshold(Section):
     name = "threshold"
     title = "Choosing the threshold"
     drawn = True
-    exact = frozenset({"cuts", "threshold", "plateau"})  # the counts hold at these very numbers
+    exact = frozenset({"cuts", "threshold", "thresholds", "plateau"})  # the counts hold at these very numbers
     sizes = ((1, 101), (2, 51), (4, 25))
     size_note = "Curves are drawn from {} thresholds each."
 
@@ -78,7 +82,9 @@ class Threshold(Section):
         details["classes"] = [_thinned(curve, size) for curve in details["classes"]]
 
     def body(self, payload: Payload) -> str:
-        return _BODY
+        wish = payload["metric"]["subject_to"]
+        among = f", among thresholds that meet {escape(wish)} there" if wish else ""
+        return _BODY.replace("is measured, so", f"is measured{among}, so")
 
 
 def _curve(predictions: Predictions, k: int) -> ClassCurve:
@@ -87,12 +93,15 @@ def _curve(predictions: Predictions, k: int) -> ClassCurve:
     place = 0 if binary else k
     tuned = [cut for rule in predictions.rules if (cut := rule.cut(place)) is not None]
     threshold = median(tuned) if tuned else None
+    if predictions.shipped is not None:
+        threshold = predictions.shipped.cut(place)
     plateaus = [one for each in predictions.plateaus if (one := _plateau(each, place)) is not None]
     column, truth = (s, y) if s.ndim == 1 else (s[:, k], y == k if y.ndim == 1 else y[:, k])
     return {
         **binned(column, truth.astype(np.int64), include=[threshold]),
         "name": predictions.table.names[k],
         "threshold": threshold,
+        "ships": predictions.shipped is not None and threshold is not None,
         "plateau": (median(p[0] for p in plateaus), median(p[1] for p in plateaus)) if plateaus else None,
     }
 

@@ -1,0 +1,1 @@
+"""The application in Python: ``mg.compare`` and ``mg.load_run``."""
