@@ -100,7 +100,9 @@ class PredictsMixin:
 
     @property
     def _metric(self) -> Any:
-        """The metric with its parameters; the labels must be known, since a parameter may name some."""
+        """The metric with its parameters; with some, the labels must be known, since a parameter may name them."""
+        if not self.metric_params and not (isinstance(self.metric, str) and "(" in self.metric):
+            return self.metric
         labels = self.labels_
         classes = labels.classes[1 if labels.task == "binary" else 0 :]
         found = with_parameters(self.metric, self.metric_params, list(classes))

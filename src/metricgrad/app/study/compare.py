@@ -39,7 +39,6 @@ from metricgrad.app.study.request import (
 )
 from metricgrad.app.study.verdict import Circumstances, check_ship, write_verdict
 from metricgrad.app.study.workspace import INPUTS, Workspace
-from metricgrad.app.tables.features import TextFeatures
 from metricgrad.decisions.scarcity import FEW
 
 if TYPE_CHECKING:
@@ -50,7 +49,6 @@ if TYPE_CHECKING:
     from metricgrad.app.runs.workers import Workers
     from metricgrad.app.study.protocol import Outcome
     from metricgrad.app.study.splits import Split
-    from metricgrad.app.tables.features import Features
 
 AGAIN = "continue with --resume"
 """What to do after workers were lost."""
@@ -286,7 +284,7 @@ def _yield_open_units(
 ) -> Iterator[work.Unit]:
     """Yield the unfinished units, repeat by repeat, as long as the budget lasts."""
     dataset, started, repeats = plan.dataset, time.monotonic(), 0
-    targets = _share(space.scratch.add_array("targets.npy", dataset.targets))
+    targets = space.scratch.share_array("targets.npy", dataset.targets)
     for repeat, part in enumerate(plan.parts):
         names = [name for name in plan.fitted if (name, repeat) not in done]
         if not names:
@@ -298,29 +296,10 @@ def _yield_open_units(
             return
         repeats += 1
         space.scratch.encoders[repeat], encoded = dataset.encode(part.train)
-        features = _share_features(space, repeat, encoded)
+        features = space.scratch.share_features(repeat, encoded)
         shared = (features, targets, Shared.value(part))
         common = (dataset.goal, tuple(dataset.also), plan.effort, plan.options.seed, *shared)
         yield from (work.Unit(name, repeat, *common) for name in names if name not in failed)
-
-
-def _share(path: Path) -> Shared:
-    """Share the array of a file."""
-    return Shared(partial(np.load, path, mmap_mode="r", allow_pickle=False))
-
-
-def _share_features(space: Workspace, repeat: int, features: Features) -> Shared:
-    """Share encoded rows, an array or several."""
-    if isinstance(features, np.ndarray):
-        return _share(space.scratch.add_array(f"features-{repeat}.npy", features))
-    paths = {name: space.scratch.add_array(f"{name}-{repeat}.npy", array) for name, array in features.arrays.items()}
-    return Shared(partial(_load_features, paths))
-
-
-def _load_features(paths: dict[str, Path]) -> TextFeatures:
-    return TextFeatures.of_arrays(
-        {name: np.load(path, mmap_mode="r", allow_pickle=False) for name, path in paths.items()}
-    )
 
 
 def fit_shipped_model(

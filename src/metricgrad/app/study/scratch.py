@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import shutil
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from metricgrad import atomic
 from metricgrad.app.errors import writing
+from metricgrad.app.runs.workers import Shared
 from metricgrad.app.study.protocol import SavedScorer
+from metricgrad.app.tables.features import TextFeatures
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from metricgrad.app.tables.encoder import Encoder
+    from metricgrad.app.tables.features import Features
 
 KEPT = 5
 """The number of repeats whose models are kept."""
@@ -42,8 +46,18 @@ class Scratch:
                 self._path.mkdir()
         return self._path
 
-    def add_array(self, name: str, array: np.ndarray) -> Path:
-        """Write an array that the processes share; return its path."""
+    def share_array(self, name: str, array: np.ndarray) -> Shared:
+        """Write an array for all processes, which map it into memory."""
+        return Shared(partial(_map_array, self._add_array(name, array)))
+
+    def share_features(self, repeat: int, features: Features) -> Shared:
+        """Write the encoded rows of a repeat for all processes: an array, or several."""
+        if isinstance(features, np.ndarray):
+            return self.share_array(f"features-{repeat}.npy", features)
+        paths = {name: self._add_array(f"{name}-{repeat}.npy", array) for name, array in features.arrays.items()}
+        return Shared(partial(_map_features, paths))
+
+    def _add_array(self, name: str, array: np.ndarray) -> Path:
         path = self.path / name
         with writing(path):
             np.save(path, array, allow_pickle=False)
@@ -72,3 +86,12 @@ class Scratch:
         if self._path is not None:
             shutil.rmtree(self._path, ignore_errors=True)
         self._path, self.encoders = None, {}
+
+
+def _map_array(path: Path) -> np.ndarray:
+    found: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
+    return found
+
+
+def _map_features(paths: dict[str, Path]) -> TextFeatures:
+    return TextFeatures.of_arrays({name: _map_array(path) for name, path in paths.items()})
