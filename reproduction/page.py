@@ -26,7 +26,7 @@ import matplotlib as mpl
 import binary_soft_sets as binary
 from cells import RESULTS, Table, read, results_file
 from papers import PAPERS, TABLES
-from verdicts import Results, Verdict
+from verdicts import NOT_RUN, Results, Verdict
 
 PAGE = Path(__file__).parent / "README.md"
 STYLE: dict[Any, Any] = {
@@ -64,8 +64,8 @@ once and kept, so a run may be stopped at any time.
 RULES = """A verdict follows from the results by a rule, never by hand. A difference is the mean over trials of
 (row − other row), with equal splits and seeds, and its 95 % t-interval. "At least as good" holds unless the whole
 interval is below 0, "better" if the whole interval is above 0, "alike" if the difference is at most a stated margin;
-with one trial the sign decides. A claim holds if it does so on every data set under `corrected`; it holds only under
-their protocol if it does so under `published` alone.
+with one trial a difference up to the margin (0.02) counts as none, and the verdict is provisional. A claim holds if it
+does so on every data set under `corrected`; it holds only under their protocol if it does so under `published` alone.
 """
 
 
@@ -149,17 +149,17 @@ def verdict_section(results: Results) -> Iterator[str]:
     yield "## Verdicts\n"
     yield RULES
     found = {title_of(paper): paper.verdicts(results) for paper in PAPERS}
-    counts = Counter(verdict.verdict for verdicts in found.values() for verdict in verdicts)
+    counts = Counter(verdict.outcome for verdicts in found.values() for verdict in verdicts)
     yield "In all: " + ", ".join(f"{outcome} {count}" for outcome, count in counts.most_common()) + ".\n"
     for title, verdicts in found.items():
         yield f"**{title}**\n"
-        lines = [[v.claim, f"**{v.verdict}**", explained(v)] for v in verdicts]
+        lines = [[v.claim, f"**{v.outcome}**", explained(v)] for v in verdicts]
         yield markdown(["claim", "verdict", "figures"], lines)
 
 
 def explained(verdict: Verdict) -> str:
     """Return the figures of a verdict and its reason."""
-    return verdict.figures + (f". Reason: {verdict.reason}" if verdict.reason else "")
+    return verdict.figures + (f". Reason: {verdict.reason}" if verdict.reason not in ("", NOT_RUN) else "")
 
 
 def title_of(paper: ModuleType) -> str:

@@ -7,7 +7,7 @@ A verdict follows from the results by one of the rules here, never by hand. A di
 * "A is better than B" holds when the difference is clearly positive (the whole interval is above 0).
 * "A and B are alike" holds when the difference, either way, is at most a stated margin.
 
-With one trial there is no interval: the sign, or the margin, alone decides, and the figures say so.
+With one trial there is no interval: a difference up to the margin counts as none, and the figures say "one trial".
 """
 
 from __future__ import annotations
@@ -36,6 +36,11 @@ class Verdict:
     verdict: Outcome
     figures: str
     reason: str = ""
+
+    @property
+    def outcome(self) -> str:
+        """The verdict in words; a claim whose cells are still to be run has none yet."""
+        return NOT_RUN if self.reason == NOT_RUN else self.verdict
 
 
 @dataclass(frozen=True)
@@ -129,7 +134,7 @@ def satisfies(difference: Difference, relation: Relation, margin: float = 0.02) 
     if relation == "alike":
         return abs(difference.mean) <= margin
     if difference.n < 2:
-        return difference.mean >= 0 if relation == "at least" else difference.mean > 0
+        return difference.mean >= -margin if relation == "at least" else difference.mean > margin
     return difference.high >= 0 if relation == "at least" else difference.low > 0
 
 
