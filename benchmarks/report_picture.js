@@ -34,13 +34,14 @@
   const words = (node, style) => {
     canvas.font = `${style.fontWeight} ${style.fontSize} ${style.fontFamily}`;
     const up = canvas.measureText("x").fontBoundingBoxAscent, lines = [];
-    for (const word of node.textContent.matchAll(/\S+/g)) {
+    // A line may also end after a hyphen.
+    for (const word of node.textContent.matchAll(/[^\s-]+-*|-+/g)) {
       const range = document.createRange();
       range.setStart(node, word.index);
       range.setEnd(node, word.index + word[0].length);
       const b = range.getBoundingClientRect(), last = lines.at(-1);
       if (last && Math.abs(last.y - b.y) < 3) {
-        last.text += " " + word[0];
+        last.text += (word.index && /\s/.test(node.textContent[word.index - 1]) ? " " : "") + word[0];
         last.right = b.right;
       } else if (b.width) {
         lines.push({ x: b.x, y: b.y, right: b.right, text: word[0] });
