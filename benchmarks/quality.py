@@ -400,8 +400,9 @@ def kind_of(name: str) -> str:
 def difference(gaps: Any) -> tuple[list[str], float]:
     """Return the mean over sets with its t-interval, how many are positive, Wilcoxon's p; and this p as a number."""
     gap = gaps.groupby(level="set").mean().dropna()  # of the splits that have both
-    if len(gap) < 3 or not gap.any():
-        return ["–", f"{int((gap > 0).sum())} of {len(gap)}", "–"], 1.0
+    if len(gap) < 3 or not gap.any():  # too few sets for an interval
+        mean = "–" if gap.empty else f"{gap.mean():+.3f}".replace("-", "−")
+        return [mean, f"{int((gap > 0).sum())} of {len(gap)}", "–"], 1.0
     half = stats.t.ppf(0.975, len(gap) - 1) * gap.std() / np.sqrt(len(gap))
     mean, p = gap.mean(), float(stats.wilcoxon(gap).pvalue)
     interval = f"{mean:+.3f} ({mean - half:+.3f} to {mean + half:+.3f})".replace("-", "−")
