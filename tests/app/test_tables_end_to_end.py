@@ -1,4 +1,4 @@
-"""Nine tables through the real commands: compare, predict on new rows, and evaluate, with scikit-learn's values."""
+"""Ten tables through the real commands: compare, predict on new rows, and evaluate, with scikit-learn's values."""
 
 from __future__ import annotations
 
@@ -58,6 +58,17 @@ def money(rows: int, seed: int) -> pd.DataFrame:
     )
 
 
+def texts(rows: int, seed: int) -> pd.DataFrame:
+    found = binary(rows, seed)
+    words = np.where(found["ripe"] == "yes", "sweet and soft", "hard and green")
+    return found.assign(
+        note=[
+            f"fruit {i} of farm {farm} was {word}"
+            for i, (farm, word) in enumerate(zip(found["farm"], words, strict=True))
+        ]
+    )
+
+
 # The maker of a table, and the words that go with it.
 TABLES: dict[str, tuple[Callable[[int, int], pd.DataFrame], list[str]]] = {
     "binary": (binary, ["--target", "ripe"]),
@@ -69,6 +80,7 @@ TABLES: dict[str, tuple[Callable[[int, int], pd.DataFrame], list[str]]] = {
     "American dates": (dated("%m/%d/%Y"), ["--target", "ripe", "--time", "day"]),
     "groups in time": (grouped, ["--target", "ripe", "--time", "day", "--group", "customer"]),
     "money and per cent": (money, ["--target", "ripe"]),
+    "texts": (texts, ["--target", "ripe"]),
 }
 SAID = {
     "ISO dates": "column 'day': read as year-month-day, from 2021-03-01",
@@ -76,6 +88,7 @@ SAID = {
     "American dates": "column 'day': read as month/day/year, from 2021-03-01",
     "groups in time": "warning: --group and --time: up to ",
     "money and per cent": "column 'euros': read as numbers like 1.234,5 €",
+    "texts": "features: 5: 3 number, 1 category, 1 text",
 }
 
 
