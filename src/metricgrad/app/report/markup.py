@@ -38,7 +38,13 @@ def describe_metric(name: str, average: str | None, task: str, positive: str = "
 
 
 def title(name: str) -> str:
-    """Return a metric's name as people write it: "F2", "MCC", "balanced accuracy"."""
+    """Return a metric's name as people write it: "F2", "MCC", "balanced accuracy".
+
+    >>> title("balanced_accuracy"), title("f_beta(beta=1/0.25)")
+    ('balanced accuracy', 'f_beta(beta=1/0.25)')
+    """
+    if "(" in name:  # its parameters are as they are typed
+        return name
     if name in _NAMES:
         return _NAMES[name]
     beta = name.removeprefix("f").removeprefix("_")
