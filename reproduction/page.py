@@ -64,8 +64,9 @@ once and kept, so a run may be stopped at any time.
 RULES = """A verdict follows from the results by a rule, never by hand. A difference is the mean over trials of
 (row − other row), with equal splits and seeds, and its 95 % t-interval. "At least as good" holds unless the whole
 interval is below 0, "better" if the whole interval is above 0, "alike" if the difference is at most a stated margin;
-with one trial a difference up to the margin (0.02) counts as none, and the verdict is provisional. A claim holds if it
-does so on every data set under `corrected`; it holds only under their protocol if it does so under `published` alone.
+with one trial a difference up to the margin (0.02) counts as none, and the verdict is provisional. This rule for one
+trial was written after the first trials were seen: their signs alone had decided before. A claim holds if it does so on
+every data set under `corrected`; it holds only under their protocol if it does so under `published` alone.
 """
 
 
