@@ -78,7 +78,7 @@ class Quirks:
     dice_per_row: bool = True
     """Dice of every row alone, where negatives have no gradient; off: of the batch."""
     random_split: bool = True
-    """Neither stratified nor grouped, and UCI's test rows for adult; off: both."""
+    """Neither stratified nor grouped, copies of rows on both sides, and UCI's test rows for adult; off: none of it."""
     logits_as_probabilities: bool = True
     """The baselines have no sigmoid at the end, yet their outputs are compared with 0.1 … 0.9."""
     mean_over_thresholds: bool = True

@@ -8,6 +8,7 @@ A verdict follows from the results by one of the rules here, never by hand. A di
 * "A and B are alike" holds when the difference, either way, is at most a stated margin.
 
 With one trial there is no interval: a difference up to the margin counts as none, and the figures say "one trial".
+A claim that does not hold fails where the whole interval speaks against it; elsewhere it is neither shown nor refuted.
 """
 
 from __future__ import annotations
@@ -164,11 +165,29 @@ def judge(
         return Verdict(claim, "cannot be tested here", figures, NOT_RUN)
     if all(satisfies(d, relation, margin) for d in there.values()):
         return Verdict(claim, "holds", figures)
-    failing = ", ".join(name for name, d in there.items() if not satisfies(d, relation, margin))
     outcome: Outcome = "does not hold here"
     if theirs and all(satisfies(d, relation, margin) for d in theirs.values()):
         outcome = "holds only under their protocol"
-    return Verdict(claim, outcome, figures, "; ".join(part for part in (f"fails on {failing}", reason) if part))
+    reasons = failures(there, relation, margin), reason
+    return Verdict(claim, outcome, figures, "; ".join(part for part in reasons if part))
+
+
+def failures(differences: dict[str, Difference], relation: Relation, margin: float) -> str:
+    """Return on which data sets a claim fails, and on which the trials leave it open."""
+    unmet = {name: d for name, d in differences.items() if not satisfies(d, relation, margin)}
+    against = [name for name, d in unmet.items() if refutes(d, relation, margin)]
+    left_open = [name for name in unmet if name not in against]
+    found = {"fails on": against, "not shown, nor refuted, on": left_open}
+    return "; ".join(f"{words} {', '.join(names)}" for words, names in found.items() if names)
+
+
+def refutes(difference: Difference, relation: Relation, margin: float) -> bool:
+    """Return whether a difference that does not agree with a claim speaks against it: its whole interval does."""
+    if difference.n < 2:
+        return relation != "better" or difference.mean < -margin
+    if relation == "alike":
+        return difference.low > margin or difference.high < -margin
+    return difference.high < 0
 
 
 def listed(differences: dict[str, Difference]) -> str:

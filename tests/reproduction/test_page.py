@@ -142,6 +142,17 @@ def test_the_rules_of_a_verdict(differences: list[float], relation: Any, expecte
     assert satisfies(found, relation) == expected
 
 
+def test_a_claim_that_trials_leave_open_is_not_called_refuted() -> None:
+    clear, wide, good = Difference(-0.1, -0.15, -0.05, 3), Difference(0.1, -0.1, 0.3, 3), Difference(0.1, 0.05, 0.15, 3)
+    mixed = judge("c", {}, {"a": clear, "b": wide, "c": good}, "better")
+    assert mixed.verdict == "does not hold here"
+    assert mixed.reason == "fails on a; not shown, nor refuted, on b"
+    assert judge("c", {}, {"b": wide}, "alike").reason == "not shown, nor refuted, on b"
+    assert judge("c", {}, {"a": clear}, "alike").reason == "fails on a"
+    once = Difference(0.01, float("-inf"), float("inf"), 1)
+    assert judge("c", {}, {"a": once}, "better").reason == "not shown, nor refuted, on a"
+
+
 def test_differences_are_paired_by_trial(tmp_path: Path) -> None:
     file = tmp_path / "t.csv"
     note(file, "made up")

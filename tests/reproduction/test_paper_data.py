@@ -17,9 +17,28 @@ import data
 @pytest.mark.parametrize("name", ["mammography", "adult", "cocktailparty", "creditcard-subset", "synthetic 5%"])
 def test_splits_are_parts_of_all_rows(name: str, tiny: Path) -> None:
     table = data.load(name, tiny)
-    for split in (data.split_randomly(table, 0, uci=name == "adult"), data.split_fairly(table, 0)):
+    everything = np.arange(len(table.y))
+    distinct = everything if table.distinct is None else table.distinct
+    splits = data.split_randomly(table, 0, uci=name == "adult"), data.split_fairly(table, 0)
+    for split, all_rows in zip(splits, (everything, distinct), strict=True):
         rows = np.concatenate([split.train, split.validation, split.test])
-        assert sorted(rows) == list(range(len(table.y)))
+        assert sorted(rows) == list(all_rows)
+
+
+def test_a_row_with_many_copies_is_used_once_and_fills_no_part() -> None:
+    random = np.random.default_rng(0)
+    # 300 copies of one row, seven of them positive, among 700 others: what mammography is like.
+    copies = np.concatenate([np.zeros(300, dtype=int), np.arange(1, 701)])
+    y = np.concatenate([np.arange(300) < 7, random.random(700) < 0.1]).astype(int)
+    order = random.permutation(1000)
+    copies, y = copies[order], y[order]
+    distinct = data._distinct(copies, y)
+    assert sorted(copies[distinct]) == list(range(701))
+    assert y[distinct][copies[distinct] == 0] == [0]
+    split = data.split_fairly(data.Table(copies[:, None], y, copies, distinct), 0)
+    for part, share in ((split.train, 0.64), (split.validation, 0.16), (split.test, 0.2)):
+        assert len(part) / 701 == pytest.approx(share, abs=0.01)
+        assert y[part].mean() == pytest.approx(y[distinct].mean(), abs=0.02)
 
 
 def test_fair_splits_keep_groups_together_and_random_ones_do_not(tiny: Path) -> None:
