@@ -321,6 +321,15 @@ def test_groups_and_time(data: str, tmp_path: Path) -> None:
         assert column in summary(out)["protocol"][0]
 
 
+def test_a_group_with_most_rows_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    frame = binary().assign(farm=np.where(np.arange(400) < 240, 0, 1 + np.arange(400) % 20))
+    data = written(frame, tmp_path)
+    assert main(["compare", data, *ASK, "--group", "farm", "--out", str(tmp_path / "run")]) == 0
+    assert (
+        "warning: --group farm: '0' has 60% of the rows, so the parts of a split are uneven" in capsys.readouterr().err
+    )
+
+
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [

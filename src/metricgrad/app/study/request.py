@@ -183,7 +183,7 @@ def prepare_dataset(options: Options) -> Dataset:
         None if options.group is None else _read_groups(frame[options.group]),
         time,
         [*profile.describe_data(whole, schema), *about],
-        profile.find_warnings(whole, schema),
+        [*profile.find_warnings(whole, schema), *_find_large_group(frame, options.group)],
     )
 
 
@@ -204,6 +204,17 @@ def _read_groups(cells: pd.Series) -> np.ndarray:
     if len(distinct) < 3:
         raise UserError(f"--group {cells.name}: expected at least three groups, got {len(distinct)}", DATA)
     return np.asarray(codes)
+
+
+def _find_large_group(frame: pd.DataFrame, column: str | None) -> list[str]:
+    """Return a warning if a group has more rows than the test part of a split should have."""
+    shares = pd.Series(dtype=float) if column is None else frame[column].value_counts(normalize=True)
+    return [
+        f"--group {column}: {one_line(str(group), 60)!r} has {share:.0%} of the rows, so the parts of a split "
+        "are uneven, and one may hold little else"
+        for group, share in shares.items()
+        if share > splits.TEST
+    ]
 
 
 def choose_contenders(options: Options, goal: Goal) -> tuple[list[str], list[tuple[str, str]]]:
