@@ -162,10 +162,12 @@ class ReleasedLoss:
         p, is_positive = p.unsqueeze(1), y.unsqueeze(1) > 0
         below = p < tau
         swap_tp, swap_fp = p <= tau, ~below
-        # The thresholds are symmetric, so the step at 1 − τ stands in the mirrored column.
-        claimed, denied = self.step(p, tau), self.step(1 - p, tau)
-        claimed = torch.where(torch.where(is_positive, swap_tp, swap_fp), claimed.flip(1), claimed)
-        (tp, fp), (fn, tn) = of_class @ claimed, of_class @ torch.where(below, denied.flip(1), denied)
+        # The thresholds are symmetric, so the step at 1 − τ stands in the mirrored column. So are both steps: that of 1 − p
+        # at τ is 1 minus that of p at 1 − τ.
+        claimed = self.step(p, tau)
+        mirrored = claimed.flip(1)
+        tp, fp = of_class @ torch.where(torch.where(is_positive, swap_tp, swap_fp), mirrored, claimed)
+        fn, tn = of_class @ (1 - torch.where(below, claimed, mirrored))
         nothing = self.step(p.new_zeros(1), tau)
         if nothing.any():
             leak = [
