@@ -162,8 +162,8 @@ class ReleasedLoss:
         p, is_positive = p.unsqueeze(1), y.unsqueeze(1) > 0
         below = p < tau
         swap_tp, swap_fp = p <= tau, ~below
-        # The thresholds are symmetric, so the step at 1 − τ stands in the mirrored column. So are both steps: that of 1 − p
-        # at τ is 1 minus that of p at 1 − τ.
+        # The thresholds are symmetric, so the step at 1 − τ stands in the mirrored column. Both steps are symmetric:
+        # that of 1 − p at τ is 1 minus that of p at 1 − τ.
         claimed = self.step(p, tau)
         mirrored = claimed.flip(1)
         tp, fp = of_class @ torch.where(torch.where(is_positive, swap_tp, swap_fp), mirrored, claimed)
