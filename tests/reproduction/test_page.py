@@ -172,3 +172,10 @@ def test_a_claim_that_was_not_run_is_not_judged() -> None:
     partly = judge("c", {}, {"a": Difference(0.1, 0.05, 0.15, 3), "b": None}, "better")
     assert partly.verdict == "holds"
     assert "b: not run yet" in partly.figures
+
+
+def test_the_page_is_that_of_the_committed_results(tmp_path: Path) -> None:
+    page.write_page(page=tmp_path / "README.md")
+    assert (tmp_path / "README.md").read_text() == page.PAGE.read_text()
+    drawn = {file.name for file in (tmp_path / "pictures").iterdir()}
+    assert drawn == {file.name for file in (page.PAGE.parent / "pictures").iterdir()}
