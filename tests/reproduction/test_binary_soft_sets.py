@@ -136,7 +136,7 @@ def test_the_released_dice_ignores_negatives_and_ours_does_not() -> None:
 
 def test_protocols_switch_one_quirk_at_a_time() -> None:
     assert binary.quirks_of("published") == binary.PUBLISHED
-    for variant, (quirks, rows) in binary.TRAINED.items():
+    for variant, (quirks, rows) in binary.VARIANTS.items():
         assert binary.quirks_of(f"published, {variant}") == quirks
         assert sum(vars(quirks)[name] != value for name, value in vars(binary.PUBLISHED).items()) == 1
         assert set(rows) <= set(binary.TABLE_1)
