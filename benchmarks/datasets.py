@@ -31,7 +31,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from PIL import Image
 from scipy.io import arff
 
 MULTILABEL = (
@@ -73,17 +72,19 @@ def load(name: str, folder: Path) -> tuple[Any, Any]:
 def load_images(name: str, folder: Path) -> tuple[Any, Any, Any]:
     """Return images ``(n, height, width)``, 0/1 targets of their pixels, and a number that neighbours share."""
     if name.startswith("nuclei"):
+        from PIL import Image
+
         place = folder / "dense" / "stardist" / "data" / "images"
         image, cells = (np.asarray(Image.open(place / f"{kind}2d.tif")) for kind in ("img", "mask"))
         target = _borders(cells) if name == "nuclei borders" else cells > 0
         images, masks = (_tiles(whole, 128) for whole in (image.astype(float), target))
         return images, masks, np.arange(len(images))
-    import nibabel
+    from nibabel import Nifti1Image
 
     place = folder / "dense" / "nilearn" / "datasets" / "data"
     file = "mni_icbm152_{}_tal_nlin_sym_09a_converted.nii.gz"
     tissue = {"grey matter": "gm", "white matter": "wm"}[name]
-    brain, share = (np.asarray(nibabel.load(place / file.format(kind)).dataobj) for kind in ("t1", tissue))
+    brain, share = (np.asarray(Nifti1Image.from_filename(place / file.format(kind)).dataobj) for kind in ("t1", tissue))
     # Every third slice through the brain, every second pixel; five slices in a row are neighbours.
     some = np.s_[2:194:2, 4:228:2, 30:150:3]
     images, masks = (np.moveaxis(volume[some], 2, 0) for volume in (brain.astype(float), share > 127))

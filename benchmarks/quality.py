@@ -39,9 +39,11 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from xgboost import XGBClassifier
 
 import metricgrad as mg
-from datasets import load, task_of
+from datasets import DENSE, load, task_of
 
 RESULTS = Path(__file__).parent / "results" / "quality_opened_once.csv"
+DENSE_RESULTS = Path(__file__).parent / "results" / "dense_maps.csv"
+"""Made by ``dense_maps.py``; summed up with the others."""
 COLUMNS = ["metric", "set", "split", "contender", "value", "average_precision", "rare", "frequent", "seconds"]
 KEY = 4
 """The number of columns, the first ones, that name a result."""
@@ -145,6 +147,7 @@ def ensemble(metric: str, seed: int, y: Any) -> Any:
 SINGLE: dict[str, Any] = {"cv": None, "weight_average": 0.0}
 DEFAULT = "default network"
 SAME = "cross-entropy, same recipe"
+TABM = "tabm, hybrid"
 AT_PRECISION = "recall-at-precision loss, same recipe"
 
 CONTENDERS: dict[str, Contender] = {
@@ -157,7 +160,7 @@ CONTENDERS: dict[str, Contender] = {
     SAME: Contender(network(loss="cross-entropy")),
     DEFAULT: Contender(network()),
     "tabm, cross-entropy": Contender(network(model="tabm", loss="cross-entropy"), most_rows=10_000),
-    "tabm, hybrid": Contender(network(model="tabm"), most_rows=10_000),
+    TABM: Contender(network(model="tabm"), most_rows=10_000),
     AT_PRECISION: Contender(
         network(loss=mg.RecallAtPrecisionLoss(PRECISION)), ("binary",), only_metric=RECALL_AT_PRECISION
     ),
@@ -186,7 +189,11 @@ PAIRS = (
     (DEFAULT, "xgboost, tuned"),
     ("metric, 0.5", "cross-entropy, 0.5"),
     ("metric, 0.5", "cross-entropy, tuned"),
-    ("tabm, hybrid", "tabm, cross-entropy"),
+    ("metric, tuned", "cross-entropy, tuned"),
+    ("hybrid, tuned", "cross-entropy, tuned"),
+    (TABM, "tabm, cross-entropy"),
+    (TABM, DEFAULT),
+    (TABM, "xgboost, tuned"),
     ("metric boosting", "xgboost, tuned"),
     ("ensemble", "xgboost, tuned"),
     ("ensemble", DEFAULT),
@@ -297,6 +304,11 @@ MAP = (
         "xgboost, tuned",
     ),
     ("one label, a network", "either loss; the recipe counts", "binary", "f1", "value", DEFAULT, SAME),
+    (
+        "one label, TabM",
+        '`MetricClassifier(model="tabm")`',
+        *("binary", "f1", "value", TABM, "tabm, cross-entropy"),
+    ),
     ("one label, F2", "either loss; the recipe counts", "binary", "f2", "value", DEFAULT, SAME),
     ("one label, MCC", "either loss; the recipe counts", "binary", "mcc", "value", DEFAULT, SAME),
     (
@@ -305,6 +317,11 @@ MAP = (
         *("binary", RECALL_AT_PRECISION, "value", DEFAULT, SAME),
     ),
     ("several labels, the rare ones", "`MetricClassifier` (hybrid loss)", "multilabel", "f1", "rare", DEFAULT, SAME),
+    (
+        "several labels, TabM",
+        '`MetricClassifier(model="tabm")`',
+        *("multilabel", "f1", "value", TABM, "tabm, cross-entropy"),
+    ),
     ("several labels, the frequent ones", "either", "multilabel", "f1", "frequent", DEFAULT, SAME),
     (
         "several labels, at 0.5, nothing tuned",
@@ -325,6 +342,8 @@ MAP = (
         "forests or `MetricEnsembleClassifier`",
         *("long tail", "f1", "value", "ensemble", "xgboost, tuned"),
     ),
+    ("dense maps, at 0.5", "`MetricLoss`", "dense maps", "f1", "value", "metric, 0.5", "cross-entropy, 0.5"),
+    ("dense maps", "either", "dense maps", "f1", "value", "hybrid, tuned", "cross-entropy, tuned"),
 )
 """The map for users: the problem, what to use, and the difference that speaks for it: the kind of sets, the metric, the
 column of values, a contender and its reference."""
@@ -332,26 +351,21 @@ column of values, a contender and its reference."""
 
 def summarise(path: Path) -> dict[str, pd.DataFrame]:
     """Return tables by their first heading: the map, the claims, and for every metric and kind of set the means."""
-    results = pd.read_csv(path)
+    results = pd.concat([pd.read_csv(path), pd.read_csv(DENSE_RESULTS)])
     results["kind"] = results["set"].map(kind_of)
     tables = {"the problem": draw_map(results), "claim": adjust_claims(results)}
     for (metric, kind), part in results.groupby(["metric", "kind"], sort=False):
         wide = compared(part, "value")
-        wide = wide[[name for name in CONTENDERS if name in wide]]
+        wide = wide[
+            [*(name for name in CONTENDERS if name in wide), *(name for name in wide if name not in CONTENDERS)]
+        ]
         means = wide.groupby(level="set").mean().loc[part["set"].unique()]
         if metric == "f1":
             tables[f"{kind}, mean F1"] = means.T.map(lambda v: "–" if np.isnan(v) else f"{v:.3f}")
-        whole = means.dropna(axis=1)
-        seconds = part.groupby("contender").seconds.mean().loc[whole.columns]
-        about = pd.DataFrame(
-            {
-                f"mean {metric}, {len(whole)} sets": whole.mean().map("{:.3f}".format),
-                "mean rank": whole.rank(axis=1, ascending=False).mean().map("{:.2f}".format),
-                "CPU seconds of a fit": seconds.map("{:.0f}".format),
-            }
-        )
-        order = about["mean rank"].astype(float).sort_values(kind="stable").index
-        tables[f"{kind}, {metric}, mean over sets"] = about.loc[order]
+        seconds = part.groupby("contender").seconds.mean()
+        tables[f"{kind}, {metric}, mean over sets"] = ranked(means.dropna(axis=1), metric, seconds)
+        if means.isna().any(axis=None):  # not every contender has every set
+            tables[f"{kind}, {metric}, mean over the sets that all have"] = ranked(means.dropna(), metric, seconds)
         rows = {}
         for value in ("value", "average_precision", "rare", "frequent"):
             grid = compared(part, value)
@@ -361,6 +375,17 @@ def summarise(path: Path) -> dict[str, pd.DataFrame]:
                     rows[f"{title}: {name} − {reference}"] = difference(grid[name] - grid[reference])[0]
         tables[f"{kind}, {metric}, difference"] = pd.DataFrame.from_dict(rows, orient="index", columns=HEADS)
     return tables
+
+
+def ranked(means: pd.DataFrame, metric: str, seconds: pd.Series) -> pd.DataFrame:
+    """Return the contenders by mean rank, of the mean of every set."""
+    rank = means.rank(axis=1, ascending=False).mean().sort_values(kind="stable")
+    found = {
+        f"mean {metric}, {len(means)} sets": means.mean().map("{:.3f}".format),
+        "mean rank": rank.map("{:.2f}".format),
+        "CPU seconds of a fit": seconds[means.columns].map("{:.0f}".format),
+    }
+    return pd.DataFrame(found).loc[rank.index]
 
 
 def compared(part: pd.DataFrame, value: str) -> pd.DataFrame:
@@ -393,8 +418,8 @@ def adjust_claims(results: pd.DataFrame) -> pd.DataFrame:
 
 
 def kind_of(name: str) -> str:
-    """Return the kind of problem that a set is summed up with: its task, sets with a long tail apart."""
-    return "long tail" if name in LONG_TAIL else task_of(name)
+    """Return the kind of problem that a set is summed up with: its task; a long tail and dense maps apart."""
+    return "long tail" if name in LONG_TAIL else "dense maps" if name in DENSE else task_of(name)
 
 
 def difference(gaps: Any) -> tuple[list[str], float]:
