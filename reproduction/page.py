@@ -154,8 +154,13 @@ def verdict_section(results: Results) -> Iterator[str]:
     yield "## Verdicts\n"
     yield RULES
     found = {title_of(paper): paper.verdicts(results) for paper in PAPERS}
-    counts = Counter(verdict.outcome for verdicts in found.values() for verdict in verdicts)
-    yield "In all: " + ", ".join(f"{outcome} {count}" for outcome, count in counts.most_common()) + ".\n"
+    everything = [verdict for verdicts in found.values() for verdict in verdicts]
+    ours = [verdict for verdict in everything if verdict.claim.startswith("our question")]
+    theirs = [verdict for verdict in everything if verdict not in ours]
+    for title, verdicts in (("claims of the papers", theirs), ("questions of our own", ours)):
+        counts = Counter(verdict.outcome for verdict in verdicts)
+        listed = ", ".join(f"{outcome} {count}" for outcome, count in counts.most_common())
+        yield f"Of {len(verdicts)} {title}: {listed}.\n"
     for title, verdicts in found.items():
         yield f"**{title}**\n"
         lines = [[v.claim, f"**{v.outcome}**", explained(v)] for v in verdicts]
