@@ -1,6 +1,6 @@
 """Does training on the metric help where every pixel has a label? A small U-Net on real images, for F1 (Dice).
 
-    python benchmarks/dense_maps.py --data FOLDER
+    python benchmarks/dense_maps.py --data FOLDER [--sets NAMES] [--epochs N --results FILE]
 
 Needs the extra ``bench``; ``datasets.py`` says what the folder holds. The loss is all that differs: cross-entropy, the
 soft F1 of the pixels of a batch, or their hybrid. Networks, batches and epochs are the same, and the epoch with the
@@ -71,14 +71,14 @@ def split_images(groups: Any, seed: int) -> list[Any]:
     return [np.flatnonzero(np.isin(groups, part)) for part in np.split(order, edges)]
 
 
-def train(loss: nn.Module, x: Tensor, y: Tensor, held: tuple[Tensor, Tensor], seed: int) -> UNet:
+def train(loss: nn.Module, x: Tensor, y: Tensor, held: tuple[Tensor, Tensor], seed: int, epochs: int) -> UNet:
     """Return a network with the weights of the epoch with the lowest validation loss."""
     torch.manual_seed(seed)
     model = UNet()
     model.to(memory_format=torch.channels_last)  # type: ignore[call-overload] # faster on a CPU
     optimizer = torch.optim.Adam(model.parameters(), 1e-3)
     lowest, best = float("inf"), copy.deepcopy(model.state_dict())
-    for _ in range(EPOCHS):
+    for _ in range(epochs):
         model.train()
         for batch in torch.randperm(len(x)).split(BATCH):
             optimizer.zero_grad()
@@ -98,14 +98,14 @@ def predict(model: UNet, x: Tensor) -> Tensor:
     return torch.cat([model(part) for part in x.split(BATCH)])
 
 
-def run(name: str, split: int, loss: str, folder: Path) -> list[list[str]]:
+def run(name: str, split: int, loss: str, folder: Path, epochs: int) -> list[list[str]]:
     """Return the lines of one loss on one split: at 0.5, and with a tuned threshold."""
     images, masks, groups = load_images(name, folder)
     parts = split_images(groups, split)
     x = torch.as_tensor((images - images[parts[0]].mean()) / images[parts[0]].std(), dtype=torch.float32)
     y = torch.as_tensor(masks, dtype=torch.float32)
     start = time.process_time()
-    model = train(LOSSES[loss](), x[parts[0]], y[parts[0]], (x[parts[1]], y[parts[1]]), split)
+    model = train(LOSSES[loss](), x[parts[0]], y[parts[0]], (x[parts[1]], y[parts[1]]), split, epochs)
     held, test = (predict(model, x[part]).sigmoid().flatten().double() for part in parts[1:])
     threshold = mg.tune_threshold("f1", held, y[parts[1]].flatten()).threshold
     seconds = time.process_time() - start
@@ -123,18 +123,21 @@ def main() -> None:
     """Make every result that is not there yet."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="the folder of data sets")
+    parser.add_argument("--sets", type=lambda text: text.split(","), default=list(DENSE))
+    parser.add_argument("--epochs", type=int, default=EPOCHS)
+    parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    if not RESULTS.exists():
-        RESULTS.write_text(",".join(COLUMNS) + "\n")
-    done = set(pd.read_csv(RESULTS)[["set", "split", "contender"]].itertuples(index=False, name=None))
+    if not options.results.exists():
+        options.results.write_text(",".join(COLUMNS) + "\n")
+    done = set(pd.read_csv(options.results)[["set", "split", "contender"]].itertuples(index=False, name=None))
     for split in range(SPLITS):
-        for name in DENSE:
+        for name in options.sets:
             for loss in LOSSES:
                 if (name, split, f"{loss}, tuned") in done:
                     continue
-                lines = run(name, split, loss, options.data)
-                with RESULTS.open("a", newline="") as file:
+                lines = run(name, split, loss, options.data, options.epochs)
+                with options.results.open("a", newline="") as file:
                     csv.writer(file, lineterminator="\n").writerows(lines)
                 for line in lines:
                     print(*line, flush=True)
