@@ -1,12 +1,12 @@
 """Does training on the metric help where every pixel has a label? A small U-Net on real images, for F1 (Dice).
 
-    python benchmarks/dense_maps.py --data FOLDER [--sets NAMES] [--epochs N --results FILE]
+    python benchmarks/dense_maps.py --data FOLDER [--sets NAMES] [--splits N] [--epochs N --results FILE]
 
 Needs the extra ``bench``; ``datasets.py`` says what the folder holds. The loss is all that differs: cross-entropy, the
 soft F1 of the pixels of a batch, or their hybrid. Networks, batches and epochs are the same, and the epoch with the
 lowest loss on the validation images is kept. Evaluated on the pixels of all test images, at 0.5 and at the threshold
-that is best on the validation images. Results are appended as they are made, and what is there is not made again;
-``quality.py --summary`` has their tables.
+that is best on the validation images. Results are appended as they are made, and what is there is not made again; their
+means are printed at the end, and ``quality.py --summary`` has their tables.
 """
 
 from __future__ import annotations
@@ -120,10 +120,11 @@ def run(name: str, split: int, loss: str, folder: Path, epochs: int) -> list[lis
 
 
 def main() -> None:
-    """Make every result that is not there yet."""
+    """Make every result that is not there yet, and print the means."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="the folder of data sets")
     parser.add_argument("--sets", type=lambda text: text.split(","), default=list(DENSE))
+    parser.add_argument("--splits", type=int, default=SPLITS)
     parser.add_argument("--epochs", type=int, default=EPOCHS)
     parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args()
@@ -131,7 +132,7 @@ def main() -> None:
     if not options.results.exists():
         options.results.write_text(",".join(COLUMNS) + "\n")
     done = set(pd.read_csv(options.results)[["set", "split", "contender"]].itertuples(index=False, name=None))
-    for split in range(SPLITS):
+    for split in range(options.splits):
         for name in options.sets:
             for loss in LOSSES:
                 if (name, split, f"{loss}, tuned") in done:
@@ -141,6 +142,7 @@ def main() -> None:
                     csv.writer(file, lineterminator="\n").writerows(lines)
                 for line in lines:
                     print(*line, flush=True)
+    print(pd.read_csv(options.results).groupby(["set", "contender"]).value.agg(["mean", "count"]).round(3))
 
 
 if __name__ == "__main__":

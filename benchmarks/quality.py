@@ -343,7 +343,11 @@ MAP = (
         *("long tail", "f1", "value", "ensemble", "xgboost, tuned"),
     ),
     ("dense maps, at 0.5", "`MetricLoss`", "dense maps", "f1", "value", "metric, 0.5", "cross-entropy, 0.5"),
-    ("dense maps", "either", "dense maps", "f1", "value", "hybrid, tuned", "cross-entropy, tuned"),
+    (
+        "dense maps",
+        "`HybridLoss` or `MetricLoss`, for rare pixels",
+        *("dense maps", "f1", "value", "hybrid, tuned", "cross-entropy, tuned"),
+    ),
 )
 """The map for users: the problem, what to use, and the difference that speaks for it: the kind of sets, the metric, the
 column of values, a contender and its reference."""
