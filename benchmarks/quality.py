@@ -304,11 +304,7 @@ MAP = (
         "xgboost, tuned",
     ),
     ("one label, a network", "either loss; the recipe counts", "binary", "f1", "value", DEFAULT, SAME),
-    (
-        "one label, TabM",
-        '`MetricClassifier(model="tabm")`',
-        *("binary", "f1", "value", TABM, "tabm, cross-entropy"),
-    ),
+    ("one label, TabM", "either loss", "binary", "f1", "value", TABM, "tabm, cross-entropy"),
     ("one label, F2", "either loss; the recipe counts", "binary", "f2", "value", DEFAULT, SAME),
     ("one label, MCC", "either loss; the recipe counts", "binary", "mcc", "value", DEFAULT, SAME),
     (
@@ -319,7 +315,7 @@ MAP = (
     ("several labels, the rare ones", "`MetricClassifier` (hybrid loss)", "multilabel", "f1", "rare", DEFAULT, SAME),
     (
         "several labels, TabM",
-        '`MetricClassifier(model="tabm")`',
+        '`MetricClassifier(model="tabm")` (hybrid loss)',
         *("multilabel", "f1", "value", TABM, "tabm, cross-entropy"),
     ),
     ("several labels, the frequent ones", "either", "multilabel", "f1", "frequent", DEFAULT, SAME),
@@ -332,6 +328,11 @@ MAP = (
         "several labels, one network of cross-entropy today",
         "`MetricClassifier`",
         *("multilabel", "f1", "value", DEFAULT, "cross-entropy, tuned"),
+    ),
+    (
+        "several labels, trees of each label today",
+        "`MetricClassifier`",
+        *("multilabel", "f1", "value", DEFAULT, "xgboost, tuned"),
     ),
     ("several classes, balanced", "either", "multiclass", "f1", "value", DEFAULT, SAME),
     ("several classes, kappa", "either", "multiclass", "kappa", "value", DEFAULT, SAME),
