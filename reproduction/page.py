@@ -70,7 +70,8 @@ with one trial a difference up to the margin (0.02) counts as none, and the verd
 trial was written after the first trials were seen: their signs alone had decided before. A claim holds if it does so on
 every data set under `corrected`; it holds only under their protocol if it does so under `published` alone. Where it
 does not hold, the reason names the sets whose whole interval speaks against it ("fails on") apart from those where the
-trials leave it open ("not shown, nor refuted").
+trials leave it open ("not shown, nor refuted"). Few trials make wide intervals, with which "at least as good" holds
+easily; where the interval reaches below 0 by more than the margin, the verdict says that this is not ruled out.
 """
 
 
@@ -169,7 +170,8 @@ def verdict_section(results: Results) -> Iterator[str]:
 
 def explained(verdict: Verdict) -> str:
     """Return the figures of a verdict and its reason."""
-    return verdict.figures + (f". Reason: {verdict.reason}" if verdict.reason not in ("", NOT_RUN) else "")
+    word = "But" if verdict.outcome == "holds" else "Reason:"
+    return verdict.figures + (f". {word} {verdict.reason}" if verdict.reason not in ("", NOT_RUN) else "")
 
 
 def title_of(paper: ModuleType) -> str:

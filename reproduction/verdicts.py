@@ -9,6 +9,7 @@ A verdict follows from the results by one of the rules here, never by hand. A di
 
 With one trial there is no interval: a difference up to the margin counts as none, and the figures say "one trial".
 A claim that does not hold fails where the whole interval speaks against it; elsewhere it is neither shown nor refuted.
+Where "at least as good" holds although the interval reaches further below 0 than the margin, the verdict says so.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ NOT_RUN = "not run yet"
 
 @dataclass(frozen=True)
 class Verdict:
-    """A claim of a paper and what became of it: ``figures`` in one line, ``reason`` the one difference behind it."""
+    """A claim of a paper and what became of it: ``figures`` in one line, ``reason`` what is behind it or in doubt."""
 
     claim: str
     verdict: Outcome
@@ -164,7 +165,9 @@ def judge(
     if not there:
         return Verdict(claim, "cannot be tested here", figures, NOT_RUN)
     if all(satisfies(d, relation, margin) for d in there.values()):
-        return Verdict(claim, "holds", figures)
+        wide = [name for name, d in there.items() if relation == "at least" and d.n > 1 and d.low < -margin]
+        doubt = f"more than {margin:g} the other way is not ruled out on {', '.join(wide)}" if wide else ""
+        return Verdict(claim, "holds", figures, doubt)
     outcome: Outcome = "does not hold here"
     if theirs and all(satisfies(d, relation, margin) for d in theirs.values()):
         outcome = "holds only under their protocol"
