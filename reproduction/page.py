@@ -245,8 +245,7 @@ def agreement_section(results: Results) -> Iterator[str]:
             if ours is None:
                 empty += 1
                 continue
-            # What is printed is rounded to two digits, so half a digit more is still within.
-            if abs(ours - mean) <= sd + 0.005:
+            if within(ours, mean, sd):
                 inside[name] += 1
             else:
                 reason = likeliest_reason(results, name, row, data, metric, mean, ours)
@@ -264,7 +263,34 @@ def agreement_section(results: Results) -> Iterator[str]:
     )
     totals = {name: inside[name] + sum(line[0] == name for line in outside) for name in AGREEMENT}
     yield "By table: " + ", ".join(f"`{name}` {inside[name]} of {totals[name]}" for name in AGREEMENT) + ".\n"
+    yield unscaled_sentence(results)
     yield markdown(["table", "data", "row", "metric", "paper", "published", "difference", "likeliest reason"], outside)
+
+
+def within(value: float, mean: float, sd: float) -> bool:
+    """Return whether a value is within a printed mean ± sd; half of the last of its two digits more is still within."""
+    return abs(value - mean) <= sd + 0.005
+
+
+def unscaled_sentence(results: Results) -> str:
+    """Return how many cells agree with unscaled features, of those that were run so, by data set."""
+    protocols = ("published", f"published, {binary.UNSCALED}")
+    found: dict[str, list[list[bool]]] = {}
+    for name in AGREEMENT:
+        for (row, data, metric), (mean, sd) in TABLES[name].printed.items():
+            pair = [results.mean(name, protocol, row, data, metric) for protocol in protocols]
+            if data in binary.COMPARABLE and sd is not None and None not in pair:
+                found.setdefault(data, []).append([v is not None and within(v, mean, sd) for v in pair])
+    listed = [
+        f"{data} {sum(b for _, b in pairs)} of {len(pairs)} ({sum(a for a, _ in pairs)})"
+        for data, pairs in found.items()
+    ]
+    if not listed:
+        return ""
+    return (
+        "The text says that features were scaled. Of the rows that were also run with features as they come, so many "
+        f"cells agree then (and under `published`): {', '.join(listed)}.\n"
+    )
 
 
 def likeliest_reason(results: Results, name: str, row: str, data: str, metric: str, paper: float, ours: float) -> str:
