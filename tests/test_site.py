@@ -56,6 +56,16 @@ def test_tables_say_what_the_metrics_do(site: Any) -> None:
     )
 
 
+def test_links_between_files_of_the_repository_lead_to_their_pages(site: Any) -> None:
+    moved = site("repository_pages")._moved
+    text = "[a](reproduction/README.md#verdicts), [b](docs/guide.md), [c](CONTRIBUTING.md), [d](check), [e](#here)"
+    assert (
+        moved(text)
+        == "[a](reproduction.md#verdicts), [b](../guide.md), [c](contributing.md), [d](../../check), [e](#here)"
+    )
+    assert moved("![p](pictures/a.svg)", "../../reproduction/") == "![p](../../reproduction/pictures/a.svg)"
+
+
 def test_docs_name_nothing_that_the_api_does_not_have() -> None:
     for path in [*PAGES, *TUTORIALS]:
         for name in re.findall(r"\b(?:mg|:\w+:`metricgrad)\.([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)", path.read_text()):

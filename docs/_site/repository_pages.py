@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-FILES = {"contributing": "CONTRIBUTING.md", "security": "SECURITY.md", "changelog": "CHANGELOG.md"}
+FILES = {
+    "contributing": "CONTRIBUTING.md",
+    "security": "SECURITY.md",
+    "changelog": "CHANGELOG.md",
+    "reproduction": "reproduction/README.md",
+}
 NOT_RUN = """# The papers, reproduced
 
 `python reproduction/run.py --all` runs the experiments of the papers, and `python reproduction/page.py` writes what
@@ -20,11 +25,10 @@ def write(docs: Path) -> None:
     """Write docs/repository/: a page for each file, with links as they are from there."""
     folder = docs / "repository"
     folder.mkdir(exist_ok=True)
-    for page, file in FILES.items():
-        _write(folder / f"{page}.md", _moved((docs.parent / file).read_text()))
-    results = docs.parent / "reproduction" / "README.md"
-    text = _moved(results.read_text(), "../../reproduction/") if results.exists() else NOT_RUN
-    _write(folder / "reproduction.md", text)
+    for page, name in FILES.items():
+        file = docs.parent / name
+        where = "../../" + name.removesuffix(file.name)
+        _write(folder / f"{page}.md", _moved(file.read_text(), where) if file.exists() else NOT_RUN)
 
 
 def _moved(text: str, where: str = "../../") -> str:
