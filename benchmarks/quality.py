@@ -40,10 +40,9 @@ from xgboost import XGBClassifier
 
 import metricgrad as mg
 from datasets import DENSE, load, task_of
+from dense_maps import RESULTS as DENSE_RESULTS
 
 RESULTS = Path(__file__).parent / "results" / "quality_opened_once.csv"
-DENSE_RESULTS = Path(__file__).parent / "results" / "dense_maps.csv"
-"""Made by ``dense_maps.py``; summed up with the others."""
 COLUMNS = ["metric", "set", "split", "contender", "value", "average_precision", "rare", "frequent", "seconds"]
 KEY = 4
 """The number of columns, the first ones, that name a result."""
