@@ -139,25 +139,27 @@ def test_too_large_for_memory_says_how_many_rows_would_fit(tmp_path: Path, monke
     assert len(files.read(tmp_path / "a.parquet", rows=78_000)) == 78_000
 
 
-BAD = [
-    ("", "got an empty file"),
-    (" \n\n", "got an empty file"),
-    ("a,b\n", "expected rows below the column names"),
-    ("a,a,b\n1,2,3\n", "every column name once, got 'a' more than once"),
-    ("a,b\n1,2\n3\n4,5\n", "row 3: expected 2 cells as in the line of column names, got 1"),
-    ("a,b\n1,2\n3,4,5\n", "row 3: expected 2 cells"),
-    ("1,2\n3,4\n", "expected column names in the first line"),
-    (b"PK\x03\x04rest", "got a zip archive or an Excel file"),
-    (b"\x80\x04\x95rest", "got a pickle"),
-    (b"PAR1 and no more", "cannot be read"),
-    (b"ARROW1 and no more", "cannot be read"),
-    (b"a,b\n\x00\x01\x02,\x00\n", "a file of another kind"),
-    (gzip.compress(b"a,b\n" + b"1,2\n" * 9000)[:-20], "gzip stream is damaged"),
-]
+BAD: dict[str, tuple[bytes | str, str]] = {
+    "nothing": ("", "got an empty file"),
+    "blank lines": (" \n\n", "got an empty file"),
+    "names alone": ("a,b\n", "expected rows below the column names"),
+    "a name twice": ("a,a,b\n1,2,3\n", "every column name once, got 'a' more than once"),
+    "a short row": ("a,b\n1,2\n3\n4,5\n", "row 3: expected 2 cells as in the line of column names, got 1"),
+    "a long row": ("a,b\n1,2\n3,4,5\n", "row 3: expected 2 cells"),
+    "no names": ("1,2\n3,4\n", "expected column names in the first line"),
+    "a zip archive": (b"PK\x03\x04rest", "got a zip archive or an Excel file"),
+    "a pickle": (b"\x80\x04\x95rest", "got a pickle"),
+    "damaged Parquet": (b"PAR1 and no more", "cannot be read"),
+    "damaged Feather": (b"ARROW1 and no more", "cannot be read"),
+    "bytes that are no text": (b"a,b\n\x00\x01\x02,\x00\n", "a file of another kind"),
+    "damaged gzip": (gzip.compress(b"a,b\n" + b"1,2\n" * 9000)[:-20], "gzip stream is damaged"),
+}
+"""Tests are named by what is wrong: the bytes of gzip hold the time, and processes that share tests compare names."""
 
 
-@pytest.mark.parametrize(("data", "message"), BAD)
-def test_bad_files_get_one_line(tmp_path: Path, data: bytes | str, message: str) -> None:
+@pytest.mark.parametrize("case", BAD)
+def test_bad_files_get_one_line(case: str, tmp_path: Path) -> None:
+    data, message = BAD[case]
     with pytest.raises(UserError) as caught:
         files.read(put(tmp_path, data))
     assert message in str(caught.value)
