@@ -368,10 +368,9 @@ def fit(
 
 def fit_defaults(row: str, cell: Cell, parts: Parts) -> dict[str, float]:
     """Return the metrics of our estimators with their defaults, which make their own validation rows."""
-    x = torch.cat([parts.train.x, parts.validation.x]).numpy()
-    y = torch.cat([parts.train.y, parts.validation.y]).long().numpy()
+    rows = parts.train + parts.validation
     kind = mg.MetricClassifier if row == "MetricClassifier" else mg.MetricBoostingClassifier
-    model = kind("f1", random_state=cell.trial).fit(x, y)
+    model = kind("f1", random_state=cell.trial).fit(rows.x.numpy(), rows.y.long().numpy())
     truth, test = parts.test.y.long().numpy(), parts.test.x.numpy()
     labels, scores = model.predict(test), model.predict_proba(test)[:, 1]
     found: dict[str, float] = mg.evaluate(labels.astype(float), truth, ["f1", "accuracy"])

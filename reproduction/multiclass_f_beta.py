@@ -208,6 +208,9 @@ BEYOND = {
     "G-mean": "g_mean",
 }
 """The metrics of the d×d matrix that are trained and evaluated, by the name of their row."""
+DEFAULT = "MetricClassifier"
+"""Our estimator with its defaults: it takes training and validation rows, and tunes its rule by cross-fitting."""
+BEYOND_DATA = (DIGITS, FEATURES, MARKETING)
 
 
 def loss_of(name: str, k: int, classes: int) -> Loss:
@@ -328,6 +331,8 @@ def cells_2(protocol: str, trials: int) -> Iterable[Cell]:
 
 def run_beyond(cell: Cell, folder: Path | None) -> dict[str, float]:
     """Fill a cell: a network trained by one metric, evaluated by all of them."""
+    if cell.row == DEFAULT:
+        return run_default(cell, folder)
     tuned = cell.row == "CE, tuned"
     p, p_test = scores_of("CE" if tuned else cell.row, 0, cell.data, cell.protocol, cell.trial, folder)
     split = prepare(cell.data, cell.protocol, cell.trial, folder)
@@ -338,11 +343,20 @@ def run_beyond(cell: Cell, folder: Path | None) -> dict[str, float]:
     return found
 
 
+def run_default(cell: Cell, folder: Path | None) -> dict[str, float]:
+    """Return all metrics of our estimator with its defaults, fitted for macro F1."""
+    split = prepare(cell.data, cell.protocol, cell.trial, folder)
+    rows = split.rows + split.validation
+    model = mg.MetricClassifier("f1", random_state=cell.trial).fit(rows.x.numpy(), rows.y.numpy())
+    predicted = torch.eye(split.classes)[torch.tensor(model.predict(split.test.x.numpy()))]
+    found = mg.evaluate(predicted, split.test.y, list(BEYOND.values()), task="multiclass")
+    return {metric: float(value) for metric, value in found.items()}
+
+
 def cells_beyond(protocol: str, trials: int) -> Iterable[Cell]:
     """List the cells of the losses that the paper leaves to future work."""
-    rows = ["CE", "CE, tuned", *BEYOND]
-    data = (DIGITS, FEATURES, MARKETING)
-    return [Cell(protocol, row, d, t) for t in range(trials) for d in data for row in rows]
+    rows = ["CE", "CE, tuned", *BEYOND, DEFAULT]
+    return [Cell(protocol, row, data, t) for t in range(trials) for data in BEYOND_DATA for row in rows]
 
 
 def _printed_1() -> dict[tuple[str, str, str], tuple[float, float | None]]:
@@ -412,7 +426,10 @@ TABLES = {
         cells_beyond,
         run_beyond,
         trials=5,
-        reduced="Not in the paper. marketing: KEEL's income brackets, nine ordered classes.",
+        reduced=(
+            "Not in the paper. marketing: KEEL's income brackets, nine ordered classes. "
+            "MetricClassifier is fitted for macro F1 and has a rule of its own."
+        ),
         protocols=("corrected",),
     ),
 }

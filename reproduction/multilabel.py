@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -36,7 +36,7 @@ UNAVAILABLE = {
 }
 """The data sets of the sigmoidF1 paper that cannot be had here, and why. Their loader would be a branch of ``load``."""
 
-AVERAGES = ("weighted", "micro", "macro")
+AVERAGES: tuple[Literal["weighted", "micro", "macro"], ...] = ("weighted", "micro", "macro")
 MAP = "interpolated_average_precision"
 RULES = ("0.05", "0.5", "averaged", "shared", "tuned")
 Thresholds = dict[str, dict[str, Any]]

@@ -16,6 +16,7 @@ import argparse
 import inspect
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from types import ModuleType
@@ -24,6 +25,9 @@ from typing import Any
 import matplotlib as mpl
 
 import binary_soft_sets as binary
+import multiclass_f_beta as fbeta
+import multilabel
+import sigmoid_f1
 from cells import RESULTS, Table, read, results_file
 from papers import PAPERS, TABLES
 from verdicts import NOT_RUN, Results, Verdict
@@ -70,8 +74,13 @@ with one trial a difference up to the margin (0.02) counts as none, and the verd
 trial was written after the first trials were seen: their signs alone had decided before. A claim holds if it does so on
 every data set under `corrected`; it holds only under their protocol if it does so under `published` alone. Where it
 does not hold, the reason names the sets whose whole interval speaks against it ("fails on") apart from those where the
-trials leave it open ("not shown, nor refuted"). Few trials make wide intervals, with which "at least as good" holds
-easily; where the interval reaches below 0 by more than the margin, the verdict says that this is not ruled out.
+trials leave it open ("not shown, nor refuted"); with none of the first kind the verdict adds "nor refuted". Few trials
+make wide intervals, with which "at least as good" holds easily; where the interval reaches below 0 by more than the
+margin, the verdict says that this is not ruled out.
+"""
+ADVICE = """Means over trials on test rows under `corrected`, and their mean over the sets; "tuned" rules come from
+validation rows. "Clearly" better or worse than tuned cross-entropy: the whole 95 % interval of the paired difference
+is on one side of 0.
 """
 
 
@@ -161,10 +170,11 @@ def verdict_section(results: Results) -> Iterator[str]:
     for title, verdicts in (("claims of the papers", theirs), ("questions of our own", ours)):
         counts = Counter(verdict.outcome for verdict in verdicts)
         listed = ", ".join(f"{outcome} {count}" for outcome, count in counts.most_common())
-        yield f"Of {len(verdicts)} {title}: {listed}.\n"
+        undecided = sum(verdict.undecided for verdict in verdicts)
+        yield f"Of {len(verdicts)} {title}: {listed}; {undecided} that do not hold are not refuted either.\n"
     for title, verdicts in found.items():
         yield f"**{title}**\n"
-        lines = [[v.claim, f"**{v.outcome}**", explained(v)] for v in verdicts]
+        lines = [[v.claim, f"**{v.outcome}**" + ", nor refuted" * v.undecided, explained(v)] for v in verdicts]
         yield markdown(["claim", "verdict", "figures"], lines)
 
 
@@ -182,50 +192,99 @@ def title_of(paper: ModuleType) -> str:
 # ---------------------------------------------------------------------------------------------------------- what to use
 
 
+@dataclass(frozen=True)
+class Question:
+    """What to use for a kind of problem: its contenders, each a row and a metric of a table; the second is the peer."""
+
+    title: str
+    table: str
+    sets: Sequence[str]
+    contenders: dict[str, tuple[str, str]]
+
+
+QUESTIONS = (
+    Question(
+        "One label: F1",
+        "btg-1",
+        binary.SETS,
+        {
+            "cross-entropy at 0.5": ("BCE", "f1"),
+            "cross-entropy, tuned": ("BCE", "f1 tuned"),
+            "soft F1 at 0.5": ("F1", "f1"),
+            "soft F1, tuned": ("F1", "f1 tuned"),
+            "MetricClassifier()": ("MetricClassifier", "f1 tuned"),
+            "MetricBoostingClassifier()": ("MetricBoostingClassifier", "f1 tuned"),
+        },
+    ),
+    Question(
+        "Several labels: weighted F1, the best of six settings of every loss (of cross-entropy: weights of positives)",
+        "sigmoidf1-3",
+        multilabel.DATA,
+        {
+            "cross-entropy at 0.5": ("BCE", "weighted f1 @0.5"),
+            "cross-entropy, tuned": ("BCE", "weighted f1 @tuned"),
+            "focal, tuned": ("focal", "weighted f1 @tuned"),
+            "ASL, tuned": ("ASL", "weighted f1 @tuned"),
+            "sigmoidF1 at 0.5": ("sigmoidF1", "weighted f1 @0.5"),
+            "sigmoidF1, tuned": ("sigmoidF1", "weighted f1 @tuned"),
+            "MFoM at 0.5": ("MFoM", "weighted f1 @0.5"),
+            "MFoM, tuned": ("MFoM", "weighted f1 @tuned"),
+            "MetricClassifier()": (sigmoid_f1.DEFAULT, "weighted f1 @tuned"),
+        },
+    ),
+    Question(
+        "Several classes: macro F1",
+        "fbeta-beyond",
+        fbeta.BEYOND_DATA,
+        {
+            "cross-entropy, argmax": ("CE", "f1"),
+            "cross-entropy, tuned": ("CE, tuned", "f1"),
+            "soft F1, argmax": ("F_1", "f1"),
+            "MetricClassifier()": (fbeta.DEFAULT, "f1"),
+        },
+    ),
+)
+
+
 def advice_section(results: Results) -> Iterator[str]:
-    """Give the one paragraph for users: what, on this evidence, to use for F1 on a binary problem."""
+    """Give what, on this evidence, to use for each kind of problem."""
     yield "## What should I use?\n"
-    candidates = {
-        "BCE, decided at 0.5": ("BCE", "f1"),
-        "BCE, tuned threshold": ("BCE", "f1 tuned"),
-        "soft F1, decided at 0.5": ("F1", "f1"),
-        "soft F1, tuned threshold": ("F1", "f1 tuned"),
-        "MetricClassifier()": ("MetricClassifier", "f1 tuned"),
-        "MetricBoostingClassifier()": ("MetricBoostingClassifier", "f1 tuned"),
-    }
+    yield ADVICE
+    for question in QUESTIONS:
+        yield f"**{question.title}**\n"
+        yield from answer(question, results)
+
+
+def answer(question: Question, results: Results) -> Iterator[str]:
+    """Give the table of a question, best first, and the sentences that follow from it."""
+    keys = {name: (question.table, "corrected", *found) for name, found in question.contenders.items()}
     means = {
-        label: [results.mean("btg-1", "corrected", row, data, metric) for data in binary.SETS]
-        for label, (row, metric) in candidates.items()
+        name: [results.mean(table, protocol, row, data, metric) for data in question.sets]
+        for name, (table, protocol, row, metric) in keys.items()
     }
-    full = {label: [v for v in values if v is not None] for label, values in means.items()}
-    full = {label: values for label, values in full.items() if len(values) == len(binary.SETS)}
-    if "BCE, tuned threshold" not in full:
+    known = {name: [value for value in values if value is not None] for name, values in means.items()}
+    full = {name: fmean(values) for name, values in known.items() if len(values) == len(question.sets)}
+    default, peer = list(question.contenders)[:2]
+    if not {default, peer} <= full.keys():
         yield "Not run yet.\n"
         return
-    yield "F1 on test rows, `corrected`, mean over trials, and the mean over the four sets:\n"
-    order = sorted(full, key=lambda label: -fmean(full[label]))
-    rows = [[label, *(f"{v:.3f}" for v in full[label]), f"{fmean(full[label]):.3f}"] for label in order]
-    yield markdown(["", *binary.SETS, "mean"], rows)
-    yield "\n".join(advice(results, full, order)) + "\n"
-
-
-def advice(results: Results, means: dict[str, list[float]], order: list[str]) -> Iterator[str]:
-    """Give sentences that follow from the means and paired differences."""
-    tuned = fmean(means["BCE, tuned threshold"]) - fmean(means["BCE, decided at 0.5"])
-    yield f"A threshold of cross-entropy tuned on validation rows changes F1 by {tuned:+.3f} on average: do that first."
-    pairs = [(data, results.difference("btg-1", "corrected", "F1", "BCE", data, "f1 tuned")) for data in binary.SETS]
-    better = [data for data, d in pairs if d is not None and d.n > 1 and d.low > 0]
-    worse = [data for data, d in pairs if d is not None and d.n > 1 and d.high < 0]
+    order = sorted(full, key=lambda name: -full[name])
+    lines = []
+    for name in order:
+        (table, protocol, row, metric), (*_, other, other_metric) = keys[name], keys[peer]
+        pairs = {d: results.difference(table, protocol, row, other, d, metric, other_metric) for d in question.sets}
+        clearly = {
+            "better on": [data for data, d in pairs.items() if d is not None and d.low > 0],
+            "worse on": [data for data, d in pairs.items() if d is not None and d.high < 0],
+        }
+        words = "; ".join(f"{word} {', '.join(sets)}" for word, sets in clearly.items() if sets)
+        difference = "" if name == peer else f"{full[name] - full[peer]:+.3f}"
+        lines.append([name, *(shown(value, None) for value in means[name]), f"{full[name]:.3f}", difference, words])
+    yield markdown(["", *question.sets, "mean", f"− {peer}", "clearly"], lines)
     yield (
-        "With tuned thresholds on both sides, the soft F1 loss is clearly better than cross-entropy on "
-        f"{', '.join(better) or 'none of the sets'}, clearly worse on {', '.join(worse) or 'none'}."
+        f"Tuning the rule of cross-entropy on validation rows changes its mean by {full[peer] - full[default]:+.3f}; "
+        f"best on average here: {order[0]}.\n"
     )
-    plain = fmean(means["soft F1, decided at 0.5"]) - fmean(means["BCE, tuned threshold"])
-    yield (
-        f"The soft F1 loss alone, decided at 0.5, is {plain:+.3f} from cross-entropy with a tuned threshold: "
-        + ("it can replace tuning." if plain >= -binary.ALIKE else "it does not replace tuning.")
-    )
-    yield f"Best on average here: {order[0]}."
 
 
 # ------------------------------------------------------------------------------------------------------------ agreement

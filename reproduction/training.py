@@ -24,6 +24,10 @@ class Rows:
     def __len__(self) -> int:
         return len(self.y)
 
+    def __add__(self, other: Rows) -> Rows:
+        """Return the rows of both: what our estimators are fitted on, since they make their own validation rows."""
+        return Rows(torch.cat([self.x, other.x]), torch.cat([self.y, other.y]))
+
 
 @dataclass(frozen=True)
 class Schedule:

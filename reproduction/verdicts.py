@@ -32,12 +32,16 @@ NOT_RUN = "not run yet"
 
 @dataclass(frozen=True)
 class Verdict:
-    """A claim of a paper and what became of it: ``figures`` in one line, ``reason`` what is behind it or in doubt."""
+    """A claim of a paper and what became of it: ``figures`` in one line, ``reason`` what is behind it or in doubt.
+
+    ``undecided``: it is not shown to hold, and no data set speaks against it.
+    """
 
     claim: str
     verdict: Outcome
     figures: str
     reason: str = ""
+    undecided: bool = False
 
     @property
     def outcome(self) -> str:
@@ -171,17 +175,11 @@ def judge(
     outcome: Outcome = "does not hold here"
     if theirs and all(satisfies(d, relation, margin) for d in theirs.values()):
         outcome = "holds only under their protocol"
-    reasons = failures(there, relation, margin), reason
-    return Verdict(claim, outcome, figures, "; ".join(part for part in reasons if part))
-
-
-def failures(differences: dict[str, Difference], relation: Relation, margin: float) -> str:
-    """Return on which data sets a claim fails, and on which the trials leave it open."""
-    unmet = {name: d for name, d in differences.items() if not satisfies(d, relation, margin)}
+    unmet = {name: d for name, d in there.items() if not satisfies(d, relation, margin)}
     against = [name for name, d in unmet.items() if refutes(d, relation, margin)]
-    left_open = [name for name in unmet if name not in against]
-    found = {"fails on": against, "not shown, nor refuted, on": left_open}
-    return "; ".join(f"{words} {', '.join(names)}" for words, names in found.items() if names)
+    parts = {"fails on": against, "not shown, nor refuted, on": [name for name in unmet if name not in against]}
+    reasons = [*(f"{words} {', '.join(names)}" for words, names in parts.items() if names), *filter(None, [reason])]
+    return Verdict(claim, outcome, figures, "; ".join(reasons), undecided=not against)
 
 
 def refutes(difference: Difference, relation: Relation, margin: float) -> bool:

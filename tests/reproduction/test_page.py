@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -147,6 +148,8 @@ def test_a_claim_that_trials_leave_open_is_not_called_refuted() -> None:
     mixed = judge("c", {}, {"a": clear, "b": wide, "c": good}, "better")
     assert mixed.verdict == "does not hold here"
     assert mixed.reason == "fails on a; not shown, nor refuted, on b"
+    assert not mixed.undecided
+    assert judge("c", {}, {"b": wide, "c": good}, "better").undecided
     assert judge("c", {}, {"b": wide}, "alike").reason == "not shown, nor refuted, on b"
     assert judge("c", {}, {"a": clear}, "alike").reason == "fails on a"
     weak = judge("c", {}, {"b": wide, "c": good}, "at least")
@@ -154,6 +157,24 @@ def test_a_claim_that_trials_leave_open_is_not_called_refuted() -> None:
     assert ". But more than 0.02" in page.explained(weak)
     once = Difference(0.01, float("-inf"), float("inf"), 1)
     assert judge("c", {}, {"a": once}, "better").reason == "not shown, nor refuted, on a"
+
+
+def test_what_to_use_is_sorted_and_compared_with_tuned_cross_entropy(tmp_path: Path) -> None:
+    question = page.Question(
+        "One label", "t", ("a", "b"), {"plain": ("BCE", "f1"), "tuned": ("BCE", "f1 tuned"), "ours": ("F1", "f1")}
+    )
+    assert list(page.answer(question, Results.load(tmp_path))) == ["Not run yet.\n"]
+    note(tmp_path / "t.csv", "made up")
+    for trial, data in itertools.product(range(3), "ab"):
+        noise = 0.001 * trial * (1 if data == "a" else -1)
+        append(tmp_path / "t.csv", Cell("corrected", "BCE", data, trial), {"f1": 0.5, "f1 tuned": 0.6}, 1.0)
+        value = {"f1": 0.7 + noise} if data == "a" else {"f1": 0.58 + noise}
+        append(tmp_path / "t.csv", Cell("corrected", "F1", data, trial), value, 1.0)
+    table, sentence = page.answer(question, Results.load(tmp_path))
+    assert [line.split(" |")[0] for line in table.splitlines()[2:]] == ["| ours", "| tuned", "| plain"]
+    assert "| ours | 0.701 | 0.579 | 0.640 | +0.040 | better on a; worse on b |" in table
+    assert "| plain | 0.500 | 0.500 | 0.500 | -0.100 | worse on a, b |" in table
+    assert sentence.endswith("changes its mean by +0.100; best on average here: ours.\n")
 
 
 def test_differences_are_paired_by_trial(tmp_path: Path) -> None:

@@ -115,6 +115,19 @@ def test_the_same_cell_gives_the_same_figures(folder: Path) -> None:
     assert run(cell, folder) == run(cell, folder)
 
 
+def test_our_default_is_judged_by_what_it_predicts(folder: Path) -> None:
+    split = load_split("emotions", folder, 3)
+    found = sigmoid_f1.fit_default(split, 3)
+    rows = split.train + split.validation
+    assert len(rows) == len(split.train) + len(split.validation)
+    for average in AVERAGES:
+        model = mg.MetricClassifier("f1", average=average, random_state=3).fit(rows.x.numpy(), rows.y.numpy())
+        predicted = model.predict(split.test.x.numpy())
+        expected = f1_score(split.test.y.numpy(), predicted, average=average, zero_division=0)
+        assert found[f"{average} f1 @tuned"] == pytest.approx(expected)
+    assert found.keys() == {"mAP", *(f"{average} f1 @tuned" for average in AVERAGES)}
+
+
 def test_unavailable_data_is_refused_with_the_reason(folder: Path) -> None:
     with pytest.raises(ValueError, match="MS-COCO cannot be had"):
         multilabel.load("MS-COCO", folder)
