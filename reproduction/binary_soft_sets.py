@@ -41,8 +41,8 @@ SETS = ("cocktailparty", "adult", "mammography", CREDITCARD)
 COMPARABLE = SETS[:3]
 """The sets that are the paper's own; its fourth, the full creditcard file, is only there when the user has it."""
 OTHER_DATA = {
-    "cocktailparty": "another release of the data: the authors' notebook shows the angles -0.30 and 0.53 of the first "
-    "two people where this one has -0.18 and 0.48",
+    "cocktailparty": "the authors' notebook shows the angles -0.30 and 0.53 of the first two people, this release has "
+    "-0.18 and 0.48",
 }
 """Where the data are known to differ from the authors'."""
 HIDDEN = [32, 16]
