@@ -184,6 +184,7 @@ PAIRS = (
     (AT_PRECISION, SAME),
     (DEFAULT, "cross-entropy, 0.5"),
     (DEFAULT, "cross-entropy, tuned"),
+    (SAME, "cross-entropy, tuned"),
     (DEFAULT, "weighted cross-entropy, tuned"),
     (DEFAULT, "xgboost, tuned"),
     ("metric, 0.5", "cross-entropy, 0.5"),
@@ -295,7 +296,7 @@ MAP = (
     ("one label, a table", "`MetricEnsembleClassifier`", "binary", "f1", "value", "ensemble", "xgboost, tuned"),
     (
         "one label, boosted trees",
-        "`MetricBoostingClassifier`",
+        "`MetricBoostingClassifier` (five models)",
         "binary",
         "f1",
         "value",

@@ -56,8 +56,9 @@ gives. It is written by `reproduction/page.py` from the files in `reproduction/r
   rows of mammography are the same; 7,848 are distinct, 253 of them positive), equal budgets, and thresholds tuned on
   validation rows, never on test rows.
 
-Figures are means ± standard deviations over trials. Nothing was tuned until it agrees with a paper. An empty cell (–)
-was not run; the line below its table says why, or that it is still to be run.
+Figures are means ± standard deviations over trials. Each trial has initial weights and a split of its own; under
+`published` the multi-class paper and sigmoidF1 have one split. Nothing was tuned until it agrees with a paper. An empty
+cell (–) was not run; the line below its table says why, or that it is still to be run.
 
     python reproduction/run.py --table btg-1 --protocol corrected --data FOLDER
     python reproduction/run.py --all --jobs 2
@@ -74,9 +75,10 @@ with one trial a difference up to the margin (0.02) counts as none, and the verd
 trial was written after the first trials were seen: their signs alone had decided before. A claim holds if it does so on
 every data set under `corrected`; it holds only under their protocol if it does so under `published` alone. Where it
 does not hold, the reason names the sets whose whole interval speaks against it ("fails on") apart from those where the
-trials leave it open ("not shown, nor refuted"); with none of the first kind the verdict adds "nor refuted". Few trials
-make wide intervals, with which "at least as good" holds easily; where the interval reaches below 0 by more than the
-margin, the verdict says that this is not ruled out.
+trials leave it open ("not shown, nor refuted"); with none of the first kind the verdict adds "not refuted". Few trials
+make wide intervals, with which "at least as good" holds easily; so where it holds, the verdict says where the row is
+clearly better and where worse by more than the margin is not ruled out. The list of claims was compared with the
+papers' texts again when most results were known: claims were added and split then, and no relation was changed.
 """
 ADVICE = """Means over trials on test rows under `corrected`, and their mean over the sets; "tuned" rules come from
 validation rows. "Clearly" better or worse than tuned cross-entropy: the whole 95 % interval of the paired difference
@@ -174,13 +176,13 @@ def verdict_section(results: Results) -> Iterator[str]:
         yield f"Of {len(verdicts)} {title}: {listed}; {undecided} that do not hold are not refuted either.\n"
     for title, verdicts in found.items():
         yield f"**{title}**\n"
-        lines = [[v.claim, f"**{v.outcome}**" + ", nor refuted" * v.undecided, explained(v)] for v in verdicts]
+        lines = [[v.claim, f"**{v.outcome}**" + " (not refuted)" * v.undecided, explained(v)] for v in verdicts]
         yield markdown(["claim", "verdict", "figures"], lines)
 
 
 def explained(verdict: Verdict) -> str:
     """Return the figures of a verdict and its reason."""
-    word = "But" if verdict.outcome == "holds" else "Reason:"
+    word = "It is" if verdict.outcome == "holds" else "Reason:"
     return verdict.figures + (f". {word} {verdict.reason}" if verdict.reason not in ("", NOT_RUN) else "")
 
 

@@ -9,7 +9,8 @@ A verdict follows from the results by one of the rules here, never by hand. A di
 
 With one trial there is no interval: a difference up to the margin counts as none, and the figures say "one trial".
 A claim that does not hold fails where the whole interval speaks against it; elsewhere it is neither shown nor refuted.
-Where "at least as good" holds although the interval reaches further below 0 than the margin, the verdict says so.
+Where "at least as good" holds, the verdict says on which data sets A is clearly better, since a paper may have said
+that much, and on which the interval reaches further below 0 than the margin.
 """
 
 from __future__ import annotations
@@ -169,9 +170,7 @@ def judge(
     if not there:
         return Verdict(claim, "cannot be tested here", figures, NOT_RUN)
     if all(satisfies(d, relation, margin) for d in there.values()):
-        wide = [name for name, d in there.items() if relation == "at least" and d.n > 1 and d.low < -margin]
-        doubt = f"more than {margin:g} the other way is not ruled out on {', '.join(wide)}" if wide else ""
-        return Verdict(claim, "holds", figures, doubt)
+        return Verdict(claim, "holds", figures, strength(there, margin) if relation == "at least" else "")
     outcome: Outcome = "does not hold here"
     if theirs and all(satisfies(d, relation, margin) for d in theirs.values()):
         outcome = "holds only under their protocol"
@@ -180,6 +179,17 @@ def judge(
     parts = {"fails on": against, "not shown, nor refuted, on": [name for name in unmet if name not in against]}
     reasons = [*(f"{words} {', '.join(names)}" for words, names in parts.items() if names), *filter(None, [reason])]
     return Verdict(claim, outcome, figures, "; ".join(reasons), undecided=not against)
+
+
+def strength(differences: dict[str, Difference], margin: float) -> str:
+    """Return where "at least as good" is clearly better, and where the intervals are too wide to rule out worse."""
+    intervals = {name: d for name, d in differences.items() if d.n > 1}
+    if not intervals:
+        return ""
+    better = [name for name, d in intervals.items() if d.low > 0]
+    wide = [name for name, d in intervals.items() if d.low < -margin]
+    words = f"clearly better on {', '.join(better) or 'none'}"
+    return words + (f"; worse by more than {margin:g} is not ruled out on {', '.join(wide)}" if wide else "")
 
 
 def refutes(difference: Difference, relation: Relation, margin: float) -> bool:

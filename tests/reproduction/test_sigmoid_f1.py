@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -100,7 +101,8 @@ def test_verdicts_say_when_nothing_was_run(tmp_path: Path) -> None:
     found = [*sigmoid_f1.verdicts(Results.load(tmp_path)), *mfom.verdicts(Results.load(tmp_path))]
     untested = [v for v in found if v.verdict == "cannot be tested here"]
     assert len(untested) == len(found) - 1  # but for the one on printed figures
-    assert all("not run yet" in v.figures for v in untested)
+    waiting = [v for v in untested if "not run yet" in v.figures]
+    assert [v.claim for v in untested if v not in waiting] == [f"the same on {', '.join(multilabel.UNAVAILABLE)}"]
 
 
 def test_metrics_that_the_page_shows_are_there(folder: Path) -> None:
@@ -253,6 +255,35 @@ def test_choice_follows_validation_rows_for_each_rule() -> None:
     bad = Scores(*(torch.full_like(s, 0.3) for s in (good.train, good.validation, good.test)))
     assert choose([bad, good], split) == choose([good], split)
     assert {name.partition("@")[2] for name in choose([good], split)} == {"", *RULES}
+
+
+def invent(folder: Path, table: str, metric: str, values: dict[tuple[str, str], float]) -> Results:
+    """Return made-up results of a table: a value for every protocol and row, on all data sets and trials."""
+    for (protocol, row), value in values.items():
+        for data, trial in itertools.product(multilabel.DATA, range(2)):
+            found = {metric.format(average): value + 0.001 * trial for average in AVERAGES}
+            append(results_file(table, folder), Cell(protocol, row, data, trial), found, 1.0)
+    return Results.load(folder)
+
+
+def test_the_top_two_are_counted_over_sets_and_averages(tmp_path: Path) -> None:
+    note(results_file("sigmoidf1-3", tmp_path), "made up")
+    order = ("sigmoidF1", "BCE", "ASL", "focal", "unboundedF1")
+    top = {("published", row): 0.9 - 0.1 * place for place, row in enumerate(order)}
+    other = {("corrected", row): 0.9 - 0.1 * place for place, row in enumerate(order[1:] + order[:1])}
+    invent(tmp_path, "sigmoidf1-3", "{} f1 @0.05", top)
+    verdict = sigmoid_f1.share_the_top(invent(tmp_path, "sigmoidf1-3", "{} f1 @tuned", other))
+    assert verdict.verdict == "holds only under their protocol"
+    assert verdict.figures.endswith("published: 3 of 3; corrected: 0 of 3")  # one data set, by the tiny budget
+
+
+def test_the_best_shift_is_read_from_the_map(tmp_path: Path) -> None:
+    note(results_file("sigmoidf1-fig3", tmp_path), "made up")
+    points = itertools.product(("published", "corrected"), sigmoid_f1.SLOPES, sigmoid_f1.SHIFTS)
+    values = {(side, f"β={b:g}, η={e:g}"): e / 10 if side == "published" else -e / 10 for side, b, e in points}
+    verdict = sigmoid_f1.positive_shift(invent(tmp_path, "sigmoidf1-fig3", "{} f1 @0.5", values))
+    assert verdict.verdict == "holds only under their protocol"
+    assert verdict.figures == "published: best at β = 1, η = 9; corrected: best at β = 1, η = 0"
 
 
 def test_predicting_every_label_explains_the_printed_figures() -> None:
