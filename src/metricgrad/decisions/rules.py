@@ -241,11 +241,14 @@ class Threshold(Rule):
         return cut if math.isfinite(cut) else None
 
     def centred(self, probabilities: Tensor) -> Tensor:
-        p = probabilities
-        cut = torch.as_tensor(self.threshold, dtype=p.dtype).clamp(0, 1)
-        moved = (p.logit() - cut.logit()).sigmoid().nan_to_num(0.0)
-        # What stands exactly at the threshold is in the class.
-        return torch.where(self.decide(p), moved.clamp(min=0.5 + 1e-9), moved.clamp(max=0.5))
+        p, least = probabilities, 0.5 + 1e-9  # what stands exactly at the threshold is in the class
+        cut, decided = torch.as_tensor(self.threshold, dtype=p.dtype).clamp(0, 1), self.decide(p)
+        shifted = (p.logit() - cut.logit()).sigmoid()
+        # A shift by a threshold next to 0 or 1 would make nearly all probabilities 1 or 0: each side is stretched then.
+        above = least + (1 - least) * (p - cut) / (1 - cut).clamp(min=1e-300)
+        stretched = torch.where(decided, above, 0.5 * p / cut.clamp(min=1e-300))
+        moved = torch.where((cut - 0.5).abs() > 0.5 - 1e-6, stretched, shifted).nan_to_num(0.0)
+        return torch.where(decided, moved.clamp(least, 1.0), moved.clamp(max=0.5))
 
     def to_onnx(self, graph: _OnnxGraph, scores: str, classes: int) -> str:
         return graph.add("GreaterOrEqual", scores, graph.constant(self.threshold))

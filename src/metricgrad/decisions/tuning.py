@@ -53,9 +53,8 @@ class Tuned:
     absent : {'count', 'skip'}, default 'count'
         What a class without positives does to the macro average: "count" (as in scikit-learn) or "skip".
     subject_to : str, dict, Constraint or list of these, optional
-        Constraints that the rule must meet, such as "precision >= 0.9", "recall[each] >= 0.8" (of every class),
-        "recall[2] >= 0.8" (of class 2), or {"precision": 0.9}; comma-separated for several. With a threshold per class,
-        every class must meet them.
+        Constraints that the rule must meet, such as "precision >= 0.9" or {"precision": 0.9}; comma-separated for
+        several. With a threshold per class, every class must meet them.
     confidence : float, optional
         With a number such as 0.95, the one-sided lower confidence bound of a constrained metric must meet its
         constraint, instead of the estimate.
@@ -297,9 +296,8 @@ def tune_threshold(
     absent : {'count', 'skip'}, default 'count'
         What a class without positives does to the macro average: "count" (as in scikit-learn) or "skip".
     subject_to : str, dict, Constraint or list of these, optional
-        Constraints that the rule must meet, such as "precision >= 0.9", "recall[each] >= 0.8" (of every class),
-        "recall[2] >= 0.8" (of class 2), or {"precision": 0.9}; comma-separated for several. With a threshold per class,
-        every class must meet them.
+        Constraints that the rule must meet, such as "precision >= 0.9" or {"precision": 0.9}; comma-separated for
+        several. With a threshold per class, every class must meet them.
     confidence : float, optional
         With a number such as 0.95, the one-sided lower confidence bound of a constrained metric must meet its
         constraint, instead of the estimate.

@@ -51,8 +51,9 @@ class MetricEnsembleClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
     Takes binary, multi-class and multi-label (indicator) targets of any labels. By default the candidates are three
     ridge logistic regressions, a ``MetricClassifier``, boosted trees of XGBoost (on the log-loss) and of LightGBM (on
     log-loss and metric) where these are installed, a random forest and extra trees. They take arrays, sparse matrices,
-    and frames of pandas or polars with numbers, texts and categories; NaN is a missing value. Trees get categories as
-    numbers; the others get them one-hot (those of fewer than 10 rows together), with missing numbers as the median.
+    and frames of pandas or polars with numbers, texts and categories; NaN is a missing value, which a sparse matrix
+    must not have. Trees get categories as numbers; the others get them one-hot (those of fewer than 10 rows together),
+    with missing numbers as the median.
 
     Parameters
     ----------
@@ -205,11 +206,13 @@ class MetricEnsembleClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
         seeds = check_random_state(self.random_state).randint(np.iinfo(np.int32).max, size=3)
         parts = folds(labels, targets, self.cv, groups, int(seeds[0]))
         candidates = self._candidates(len(y))
-        views = self._views(given, {candidate.view for candidate in candidates}, fit=True)
+        counted = given if weight is None or self.estimators is not None else given[weight > 0]
+        views = self._views(given, {candidate.view for candidate in candidates}, counted)
         found = self._cross_fitted(candidates, views, y, weight, parts, int(seeds[1]))
         self._choose(candidates, found, targets, weight, parts, rule, int(seeds[2]))
         if self.estimators is not None:  # the features are theirs, and so is what is known of them
-            first: Any = next(one for one in flattened(found[0].models) if not isinstance(one, float))
+            models = (one for candidate in found for one in flattened(candidate.models))
+            first: Any = next((one for one in models if not isinstance(one, float)), None)
             for name in ("n_features_in_", "feature_names_in_"):
                 if hasattr(first, name):
                     setattr(self, name, getattr(first, name))
@@ -222,6 +225,10 @@ class MetricEnsembleClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
             X, y = validate_data(
                 self, coded(X, self.categories_), y, multi_output=True, ensure_min_samples=2, **_ALLOWED
             )
+            if hasattr(X, "toarray") and np.isnan(X.data).any():
+                raise ValueError(
+                    "X: expected a sparse matrix without NaN, got some; pass a dense array or impute first"
+                )
         else:
             if y is None:
                 raise ValueError("requires y to be passed, but the target y is None")
@@ -249,11 +256,11 @@ class MetricEnsembleClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
                 )
         return [Candidate(name, estimator) for name, estimator in pairs]
 
-    def _views(self, X: Any, wanted: set[View], fit: bool = False) -> dict[View, Any]:
-        """Return the features as the candidates see them."""
+    def _views(self, X: Any, wanted: set[View], fit_on: Any = None) -> dict[View, Any]:
+        """Return the features as the candidates see them; ``fit_on``: the rows to scale by, if not yet done."""
         views: dict[View, Any] = {"given": X, "numbers": X}
-        if fit:
-            self.encoder_ = standardiser(X, list(self.categories_)).fit(X) if "standard" in wanted else None
+        if fit_on is not None:
+            self.encoder_ = standardiser(X, list(self.categories_)).fit(fit_on) if "standard" in wanted else None
         if "standard" in wanted:
             views["standard"] = self.encoder_.transform(X)
         return views
@@ -288,6 +295,8 @@ class MetricEnsembleClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
         names = [candidate.name for candidate in candidates]
         self.tuning_, self.rule_ = None, rule or default_rule(self.labels_.task)
         if parts[0][1] is None:  # a class with one row: no scores that may be looked at
+            if self.subject_to is not None:
+                raise ValueError("subject_to: expected two rows or more of each class to tune on, got a class with one")
             self.weights_, self.select_by_ = dict.fromkeys(names, 1 / len(names)), None
             values = dict.fromkeys(names, np.nan)
         else:

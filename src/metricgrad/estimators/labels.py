@@ -50,6 +50,9 @@ class Labels:
             raise ValueError(f"Unknown label type: {kind!r}; expected binary, multi-class or a multi-label indicator")
         self.task = _TASKS[kind]
         if self.task == "multilabel":
+            values = np.unique(y.data if hasattr(y, "toarray") else y)
+            if not np.isin(values, (0, 1)).all():
+                raise ValueError(f"y: expected an indicator matrix of 0 and 1, got the values {values.tolist()}")
             self.classes = np.arange(y.shape[1])
         else:
             self.classes = np.unique(y) if classes is None else np.unique(classes)
@@ -74,7 +77,8 @@ class Labels:
     def encode(self, y: Any) -> Tensor:
         """Return targets: ``(N,)`` 0/1 or class indices, or ``(N, K)`` 0/1."""
         if self.task == "multilabel":
-            return torch.as_tensor(np.asarray(y.toarray() if hasattr(y, "toarray") else y), dtype=torch.float32)
+            # A copy, since torch warns of the arrays of pandas, which cannot be written to.
+            return torch.from_numpy(np.array(y.toarray() if hasattr(y, "toarray") else y, dtype=np.float32))
         unknown = np.setdiff1d(y, self.classes)
         if len(unknown):
             raise ValueError(f"y: expected the classes {list(self.classes)}, got also {list(unknown)}")

@@ -21,7 +21,7 @@ from metricgrad.engine.batch import Batch, Task
 from metricgrad.estimators.labels import DecidesMixin, Labels, flat
 from metricgrad.estimators.preparation import labels_to_learn, loss_for, splits, training_weight, wanted_rule
 from metricgrad.metrics.registry import count_values, get
-from metricgrad.training.loop import Batches, Optimiser, Settings, TrainingData, one_thread, scores, train
+from metricgrad.training.loop import Batches, Optimiser, Settings, TrainingData, apply_loss, one_thread, scores, train
 from metricgrad.training.networks import Model, build
 from metricgrad.training.tabm import MemberLoss, TabM
 
@@ -223,6 +223,7 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
             Itself.
 
         """
+        y = y.toarray() if hasattr(y, "toarray") else y
         X, y = validate_data(self, X, y, accept_sparse="csr", multi_output=True, dtype=np.float64, ensure_min_samples=2)
         y = flat(y)
         self.labels_ = labels = labels_to_learn(y)
@@ -238,7 +239,9 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
         data = self._data(X, y, sample_weight)
         weight = _tensor(training_weight(labels, X, y, sample_weight, None))
         rule = wanted_rule(self.rule, self.class_weight)
-        seeds = check_random_state(self.random_state).randint(np.iinfo(np.int32).max, size=2)
+        if not before or not hasattr(self, "_seeds"):
+            self._seeds = check_random_state(self.random_state).randint(np.iinfo(np.int32).max, size=2)
+        seeds = self._seeds  # a warm start keeps its folds: no network may see the rows that judge it
         parts = list(splits(labels, data.targets, self.cv, self.validation_fraction, int(seeds[0])))
         jobs = [
             delayed(_train_one)(
@@ -260,7 +263,10 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
         return self
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
-        """Train one network for one epoch on more rows; the rule stays at 0.5, or the argmax: no rows are held out.
+        """Train the first network for one epoch on more rows; no rows are held out, so the rule stays as it is.
+
+        Without a ``fit`` before, the rule is 0.5, or the argmax, and features are scaled by all rows so far. After a
+        ``fit`` with several networks or a tuned rule the scaling stays, since these depend on it.
 
         Parameters
         ----------
@@ -298,7 +304,7 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
             self.rule_, self.tuning_ = default_rule(self.labels_.task), None
         elif classes is not None and not np.array_equal(np.unique(classes), self.classes_):
             raise ValueError(f"classes: expected those of the first call, {list(self.classes_)}, got {list(classes)}")
-        if self.scaler_ is not None:
+        if self.scaler_ is not None and (first or (self.tuning_ is None and len(self.networks_) == 1)):
             self.scaler_.partial_fit(X, sample_weight=sample_weight)
         data = self._data(X, y, sample_weight)
         if first:
@@ -358,17 +364,16 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
     def _loss(self, task: Task, rows: int) -> nn.Module:
         steps = self.warmup * max(1, -(-rows // self._batch_size(rows)))
         options = {"share": self.share, "warmup": steps, "surrogate": self.surrogate}
+        average = self.average or "macro"  # None has one value per class, of which training needs the mean
         if not (isinstance(self.model, str) and self.model == "tabm"):
-            return loss_for(self.loss, self._metric, task=task, average=self.average, **options)
+            return loss_for(self.loss, self._metric, task=task, average=average, **options)
         # A metric or a surrogate of the user's own may hold a number for each label, not for each label of each member.
         of_any_class = isinstance(self._metric, str) and not count_values(get(self._metric))
         plain = isinstance(self.loss, str) and of_any_class and self.surrogate is None
         if plain and task == "binary":
             return MemberLoss(loss_for(self.loss, self._metric, task="multilabel", **options), at_once=True)
-        at_once = plain and task == "multilabel" and self.average in ("macro", "weighted")
-        return MemberLoss(
-            loss_for(self.loss, self._metric, task=task, average=self.average, **options), at_once=at_once
-        )
+        at_once = plain and task == "multilabel" and average in ("macro", "weighted")
+        return MemberLoss(loss_for(self.loss, self._metric, task=task, average=average, **options), at_once=at_once)
 
     def _set_rule(self, data: TrainingData, parts: list[Any], tuned: Tuned, rule: Any, weight: Tensor | None) -> None:
         self.tuning_ = None
@@ -423,7 +428,8 @@ class _Judge:
         """Return the judgement, and minus the loss to tell epochs of an equal hard metric apart."""
         z = scores(network, held.features)
         with torch.no_grad():
-            merit = -float(loss(z.squeeze(1) if self.labels.task == "binary" else z, held.targets, held.weight))
+            logits = z.squeeze(1) if self.labels.task == "binary" else z
+            merit = -float(apply_loss(loss, logits, held.targets, held.weight))
         if self.monitor == "loss":
             return (merit,)
         p = self.labels.probabilities(z)

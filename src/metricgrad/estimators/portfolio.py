@@ -23,7 +23,7 @@ from sklearn.utils.validation import has_fit_parameter
 from torch import Tensor
 
 from metricgrad.estimators.network import MetricClassifier
-from metricgrad.estimators.preparation import splits
+from metricgrad.estimators.preparation import checked_pairs, splits
 from metricgrad.estimators.trees import MetricBoostingClassifier
 from metricgrad.metrics.scalars import is_whole
 
@@ -117,7 +117,7 @@ def folds(labels: Labels, targets: Tensor, cv: Any, groups: Any, seed: int) -> l
     if groups.shape != (len(y),):
         raise ValueError(f"groups: expected one for each of {len(y)} rows, got shape {groups.shape}")
     if not is_whole(cv):
-        return list(check_cv(cv, y, classifier=True).split(np.zeros(len(y)), y, groups))
+        return checked_pairs(check_cv(cv, y, classifier=True).split(np.zeros(len(y)), y, groups))
     number = min(int(cv), len(np.unique(groups)))
     if number < 2:
         raise ValueError(f"groups: expected at least two, and cv of at least 2, got cv={cv!r}")
@@ -185,17 +185,20 @@ def _seeded(estimator: Any, seed: int) -> Any:
 
 def _fit(estimator: Any, name: str, X: Any, y: Any, weight: Any, labels: Labels) -> Any:
     how = {} if weight is None else {_weight_argument(estimator, name): weight}
-    if labels.task != "multilabel":
-        if (y == y[0]).all():
-            raise ValueError(f"cv: expected two classes in every part that is fitted, got {y[0]} alone in one")
-        return estimator.fit(X, y, **how)
-    if get_tags(estimator).classifier_tags.multi_label:
-        return estimator.fit(X, y, **how)
-    columns = y.T
-    return [
-        float(column[0]) if (column == column[0]).all() else clone(estimator).fit(X, column, **how)
-        for column in columns
-    ]
+    several = labels.task == "multilabel"
+    if not several and (y == y[0]).all():
+        raise ValueError(f"cv: expected two classes in every part that is fitted, got {y[0]} alone in one")
+    try:
+        if not several or get_tags(estimator).classifier_tags.multi_label:
+            return estimator.fit(X, y, **how)
+        return [
+            float(column[0]) if (column == column[0]).all() else clone(estimator).fit(X, column, **how)
+            for column in y.T
+        ]
+    except Exception as error:  # of any library: say which candidate it is
+        said = (str(error).strip() or type(error).__name__).splitlines()[0]
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(f"candidate {name!r} cannot be fitted: {said}") from error
 
 
 def _weight_argument(estimator: Any, name: str) -> str:

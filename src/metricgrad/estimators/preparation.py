@@ -85,8 +85,21 @@ def splits(
     if found is None:
         yield torch.arange(len(y)), None
         return
-    for rows, held_out in found:
+    for rows, held_out in checked_pairs(found):
         yield torch.from_numpy(rows), torch.from_numpy(held_out)
+
+
+def checked_pairs(pairs: Any) -> list[tuple[Any, Any]]:
+    """Return pairs of rows to fit on and rows left out as arrays of indices; they may be lists or masks."""
+    found = [(_indices(rows), _indices(held)) for rows, held in pairs]
+    if not found or not all(len(rows) and len(held) for rows, held in found):
+        raise ValueError("cv: expected pairs of rows to fit on and rows left out, got none or an empty one")
+    return found
+
+
+def _indices(rows: Any) -> Any:
+    rows = np.asarray(rows)
+    return np.flatnonzero(rows) if rows.dtype == bool else rows
 
 
 def _folds(cv: Any, y: Any, rarest: int | None, seed: int) -> Any:

@@ -92,6 +92,8 @@ class Goal:
             wanted = ", ".join(map(repr, get_args(SelectBy)))
             raise ValueError(f"select_by: expected one of {wanted}, got {select_by!r}")
         self.metric, self.select_by, self.rule = metric, select_by, chosen(rule, task)
+        if self.rule is not None and subject_to is not None:
+            raise ValueError(f"subject_to: expected rule='tuned', which can meet it, got rule={rule!r}")
         self.coupled = task == "multilabel" and average in ("micro", "samples")
         self.options: dict[str, Any] = {"task": task, "average": average, "subject_to": subject_to}
         # Where labels depend on each other a constraint needs one threshold for all.
@@ -159,7 +161,8 @@ def select_ensemble(
         The number of rounds.
     bags : int, default 10
         The number of selections, each on a random half of the rows, their weights averaged, against overfitting; those
-        below 0.02 are dropped. 0 selects once on all rows, which is never worse there than the best candidate alone.
+        below 0.02 are dropped. 0 selects once on all rows, which for one label is never worse there than the best
+        candidate alone.
     seed : int, default 0
         Random seed of the bags.
 
@@ -199,6 +202,10 @@ def select_ensemble(
         shares = _select(criterion_for(by, searched, batch, given), candidates, goal.rounds)
     shares = _without_small(shares / shares.sum())
     mean = (candidates * shares.view(-1, 1, 1)).sum(0)
+    if problem.constraints and metric_alone.value(mean) == -torch.inf:
+        # Each bag meets the constraints on its rows, their average need not: one selection on all rows does.
+        shares = _select(criterion_for(by, searched, batch, given), candidates, goal.rounds)
+        mean = (candidates * shares.view(-1, 1, 1)).sum(0)
     flat = mean.squeeze(1) if task == "binary" else mean
     tuning, decided = None, given
     if decided is None:

@@ -55,9 +55,8 @@ class ThresholdedClassifier(PredictsMixin, ClassifierMixin, MetaEstimatorMixin, 
     shared : bool, default False
         Tune one threshold for all classes of a multi-label problem instead of one per class.
     subject_to : str, dict, Constraint or list of these, optional
-        Constraints that the rule must meet, such as "precision >= 0.9", "recall[each] >= 0.8" (of every class),
-        "recall[2] >= 0.8" (of class 2), or {"precision": 0.9}; comma-separated for several. With a threshold per class,
-        every class must meet them.
+        Constraints that the rule must meet, such as "precision >= 0.9" or {"precision": 0.9}; comma-separated for
+        several. With a threshold per class, every class must meet them.
     confidence : float, optional
         With a number such as 0.95, the one-sided lower confidence bound of a constrained metric must meet its
         constraint, instead of the estimate.
@@ -165,8 +164,12 @@ class ThresholdedClassifier(PredictsMixin, ClassifierMixin, MetaEstimatorMixin, 
         X, y = indexable(X, y)
         plain = np.asarray(y.toarray() if hasattr(y, "toarray") else y)
         if plain.ndim == 2 and plain.shape[1] == 1:
-            y = plain = flat(plain)
-        self.labels_ = Labels(plain)
+            plain = flat(plain)
+        if plain.ndim == 1 or hasattr(y, "toarray"):
+            y = plain
+        # The columns of scores are the classes that the classifier was fitted on; tuning rows may lack some.
+        fitted = getattr(self.estimator, "classes_", None) if self.cv == "prefit" else None
+        self.labels_ = Labels(plain, None if isinstance(fitted, list) or plain.ndim > 1 else fitted)
         self.classes_ = self.labels_.classes
         if sample_weight is not None:
             fit_params = {**fit_params, "sample_weight": sample_weight}
@@ -185,7 +188,8 @@ class ThresholdedClassifier(PredictsMixin, ClassifierMixin, MetaEstimatorMixin, 
                     n_jobs=self.n_jobs,
                     params=for_folds,
                     method=self._method(),
-                )
+                ),
+                plain[0],
             )
             self.estimator_ = clone(self.estimator).fit(X, y, **for_all_rows)
         if hasattr(self.estimator_, "n_features_in_"):
@@ -224,18 +228,30 @@ class ThresholdedClassifier(PredictsMixin, ClassifierMixin, MetaEstimatorMixin, 
                 return name
         raise ValueError(f"estimator: expected predict_proba or decision_function, got {estimator!r} with neither")
 
-    def _read(self, raw: Any) -> Tensor:
-        """Return the scores of a classifier as ``(n,)``, ``(n, d)`` or ``(n, K)``."""
+    def _read(self, raw: Any, only: Any) -> Tensor:
+        """Return the scores of a classifier as ``(n,)``, ``(n, d)`` or ``(n, K)``.
+
+        ``only``: the class of each label that has no other.
+        """
         if isinstance(raw, list):  # forests give multi-label probabilities as a list of (n, 2), one per label
-            raw = np.column_stack([one[:, -1] if one.shape[1] > 1 else np.zeros(len(one)) for one in raw])
+            columns = zip(raw, only, strict=True)
+            raw = np.column_stack([p[:, -1] if p.shape[1] > 1 else np.full(len(p), float(k)) for p, k in columns])
         raw = np.asarray(raw)
-        if self.labels_.task == "binary" and raw.ndim == 2:
-            raw = raw[:, -1]
+        if self.labels_.task == "binary" and raw.ndim == 2 and raw.shape[1] == 2:
+            raw = raw[:, 1]
+        wanted = self.labels_.scores_shape(len(raw))
+        if raw.shape != wanted:
+            raise ValueError(
+                f"estimator: expected scores of shape {wanted}, one column per class, got {raw.shape} from "
+                f"{self._method()}"
+            )
         return torch.as_tensor(raw, dtype=torch.float64)
 
     def _scores(self, X: Features) -> Tensor:
         check_is_fitted(self, "estimator_")
-        return self._read(getattr(self.estimator_, self._method())(X))
+        classes = getattr(self.estimator_, "classes_", ())
+        only = [one[0] for one in classes] if isinstance(classes, list) else np.zeros(len(self.classes_))
+        return self._read(getattr(self.estimator_, self._method())(X), only)
 
     @_can("predict_proba")  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Features) -> NDArray[np.float64]:

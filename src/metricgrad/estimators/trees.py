@@ -190,7 +190,8 @@ class MetricBoostingClassifier(DecidesLazilyMixin, ClassifierMixin, BaseEstimato
         y : array-like
             Labels ``(n,)`` of any type, or a multi-label indicator matrix ``(n, K)``.
         sample_weight : array-like, optional
-            Per sample, ``(n,)``; counts in the loss and in the metric.
+            Per sample, ``(n,)``; counts in the loss and in the metric. About 1 on average: trees do not split leaves
+            whose weight is below ``min_child_weight``, 1 in XGBoost.
 
         Returns
         -------

@@ -292,9 +292,8 @@ class Evaluator:
         shared : bool, default False
             Tune one threshold for all classes of a multi-label problem instead of one per class.
         subject_to : str, dict, Constraint or list of these, optional
-            Constraints that the rule must meet, such as "precision >= 0.9", "recall[each] >= 0.8" (of every class),
-            "recall[2] >= 0.8" (of class 2), or {"precision": 0.9}; comma-separated for several. With a threshold per
-            class, every class must meet them.
+            Constraints that the rule must meet, such as "precision >= 0.9" or {"precision": 0.9}; comma-separated for
+            several. With a threshold per class, every class must meet them.
         confidence : float, optional
             With a number such as 0.95, the one-sided lower confidence bound of a constrained metric must meet its
             constraint, instead of the estimate.

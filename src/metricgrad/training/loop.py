@@ -6,8 +6,10 @@ Rows are put in order once an epoch and sliced, so that a batch costs no indexin
 from __future__ import annotations
 
 import copy
+import inspect
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict, get_args
 
 import torch
@@ -144,7 +146,7 @@ def train(
             order = _order(data.targets, settings.batches, generator)
             for x, y, w in data.take(order).slices(settings.batch_size):
                 optimiser.zero_grad(set_to_none=True)
-                value = loss(_shaped(model(x), y), y, w)
+                value = apply_loss(loss, _shaped(model(x), y), y, w)
                 value.backward()
                 optimiser.step()
                 _advance(moving)
@@ -206,6 +208,22 @@ def _order(targets: Tensor, batches: str, generator: torch.Generator) -> Tensor:
     where = (place / sizes[kind[by_kind]]).float()
     # Floats of one sign are in the order of their bits, and integers are sorted by radix: a third of the time.
     return shuffled[by_kind[where.view(torch.int32).argsort()]]
+
+
+def apply_loss(loss: nn.Module, logits: Tensor, targets: Tensor, weight: Tensor | None) -> Tensor:
+    """Return the loss of a batch; a module of the user's own need not take weights where there are none."""
+    weights = () if weight is None and not _takes_weight(type(loss).forward) else (weight,)
+    value: Tensor = loss(logits, targets, *weights)
+    return value
+
+
+@cache
+def _takes_weight(forward: Any) -> bool:
+    try:
+        inspect.signature(forward).bind(None, None, None, None)
+    except TypeError:
+        return False
+    return True
 
 
 def _shaped(logits: Tensor, targets: Tensor) -> Tensor:
