@@ -50,9 +50,10 @@ class Labels:
             raise ValueError(f"Unknown label type: {kind!r}; expected binary, multi-class or a multi-label indicator")
         self.task = _TASKS[kind]
         if self.task == "multilabel":
-            values = np.unique(y.data if hasattr(y, "toarray") else y)
-            if not np.isin(values, (0, 1)).all():
-                raise ValueError(f"y: expected an indicator matrix of 0 and 1, got the values {values.tolist()}")
+            values = y.data if hasattr(y, "toarray") else y
+            if not ((values == 0) | (values == 1)).all():
+                found = np.unique(values).tolist()
+                raise ValueError(f"y: expected an indicator matrix of 0 and 1, got the values {found}")
             self.classes = np.arange(y.shape[1])
         else:
             self.classes = np.unique(y) if classes is None else np.unique(classes)

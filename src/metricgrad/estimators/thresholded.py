@@ -163,10 +163,8 @@ class ThresholdedClassifier(PredictsMixin, ClassifierMixin, MetaEstimatorMixin, 
             raise ValueError("requires y to be passed, but the target y is None")
         X, y = indexable(X, y)
         plain = np.asarray(y.toarray() if hasattr(y, "toarray") else y)
-        if plain.ndim == 2 and plain.shape[1] == 1:
-            plain = flat(plain)
-        if plain.ndim == 1 or hasattr(y, "toarray"):
-            y = plain
+        if hasattr(y, "toarray") or (plain.ndim == 2 and plain.shape[1] == 1):
+            y = plain = flat(plain)
         # The columns of scores are the classes that the classifier was fitted on; tuning rows may lack some.
         fitted = getattr(self.estimator, "classes_", None) if self.cv == "prefit" else None
         self.labels_ = Labels(plain, None if isinstance(fitted, list) or plain.ndim > 1 else fitted)
@@ -237,8 +235,8 @@ class ThresholdedClassifier(PredictsMixin, ClassifierMixin, MetaEstimatorMixin, 
             columns = zip(raw, only, strict=True)
             raw = np.column_stack([p[:, -1] if p.shape[1] > 1 else np.full(len(p), float(k)) for p, k in columns])
         raw = np.asarray(raw)
-        if self.labels_.task == "binary" and raw.ndim == 2 and raw.shape[1] == 2:
-            raw = raw[:, 1]
+        if self.labels_.task == "binary" and raw.ndim == 2 and raw.shape[1] <= 2:
+            raw = raw[:, -1]
         wanted = self.labels_.scores_shape(len(raw))
         if raw.shape != wanted:
             raise ValueError(
