@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 from scipy import sparse
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import roc_auc_score
+from sklearn.metrics import f1_score, roc_auc_score
 from sklearn.model_selection import StratifiedKFold
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
@@ -210,6 +211,24 @@ def test_a_constraint_needs_a_rule_that_is_tuned() -> None:
     single[0] = 1
     with pytest.raises(ValueError, match="subject_to: expected two rows or more of each class to tune on"):
         mg.MetricEnsembleClassifier("f1", **options).fit(X, single)
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (mg.MetricClassifier(weight_average=1.0), "weight_average: expected a number in [0, 1), got 1.0"),
+        (mg.MetricClassifier(warmup=-1), "warmup: expected a whole number of at least 0, got -1"),
+        (mg.MetricClassifier(model=5), "model: expected hidden sizes as positive numbers, got 5"),  # type: ignore[arg-type]
+        (mg.MetricClassifier(f1_score), "metric: expected a function of one argument, the counts, got f1_score("),
+        (mg.MetricEnsembleClassifier(estimators=5), "estimators: expected a list of (name, estimator), got 5"),
+        (mg.MetricBoostingClassifier(n_estimators=2.5), "n_estimators: expected a whole number of at least 1, got 2.5"),  # type: ignore[arg-type]
+        (mg.MetricBoostingClassifier(backend_params=[1]), "backend_params: expected a dict of parameters, got [1]"),  # type: ignore[arg-type]
+    ],
+    ids=["average", "warm-up", "model", "metric of scikit-learn", "estimators", "rounds", "parameters"],
+)
+def test_options_of_another_kind_get_one_line(model: Any, message: str) -> None:
+    with pytest.raises(ValueError, match="^" + re.escape(message)):
+        model.fit(*rows())
 
 
 def test_a_candidate_that_fails_is_named() -> None:

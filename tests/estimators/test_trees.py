@@ -464,7 +464,7 @@ def test_predicting_takes_as_many_threads_as_fitting(
         ({"loss": "focal"}, "loss: expected 'hybrid', 'metric', 'cross-entropy' or a module, got 'focal'"),
         ({"cv": None, "validation_fraction": 1.0}, r"validation_fraction: expected a number in \(0, 1\), got 1.0"),
         ({"cv": 1}, "cv: expected a number of at least 2, a splitter or None, got 1"),
-        ({"n_estimators": 0}, "n_estimators: expected a number of at least 1, got 0"),
+        ({"n_estimators": 0}, "n_estimators: expected a whole number of at least 1, got 0"),
         ({"patience": 0}, "patience: expected a number of at least 1, or None to never stop, got 0"),
         ({"monitor": "f1"}, "monitor: expected 'loss' or 'metric', got 'f1'"),
         ({"rule": "best"}, "rule: expected 'tuned', 'fixed' or a rule"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
@@ -32,8 +33,6 @@ from metricgrad.estimators.preparation import labels_to_learn
 from metricgrad.estimators.selection import Goal, Selection, select_ensemble
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from metricgrad.decisions.rules import Rule
     from metricgrad.decisions.tuning import Tuning
     from metricgrad.estimators.criteria import SelectBy
@@ -242,7 +241,7 @@ class MetricEnsembleClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
     def _candidates(self, rows: int) -> list[Candidate]:
         if self.estimators is None:
             return default_candidates(self._metric, self.average, rows, self.labels_.outputs)
-        pairs = list(self.estimators)
+        pairs = list(self.estimators) if isinstance(self.estimators, Iterable) else []
         if not pairs or not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
             raise ValueError(f"estimators: expected a list of (name, estimator), got {self.estimators!r}")
         names = [name for name, _ in pairs]

@@ -18,9 +18,11 @@ from metricgrad.decisions.default import SCARCE, chosen, default_rule
 from metricgrad.decisions.rules import Rule
 from metricgrad.decisions.tuning import Tuned, Tuning, tune_threshold
 from metricgrad.engine.batch import Batch, Task
+from metricgrad.engine.inputs import whole_number
 from metricgrad.estimators.labels import DecidesMixin, Labels, flat
 from metricgrad.estimators.preparation import labels_to_learn, loss_for, splits, training_weight, wanted_rule
 from metricgrad.metrics.registry import count_values, get
+from metricgrad.metrics.scalars import is_number
 from metricgrad.training.loop import Batches, Optimiser, Settings, TrainingData, apply_loss, one_thread, scores, train
 from metricgrad.training.networks import Model, build
 from metricgrad.training.tabm import MemberLoss, TabM
@@ -317,6 +319,9 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
         return self
 
     def _settings(self, rows: int, epochs: int | None = None) -> Settings:
+        whole_number("warmup", self.warmup, 0)
+        if not (is_number(self.weight_average) and 0 <= self.weight_average < 1):
+            raise ValueError(f"weight_average: expected a number in [0, 1), got {self.weight_average!r}")
         return Settings(
             self.epochs if epochs is None else epochs,
             self._batch_size(rows),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
@@ -17,16 +18,14 @@ from metricgrad.boosting.libraries import LIBRARIES, BoostingPlan, BoostingRows,
 from metricgrad.boosting.objectives import base_score, finish_schedules
 from metricgrad.decisions.default import SCARCE, chosen, default_rule
 from metricgrad.decisions.tuning import Tuning, tune_threshold
+from metricgrad.engine.inputs import ArrayLike, whole_number
 from metricgrad.estimators.frames import categories, coded
 from metricgrad.estimators.labels import flat, is_dask
 from metricgrad.estimators.lazy import DecidesLazilyMixin
 from metricgrad.estimators.preparation import labels_to_learn, loss_for, splits, training_weight, wanted_rule
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from metricgrad.decisions.rules import Rule
-    from metricgrad.engine.inputs import ArrayLike
     from metricgrad.estimators.labels import Features
     from metricgrad.metrics import Metric
     from metricgrad.metrics.averages import Average
@@ -271,8 +270,9 @@ class MetricBoostingClassifier(DecidesLazilyMixin, ClassifierMixin, BaseEstimato
         self.backend_ = check_backend(self.backend)
         if self.monitor not in ("loss", "metric"):
             raise ValueError(f"monitor: expected 'loss' or 'metric', got {self.monitor!r}")
-        if self.n_estimators < 1:
-            raise ValueError(f"n_estimators: expected a number of at least 1, got {self.n_estimators!r}")
+        whole_number("n_estimators", self.n_estimators, 1)
+        if self.backend_params is not None and not isinstance(self.backend_params, Mapping):
+            raise ValueError(f"backend_params: expected a dict of parameters, got {self.backend_params!r}")
         if self.patience is not None and self.patience < 1:
             raise ValueError(f"patience: expected a number of at least 1, or None to never stop, got {self.patience!r}")
 

@@ -52,7 +52,7 @@ def get(metric: str | Metric) -> Metric:
     Raises
     ------
     ValueError
-        If the name or a parameter is unknown, with what may have been meant.
+        If the name or a parameter is unknown, with what may have been meant, or a function needs other arguments.
 
     Examples
     --------
@@ -62,7 +62,7 @@ def get(metric: str | Metric) -> Metric:
     tensor(0.7500)
     """
     if callable(metric):
-        return metric
+        return _of_counts(metric)
     if not isinstance(metric, str):
         raise ValueError(f"metric: expected a name or a function of Counts, got {metric!r}")
     if metric in _BY_NAME:
@@ -77,6 +77,21 @@ def get(metric: str | Metric) -> Metric:
     raise ValueError(
         f'metric: unknown name {metric!r}{_hint(metric)} Known: {known}, "f<number>", "package.module:function"'
     )
+
+
+def _of_counts(metric: Metric) -> Metric:
+    """Return a function that can be called with counts alone; those of scikit-learn take labels and predictions."""
+    try:
+        inspect.signature(metric).bind(None)
+    except TypeError:
+        name = getattr(metric, "__name__", repr(metric))
+        raise ValueError(
+            f"metric: expected a function of one argument, the counts, got {name}{inspect.signature(metric)}; "
+            "instead of a metric of scikit-learn give its name here, such as 'f1'"
+        ) from None
+    except ValueError:  # a builtin without a signature
+        pass
+    return metric
 
 
 # Names used elsewhere, in lower case, without separators.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
@@ -52,7 +52,7 @@ def build(model: Model, inputs: int, outputs: int, dropout: float, task: Task) -
         if not isinstance(made, nn.Module):
             raise ValueError(f"model: expected the function to return an nn.Module, got {type(made).__name__}")
         return made
-    sizes = list(model)
+    sizes: list[Any] = list(model) if isinstance(model, Iterable) else [None]
     if not all(is_whole(size) and size > 0 for size in sizes):
         raise ValueError(f"model: expected hidden sizes as positive numbers, got {model!r}")
     return mlp(inputs, outputs, [int(size) for size in sizes], dropout)
