@@ -293,6 +293,7 @@ def test_a_full_disk_while_training(size: int, place: Path, tmp_path: Path, caps
 
 
 def interrupt(*given: Any, **named: Any) -> Any:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which tests in the background of a shell do not have
     os.kill(os.getpid(), signal.SIGINT)
     return None
 
