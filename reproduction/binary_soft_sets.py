@@ -32,7 +32,7 @@ import metricgrad as mg
 from binary_printed import read_printed
 from cells import Cell, Table
 from data import CREDITCARD, Split, load, load_cifar10, split_fairly, split_randomly
-from training import Loss, Rows, Schedule, dense, logits_of, train
+from training import DEFAULT, Loss, Rows, Schedule, dense, logits_of, train
 from verdicts import Difference, Results, Verdict, judge, paired, satisfies
 
 T = tuple(i / 10 for i in range(1, 10))
@@ -55,7 +55,7 @@ EPOCHS = {"cocktailparty": 1000, "adult": 300, "mammography": 1500, CREDITCARD: 
 """The largest number of epochs on each set; the authors allow 5,000."""
 SYNTHETIC_EPOCHS = 200
 AP_PERF_EPOCHS = {"cocktailparty": 20, "adult": 2, "mammography": 7, CREDITCARD: 6}
-TRIALS = {"AP-Perf": 3, "MetricClassifier": 5, "MetricBoostingClassifier": 5}
+TRIALS = {"AP-Perf": 3, DEFAULT: 5, "MetricBoostingClassifier": 5}
 """Rows with fewer trials than their table."""
 VARIANT_TRIALS = 5
 """Trials of the published protocol with one switch of the training turned."""
@@ -369,7 +369,7 @@ def fit(
 def fit_defaults(row: str, cell: Cell, parts: Parts) -> dict[str, float]:
     """Return the metrics of our estimators with their defaults, which make their own validation rows."""
     rows = parts.train + parts.validation
-    kind = mg.MetricClassifier if row == "MetricClassifier" else mg.MetricBoostingClassifier
+    kind = mg.MetricClassifier if row == DEFAULT else mg.MetricBoostingClassifier
     model = kind("f1", random_state=cell.trial).fit(rows.x.numpy(), rows.y.long().numpy())
     truth, test = parts.test.y.long().numpy(), parts.test.x.numpy()
     labels, scores = model.predict(test), model.predict_proba(test)[:, 1]
@@ -601,7 +601,7 @@ TABLE_4 = ("F1 sigmoid", "Accuracy sigmoid", "AUROC sigmoid")
 TABLE_5 = ("F1", "F1 sigmoid", "Accuracy", "Accuracy sigmoid", "BCE")
 TABLE_7 = ("Dice", "SVMperf error", "SVMperf F1", "SVMperf ROC")
 BATCHES = (128, 1024, 2048, 4096)
-OURS = ("MetricClassifier", "MetricBoostingClassifier")
+OURS = (DEFAULT, "MetricBoostingClassifier")
 CAPPED = (
     "at most "
     + ", ".join(f"{n} epochs on {name}" for name, n in EPOCHS.items())

@@ -31,7 +31,7 @@ from torch import Tensor, nn
 import data as source
 import metricgrad as mg
 from cells import Cell, Table
-from training import Loss, Rows, Schedule, dense, logits_of, train
+from training import DEFAULT, Loss, Rows, Schedule, dense, logits_of, train
 from verdicts import Difference, Results, Verdict, judge
 
 P, R = "F_β^P*", "F_β^R*"
@@ -208,8 +208,6 @@ BEYOND = {
     "G-mean": "g_mean",
 }
 """The metrics of the d×d matrix that are trained and evaluated, by the name of their row."""
-DEFAULT = "MetricClassifier"
-"""Our estimator with its defaults: it takes training and validation rows, and tunes its rule by cross-fitting."""
 BEYOND_DATA = (DIGITS, FEATURES, MARKETING)
 
 

@@ -42,7 +42,7 @@ from multilabel import (
     scores_of,
     values_of,
 )
-from training import Loss, Rows, Schedule, dense, logits_of, train
+from training import DEFAULT, Loss, Rows, Schedule, dense, logits_of, train
 from verdicts import NOT_RUN, Difference, Outcome, Results, Verdict, judge, listed, paired, satisfies, strength
 
 # --- The protocols ---------------------------------------------------------------------------------------------------
@@ -112,8 +112,6 @@ LOSSES = ("BCE", "focal", "ASL", "unboundedF1", "sigmoidF1")
 """The losses of the paper."""
 BEYOND = ("sigmoidF1, learned", "MFoM")
 """β and η learned per label, the paper's future work; and another published loss of the same kind."""
-DEFAULT = "MetricClassifier"
-"""Our estimator with its defaults: it takes training and validation rows, and tunes its thresholds by cross-fitting."""
 EVERY_LABEL = "every label"
 """No model at all: every label is predicted for every row."""
 GRID = ((1.0, 0.0), (1.0, 1.0), (1.0, 2.0), (10.0, 1.0), (30.0, 1.0), (1.0, 9.0))

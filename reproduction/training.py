@@ -14,6 +14,10 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 """The loss of a batch: logits and targets in, a scalar out."""
 
 
+DEFAULT = "MetricClassifier"
+"""The row of our estimator with its defaults: it takes training and validation rows, and tunes by cross-fitting."""
+
+
 @dataclass(frozen=True)
 class Rows:
     """Features and targets as tensors."""

@@ -155,6 +155,13 @@ def test_targets_of_any_kind_give_the_same_model(name: str) -> None:
         assert np.array_equal(found, expected)
 
 
+def test_sparse_targets_come_in_parts_too() -> None:
+    X, _ = rows()
+    Y = labels(X)
+    plain, other = (mg.MetricClassifier("f1", **QUICK).partial_fit(X, y).predict(X) for y in (Y, sparse.csr_matrix(Y)))
+    assert np.array_equal(plain, other)
+
+
 @pytest.mark.parametrize("name", ["network", "thresholded", "boosting", "ensemble"])
 def test_targets_of_other_numbers_are_refused(name: str) -> None:
     X, _ = rows()

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from metricgrad.decisions.default import default_rule
 from metricgrad.estimators.frames import Categories, categories, coded
-from metricgrad.estimators.labels import DecidesMixin, flat
+from metricgrad.estimators.labels import DecidesMixin, dense, flat
 from metricgrad.estimators.portfolio import (
     Candidate,
     CrossFitted,
@@ -235,7 +235,7 @@ class MetricEnsembleClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
             if (rows := _num_samples(X)) < 2:
                 raise ValueError(f"X: expected at least two rows, got n_samples={rows}")
             self.categories_ = {}
-        y = flat(np.asarray(y.toarray() if hasattr(y, "toarray") else y))
+        y = flat(np.asarray(dense(y)))
         return X, y
 
     def _candidates(self, rows: int) -> list[Candidate]:

@@ -79,7 +79,7 @@ class Labels:
         """Return targets: ``(N,)`` 0/1 or class indices, or ``(N, K)`` 0/1."""
         if self.task == "multilabel":
             # A copy, since torch warns of the arrays of pandas, which cannot be written to.
-            return torch.from_numpy(np.array(y.toarray() if hasattr(y, "toarray") else y, dtype=np.float32))
+            return torch.from_numpy(np.array(dense(y), dtype=np.float32))
         unknown = np.setdiff1d(y, self.classes)
         if len(unknown):
             raise ValueError(f"y: expected the classes {list(self.classes)}, got also {list(unknown)}")
@@ -210,6 +210,11 @@ class DecidesMixin(PredictsMixin):
 def is_dask(x: object) -> bool:
     """Tell whether something is a Dask array or frame, without importing Dask."""
     return hasattr(x, "__dask_graph__")
+
+
+def dense(y: Any) -> Any:
+    """Return a sparse indicator matrix as an array, other targets as they are."""
+    return y.toarray() if hasattr(y, "toarray") else y
 
 
 def flat(y: Any) -> Any:

@@ -19,7 +19,7 @@ from metricgrad.decisions.rules import Rule
 from metricgrad.decisions.tuning import Tuned, Tuning, tune_threshold
 from metricgrad.engine.batch import Batch, Task
 from metricgrad.engine.inputs import whole_number
-from metricgrad.estimators.labels import DecidesMixin, Labels, flat
+from metricgrad.estimators.labels import DecidesMixin, Labels, dense, flat
 from metricgrad.estimators.preparation import labels_to_learn, loss_for, splits, training_weight, wanted_rule
 from metricgrad.metrics.registry import count_values, get
 from metricgrad.metrics.scalars import is_number
@@ -225,8 +225,9 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
             Itself.
 
         """
-        y = y.toarray() if hasattr(y, "toarray") else y
-        X, y = validate_data(self, X, y, accept_sparse="csr", multi_output=True, dtype=np.float64, ensure_min_samples=2)
+        X, y = validate_data(
+            self, X, dense(y), accept_sparse="csr", multi_output=True, dtype=np.float64, ensure_min_samples=2
+        )
         y = flat(y)
         self.labels_ = labels = labels_to_learn(y)
         settings, objective = self._settings(len(y)), self._tuned(labels.task)
@@ -293,7 +294,7 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
 
         """
         first = not hasattr(self, "networks_")
-        X, y = validate_data(self, X, y, accept_sparse="csr", multi_output=True, dtype=np.float64, reset=first)
+        X, y = validate_data(self, X, dense(y), accept_sparse="csr", multi_output=True, dtype=np.float64, reset=first)
         y = flat(y)
         if first:
             self.labels_ = Labels(y, classes)

@@ -198,14 +198,13 @@ def select_ensemble(
         part = criterion_for(by, searched, batch.take(rows), given)
         part.settle(candidates[alone.index(max(alone))][rows], 1)
         shares = shares + _select(part, candidates[:, rows], goal.rounds)
-    if not shares.any():  # no bags, or none in which a rule meets the constraints
-        shares = _select(criterion_for(by, searched, batch, given), candidates, goal.rounds)
-    shares = _without_small(shares / shares.sum())
-    mean = (candidates * shares.view(-1, 1, 1)).sum(0)
-    if problem.constraints and metric_alone.value(mean) == -torch.inf:
-        # Each bag meets the constraints on its rows, their average need not: one selection on all rows does.
-        shares = _select(criterion_for(by, searched, batch, given), candidates, goal.rounds)
-        mean = (candidates * shares.view(-1, 1, 1)).sum(0)
+    if shares.any():
+        shares = _without_small(shares / shares.sum())
+    # Each bag meets the constraints on its rows; their mean need not.
+    missed = bool(problem.constraints) and metric_alone.value(_mean(candidates, shares)) == -torch.inf
+    if missed or not shares.any():
+        shares = _without_small(_select(criterion_for(by, searched, batch, given), candidates, goal.rounds))
+    mean = _mean(candidates, shares)
     flat = mean.squeeze(1) if task == "binary" else mean
     tuning, decided = None, given
     if decided is None:
@@ -263,6 +262,10 @@ def _halves(targets: Tensor, bags: int, seed: int) -> Iterator[Tensor]:
         rows = order[bag % 2 :: 2]
         if len(rows):
             yield rows.sort().values
+
+
+def _mean(candidates: Tensor, shares: Tensor) -> Tensor:
+    return (candidates * shares.view(-1, 1, 1)).sum(0)
 
 
 def _without_small(shares: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from metricgrad.decisions.default import SCARCE
 from metricgrad.decisions.tuning import tune_threshold
-from metricgrad.estimators.labels import Labels, PredictsMixin, flat
+from metricgrad.estimators.labels import Labels, PredictsMixin, dense, flat
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -162,7 +162,7 @@ class ThresholdedClassifier(PredictsMixin, ClassifierMixin, MetaEstimatorMixin, 
         if y is None:
             raise ValueError("requires y to be passed, but the target y is None")
         X, y = indexable(X, y)
-        plain = np.asarray(y.toarray() if hasattr(y, "toarray") else y)
+        plain = np.asarray(dense(y))
         if hasattr(y, "toarray") or (plain.ndim == 2 and plain.shape[1] == 1):
             y = plain = flat(plain)
         # The columns of scores are the classes that the classifier was fitted on; tuning rows may lack some.

@@ -70,7 +70,7 @@ def get(metric: str | Metric) -> Metric:
     if match := re.fullmatch(r"f_?(\d+(?:\.\d*)?|\.\d+)", metric):
         return partial(functions.f_beta, beta=float(match[1]))
     if ":" in metric:
-        return _imported(metric)
+        return _of_counts(_imported(metric))
     if match := re.fullmatch(r"(\w+)\(([^()]*)\)", metric):
         return _with_parameters(match[1], match[2])
     known = ", ".join(names())
