@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn, Self
 import torch
 from torch import Tensor
 
-from metricgrad.arrays import functions_of
+from metricgrad.arrays import constant, functions_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -151,9 +151,14 @@ class Confusion(Statistic):
         """
         m, f = self.matrix, functions_of(self.matrix)
         tp = f.diagonal(m, dim1=-2, dim2=-1)
-        fn = f.sum(m, -1) - tp
-        fp = f.sum(m, -2) - tp
-        return Counts(tp, fp, fn, f.sum(m, (-2, -1))[..., None] - tp - fn - fp)
+        true, predicted = f.sum(m, -1), f.sum(m, -2)
+        # TN of class k: Σ over the other true classes of what is not predicted to be k. The total minus the three other
+        # cells would leave rounding where there is nothing; a row minus one of its cells is 0 if no other has weight.
+        not_predicted = true[..., :, None] - m
+        index = constant(range(m.shape[-1]), m)
+        others = index[:, None] != index
+        tn = f.sum(f.where(others, not_predicted, 0.0), -2)
+        return Counts(tp, predicted - tp, true - tp, tn)
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,9 +193,43 @@ def wide(x: Tensor) -> Tensor:
     return x if x.device.type == "mps" else x.double()  # mps has no float64
 
 
-def cells(tp: Tensor, fp: Tensor, positives: Tensor, negatives: Tensor) -> Counts:
-    """Return the four cells, given two of them, P and N; TP + FN = P and FP + TN = N hold by construction."""
-    return Counts(tp, fp, positives - tp, negatives - fp)
+def cells(tp: Tensor, fp: Tensor, positives: Tensor, negatives: Tensor, *, least: float | None = None) -> Counts:
+    """Return the four cells, given two of them, P and N; TP + FN = P and FP + TN = N hold by construction.
+
+    ``least``: as for ``subtract``; not needed where cells and margins are sums in the same order, whose difference is
+    exactly zero where it should be.
+    """
+    if least is None:
+        return Counts(tp, fp, positives - tp, negatives - fp)
+    return Counts(tp, fp, subtract(positives, tp, least), subtract(negatives, fp, least))
+
+
+def subtract(whole: Tensor | float, part: Tensor | float, least: float | None) -> Tensor:
+    """Return the count that is left of another, exactly zero where nothing is.
+
+    Sums of weights are rounded, differently in another order, so that their difference may be rounding alone; a ratio
+    of two such numbers would be anything. ``least``: the smallest weight of a sample; whatever counts at all counts at
+    least this much. None for whole numbers, whose sums are exact.
+    """
+    left = torch.as_tensor(whole - part)
+    return left if least is None else left.masked_fill(left < least / 2, 0.0)
+
+
+def least_weight(*weights: Tensor) -> float | None:
+    """Return the smallest positive weight, for ``subtract``; None if all are whole numbers, or there is none."""
+    parts = [weight for weight in weights if weight.numel()]
+    if all(bool((part == part.round()).all()) for part in parts):
+        return None
+    return min(part.where(part > 0, torch.inf).min().item() for part in parts)
+
+
+def round_for_sums(probabilities: Tensor, rows: int) -> Tensor:
+    """Round probabilities, by less than rows · 2⁻⁵², so that sums of up to so many are exact in float64.
+
+    Adding what was subtracted then gives back the same sum, whatever happened in between.
+    """
+    unit = 2.0 ** (max(rows, 1).bit_length() - 52)
+    return (probabilities / unit).round() * unit
 
 
 def count(memberships: Tensor, targets: Tensor, weight: Tensor | None = None, mask: Tensor | None = None) -> Counts:

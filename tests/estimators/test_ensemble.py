@@ -525,3 +525,15 @@ def _fewer_features(forest: Any) -> None:
 
 def _another_tree(forest: Any) -> None:
     forest.estimators_[0] = DecisionTreeClassifier()
+
+
+def test_the_default_network_sees_each_column_scaled_once() -> None:
+    rng = np.random.default_rng(0)
+    X = np.column_stack((5 + 2 * rng.normal(size=300), np.arange(300) % 25 == 0))  # a number, and a category of 4 %
+    y = (X[:, 0] + rng.normal(size=300) > 5).astype(int)
+    (network,) = (one for one in portfolio.default_candidates("f1", "macro", 300, 1) if one.name == "network")
+    assert network.view == "standard"
+    seen = portfolio.standardiser(X, [1]).fit_transform(X)
+    fitted = clone(network.estimator).set_params(epochs=1, cv=None).fit(seen, y)
+    np.testing.assert_allclose(fitted._features(seen), seen, rtol=1e-6)
+    assert sorted(np.unique(seen[:, 2])) == [0, 1]

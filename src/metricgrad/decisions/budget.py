@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from metricgrad.counts import Counts, cells
+from metricgrad.counts import Counts, cells, round_for_sums
 from metricgrad.decisions import hard_counts
 from metricgrad.decisions.rules import WeightedTopK
 from metricgrad.engine.inputs import as_tensor, like, whole_number
@@ -84,13 +84,14 @@ def best_k(
     if is_sparse(probabilities):
         stored = sparse_scores(probabilities)
         _check_probabilities(stored.logits)
+        stored.logits = round_for_sums(stored.logits.double(), stored.rows)
         rows: _Rows = _StoredRows(stored)
     else:
         p = as_tensor("probabilities", probabilities)
         if p.dim() != 2 or not 1 <= k <= p.shape[1]:
             raise ValueError(f"k: expected 1 to the number of labels of (N, K) probabilities, got {k} for {_shape(p)}")
         _check_probabilities(p)
-        rows = _DenseRows(p if p.is_floating_point() else p.double())
+        rows = _DenseRows(p)
     ascent, generator = _Ascent(objective, rows, k, at_most), torch.Generator().manual_seed(seed)
     found = [ascent.run(generator if start else None) for start in range(whole_number("starts", starts, 1))]
     chosen = max(found, key=lambda result: result[0])[1]
@@ -109,11 +110,13 @@ class _DenseRows:
 
     def positives(self) -> Tensor:
         """Return the expected number of positives of each label."""
-        return self.p.sum(0, dtype=torch.float64)
+        blocks = torch.arange(self.rows).split(max(1, _ELEMENTS // self.classes))
+        return sum((self.candidates(rows)[0].sum(0) for rows in blocks), torch.zeros(self.classes).double())
 
     def candidates(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Return the probabilities and the labels of the candidates of some rows; -1 for none."""
-        return self.p[rows].double(), torch.arange(self.classes).expand(len(rows), -1)
+        p = round_for_sums(self.p[rows].double(), self.rows)
+        return p, torch.arange(self.classes).expand(len(rows), -1)
 
     def mark(self, chosen: Tensor) -> Tensor:
         """Return the candidates that were chosen, ``(N, k)`` places or -1, as bools."""

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from metricgrad import metrics
-from metricgrad.counts import Counts, cells
+from metricgrad.counts import Counts, cells, least_weight, subtract
 from metricgrad.metrics.averages import class_weights, selected
 from metricgrad.metrics.derivatives import ratio, root
 
@@ -72,16 +72,20 @@ def classwise(objective: Objective, wy: Tensor) -> Classwise | None:
 def _of_counts(objective: Objective, wy: Tensor) -> Classwise | None:
     positives = wy.sum(0)
     total = positives.sum()
+    least = least_weight(wy)
     if objective.average == "micro":
         keep = selected(objective.labels, positives)
         keep = torch.ones_like(positives) if keep is None else keep
         pooled = (positives * keep).sum()
-        rest = total * keep.sum() - pooled
-        return Classwise(
-            wy,
-            lambda tp, predicted, k: (tp * keep[k], (predicted - tp) * keep[k]),
-            lambda tp, fp: objective.metric(cells(tp, fp, pooled.expand_as(tp), rest.expand_as(tp))),
-        )
+        rest = subtract(total * keep.sum(), pooled, least)
+
+        def pooled_value(tp: Tensor, fp: Tensor) -> Tensor:
+            # Sums of what rows added and took away again: what is left of nothing must be nothing.
+            tp, fp = subtract(tp, 0.0, least), subtract(fp, 0.0, least)
+            counts = cells(tp, fp, pooled.expand_as(tp), rest.expand_as(tp), least=least)
+            return objective.metric(counts)
+
+        return Classwise(wy, lambda tp, predicted, k: (tp * keep[k], (predicted - tp) * keep[k]), pooled_value)
     weights = class_weights(objective.average, positives, objective.labels, objective.absent)
     metric = _with_index(objective.metric, wy)
     if metric is None:
@@ -89,7 +93,8 @@ def _of_counts(objective: Objective, wy: Tensor) -> Classwise | None:
 
     def terms(tp: Tensor, predicted: Tensor, k: Tensor) -> Terms:
         share, own = weights[k], positives[k]
-        values = metric(k)(cells(tp, predicted - tp, own, total - own))
+        counts = cells(tp, subtract(predicted, tp, least), own, subtract(total, own, least), least=least)
+        values = metric(k)(counts)
         return (torch.where(share > 0, values, 0.0) * share,)
 
     return Classwise(wy, terms, lambda value: value)

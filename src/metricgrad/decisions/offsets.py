@@ -241,7 +241,7 @@ def _remaining(total: Tensor, parts: Tensor, opens: Tensor, which: Tensor) -> Te
     """Return what is left of each group's total after each of its parts has left; ``opens`` marks a group's first."""
     gone = parts.cumsum(0)
     left = total - (gone - _pick((gone - parts)[opens], which))
-    # What is nothing but rounding is nothing: a ratio of two such numbers would be anything.
+    # What is nothing but rounding is nothing. Gains may be negative, and have no least, as counts have.
     return left.masked_fill(left.abs() <= 1e-12 * total.abs(), 0.0)
 
 

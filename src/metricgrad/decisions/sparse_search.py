@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from metricgrad.counts import cells
+from metricgrad.counts import cells, least_weight, subtract
 from metricgrad.curves import Curve, cumulate, descending, last_of_equals
 from metricgrad.decisions.threshold_search import by_parts
 from metricgrad.engine.sparse import running
@@ -35,8 +35,9 @@ def label_curve(batch: SparseBatch, group: list[int]) -> Curve:
     there = (batch.logits[elements] > 0) & (wy + wn > 0)
     found = cumulate(batch.logits[elements][there], wy[there], wn[there])
     positives = wy.sum()
-    sides = (positives, len(group) * batch.total - positives)
-    return Curve(found.thresholds, cells(found.counts.tp, found.counts.fp, *sides))
+    negatives = subtract(len(group) * batch.total, positives, batch.least)
+    counts = cells(found.counts.tp, found.counts.fp, positives, negatives, least=batch.least)
+    return Curve(found.thresholds, counts)
 
 
 def best_of_each(objective: Objective, batch: SparseBatch, epsilon: float) -> tuple[Tensor, Tensor, Tensor]:
@@ -71,7 +72,8 @@ def everywhere(objective: Objective, metric: Metric, batch: SparseBatch, group: 
     if average == "samples":
         wy, wn, size = batch.row_sides(objective.labels)
         weights = ratio(batch.row_weight, batch.row_weight.sum())
-        return _events(batch.logits, batch.row, wy, wn, weights.new_full((batch.rows,), size), metric, weights)
+        sizes = weights.new_full((batch.rows,), size)
+        return _events(batch.logits, batch.row, wy, wn, sizes, least_weight(wy, wn), metric, weights)
     place = torch.full((batch.classes,), -1)
     place[group] = torch.arange(len(group))
     population = place[batch.label]
@@ -79,18 +81,27 @@ def everywhere(objective: Objective, metric: Metric, batch: SparseBatch, group: 
     s, population, wy, wn = (x[mine] for x in (batch.logits, population, *batch.sides))
     total = wy.new_full((len(group),), batch.total)
     if average == "micro":
-        return _events(s, torch.zeros_like(population), wy, wn, total.sum(0, keepdim=True), metric, wy.new_ones(1))
+        together, total, one = torch.zeros_like(population), total.sum(0, keepdim=True), wy.new_ones(1)
+        return _events(s, together, wy, wn, total, batch.least, metric, one)
     positives = wy.new_zeros(len(group)).index_add_(0, population, wy)
     weights = class_weights("macro" if average == "per-class" else average, positives, None, objective.absent)
-    return _events(s, population, wy, wn, total, metric, weights)
+    return _events(s, population, wy, wn, total, batch.least, metric, weights)
 
 
 def _events(
-    scores: Tensor, population: Tensor, wy: Tensor, wn: Tensor, total: Tensor, metric: Metric, weights: Tensor
+    scores: Tensor,
+    population: Tensor,
+    wy: Tensor,
+    wn: Tensor,
+    total: Tensor,
+    least: float | None,
+    metric: Metric,
+    weights: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """Return every distinct score above 0, from ∞ down, and Σ weights·value of the populations when cut there.
 
-    A population is a label, a row or all together; ``total``: the weight of each, with what is not stored.
+    A population is a label, a row or all together; ``total``: the weight of each, with what is not stored; ``least``:
+    see ``counts.subtract``.
     """
     positives = torch.zeros_like(total).index_add_(0, population, wy)
     there = (scores > 0) & (wy + wn > 0) & (weights[population] > 0)
@@ -101,14 +112,12 @@ def _events(
     tp, fp = (running(x[by_population], population[by_population], len(total)) for x in (wy, wn))
     owner = population[by_population]
 
-    def sides(which: Tensor) -> tuple[Tensor, Tensor]:
-        return positives[which], (total - positives)[which]
-
+    negatives = subtract(total, positives, least)
     counted = weights > 0
     nothing = torch.zeros_like(total)
-    start = metric(cells(nothing, nothing, positives, total - positives))
+    start = metric(cells(nothing, nothing, positives, negatives))
     start = torch.where(counted, start * weights, 0.0)
-    after = metric(cells(tp, fp, *sides(owner))) * weights[owner]
+    after = metric(cells(tp, fp, positives[owner], negatives[owner], least=least)) * weights[owner]
 
     def sweep(start: Tensor, after: Tensor) -> Tensor:
         """Return Σ over populations when each has the value after its last element that is above the cut."""

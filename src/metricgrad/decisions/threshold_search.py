@@ -143,7 +143,7 @@ def best_corner(curves: list[Curve], value: Callable[[Counts], Tensor]) -> list[
     """
     best, chosen = -torch.inf, [0] * len(curves)
     start = [torch.stack([cell[0] for cell in side]).sum(0, keepdim=True) for side in _sides(curves)]
-    total = totals(curves)
+    missed, spared = (float(sum(cell[-1] for cell in side)) for side in _rests(curves))
     for sign in (1, -1):  # the upper hull, and the lower one for metrics that reward errors
         corners = [_hull(c.counts.fp, c.counts.tp, sign) for c in curves]
         edges = [(c.counts.fp[k].diff(), c.counts.tp[k].diff()) for c, k in zip(curves, corners, strict=True)]
@@ -151,7 +151,9 @@ def best_corner(curves: list[Curve], value: Callable[[Counts], Tensor]) -> list[
         owner = torch.repeat_interleave(torch.tensor([len(k) - 1 for k in corners]))
         order = torch.atan2(sign * tp, fp).argsort(descending=True, stable=True)
         tps, fps = (torch.cat((s, s + cell[order].cumsum(0))) for s, cell in zip(start, (tp, fp), strict=True))
-        values = _defined(value(cells(tps, fps, *(torch.full_like(tps, t) for t in total))))
+        # P and N as the end of the same running sums, so that FN and TN are 0 there, and not rounding.
+        positives, negatives = tps[-1:] + missed, fps[-1:] + spared
+        values = _defined(value(cells(tps, fps, positives.expand_as(tps), negatives.expand_as(fps))))
         place = int(values.argmax())
         if values[place] > best:
             best = values[place].item()
@@ -163,6 +165,11 @@ def best_corner(curves: list[Curve], value: Callable[[Counts], Tensor]) -> list[
 def _sides(curves: list[Curve]) -> tuple[list[Tensor], list[Tensor]]:
     """Return the true and the false positives of all curves."""
     return [c.counts.tp for c in curves], [c.counts.fp for c in curves]
+
+
+def _rests(curves: list[Curve]) -> tuple[list[Tensor], list[Tensor]]:
+    """Return the false and the true negatives of all curves."""
+    return [c.counts.fn for c in curves], [c.counts.tn for c in curves]
 
 
 def _hull(x: Tensor, y: Tensor, sign: int) -> Tensor:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeGuard
 import torch
 from torch import Tensor
 
-from metricgrad.counts import Counts, cells
+from metricgrad.counts import Counts, cells, least_weight, subtract
 from metricgrad.engine.batch import Batch, Task
 from metricgrad.engine.inputs import as_tensor, judged
 
@@ -80,6 +80,15 @@ class SparseBatch:
         return w * self.targets, w * (1 - self.targets)
 
     @cached_property
+    def least(self) -> float | None:
+        """The least that any count above 0 can be, see ``counts.subtract``."""
+        return least_weight(*self.sides) if self.weight is None else least_weight(*self.sides, self.weight)
+
+    def negatives(self, positives: Tensor) -> Tensor:
+        """Return the weight of the negatives of each label, given that of its positives."""
+        return subtract(self.total, positives, self.least)
+
+    @cached_property
     def ranked(self) -> tuple[Tensor, Tensor]:
         """The stored elements label by label, each from its highest score down, and where each label starts."""
         order = self.logits.argsort(descending=True, stable=True)
@@ -103,7 +112,7 @@ class SparseBatch:
         owner = torch.repeat_interleave(torch.arange(classes), starts.diff())
         thresholds = s.new_full((len(owner),), torch.inf).scatter_(0, place, s)
         tp, fp = (x.new_zeros(len(owner)).scatter_(0, place, x) for x in (tp, fp))
-        counts = cells(tp, fp, positives[owner], (self.total - positives)[owner])
+        counts = cells(tp, fp, positives[owner], self.negatives(positives)[owner], least=self.least)
         return Cuts(owner, starts, thresholds, counts)
 
     def largest(self, values: Tensor, k: int) -> Tensor:
@@ -113,17 +122,34 @@ class SparseBatch:
         rank = torch.arange(len(order)) - starts_of(self.row, self.rows)[self.row[order]]
         return torch.zeros(len(order), dtype=torch.bool).scatter_(0, order, rank < k)
 
+    def with_room_for(self, k: int) -> SparseBatch:
+        """Return the batch in which every row has k elements that can be chosen, as in the dense matrix.
+
+        Where a row has fewer scores above 0, the first labels of score 0 would be among its k largest: these are stored
+        too. Elements are in the order of rows and labels.
+        """
+        above = torch.bincount(self.row[self.logits > 0], minlength=self.rows)
+        short = (above < k).nonzero().squeeze(1)
+        # Among the first k labels, at least as many as are missing have score 0.
+        needed = (short.unsqueeze(1) * self.classes + torch.arange(min(k, self.classes))).flatten()
+        stored = self.row * self.classes + self.label
+        added = needed[~torch.isin(needed, stored)]
+        where, order = torch.cat((stored, added)).sort()
+        s, y = (torch.cat((x, x.new_zeros(len(added))))[order] for x in (self.logits, self.targets))
+        return SparseBatch(self.rows, self.classes, where // self.classes, where % self.classes, s, y, self.weight)
+
     def counts(self, decided: Tensor) -> Counts:
         """Return the cells of each label, ``(K,)``, of decisions ``(E,)``; what is not stored is not predicted."""
         wy, wn = self.sides
         tp, fp, positives = (_sums(self.label, x, self.classes) for x in (wy * decided, wn * decided, wy))
-        return cells(tp, fp, positives, self.total - positives)
+        return cells(tp, fp, positives, self.negatives(positives), least=self.least)
 
     def row_counts(self, decided: Tensor, labels: tuple[int, ...] | None) -> tuple[Counts, Tensor]:
         """Return the cells of each row, ``(N,)``, over the labels that count, and what each row counts."""
         wy, wn, total = self.row_sides(labels)
         tp, fp, positives = (_sums(self.row, x, self.rows) for x in (wy * decided, wn * decided, wy))
-        return cells(tp, fp, positives, total - positives), self.row_weight
+        least = least_weight(wy, wn)
+        return cells(tp, fp, positives, subtract(total, positives, least), least=least), self.row_weight
 
     def row_sides(self, labels: tuple[int, ...] | None) -> tuple[Tensor, Tensor, int]:
         """Return what each stored element adds to its row's positives and negatives, and how many labels count."""

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from metricgrad import curves, metrics
-from metricgrad.counts import cells
+from metricgrad.counts import cells, least_weight
 from metricgrad.decisions import threshold_search
 from metricgrad.decisions.solver import InfeasibleError
 from metricgrad.engine.batch import Batch
@@ -143,6 +143,8 @@ class AtBestThresholds(Steady):
         # By label, contiguous: positives, then negatives.
         self.sides = (w * y).t().contiguous(), (w * (1 - y)).t().contiguous()
         self.totals = self.sides[0].sum(1, keepdim=True), self.sides[1].sum(1, keepdim=True)
+        # Counts are cumulated in the order of the scores, and by bins: both are rounded otherwise than the totals.
+        self.least = least_weight(*self.sides)
         average = "macro" if self.objective.average == "per-class" else self.objective.average
         self.weights = class_weights(average, self.totals[0].squeeze(1))
         metric: Any = self.objective.metric
@@ -205,7 +207,7 @@ class AtBestThresholds(Steady):
     def _values(self, tp: Tensor, fp: Tensor, k: int | None = None) -> Tensor:
         """Return the metric of counts ``(labels, M)``; −∞ where it is undefined."""
         positives, negatives = (x if k is None else x[k : k + 1] for x in self.totals)
-        counts = cells(tp, fp, positives.expand_as(tp), negatives.expand_as(tp))
+        counts = cells(tp, fp, positives.expand_as(tp), negatives.expand_as(tp), least=self.least)
         # Thresholds lead and labels come last, as metrics with a parameter per label expect.
         values = self.objective.values(counts.map(lambda cell: cell.t())).t()
         return values.masked_fill(values.isnan(), -torch.inf)

@@ -75,8 +75,8 @@ class MetricEnsembleClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
         Constraints that the rule must meet, such as "precision >= 0.9"; see ``tune_threshold``. With ``average``
         "micro" or "samples" the labels share one threshold.
     cv : int, splitter or iterable, default 5
-        A number of folds (stratified; of whole groups if ``fit`` gets groups), a scikit-learn splitter, or pairs of
-        train and test rows.
+        A number of folds (stratified, several labels too; of whole groups if ``fit`` gets groups), a scikit-learn
+        splitter, or pairs of train and test rows.
     select_by : {'auto', 'metric', 'average-precision', 'log-loss'}, default 'auto'
         What the selection maximises; see ``select_ensemble``.
     rounds : int, default 25

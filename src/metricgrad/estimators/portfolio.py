@@ -67,7 +67,8 @@ def default_candidates(metric: Any, average: Any, rows: int, outputs: int) -> li
     found = [
         Candidate(f"logistic regression, C={c:g}", LogisticRegression(C=c, max_iter=500), "standard") for c in STRENGTHS
     ]
-    found.append(Candidate("network", MetricClassifier(metric, average=average), "standard"))
+    # The view is standardised; doing it again would make the ones of a rare category large.
+    found.append(Candidate("network", MetricClassifier(metric, average=average, scale=False), "standard"))
     # Every label or class has trees of its own, so their number is kept in bounds.
     growth: dict[str, Any] = {"n_estimators": min(200, max(40, 2000 // outputs)), "max_depth": 4, "n_jobs": 1}
     losses: dict[Backend, Any] = {"xgboost": "cross-entropy", "lightgbm": "hybrid"}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from sklearn.model_selection import KFold, ShuffleSplit, StratifiedKFold, StratifiedShuffleSplit, check_cv
+from sklearn.model_selection import StratifiedKFold, StratifiedShuffleSplit, check_cv
 from sklearn.utils import compute_class_weight
 from sklearn.utils.validation import _check_sample_weight
 from torch import Tensor, nn
@@ -78,10 +78,10 @@ def splits(
     else:
         if not 0 < validation_fraction < 1:
             raise ValueError(f"validation_fraction: expected a number in (0, 1), got {validation_fraction!r}")
-        held = max(round(validation_fraction * len(y)), len(labels.classes) if single else 1)
-        split = StratifiedShuffleSplit if single else ShuffleSplit
-        enough = rarest > 1 and held <= len(y) - (len(labels.classes) if single else 1)
-        found = split(1, test_size=held, random_state=seed).split(np.zeros(len(y)), y) if enough else None
+        classes = len(labels.classes) if single else 1
+        held = max(round(validation_fraction * len(y)), classes)
+        enough = rarest > 1 and held <= len(y) - classes
+        found = _hold_out(y, held, single, seed) if enough else None
     if found is None:
         yield torch.arange(len(y)), None
         return
@@ -108,5 +108,53 @@ def _folds(cv: Any, y: Any, rarest: int | None, seed: int) -> Any:
     if isinstance(cv, bool) or cv < 2:
         raise ValueError(f"cv: expected a number of at least 2, a splitter or None, got {cv!r}")
     folds = min(int(cv), len(y) if rarest is None else rarest)
-    kind = KFold if rarest is None else StratifiedKFold
-    return kind(folds, shuffle=True, random_state=seed).split(y, y) if folds > 1 else None
+    if folds < 2:
+        return None
+    if rarest is not None:
+        return StratifiedKFold(folds, shuffle=True, random_state=seed).split(y, y)
+    part = spread_labels(y, [1 / folds] * folds, seed)
+    return [(np.flatnonzero(part != fold), np.flatnonzero(part == fold)) for fold in range(folds)]
+
+
+def _hold_out(y: Any, held: int, single: bool, seed: int) -> Any:
+    """Return one pair of rows to fit on and rows left out, about ``held`` of them."""
+    if single:
+        return StratifiedShuffleSplit(1, test_size=held, random_state=seed).split(np.zeros(len(y)), y)
+    share = held / len(y)
+    part = spread_labels(y, [1 - share, share], seed)
+    return [(np.flatnonzero(part == 0), np.flatnonzero(part == 1))]
+
+
+def spread_labels(y: Any, shares: list[float], seed: int) -> Any:
+    """Return the part that each row of multi-label targets ``(N, K)`` belongs to, every label spread by these shares.
+
+    Iterative stratification [sechidis2011]: the rows of the rarest label come first, each to the part that lacks most
+    of that label, and of equals to the one that lacks most rows, so that a label with as many rows as there are equal
+    parts is in each.
+    """
+    positive = np.asarray(y) > 0
+    rows, labels = positive.shape
+    generator = np.random.default_rng(seed)
+    share = np.asarray(shares)
+    lacks_rows = share * rows
+    lacks_label = share[:, None] * positive.sum(0)
+    part = np.full(rows, -1)
+
+    def assign_rows(waiting: Any, lacking: Any) -> None:
+        """Give rows, in random order, to the part that is lacking most; of equals to the one that lacks most rows."""
+        chance = generator.random((len(waiting), len(share))) * 1e-9  # of equals in both, to any
+        for row, any_part in zip(generator.permutation(waiting), chance, strict=True):
+            chosen = int((lacking + lacks_rows * (1e-6 / rows) + any_part).argmax())
+            part[row] = chosen
+            lacks_rows[chosen] -= 1
+            lacks_label[chosen] -= positive[row]
+
+    for _ in range(labels):
+        waiting = part < 0
+        number = positive[waiting].sum(0)
+        if not number.any():
+            break
+        rarest = int(np.where(number > 0, number, rows + 1).argmin())
+        assign_rows(np.flatnonzero(positive[:, rarest] & waiting), lacks_label[:, rarest])
+    assign_rows(np.flatnonzero(part < 0), lacks_rows)
+    return part

@@ -302,7 +302,10 @@ class AtK(ScoreMetric):
         )
 
     def sums_of_stored(self, batch: SparseBatch, name: str) -> Tensor:
-        return torch.stack(hard_counts.counts(batch, TopK(self.k)).cells())
+        # Every row gets k labels, whatever is stored: the value is that of the dense matrix.
+        filled = batch.with_room_for(self.k)
+        decided = filled.largest(filled.logits, self.k)
+        return torch.stack(filled.counts(decided).cells())
 
     def value(self, sums: Tensor) -> Tensor:
         return self.metric(Counts(*sums.unbind(-2)))
