@@ -33,7 +33,7 @@ from metricgrad.decisions import (
     threshold_averaging,
 )
 from metricgrad.decisions.default import default_rule
-from metricgrad.decisions.expected_f import _sizes
+from metricgrad.decisions.expected_f import _probable_sizes, _size_probabilities, _size_without_each
 from metricgrad.storable import KINDS
 
 pytestmark = pytest.mark.quick
@@ -261,9 +261,15 @@ HARD: dict[str, Array] = {
 def test_two_hundred_labels_are_stable(name: str) -> None:
     p = np.sort(HARD[name])[::-1]
     total, others = plain_sizes(p)
-    mine = _sizes(torch.tensor(p.copy()).unsqueeze(0))
-    np.testing.assert_allclose(mine[0][0], total, rtol=0, atol=1e-13)
-    np.testing.assert_allclose(mine[1][0], others, rtol=0, atol=1e-12)
+    marginals = torch.tensor(p.copy()).unsqueeze(0)
+    sizes = _size_probabilities(marginals)
+    first, last = _probable_sizes(sizes)
+    np.testing.assert_allclose(sizes[0], total, rtol=0, atol=1e-13)
+    for low, high in ((0, 199), (first - 1, last - 1)):
+        without = _size_without_each(marginals, sizes, low, high)
+        np.testing.assert_allclose(without[0], others[:, low : high + 1], rtol=0, atol=1e-12)
+    assert (total[1:first] < 1e-19).all()
+    assert (total[last + 1 :] < 1e-19).all()
     k = np.arange(1, 201)
     for beta in (0.5, 1.0, 2.0):
         within = np.cumsum(p[:, None] * others, axis=0)  # E[hits among the first k; |y| = s]

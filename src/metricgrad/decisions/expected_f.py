@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from metricgrad.engine.batch import Task
 
 _CHUNK = 1 << 22  # numbers P(y_i = 1, |y| = s) at a time
+_NEGLIGIBLE = 1e-20
+"""Sizes that are so much less probable than the most probable one above 0 change no digit of an expectation."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,8 @@ class ExpectedFBeta(_ExpectedF):
     """The label set of the highest expected F-beta if labels are independent given the instance [ye2012].
 
     Takes ``(N, K)`` marginal probabilities and returns bools ``(N, K)``. The best set holds the labels of the highest
-    marginals; how many follows from the distribution of |y|, in O(K²) numbers an instance.
+    marginals; how many follows from the distribution of |y|, in K · S numbers an instance, S being how many sizes are
+    probable at all: about √K of them if labels are frequent, fewer if they are rare.
 
     Parameters
     ----------
@@ -59,20 +62,31 @@ class ExpectedFBeta(_ExpectedF):
 
     def decide(self, scores: Tensor) -> Tensor:
         _check_probabilities("scores", scores, 2)
-        step = max(1, _CHUNK // max(1, scores.shape[1]) ** 2)
-        return torch.cat([self._some(part) for part in scores.double().split(step)]) if len(scores) else scores > 0
+        if not len(scores):
+            return scores > 0
+        labels = scores.shape[1]
+        decided = []
+        for some in scores.double().split(max(1, _CHUNK // labels)):
+            p, order = some.sort(dim=1, descending=True, stable=True)
+            sizes = _size_probabilities(p)
+            first, last = _probable_sizes(sizes)
+            rows = max(1, _CHUNK // (labels * (last - first + 1)))
+            parts = zip(p.split(rows), sizes.split(rows), strict=True)
+            taken = torch.cat([self._take_first(*part, first, last) for part in parts])
+            decided.append(torch.zeros_like(taken).scatter_(1, order, taken))
+        return torch.cat(decided)
 
-    def _some(self, p: Tensor) -> Tensor:
-        p, order = p.sort(dim=1, descending=True, stable=True)
-        total, others = _sizes(p)
-        # Labels in the order of their marginals: the gain of a set is a running sum over them.
-        within = (p.unsqueeze(2) * others).cumsum(1)  # E[|y ∩ first k|; |y| = s], s from 1
+    def _take_first(self, p: Tensor, sizes: Tensor, first: int, last: int) -> Tensor:
+        """Return which labels the best set has: some of the first, since they are in the order of their marginals."""
+        joint = p.unsqueeze(2) * _size_without_each(p, sizes, first - 1, last - 1)  # P(y_i = 1, |y| = s)
+        size = torch.arange(first, last + 1, dtype=p.dtype, device=p.device)
         k = torch.arange(1, p.shape[1] + 1, dtype=p.dtype, device=p.device)
         b = self.beta**2
-        worth = ((1 + b) * within / (k.unsqueeze(1) + b * k)).sum(2)
-        best, size = worth.max(1)
-        taken = (k - 1 <= size.unsqueeze(1)) & (best > self.empty * total[:, 0]).unsqueeze(1)
-        return torch.zeros_like(taken).scatter_(1, order, taken)
+        within = joint.cumsum_(1)  # E[|y ∩ first k|; |y| = s]
+        worth = (within * ((1 + b) / (k.unsqueeze(1) + b * size))).sum(2)
+        best, number = worth.max(1)
+        is_better = best > self.empty * sizes[:, 0]
+        return (k - 1 <= number.unsqueeze(1)) & is_better.unsqueeze(1)
 
 
 @dataclass(frozen=True)
@@ -213,29 +227,48 @@ class SizeHead(nn.Module):
         return torch.cat((none, joint[:, :, 1:]), 2)
 
 
-def _sizes(p: Tensor) -> tuple[Tensor, Tensor]:
-    """Return P(|y| = s) ``(n, K + 1)`` and P(|y without label i| = s) ``(n, K, K)`` of independent labels.
-
-    The second undoes the convolution with label i, from the end on which that is stable: errors shrink by the odds.
-    """
+def _size_probabilities(p: Tensor) -> Tensor:
+    """Return P(|y| = s), ``(n, K + 1)``, of independent labels."""
     rows, labels = p.shape
-    total = p.new_zeros(rows, labels + 1)
-    total[:, 0] = 1
+    sizes = p.new_zeros(rows, labels + 1)
+    sizes[:, 0] = 1
     for i in range(labels):
         q = p[:, i : i + 1]
-        total[:, 1:] = total[:, 1:] * (1 - q) + total[:, :-1] * q
-        total[:, 0] *= 1 - q.squeeze(1)
-    others = p.new_empty(rows, labels, labels)
+        seen = sizes[:, : i + 2]  # with i + 1 labels no size is larger
+        seen[:, 1:] = seen[:, 1:] * (1 - q) + seen[:, :-1] * q
+        seen[:, :1] *= 1 - q
+    return sizes
+
+
+def _probable_sizes(sizes: Tensor) -> tuple[int, int]:
+    """Return the smallest and the largest size above 0 that is not negligible in some row."""
+    above = sizes[:, 1:]
+    probable = (above > _NEGLIGIBLE * above.amax(1, keepdim=True)).any(0).nonzero().squeeze(1)
+    if not len(probable):  # nothing is positive, for certain
+        return 1, 1
+    return int(probable[0]) + 1, int(probable[-1]) + 1
+
+
+def _size_without_each(p: Tensor, sizes: Tensor, first: int, last: int) -> Tensor:
+    """Return P(|y without label i| = s) of independent labels, ``(n, K, last - first + 1)``, s from first to last.
+
+    This undoes the convolution with label i, from the end on which that is stable: errors, that of what is negligible
+    beyond the end too, shrink by the odds.
+    """
     rare = p <= 0.5
-    odds, inverse = (torch.where(rare, p / (1 - p).clamp(min=0.5), 0), torch.where(rare, 0, (1 - p) / p.clamp(min=0.5)))
-    up, down = p.new_zeros(rows, labels), p.new_zeros(rows, labels)
-    for s in range(labels):
-        up = total[:, s : s + 1] / (1 - p).clamp(min=0.5) - odds * up
-        others[:, :, s] = up
-    for s in reversed(range(labels)):
-        down = total[:, s + 1 : s + 2] / p.clamp(min=0.5) - inverse * down
-        others[:, :, s] = torch.where(rare, others[:, :, s], down)
-    return total, others
+    if_not, if_so = (1 - p).clamp(min=0.5), p.clamp(min=0.5)
+    odds = torch.where(rare, p / if_not, 0)
+    inverse = torch.where(rare, 0, (1 - p) / if_so)
+    without = p.new_empty(*p.shape, last - first + 1)
+    up = torch.zeros_like(p)
+    for s in range(first, last + 1):
+        up = sizes[:, s : s + 1] / if_not - odds * up
+        without[:, :, s - first] = up
+    down = torch.zeros_like(p)
+    for s in reversed(range(first, last + 1)):
+        down = sizes[:, s + 1 : s + 2] / if_so - inverse * down
+        without[:, :, s - first] = torch.where(rare, without[:, :, s - first], down)
+    return without
 
 
 def _check_probabilities(name: str, p: Tensor, axes: int) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from metricgrad.counts import Counts, cells
+from metricgrad.counts import Counts, cells, least_weight, subtract
 from metricgrad.curves import Curve
 from metricgrad.decisions import hard_counts, sparse_search, threshold_search
 from metricgrad.decisions.rules import Rule, Threshold
@@ -171,7 +171,7 @@ def _solve_together(problem: Problem, batch: AnyBatch, allocation: Allocation) -
             raise ValueError(
                 "average: expected another than 'samples' for a threshold per label of sparse scores; pass shared=True"
             )
-        threshold_search.ascend(cuts, partial(_choose_in_rows, problem, batch, groups, curves))
+        threshold_search.ascend(cuts, _RowSearch(problem, batch, groups, curves, cuts).choose)
         exact = sum(len(c.thresholds) > 1 for c in curves) <= 1
     else:
         exact = _couple(problem, groups, curves, cuts)
@@ -193,28 +193,54 @@ def _couple(problem: Problem, groups: list[list[int]], curves: list[Curve], cuts
     return exact
 
 
-def _choose_in_rows(
-    problem: Problem, batch: Batch, groups: list[list[int]], curves: list[Curve], i: int, cuts: list[int]
-) -> int:
-    """Return the best cut of group i for the samples average, given the cuts of the others.
+class _RowSearch:
+    """The thresholds of groups of labels for the samples average, one group at a time, the others being given.
 
-    Lowering it past a score turns one row's label on: the changes of the rows' values, cumulated, are the curve.
+    Lowering a group's threshold past a score turns one row's label on: the changes of the rows' values, cumulated, are
+    the curve. What is decided so far is kept as counts of each row, so that a group costs as much as its own labels.
     """
-    mine = groups[i]
-    now = [(group, c.thresholds[cut].item()) for group, c, cut in zip(groups, curves, cuts, strict=True)]
-    decided = batch.logits >= torch.tensor(_spread(now), dtype=batch.logits.dtype, device=batch.logits.device)
-    decided[:, mine] = False
-    wy, wn, row_weight = hard_counts.row_cells(batch, problem.objective.labels)
-    s, order = batch.logits[:, mine].sort(dim=1, descending=True)
-    tp, fp = (
-        torch.cat(((x * decided).sum(1, keepdim=True), x[:, mine].gather(1, order)), 1).cumsum(1) for x in (wy, wn)
-    )
-    sides = (x.sum(1, keepdim=True).expand_as(tp) for x in (wy, wn))
-    change = problem.objective.metric(cells(tp, fp, *sides)).diff(dim=1) * row_weight.unsqueeze(1)
-    s, order = s.flatten().sort(descending=True)
-    total = torch.cat((change.new_zeros(1), change.flatten()[order].cumsum(0)))
-    reached = torch.searchsorted(-s, -curves[i].thresholds.to(s.dtype), right=True)
-    return threshold_search.better(total[reached] / row_weight.sum(), cuts[i])
+
+    def __init__(
+        self, problem: Problem, batch: Batch, groups: list[list[int]], curves: list[Curve], cuts: list[int]
+    ) -> None:
+        self.metric, self.groups, self.curves = problem.objective.metric, groups, curves
+        wy, wn, self.row_weight = hard_counts.row_cells(batch, problem.objective.labels)
+        self.sides = wy, wn
+        self.totals = wy.sum(1, keepdim=True), wn.sum(1, keepdim=True)
+        # Of soft labels sums are rounded, in another order than the totals.
+        self.least = least_weight(wy, wn)
+        self.scores = batch.logits
+        chosen = zip(groups, curves, cuts, strict=True)
+        thresholds = _spread([(group, curve.thresholds[cut].item()) for group, curve, cut in chosen])
+        decided = self.scores >= torch.tensor(thresholds, dtype=self.scores.dtype, device=self.scores.device)
+        self.counts = [(side * decided).sum(1, keepdim=True) for side in self.sides]
+
+    def choose(self, i: int, cuts: list[int]) -> int:
+        """Return the best cut of group i, given those of the others, and take it."""
+        mine, curve = self.groups[i], self.curves[i]
+        s, order = self.scores[:, mine].sort(dim=1, descending=True)
+        own = [side[:, mine].gather(1, order) for side in self.sides]
+        # Float weights that were added and taken away again leave nothing behind.
+        others = [
+            subtract(count, _sum_above(curve.thresholds[cuts[i]], s, part), self.least)
+            for count, part in zip(self.counts, own, strict=True)
+        ]
+        tp, fp = (torch.cat(both, 1).cumsum(1) for both in zip(others, own, strict=True))
+        positives, negatives = (total.expand_as(tp) for total in self.totals)
+        values = self.metric(cells(tp, fp, positives, negatives, least=self.least))
+        change = values.diff(dim=1) * self.row_weight.unsqueeze(1)
+        flat, by_score = s.flatten().sort(descending=True)
+        total = torch.cat((change.new_zeros(1), change.flatten()[by_score].cumsum(0)))
+        reached = torch.searchsorted(-flat, -curve.thresholds.to(flat.dtype), right=True)
+        best = threshold_search.better(total[reached] / self.row_weight.sum(), cuts[i])
+        added = [_sum_above(curve.thresholds[best], s, part) for part in own]
+        self.counts = [other + new for other, new in zip(others, added, strict=True)]
+        return best
+
+
+def _sum_above(threshold: Tensor, scores: Tensor, values: Tensor) -> Tensor:
+    """Return the sum of the values of each row whose score reaches a threshold, ``(N, 1)``."""
+    return (values * (scores >= threshold)).sum(1, keepdim=True)
 
 
 # One threshold for all

@@ -39,21 +39,11 @@ class ScoreTable:
     @classmethod
     def of(cls, scores: Tensor, positives: Tensor, negatives: Tensor, bits: int | None = None) -> ScoreTable:
         """Return the table of ``(N,)`` scores and weights."""
-        s = scores.double()
-        if bits is not None:
-            mantissa, exponent = torch.frexp(s)
-            rounded = torch.ldexp(torch.floor(mantissa * 2.0**bits), exponent - bits)
-            s = torch.where(s.isfinite(), rounded, s)
-        return cls((_merged(s, positives, negatives),), bits)
+        return cls((_merged(_rounded(scores, bits), positives, negatives),), bits)
 
     def __add__(self, other: ScoreTable) -> ScoreTable:
-        if self.bits != other.bits:
-            raise ValueError(f"score_bits: expected equal ones to add up, got {self.bits} and {other.bits}")
-        parts = [*self.parts, *other.parts]
-        # Parts of like size are merged: a row is merged O(log n) times, however it comes in, and few parts wait.
-        while len(parts) > 1 and len(parts[-2][0]) <= 2 * len(parts[-1][0]):
-            parts[-2:] = [_merged(*(torch.cat(column) for column in zip(*parts[-2:], strict=True)))]
-        return ScoreTable(tuple(parts), self.bits)
+        _check_equal_bits(self.bits, other.bits)
+        return ScoreTable(_merge_parts([*self.parts, *other.parts], _merged), self.bits)
 
     def curve(self) -> Curve:
         """Return the counts at every score kept."""
@@ -157,10 +147,47 @@ class ScoreTables:
 
 
 @dataclass(frozen=True, eq=False)
-class PairTables:
-    """The score tables of ordered pairs of classes: scores of class i, rows of class i against rows of class j."""
+class ClassTable:
+    """The distinct scores of one class and the weight of the rows of every class at each; tables add with ``+``.
 
-    tables: list[ScoreTable]
+    A part is the scores, the true classes and the weights of the rows that have both.
+    """
+
+    parts: tuple[tuple[Tensor, Tensor, Tensor], ...]
+    bits: int | None = None
+
+    @classmethod
+    def of(cls, scores: Tensor, classes: Tensor, weight: Tensor, bits: int | None = None) -> ClassTable:
+        """Return the table of ``(N,)`` scores, true classes and weights."""
+        return cls((_merged_by_class(_rounded(scores, bits), classes, weight),), bits)
+
+    def __add__(self, other: ClassTable) -> ClassTable:
+        _check_equal_bits(self.bits, other.bits)
+        return ClassTable(_merge_parts([*self.parts, *other.parts], _merged_by_class), self.bits)
+
+    def pairs(self, k: int, classes: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Return how much weight of pairs, a row of class k and one of each class, is in order, equal, and there is.
+
+        Each ``(classes,)``. A pair is in order if the row of class k has the higher score of class k.
+        """
+        scores, row_class, weight = (torch.cat(column) for column in zip(*self.parts, strict=True))
+        distinct, place = scores.unique(return_inverse=True)
+        own = distinct.new_zeros(len(distinct)).index_add_(0, place, weight * (row_class == k))
+        above = own.sum() - own.cumsum(0)
+
+        def sum_by_class(values: Tensor) -> Tensor:
+            return values.new_zeros(classes).index_add_(0, row_class, values)
+
+        in_order = sum_by_class(weight * above[place])
+        equal = sum_by_class(weight * own[place])
+        return in_order, equal, sum_by_class(weight) * own.sum()
+
+
+@dataclass(frozen=True, eq=False)
+class PairTables:
+    """For each class, its scores of all rows by their true class: what one against one is made of."""
+
+    tables: list[ClassTable]
     prevalence: Tensor
     """``(K,)``, the weight of the rows of each class."""
 
@@ -171,33 +198,34 @@ class PairTables:
         if y.dim() > 1:
             raise ValueError("targets: expected class indices for one against one, got soft labels")
         w = s.new_ones(len(s), dtype=torch.float64) if batch.weight is None else batch.weight.double().squeeze(1)
-        rows = [(y == k) & (w > 0) for k in range(classes)]
-        tables = []
-        for i, j in _pairs(classes):
-            scores = torch.cat((s[rows[i], i], s[rows[j], i]))
-            own, other = w[rows[i]], w[rows[j]]
-            positives, negatives = F.pad(own, (0, len(other))), F.pad(other, (len(own), 0))
-            tables.append(ScoreTable.of(scores, positives, negatives, bits))
-        return cls(tables, torch.stack([w[row].sum() for row in rows]))
+        counted = w > 0
+        s, y, w = s[counted], y[counted], w[counted]
+        tables = [ClassTable.of(s[:, k], y, w, bits) for k in range(classes)]
+        return cls(tables, w.new_zeros(classes).index_add_(0, y, w))
 
     def __add__(self, other: PairTables) -> PairTables:
         tables = [own + others for own, others in zip(self.tables, other.tables, strict=True)]
         return PairTables(tables, self.prevalence + other.prevalence)
 
     def value(self, ranking: Callable[[Curve], Tensor], over: Objective) -> Tensor:
-        """Return the mean over pairs of classes [hand2001]; "weighted" weighs a pair by its rows."""
-        classes = set(range(len(self.prevalence)) if over.labels is None else over.labels)
-        kept = [(n, i, j) for n, (i, j) in enumerate(_pairs(len(self.prevalence))) if {i, j} <= classes]
-        values = torch.stack([ranking(self.tables[n].curve()) for n, _, _ in kept])
+        """Return the mean over pairs of classes [hand2001]; "weighted" weighs a pair by its rows.
+
+        ``ranking`` is the AUROC or the bound of its error: of a pair of classes, the share of pairs of rows in order,
+        equal ones counting half; or half of the equal ones.
+        """
+        classes = len(self.prevalence)
+        in_order, equal, pairs = (
+            torch.stack(rows)
+            for rows in zip(*(table.pairs(k, classes) for k, table in enumerate(self.tables)), strict=True)
+        )
+        values = ratio(equal / 2 if ranking is auroc_error else in_order + equal / 2, pairs, torch.nan)
+        kept = list(range(classes) if over.labels is None else over.labels)
+        different = ~torch.eye(len(kept), dtype=torch.bool, device=values.device)
+        values = values[kept][:, kept][different]
         if over.average != "weighted":
             return values.mean()
-        weight = torch.stack([self.prevalence[i] + self.prevalence[j] for _, i, j in kept])
+        weight = (self.prevalence[kept].unsqueeze(1) + self.prevalence[kept])[different]
         return (values * weight).sum() / weight.sum()
-
-
-def _pairs(classes: int) -> list[tuple[int, int]]:
-    """Return the ordered pairs of different classes."""
-    return [(i, j) for i in range(classes) for j in range(classes) if i != j]
 
 
 def auroc_error(curve: Curve, max_fpr: float | None = None) -> Tensor:
@@ -291,3 +319,36 @@ def _merged(scores: Tensor, positives: Tensor, negatives: Tensor) -> tuple[Tenso
     distinct, index = scores.unique(return_inverse=True)
     p, n = (distinct.new_zeros(len(distinct)).index_add_(0, index, side.double()) for side in (positives, negatives))
     return distinct, p, n
+
+
+def _merged_by_class(scores: Tensor, classes: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    distinct, place = scores.unique(return_inverse=True)
+    span = int(classes.max()) + 1 if len(classes) else 1
+    both, index = (place * span + classes).unique(return_inverse=True)
+    merged = weight.new_zeros(len(both)).index_add_(0, index, weight)
+    return distinct[both // span], both % span, merged
+
+
+def _merge_parts(
+    parts: list[tuple[Tensor, Tensor, Tensor]], merge: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
+) -> tuple[tuple[Tensor, Tensor, Tensor], ...]:
+    """Merge parts of like size: a row is merged O(log n) times, however it comes in, and few parts wait."""
+    while len(parts) > 1 and len(parts[-2][0]) <= 2 * len(parts[-1][0]):
+        scores, first, second = (torch.cat(column) for column in zip(*parts[-2:], strict=True))
+        parts[-2:] = [merge(scores, first, second)]
+    return tuple(parts)
+
+
+def _rounded(scores: Tensor, bits: int | None) -> Tensor:
+    """Return scores with so many significant bits, rounded down; all of float64's if None."""
+    s = scores.double()
+    if bits is None:
+        return s
+    mantissa, exponent = torch.frexp(s)
+    rounded = torch.ldexp(torch.floor(mantissa * 2.0**bits), exponent - bits)
+    return torch.where(s.isfinite(), rounded, s)
+
+
+def _check_equal_bits(mine: int | None, others: int | None) -> None:
+    if mine != others:
+        raise ValueError(f"score_bits: expected equal ones to add up, got {mine} and {others}")
