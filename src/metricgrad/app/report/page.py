@@ -86,11 +86,13 @@ def read(page: str) -> Payload:
 def replace_rule(payload: Payload, model: Shipped, names: Sequence[str]) -> None:
     """Replace the rule of the shipped model, in place, after it was tuned anew; ``names``: of all classes."""
     payload["model"] = model
-    thresholds = dict(zip(names[-len(model["thresholds"]) :], model["thresholds"], strict=True))
+    drawn = names[-len(model["thresholds"]) :]
+    thresholds = dict(zip(drawn, model["thresholds"], strict=True))
+    plateaus = dict(zip(drawn, model.get("plateaus", ()), strict=False))
     for curve in payload["details"].get(model["contender"], {}).get("classes", ()):
         curve["threshold"] = thresholds.get(curve["name"])
         curve["ships"] = curve["threshold"] is not None
-        curve["plateau"] = None  # it was that of the goal before
+        curve["plateau"] = plateaus.get(curve["name"])
 
 
 def write(payload: Payload, path: str | Path, sections: Sequence[Section] = SECTIONS) -> Path:

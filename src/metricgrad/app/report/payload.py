@@ -115,6 +115,8 @@ class Shipped(TypedDict):
     rule: str  # in words
     kind: str  # "fixed" or "tuned"
     thresholds: list[float | None]  # one for a binary task, otherwise one per class; None where none decides
+    plateaus: NotRequired[list[tuple[float, float] | None]]  # of each threshold, where it was tuned
+    offsets: NotRequired[list[float] | None]  # one per class, added to the logarithm of its score; None without
     tuned_on: str
 
 

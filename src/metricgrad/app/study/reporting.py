@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from metricgrad.app.study.protocol import Outcome
     from metricgrad.app.study.request import Dataset, Options
     from metricgrad.app.study.workspace import Workspace
-    from metricgrad.decisions.rules import Rule
 
 
 TOP = 20
@@ -76,7 +75,8 @@ def describe_protocol(plan: Plan, repeats: int) -> list[str]:
         "variance over the repeats that test rows do not explain. The verdict's p-values are adjusted by Holm for its "
         "two claims.",
         *([ensemble] if ENSEMBLE in plan.names else []),
-        f"The shipped model is the named contender fitted on all {len(dataset.targets)} rows in the same way.",
+        f"The shipped model is the named contender fitted on all {len(dataset.targets)} rows in the same way. If its "
+        "rule is tuned, then on the held-out rows of all repeats together.",
     ]
 
 
@@ -130,11 +130,11 @@ def make_payload(
     by_name: dict[str, list[Outcome]] = {}
     for o in sorted(outcomes, key=lambda o: o.repeat):
         by_name.setdefault(o.contender, []).append(o)
+    tested = _predict(plan, space, by_name[found["ship"]], found["rule"], model)
     about = {
-        name: details(_predict(plan, space, mine, "tuned", model.rule if name == model.contender else None))
+        name: details(tested if name == found["ship"] else _predict(plan, space, mine, "tuned"))
         for name, mine in by_name.items()
     }
-    tested = _predict(plan, space, by_name[found["ship"]], found["rule"])
     environment = runs.describe_environment()
     ship, cut = space.manifest.get("ship"), repeats < options.repeats
     command = options.command(ship, budget)
@@ -196,10 +196,10 @@ def _describe_others(dataset: Dataset) -> list[Column]:
 
 
 def _predict(
-    plan: Plan, space: Workspace, outcomes: Sequence[Outcome], rule: str, shipped: Rule | None = None
+    plan: Plan, space: Workspace, outcomes: Sequence[Outcome], rule: str, shipped: Model | None = None
 ) -> Predictions:
     """Return the predictions of one contender on the test rows of all repeats."""
     goal = plan.dataset.goal
-    scores = [space.read_scores(o, None if goal.task == "binary" else goal.classes) for o in outcomes]
+    scores = [space.read_scores(o, goal.score_columns) for o in outcomes]
     rows = [plan.parts[o.repeat].test for o in outcomes]
     return predict(goal, plan.dataset.table, outcomes, scores, rows, rule, shipped)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from metricgrad.app.contenders.scorers import Goal
 from metricgrad.app.errors import NOTHING, WRONG_CALL, UserError, one_line
 from metricgrad.app.report import page
+from metricgrad.app.report.sections.threshold import list_plateaus
 from metricgrad.app.runs import folder as runs
 from metricgrad.app.study import protocol
 from metricgrad.app.study.request import name_metric
@@ -67,6 +68,7 @@ def tune(
             "kind": "tuned",
             "tuned_on": f"{number} rows of {Path(data).name}, at {runs.now()}",
             "value_there": tuning.value,
+            "plateaus": list_plateaus(tuning.plateau, goal.score_columns or 1),
             "previous": _list_rules(model),
         }
         found.replace_rule(tuning.rule, about)

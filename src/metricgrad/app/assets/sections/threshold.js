@@ -32,7 +32,7 @@ section("threshold", {
       + (payload.evaluation ? "the new rows." : "the test rows of all splits.")
       + alone + (known ? "" : ` ${payload.metric.name} is not a function of these counts; F1 is shown instead.`);
     byId("threshold-caption").textContent = `${metric.title} of ${shorten(curve.name, 60)}, ${shorten(state.contender, 60)}`
-      + (curve.plateau ? "; shaded: thresholds that are hardly worse" : "") + "; dashes: precision, dots: recall";
+      + (curve.plateau ? "; shaded: thresholds that were hardly worse where it was tuned" : "") + "; dashes: precision, dots: recall";
     figure = thresholdFigure(widthOf("threshold-chart"), curve);
     put("threshold-chart", figure.root);
     const slider = byId("threshold-slider"), thumb = 16;
