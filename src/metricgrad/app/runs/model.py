@@ -63,8 +63,9 @@ class ModelFile(TypedDict):
 class Model:
     """A fitted contender with its schema, encoder and decision rule.
 
-    ``about``: the metric, average and constraint that the rule was tuned for, the rows it was tuned on, its value there,
-    and for each threshold the range of those that are hardly worse there. ``trained_rows``: None in runs of older versions.
+    ``about``: the metric, average and constraint that the rule was tuned for, the rows it was tuned on, its value
+    there, and for each threshold from where to where others are hardly worse. ``trained_rows``: None in runs
+    of older versions.
     """
 
     schema: Schema

@@ -97,16 +97,16 @@ def _expect_compared(summary: Mapping[str, Any]) -> str:
         met = f" The constraint was met on the test rows of {row['held']} of {repeats} repeats."
     return (
         f"On new rows like those of the data, expect {plain(metric_title(summary['metric']))} of about "
-        f"{row['value']:.3f}{spread}: the mean over {repeats} repeats, each on test rows that neither the model nor its "
-        f"rule had seen.{met}"
+        f"{row['value']:.3f}{spread}: the mean over {repeats} repeats, each on test rows that neither the model nor "
+        f"its rule had seen.{met}"
     )
 
 
 def _expect_trained(about: Mapping[str, Any]) -> str:
     """Return the value of a model that was not compared, and why less is to be expected."""
     return (
-        f"On {plain(about['tuned_on'])} the value is {about['value_there']:.3f}. Training stopped early on the same rows, "
-        "and a tuned rule was tuned on them, so expect less on new rows: metricgrad evaluate measures it."
+        f"On {plain(about['tuned_on'])} the value is {about['value_there']:.3f}. Training stopped early on the same "
+        "rows, and a tuned rule was tuned on them, so expect less on new rows: metricgrad evaluate measures it."
     )
 
 

@@ -72,8 +72,8 @@ def describe_protocol(plan: Plan, repeats: int) -> list[str]:
         f"Networks: one hidden layer of 256, up to {budget.epochs} epochs. Trees: up to {budget.rounds} rounds.",
         "Each fit is evaluated with two rules: fixed (0.5, or argmax), and tuned on rows held out of training.",
         "Intervals (95 %) and p-values: a bootstrap of the test rows, paired and with all repeats together, plus the "
-        "variance over the repeats that test rows do not explain. The verdict's p-values are adjusted by Holm for its "
-        "two claims.",
+        "variance over the repeats that test rows do not explain. Those of differences are adjusted by Holm's method "
+        "for the two references: an interval excludes 0 exactly if p < 5 %.",
         *([ensemble] if ENSEMBLE in plan.names else []),
         f"The shipped model is the named contender fitted on all {len(dataset.targets)} rows in the same way. If its "
         "rule is tuned, then on the held-out rows of all repeats together.",
