@@ -1,9 +1,10 @@
-"""What is shipped: a rule tuned on the held-out rows of all repeats, its band in the report, and what to expect of it."""
+"""What is shipped: a rule tuned on the held-out rows of all repeats, its band in the report, and what to expect."""
 
 from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from test_report import embedded
 from metricgrad.app.cli.main import main
 from metricgrad.app.contenders.scorers import Effort
 from metricgrad.app.runs import folder as runs
+from metricgrad.app.use.tune import tune
 from metricgrad.decisions.rules import Offsets, Threshold
 from metricgrad.decisions.tuning import tune_threshold
 from metricgrad.evaluation.evaluator import evaluate
@@ -84,6 +86,15 @@ def test_the_band_is_that_of_the_shipped_threshold(task: Any, made: Path) -> Non
     assert [curve["plateau"] for curve in curves] == [list(plateau) for plateau in plateaus]
     assert all(curve["plateau"][0] <= curve["threshold"] <= curve["plateau"][1] for curve in curves)
     assert [curve["threshold"] for curve in curves] == payload["model"]["thresholds"]
+
+
+def test_tuning_anew_moves_the_band_with_the_threshold(made: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(made / "binary", tmp_path / "run")
+    data = written(binary(seed=5), tmp_path)
+    tuned = tune(run, data, "f2")["new"]
+    (curve,) = embedded((run / "report.html").read_text())["details"]["logistic regression"]["classes"]
+    assert curve["plateau"] == list(tuned["plateau"])
+    assert curve["plateau"][0] <= curve["threshold"] <= curve["plateau"][1]
 
 
 def test_a_fixed_rule_has_no_band_and_its_own_predictions(made: Path) -> None:
