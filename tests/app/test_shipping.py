@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_report import embedded
+from test_report import Reader, embedded
 
 from metricgrad.app.cli.main import main
 from metricgrad.app.contenders.scorers import Effort
@@ -70,7 +70,7 @@ def test_the_rule_is_tuned_on_the_held_out_rows_of_all_repeats(task: Any, made: 
     expected = tune_threshold("f1", scores, targets, task=task, scarce="pooled")
     assert model.rule == expected.rule
     assert isinstance(model.rule, Offsets if task == "multiclass" else Threshold)
-    assert model.about["tuned_on"] == f"the held-out rows of all {REPEATS} repeats together"
+    assert model.about["tuned_on"] == f"the held-out rows of {REPEATS} repeats together"
     assert model.about["value_there"] == pytest.approx(
         evaluate(scores, targets, ["f1"], task=task, rule=expected.rule)["f1"]
     )
@@ -95,6 +95,27 @@ def test_tuning_anew_moves_the_band_with_the_threshold(made: Path, tmp_path: Pat
     (curve,) = embedded((run / "report.html").read_text())["details"]["logistic regression"]["classes"]
     assert curve["plateau"] == list(tuned["plateau"])
     assert curve["plateau"][0] <= curve["threshold"] <= curve["plateau"][1]
+
+
+def test_a_multi_class_report_has_the_offsets_and_no_thresholds(made: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(made / "multiclass", tmp_path / "run")
+    for tuned in (False, True):
+        if tuned:
+            tune(run, written(multiclass(seed=5), tmp_path), "f2")
+        page, rule = (run / "report.html").read_text(), runs.load(run).model.rule
+        assert isinstance(rule, Offsets)
+        found = embedded(page)["details"]["logistic regression"]["decision"]
+        assert [one["offset"] for one in found["classes"]] == pytest.approx(rule.offsets, rel=1e-4)
+        assert found["ships"]
+        text = Reader(page).text
+        assert "Choosing the threshold" not in text
+        assert "at 0.5" not in text
+        assert "fixed (largest score)" in text
+        assert "cross-entropy fixed" in text
+    card = (made / "multiclass" / "model_card.md").read_text()
+    first = runs.load(made / "multiclass").model.rule.numbers
+    listed = ", ".join(f"{name} {offset:+.3f}" for name, offset in zip("xyz", first, strict=True))
+    assert f"Offsets, added to the logarithms of the scores: {listed}." in card
 
 
 def test_a_fixed_rule_has_no_band_and_its_own_predictions(made: Path) -> None:

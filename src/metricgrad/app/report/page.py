@@ -39,9 +39,11 @@ _TABLES = (
 def render(payload: Payload, sections: Sequence[Section] = SECTIONS) -> str:
     """Return the page.
 
-    Drawn sections stand together, below the choice of contender and class, where the first of them is named.
+    Drawn sections stand together, below the choice of contender and class, where the first of them is named. Sections
+    that are for other tasks are left out.
     """
     payload = slim(payload, sections)
+    sections = [section for section in sections if payload["data"]["task"] in section.tasks]
     opening = list(takewhile(lambda section: not section.drawn, sections))
     drawn = [section for section in sections if section.drawn]
     closing = [section for section in sections if not section.drawn and section not in opening]
@@ -89,7 +91,11 @@ def replace_rule(payload: Payload, model: Shipped, names: Sequence[str]) -> None
     drawn = names[-len(model["thresholds"]) :]
     thresholds = dict(zip(drawn, model["thresholds"], strict=True))
     plateaus = dict(zip(drawn, model.get("plateaus", ()), strict=False))
-    for curve in payload["details"].get(model["contender"], {}).get("classes", ()):
+    details = payload["details"].get(model["contender"], {})
+    offsets = dict(zip(names, model.get("offsets") or (), strict=False))
+    for one in details.get("decision", {}).get("classes", ()):
+        one["offset"] = offsets.get(one["name"])
+    for curve in details.get("classes", ()):
         curve["threshold"] = thresholds.get(curve["name"])
         curve["ships"] = curve["threshold"] is not None
         curve["plateau"] = plateaus.get(curve["name"])

@@ -91,7 +91,8 @@ class Plan:
         names, left_out = choose_contenders(options, dataset.goal)
         parts = dataset.split(options.repeats, options.seed)
         if min(_count_rarest(dataset.targets[part.held_out], dataset.goal.classes) for part in parts) < FEW:
-            few = f"a class has fewer than {FEW} rows to tune on: its threshold is not to be trusted"
+            what = "offset" if dataset.goal.task == "multiclass" else "threshold"
+            few = f"a class has fewer than {FEW} rows to tune on: its {what} is not to be trusted"
             dataset = replace(dataset, warnings=[*dataset.warnings, few])
         dataset = replace(dataset, warnings=[*dataset.warnings, *dataset.describe_left_out(parts)])
         return cls(options, dataset, names, left_out, parts)

@@ -18,6 +18,7 @@ from metricgrad.app.study.details import details, predict
 from metricgrad.app.study.ensemble import describe_members
 from metricgrad.app.study.leaderboard import RULES
 from metricgrad.app.tables.columns import Column, describe_column
+from metricgrad.decisions.default import default_rule
 from metricgrad.metrics.constraints import parse
 
 if TYPE_CHECKING:
@@ -70,7 +71,8 @@ def describe_protocol(plan: Plan, repeats: int) -> list[str]:
         "for evaluation.",
         "Every contender gets the same rows; the encoder of its features is fitted on the training rows.",
         f"Networks: one hidden layer of 256, up to {budget.epochs} epochs. Trees: up to {budget.rounds} rounds.",
-        "Each fit is evaluated with two rules: fixed (0.5, or argmax), and tuned on rows held out of training.",
+        f"Each fit is evaluated with two rules: fixed ({default_rule(dataset.goal.task).describe()}), and tuned on "
+        "rows held out of training.",
         "Intervals (95 %) and p-values: a bootstrap of the test rows, paired and with all repeats together, plus the "
         "variance over the repeats that test rows do not explain. Those of differences are adjusted by Holm's method "
         "for the two references: an interval excludes 0 exactly if p < 5 %.",

@@ -49,7 +49,7 @@ def tune_on_repeats(plan: Plan, space: Workspace, outcomes: Sequence[Outcome], k
     scores = [space.read_held_out(o, len(mine), goal.score_columns) for o, mine in zip(kept, rows, strict=True)]
     with one_thread():
         decision = protocol.make_rules(goal, np.concatenate(scores), targets[np.concatenate(rows)])[kind]
-    found = ShippedRule(decision, f"the held-out rows of all {len(kept)} repeats together")
+    found = ShippedRule(decision, f"the held-out rows of {len(kept)} repeats together")
     _check_feasible(found, kept[0].contender, goal.subject_to)
     return found
 

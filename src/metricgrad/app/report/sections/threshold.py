@@ -69,6 +69,7 @@ class Threshold(Section):
     name = "threshold"
     title = "Choosing the threshold"
     drawn = True
+    tasks = ("binary", "multilabel")  # one of several classes is not decided by thresholds
     exact = frozenset({"cuts", "threshold", "thresholds", "plateau"})  # the counts hold at these very numbers
     sizes = ((1, 101), (2, 51), (4, 25))
     size_note = "Curves are drawn from {} thresholds each."
