@@ -57,10 +57,10 @@ def read_held_out(run: Path, targets: np.ndarray) -> tuple[np.ndarray, np.ndarra
 def read_targets(task: str) -> np.ndarray:
     frame = TASKS[task][0]()
     if task == "binary":
-        return (frame["ripe"] == "yes").to_numpy().astype(int)
+        return np.asarray(frame["ripe"] == "yes").astype(int)
     if task == "multiclass":
-        return frame["kind"].map({"x": 0, "y": 1, "z": 2}).to_numpy()
-    return frame[["label 0", "label 1", "label 2"]].to_numpy()
+        return np.asarray(frame["kind"].map({"x": 0, "y": 1, "z": 2}))
+    return np.asarray(frame[["label 0", "label 1", "label 2"]])
 
 
 @pytest.mark.parametrize("task", TASKS)

@@ -85,8 +85,8 @@ def rank_contenders(outcomes: Sequence[Outcome], moves: Mapping[Place, np.ndarra
         for reference, rule in zip(REFERENCES, RULES, strict=True)
     }
     for place, row in rows.items():
-        mine = {reference: found[place] for reference, found in gains.items() if place in found}
-        row["against"] = _adjust_gains(mine, largest)
+        its = {reference: each[place] for reference, each in gains.items() if place in each}
+        row["against"] = _adjust_gains(its, largest)
     # The sort is stable: among equals the simpler contender, earlier in the table, and its fixed rule come first.
     return sorted(rows.values(), key=lambda row: (not row["feasible"], -fmean(row["folds"])))
 
