@@ -17,7 +17,7 @@ from metricgrad.app.report.evidence import Predictions, ShippedModel, Table
 from metricgrad.app.report.section import Section
 from metricgrad.app.report.sections import SECTIONS
 from metricgrad.app.report.sections.classes import Classes
-from metricgrad.app.report.sections.decision import Decision
+from metricgrad.app.report.sections.decision import DecisionRule
 from metricgrad.app.report.sections.mistakes import CELLS, MISTAKES, Mistakes
 from metricgrad.app.report.sections.threshold import Threshold
 from metricgrad.app.study import details, reporting
@@ -75,19 +75,19 @@ def test_sections_measure_json_under_keys_of_their_own(task: str) -> None:
 
 def test_the_decision_of_classes_is_shown_by_offsets() -> None:
     predictions = predicted("multiclass")
-    found = Decision().measure(predictions)["decision"]
+    found = DecisionRule().measure(predictions)["decision"]
     assert [(one["name"], one["offset"]) for one in found["classes"]] == [("a", None), ("b", None), ("c", None)]
     assert [one["rows"] for one in found["classes"]] == [int((predictions.targets == k).sum()) for k in range(3)]
     assert [one["predicted"] for one in found["classes"]] == [int((predictions.decided == k).sum()) for k in range(3)]
     assert not found["ships"]
     split = [rules.Offsets((0.0, 0.2, 0.4), log=True), rules.Argmax(), rules.Offsets((1.0, 2.0, 1.3), log=True)]
-    medians = Decision().measure(replace(predictions, rules=split))["decision"]["classes"]
+    medians = DecisionRule().measure(replace(predictions, rules=split))["decision"]["classes"]
     assert [one["offset"] for one in medians] == pytest.approx([0.0, 0.2, 0.3])
     shipped = rules.Offsets((0.0, 0.7, -0.1), log=True)
-    found = Decision().measure(replace(predictions, shipped=shipped, shipped_plateaus=[None] * 3))["decision"]
+    found = DecisionRule().measure(replace(predictions, shipped=shipped, shipped_plateaus=[None] * 3))["decision"]
     assert [one["offset"] for one in found["classes"]] == [0.0, 0.7, -0.1]
     assert found["ships"]
-    page = Decision().table({}, {"decision": found})  # type: ignore[typeddict-item]
+    page = DecisionRule().table({}, {"decision": found})  # type: ignore[typeddict-item]
     assert "+0.700" in page
     assert "−0.100" in page
 

@@ -6,7 +6,7 @@ from metricgrad.app.report.sections.classes import Classes
 from metricgrad.app.report.sections.columns import Columns
 from metricgrad.app.report.sections.curves import Curves
 from metricgrad.app.report.sections.data import Data
-from metricgrad.app.report.sections.decision import Decision
+from metricgrad.app.report.sections.decision import DecisionRule
 from metricgrad.app.report.sections.evaluation import Evaluation, Metrics
 from metricgrad.app.report.sections.importance import Importance
 from metricgrad.app.report.sections.leaderboard import Leaderboard
@@ -27,7 +27,7 @@ SECTIONS = (
     Leaderboard(),
     Members(),
     Classes(),
-    Decision(),
+    DecisionRule(),
     Threshold(),
     Profit(),
     Curves(),
@@ -47,7 +47,7 @@ EVALUATION = (
     Evaluation(),
     Metrics(),
     Classes(),
-    Decision(),
+    DecisionRule(),
     Threshold(),
     Profit(),
     Curves(),

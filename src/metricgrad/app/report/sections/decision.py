@@ -35,7 +35,7 @@ class Decided(TypedDict):
     classes: list[ClassOffset]
 
 
-class Decision(Section):
+class DecisionRule(Section):
     """A table of the offsets, of multi-class problems: there are no thresholds."""
 
     name = "decision"
