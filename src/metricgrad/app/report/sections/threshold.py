@@ -70,7 +70,8 @@ class Threshold(Section):
     title = "Choosing the threshold"
     drawn = True
     tasks = ("binary", "multilabel")  # one of several classes is not decided by thresholds
-    exact = frozenset({"cuts", "threshold", "thresholds", "plateau"})  # the counts hold at these very numbers
+    # The counts hold at these very numbers, and the rule is what it is.
+    exact = frozenset({"cuts", "threshold", "thresholds", "plateau", "plateaus", "offsets"})
     sizes = ((1, 101), (2, 51), (4, 25))
     size_note = "Curves are drawn from {} thresholds each."
 
