@@ -12,7 +12,8 @@ ridge regressions, which take milliseconds. The code that ranks them and writes 
 - "gain": the reference is blind to a part of the features that the others see: the gain is real.
 
 Shown are the share of verdicts that call a gain over cross-entropy proven (of "rows" and "seeds": wrongly), and the
-share of 95 % intervals of values and of differences that contain the truth: the expected F1 in the whole population.
+share of 95 % intervals of values and of differences, these adjusted for two references, that contain the truth: the
+expected F1 in the whole population.
 """
 
 from __future__ import annotations

@@ -308,7 +308,9 @@ def test_a_constraint_that_no_contender_meets(tmp_path: Path, capsys: pytest.Cap
     assert "--subject-to: no contender can meet 'precision>=0.95'" in capsys.readouterr().err
     ask = ["--target", "ripe", "--drop", "weight,farm,day", "--subject-to", "precision>=0.95"]
     assert main(["train", data, *ask, "--out", str(tmp_path / "train")]) == 6
-    assert "--subject-to: hybrid, fitted on all rows, cannot meet 'precision>=0.95'" in capsys.readouterr().err
+    assert (
+        "--subject-to: hybrid cannot meet 'precision>=0.95' on 80 rows held out of training" in capsys.readouterr().err
+    )
     assert not (tmp_path / "train").exists()
 
 

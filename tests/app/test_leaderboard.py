@@ -11,7 +11,8 @@ from metricgrad.app.errors import UserError
 from metricgrad.app.report.payload import Row
 from metricgrad.app.study.leaderboard import RULES, rank_contenders
 from metricgrad.app.study.protocol import Decision, Outcome
-from metricgrad.app.study.verdict import Circumstances, adjust_by_holm, write_verdict
+from metricgrad.app.study.uncertainty import adjust_by_holm, estimate_mean
+from metricgrad.app.study.verdict import Circumstances, write_verdict
 from metricgrad.decisions.rules import Threshold
 
 pytestmark = pytest.mark.quick
@@ -67,10 +68,10 @@ def test_rows_are_compared_with_both_references() -> None:
         ("cross-entropy", "tuned"),
         ("cross-entropy", "fixed"),
     ]
-    assert rows[0]["against"]["cross-entropy at 0.5"]["difference"] == pytest.approx(0.13)
+    assert rows[0]["against"]["cross-entropy fixed"]["difference"] == pytest.approx(0.13)
     gain = rows[0]["against"]["cross-entropy tuned"]
     assert gain["difference"] == pytest.approx(0.03)
-    assert set(rows[2]["against"]) == {"cross-entropy at 0.5"}
+    assert set(rows[2]["against"]) == {"cross-entropy fixed"}
     assert rows[0]["seconds"] == 7.5
     assert rows[0]["others"] == {"auroc": pytest.approx(0.9)}
 
@@ -105,7 +106,7 @@ def test_the_best_mean_is_shipped_even_if_its_gain_is_not_proven() -> None:
     assert "Over cross-entropy tuned: +0.014" in found["text"]
     claim = found["claims"]["cross-entropy tuned"]
     assert not claim["proven"]
-    assert found["claims"]["cross-entropy at 0.5"]["proven"]
+    assert found["claims"]["cross-entropy fixed"]["proven"]
 
 
 def test_how_many_repeats_would_settle_it() -> None:
@@ -121,15 +122,88 @@ def test_how_many_repeats_would_settle_it() -> None:
     assert "it takes more rows" in write_verdict(ranked(hopeless), F1)["text"]
 
 
-def test_only_the_claims_of_the_verdict_are_adjusted_for() -> None:
-    close = [0.618, 0.608, 0.624, 0.603, 0.612]
-    two = {"cross-entropy": (around(0.5), around(0.6)), "hybrid": (around(0.5), close)}
+CLOSE = [0.618, 0.608, 0.624, 0.603, 0.612]
+
+
+def test_gains_are_adjusted_for_the_two_references_and_for_nothing_else() -> None:
+    two = {"cross-entropy": (around(0.5), around(0.6)), "hybrid": (around(0.5), CLOSE)}
     others = ("logistic regression", "weighted cross-entropy", "soft-set metric", "sigmoid metric", "xgboost")
     many = two | dict.fromkeys(others, (around(0.601, 0.002), around(0.602, 0.002)))
-    rows = ranked(many, 0.006)
-    claims = write_verdict(rows, F1)["claims"]
-    plain = [rows[0]["against"][name]["p"] or 0.0 for name in claims]
-    assert [claim["p"] for claim in claims.values()] == adjust_by_holm(plain)
+    rng, spread = np.random.default_rng(0), 0.006
+    moves = {(name, rule): spread * rng.standard_normal((5, 400)) for name in many for rule in RULES}
+    best = rank_contenders(outcomes(many), moves, "f1")[0]
+    assert (best["contender"], best["rule"]) == ("hybrid", "tuned")
+    plain = []
+    for folds, rule in zip(two["cross-entropy"], RULES, strict=True):
+        apart = moves["hybrid", "tuned"] - moves["cross-entropy", rule]
+        plain.append(estimate_mean([a - b for a, b in zip(CLOSE, folds, strict=True)], apart, 1 / 3).p)
+    assert [gain["p"] for gain in best["against"].values()] == pytest.approx(adjust_by_holm(plain))
+
+
+@pytest.mark.parametrize("spread", [0.003, 0.006, 0.009, 0.012, 0.02])
+def test_an_interval_excludes_zero_exactly_if_its_p_value_is_small(spread: float) -> None:
+    rng = np.random.default_rng(1)
+    found = []
+    for _ in range(20):
+        values = {
+            name: (list(0.6 + 0.02 * rng.standard_normal(3)), list(0.62 + 0.02 * rng.standard_normal(3)))
+            for name in ("cross-entropy", "hybrid", "xgboost")
+        }
+        for row in ranked(values, spread):
+            for gain in row["against"].values():
+                assert gain["p"] is not None
+                assert gain["low"] is not None
+                assert gain["high"] is not None
+                assert (gain["low"] > 0 or gain["high"] < 0) == (gain["p"] < 0.05)
+                found.append(gain["p"] < 0.05)
+    assert any(found) or spread > 0.01
+    assert not all(found)
+
+
+def test_a_gain_that_one_comparison_would_prove_has_an_interval_around_zero() -> None:
+    two = {"cross-entropy": (around(0.6), around(0.6)), "hybrid": (around(0.5), CLOSE)}
+    rows = ranked(two, 0.0075)
+    text = write_verdict(rows, F1)["text"]
+    for name, gain in rows[0]["against"].items():
+        assert gain["low"] is not None
+        assert gain["high"] is not None
+        assert 0.05 < (gain["p"] or 0) < 0.1
+        assert gain["low"] < 0
+        said = (
+            f"{gain['difference']:+.3f} ({gain['low']:+.3f} to {gain['high']:+.3f}), not proven (p = {gain['p']:.3f})"
+        )
+        assert f"Over {name}: {said}" in text
+
+
+def test_the_verdict_has_the_p_values_and_intervals_of_the_leaderboard() -> None:
+    for feasible in ((), ("cross-entropy", "hybrid")):  # with a constraint, the fixed rules cannot be shipped
+        two = {"cross-entropy": (around(0.58), around(0.6)), "hybrid": (around(0.5), CLOSE)}
+        rows = ranked(two, 0.006, feasible)
+        claims = write_verdict(rows, F1)["claims"]
+        assert list(claims) == (["cross-entropy tuned"] if feasible else ["cross-entropy fixed", "cross-entropy tuned"])
+        for name, claim in claims.items():
+            gain = rows[0]["against"][name]
+            assert (claim["p"], claim["low"], claim["high"]) == (gain["p"], gain["low"], gain["high"])
+
+
+def test_a_certain_loss_is_not_called_proven() -> None:
+    three = {
+        "cross-entropy": (around(0.5), around(0.7)),
+        "hybrid": (around(0.4), around(0.6)),
+        "xgboost": (around(0.7), around(0.8)),
+    }
+    rows = ranked(three, 0.002)
+    found = write_verdict(rows, F1, "hybrid")
+    claim = found["claims"]["cross-entropy tuned"]
+    assert claim["difference"] < 0
+    assert claim["p"] < 0.001
+    assert (claim["proven"], claim["repeats_needed"], found["gain_is_real"]) == (False, None, False)
+    assert "Over cross-entropy tuned: -0.100 (-0.1" in found["text"]
+    assert "), no gain. Over cross-entropy fixed: +0.100" in found["text"]
+    # Nor what training on the metric loses, where trees are shipped.
+    text = write_verdict(rows, F1)["text"]
+    assert "(hybrid, tuned rule) gains -0.100" in text
+    assert text.endswith("over cross-entropy tuned: not proven.")
 
 
 def test_nothing_beats_cross_entropy() -> None:
@@ -138,7 +212,7 @@ def test_nothing_beats_cross_entropy() -> None:
     )
     assert found["headline"] == "Ship cross-entropy, tuned rule: nothing here beats it."
     assert "Next is hybrid, tuned rule with 0.650." in found["text"]
-    assert "Over cross-entropy at 0.5: +0.200" in found["text"]
+    assert "Over cross-entropy fixed: +0.200" in found["text"]
     assert not found["gain_is_real"]
 
 

@@ -316,6 +316,44 @@ def test_tune_writes_the_rule_and_keeps_the_old_one(trained: dict[str, Path], tm
     path.write_bytes(whole)
 
 
+@pytest.mark.parametrize(
+    ("metric", "constraint"),
+    [("recall", "precision >= 0.6"), ("precision", "recall >= 0.7"), ("recall", "cost <= 0.9")],
+)
+def test_tune_under_a_constraint_prints_it_and_expects_nothing_better_than_here(
+    metric: str,
+    constraint: str,
+    trained: dict[str, Path],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run, above = trained["binary"], 0
+    for seed in range(6):
+        frame = later("binary").sample(120, random_state=seed)
+        data = written(frame, tmp_path)
+        found = tune(run, data, metric, subject_to=constraint, dry_run=True)
+        new, (one,) = found["new"], found["new"]["constraints"]
+        model = runs.load(run).model
+        y, scores = model.schema.encode_targets(frame), model.scores(frame)
+        tuning = mg.tune_threshold(metric, scores, y, subject_to=constraint, replicates=50)
+        assert new["expected"] == pytest.approx(min(tuning.out_of_bag, tuning.value))
+        above += tuning.out_of_bag > tuning.value
+        bounded = constraint.split()[0]
+        assert one["constraint"] == constraint
+        assert one["value"] == pytest.approx(mg.evaluate(scores, y, bounded, rule=tuning.rule)[bounded])
+        assert one["met"]
+        assert (one["expected"] <= one["value"]) if ">=" in constraint else (one["expected"] >= one["value"])
+        warned = [text for text in found["warnings"] if text.startswith(f"{constraint}: expect {one['expected']:.4f}")]
+        assert len(warned) == (not one["expected_met"])
+    assert above or "precision" not in constraint  # without the limit it would have been higher
+    capsys.readouterr()
+    assert main(["tune", str(run), data, "--metric", metric, "--subject-to", constraint, "--dry-run"]) == 0
+    printed = capsys.readouterr().out
+    for name, values in ((metric, new), (constraint, one)):
+        assert f"{values['value']:.4f} on these rows, {values['expected']:.4f} expected on new ones" in printed
+        assert name in printed
+
+
 @pytest.mark.parametrize("task", ["multiclass", "multilabel"])
 def test_tune_of_other_tasks(trained: dict[str, Path], tmp_path: Path, task: str) -> None:
     found = tune(trained[task], written(later(task), tmp_path), "f1", average="weighted", dry_run=True)

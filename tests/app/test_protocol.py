@@ -14,14 +14,15 @@ from metricgrad.app.contenders.scorers import Effort, Goal, choose_batch_size, l
 from metricgrad.app.contenders.table import CONTENDERS, select_contenders
 from metricgrad.app.errors import UserError
 from metricgrad.app.report.evidence import Table
-from metricgrad.app.study import demo, protocol
+from metricgrad.app.study import demo, protocol, work
 from metricgrad.app.study.details import details, predict
-from metricgrad.app.study.protocol import Outcome
+from metricgrad.app.study.protocol import Finished, Outcome
 from metricgrad.app.study.splits import Split, make_splits
 from metricgrad.decisions.rules import Argmax, Threshold
 from metricgrad.decisions.solver import InfeasibleError
 from metricgrad.decisions.tuning import tune_threshold
 from metricgrad.estimators.network import MetricClassifier
+from metricgrad.metrics.constraints import parse
 
 TINY = Effort(epochs=3, patience=3, rounds=5)
 
@@ -273,3 +274,40 @@ def test_a_row_of_the_table_says_where_a_contender_takes_part() -> None:
     soft = [name for name, row in CONTENDERS.items() if row.shows_soft_metric]
     assert soft == ["soft-set metric", "sigmoid metric", "maximal figure of merit"]
     assert all(CONTENDERS[name].on_metric for name in soft)
+
+
+@pytest.mark.parametrize("sense", [">=", "<="])
+def test_a_value_that_is_not_defined_is_not_the_worst_of_a_constraint(sense: str) -> None:
+    (constraint,) = parse(f"precision{sense}0.5")
+    values = [float("nan"), 0.4, 0.8, float("nan")]
+    found = protocol.evaluate_constraint(constraint, values)
+    assert found.value == (0.4 if sense == ">=" else 0.8)
+    assert not found.met
+    # Nor does it break a constraint that all others meet.
+    found = protocol.evaluate_constraint(constraint, [float("nan"), 0.6 if sense == ">=" else 0.3])
+    assert found.value == (0.6 if sense == ">=" else 0.3)
+    assert found.met
+
+
+def test_every_repeat_has_a_seed_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    seeds = []
+    monkeypatch.setattr(protocol, "run_contender", lambda *given: seeds.append((given[-2], given[-1])))
+    units = [(seed, repeat) for seed in (0, 1) for repeat in range(4)]
+    for seed, repeat in units:
+        goal, nothing = Goal("binary", 2, "f1"), np.zeros(0)
+        work.run_unit(work.Unit("hybrid", repeat, goal, (), TINY, seed, nothing, nothing, None))
+    assert [repeat for _, repeat in seeds] == [repeat for _, repeat in units]
+    assert len({seed for seed, _ in seeds}) == len(units)
+    assert [seed for seed, _ in seeds] == [work.make_seed(seed, repeat) for seed, repeat in units]
+
+
+def test_repeats_of_the_same_rows_are_fitted_differently() -> None:
+    x, y = data("binary", 300)
+    split, goal = make_splits(y, "binary", 2, 0)[0], Goal("binary", 2, "f1")
+    units = [work.Unit("cross-entropy", repeat, goal, (), TINY, 0, x, y, split) for repeat in (0, 1, 1)]
+    one, two, again = (work.run_unit(unit) for unit in units)
+    assert isinstance(one, Finished)
+    assert isinstance(two, Finished)
+    assert isinstance(again, Finished)
+    assert not np.array_equal(one.scores, two.scores)
+    np.testing.assert_array_equal(two.scores, again.scores)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import doctest
 import itertools
+import math
 import os
 import re
 import shutil
@@ -222,14 +223,83 @@ def test_other_contenders_and_classes_are_shown(opened: Any, labels: Example) ->
     assert page.locator("#confusion").is_hidden()
 
 
-def test_multi_class_shows_the_whole_matrix(opened: Any, labels: Example) -> None:
-    payload = copy.deepcopy(labels.payload)
+@pytest.fixture
+def multiclass(labels: Example) -> Payload:
+    """Return the payload of a multi-class problem, whose third class is the rarest."""
+    payload: Any = copy.deepcopy(labels.payload)
     payload["data"]["task"] = "multiclass"
-    for details in payload["details"].values():
+    names = payload["data"]["classes"]
+    for name, details in payload["details"].items():
+        ships = name == payload["verdict"]["ship"]
         details["confusion"] = [[40, 3, 2, 1], [5, 30, 0, 2], [1, 1, 20, 9], [0, 0, 4, 12]]
-    page = opened(payload)
+        offsets = [0.0, 0.25, math.log(2), -0.5] if ships else [None] * 4
+        details["decision"] = {
+            "ships": ships,
+            "classes": [
+                {"name": one, "offset": offset, "rows": 40, "predicted": 44}
+                for one, offset in zip(names, offsets, strict=True)
+            ],
+        }
+        for curve in details["classes"]:
+            curve |= {"threshold": None, "plateau": None, "ships": False}
+        details["classes"][2]["positives"] = 10
+    return payload  # type: ignore[no-any-return]
+
+
+def test_multi_class_shows_the_whole_matrix_first(opened: Any, multiclass: Payload) -> None:
+    page = opened(multiclass)
     assert page.locator("#confusion-table td.right").all_inner_texts() == ["40", "30", "20", "12"]
-    assert "One class against the rest" in page.inner_text("#threshold-note")
+    drawn = page.locator("main .scripted section:visible")
+    assert drawn.first.get_attribute("id") == "classes"
+    assert drawn.first.locator("figure").first.get_attribute("id") == "confusion"
+
+
+def test_multi_class_shows_the_rule_and_no_threshold(opened: Any, multiclass: Payload) -> None:
+    page = opened(multiclass)
+    for name in ("threshold", "profit"):
+        assert page.locator(f"#{name}").count() == 0
+    assert (
+        page.locator("#decision-note").inner_text().startswith("The shipped model multiplies the score of each class")
+    )
+    rows = [row.split("\t") for row in page.locator("#decision-table tbody tr").all_inner_texts()]
+    assert [row[1:] for row in rows] == [
+        ["× 1", "0.000", "40", "44"],
+        ["× 1.284", "+0.250", "40", "44"],
+        ["× 2", "+0.693", "40", "44"],
+        ["× 0.6065", "−0.500", "40", "44"],
+    ]
+    page.select_option("#contender", label="cross-entropy")
+    assert page.locator("#decision-note").inner_text() == (
+        "cross-entropy, in each split, predicts the class with the largest score; no class has an offset."
+    )
+    assert "hreshold" not in page.locator("#curve-table").inner_text()
+    assert page.locator("#score-charts line.now").count() == 0
+    assert "at 0.5" not in page.inner_text("body")
+
+
+def test_multi_class_rings_are_what_the_rule_does(opened: Any, multiclass: Payload) -> None:
+    ship = multiclass["verdict"]["ship"]
+    multiclass["details"][ship]["per_class"][2] |= {"precision": 0.25, "recall": 0.75}
+    page = opened(multiclass)
+    row = page.locator("#curve-table tbody tr", has_text=ship)
+    assert [cell.strip() for cell in row.inner_text().split("\t")][-2:] == ["0.250", "0.750"]
+    ring = page.locator("#curve-chart circle.ring.s0")
+    grid = page.locator("#curve-chart line.axis").last.evaluate("e => [e.x1.baseVal.value, e.x2.baseVal.value]")
+    across = ring.evaluate("e => e.cx.baseVal.value")
+    assert (across - grid[0]) / (grid[1] - grid[0]) == pytest.approx(0.75, abs=0.01)
+
+
+def test_the_page_opens_on_the_rarest_class(opened: Any, multiclass: Payload, labels: Example) -> None:
+    page = opened(multiclass)
+    assert page.locator("#class").evaluate("e => e.selectedIndex") == 2
+    page = opened(labels.payload)
+    rows = labels.targets.sum(0)
+    assert page.locator("#class").evaluate("e => e.selectedIndex") == int(rows.argmin())
+    assert (
+        page.locator("#threshold-caption")
+        .inner_text()
+        .startswith(f"F2 of {labels.payload['data']['classes'][int(rows.argmin())]}")
+    )
 
 
 def test_the_leaderboard_sorts_filters_and_unfolds(opened: Any) -> None:
@@ -259,15 +329,21 @@ def test_the_leaderboard_sorts_filters_and_unfolds(opened: Any) -> None:
 @pytest.mark.parametrize("width", [360, 768, 1100])
 def test_nothing_is_wider_than_the_screen(opened: Any, width: int) -> None:
     payload = simulate(rows=300, contenders=12, classes=[f"a rather long label {k}" for k in range(9)]).payload
-    payload["data"]["task"] = "multiclass"
-    for details in payload["details"].values():
-        details["confusion"] = [[1234] * 9 for _ in range(9)]
-    page = opened(payload, width=width)
-    assert overflow(page) == 0
-    page.set_viewport_size({"width": 320, "height": 700})
-    page.wait_for_timeout(100)
-    assert overflow(page) == 0
-    assert page.locator("#threshold-chart svg").bounding_box()["width"] <= 320
+    for task, chart in (("multilabel", "threshold-chart"), ("multiclass", "class-chart")):
+        payload["data"]["task"] = task  # type: ignore[typeddict-item]
+        for details in payload["details"].values():
+            details["confusion"] = [[1234] * 9 for _ in range(9)]
+            names = payload["data"]["classes"]
+            details["decision"] = {
+                "ships": True,
+                "classes": [{"name": name, "offset": -0.125, "rows": 123456, "predicted": 123456} for name in names],
+            }
+        page = opened(payload, width=width)
+        assert overflow(page) == 0
+        page.set_viewport_size({"width": 320, "height": 700})
+        page.wait_for_timeout(100)
+        assert overflow(page) == 0
+        assert page.locator(f"#{chart} svg").bounding_box()["width"] <= 320
 
 
 def test_charts_of_scores_use_the_width_of_a_phone(opened: Any, binary: Example) -> None:

@@ -17,6 +17,7 @@ from metricgrad.app.report.evidence import Predictions, ShippedModel, Table
 from metricgrad.app.report.section import Section
 from metricgrad.app.report.sections import SECTIONS
 from metricgrad.app.report.sections.classes import Classes
+from metricgrad.app.report.sections.decision import DecisionRule
 from metricgrad.app.report.sections.mistakes import CELLS, MISTAKES, Mistakes
 from metricgrad.app.report.sections.threshold import Threshold
 from metricgrad.app.study import details, reporting
@@ -49,13 +50,17 @@ def test_the_threshold_of_the_contender_that_ships_is_the_shipped_one() -> None:
     predictions = predicted("binary")
     (tuned,) = Threshold().measure(predictions)["classes"]
     assert (tuned["threshold"], tuned["ships"]) == (0.4, False)
-    (curve,) = Threshold().measure(replace(predictions, shipped=rules.Threshold(0.3125)))["classes"]
-    assert (curve["threshold"], curve["ships"]) == (0.3125, True)
+    shipped = replace(predictions, shipped=rules.Threshold(0.3125), shipped_plateaus=[(0.31, 0.32)])
+    (curve,) = Threshold().measure(shipped)["classes"]
+    assert (curve["threshold"], curve["ships"], curve["plateau"]) == (0.3125, True, (0.31, 0.32))
     at = curve["cuts"].index(0.3125)
     taken = predictions.scores >= 0.3125
     assert curve["tp"][at] == (taken & (predictions.targets == 1)).sum()
-    several = Threshold().measure(replace(predicted("multilabel"), shipped=rules.Threshold((0.1, 0.2, 0.3))))["classes"]
+    plateaus = [(0.05, 0.15), None, (0.25, 0.3)]
+    labels = replace(predicted("multilabel"), shipped=rules.Threshold((0.1, 0.2, 0.3)), shipped_plateaus=plateaus)
+    several = Threshold().measure(labels)["classes"]
     assert [one["threshold"] for one in several] == [0.1, 0.2, 0.3]
+    assert [one["plateau"] for one in several] == plateaus
 
 
 @pytest.mark.parametrize("task", ["binary", "multiclass", "multilabel"])
@@ -63,8 +68,28 @@ def test_sections_measure_json_under_keys_of_their_own(task: str) -> None:
     found = [section.measure(predicted(task)) for section in SECTIONS]
     keys = [key for each in found for key in each]
     assert len(set(keys)) == len(keys)
-    assert set(keys) == {"classes", "per_class", "confusion", "history", "step", "errors"}
+    of_task = {"decision"} if task == "multiclass" else set()
+    assert set(keys) == {"classes", "per_class", "confusion", "history", "step", "errors"} | of_task
     json.dumps(found, allow_nan=False)
+
+
+def test_the_decision_of_classes_is_shown_by_offsets() -> None:
+    predictions = predicted("multiclass")
+    found = DecisionRule().measure(predictions)["decision"]
+    assert [(one["name"], one["offset"]) for one in found["classes"]] == [("a", None), ("b", None), ("c", None)]
+    assert [one["rows"] for one in found["classes"]] == [int((predictions.targets == k).sum()) for k in range(3)]
+    assert [one["predicted"] for one in found["classes"]] == [int((predictions.decided == k).sum()) for k in range(3)]
+    assert not found["ships"]
+    split = [rules.Offsets((0.0, 0.2, 0.4), log=True), rules.Argmax(), rules.Offsets((1.0, 2.0, 1.3), log=True)]
+    medians = DecisionRule().measure(replace(predictions, rules=split))["decision"]["classes"]
+    assert [one["offset"] for one in medians] == pytest.approx([0.0, 0.2, 0.3])
+    shipped = rules.Offsets((0.0, 0.7, -0.1), log=True)
+    found = DecisionRule().measure(replace(predictions, shipped=shipped, shipped_plateaus=[None] * 3))["decision"]
+    assert [one["offset"] for one in found["classes"]] == [0.0, 0.7, -0.1]
+    assert found["ships"]
+    page = DecisionRule().table({}, {"decision": found})  # type: ignore[typeddict-item]
+    assert "+0.700" in page
+    assert "−0.100" in page
 
 
 @pytest.mark.parametrize("task", ["binary", "multiclass", "multilabel"])
@@ -85,9 +110,15 @@ def test_classes_are_counted(task: str) -> None:
         assert found["confusion"] == [[int(((y == i) & (decided == j)).sum()) for j in every] for i in every]
 
 
-def test_the_threshold_is_that_of_the_rules_and_the_plateau_where_it_is_known() -> None:
-    (curve,) = Threshold().measure(predicted("binary"))["classes"]
-    assert (curve["name"], curve["threshold"], curve["plateau"]) == ("yes", 0.4, (0.3, 0.5))
+def test_the_threshold_and_its_plateau_are_medians_of_the_splits() -> None:
+    predictions = predicted("binary")
+    (curve,) = Threshold().measure(predictions)["classes"]
+    # The plateau of one split alone is not that of the median.
+    assert (curve["name"], curve["threshold"], curve["plateau"]) == ("yes", 0.4, None)
+    every = replace(predictions, rules=[rules.Threshold(0.2), rules.Threshold(0.6)], plateaus=[(0.1, 0.3), (0.5, 0.6)])
+    (curve,) = Threshold().measure(every)["classes"]
+    assert curve["threshold"] == pytest.approx(0.4)
+    assert curve["plateau"] == pytest.approx((0.3, 0.45))
     curves = Threshold().measure(predicted("multiclass"))["classes"]
     assert [(curve["name"], curve["threshold"]) for curve in curves] == [("a", None), ("b", None), ("c", None)]
 

@@ -45,6 +45,20 @@ def test_a_class_of_three_rows_is_in_every_part() -> None:
         assert all(1 in y[part] for part in (split.fit, split.held_out, split.test))
 
 
+def test_a_stratum_is_never_wholly_in_test() -> None:
+    # One row has the rarest label, two have the next: without them in training, these could not be learnt.
+    y = np.zeros((60, 3), dtype=int)
+    y[:, 0], y[0, 1], y[1:3, 2] = 1, 1, 1
+    for seed in range(20):
+        for split in [*make_splits(y, "multilabel", 2, seed), split_all_rows(y, "multilabel", seed)]:
+            assert 0 in split.fit
+            assert y[split.fit, 2].sum() >= 1
+    # A class of two rows: one in test, one in training, none left to hold out.
+    classes = np.array([0] * 40 + [1] * 2)
+    for split in make_splits(classes, "binary", 5, seed=0):
+        assert classes[split.test].sum() == classes[split.fit].sum() == 1
+
+
 def test_multilabel_rows_are_spread_by_their_rarest_label() -> None:
     y = np.array([[1, 1, 0], [1, 0, 0], [0, 0, 0], [1, 0, 1], [1, 0, 0], [0, 1, 0]])
     assert find_strata(y, "multilabel").tolist() == [1, 0, -1, 2, 0, 1]

@@ -20,7 +20,7 @@ from metricgrad.metrics.averages import check_labels
 from metricgrad.metrics.constraints import parse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from metricgrad.decisions.rules import Rule
     from metricgrad.engine.batch import Task
@@ -216,14 +216,36 @@ class Tuning:
         """
         return _plain(self._resampled[1].nanmean(0))
 
+    def resample(self) -> Iterator[tuple[Rule, Tensor]]:
+        """Resample the rows and tune again: what ``interval`` and ``out_of_bag`` are computed from.
+
+        Yields
+        ------
+        rule : Rule
+            The best rule of a resample; one that predicts nothing where no rule meets the constraints.
+        left_out : Tensor
+            A mask of the rows that the resample left out.
+
+        Raises
+        ------
+        ValueError
+            If the rows were not kept, as with ``Evaluator.tune``.
+
+        """
+        how = self._resampling
+        if how is None:
+            raise ValueError(
+                "interval, out_of_bag and resample: expected the rows to resample, got counts; use tune_threshold"
+            )
+        for rule, times in self._problem.resampled(self._batch, how.replicates, how.seed, how.groups):
+            yield rule, times == 0
+
     @cached_property
     def _resampled(self) -> tuple[Tensor, Tensor]:
-        how, thresholds, values = self._resampling, [], []
-        if how is None:
-            raise ValueError("interval and out_of_bag: expected the rows to resample, got counts; use tune_threshold")
-        for rule, times in self._problem.resampled(self._batch, how.replicates, how.seed, how.groups):
+        thresholds, values = [], []
+        for rule, left_out in self.resample():
             thresholds.append(torch.tensor(() if rule.numbers is None else rule.numbers, dtype=torch.float64))
-            rest = self._batch.take(times == 0)
+            rest = self._batch.take(left_out)
             value = self._problem.value(rest, rule)
             values.append(value if hard_counts.has_weight(rest) else torch.full_like(value, torch.nan))
         return torch.stack(thresholds), torch.stack(values)

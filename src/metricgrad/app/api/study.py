@@ -88,7 +88,8 @@ class Study:
         """A row for each contender and rule, best first.
 
         "value" is the mean of the metric over the repeats, "low" and "high" its interval; "gain" is the difference to
-        tuned cross-entropy, with its interval and p-value; other metrics have their names.
+        tuned cross-entropy, with its interval and p-value, both adjusted for two references as in the verdict; other
+        metrics have their names.
         """
         import pandas as pd
 

@@ -27,12 +27,19 @@ function focusChanged() {
   redraw();
 }
 
+// The class that the page opens on: the one with the fewest rows, as the rarer one of two is the positive one.
+function rarestClass() {
+  const rows = payload.details[ship].classes.map((curve) => curve.positives || Infinity);
+  return rows.indexOf(Math.min(...rows));
+}
+
 function choices() {
   choose(byId("contender"), contenders, contenders.indexOf(ship), (i) => {
     state.contender = contenders[i];
   });
   const classes = payload.details[ship].classes.map((curve) => curve.name);
-  choose(byId("class"), classes, 0, (i) => {
+  state.class = rarestClass();
+  choose(byId("class"), classes, state.class, (i) => {
     state.class = i;
   });
   byId("class-choice").hidden = classes.length < 2;

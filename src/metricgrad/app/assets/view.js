@@ -12,6 +12,8 @@ const reference = contenders.find((name) => name === "cross-entropy");
 
 // `at` is the place of the threshold in use among those of the curve.
 const state = { contender: ship, class: 0, at: 0, shown: new Set(), slots: new Map() };
+// One of several classes is chosen by the largest score, with offsets or without: there are no thresholds.
+const hasThresholds = payload.data.task !== "multiclass";
 const curveOf = (name) => payload.details[name].classes[state.class];
 const tunedAt = (curve) => nearest(curve.cuts, curve.threshold ?? 0.5);
 

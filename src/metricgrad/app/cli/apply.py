@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -186,10 +186,15 @@ def tune(
     print_pairs(
         [
             ("before", f"{old['rule']}: {found['metric']} {old['value']:.4f} on these {found['rows']} rows"),
-            ("after", f"{new['rule']}: {new['value']:.4f} on these rows, {new['expected']:.4f} expected on new ones"),
+            ("after", f"{new['rule']}: {found['metric']} {_describe_values(new)}"),
+            *((one["constraint"], _describe_values(one)) for one in new["constraints"]),
             ("written", "yes; the previous rule is kept in the run" if found["written"] else "no (--dry-run)"),
         ]
     )
+
+
+def _describe_values(one: dict[str, Any]) -> str:
+    return f"{one['value']:.4f} on these rows, {one['expected']:.4f} expected on new ones"
 
 
 def report(

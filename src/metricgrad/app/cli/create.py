@@ -238,7 +238,7 @@ def train(
     if as_json:
         print_json({"run": str(place), **found})
         return
-    value = f"{found['metric']} {found['value_there']:.3f} on {found['tuned_on']}, slightly optimistic"
+    value = f"{found['metric']} {found['value_there']:.3f} on {found['tuned_on']}; expect less on new rows"
     print_pairs([("rule", found["rule"]), ("value", value), ("model", f"metricgrad predict {place} DATA -o FILE")])
 
 

@@ -42,7 +42,7 @@ def print_leaderboard(summary: dict[str, Any]) -> None:
     console.print(table)
     title = metric.get("title", metric["name"])
     console.print(Text(one_line(f"{metric['name']}: {title}, mean over {summary['repeats']} repeats")))
-    console.print(Text("gain: difference to cross-entropy, tuned; p: that of the gain by itself"))
+    console.print(Text("gain: difference to cross-entropy, tuned; p: that of the gain, adjusted for two references"))
     if dropped:
         console.print(Text(one_line(f"no room for: {', '.join(dropped)} (in the report, or in a wider window)")))
     if members := ", ".join(f"{one['weight']:.2f} {one['name']}" for one in summary.get("members", ())):

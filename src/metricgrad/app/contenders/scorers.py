@@ -55,6 +55,11 @@ class Goal:
     average: Average = "macro"
     subject_to: str | None = None
 
+    @property
+    def score_columns(self) -> int | None:
+        """The number of scores of a row; None for a binary task, whose scores have no columns."""
+        return None if self.task == "binary" else self.classes
+
     def check_values(self, *metrics: str) -> None:
         """Raise a ``ValueError`` if a metric has parameters with one value per class, but not for these classes."""
         for metric in metrics:

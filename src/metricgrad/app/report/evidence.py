@@ -40,15 +40,17 @@ class Predictions:
         The position of each test row in ``table``. A row may be tested in several splits.
     scores, targets, decided : ndarray
         Scores as the contender gives them; true and predicted class indices, or 0/1 per label. Predictions are those of
-        the tuned rule, where nothing else is said.
+        ``rules``.
     rules : sequence of Rule
-        The tuned rule of each split.
+        The rule of each split: the kind that is shipped for the shipped contender, the tuned one for others.
     plateaus : sequence
         For each split, the thresholds that are hardly worse: a pair, a pair per label, or None.
     history : sequence of dict
         The epochs of training in the first split, with ``epoch``, ``loss`` and, if it was measured, ``value``.
     shipped : Rule or None
         The rule of the shipped model, if it is of this contender.
+    shipped_plateaus : sequence
+        For each threshold of that rule, from where to where thresholds are hardly worse, or None.
 
     """
 
@@ -63,6 +65,7 @@ class Predictions:
     plateaus: Sequence[Any]
     history: Sequence[Mapping[str, float]]
     shipped: Rule | None = None
+    shipped_plateaus: Sequence[tuple[float, float] | None] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +79,7 @@ class ShippedModel:
     table : Table
         The data.
     held : ndarray
-        The positions in ``table`` of the rows on which the model stopped training and was tuned, but did not train.
+        The positions in ``table`` of the rows on which the model stopped training, but did not train.
     score : callable
         Takes rows of a frame with the columns of ``table.frame`` and returns the scores of the model.
     rule : Rule

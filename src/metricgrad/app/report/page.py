@@ -39,9 +39,11 @@ _TABLES = (
 def render(payload: Payload, sections: Sequence[Section] = SECTIONS) -> str:
     """Return the page.
 
-    Drawn sections stand together, below the choice of contender and class, where the first of them is named.
+    Drawn sections stand together, below the choice of contender and class, where the first of them is named. Sections
+    that are for other tasks are left out.
     """
     payload = slim(payload, sections)
+    sections = [section for section in sections if payload["data"]["task"] in section.tasks]
     opening = list(takewhile(lambda section: not section.drawn, sections))
     drawn = [section for section in sections if section.drawn]
     closing = [section for section in sections if not section.drawn and section not in opening]
@@ -86,11 +88,17 @@ def read(page: str) -> Payload:
 def replace_rule(payload: Payload, model: Shipped, names: Sequence[str]) -> None:
     """Replace the rule of the shipped model, in place, after it was tuned anew; ``names``: of all classes."""
     payload["model"] = model
-    thresholds = dict(zip(names[-len(model["thresholds"]) :], model["thresholds"], strict=True))
-    for curve in payload["details"].get(model["contender"], {}).get("classes", ()):
+    drawn = names[-len(model["thresholds"]) :]
+    thresholds = dict(zip(drawn, model["thresholds"], strict=True))
+    plateaus = dict(zip(drawn, model.get("plateaus", ()), strict=False))
+    details = payload["details"].get(model["contender"], {})
+    offsets = dict(zip(names, model.get("offsets") or (), strict=False))
+    for one in details.get("decision", {}).get("classes", ()):
+        one["offset"] = offsets.get(one["name"])
+    for curve in details.get("classes", ()):
         curve["threshold"] = thresholds.get(curve["name"])
         curve["ships"] = curve["threshold"] is not None
-        curve["plateau"] = None  # it was that of the goal before
+        curve["plateau"] = plateaus.get(curve["name"])
 
 
 def write(payload: Payload, path: str | Path, sections: Sequence[Section] = SECTIONS) -> Path:

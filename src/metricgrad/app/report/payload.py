@@ -12,8 +12,8 @@ from typing import Any, Literal, NotRequired, TypedDict
 Rule = Literal["fixed", "tuned"]
 """How scores become decisions: at one half (or the largest score), or as tuned on training rows."""
 
-REFERENCES = ("cross-entropy at 0.5", "cross-entropy tuned")
-"""What every contender is compared with, as named in ``Row["against"]``."""
+REFERENCES = ("cross-entropy fixed", "cross-entropy tuned")
+"""What every contender is compared with, as named in ``Row["against"]``: cross-entropy with each rule."""
 
 
 class Claim(TypedDict):
@@ -22,7 +22,7 @@ class Claim(TypedDict):
     difference: float
     low: float | None
     high: float | None
-    p: float  # adjusted for the number of claims
+    p: float  # and the interval: those of ``Row["against"]``
     proven: bool
     repeats_needed: int | None  # about how many repeats would prove it
 
@@ -64,7 +64,10 @@ class Metric(TypedDict):
 
 
 class Difference(TypedDict):
-    """How far a row of the leaderboard is above a reference, over the same splits."""
+    """How far a row of the leaderboard is above a reference, over the same splits.
+
+    The p-value and the interval are adjusted for the number of references; the interval excludes 0 exactly if p < 5 %.
+    """
 
     difference: float
     low: float | None
@@ -115,6 +118,8 @@ class Shipped(TypedDict):
     rule: str  # in words
     kind: str  # "fixed" or "tuned"
     thresholds: list[float | None]  # one for a binary task, otherwise one per class; None where none decides
+    plateaus: NotRequired[list[tuple[float, float] | None]]  # of each threshold, where it was tuned
+    offsets: NotRequired[list[float] | None]  # one per class, added to the logarithm of its score; None without
     tuned_on: str
 
 

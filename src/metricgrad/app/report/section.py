@@ -34,6 +34,8 @@ class Section:
     """A sentence or two below the heading."""
     drawn: ClassVar[bool] = False
     """Whether its script fills it. Such a section follows the choice of contender and class, and needs JavaScript."""
+    tasks: ClassVar[tuple[str, ...]] = ("binary", "multiclass", "multilabel")
+    """The tasks for which it is in the page."""
     alone: ClassVar[bool] = False
     """Whether it shows ``payload["study"]``, whichever contender is chosen, and needs no details of one; its script
     says so too."""

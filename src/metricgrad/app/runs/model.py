@@ -14,7 +14,7 @@ from metricgrad.app.runs.trial import Trial
 from metricgrad.app.tables.encoder import Encoder
 from metricgrad.app.tables.schema import Schema
 from metricgrad.boosting.libraries import imported
-from metricgrad.decisions.rules import Rule
+from metricgrad.decisions.rules import Offsets, Rule
 from metricgrad.engine.batch import check_task
 from metricgrad.metrics import get
 from metricgrad.metrics.constraints import parse
@@ -31,7 +31,7 @@ _ESTIMATOR = "estimator/"
 
 
 class OneRule(TypedDict):
-    """A decision rule, the goal it was tuned for, the rows it was tuned on, and its value there."""
+    """A decision rule, the goal it was tuned for, the rows it was tuned on, and its value and plateaus there."""
 
     rule: Any
     metric: Name
@@ -40,6 +40,7 @@ class OneRule(TypedDict):
     kind: Literal["fixed", "tuned"]
     tuned_on: Line
     value_there: float
+    plateaus: NotRequired[list[tuple[float, float] | None]]
 
 
 class RuleFile(OneRule):
@@ -62,8 +63,9 @@ class ModelFile(TypedDict):
 class Model:
     """A fitted contender with its schema, encoder and decision rule.
 
-    ``about``: the metric, average and constraint that the rule was tuned for, the rows it was tuned on, and its value
-    there. ``trained_rows``: None in runs of older versions.
+    ``about``: the metric, average and constraint that the rule was tuned for, the rows it was tuned on, its value
+    there, and for each threshold from where to where others are hardly worse. ``trained_rows``: None in runs
+    of older versions.
     """
 
     schema: Schema
@@ -166,5 +168,7 @@ def describe_rule(contender: str, rule: Rule, about: dict[str, Any], thresholds:
         "rule": rule.describe(),
         "kind": about["kind"],
         "thresholds": [rule.cut(k) for k in range(thresholds)],
+        "plateaus": about.get("plateaus") or [None] * thresholds,
+        "offsets": list(rule.offsets) if isinstance(rule, Offsets) else None,
         "tuned_on": about["tuned_on"],
     }

@@ -18,10 +18,8 @@ from metricgrad.app.errors import DATA, INTERRUPTED, NOTHING, RUN, WRONG_CALL, U
 from metricgrad.app.report import page
 from metricgrad.app.report.payload import summarise
 from metricgrad.app.runs import folder as runs
-from metricgrad.app.runs.model import Model
-from metricgrad.app.runs.trained_rows import TrainedRows
 from metricgrad.app.runs.workers import Shared, open_workers
-from metricgrad.app.study import protocol, reporting, work
+from metricgrad.app.study import reporting, work
 from metricgrad.app.study.configuration import write_toml
 from metricgrad.app.study.ensemble import average_weights, run_ensembles
 from metricgrad.app.study.importance import measure_importance
@@ -37,6 +35,7 @@ from metricgrad.app.study.request import (
     prepare_dataset,
     read_options,
 )
+from metricgrad.app.study.shipping import fit_shipped_model, tune_on_repeats
 from metricgrad.app.study.verdict import Circumstances, check_ship, write_verdict
 from metricgrad.app.study.workspace import INPUTS, Workspace
 from metricgrad.decisions.scarcity import FEW
@@ -92,7 +91,8 @@ class Plan:
         names, left_out = choose_contenders(options, dataset.goal)
         parts = dataset.split(options.repeats, options.seed)
         if min(_count_rarest(dataset.targets[part.held_out], dataset.goal.classes) for part in parts) < FEW:
-            few = f"a class has fewer than {FEW} rows to tune on: its threshold is not to be trusted"
+            what = "offset" if dataset.goal.task == "multiclass" else "threshold"
+            few = f"a class has fewer than {FEW} rows to tune on: its {what} is not to be trusted"
             dataset = replace(dataset, warnings=[*dataset.warnings, few])
         dataset = replace(dataset, warnings=[*dataset.warnings, *dataset.describe_left_out(parts)])
         return cls(options, dataset, names, left_out, parts)
@@ -210,8 +210,7 @@ def _run(
     space.add_splits(plan.parts)
     try:
         outcomes, failed = _run_units(plan, space, progress, workers, budget)
-        classes = None if dataset.goal.task == "binary" else dataset.goal.classes
-        read_scores = partial(space.read_scores, classes=classes)
+        read_scores = partial(space.read_scores, classes=dataset.goal.score_columns)
         moves = resample_outcomes(dataset, plan.parts, outcomes, read_scores, options.seed)
         rows = rank_contenders(outcomes, moves, dataset.goal.metric)
         if not any(row["feasible"] for row in rows):
@@ -221,14 +220,14 @@ def _run(
             )
         about = Circumstances(dataset.metric_title, options.subject_to, len(plan.parts), options.time is None)
         found = write_verdict(rows, about, ship or space.manifest.get("ship"))
+        shipped = [o for o in outcomes if o.contender == found["ship"]]
+        rule = tune_on_repeats(plan, space, shipped, found["rule"])
         space.reopen(ship=ship)  # only now: a finished run stays one if nothing can be shipped
         space.add_table("results.parquet", reporting.flatten(outcomes, dataset.goal.metric))
         progress.say(f"fitting {found['ship']} on all rows")
-        mine = [o for o in outcomes if o.contender == found["ship"] == ENSEMBLE]
-        weights = average_weights(mine) if mine else None
-        model = fit_shipped_model(dataset, found["ship"], found["rule"], plan.effort, options.seed, weights)
+        weights = average_weights(shipped) if found["ship"] == ENSEMBLE else None
+        model = fit_shipped_model(dataset, found["ship"], found["rule"], plan.effort, options.seed, weights, rule)
         space.add_model(model)
-        shipped = [o for o in outcomes if o.contender == found["ship"]]
         importance = measure_importance(plan, space, progress, workers, shipped, found["rule"], model)
         workers.executor.shutdown(wait=False)  # they end while the report is made
         space.scratch.clear()
@@ -300,32 +299,3 @@ def _yield_open_units(
         shared = (features, targets, Shared.value(part))
         common = (dataset.goal, tuple(dataset.also), plan.effort, plan.options.seed, *shared)
         yield from (work.Unit(name, repeat, *common) for name in names if name not in failed)
-
-
-def fit_shipped_model(
-    dataset: Dataset, contender: str, rule: str, effort: Effort, seed: int, weights: dict[str, float] | None = None
-) -> Model:
-    """Fit a contender on all rows, a fifth of them held out for early stopping and tuning; return it with its rule.
-
-    ``weights``: of the ensemble's members, if they are known.
-    """
-    split = dataset.split_all_rows(seed)
-    encoder, features = dataset.encode(split.train)
-    scorer, rules, _ = protocol.fit_contender(
-        contender, dataset.goal, effort, features, dataset.targets, split, seed, weights
-    )
-    if not rules[rule].feasible:
-        raise UserError(
-            f"--subject-to: {contender}, fitted on all rows, cannot meet {dataset.goal.subject_to!r}; relax it",
-            NOTHING,
-        )
-    about = {
-        "metric": dataset.goal.metric,
-        "average": dataset.goal.average,
-        "subject_to": dataset.goal.subject_to,
-        "kind": rule,
-        "tuned_on": f"{len(split.held_out)} rows held out of training",
-        "value_there": rules[rule].value,
-    }
-    trained_rows = TrainedRows.of(dataset.features.iloc[split.train], dataset.targets[split.train])
-    return Model(dataset.schema, encoder, scorer, contender, rules[rule].rule, about, trained_rows)

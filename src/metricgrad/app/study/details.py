@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from metricgrad.app.contenders.scorers import Goal
     from metricgrad.app.report.evidence import Table
     from metricgrad.app.report.payload import Details
+    from metricgrad.app.runs.model import Model
     from metricgrad.app.study.protocol import Outcome
-    from metricgrad.decisions.rules import Rule
 
 
 def predict(
@@ -26,11 +26,11 @@ def predict(
     scores: Sequence[Any],
     rows: Sequence[Any],
     rule: str,
-    shipped: Rule | None = None,
+    shipped: Model | None = None,
 ) -> Predictions:
     """Return one contender's predictions by its "fixed" or "tuned" rule, given its scores and test rows per repeat.
 
-    ``shipped``: the rule of the shipped model, if it is of this contender.
+    ``shipped``: the shipped model, if it is of this contender.
     """
     rules = [getattr(o, rule).rule for o in outcomes]
     decided = [np.asarray(one(s)).astype(int) for one, s in zip(rules, scores, strict=True)]
@@ -45,7 +45,8 @@ def predict(
         rules=rules,
         plateaus=[getattr(o, rule).plateau for o in outcomes],
         history=outcomes[0].history,
-        shipped=shipped,
+        shipped=None if shipped is None else shipped.rule,
+        shipped_plateaus=() if shipped is None else shipped.describe()["plateaus"],
     )
 
 

@@ -99,7 +99,7 @@ def run_ensembles(
 def _yield_choices(plan: Plan, space: Workspace, candidates: Mapping[int, dict[str, Outcome]]) -> Iterator[Choice]:
     """Yield what is to be done, given the candidates of each repeat; their scores are read when a process is free."""
     dataset = plan.dataset
-    classes = None if dataset.goal.task == "binary" else dataset.goal.classes
+    classes = dataset.goal.score_columns
     for repeat, units in candidates.items():
         part = plan.parts[repeat]
         held_out = {name: space.read_held_out(unit, len(part.held_out), classes) for name, unit in units.items()}

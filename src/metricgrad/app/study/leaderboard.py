@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from statistics import fmean
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ import numpy as np
 
 from metricgrad.app.contenders.table import CONTENDERS, REFERENCE
 from metricgrad.app.report.payload import REFERENCES, Difference, Row, Rule
-from metricgrad.app.study.uncertainty import Draws, estimate_mean, find_limits, resample
+from metricgrad.app.study.uncertainty import LEVEL, Draws, adjust_by_holm, estimate_mean, find_limits, resample
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from metricgrad.app.study.protocol import Outcome
     from metricgrad.app.study.request import Dataset
     from metricgrad.app.study.splits import Split
+    from metricgrad.app.study.uncertainty import Estimate
 
 RULES: tuple[Rule, ...] = ("fixed", "tuned")
 
@@ -56,6 +58,7 @@ def rank_contenders(outcomes: Sequence[Outcome], moves: Mapping[Place, np.ndarra
     found = {name: mine for name, mine in found.items() if mine}
     ratio = fmean(o.test_rows / o.train_rows for o in found[REFERENCE])
     limits = find_limits(metric)
+    largest = math.inf if limits is None else limits[1] - limits[0]  # that a difference can be
     rows: dict[Place, Row] = {}
     for name, mine in found.items():
         for rule in RULES:
@@ -77,36 +80,45 @@ def rank_contenders(outcomes: Sequence[Outcome], moves: Mapping[Place, np.ndarra
                 "feasible": all(d.feasible for d in decisions),
                 "held": sum(d.met for d in decisions),
             }
-    for reference, rule in zip(REFERENCES, RULES, strict=True):
-        for place, gain in _compare(rows, moves, (REFERENCE, rule), ratio, limits).items():
-            rows[place]["against"][reference] = gain
+    gains = {
+        reference: _estimate_gains(rows, moves, (REFERENCE, rule), ratio)
+        for reference, rule in zip(REFERENCES, RULES, strict=True)
+    }
+    for place, row in rows.items():
+        its = {reference: each[place] for reference, each in gains.items() if place in each}
+        row["against"] = _adjust_gains(its, largest)
     # The sort is stable: among equals the simpler contender, earlier in the table, and its fixed rule come first.
     return sorted(rows.values(), key=lambda row: (not row["feasible"], -fmean(row["folds"])))
 
 
-def _compare(
-    rows: Mapping[Place, Row],
-    moves: Mapping[Place, np.ndarray],
-    reference: Place,
-    ratio: float,
-    limits: tuple[float, float] | None,
-) -> dict[Place, Difference]:
-    """Return the difference of every row to the reference."""
-    theirs, width = np.asarray(rows[reference]["folds"]), None if limits is None else limits[1] - limits[0]
-    others = [place for place in rows if place != reference]
-    apart = {place: moves[place] - moves[reference] for place in others}
-    gains = {
-        place: estimate_mean((np.asarray(rows[place]["folds"]) - theirs).tolist(), apart[place], ratio)
-        for place in others
-    }
-    found: dict[Place, Difference] = {}
-    for place, gain in gains.items():
-        low, high = gain.interval(None if width is None else (-width, width)) or (None, None)
-        found[place] = {
+def _estimate_gains(
+    rows: Mapping[Place, Row], moves: Mapping[Place, np.ndarray], reference: Place, ratio: float
+) -> dict[Place, Estimate]:
+    """Return the difference of every other row to the reference."""
+    theirs = np.asarray(rows[reference]["folds"])
+    found: dict[Place, Estimate] = {}
+    for place, row in rows.items():
+        if place != reference:
+            differences = np.asarray(row["folds"]) - theirs
+            found[place] = estimate_mean(differences.tolist(), moves[place] - moves[reference], ratio)
+    return found
+
+
+def _adjust_gains(gains: Mapping[str, Estimate], largest: float) -> dict[str, Difference]:
+    """Return the gains of a row by reference, adjusted for the number of references by Holm's method [holm1979].
+
+    An interval is widened as its p-value is raised, so that it excludes 0 exactly if the gain, or the loss, is proven.
+    ``largest``: the largest difference that is possible, which no interval leaves.
+    """
+    adjusted = adjust_by_holm([gain.p for gain in gains.values()])
+    found: dict[str, Difference] = {}
+    for (reference, gain), p in zip(gains.items(), adjusted, strict=True):
+        ends = gain.interval(level=LEVEL * gain.p / p)
+        found[reference] = {
             "difference": gain.value,
-            "low": low,
-            "high": high,
-            "p": gain.p,
+            "low": None if ends is None else max(ends[0], -largest),
+            "high": None if ends is None else min(ends[1], largest),
+            "p": p,
             "repeats_needed": gain.count_repeats(len(REFERENCES)),
         }
     return found

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from metricgrad import __version__
 from metricgrad.app.errors import one_line
+from metricgrad.app.report.markup import metric_title
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -61,17 +62,52 @@ def write_card(model: Model, summary: Mapping[str, Any]) -> str:
         + (f" The first {_ROWS} of {len(schema.classes)} classes:" if len(schema.classes) > _ROWS else ""),
         {"class": [plain(name, 60) for name in schema.classes[:_ROWS]], "rows": [*schema.target.counts[:_ROWS]]},
     )
-    wish = f", subject to {plain(about['subject_to'])}" if about["subject_to"] else ""
-    average = "" if schema.task == "binary" else f" ({about['average']} average)"
-    rule = (
-        f"The rule is: {plain(model.rule.describe())}. It was chosen for {plain(about['metric'])}{average}{wish}; on "
-        f"{plain(about['tuned_on'])} the value is {about['value_there']:.3f}, which is slightly optimistic."
-    )
-    card.add(**{"Model card/Metric and decision rule": rule})
+    expected = _expect_compared(summary) if "leaderboard" in summary else _expect_trained(about)
+    card.add(**{"Model card/Metric and decision rule": f"{_describe_rule(model)}\n\n{expected}"})
     if "leaderboard" in summary:
         _add_comparison(card, summary)
     card.add(**{"Model card/Limits": _describe_limits(summary), "Model card/How to load it": _LOAD})
     return str(card.render()).lstrip("\n")
+
+
+def _describe_rule(model: Model) -> str:
+    """Return the rule, with the offsets of classes if it has any, and what it was chosen for."""
+    about, schema = model.about, model.schema
+    offsets = model.describe()["offsets"] or []
+    named = [f"{plain(name, 60)} {offset:+.3f}" for name, offset in zip(schema.classes, offsets, strict=False)][:_ROWS]
+    first = f" of the first {_ROWS} classes" if len(offsets) > _ROWS else ""
+    listed = f" Offsets{first}, added to the logarithms of the scores: {', '.join(named)}." if named else ""
+    wish = f", subject to {plain(about['subject_to'])}" if about["subject_to"] else ""
+    average = "" if schema.task == "binary" else f" ({about['average']} average)"
+    how = f"tuned on {plain(about['tuned_on'])}" if about["kind"] == "tuned" else "not tuned"
+    return (
+        f"The rule is: {plain(model.rule.describe())}, {how}.{listed} The metric is {plain(about['metric'])}"
+        f"{average}{wish}."
+    )
+
+
+def _expect_compared(summary: Mapping[str, Any]) -> str:
+    """Return what to expect on new rows: the mean on test rows, which no model and no rule had seen."""
+    verdict, repeats = summary["verdict"], summary["repeats"]
+    shipped = (verdict["ship"], verdict["rule"])
+    row = next(row for row in summary["leaderboard"] if (row["contender"], row["rule"]) == shipped)
+    spread = "" if row["low"] is None else f" (95 % interval {row['low']:.3f} to {row['high']:.3f})"
+    met = ""
+    if summary["metric"]["subject_to"]:
+        met = f" The constraint was met on the test rows of {row['held']} of {repeats} repeats."
+    return (
+        f"On new rows like those of the data, expect {plain(metric_title(summary['metric']))} of about "
+        f"{row['value']:.3f}{spread}: the mean over {repeats} repeats, each on test rows that neither the model nor "
+        f"its rule had seen.{met}"
+    )
+
+
+def _expect_trained(about: Mapping[str, Any]) -> str:
+    """Return the value of a model that was not compared, and why less is to be expected."""
+    return (
+        f"On {plain(about['tuned_on'])} the value is {about['value_there']:.3f}. Training stopped early on the same "
+        "rows, and a tuned rule was tuned on them, so expect less on new rows: metricgrad evaluate measures it."
+    )
 
 
 def _add_comparison(card: Any, summary: Mapping[str, Any]) -> None:

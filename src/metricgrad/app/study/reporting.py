@@ -18,6 +18,7 @@ from metricgrad.app.study.details import details, predict
 from metricgrad.app.study.ensemble import describe_members
 from metricgrad.app.study.leaderboard import RULES
 from metricgrad.app.tables.columns import Column, describe_column
+from metricgrad.decisions.default import default_rule
 from metricgrad.metrics.constraints import parse
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from metricgrad.app.study.protocol import Outcome
     from metricgrad.app.study.request import Dataset, Options
     from metricgrad.app.study.workspace import Workspace
-    from metricgrad.decisions.rules import Rule
 
 
 TOP = 20
@@ -71,12 +71,14 @@ def describe_protocol(plan: Plan, repeats: int) -> list[str]:
         "for evaluation.",
         "Every contender gets the same rows; the encoder of its features is fitted on the training rows.",
         f"Networks: one hidden layer of 256, up to {budget.epochs} epochs. Trees: up to {budget.rounds} rounds.",
-        "Each fit is evaluated with two rules: fixed (0.5, or argmax), and tuned on rows held out of training.",
+        f"Each fit is evaluated with two rules: fixed ({default_rule(dataset.goal.task).describe()}), and tuned on "
+        "rows held out of training.",
         "Intervals (95 %) and p-values: a bootstrap of the test rows, paired and with all repeats together, plus the "
-        "variance over the repeats that test rows do not explain. The verdict's p-values are adjusted by Holm for its "
-        "two claims.",
+        "variance over the repeats that test rows do not explain. Those of differences are adjusted by Holm's method "
+        "for the two references: an interval excludes 0 exactly if p < 5 %.",
         *([ensemble] if ENSEMBLE in plan.names else []),
-        f"The shipped model is the named contender fitted on all {len(dataset.targets)} rows in the same way.",
+        f"The shipped model is the named contender fitted on all {len(dataset.targets)} rows in the same way. If its "
+        "rule is tuned, then on the held-out rows of all repeats together.",
     ]
 
 
@@ -130,11 +132,11 @@ def make_payload(
     by_name: dict[str, list[Outcome]] = {}
     for o in sorted(outcomes, key=lambda o: o.repeat):
         by_name.setdefault(o.contender, []).append(o)
+    tested = _predict(plan, space, by_name[found["ship"]], found["rule"], model)
     about = {
-        name: details(_predict(plan, space, mine, "tuned", model.rule if name == model.contender else None))
+        name: details(tested if name == found["ship"] else _predict(plan, space, mine, "tuned"))
         for name, mine in by_name.items()
     }
-    tested = _predict(plan, space, by_name[found["ship"]], found["rule"])
     environment = runs.describe_environment()
     ship, cut = space.manifest.get("ship"), repeats < options.repeats
     command = options.command(ship, budget)
@@ -196,10 +198,10 @@ def _describe_others(dataset: Dataset) -> list[Column]:
 
 
 def _predict(
-    plan: Plan, space: Workspace, outcomes: Sequence[Outcome], rule: str, shipped: Rule | None = None
+    plan: Plan, space: Workspace, outcomes: Sequence[Outcome], rule: str, shipped: Model | None = None
 ) -> Predictions:
     """Return the predictions of one contender on the test rows of all repeats."""
     goal = plan.dataset.goal
-    scores = [space.read_scores(o, None if goal.task == "binary" else goal.classes) for o in outcomes]
+    scores = [space.read_scores(o, goal.score_columns) for o in outcomes]
     rows = [plan.parts[o.repeat].test for o in outcomes]
     return predict(goal, plan.dataset.table, outcomes, scores, rows, rule, shipped)

@@ -34,6 +34,7 @@ class Trained(TypedDict):
     kind: Line
     tuned_on: Line
     value_there: float
+    plateaus: NotRequired[list[tuple[float, float] | None]]
     members: NotRequired[dict[Name, float]]
     data: _Data
     profile: NotRequired[list[tuple[Line, Line]]]

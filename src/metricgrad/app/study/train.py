@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Any
 from metricgrad.app.contenders.scorers import Ensemble
 from metricgrad.app.contenders.table import CONTENDERS
 from metricgrad.app.errors import WRONG_CALL, UserError, suggest
-from metricgrad.app.study.compare import Progress, fit_shipped_model
 from metricgrad.app.study.configuration import write_toml
 from metricgrad.app.study.model_card import write_card
 from metricgrad.app.study.request import Options, choose_effort, make_config, prepare_dataset
+from metricgrad.app.study.shipping import fit_shipped_model
 from metricgrad.app.study.workspace import Workspace
 
 if TYPE_CHECKING:
     from metricgrad.app.report.payload import Rule
     from metricgrad.app.runs.model import Model
+    from metricgrad.app.study.compare import Progress
 
 
 def train(
@@ -34,7 +35,7 @@ def train(
 
     ``keep``: copy the data into the run folder, since they are in no file that stays.
 
-    The reported value is that on the held-out rows, on which the rule was tuned: it is slightly optimistic.
+    The reported value is that on the held-out rows, on which training stopped and the rule was tuned: it is optimistic.
     """
     if contender not in CONTENDERS:
         raise UserError(f"--contender: unknown {contender!r}; {suggest(contender, list(CONTENDERS))}", WRONG_CALL)

@@ -119,12 +119,13 @@ class Estimate:
         more = range(self.repeats + 1, MOST_REPEATS + 1)
         return next((n for n in more if self.value >= critical * self.error(n)), None)
 
-    def interval(self, limits: tuple[float, float] | None) -> tuple[float, float] | None:
-        """Return the 95 % interval, or None if nothing varied.
+    def interval(self, limits: tuple[float, float] | None = None, level: float = LEVEL) -> tuple[float, float] | None:
+        """Return the interval, by default of 95 %, or None if nothing varied.
 
-        Between ``limits`` it is made on the logit scale, and so never leaves them.
+        Between ``limits`` it is made on the logit scale, and so never leaves them. Without them it excludes 0 exactly
+        if ``p`` is below ``level``.
         """
-        half = float(stats.t.ppf(1 - LEVEL / 2, self.freedom)) * self.error()
+        half = float(stats.t.ppf(1 - level / 2, self.freedom)) * self.error()
         if half == 0:
             return None
         if limits is None:
@@ -134,6 +135,19 @@ class Estimate:
         logit, half = math.log(share / (1 - share)), half / (high - low) / (share * (1 - share))
         ends = [low + (high - low) / (1 + math.exp(-min(max(end, -500), 500))) for end in (logit - half, logit + half)]
         return ends[0], ends[1]
+
+
+def adjust_by_holm(p: Sequence[float]) -> list[float]:
+    """Return p-values adjusted for multiple comparisons.
+
+    >>> adjust_by_holm([0.01, 0.04, 0.03])
+    [0.03, 0.06, 0.06]
+    """
+    adjusted, worst = [0.0] * len(p), 0.0
+    for rank, i in enumerate(sorted(range(len(p)), key=p.__getitem__)):
+        worst = max(worst, min(1.0, p[i] * (len(p) - rank)))
+        adjusted[i] = worst
+    return adjusted
 
 
 def estimate_mean(values: Sequence[float], moves: np.ndarray, ratio: float) -> Estimate:

@@ -1,7 +1,7 @@
 """The verdict: the best mean is shipped; beside it stands whether its gain over cross-entropy is proven.
 
-The p-values are adjusted by Holm's method [holm1979] for the two claims that a verdict makes: a gain over cross-entropy
-at 0.5, and over cross-entropy tuned.
+It makes two claims, a gain over cross-entropy with its fixed rule and over cross-entropy tuned, with the p-values and
+intervals of the leaderboard, which are adjusted for both.
 """
 
 from __future__ import annotations
@@ -31,19 +31,6 @@ class Circumstances:
     subject_to: str | None = None
     planned: int | None = None
     extensible: bool = True
-
-
-def adjust_by_holm(p: Sequence[float]) -> list[float]:
-    """Return p-values adjusted for multiple comparisons.
-
-    >>> adjust_by_holm([0.01, 0.04, 0.03])
-    [0.03, 0.06, 0.06]
-    """
-    adjusted, worst = [0.0] * len(p), 0.0
-    for rank, i in enumerate(sorted(range(len(p)), key=p.__getitem__)):
-        worst = max(worst, min(1.0, p[i] * (len(p) - rank)))
-        adjusted[i] = worst
-    return adjusted
 
 
 def write_verdict(rows: Sequence[Row], about: Circumstances, ship: str | None = None) -> Verdict:
@@ -108,14 +95,18 @@ def _find_row(rows: Sequence[Row], ship: str, about: Circumstances) -> Row:
 def _make_claims(shipped: Row, references: dict[str, Row]) -> dict[str, Claim]:
     """Return what is claimed of the shipped row: its difference to each reference that could be shipped as well."""
     gains = {name: shipped["against"][name] for name in REFERENCES if name in references and name in shipped["against"]}
-    adjusted = adjust_by_holm([_get_p(gain) for gain in gains.values()])
     found: dict[str, Claim] = {}
-    for (name, gain), p in zip(gains.items(), adjusted, strict=True):
-        proven = p < LEVEL and gain["difference"] > 0
+    for name, gain in gains.items():
+        proven = _is_proven(gain)
         needed = None if proven or gain["difference"] <= 0 else gain.get("repeats_needed")
         plain = {key: gain[key] for key in ("difference", "low", "high")}
-        found[name] = {**plain, "p": p, "proven": proven, "repeats_needed": needed}  # type: ignore[typeddict-item]
+        found[name] = {**plain, "p": _get_p(gain), "proven": proven, "repeats_needed": needed}  # type: ignore[typeddict-item]
     return found
+
+
+def _is_proven(gain: Difference) -> bool:
+    """Return whether a gain is proven; a loss never is one, however sure it is."""
+    return gain["difference"] > 0 and _get_p(gain) < LEVEL
 
 
 def _write_headline(shipped: Row, best: Row, rival: str | None, proven: bool, about: Circumstances) -> str:
@@ -171,7 +162,7 @@ def _describe_loss_gain(rows: Sequence[Row], shipped: Row) -> str:
     if shipped["family"] == "network" or not trained or REFERENCES[1] not in trained[0]["against"]:
         return ""
     gain = trained[0]["against"][REFERENCES[1]]
-    word = "proven" if _get_p(gain) < LEVEL and gain["difference"] > 0 else "not proven"
+    word = "proven" if _is_proven(gain) else "not proven"
     return (
         f"Among networks, training on the metric ({_format_name(trained[0])}) gains "
         f"{gain['difference']:+.3f}{_format_interval(gain)} over {REFERENCES[1]}: {word}."

@@ -122,6 +122,8 @@ def _gather(model: Model, rows: Labelled) -> tuple[Predictions, ShippedModel]:
         rules=[model.rule],
         plateaus=[None],
         history=[],
+        shipped=model.rule,
+        shipped_plateaus=model.describe()["plateaus"],
     )
     parts = (everyone, model.scores, model.rule, model.schema.columns, (), ())
     return predictions, ShippedModel(model.goal, table, *parts, predictions)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
 
 from metricgrad.app.contenders.scorers import Goal
 from metricgrad.app.errors import NOTHING, WRONG_CALL, UserError, one_line
 from metricgrad.app.report import page
+from metricgrad.app.report.sections.threshold import list_plateaus
 from metricgrad.app.runs import folder as runs
 from metricgrad.app.study import protocol
 from metricgrad.app.study.request import name_metric
@@ -16,6 +20,7 @@ from metricgrad.decisions.default import SCARCE
 from metricgrad.decisions.solver import InfeasibleError
 from metricgrad.decisions.tuning import Tuning, tune_threshold
 from metricgrad.evaluation.evaluator import evaluate
+from metricgrad.metrics.constraints import parse
 from metricgrad.storage import records
 from metricgrad.storage.values import encode
 
@@ -24,6 +29,7 @@ if TYPE_CHECKING:
 
     from metricgrad.app.runs.folder import Run
     from metricgrad.app.runs.model import Model
+    from metricgrad.decisions.rules import Rule
 
 
 def tune(
@@ -57,8 +63,9 @@ def tune(
     scores, targets, number = labelled.scores, labelled.targets, len(labelled.targets)
     seen, too_good = describe_seen(found, labelled.seen, number, data)
     tuning = _tune_rule(goal, scores, targets, confidence, seed)
-    old, warnings = model.rule, [] if tuning.caution is None else [tuning.caution]
-    before = evaluate(scores, targets, goal.metric, rule=old, task=goal.task, average=goal.average)
+    expected = _expect(goal, tuning, scores, targets)
+    old, warnings = model.rule, [*filter(None, [tuning.caution]), *expected.find_broken()]
+    before = _evaluate(goal, old, scores, targets)
     if not dry_run:
         about = {
             "metric": goal.metric,
@@ -67,6 +74,7 @@ def tune(
             "kind": "tuned",
             "tuned_on": f"{number} rows of {Path(data).name}, at {runs.now()}",
             "value_there": tuning.value,
+            "plateaus": list_plateaus(tuning.plateau, goal.score_columns or 1),
             "previous": _list_rules(model),
         }
         found.replace_rule(tuning.rule, about)
@@ -78,11 +86,12 @@ def tune(
         "metric": goal.metric,
         "average": None if goal.task == "binary" else goal.average,
         "subject_to": subject_to,
-        "old": {"rule": old.describe(), "value": next(iter(before.values()))},
+        "old": {"rule": old.describe(), "value": before},
         "new": {
             "rule": tuning.rule.describe(),
             "value": tuning.value,
-            "expected": tuning.out_of_bag,
+            "expected": expected.value,
+            "constraints": expected.constraints,
             "exact": tuning.exact,
             "plateau": tuning.plateau,
         },
@@ -95,6 +104,47 @@ def tune(
             *warnings,
         ],
     }
+
+
+class Expected(NamedTuple):
+    """What to expect on new rows: the value of the metric, and of the metric of each constraint."""
+
+    value: float
+    constraints: list[dict[str, Any]]
+
+    def find_broken(self) -> list[str]:
+        """Return a warning for each constraint that is met here, but not to be expected on new rows."""
+        how = "ask for more than you need, or use --confidence"
+        return [
+            f"{one['constraint']}: expect {one['expected']:.4f} on new rows; {how}"
+            for one in self.constraints
+            if not one["expected_met"]
+        ]
+
+
+def _expect(goal: Goal, tuning: Tuning, scores: np.ndarray, targets: np.ndarray) -> Expected:
+    """Return the means over rules that are tuned on resamples, on the rows left out, but nothing better than here.
+
+    Such a rule may break the constraint on the rows left out and gain by it, so that its value alone says too much.
+    """
+    here = protocol.evaluate_constraints(goal, tuning.rule, scores, targets)
+    drawn = []
+    for rule, left_out in tuning.resample():
+        rows = left_out.numpy()
+        if rows.any():
+            again = protocol.evaluate_constraints(goal, rule, scores[rows], targets[rows])
+            drawn.append([_evaluate(goal, rule, scores[rows], targets[rows]), *(one.value for one in again)])
+    value, *means = torch.tensor(drawn, dtype=torch.float64).reshape(-1, 1 + len(here)).nanmean(0).tolist()
+    constraints = []
+    for one, constraint, mean in zip(here, parse(goal.subject_to), means, strict=True):
+        expected = min(mean, one.value) if constraint.sense == ">=" else max(mean, one.value)
+        constraints.append({**asdict(one), "expected": expected, "expected_met": constraint.met(expected)})
+    return Expected(min(value, tuning.value), constraints)
+
+
+def _evaluate(goal: Goal, rule: Rule, scores: np.ndarray, targets: np.ndarray) -> float:
+    """Return the metric of a rule on these rows; NaN where it is not defined, as one's own may be."""
+    return float(evaluate(scores, targets, {"": goal.metric}, task=goal.task, average=goal.average, rule=rule)[""])
 
 
 def _renew_report(run: Run) -> list[str]:

@@ -21,16 +21,28 @@ section("curves", {
     figure = curveFigure(widthOf("curve-chart"), series);
     put("curve-chart", figure.root);
     const rows = series.map(({ name, curve }) => {
-      const at = tunedAt(curve), c = cellsAt(curve, at), values = [METRICS.precision(c), METRICS.recall(c)];
-      return [name, decimals(curve.average_precision), brief(curve.cuts[at]), ...values.map((v) => decimals(v))];
+      const { precision, recall } = inUse(name, curve);
+      return [name, decimals(curve.average_precision), ...(hasThresholds ? [brief(curve.cuts[tunedAt(curve)])] : []),
+        decimals(precision), decimals(recall)];
     });
-    put("curve-table", table("plain", ["Contender", "Average precision", "Threshold", "Precision", "Recall"], rows));
+    put("curve-table", table("plain",
+      ["Contender", "Average precision", ...(hasThresholds ? ["Threshold"] : []), "Precision", "Recall"], rows));
   },
 
   move(curve, at) {
-    figure.move(state.contender, curve, at);
+    if (hasThresholds) {
+      figure.move(state.contender, pointAt(curve, at));
+    }
   },
 });
+
+const pointAt = (curve, at) => {
+  const c = cellsAt(curve, at);
+  return { precision: METRICS.precision(c), recall: METRICS.recall(c) };
+};
+// What the rule of a contender does for the chosen class: at its threshold, or by its largest score.
+const inUse = (name, curve) =>
+  (hasThresholds ? pointAt(curve, tunedAt(curve)) : payload.details[name].per_class[state.class]);
 
 // The switch of a contender.
 function chip(name) {
@@ -56,32 +68,32 @@ function curveFigure(width, series) {
     room: { top: 22 }, label: `Precision against recall of ${series.map((s) => s.name).join(", ")}; table beside`,
   });
   const { plot, x, y } = chart;
-  const place = (c) => [x(METRICS.recall(c)), y(METRICS.precision(c))];
+  const place = ({ precision, recall }) => [x(recall), y(precision)];
   const { positives = 0, negatives = 0 } = series[0]?.curve ?? {};
   const share = y(ratio(positives, positives + negatives)); // the precision of predicting the class for every row
   plot.append(svg("line", { class: "axis dash-2", x1: x(0), x2: x(1), y1: share, y2: share }));
   const points = [], rings = new Map();
   for (const s of [...series].reverse()) {
-    const cells = s.curve.cuts.map((_, i) => cellsAt(s.curve, i));
-    cells.forEach((c, i) => points.push({ s, c, cut: s.curve.cuts[i], place: place(c) }));
-    const path = polyline(chart, cells.map((c) => [METRICS.recall(c), METRICS.precision(c)]), seriesClass(s.slot));
+    const each = s.curve.cuts.map((_, i) => pointAt(s.curve, i));
+    each.forEach((point, i) => points.push({ s, point, cut: s.curve.cuts[i], place: place(point) }));
+    const path = polyline(chart, each.map(({ precision, recall }) => [recall, precision]), seriesClass(s.slot));
     path.dataset.contender = s.name;
     plot.append(path);
     rings.set(s.name, svg("circle", { class: `ring s${s.slot}`, r: 5 }));
   }
   plot.append(...rings.values());
-  const move = (name, curve, i) => {
-    const [cx, cy] = place(cellsAt(curve, i));
+  const move = (name, point) => {
+    const [cx, cy] = place(point);
     rings.get(name)?.setAttribute("cx", cx);
     rings.get(name)?.setAttribute("cy", cy);
   };
-  series.forEach((s) => move(s.name, s.curve, tunedAt(s.curve)));
+  series.forEach((s) => move(s.name, inUse(s.name, s.curve)));
   hover(chart.root, (event) => {
     const [px, py] = pointerIn(chart.root, event);
     const far = (p) => Math.hypot(p.place[0] - px, p.place[1] - py);
     const best = points.reduce((a, b) => (far(b) < far(a) ? b : a), points[0]);
-    return best && far(best) < 40 ? [shorten(best.s.name, 60), `threshold ${brief(best.cut)}`,
-      `precision ${decimals(METRICS.precision(best.c))}`, `recall ${decimals(METRICS.recall(best.c))}`] : null;
+    return best && far(best) < 40 ? [shorten(best.s.name, 60), `score at least ${brief(best.cut)}`,
+      `precision ${decimals(best.point.precision)}`, `recall ${decimals(best.point.recall)}`] : null;
   });
   return { root: chart.root, move };
 }

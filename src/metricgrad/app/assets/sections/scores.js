@@ -11,7 +11,7 @@ section("scores", {
       const curve = curveOf(name), total = pair.clientWidth;
       const beside = getComputedStyle(pair).gridTemplateColumns.includes(" "); // one below the other on a phone
       const part = (share) => (beside ? (total - 16) * share : total);
-      pair.append(histogram(Math.max(160, Math.floor(part(0.59))), curve, slotOf(name), curve.threshold ?? 0.5));
+      pair.append(histogram(Math.max(160, Math.floor(part(0.59))), curve, slotOf(name)));
       if (curve.calibration.length) {
         pair.append(calibration(Math.max(110, Math.floor(part(0.405))), curve, slotOf(name)));
       }
@@ -23,7 +23,7 @@ section("scores", {
 });
 
 // Scores of the class (up) and of the rest (down), each with a height of its own: a rare class still shows its shape.
-function histogram(width, curve, slot, cut) {
+function histogram(width, curve, slot) {
   const { edges, positives, negatives } = curve.histogram;
   const chart = frame({
     width, height: 170, xs: [edges[0], edges.at(-1)], ys: [-1.05, 1.05], xTitle: "score", yTicks: false,
@@ -43,8 +43,9 @@ function histogram(width, curve, slot, cut) {
     });
   }
   plot.append(svg("line", { class: "axis", x1: x(edges[0]), x2: x(edges.at(-1)), y1: y(0), y2: y(0) }));
-  if (cut >= edges[0] && cut <= edges.at(-1)) {
-    plot.append(svg("line", { class: "now", x1: x(cut), x2: x(cut), y1: y(1), y2: y(-1) }));
+  const { threshold } = curve;
+  if (threshold !== null && threshold >= edges[0] && threshold <= edges.at(-1)) {
+    plot.append(svg("line", { class: "now", x1: x(threshold), x2: x(threshold), y1: y(1), y2: y(-1) }));
   }
   return chart.root;
 }

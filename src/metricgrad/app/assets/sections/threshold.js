@@ -25,14 +25,12 @@ section("threshold", {
 
   draw(place) {
     const curve = curveOf(state.contender), last = curve.cuts.length - 1;
-    const alone = payload.data.task === "multiclass"
-      ? " One class against the rest: what a threshold of its own would do." : "";
     const known = metricNamed(payload.metric.name) !== null;
     byId("threshold-note").textContent = "Drag the threshold to see what changes. Counts are of "
       + (payload.evaluation ? "the new rows." : "the test rows of all splits.")
-      + alone + (known ? "" : ` ${payload.metric.name} is not a function of these counts; F1 is shown instead.`);
+      + (known ? "" : ` ${payload.metric.name} is not a function of these counts; F1 is shown instead.`);
     byId("threshold-caption").textContent = `${metric.title} of ${shorten(curve.name, 60)}, ${shorten(state.contender, 60)}`
-      + (curve.plateau ? "; shaded: thresholds that are hardly worse" : "") + "; dashes: precision, dots: recall";
+      + (curve.plateau ? "; shaded: thresholds that were hardly worse where it was tuned" : "") + "; dashes: precision, dots: recall";
     figure = thresholdFigure(widthOf("threshold-chart"), curve);
     put("threshold-chart", figure.root);
     const slider = byId("threshold-slider"), thumb = 16;

@@ -6,6 +6,7 @@ from metricgrad.app.report.sections.classes import Classes
 from metricgrad.app.report.sections.columns import Columns
 from metricgrad.app.report.sections.curves import Curves
 from metricgrad.app.report.sections.data import Data
+from metricgrad.app.report.sections.decision import DecisionRule
 from metricgrad.app.report.sections.evaluation import Evaluation, Metrics
 from metricgrad.app.report.sections.importance import Importance
 from metricgrad.app.report.sections.leaderboard import Leaderboard
@@ -25,11 +26,12 @@ SECTIONS = (
     Verdict(),
     Leaderboard(),
     Members(),
+    Classes(),
+    DecisionRule(),
     Threshold(),
     Profit(),
     Curves(),
     Scores(),
-    Classes(),
     Importance(),
     Segments(),
     Learning(),
@@ -44,11 +46,12 @@ SECTIONS = (
 EVALUATION = (
     Evaluation(),
     Metrics(),
+    Classes(),
+    DecisionRule(),
     Threshold(),
     Profit(),
     Curves(),
     Scores(),
-    Classes(),
     Segments(),
     Mistakes(),
     Columns(),

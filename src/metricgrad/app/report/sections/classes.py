@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class PerClass(TypedDict):
-    """How one class is found by the tuned rule."""
+    """How one class is found by the rule."""
 
     name: str
     precision: float
@@ -30,12 +30,12 @@ class PerClass(TypedDict):
 
 
 _MATRIX = "Rows by true class (down) and predicted class (across)"
-_BODY = f"""<p class="note" id="classes-note"></p>
-{chart("class-chart")}
-<figure id="confusion">
+_BODY = f"""<figure id="confusion">
   <figcaption>{_MATRIX}; the shade is the share of the true class.</figcaption>
   <div class="scroll" id="confusion-table"></div>
 </figure>
+<p class="note" id="classes-note"></p>
+{chart("class-chart")}
 {folded_table()}"""
 
 

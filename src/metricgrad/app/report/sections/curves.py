@@ -27,8 +27,8 @@ class Curves(Section):
     name = "curves"
     title = "Precision and recall"
     note = (
-        "Every threshold of every contender shown. Up and to the right is better; the ring is the threshold in use. "
-        "The buttons show and hide contenders here and below."
+        "The chosen class against the rest, at every score of every contender shown. Up and to the right is better; "
+        "the ring is what the rule in use does. The buttons show and hide contenders here and below."
     )
     drawn = True
 

@@ -27,6 +27,7 @@ class Profit(Section):
         "threshold is chosen on the same rows on which the profit is counted, so that profit is optimistic."
     )
     drawn = True
+    tasks = ("binary", "multilabel")
 
     def body(self, payload: Payload) -> str:
         inputs = "".join(

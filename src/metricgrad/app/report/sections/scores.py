@@ -18,8 +18,8 @@ class Scores(Section):
     title = "Scores"
     note = (
         "First chart: how many rows get each score, the class above the line, the rest below it, each to its own "
-        "height; the vertical line is the threshold. Second chart: the observed share of the class against the score; "
-        "on the diagonal a score is a probability."
+        "height; the vertical line, where there is one, is the threshold. Second chart: the observed share of the "
+        "class against the score; on the diagonal a score is a probability."
     )
     drawn = True
 

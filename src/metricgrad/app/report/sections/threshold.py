@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from metricgrad.app.report.payload import Details, Payload
 
 
+Ends = tuple[float, float]
+"""From where to where thresholds are hardly worse."""
+
+
 class ClassCurve(Binned):
     """The counts of one class: of the positive one (binary), or of each."""
 
@@ -30,7 +34,7 @@ class ClassCurve(Binned):
     # decides (largest score).
     threshold: float | None
     ships: bool  # whether it is that of the shipped model
-    plateau: tuple[float, float] | None  # the thresholds around it that are hardly worse
+    plateau: Ends | None  # the thresholds around it that are hardly worse, on the rows that it was tuned on
 
 
 _BODY = f"""<p class="note" id="threshold-note"></p>
@@ -65,7 +69,9 @@ class Threshold(Section):
     name = "threshold"
     title = "Choosing the threshold"
     drawn = True
-    exact = frozenset({"cuts", "threshold", "thresholds", "plateau"})  # the counts hold at these very numbers
+    tasks = ("binary", "multilabel")  # one of several classes is not decided by thresholds
+    # The counts hold at these very numbers, and the rule is what it is.
+    exact = frozenset({"cuts", "threshold", "thresholds", "plateau", "plateaus", "offsets"})
     sizes = ((1, 101), (2, 51), (4, 25))
     size_note = "Curves are drawn from {} thresholds each."
 
@@ -91,27 +97,44 @@ def _curve(predictions: Predictions, k: int) -> ClassCurve:
     """Return the counts of class k."""
     binary, s, y = predictions.goal.task == "binary", predictions.scores, predictions.targets
     place = 0 if binary else k
-    tuned = [cut for rule in predictions.rules if (cut := rule.cut(place)) is not None]
-    threshold = median(tuned) if tuned else None
     if predictions.shipped is not None:
-        threshold = predictions.shipped.cut(place)
-    plateaus = [one for each in predictions.plateaus if (one := _plateau(each, place)) is not None]
+        threshold, plateau = predictions.shipped.cut(place), predictions.shipped_plateaus[place]
+    else:
+        threshold, plateau = _take_medians(predictions, place)
     column, truth = (s, y) if s.ndim == 1 else (s[:, k], y == k if y.ndim == 1 else y[:, k])
     return {
         **binned(column, truth.astype(np.int64), include=[threshold]),
         "name": predictions.table.names[k],
         "threshold": threshold,
         "ships": predictions.shipped is not None and threshold is not None,
-        "plateau": (median(p[0] for p in plateaus), median(p[1] for p in plateaus)) if plateaus else None,
+        "plateau": plateau,
     }
 
 
-def _plateau(plateau: Any, k: int) -> tuple[float, float] | None:
-    """Return the ends of class k's plateau, if they are finite."""
+def _take_medians(predictions: Predictions, place: int) -> tuple[float | None, Ends | None]:
+    """Return the median over the splits of a threshold, and of the ends of its plateau if every split has one."""
+    thresholds = [cut for rule in predictions.rules if (cut := rule.cut(place)) is not None]
+    plateaus = [list_plateaus(plateau, place + 1)[place] for plateau in predictions.plateaus]
+    known = [plateau for plateau in plateaus if plateau is not None]
+    if not thresholds:
+        return None, None
+    if len(known) < len(thresholds):  # the band of some splits need not be around the threshold of all
+        return median(thresholds), None
+    return median(thresholds), (median(low for low, _ in known), median(high for _, high in known))
+
+
+def list_plateaus(plateau: Any, thresholds: int) -> list[Ends | None]:
+    """Return the plateau of each threshold: None if there is none, or if one of its ends is infinite.
+
+    ``plateau``: of a ``Tuning``, one for all or one per threshold.
+
+    >>> list_plateaus((0.2, 0.4), 2), list_plateaus([(0.2, 0.4), (0.1, float("inf"))], 2)
+    ([(0.2, 0.4), (0.2, 0.4)], [(0.2, 0.4), None])
+    """
     if plateau is None:
-        return None
-    ends = plateau[k] if isinstance(plateau[0], tuple | list) else plateau
-    return (ends[0], ends[1]) if np.isfinite(ends).all() else None
+        return [None] * thresholds
+    each = plateau if isinstance(plateau[0], tuple | list) else [plateau] * thresholds
+    return [(low, high) if np.isfinite((low, high)).all() else None for low, high in each]
 
 
 def _thinned(curve: ClassCurve, number: int) -> ClassCurve:
