@@ -16,6 +16,7 @@ import pytest
 
 from metricgrad.app.errors import UserError
 from metricgrad.app.tables.files import read
+from metricgrad.app.tables.gaps import Gaps
 from metricgrad.app.tables.profile import describe_data, find_warnings
 from metricgrad.app.tables.schema import Schema
 
@@ -145,10 +146,10 @@ def test_strings_among_numbers_and_infinities_count_as_missing_and_are_said() ->
 def test_unknown_categories_are_missing_and_counted() -> None:
     schema = Schema.of(frame(), "y")
     later = frame(colour=["pink", None, *["red"] * (N - 2)])
-    counts: dict[str, int] = {}
-    features = schema.to_features(later, counts)
+    gaps = Gaps()
+    features = schema.to_features(later, gaps)
     assert features["colour"].tolist() == [-1, -1, *[0] * (N - 2)]
-    assert counts == {"colour": 1}
+    assert (gaps.unknown["colour"], gaps.missing["colour"]) == (1, 1)
 
 
 def test_many_categories_share_the_last_code() -> None:
@@ -211,7 +212,7 @@ def test_labels_of_few_rows_are_left_out_and_that_is_said(caplog: pytest.LogCapt
 
 def test_several_columns_are_multilabel() -> None:
     data = frame(a=np.arange(N) % 2, b=(np.arange(N) % 4 == 0).astype(str))
-    schema = Schema.of(data, "a, b")
+    schema = Schema.of(data, ["a", "b"])
     assert (schema.task, schema.classes) == ("multilabel", ("a", "b"))
     np.testing.assert_array_equal(schema.encode_targets(data)[:8].T, [[0, 1] * 4, [1, 0, 0, 0] * 2])
 
@@ -239,7 +240,7 @@ def test_positive_class_and_rows_without_target() -> None:
         (["a", "b"] * (N // 2), {"task": "fancy"}, "task: expected one of binary", 2),
         (["a", "b"] * (N // 2), {"drop": ["colr"]}, "did you mean 'colour'?", 2),
         (["a", "b"] * (N // 2), {"target": "u"}, "target: expected a column of the data, got 'u'; choose one of", 2),
-        (["a", "b"] * (N // 2), {"target": "t,colour"}, "'t': expected 0 and 1", 3),
+        (["a", "b"] * (N // 2), {"target": ["t", "colour"]}, "'t': expected 0 and 1", 3),
         (["a", "b"] * (N // 2), {"drop": ["size", "colour", "new", "day", "y"]}, "expected feature columns", 3),
     ],
 )
@@ -309,3 +310,34 @@ def test_names_and_cells_cannot_break_lines() -> None:
     text = " ".join(find_warnings(data, Schema.of(data, "y")))
     assert "\n" not in text
     assert "\x1b" not in text
+
+
+def labels(unknown: int = 40) -> pd.DataFrame:
+    tags = ["a", "b", "a;b", "b;c", "c"] * (N // 5)
+    return frame(tags=[*[None] * unknown, *tags[unknown:]])
+
+
+def test_an_empty_list_of_labels_is_no_label_and_that_is_said() -> None:
+    data = labels()
+    schema = Schema.of(data, "tags")
+    assert (schema.rows, schema.classes) == (N, ("a", "b", "c"))
+    assert schema.encode_targets(schema.keep_labelled(data))[:40].sum() == 0
+    assert dict(describe_data(data, schema))["rows"] == "200, of which 40 with an empty list of labels"
+    said = next(text for text in find_warnings(data, schema) if "tags" in text)
+    assert said == (
+        "target 'tags': 40 of 200 cells are empty and count as rows with none of the labels; if their labels are "
+        "unknown, leave these rows out with --drop-unlabelled"
+    )
+
+
+def test_rows_with_an_empty_list_of_labels_can_be_left_out() -> None:
+    data = labels()
+    data.loc[:9, "tags"] = " "  # a frame may hold blank texts where a file has empty cells
+    schema = Schema.of(data, "tags", drop_unlabelled=True)
+    assert schema.rows == N - 40
+    assert len(schema.keep_labelled(data)) == N - 40
+    assert dict(describe_data(data, schema))["rows"] == "200, of which 40 without a target"
+    assert not [text for text in find_warnings(data, schema) if "tags" in text]
+    again = Schema.from_json(json.dumps(schema.to_json()).encode())
+    assert len(again.keep_labelled(data)) == N - 40
+    assert Schema.of(data, "tags").rows == N

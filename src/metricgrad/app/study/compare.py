@@ -22,7 +22,7 @@ from metricgrad.app.runs.model import Model
 from metricgrad.app.runs.trained_rows import TrainedRows
 from metricgrad.app.runs.workers import Shared, open_workers
 from metricgrad.app.study import protocol, reporting, work
-from metricgrad.app.study.configuration import write_toml
+from metricgrad.app.study.configuration import as_text, write_toml
 from metricgrad.app.study.ensemble import average_weights, run_ensembles
 from metricgrad.app.study.importance import measure_importance
 from metricgrad.app.study.leaderboard import rank_contenders, resample_outcomes
@@ -145,7 +145,7 @@ def resume(
     run: Path,
     progress: Progress,
     *,
-    metric: str | None = None,
+    metric: tuple[str, ...] | None = None,
     subject_to: str | None = None,
     repeats: int | None = None,
     ship: str | None = None,
@@ -163,7 +163,7 @@ def resume(
             options, sha256 = read_options(space.config)
         options = replace(options, repeats=_choose_repeats(options, space.manifest.get("repeats"), repeats))
         for flag, written, typed in (
-            ("--metric", options.metric, metric),
+            ("--metric", as_text(options.metric), None if metric is None else as_text(metric)),
             ("--subject-to", options.subject_to, subject_to),
         ):
             if typed not in (None, written):

@@ -47,11 +47,12 @@ class Column:
 
     ``kind``: "number", "boolean", "category", "date" or "text". ``categories``: the texts of a category column, most
     frequent first; ``others``: whether there were more, which then count as one. ``levels``: if there are many, all of
-    them, which are also encoded by the target. ``missing``: the share of missing cells. ``mean``, ``sd``: mean and
-    standard deviation of numbers. ``edges``, ``shares``: the edges between ten bins of numbers, and the share of cells
-    in every bin; for categories the share of each. The numbers of a text column are those of words. ``number_format``,
-    ``date_format``: how texts are read as numbers or dates. ``date_parts``: the numbers that a date becomes. Older
-    versions had none of these three.
+    them, which are also encoded by the target. ``missing``: the share of missing cells; ``unreadable``: of the others,
+    the share of those that are no numbers or dates. ``mean``, ``sd``: mean and standard deviation of numbers.
+    ``edges``, ``shares``: the edges between ten bins of numbers, and the share of cells in every bin; for categories
+    the share of each. The numbers of a text column are those of words. ``number_format``, ``date_format``: how texts
+    are read as numbers or dates. ``date_parts``: the numbers that a date becomes. Older versions had none of these
+    three.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Column:
     number_format: Annotated[str, Length(1, 20)] | None = None
     date_format: Annotated[str, Length(1, 60)] | None = None
     date_parts: tuple[Annotated[str, Pattern("days|year|month|weekday|hour")], ...] = ()
+    unreadable: Annotated[float, Range(0, 1)] = 0.0
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -122,12 +124,12 @@ class Column:
             found = pc.coalesce(found, rest)
         return np.asarray(found.fill_null(-1).to_numpy(zero_copy_only=False))
 
-    def count_unknown(self, cells: pd.Series, numbers: np.ndarray) -> int:
-        """Return the number of cells that the model cannot use: new categories, or texts written in another way."""
-        if self.kind == "text" or (self.kind in ("number", "boolean") and not _is_textual(cells)):
-            return 0
-        unusable = numbers < 0 if self.kind == "category" else np.isnan(numbers)
-        return int(unusable.sum()) - int(cells.isna().sum())
+    def count_unusable(self, numbers: np.ndarray) -> int:
+        """Return how many cells became no value: missing ones, new categories, and texts written in another way.
+
+        ``numbers``: the first array of ``to_numbers``, not of a text.
+        """
+        return int((numbers < 0).sum() if self.kind == "category" else np.isnan(numbers).sum())
 
     def to_level(self, cells: pd.Series) -> np.ndarray:
         """Return one number per cell to measure drift by (of dates the day, of texts the words), NaN for missing."""
@@ -169,7 +171,8 @@ def describe_column(name: str, cells: pd.Series, date_format: str | None = None)
         return "all missing"
     if (known == known[0]).all() and len(known) == len(level):
         return f"constant: always {cells.dropna().iloc[0]}"
-    return _describe_numbers(column, level)
+    unreadable = 1 - len(known) / int(cells.notna().sum())
+    return _describe_numbers(replace(column, unreadable=unreadable), level)
 
 
 def _describe_numbers(column: Column, level: np.ndarray) -> Column:

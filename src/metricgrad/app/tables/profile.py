@@ -31,7 +31,7 @@ def describe_data(frame: pd.DataFrame, schema: Schema) -> list[tuple[str, str]]:
     target, rows = schema.target, len(frame)
     kinds = Counter(column.kind for column in schema.columns)
     lines = [
-        ("rows", f"{rows:,}" + (f", of which {rows - schema.rows:,} without a target" if rows > schema.rows else "")),
+        ("rows", f"{rows:,}" + _describe_targets(frame, schema)),
         ("task", f"{schema.task}: {one_line(', '.join(target.columns), 80)}" + _describe_separator(schema)),
         ("classes", _describe_balance(schema)),
         ("features", f"{len(schema.columns)}: " + ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())),
@@ -45,6 +45,13 @@ def describe_data(frame: pd.DataFrame, schema: Schema) -> list[tuple[str, str]]:
         names = one_line(", ".join(schema.dropped), 120)
         lines.append(("left out", f"{len(schema.dropped)}: {names}"))
     return [*lines, *_describe_formats(schema)]
+
+
+def _describe_targets(frame: pd.DataFrame, schema: Schema) -> str:
+    missing, unlabelled = len(frame) - schema.rows, schema.target.count_unlabelled(frame)
+    parts = [f", of which {missing:,} without a target"] if missing else []
+    parts += [f", of which {unlabelled:,} with an empty list of labels"] if unlabelled else []
+    return "".join(parts)
 
 
 def _describe_formats(schema: Schema) -> list[tuple[str, str]]:
@@ -71,6 +78,7 @@ def find_warnings(frame: pd.DataFrame, schema: Schema) -> list[str]:
         for name, why in schema.dropped.items()
         if why != DROPPED
     ]
+    found += _find_unlabelled(frame, schema)
     found += _find_spellings("the classes", schema.classes)
     for column in schema.columns:
         found += _find_odd_cells(column, frame[column.name])
@@ -80,6 +88,16 @@ def find_warnings(frame: pd.DataFrame, schema: Schema) -> list[str]:
     found += _find_duplicates(frame, schema)
     found += _find_leaks(frame, schema)
     return found
+
+
+def _find_unlabelled(frame: pd.DataFrame, schema: Schema) -> list[str]:
+    count = schema.target.count_unlabelled(frame)
+    if not count:
+        return []
+    return [
+        f"target {one_line(schema.target.columns[0], 60)!r}: {count:,} of {len(frame):,} cells are empty and count as "
+        "rows with none of the labels; if their labels are unknown, leave these rows out with --drop-unlabelled"
+    ]
 
 
 def _format_share(share: float) -> str:

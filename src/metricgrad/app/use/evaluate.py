@@ -13,7 +13,7 @@ from metricgrad.app.errors import WRONG_CALL, UserError, one_line
 from metricgrad.app.runs import folder as runs
 from metricgrad.app.runs.workers import open_workers
 from metricgrad.app.tables import files
-from metricgrad.app.use.checks import Labelled, describe_seen, describe_unknown
+from metricgrad.app.use.checks import Labelled, describe_seen, describe_unlabelled
 from metricgrad.app.use.drift import compute_psi, measure_drift
 from metricgrad.app.use.measures import SORTED_SCORES, Judge, Measures
 from metricgrad.app.use.parts import AGAIN, PartTask, check_cluster, list_parts, map_parts, share_model
@@ -44,6 +44,7 @@ def evaluate_run(
     seed: int = 0,
     jobs: int = 1,
     cluster: str | None = None,
+    allow_missing: bool = False,
     report: Path | None = None,
     force: bool = False,
 ) -> dict[str, Any]:
@@ -51,8 +52,9 @@ def evaluate_run(
 
     ``data``: a file, or a folder of Parquet files, which are evaluated in parallel on ``jobs`` processes, or on the
     workers of the Dask scheduler ``cluster``. ``metrics``: names; by default the run's metric and common ones of the
-    task. ``rows``: the size of a random sample of a file to evaluate on; by default all rows. ``report``: an HTML file
-    to write; ``force`` replaces an existing one. That of a folder has no charts of its rows.
+    task. ``rows``: the size of a random sample of a file to evaluate on; by default all rows. ``allow_missing``: go on
+    if a column of a file is mostly unknown, see ``Gaps``. ``report``: an HTML file to write; ``force`` replaces an
+    existing one. That of a folder has no charts of its rows.
     """
     if report is not None:
         check_output(report, force, "--report")
@@ -72,11 +74,11 @@ def evaluate_run(
             raise UserError(
                 "--rows: expected none for a folder, of which all rows are evaluated; leave it out", WRONG_CALL
             )
-        measures = _measure_folder(run, Path(data), names, replicates, seed, jobs, cluster)
+        measures = _measure_folder(loaded, Path(data), names, replicates, seed, jobs, cluster, allow_missing)
         found = judge.find_intervals(measures, replicates, confidence, seed)
         scored = None
     else:
-        labelled = Labelled.read(model, data, rows)
+        labelled = Labelled.read(model, data, rows, allow_missing)
         measures = judge.measure(labelled)
         found = _bootstrap(model, names, labelled.scores, labelled.targets, replicates, confidence, seed)
         scored = labelled
@@ -94,11 +96,12 @@ def evaluate_run(
         "constraints": [asdict(one) for one in judge.evaluate_constraints(measures)],
         "classes": judge.evaluate_classes(measures),
         "drift": [one.to_json() for one in moved],
-        "unknown": dict(measures.unknown),
+        "unknown": dict(measures.gaps.unknown),
         "seen_in_training": seen,
         "warnings": [
             *too_good,
-            *describe_unknown(schema, measures.unknown, measures.rows),
+            *describe_unlabelled(measures.unlabelled, measures.rows),
+            *measures.gaps.describe(schema),
             *(str(one) for one in moved if one.suspicious),
             *_find_balance_warnings(model, measures),
         ],
@@ -150,16 +153,25 @@ class _About:
 
 
 def _measure_folder(
-    run: str | Path, folder: Path, names: Sequence[str], replicates: int, seed: int, jobs: int, cluster: str | None
+    run: runs.Run,
+    folder: Path,
+    names: Sequence[str],
+    replicates: int,
+    seed: int,
+    jobs: int,
+    cluster: str | None,
+    allow_missing: bool,
 ) -> Measures:
     """Return the measures of all files of a folder, added in the order of their names."""
-    parts, model = list_parts(folder), share_model(run)
+    parts, model, schema = list_parts(folder), share_model(run.path), run.schema
     about = _About(tuple(names), replicates, seed)
     tasks = [PartTask(part, model, about, number) for number, part in enumerate(parts)]
-    found: dict[int, Any] = {}
+    found: dict[int, Measures] = {}
     with open_workers(min(jobs, len(parts)), cluster, AGAIN) as workers:
         for task, measured in map_parts(workers, _measure_part, tasks):
-            found[task.number] = measured
+            if isinstance(measured, Measures):  # always: nothing is known of a part before
+                measured.gaps.check(schema, task.part.path, allow_missing)
+                found[task.number] = measured
     measures = Measures()
     for number in sorted(found):
         measures += found[number]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ import torch
 
 from metricgrad.app.runs.trained_rows import Seen
 from metricgrad.app.study.protocol import ConstraintValue, choose_constraint_average, evaluate_constraint
+from metricgrad.app.tables.gaps import Gaps
 from metricgrad.app.use.drift import CellCounts, count_cells
 from metricgrad.counts import Confusion, Counts
 from metricgrad.decisions.resampling import of_cells
@@ -39,8 +39,8 @@ class Measures:
 
     ``metrics``, ``classes``, ``constraints``: the statistics of the metrics, of each class, and of each constraint.
     ``balance``: rows of each class or label. ``columns``: counts of cells, for drift. ``replicates``: the statistics of
-    the metrics in every bootstrap replicate, where these cannot be drawn from the sums. ``unknown``: cells that the
-    model cannot use, by column. ``seen``: rows that it was trained on.
+    the metrics in every bootstrap replicate, where these cannot be drawn from the sums. ``gaps``: cells that the model
+    cannot use. ``seen``: rows that it was trained on. ``unlabelled``: rows with an empty list of labels.
     """
 
     rows: int = 0
@@ -50,8 +50,9 @@ class Measures:
     balance: np.ndarray | int = 0
     columns: list[CellCounts] = field(default_factory=list)
     replicates: Statistics = field(default_factory=dict)
-    unknown: Counter[str] = field(default_factory=Counter)
+    gaps: Gaps = field(default_factory=Gaps)
     seen: Seen = field(default_factory=Seen)
+    unlabelled: int = 0
 
     def __iadd__(self, other: Measures) -> Measures:
         if not other.rows or not self.rows:
@@ -64,8 +65,9 @@ class Measures:
             self.balance + other.balance,
             [mine + its for mine, its in zip(self.columns, other.columns, strict=True)],
             _add(self.replicates, other.replicates),
-            self.unknown + other.unknown,
+            self.gaps + other.gaps,
             self.seen + other.seen,
+            self.unlabelled + other.unlabelled,
         )
 
 
@@ -105,8 +107,9 @@ class Judge:
             [one.statistics(one.prepare(scores, targets, None, None)) for one in self._constraints],
             balance,
             count_cells(rows.frame, self.model.schema),
-            unknown=Counter(rows.unknown),
+            gaps=rows.gaps,
             seen=rows.seen,
+            unlabelled=rows.unlabelled,
         )
 
     def evaluate_classes(self, measures: Measures) -> list[dict[str, Any]]:
