@@ -23,7 +23,8 @@ from metricgrad.app.runs import trained_rows
 from metricgrad.app.runs.trained_rows import TrainedRows
 from metricgrad.app.tables import files
 from metricgrad.app.tables.schema import Schema
-from metricgrad.app.use.drift import compute_psi, count_cells, measure_drift
+from metricgrad.app.tables.stability import compute_psi
+from metricgrad.app.use.drift import count_cells, measure_drift
 from metricgrad.app.use.evaluate import evaluate_run
 from metricgrad.app.use.predict import predict
 from metricgrad.app.use.tune import tune

@@ -37,6 +37,7 @@ from metricgrad.app.study.request import (
     prepare_dataset,
     read_options,
 )
+from metricgrad.app.study.shifts import describe_absent, describe_moved
 from metricgrad.app.study.verdict import Circumstances, check_ship, write_verdict
 from metricgrad.app.study.workspace import INPUTS, Workspace
 from metricgrad.decisions.scarcity import FEW
@@ -94,7 +95,10 @@ class Plan:
         if min(_count_rarest(dataset.targets[part.held_out], dataset.goal.classes) for part in parts) < FEW:
             few = f"a class has fewer than {FEW} rows to tune on: its threshold is not to be trusted"
             dataset = replace(dataset, warnings=[*dataset.warnings, few])
-        dataset = replace(dataset, warnings=[*dataset.warnings, *dataset.describe_left_out(parts)])
+        about = (dataset.targets, dataset.goal.task, dataset.schema.classes, parts)
+        moved = [] if options.time is None else describe_moved(*about, options.time)
+        more = [*dataset.describe_left_out(parts), *describe_absent(*about), *moved]
+        dataset = replace(dataset, warnings=[*dataset.warnings, *more])
         return cls(options, dataset, names, left_out, parts)
 
     @property

@@ -13,9 +13,10 @@ from metricgrad.app.errors import WRONG_CALL, UserError, one_line
 from metricgrad.app.runs import folder as runs
 from metricgrad.app.runs.workers import open_workers
 from metricgrad.app.tables import files
+from metricgrad.app.tables.stability import has_moved
 from metricgrad.app.use.checks import Labelled, describe_seen, describe_unlabelled
-from metricgrad.app.use.drift import compute_psi, measure_drift
-from metricgrad.app.use.measures import SORTED_SCORES, Judge, Measures
+from metricgrad.app.use.drift import measure_drift
+from metricgrad.app.use.measures import ABSENT, SORTED_SCORES, Judge, Measures
 from metricgrad.app.use.parts import AGAIN, PartTask, check_cluster, list_parts, map_parts, share_model
 from metricgrad.app.use.report import check_output, write_evaluation
 from metricgrad.evaluation.bootstrap import bootstrap
@@ -135,6 +136,7 @@ def _bootstrap(
                 seed=seed,
                 task=model.goal.task,
                 average=model.goal.average,
+                absent=ABSENT,
                 rule=model.rule,
             )
     return {name: {"value": one.value, "low": one.low, "high": one.high} for name, one in found.items()}
@@ -201,13 +203,14 @@ def _measure_part(task: PartTask, path: Path, sha256: str) -> Measures:
 
 
 def _find_balance_warnings(model: Model, measures: Measures) -> list[str]:
-    """Return warnings about classes that are much more or less frequent than in training."""
+    """Return warnings about classes that are missing, or much more or less frequent than in training."""
     schema = model.schema
     then = np.array(schema.target.counts) / schema.rows
     now = np.asarray(measures.balance) / measures.rows
     found = []
     for name, before, after in zip(schema.classes, then, now, strict=True):
-        index, significant = compute_psi([before, 1 - before], [after, 1 - after], schema.rows, measures.rows)
-        if index >= 0.1 and significant:
+        if not after:
+            found.append(f"class {one_line(name, 40)!r} has no rows here; averages over the classes leave it out")
+        elif has_moved(before, after, schema.rows, measures.rows):
             found.append(f"class {one_line(name, 40)!r} is {after:.1%} of the rows, and was {before:.1%} in training")
     return found

@@ -26,9 +26,13 @@ if TYPE_CHECKING:
 
     from metricgrad.app.runs.model import Model
     from metricgrad.app.use.checks import Labelled
+    from metricgrad.metrics.averages import Absent
 
 SORTED_SCORES = 20_000_000
 """The most scores to sort in the replicates of ranking metrics: a few seconds."""
+
+ABSENT: Absent = "skip"
+"""What averages over classes do with one that has no rows in the new data: its value is not known."""
 
 _DRAWS = 1 << 22  # the most numbers to draw at once
 
@@ -81,7 +85,7 @@ class Judge:
     def __init__(self, model: Model, names: Sequence[str]) -> None:
         self.model, goal = model, model.goal
         task = check_task(model.schema.task)
-        plain: dict[str, Any] = {"threshold": 0.5, "labels": None, "absent": "count", "ignore_index": None}
+        plain: dict[str, Any] = {"threshold": 0.5, "labels": None, "absent": ABSENT, "ignore_index": None}
         under_rule = {"task": task, "rule": model.rule, **plain}
         self.metrics = MetricSet(list(names), average=goal.average, **under_rule)
         each = ["precision", "recall", "f1"]
