@@ -131,6 +131,31 @@ def test_ids_by_name_and_numbers_that_are_none() -> None:
     assert "cents" not in schema.dropped
 
 
+ROWS = np.random.default_rng(2).permutation(N + 60)[:N]  # what a random split leaves of row numbers
+
+
+@pytest.mark.parametrize(
+    ("name", "cells"),
+    [
+        ("Unnamed: 0", np.random.default_rng(1).permutation(N * 7)[:N]),
+        ("column 1", np.random.default_rng(1).permutation(N * 7)[:N].astype(str)),
+        ("number", ROWS),
+        ("number", np.sort(ROWS) + 5000),
+        ("number", np.sort(np.random.default_rng(1).permutation(N * 15)[:N])),
+    ],
+)
+def test_row_numbers_are_recognised_after_a_split(name: str, cells: Any) -> None:
+    schema = Schema.of(frame(**{name: cells}), "y")
+    assert schema.dropped == {name: "looks like an id: every row has a different whole number"}
+
+
+def test_measurements_that_all_differ_stay() -> None:
+    rng = np.random.default_rng(1)
+    amounts = rng.permutation(10**6)[:N]
+    schema = Schema.of(frame(amount=amounts, sorted=np.sort(amounts), real=rng.permutation(N) + 0.5), "y")
+    assert schema.dropped == {}
+
+
 def test_strings_among_numbers_and_infinities_count_as_missing_and_are_said() -> None:
     mixed = [*map(str, range(N - 2)), "unknown", "1e500"]
     data = frame(mixed=mixed, far=[np.inf, *np.arange(1.0, N) ** 0.5])
@@ -296,13 +321,26 @@ def test_leaks_and_duplicates_are_suspected() -> None:
     )
     said = " ".join(find_warnings(data, Schema.of(data, "y")))
     for name in ("copy", "nearly", "missing"):
-        assert f"'{name}' nearly determines the target" in said
+        assert f"'{name}' alone separates the classes (AUROC 1): if it is unknown at prediction time" in said
+    assert "determines" not in said
     assert "honest" not in said
     assert "repeat" not in said
     twice = pd.concat([data, data.head(10), data.head(5).assign(y=~y[:5])])
     said = " ".join(find_warnings(twice, Schema.of(twice, "y")))
     assert "10 rows (4.7%) duplicate another row" in said
     assert "15 rows" in said
+
+
+def test_a_leak_names_its_measure() -> None:
+    rng = np.random.default_rng(3)
+    y = np.arange(N) % 4
+    data = frame(y=y, twin=[f"k{0 if i == 7 else i % 4}" for i in range(N)])
+    (said,) = (line for line in find_warnings(data, Schema.of(data, "y")) if "twin" in line)
+    assert said.startswith("column 'twin' alone nearly separates the classes (AUROC 0.9")
+    assert " or more for each of them): if it is unknown at prediction time, leave it out with --drop" in said
+    data = frame(a=y > 2, b=y % 2, twin=(y > 2) + 0.1 * rng.normal(size=N))
+    said = " ".join(find_warnings(data, Schema.of(data, ["a", "b"])))
+    assert "column 'twin' alone separates the rows with label 'a' from the others (AUROC 1)" in said
 
 
 def test_names_and_cells_cannot_break_lines() -> None:

@@ -22,6 +22,7 @@ from metricgrad.app.study.times import read_times
 from metricgrad.app.tables import files, profile
 from metricgrad.app.tables.dates import check_date_format
 from metricgrad.app.tables.encoder import fit_encoder
+from metricgrad.app.tables.rows import SAMPLE, name_rows
 from metricgrad.app.tables.schema import Schema
 from metricgrad.engine.batch import check_task
 from metricgrad.metrics.parameters import with_parameters
@@ -131,6 +132,7 @@ def prepare_dataset(options: Options) -> Dataset:
     if options.repeats < LEAST_REPEATS:
         raise UserError(f"--repeats: expected at least {LEAST_REPEATS}, got {options.repeats}", WRONG_CALL)
     whole = files.read(options.data, options.rows, seed=options.seed)
+    whole.index.name = None if options.rows is None else SAMPLE
     special = [name for name in (options.group, options.time) if name is not None]
     for name in special:
         if name not in whole.columns:
@@ -189,7 +191,12 @@ def name_metric(metric: str, values: Mapping[str, float | dict[str, float] | Non
 
 def _read_groups(cells: pd.Series) -> np.ndarray:
     if cells.isna().any():
-        raise UserError(f"--group {cells.name}: {int(cells.isna().sum())} rows have no value; fill them in", DATA)
+        where = name_rows(cells.index[cells.isna()])
+        raise UserError(
+            f"--group {cells.name}: expected a value in every row, got none in {where}; fill them in, or leave these "
+            "rows out",
+            DATA,
+        )
     codes, distinct = pd.factorize(cells)
     if len(distinct) < 3:
         raise UserError(f"--group {cells.name}: expected at least three groups, got {len(distinct)}", DATA)

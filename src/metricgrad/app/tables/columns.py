@@ -12,6 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metricgrad.app.tables.dates import ISO, find_date_formats, has_clock, read_dates
+from metricgrad.app.tables.ids import are_whole, identifies_rows
+from metricgrad.app.tables.lookalikes import describe_numbers_in_texts
 from metricgrad.app.tables.numbers import PLAIN, find_number_formats, read_formatted
 from metricgrad.storage.records import Length, Pattern, Range
 
@@ -31,8 +33,6 @@ SENTENCE = 5
 """The mean number of words from which on a column of many different texts is free text, even if they recur."""
 
 _BINS = 10
-_ID_NAME = re.compile(r"(^|[\W_])(id|ids|uuid|guid|key|index|rowid|row|no|nr)$", re.IGNORECASE)
-_CAMEL_ID = re.compile(r"[a-z](Id|ID)$")
 _BOOLEANS = {
     word: value for value in (True, False) for word in (value, f"{value}", f"{value}".lower(), f"{value}".upper())
 }
@@ -163,8 +163,8 @@ def describe_column(name: str, cells: pd.Series, date_format: str | None = None)
     if blank["kind"] == "category":
         return _describe_category(name, cells, missing)
     column = Column(name, missing=missing, shares=(), **blank)
-    if column.kind == "number" and _is_id(name, column._read_numbers(cells)):
-        return "looks like an id: every row has a different number"
+    if column.kind == "number" and identifies_rows(name, column._read_numbers(cells)):
+        return "looks like an id: every row has a different whole number"
     level = column.to_level(cells)
     known = level[np.isfinite(level)]
     if not len(known):
@@ -208,7 +208,7 @@ def as_texts(cells: pd.Series) -> pa.Array:
     if pd.api.types.is_numeric_dtype(cells.dtype) and not pd.api.types.is_bool_dtype(cells.dtype):
         known = cells.dropna()
         values = known.to_numpy(np.float64)
-        texts = known.astype(np.int64).astype(str) if _are_whole(values) else known.astype(str)
+        texts = known.astype(np.int64).astype(str) if are_whole(values) else known.astype(str)
         cells = texts.reindex(cells.index)
     elif not isinstance(cells.dtype, pd.StringDtype):
         cells = cells.map(str, na_action="ignore")
@@ -219,10 +219,6 @@ def as_texts(cells: pd.Series) -> pa.Array:
 
 def _without_categories(cells: pd.Series) -> pd.Series:
     return cells.astype(cells.cat.categories.dtype) if isinstance(cells.dtype, pd.CategoricalDtype) else cells
-
-
-def _are_whole(values: np.ndarray) -> bool:
-    return bool((np.abs(values) < 2**53).all() and (values % 1 == 0).all())
 
 
 def _find_kind(cells: pd.Series, date_format: str | None) -> dict[str, Any] | str:
@@ -272,6 +268,8 @@ def _describe_category(name: str, cells: pd.Series, missing: float) -> Column | 
     if len(counts) == 1 and known == len(cells):
         return f"constant: always {counts.index[0]}"
     if known >= 20 and len(counts) > 0.5 * known:
+        if numbers := describe_numbers_in_texts(pd.Series(counts.index), ALIKE):
+            return f"holds {numbers}; write plain numbers of one unit to use it"
         if pd.Series(counts.index[:100]).str.contains(" ").mean() > 0.5:
             return _describe_text(name, cells, missing)
         return f"looks like an id: {len(counts)} different texts in {known} rows"
@@ -295,13 +293,6 @@ def _describe_text(name: str, cells: pd.Series, missing: float) -> Column:
 def _with_shares(column: Column, level: np.ndarray) -> Column:
     counts = column.count_bins(level)
     return replace(column, shares=tuple((counts / max(1, counts.sum())).tolist()))
-
-
-def _is_id(name: str, values: np.ndarray) -> bool:
-    """Return whether a column of numbers identifies rows: whole, all different, and named like an id or consecutive."""
-    if len(values) < 20 or np.isnan(values).any() or not _are_whole(values) or len(np.unique(values)) < len(values):
-        return False
-    return bool(_ID_NAME.search(name) or _CAMEL_ID.search(name)) or bool(np.ptp(values) == len(values) - 1)
 
 
 def _is_textual(cells: pd.Series) -> bool:

@@ -26,6 +26,7 @@ FEWEST = 10
 _TASKS = ("binary", "multiclass", "multilabel")
 _POSITIVE = ("1", "true", "yes", "y", "positive", "pos")
 _NUMBERS = 100
+_GROUPS = 5  # groups of spellings in a message
 
 
 @dataclass(frozen=True)
@@ -152,6 +153,7 @@ def _describe_column(name: str, cells: pd.Series, task: str | None, drop_unlabel
         )
     classes = sorted(distinct, key=int) if numeric else sorted(distinct)
     found = "multiclass" if len(classes) > 2 else "binary"
+    _check_spellings(name, classes)
     if len(classes) == 1:
         raise UserError(
             f"target {name!r}: expected two classes or more, got only {classes[0]!r}; add rows of another class"
@@ -163,6 +165,7 @@ def _describe_column(name: str, cells: pd.Series, task: str | None, drop_unlabel
 
 def _describe_labels(name: str, cells: pd.Series, separator: str) -> Target:
     counts = Counter(label for cell in cells.dropna() for label in _split_labels(cell, separator))
+    _check_spellings(name, sorted(counts))
     classes = sorted(label for label, count in counts.items() if FEWEST <= count <= len(cells) - FEWEST)
     if not classes:
         raise UserError(f"target {name!r}: expected labels of at least {FEWEST} rows each, got none")
@@ -187,22 +190,43 @@ def _add_counts(target: Target, frame: pd.DataFrame) -> Target:
         if fewest < FEWEST:
             where = f"{what} label {one_line(name, 40)!r}" if several else f"{what} class {one_line(name, 40)!r}"
             hint = "leave it out of the targets" if several else "merge it into another class, or leave these rows out"
-            same = next((one for one in find_spellings(target.classes) if name in one), ())
-            alike = f"; {', '.join(map(repr, same))} differ only in case" if same else ""
-            raise UserError(f"target: expected at least {FEWEST} rows {where}, got {fewest}{alike}; {hint}")
+            raise UserError(f"target: expected at least {FEWEST} rows {where}, got {fewest}; {hint}")
     return Target(**vars(target) | {"counts": tuple(map(int, counts))})
 
 
 def find_spellings(names: Sequence[str]) -> list[tuple[str, ...]]:
-    """Return the names that differ only in upper and lower case, grouped.
+    """Return the names that differ only in case or spaces, grouped.
 
-    >>> find_spellings(["Yes", "no", "yes"])
-    [('Yes', 'yes')]
+    >>> find_spellings(["Yes", "no", "yes", " no"])
+    [('Yes', 'yes'), ('no', ' no')]
     """
     groups: dict[str, list[str]] = {}
     for name in names:
-        groups.setdefault(name.casefold(), []).append(name)
+        groups.setdefault(" ".join(name.casefold().split()), []).append(name)
     return [tuple(several) for several in groups.values() if len(several) > 1]
+
+
+def describe_spellings(groups: Sequence[tuple[str, ...]]) -> str:
+    """Return groups of spellings in words; no group is cut off.
+
+    >>> describe_spellings([("Yes", "yes"), ("No", "no")])
+    "'Yes', 'yes'; 'No', 'no'"
+    """
+    shown = "; ".join(", ".join(one_line(repr(name), 42) for name in group) for group in groups[:_GROUPS])
+    return shown + (f" and {len(groups) - _GROUPS} more groups" if len(groups) > _GROUPS else "")
+
+
+def _check_spellings(name: str, classes: Sequence[str]) -> None:
+    """Raise if classes are spellings of one word: each would be a class of its own; single letters may be meant so."""
+    groups = [group for group in find_spellings(classes) if len(group[0].strip()) > 1]
+    if not groups:
+        return
+    rest = len(classes) - sum(map(len, groups)) + len(groups)
+    raise UserError(
+        f"target {one_line(name, 60)!r}: expected every class in one spelling, got {describe_spellings(groups)}, which "
+        f"differ only in case or spaces; write them alike, then there are {rest} classes instead of {len(classes)}, or "
+        "rename those that differ"
+    )
 
 
 def _choose_positive(target: Target, positive: str | None) -> Target:
