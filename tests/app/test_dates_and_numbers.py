@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -240,7 +241,7 @@ def test_spellings_of_one_class_are_refused_and_all_are_named() -> None:
         Schema.of(many, "y")
 
 
-LOOKALIKES = {
+LOOKALIKES: dict[str, Callable[[int], str]] = {
     "amounts in several units ($, €), such as '$0.10' and '0.10 €'": lambda i: f"${i}.10" if i % 2 else f"{i}.10 €",
     "numbers with letters for thousands or millions, such as '0.5k'": lambda i: f"{i}.5k" if i % 3 else f"{i}00",
     "times or durations, such as '00:00'": lambda i: f"{i // 60:02}:{i % 60:02}",

@@ -30,7 +30,7 @@ def prices(rows: int = 300, seed: int = 0) -> pd.DataFrame:
             "size": (rng.normal(size=rows) + 2 * y).round(2),
             "weight": rng.normal(size=rows).round(2),
             "shape": np.where(rng.random(rows) < 0.3 + 0.4 * y, "round", "flat"),
-            "note": np.where(rng.random(rows) < 0.6, None, "seen"),
+            "note": [None if x < 0.6 else "seen" for x in rng.random(rows)],
             "ripe": np.where(y, "yes", "no"),
         }
     )

@@ -104,6 +104,7 @@ def evaluate(
     from metricgrad.app.cli.display import print_pairs, print_warnings
     from metricgrad.app.study.configuration import split_names
     from metricgrad.app.use.evaluate import evaluate_run
+    from metricgrad.app.use.promise import format_value
 
     add_working_directory(metric or "")
     with open_data(data) as path:
@@ -125,10 +126,9 @@ def evaluate(
     if as_json:
         print_json({**found, "data": data})
         return
-    intervals = [
-        (name, f"{one['value']:.4f}" + ("" if one["low"] is None else f" ({one['low']:.4f} to {one['high']:.4f})"))
-        for name, one in found["metrics"].items()
-    ]
+    promise = found["promised"]
+    beside = {} if promise is None else {promise["metric"]: f"; promised {format_value(promise)}, {promise['source']}"}
+    intervals = [(name, format_value(one) + beside.get(name, "")) for name, one in found["metrics"].items()]
     constraints = [
         (one["constraint"], f"{'met' if one['met'] else 'not met'}: {one['value']:.4f}") for one in found["constraints"]
     ]

@@ -92,13 +92,13 @@ class Plan:
         dataset = prepare_dataset(options)
         names, left_out = choose_contenders(options, dataset.goal)
         parts = dataset.split(options.repeats, options.seed)
-        if min(_count_rarest(dataset.targets[part.held_out], dataset.goal.classes) for part in parts) < FEW:
-            few = f"a class has fewer than {FEW} rows to tune on: its threshold is not to be trusted"
-            dataset = replace(dataset, warnings=[*dataset.warnings, few])
         about = (dataset.targets, dataset.goal.task, dataset.schema.classes, parts)
-        moved = [] if options.time is None else describe_moved(*about, options.time)
-        more = [*dataset.describe_left_out(parts), *describe_absent(*about), *moved]
-        dataset = replace(dataset, warnings=[*dataset.warnings, *more])
+        more = [*describe_absent(*about), *([] if options.time is None else describe_moved(*about, options.time))]
+        if min(_count_rarest(dataset.targets[part.held_out], dataset.goal.classes) for part in parts) < FEW:
+            more.append(f"a class has fewer than {FEW} rows to tune on: its threshold is not to be trusted")
+        more += dataset.describe_left_out(parts)
+        # Only the first ones are printed, and those of the columns may be many.
+        dataset = replace(dataset, warnings=[*more, *dataset.warnings])
         return cls(options, dataset, names, left_out, parts)
 
     @property

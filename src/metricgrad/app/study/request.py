@@ -243,7 +243,7 @@ def read_options(config: dict[str, Any]) -> tuple[Options, str]:
     records.check(config.get("data_sha256"), Sha256, "config.json: data_sha256")
     plain = {key: value for key, value in config.items() if key != "data_sha256"}
     records.check(plain, Options, "config.json")
-    given = {key: tuple(value) if isinstance(value, list) else value for key, value in plain.items()}
+    given: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in plain.items()}
     return Options(**given), config["data_sha256"]
 
 

@@ -72,23 +72,22 @@ def _describe_formats(schema: Schema) -> list[tuple[str, str]]:
 
 
 def find_warnings(frame: pd.DataFrame, schema: Schema) -> list[str]:
-    """Return warnings about a data set, one sentence each."""
+    """Return warnings about a data set, one sentence each; what concerns the target comes first."""
     frame = schema.keep_labelled(frame)
-    found = [
-        f"column {one_line(name, 60)!r} was left out: {one_line(why, 120)}"
-        for name, why in schema.dropped.items()
-        if why != DROPPED
-    ]
-    found += _find_unlabelled(frame, schema)
-    found += _find_spellings("the classes", schema.classes)
+    found = [*_find_unlabelled(frame, schema), *_find_spellings("the classes", schema.classes)]
+    found += _find_leaks(frame, schema)
+    found += _find_duplicates(frame, schema)
     for column in schema.columns:
         found += _find_odd_cells(column, frame[column.name])
         found += _find_doubtful_numbers(column, frame[column.name])
         found += _find_numbers_in_categories(column)
         found += _find_pooled(column, frame[column.name])
         found += _find_spellings(f"column {one_line(column.name, 60)!r}: the categories", column.categories)
-    found += _find_duplicates(frame, schema)
-    found += _find_leaks(frame, schema)
+    found += [
+        f"column {one_line(name, 60)!r} was left out: {one_line(why, 160)}"
+        for name, why in schema.dropped.items()
+        if why != DROPPED
+    ]
     return found
 
 

@@ -18,6 +18,7 @@ from metricgrad.app.use.checks import Labelled, describe_seen, describe_unlabell
 from metricgrad.app.use.drift import measure_drift
 from metricgrad.app.use.measures import ABSENT, SORTED_SCORES, Judge, Measures
 from metricgrad.app.use.parts import AGAIN, PartTask, check_cluster, list_parts, map_parts, share_model
+from metricgrad.app.use.promise import describe_broken, read_promise
 from metricgrad.app.use.report import check_output, write_evaluation
 from metricgrad.evaluation.bootstrap import bootstrap
 from metricgrad.evaluation.score_tables import RANKING
@@ -25,6 +26,7 @@ from metricgrad.evaluation.score_tables import RANKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from metricgrad.app.report.sections.evaluation import Value
     from metricgrad.app.runs.model import Model
 
 _COMMON = {
@@ -85,6 +87,8 @@ def evaluate_run(
         scored = labelled
     seen, too_good = describe_seen(loaded, measures.seen, measures.rows, data)
     moved = measure_drift(measures.columns, schema)
+    promise = read_promise(loaded)
+    promised = promise if promise["metric"] in found else None
     evaluated = {
         "run": str(run),
         "data": str(data),
@@ -94,6 +98,7 @@ def evaluate_run(
         "rule": model.rule.describe(),
         "confidence": confidence,
         "metrics": found,
+        "promised": promised,
         "constraints": [asdict(one) for one in judge.evaluate_constraints(measures)],
         "classes": judge.evaluate_classes(measures),
         "drift": [one.to_json() for one in moved],
@@ -101,6 +106,7 @@ def evaluate_run(
         "seen_in_training": seen,
         "warnings": [
             *too_good,
+            *([] if promised is None else describe_broken(promised, found)),
             *describe_unlabelled(measures.unlabelled, measures.rows),
             *measures.gaps.describe(schema),
             *(str(one) for one in moved if one.suspicious),
@@ -121,7 +127,7 @@ def _bootstrap(
     replicates: int,
     confidence: float,
     seed: int,
-) -> dict[str, dict[str, float | None]]:
+) -> dict[str, Value]:
     """Return {metric: value and the ends of its interval}."""
     found: dict[str, Any] = {}
     for group in ([name for name in names if name not in RANKING], [name for name in names if name in RANKING]):

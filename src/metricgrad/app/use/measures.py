@@ -24,6 +24,7 @@ from metricgrad.metrics.constraints import parse
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from metricgrad.app.report.sections.evaluation import Value
     from metricgrad.app.runs.model import Model
     from metricgrad.app.use.checks import Labelled
     from metricgrad.metrics.averages import Absent
@@ -152,9 +153,7 @@ class Judge:
                 found = _add(found, drawn) if found else drawn
         return found
 
-    def find_intervals(
-        self, measures: Measures, replicates: int, confidence: float, seed: int
-    ) -> dict[str, dict[str, float | None]]:
+    def find_intervals(self, measures: Measures, replicates: int, confidence: float, seed: int) -> dict[str, Value]:
         """Return {metric: value and the ends of its bootstrap interval}, from sums alone.
 
         Where rows fall into few cells, drawing the cells is drawing the rows: the interval is that of
@@ -171,7 +170,7 @@ class Judge:
             drawn |= metrics.values(statistics)
         if metrics.ranking and metrics.task == "binary":
             drawn |= self._draw_rankings(measures.metrics["scores"], replicates, generator)
-        found: dict[str, dict[str, float | None]] = {}
+        found: dict[str, Value] = {}
         for name, value in metrics.values(measures.metrics).items():
             low = high = None
             if name in drawn:

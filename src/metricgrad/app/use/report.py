@@ -89,7 +89,7 @@ def write_evaluation(
         "left_out": [],
         "details": {},
         "study": {"columns": _profile_drift(model, measures), "columns_all": len(schema.columns)},
-        "evaluation": {key: found[key] for key in ("rule", "confidence", "metrics", "constraints")},
+        "evaluation": {key: found[key] for key in ("rule", "confidence", "metrics", "constraints", "promised")},
         "reproduce": {
             "command": command,
             "seed": seed,
