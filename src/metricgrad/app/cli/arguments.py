@@ -90,8 +90,7 @@ def split_columns(text: str | None, data: str) -> tuple[str, ...]:
         return ()
     if text == text.strip() and not set(text) & set(',"'):
         return (text,)
-    # Only the caller of a folder of files knows which of them to look into.
-    named = Path(data).is_file() and text in Source(data).names
+    named = Path(data).is_file() and text in Source(data).names  # a folder has no columns of its own
     return (text,) if named else split_names(text)
 
 

@@ -144,6 +144,8 @@ def _make_options(context: typer.Context, **changes: Any) -> Options:
     given |= {name: split_columns(given[name], given["data"]) for name in ("target", "drop")}
     given |= {name: split_names(given[name]) for name in ("metric", "only", "contenders") if name in given}
     given |= {name: split_values(name, given[name]) for name in ("beta", "alpha")}
+    if not given["metric"]:
+        raise UserError("--metric: expected the name of a metric, got none", WRONG_CALL)
     return Options(**given)
 
 

@@ -108,6 +108,8 @@ def find_target(
 
 def _find_names(frame: pd.DataFrame, target: str | Sequence[str]) -> tuple[str, ...]:
     names = (target,) if isinstance(target, str) else tuple(target)
+    if not names:
+        raise UserError("target: expected the name of a column, got none", WRONG_CALL)
     for name in names:
         if name not in frame.columns:
             raise UserError(
