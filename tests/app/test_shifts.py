@@ -19,7 +19,7 @@ from metricgrad.app.study.splits import make_splits
 from metricgrad.app.study.uncertainty import Draws, resample
 from metricgrad.app.use.evaluate import evaluate_run
 from metricgrad.decisions.default import default_rule
-from tables import written
+from tables import binary, written
 
 
 def seasons(rows: int = 600) -> pd.DataFrame:
@@ -89,6 +89,21 @@ def test_a_class_without_test_rows_does_not_count_as_zero() -> None:
     targets[0] = 3
     expected = f1_score(targets, scores.argmax(1), average="macro")
     assert compute_metric(goal, rule, scores, targets) == pytest.approx(expected)
+
+
+def test_metrics_of_two_classes_do_not_need_both() -> None:
+    goal, scores = Goal("binary", 2, "accuracy", "macro"), np.linspace(0, 1, 40)
+    value = compute_metric(goal, default_rule("binary"), scores, np.zeros(40, dtype=int))
+    assert value == pytest.approx((scores < 0.5).mean())
+
+
+def test_evaluate_takes_rows_of_one_class(tmp_path: Path) -> None:
+    words = ["--target", "ripe", "--contender", "logistic regression", "--quick", "--out", str(tmp_path / "run")]
+    assert main(["train", written(binary(), tmp_path), *words]) == 0
+    new = written(binary(200, seed=1).query("ripe == 'no'"), tmp_path, "new.csv")
+    found = evaluate_run(tmp_path / "run", new, ["accuracy", "specificity"], replicates=20)
+    assert found["metrics"]["accuracy"]["value"] == found["metrics"]["specificity"]["value"] > 0.5
+    assert "class 'yes' has no rows here" in found["warnings"]
 
 
 def test_compare_and_evaluate_say_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -311,8 +311,10 @@ def evaluate_constraint(constraint: Constraint, values: Any) -> ConstraintValue:
 def choose_absent(goal: Goal, targets: np.ndarray) -> Absent:
     """Return what averages over classes do with one that has no rows here: they leave it out, since it has no value.
 
-    Where every class has rows, a class that is lost in a bootstrap replicate counts.
+    Where every class has rows, one that is lost in a bootstrap replicate counts. Of two classes there is no average.
     """
+    if goal.task == "binary":
+        return "count"
     counts = targets.sum(0) if targets.ndim == 2 else np.bincount(targets, minlength=goal.classes)
     return "count" if counts.all() else "skip"
 

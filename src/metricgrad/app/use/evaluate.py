@@ -16,7 +16,7 @@ from metricgrad.app.tables import files
 from metricgrad.app.tables.stability import has_moved
 from metricgrad.app.use.checks import Labelled, describe_seen, describe_unlabelled
 from metricgrad.app.use.drift import measure_drift
-from metricgrad.app.use.measures import ABSENT, SORTED_SCORES, Judge, Measures
+from metricgrad.app.use.measures import SORTED_SCORES, Judge, Measures, choose_absent
 from metricgrad.app.use.parts import AGAIN, PartTask, check_cluster, list_parts, map_parts, share_model
 from metricgrad.app.use.promise import describe_broken, read_promise
 from metricgrad.app.use.report import check_output, write_evaluation
@@ -142,7 +142,7 @@ def _bootstrap(
                 seed=seed,
                 task=model.goal.task,
                 average=model.goal.average,
-                absent=ABSENT,
+                absent=choose_absent(model.goal.task),
                 rule=model.rule,
             )
     return {name: {"value": one.value, "low": one.low, "high": one.high} for name, one in found.items()}
@@ -216,7 +216,8 @@ def _find_balance_warnings(model: Model, measures: Measures) -> list[str]:
     found = []
     for name, before, after in zip(schema.classes, then, now, strict=True):
         if not after:
-            found.append(f"class {one_line(name, 40)!r} has no rows here; averages over the classes leave it out")
+            left_out = "" if schema.task == "binary" else "; averages over the classes leave it out"
+            found.append(f"class {one_line(name, 40)!r} has no rows here{left_out}")
         elif has_moved(before, after, schema.rows, measures.rows):
             found.append(f"class {one_line(name, 40)!r} is {after:.1%} of the rows, and was {before:.1%} in training")
     return found

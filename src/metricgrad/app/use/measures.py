@@ -32,9 +32,6 @@ if TYPE_CHECKING:
 SORTED_SCORES = 20_000_000
 """The most scores to sort in the replicates of ranking metrics: a few seconds."""
 
-ABSENT: Absent = "skip"
-"""What averages over classes do with one that has no rows in the new data: its value is not known."""
-
 _DRAWS = 1 << 22  # the most numbers to draw at once
 
 
@@ -76,6 +73,14 @@ class Measures:
         )
 
 
+def choose_absent(task: str) -> Absent:
+    """Return what averages over classes do with one that has no rows in the new data: they leave it out.
+
+    Its value is not known. Of two classes there is no average.
+    """
+    return "count" if task == "binary" else "skip"
+
+
 def _add(one: Statistics, two: Statistics) -> Statistics:
     return {name: one[name] + two[name] for name in one}
 
@@ -86,7 +91,8 @@ class Judge:
     def __init__(self, model: Model, names: Sequence[str]) -> None:
         self.model, goal = model, model.goal
         task = check_task(model.schema.task)
-        plain: dict[str, Any] = {"threshold": 0.5, "labels": None, "absent": ABSENT, "ignore_index": None}
+        absent = choose_absent(task)
+        plain: dict[str, Any] = {"threshold": 0.5, "labels": None, "absent": absent, "ignore_index": None}
         under_rule = {"task": task, "rule": model.rule, **plain}
         self.metrics = MetricSet(list(names), average=goal.average, **under_rule)
         each = ["precision", "recall", "f1"]
