@@ -121,13 +121,13 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     quick = parser.parse_args().quick
     rows, repeats, rounds = (2_000, 2, 1) if quick else (10_000, 4, 3)
-    only = "logistic regression,weighted cross-entropy,soft-set metric,hybrid"
+    only = ("logistic regression", "weighted cross-entropy", "soft-set metric", "hybrid")
     with (
         tempfile.TemporaryDirectory() as folder,
         LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0") as cluster,
     ):
         place = Path(folder)
-        options = Options(write_data(place / "data.parquet", rows, 30), "y", repeats=repeats, only=only)
+        options = Options(write_data(place / "data.parquet", rows, 30), ("y",), repeats=repeats, only=only)
         address = cluster.scheduler_address
         ways: dict[str, dict[str, Any]] = {"local": {"jobs": 2}, "dask": {"cluster": address}}
         time_study(options, place / "warm", ways["dask"])  # the workers import torch once

@@ -25,6 +25,7 @@ from sklearn.metrics import f1_score, precision_recall_curve
 from sklearn.multiclass import OneVsRestClassifier
 
 from metricgrad.app.study.compare import compare
+from metricgrad.app.study.configuration import split_names
 from metricgrad.app.study.progress import NoProgress
 from metricgrad.app.study.request import Options, prepare_dataset
 
@@ -93,7 +94,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "goemotions.parquet"
         frame.to_parquet(data)
-        options = Options(str(data), ",".join(labels), repeats=asked.repeats, only=asked.only)
+        options = Options(str(data), tuple(labels), repeats=asked.repeats, only=split_names(asked.only))
         dataset = prepare_dataset(options)
         texts = frame["text"].to_numpy(object)
         with warnings.catch_warnings():

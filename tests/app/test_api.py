@@ -6,8 +6,10 @@ import gc
 import inspect
 import json
 import re
+import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +30,7 @@ from metricgrad.app.contenders.scorers import Effort
 from metricgrad.app.study import workspace
 from tables import binary, multiclass, multilabel, written
 
-ASK: dict[str, Any] = {"metric": ["f1", "auroc"], "only": "logistic regression,xgboost", "repeats": 2, "jobs": 1}
+ASK: dict[str, Any] = {"metric": ["f1", "auroc"], "only": ["logistic regression", "xgboost"], "repeats": 2, "jobs": 1}
 
 
 @pytest.fixture(autouse=True)
@@ -68,7 +70,18 @@ def test_frames_of_all_libraries_and_a_file_give_the_same(study: mg.Study, tmp_p
     ):
         np.testing.assert_array_equal(study.model.predict_scores(same), scores)
     out = tmp_path / "run"
-    words = ["--target", "ripe", "--metric", "f1,auroc", "--only", ASK["only"], "--repeats", "2", "--jobs", "1"]
+    words = [
+        "--target",
+        "ripe",
+        "--metric",
+        "f1,auroc",
+        "--only",
+        ",".join(ASK["only"]),
+        "--repeats",
+        "2",
+        "--jobs",
+        "1",
+    ]
     assert main(["compare", path, *words, "--out", str(out)]) == 0
     np.testing.assert_equal(found(mg.load_run(out)), expected)
 
@@ -230,7 +243,13 @@ def interrupt(*_: object) -> None:
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "target": ({"target": 3}, "target: expected a text or a list of texts, got 3"),
-    "comma": ({"target": ["a,b", "ripe"]}, "target: expected names without a comma"),
+    "comma": ({"target": "a,ripe"}, "target: expected a column of the data, got 'a,ripe'; did you mean 'ripe'?"),
+    "commas": (
+        {"metric": "f1, mcc"},
+        "metric: expected one name, or a list of names, got 'f1, mcc'; write ['f1', 'mcc']",
+    ),
+    "no target": ({"target": []}, "target: expected a list of length 1 to 1000000, got a list of 0"),
+    "beta": ({"metric": "f_beta", "beta": "2"}, "beta: expected a number, or {class: number}, got '2'"),
     "metric": ({"metric": len}, "metric: expected a text or a list of texts, got <built-in function len>"),
     "unknown metric": ({"metric": "f1x"}, "metric: "),
     "repeats": ({"repeats": 1}, "repeats: expected at least 2, got 1"),
@@ -334,3 +353,44 @@ def test_a_script_needs_no_guard_for_several_processes(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True)
     assert done.stdout.count("\n") == 1
     assert done.stderr == ""
+
+
+def with_commas() -> pd.DataFrame:
+    return binary().rename(columns={"weight": "weight, kg", "shape": 'shape "a", b', "ripe": "ripe, or not"})
+
+
+def test_names_with_commas_are_names(tmp_path: Path) -> None:
+    ask = {**ASK, "metric": "f1", "only": "majority", "drop": ["weight, kg", "farm"]}
+    study = mg.compare(with_commas(), "ripe, or not", out=tmp_path / "run", **ask)
+    assert study.model.feature_names_in_.tolist() == ["size", 'shape "a", b']
+    assert json.loads((tmp_path / "run" / "config.json").read_bytes())["drop"] == ["weight, kg", "farm"]
+    alone = mg.compare(with_commas(), ["ripe, or not"], **{**ask, "drop": 'shape "a", b'})
+    assert alone.model.feature_names_in_.tolist() == ["size", "weight, kg", "farm"]
+
+
+def test_the_command_line_and_its_file_quote_names_with_commas(tmp_path: Path) -> None:
+    data = written(with_commas(), tmp_path)
+    drop = '"weight, kg","shape ""a"", b"'
+    words = ["--target", "ripe, or not", "--only", "majority", "--repeats", "2", "--jobs", "1", "--drop", drop]
+    assert main(["compare", data, *words, "--out", str(tmp_path / "run")]) == 0
+    expected = mg.load_run(tmp_path / "run")
+    assert expected.model.feature_names_in_.tolist() == ["size", "farm"]
+    again = ["compare", "--config", str(tmp_path / "run" / "config.toml"), "--jobs", "1", "--out"]
+    assert main([*again, str(tmp_path / "again")]) == 0
+    typed = shlex.split(expected.summary["reproduce"]["command"])[1:]
+    assert main([*typed, "--jobs", "1", "--out", str(tmp_path / "typed")]) == 0
+    for name in ("again", "typed"):
+        np.testing.assert_equal(found(mg.load_run(tmp_path / name)), found(expected))
+
+
+def test_parameters_of_metrics_are_numbers_and_dicts(tmp_path: Path) -> None:
+    frame = multiclass().replace({"kind": {"x": "a, b=c"}})
+    first, *others = sorted(frame["kind"].unique())
+    beta = {first: 0.25, **dict.fromkeys(others, 2)}
+    ask = {**ASK, "metric": "f_beta", "only": "majority", "beta": beta}
+    study = mg.compare(frame, "kind", out=tmp_path / "run", **ask)
+    assert study.summary["metric"]["name"] == "f_beta(beta=0.25/2/2)"
+    config = tmp_path / "run" / "config.toml"
+    assert tomllib.loads(config.read_text())["beta"] == beta
+    assert main(["compare", "--config", str(config), "--jobs", "1", "--out", str(tmp_path / "again")]) == 0
+    np.testing.assert_equal(found(mg.load_run(tmp_path / "again")), found(study))

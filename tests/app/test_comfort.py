@@ -62,7 +62,7 @@ def test_a_run_is_repeated_from_its_own_configuration(data: str, tmp_path: Path)
     words = ["--config", config, "--jobs", "1", "--seed", "4", "--metric", "mcc", "--out", str(third)]
     assert main(["compare", *words]) == 0
     found = tomllib.loads((third / "config.toml").read_text())
-    assert found == {**tomllib.loads((first / "config.toml").read_text()), "seed": 4, "metric": "mcc"}
+    assert found == {**tomllib.loads((first / "config.toml").read_text()), "seed": 4, "metric": ["mcc"]}
 
 
 def test_a_configuration_of_ones_own(data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

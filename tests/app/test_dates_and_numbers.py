@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from metricgrad.app.cli.main import main
 from metricgrad.app.errors import UserError
 from metricgrad.app.study.times import read_times
 from metricgrad.app.tables.dates import NAMES, check_date_format, find_date_formats, read_dates
+from metricgrad.app.tables.gaps import Gaps
+from metricgrad.app.tables.lookalikes import describe_numbers_in_texts
 from metricgrad.app.tables.numbers import check_number_format, find_number_formats, read_formatted
 from metricgrad.app.tables.profile import describe_data, find_warnings
 from metricgrad.app.tables.schema import Schema
@@ -167,13 +170,13 @@ def test_formats_are_said_and_stored_and_used_again() -> None:
     again = Schema.from_json(json.dumps(schema.to_json()).encode())
     assert again == schema
     later = table(price=["1.000,00 €"] * N, rate=["0.5"] * N, bought=["1.2.2022"] * N)
-    unknown: dict[str, int] = {}
-    features = again.to_features(later, unknown)
+    gaps = Gaps()
+    features = again.to_features(later, gaps)
     assert features["price"].unique().tolist() == [1000]
     assert features["bought (month)"].unique().tolist() == [2]
     assert features["bought (year)"].unique().tolist() == [2022]
     assert "bought (hour)" not in features
-    assert unknown == {"rate": N}
+    assert gaps.unknown == {"rate": N}
 
 
 def test_dates_that_could_be_two_are_not_guessed() -> None:
@@ -205,20 +208,64 @@ def test_what_is_odd_is_said() -> None:
     data = pd.DataFrame(
         {
             "zip": zips,
-            "amount": [f"{1 + i % 9},{100 + i % 800}" for i in range(4000)],
+            "amount": [f"{1 + i % 9},{100 + i % 80}" for i in range(4000)],
             "city": ["Berlin", "berlin", "Rome", "Oslo"] * 1000,
-            "y": ["Yes", "no", "yes", "no"] * 1000,
+            "y": ["a", "no", "A", "no"] * 1000,
         }
     )
     said = find_warnings(data, Schema.of(data, "y"))
-    assert "the classes 'Yes', 'yes' differ only in case; write them alike if they mean the same" in said
-    assert any(line.startswith("column 'city': the categories 'Berlin', 'berlin' differ only in case") for line in said)
+    alike = "differ only in case or spaces; write them alike if they mean the same"
+    assert f"the classes 'A', 'a' {alike}" in said
+    assert f"column 'city': the categories 'Berlin', 'berlin' {alike}" in said
     pooled = "of 400 categories the 255 most frequent are distinguished (63.7% of the cells)"
     assert f"column 'zip': {pooled}; all are also encoded by the target" in said
     assert any("'1,100' was read as 1100, and could be 1.1 as well" in line for line in said)
-    few = data.assign(y=["YES"] * 3 + data["y"].tolist()[3:])
-    with pytest.raises(UserError, match="class 'YES', got 3; 'YES', 'Yes', 'yes' differ only in case; merge it"):
-        Schema.of(few, "y")
+
+
+def test_spellings_of_one_class_are_refused_and_all_are_named() -> None:
+    words = ["yes", "Yes", "YES", "yEs", "yes ", "no", "No", "NO", "nO", " no"]
+    data = pd.DataFrame({"x": np.arange(400) % 7, "y": words * 40})
+    message = (
+        "target 'y': expected every class in one spelling, got ' no', 'NO', 'No', 'nO', 'no'; 'YES', 'Yes', 'yEs', "
+        "'yes', 'yes ', which differ only in case or spaces; write them alike, then there are 2 classes instead of 10, "
+        "or rename those that differ"
+    )
+    with pytest.raises(UserError) as error:
+        Schema.of(data, "y")
+    assert str(error.value) == message
+    labels = data.assign(y=["red;green", "Red", "green", "blue"] * 100)
+    with pytest.raises(UserError, match="got 'Red', 'red', which differ only in case or spaces"):
+        Schema.of(labels, "y", task="multilabel")
+    many = data.assign(y=[f"{'Class' if i % 2 else 'class'} {i % 16 // 2}" for i in range(400)])
+    with pytest.raises(UserError, match="'Class 4', 'class 4' and 3 more groups, which differ"):
+        Schema.of(many, "y")
+
+
+LOOKALIKES: dict[str, Callable[[int], str]] = {
+    "amounts in several units ($, €), such as '$0.10' and '0.10 €'": lambda i: f"${i}.10" if i % 2 else f"{i}.10 €",
+    "numbers with letters for thousands or millions, such as '0.5k'": lambda i: f"{i}.5k" if i % 3 else f"{i}00",
+    "times or durations, such as '00:00'": lambda i: f"{i // 60:02}:{i % 60:02}",
+    "numbers with the unit 'kg', such as '0.5 kg'": lambda i: f"{i}.5 kg",
+}
+
+
+@pytest.mark.parametrize("what", LOOKALIKES)
+def test_numbers_that_are_not_read_are_said(what: str) -> None:
+    write, kind = LOOKALIKES[what], what.split(", such as")[0].split(" (")[0]
+    data = pd.DataFrame({"few": [write(i % 12) for i in range(400)], "many": [write(i) for i in range(400)]})
+    data = data.assign(x=np.arange(400) % 7, y=np.arange(400) % 100 < 30)
+    schema = Schema.of(data, "y")
+    assert [column.name for column in schema.columns] == ["few", "x"]
+    assert schema.dropped["many"].startswith(f"holds {kind}")
+    assert schema.dropped["many"].endswith("; write plain numbers of one unit to use it")
+    (said,) = (line for line in find_warnings(data, schema) if "'few'" in line)
+    assert said.startswith(f"column 'few' holds {kind}")
+    assert "which count as 12 categories without an order; write plain numbers of one unit" in said
+
+
+def test_codes_and_words_are_no_numbers() -> None:
+    for texts in (["A1", "B2"], ["12a", "3c", "7b"], ["red", "blue"], ["1-2", "3-4"], ["10.0.0.1", "10.0.0.2x"]):
+        assert describe_numbers_in_texts(pd.Series(texts * 20), 0.95) is None
 
 
 # The column of --time
@@ -254,14 +301,29 @@ def test_times_that_are_numbers() -> None:
             "expected dates all like day.month.year, or numbers, got '2022-01-01'",
         ),
         (["31/12/2021", "12/31/2021"], "--time t: expected dates .* got"),
-        (["soon", "later"], "expected dates of one format, or numbers, got 'soon' and 1 others"),
-        (["inf", "1"], "--time t: expected dates or numbers, got 1 infinite ones"),
-        (["2021-01-01", None], "--time t: 1 rows have no value; fill them in"),
+        (["soon", "later"], "expected dates of one format, or numbers, got 'soon' and 1 others in rows 1 and 2;"),
+        (["inf", "1"], "--time t: expected dates or numbers, got infinite ones in row 1$"),
+        (["2021-01-01", None], "--time t: expected a value in every row, got none in row 2; fill them in"),
+        ([None, "2021-01-01", None], "got none in rows 1 and 3; fill them in, or leave these rows out$"),
+        ([*["2021-01-01"] * 9, *[None] * 9], "got none in rows 10, 11, 12, 13, 14 and 4 more; fill them in"),
     ],
 )
 def test_times_that_are_refused(cells: list[str | None], message: str) -> None:
     with pytest.raises(UserError, match=message):
         read_times(pd.Series(cells, name="t"), None)
+
+
+def test_rows_are_named_as_in_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    frame = table(when=pd.date_range("2021-01-01", periods=N).astype(str))
+    frame.loc[[6, 30], "when"] = None
+    frame.loc[[0, 1], "y"] = None  # rows without a target are left out before
+    data = written(frame, tmp_path)
+    for option in ("--time", "--group"):
+        words = ["train", data, "--target", "y", "--contender", "majority", option, "when", "--out", f"{tmp_path}/run"]
+        assert main(words) == 3
+        assert "got none in rows 7 and 31; fill them in" in capsys.readouterr().err
+        assert main([*words, "--rows", "55"]) == 3
+        assert " of the sample; fill them in" in capsys.readouterr().err
 
 
 def test_the_format_is_in_the_json_of_train(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -222,9 +222,9 @@ def test_small_messages(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_the_command_that_runs_the_same_again() -> None:
-    assert Options("a.csv", "y", repeats=2, quick=True).command() == "metricgrad compare a.csv --target y --quick"
-    assert "--repeats 5 --quick" in Options("a.csv", "y", quick=True).command()
-    full = Options("a.csv", "y").command("hybrid, fixed", 2.5)
+    assert Options("a.csv", ("y",), repeats=2, quick=True).command() == "metricgrad compare a.csv --target y --quick"
+    assert "--repeats 5 --quick" in Options("a.csv", ("y",), quick=True).command()
+    full = Options("a.csv", ("y",)).command("hybrid, fixed", 2.5)
     assert full == "metricgrad compare a.csv --target y --budget 2.5 --ship 'hybrid, fixed'"
 
 

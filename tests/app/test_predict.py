@@ -23,7 +23,8 @@ from metricgrad.app.runs import trained_rows
 from metricgrad.app.runs.trained_rows import TrainedRows
 from metricgrad.app.tables import files
 from metricgrad.app.tables.schema import Schema
-from metricgrad.app.use.drift import compute_psi, count_cells, measure_drift
+from metricgrad.app.tables.stability import compute_psi
+from metricgrad.app.use.drift import count_cells, measure_drift
 from metricgrad.app.use.evaluate import evaluate_run
 from metricgrad.app.use.predict import predict
 from metricgrad.app.use.tune import tune
@@ -205,7 +206,7 @@ def test_evaluate_and_tune_see_the_cells_that_predict_sees(
         "(not numbers, or not written as in training: 1234.5) and count as missing\n"
     )
     for words in (["predict", "-o", f"{tmp_path}/out.csv"], ["evaluate"], ["tune", "--dry-run"]):
-        assert main([words[0], str(run), data, *words[1:], "--json"]) == 0
+        assert main([words[0], str(run), data, *words[1:], "--json", "--allow-missing"]) == 0
         printed = capsys.readouterr()
         assert said in printed.err
         assert json.loads(printed.out)["unknown"] == {"size": 500}
@@ -213,7 +214,7 @@ def test_evaluate_and_tune_see_the_cells_that_predict_sees(
     folder.mkdir()
     for part in range(2):
         pq.write_table(pa.Table.from_pandas(pd.read_csv(data)[part::2]), folder / f"{part}.parquet")
-    assert evaluate_run(run, folder, replicates=10)["unknown"] == {"size": 500}
+    assert evaluate_run(run, folder, replicates=10, allow_missing=True)["unknown"] == {"size": 500}
 
 
 @pytest.mark.parametrize("task", TABLES)
@@ -374,3 +375,20 @@ def test_json_of_every_command(trained: dict[str, Path], tmp_path: Path, capsys:
         assert document["rows"] == 500
         assert main([command, run, data, *more, *(["--force"] if command == "predict" else [])]) == 0
         assert "500" in capsys.readouterr().out
+
+
+def test_empty_lists_of_labels_are_read_as_in_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(300, 2))
+    texts = ["" if i < 60 else ";".join(["ab"[int(row[1] > 0)], "c"][: 1 + (row[0] > 0)]) for i, row in enumerate(x)]
+    data = written(pd.DataFrame({"x": x[:, 0], "z": x[:, 1], "tags": texts}), tmp_path)
+    for words, rows in (([], 300), (["--drop-unlabelled"], 240)):
+        run = str(tmp_path / f"run{rows}")
+        asked = ["--target", "tags", "--contender", "logistic regression", "--quick", *words]
+        assert main(["train", data, *asked, "--out", run]) == 0
+        assert ("--drop-unlabelled" in capsys.readouterr().err) is (rows == 300)
+        found = evaluate_run(run, data, ["f1"], replicates=20)
+        assert found["rows"] == rows
+        said = "60 of 300 rows have an empty list of labels and count as having none, as in training"
+        assert (said in found["warnings"]) is (rows == 300)
+        assert (said in tune(run, data, dry_run=True)["warnings"]) is (rows == 300)

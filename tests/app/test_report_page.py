@@ -608,6 +608,24 @@ def test_importance_is_drawn_with_its_intervals(opened: Any, binary: Example) ->
     assert found[0]["column"] in page.locator("#tip").inner_text()
 
 
+def test_wide_intervals_of_importance_are_drawn_whole(opened: Any, binary: Example) -> None:
+    payload = copy.deepcopy(binary.payload)
+    wide: list[Any] = [
+        {"column": "a", "drop": 0.02, "low": -0.2, "high": 0.24},
+        {"column": "b", "drop": 0.01, "low": 0.005, "high": 0.015},
+        {"column": "c", "drop": -0.01, "low": -0.4, "high": 0.38},
+    ]
+    payload["importance"] = wide
+    page = opened(payload)
+    lines = page.locator("#importance-chart line.now").evaluate_all(
+        "lines => lines.map((line) => ['x1', 'x2'].map((name) => Number(line.getAttribute(name))))"
+    )
+    scale = (lines[0][1] - lines[0][0]) / 0.44
+    for (left, right), one in zip(lines, wide, strict=True):
+        assert right - left == pytest.approx(scale * (one["high"] - one["low"]))
+        assert left - lines[0][0] == pytest.approx(scale * (one["low"] + 0.2), abs=1e-6)
+
+
 def test_dependence_follows_the_class(opened: Any, labels: Example) -> None:
     page = opened(labels.payload)
     chart = page.locator("#dependence-charts svg").nth(1)

@@ -16,6 +16,7 @@ import pytest
 
 from metricgrad.app.errors import UserError
 from metricgrad.app.tables.files import read
+from metricgrad.app.tables.gaps import Gaps
 from metricgrad.app.tables.profile import describe_data, find_warnings
 from metricgrad.app.tables.schema import Schema
 
@@ -130,6 +131,31 @@ def test_ids_by_name_and_numbers_that_are_none() -> None:
     assert "cents" not in schema.dropped
 
 
+ROWS = np.random.default_rng(2).permutation(N + 60)[:N]  # what a random split leaves of row numbers
+
+
+@pytest.mark.parametrize(
+    ("name", "cells"),
+    [
+        ("Unnamed: 0", np.random.default_rng(1).permutation(N * 7)[:N]),
+        ("column 1", np.random.default_rng(1).permutation(N * 7)[:N].astype(str)),
+        ("number", ROWS),
+        ("number", np.sort(ROWS) + 5000),
+        ("number", np.sort(np.random.default_rng(1).permutation(N * 15)[:N])),
+    ],
+)
+def test_row_numbers_are_recognised_after_a_split(name: str, cells: Any) -> None:
+    schema = Schema.of(frame(**{name: cells}), "y")
+    assert schema.dropped == {name: "looks like an id: every row has a different whole number"}
+
+
+def test_measurements_that_all_differ_stay() -> None:
+    rng = np.random.default_rng(1)
+    amounts = rng.permutation(10**6)[:N]
+    schema = Schema.of(frame(amount=amounts, sorted=np.sort(amounts), real=rng.permutation(N) + 0.5), "y")
+    assert schema.dropped == {}
+
+
 def test_strings_among_numbers_and_infinities_count_as_missing_and_are_said() -> None:
     mixed = [*map(str, range(N - 2)), "unknown", "1e500"]
     data = frame(mixed=mixed, far=[np.inf, *np.arange(1.0, N) ** 0.5])
@@ -145,10 +171,10 @@ def test_strings_among_numbers_and_infinities_count_as_missing_and_are_said() ->
 def test_unknown_categories_are_missing_and_counted() -> None:
     schema = Schema.of(frame(), "y")
     later = frame(colour=["pink", None, *["red"] * (N - 2)])
-    counts: dict[str, int] = {}
-    features = schema.to_features(later, counts)
+    gaps = Gaps()
+    features = schema.to_features(later, gaps)
     assert features["colour"].tolist() == [-1, -1, *[0] * (N - 2)]
-    assert counts == {"colour": 1}
+    assert (gaps.unknown["colour"], gaps.missing["colour"]) == (1, 1)
 
 
 def test_many_categories_share_the_last_code() -> None:
@@ -211,7 +237,7 @@ def test_labels_of_few_rows_are_left_out_and_that_is_said(caplog: pytest.LogCapt
 
 def test_several_columns_are_multilabel() -> None:
     data = frame(a=np.arange(N) % 2, b=(np.arange(N) % 4 == 0).astype(str))
-    schema = Schema.of(data, "a, b")
+    schema = Schema.of(data, ["a", "b"])
     assert (schema.task, schema.classes) == ("multilabel", ("a", "b"))
     np.testing.assert_array_equal(schema.encode_targets(data)[:8].T, [[0, 1] * 4, [1, 0, 0, 0] * 2])
 
@@ -239,7 +265,7 @@ def test_positive_class_and_rows_without_target() -> None:
         (["a", "b"] * (N // 2), {"task": "fancy"}, "task: expected one of binary", 2),
         (["a", "b"] * (N // 2), {"drop": ["colr"]}, "did you mean 'colour'?", 2),
         (["a", "b"] * (N // 2), {"target": "u"}, "target: expected a column of the data, got 'u'; choose one of", 2),
-        (["a", "b"] * (N // 2), {"target": "t,colour"}, "'t': expected 0 and 1", 3),
+        (["a", "b"] * (N // 2), {"target": ["t", "colour"]}, "'t': expected 0 and 1", 3),
         (["a", "b"] * (N // 2), {"drop": ["size", "colour", "new", "day", "y"]}, "expected feature columns", 3),
     ],
 )
@@ -295,7 +321,8 @@ def test_leaks_and_duplicates_are_suspected() -> None:
     )
     said = " ".join(find_warnings(data, Schema.of(data, "y")))
     for name in ("copy", "nearly", "missing"):
-        assert f"'{name}' nearly determines the target" in said
+        assert f"'{name}' alone separates the classes (AUROC 1): if it is unknown at prediction time" in said
+    assert "determines" not in said
     assert "honest" not in said
     assert "repeat" not in said
     twice = pd.concat([data, data.head(10), data.head(5).assign(y=~y[:5])])
@@ -304,8 +331,51 @@ def test_leaks_and_duplicates_are_suspected() -> None:
     assert "15 rows" in said
 
 
+def test_a_leak_names_its_measure() -> None:
+    rng = np.random.default_rng(3)
+    y = np.arange(N) % 4
+    data = frame(y=y, twin=[f"k{0 if i == 7 else i % 4}" for i in range(N)])
+    (said,) = (line for line in find_warnings(data, Schema.of(data, "y")) if "twin" in line)
+    assert said.startswith("column 'twin' alone nearly separates the classes (AUROC 0.9")
+    assert " or more for each of them): if it is unknown at prediction time, leave it out with --drop" in said
+    data = frame(a=y > 2, b=y % 2, twin=(y > 2) + 0.1 * rng.normal(size=N))
+    said = " ".join(find_warnings(data, Schema.of(data, ["a", "b"])))
+    assert "column 'twin' alone separates the rows with label 'a' from the others (AUROC 1)" in said
+
+
 def test_names_and_cells_cannot_break_lines() -> None:
     data = frame(**{"evil\n\x1b[31m<script>": [None] * N})
     text = " ".join(find_warnings(data, Schema.of(data, "y")))
     assert "\n" not in text
     assert "\x1b" not in text
+
+
+def labels(unknown: int = 40) -> pd.DataFrame:
+    tags = ["a", "b", "a;b", "b;c", "c"] * (N // 5)
+    return frame(tags=[*[None] * unknown, *tags[unknown:]])
+
+
+def test_an_empty_list_of_labels_is_no_label_and_that_is_said() -> None:
+    data = labels()
+    schema = Schema.of(data, "tags")
+    assert (schema.rows, schema.classes) == (N, ("a", "b", "c"))
+    assert schema.encode_targets(schema.keep_labelled(data))[:40].sum() == 0
+    assert dict(describe_data(data, schema))["rows"] == "200, of which 40 with an empty list of labels"
+    said = next(text for text in find_warnings(data, schema) if "tags" in text)
+    assert said == (
+        "target 'tags': 40 of 200 cells are empty and count as rows with none of the labels; if their labels are "
+        "unknown, leave these rows out with --drop-unlabelled"
+    )
+
+
+def test_rows_with_an_empty_list_of_labels_can_be_left_out() -> None:
+    data = labels()
+    data.loc[:9, "tags"] = " "  # a frame may hold blank texts where a file has empty cells
+    schema = Schema.of(data, "tags", drop_unlabelled=True)
+    assert schema.rows == N - 40
+    assert len(schema.keep_labelled(data)) == N - 40
+    assert dict(describe_data(data, schema))["rows"] == "200, of which 40 without a target"
+    assert not [text for text in find_warnings(data, schema) if "tags" in text]
+    again = Schema.from_json(json.dumps(schema.to_json()).encode())
+    assert len(again.keep_labelled(data)) == N - 40
+    assert Schema.of(data, "tags").rows == N

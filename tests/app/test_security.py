@@ -385,10 +385,10 @@ def evil(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.usefixtures("evil")
 @pytest.mark.parametrize(
-    ("key", "value"), [("metric", "evil:f1"), ("metric", "f1,evil:f1"), ("subject_to", "evil:f1>=0")]
+    ("key", "value"), [("metric", ["evil:f1"]), ("metric", ["f1", "evil:f1"]), ("subject_to", "evil:f1>=0")]
 )
 def test_resume_imports_nothing_that_the_folder_names(
-    key: str, value: str, run: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+    key: str, value: str | list[str], run: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = run("stopped")
     change(path / "config.json", of_model(key, value=value))

@@ -57,7 +57,7 @@ def reviews(rows: int = N, seed: int = 0) -> pd.DataFrame:
 
 
 def encoded(
-    frame: pd.DataFrame, target: str, train: np.ndarray | None = None
+    frame: pd.DataFrame, target: str | list[str], train: np.ndarray | None = None
 ) -> tuple[Schema, Any, Any, pd.DataFrame, np.ndarray]:
     """Return the schema, an encoder and what it makes of all rows, the features and the targets."""
     schema = Schema.of(frame, target)
@@ -208,7 +208,7 @@ def test_means_of_several_classes_and_labels(monkeypatch: pytest.MonkeyPatch) ->
     np.testing.assert_allclose(encoder.transform(features)[:, -3:], expected.transform(data[["town"]]), rtol=1e-5)
     labels = pd.DataFrame(rng.random((rows, 4)) < [0.1, 0.4, 0.02, 0.3], columns=list("abcd")).astype(int)
     monkeypatch.setattr(encoders, "CLASSES", 2)
-    _, encoder, _, _, y = encoded(pd.concat((data[["town"]], labels), axis=1), "a,b,c,d")
+    _, encoder, _, _, y = encoded(pd.concat((data[["town"]], labels), axis=1), ["a", "b", "c", "d"])
     assert encoder.levels["town (level)"].shape[1] == 2  # of the most frequent labels, b and d
     new = encoder.levels["town (level)"][-1]
     np.testing.assert_allclose(new, y.mean(0)[[1, 3]], rtol=1e-5)

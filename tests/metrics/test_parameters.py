@@ -18,7 +18,8 @@ from metricgrad.app.cli.main import main
 from metricgrad.app.contenders.scorers import Effort
 from metricgrad.app.errors import UserError
 from metricgrad.app.runs import folder as runs
-from metricgrad.metrics.parameters import parse_values, with_parameters
+from metricgrad.app.study.configuration import split_values
+from metricgrad.metrics.parameters import with_parameters
 from metricgrad.metrics.registry import name_of
 from tables import multiclass, multilabel, written
 
@@ -106,7 +107,7 @@ def test_classes_become_values_in_their_order() -> None:
     assert with_parameters("f_beta", None, CLASSES) == "f_beta"
     assert with_parameters(mg.metrics.f1, {}, CLASSES) is mg.metrics.f1
     assert name_of(mg.metrics.get("f_beta(beta=1/0.5)")) == "f_beta(beta=1.0/0.5)"
-    assert parse_values("beta", "a=b=2,rest=1") == {"a=b": 2.0, "rest": 1.0}
+    assert split_values("beta", "a=b=2,rest=1") == {"a=b": 2.0, "rest": 1.0}
 
 
 @pytest.mark.parametrize(
@@ -249,8 +250,8 @@ def test_compare_train_evaluate_and_tune_with_one_beta_per_class(
     model = runs.load(out).model
     assert model.about["metric"] == "f_beta(beta=1/1/0.25)"
     config = json.loads((tmp_path / "run" / "config.json").read_text())
-    assert (config["metric"], config["beta"]) == ("f_beta", "z=0.25,rest=1")
-    assert "--beta z=0.25,rest=1" in (tmp_path / "run" / "report.html").read_text()
+    assert (config["metric"], config["beta"]) == (["f_beta"], {"z": 0.25, "rest": 1.0})
+    assert "--beta z=0.25,rest=1.0" in (tmp_path / "run" / "report.html").read_text()
     capsys.readouterr()
     assert main(["evaluate", out, data, "--json", "--replicates", "10"]) == 0
     found = json.loads(capsys.readouterr().out)["metrics"]["f_beta(beta=1/1/0.25)"]["value"]
@@ -335,6 +336,6 @@ def test_forged_parameters_are_refused(tmp_path: Path, capsys: pytest.CaptureFix
 def test_runs_of_before_have_no_parameters() -> None:
     from metricgrad.app.study.request import Options, read_options
 
-    plain = {**vars(Options("data.csv", "y")), "data_sha256": "0" * 64}
+    plain = {**vars(Options("data.csv", ("y",))), "data_sha256": "0" * 64}
     del plain["beta"], plain["alpha"]
-    assert read_options(plain)[0] == Options("data.csv", "y")
+    assert read_options(plain)[0] == Options("data.csv", ("y",))

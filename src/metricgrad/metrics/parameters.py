@@ -62,25 +62,6 @@ def check_values(metric: str | Metric, outputs: int) -> None:
             raise ValueError(f"metric: expected {outputs} values of {name}, one per class, got {count}")
 
 
-def parse_values(name: str, text: str) -> float | dict[str, float]:
-    """Return the values of a parameter that were typed: a number, or "class=number,class=number".
-
-    >>> parse_values("beta", "2"), parse_values("beta", "dog=0.25, rest=1")
-    (2.0, {'dog': 0.25, 'rest': 1.0})
-    """
-    try:
-        if "=" not in text:
-            return float(text)
-        # A class may contain "=", a number does not.
-        pairs = [part.rpartition("=")[::2] for part in text.split(",") if part.strip()]
-        found = {key.strip(): float(value) for key, value in pairs}
-    except ValueError:
-        raise ValueError(f"{name}: expected a number or class=number,class=number, got {text!r}") from None
-    if len(found) < len(pairs):
-        raise ValueError(f"{name}: expected every class once, got {text!r}")
-    return found
-
-
 def _as_text(name: str, value: Any, classes: Sequence[str]) -> str:
     if is_number(value):
         return _number(name, value)

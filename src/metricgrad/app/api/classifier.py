@@ -13,6 +13,7 @@ from metricgrad.app.api.errors import python_errors
 from metricgrad.app.errors import one_line
 from metricgrad.app.tables import files
 from metricgrad.app.tables.frames import to_table
+from metricgrad.app.tables.gaps import Gaps
 from metricgrad.engine.batch import check_task
 from metricgrad.estimators.labels import DecidesMixin, Labels
 
@@ -30,10 +31,15 @@ class ShippedClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: 
     columns are ignored. What counts as missing is that of ``metricgrad predict``, and so are the predictions. It cannot
     be fitted again: ``fit`` and ``sklearn.base.clone`` return it as it is.
 
+    A column that is mostly unknown, such as numbers with a decimal comma where training had a point, is a
+    ``ValueError``; ``model.set_params(allow_missing=True)`` counts its cells as missing instead.
+
     Parameters
     ----------
     model : Model
         The model of a run folder.
+    allow_missing : bool, default False
+        Whether to predict also if a column is mostly unknown.
 
     Attributes
     ----------
@@ -49,8 +55,9 @@ class ShippedClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: 
 
     """
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, allow_missing: bool = False) -> None:
         self.model = model
+        self.allow_missing = allow_missing
         schema = model.schema
         classes = schema.target.labels
         if {str(one).lower() for one in classes} == {"true", "false"}:  # as pandas reads them
@@ -119,10 +126,12 @@ class ShippedClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: 
             schema.check(names)
             return schema.inputs
 
+        gaps = Gaps()
         with python_errors():
             table = to_table(X, choose)
             pieces = (table.slice(start, files.ROWS) for start in range(0, table.num_rows, files.ROWS))
-            parts = [self.model.scores(files.as_frame(piece)) for piece in pieces]
+            parts = [self.model.scores(files.as_frame(piece), gaps) for piece in pieces]
+            gaps.check(schema, "data", self.allow_missing)
         found = np.concatenate(parts) if parts else np.empty(self.labels_.scores_shape(0))
         return torch.as_tensor(found, dtype=torch.float64)
 

@@ -20,6 +20,7 @@ from metricgrad.app.runs.workers import count_cores
 from metricgrad.app.study import compare as command
 from metricgrad.app.study.request import Options, choose_repeats
 from metricgrad.app.tables.frames import to_table
+from metricgrad.metrics.scalars import is_number
 from metricgrad.storage import records
 
 if TYPE_CHECKING:
@@ -32,12 +33,13 @@ def compare(
     metric: str | Sequence[str] = "f1",
     *,
     average: str = "macro",
-    beta: float | Mapping[str, float] | str | None = None,
-    alpha: float | Mapping[str, float] | str | None = None,
+    beta: float | Mapping[Any, float] | None = None,
+    alpha: float | Mapping[Any, float] | None = None,
     subject_to: str | None = None,
     task: str | None = None,
     positive: str | int | bool | None = None,
     drop: str | Sequence[str] | None = None,
+    drop_unlabelled: bool = False,
     group: str | None = None,
     time: str | None = None,
     date_format: str | None = None,
@@ -64,7 +66,7 @@ def compare(
     data : str, path or DataFrame
         A file (CSV, Parquet or Feather), or a frame of pandas, polars or pyarrow. A frame is kept in the run folder.
     target : str or list of str
-        The column to predict; several for a multi-label problem.
+        The column to predict; a list for a multi-label problem. A text is one name, also if it holds a comma.
     metric : str or list of str, default 'f1'
         "f1", "f2", "mcc", "package.module:function"; of several, the first is optimised and the others are reported.
     average : {'macro', 'micro', 'weighted', 'samples'}, default 'macro'
@@ -80,6 +82,8 @@ def compare(
         The positive class of a binary target.
     drop : str or list of str, optional
         Feature columns to exclude.
+    drop_unlabelled : bool, default False
+        Of a target of separated labels, leave out the rows whose list is empty; by default they have no label.
     group : str, optional
         Rows with the same value in this column stay together.
     time : str, optional
@@ -137,8 +141,8 @@ def compare(
     """
     given = {**locals(), "demo": False}
     with python_errors():
-        given |= {name: _join(name, given[name]) for name in ("target", "metric", "drop", "only", "contenders")}
-        given |= {name: _join_values(given[name]) for name in ("beta", "alpha")}
+        given |= {name: _list_names(name, given[name]) for name in ("target", "metric", "drop", "only", "contenders")}
+        given |= {name: _read_values(name, given[name]) for name in ("beta", "alpha")}
         given["positive"] = None if positive is None else str(positive)
         given["repeats"] = choose_repeats(repeats, quick)
         places: dict[str, Any] = {"jobs": count_cores() if jobs is None else jobs, "cluster": cluster, "budget": budget}
@@ -170,22 +174,28 @@ def _make_options(given: dict[str, Any]) -> Options:
     return Options(**options)
 
 
-def _join(name: str, given: str | Sequence[str] | None) -> str | None:
-    """Return names as the comma-separated text that options hold."""
-    if given is None or isinstance(given, str):
-        return given
+def _list_names(option: str, given: str | Sequence[str] | None) -> tuple[str, ...]:
+    """Return the names that an option holds; a text is one name, whatever is in it."""
+    if given is None:
+        return ()
+    if isinstance(given, str) and "," in given and option not in ("target", "drop"):
+        several = [part.strip() for part in given.split(",")]
+        raise UserError(f"{option}: expected one name, or a list of names, got {given!r}; write {several}")
+    if isinstance(given, str):
+        return (given,)
     if not isinstance(given, Iterable) or not all(isinstance(one, str) for one in given):
-        raise UserError(f"{name}: expected a text or a list of texts, got {one_line(repr(given), 100)}")
-    if len(given) > 1 and any("," in one for one in given):
-        raise UserError(f"{name}: expected names without a comma, got {one_line(given, 100)}; rename the column")
-    return ",".join(given)
+        raise UserError(f"{option}: expected a text or a list of texts, got {one_line(repr(given), 100)}")
+    return tuple(given)
 
 
-def _join_values(given: float | Mapping[str, float] | str | None) -> str | None:
-    """Return values of a parameter as the text that options hold."""
+def _read_values(option: str, given: float | Mapping[Any, float] | None) -> float | dict[str, float] | None:
+    """Return the values of a metric's parameter as options hold them: a number, or {class as text: number}."""
+    each = given if isinstance(given, Mapping) else {"": given}
+    if given is not None and not all(is_number(one) for one in each.values()):
+        raise UserError(f"{option}: expected a number, or {{class: number}}, got {one_line(repr(given), 100)}")
     if isinstance(given, Mapping):
-        return ",".join(f"{name}={value}" for name, value in given.items())
-    return None if given is None else str(given)
+        return {str(name): float(value) for name, value in given.items()}
+    return None if given is None else float(given)
 
 
 def _check_places(places: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from metricgrad.app.cli.arguments import (
+    AllowMissingOption,
     AlphaOption,
     BetaOption,
     BootstrapSeedOption,
@@ -22,6 +23,7 @@ from metricgrad.app.cli.arguments import (
     SubjectToOption,
     add_working_directory,
     count_jobs,
+    split_columns,
 )
 from metricgrad.app.cli.output import print_json
 from metricgrad.app.cli.streams import STANDARD, open_data, open_output
@@ -43,12 +45,12 @@ def predict(
     what: Annotated[str, typer.Option(help="What to write: labels, scores or both.")] = "both",
     jobs: JobsOption = None,
     cluster: ClusterOption = None,
+    allow_missing: AllowMissingOption = False,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file, or the files of a folder.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Predict the rows of a file of any size, or of a folder."""
     from metricgrad.app.cli.display import RowProgress, print_pairs, print_warnings
-    from metricgrad.app.study.request import split_names
     from metricgrad.app.use import predict as command
 
     printed = str(output) == STANDARD
@@ -61,10 +63,11 @@ def predict(
             path,
             place,
             what=what,
-            keep=split_names(keep),
+            keep=split_columns(keep, path),
             force=force,
             jobs=count_jobs(jobs),
             cluster=cluster,
+            allow_missing=allow_missing,
             progress=progress,
         )
     print_warnings(found["warnings"])
@@ -90,6 +93,7 @@ def evaluate(
     seed: BootstrapSeedOption = 0,
     jobs: Annotated[int | None, typer.Option(min=1, help="Number of files of a folder to evaluate at once.")] = None,
     cluster: ClusterOption = None,
+    allow_missing: AllowMissingOption = False,
     report: Annotated[
         Path | None, typer.Option(help="Also write an HTML report, with the drift of every column.")
     ] = None,
@@ -98,8 +102,9 @@ def evaluate(
 ) -> None:
     """Evaluate a run's model on new labelled data, and warn of drift."""
     from metricgrad.app.cli.display import print_pairs, print_warnings
-    from metricgrad.app.study.request import split_names
+    from metricgrad.app.study.configuration import split_names
     from metricgrad.app.use.evaluate import evaluate_run
+    from metricgrad.app.use.promise import format_value
 
     add_working_directory(metric or "")
     with open_data(data) as path:
@@ -113,6 +118,7 @@ def evaluate(
             seed=seed,
             jobs=count_jobs(jobs),
             cluster=cluster,
+            allow_missing=allow_missing,
             report=report,
             force=force,
         )
@@ -120,10 +126,9 @@ def evaluate(
     if as_json:
         print_json({**found, "data": data})
         return
-    intervals = [
-        (name, f"{one['value']:.4f}" + ("" if one["low"] is None else f" ({one['low']:.4f} to {one['high']:.4f})"))
-        for name, one in found["metrics"].items()
-    ]
+    promise = found["promised"]
+    beside = {} if promise is None else {promise["metric"]: f"; promised {format_value(promise)}, {promise['source']}"}
+    intervals = [(name, format_value(one) + beside.get(name, "")) for name, one in found["metrics"].items()]
     constraints = [
         (one["constraint"], f"{'met' if one['met'] else 'not met'}: {one['value']:.4f}") for one in found["constraints"]
     ]
@@ -155,12 +160,14 @@ def tune(
         float | None, typer.Option(min=0.5, max=0.9999, help="Confidence with which the constraint must be met.")
     ] = None,
     rows: RowsOption = None,
+    allow_missing: AllowMissingOption = False,
     seed: BootstrapSeedOption = 0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show without writing.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Tune a run's decision rule on labelled data, without training."""
     from metricgrad.app.cli.display import print_pairs, print_warnings
+    from metricgrad.app.study.configuration import split_values
     from metricgrad.app.use import tune as command
 
     add_working_directory(metric or "")
@@ -173,10 +180,11 @@ def tune(
             subject_to=subject_to,
             confidence=confidence,
             rows=rows,
+            allow_missing=allow_missing,
             dry_run=dry_run,
             seed=seed,
-            beta=beta,
-            alpha=alpha,
+            beta=split_values("beta", beta),
+            alpha=split_values("alpha", alpha),
         )
     print_warnings(found["warnings"])
     if as_json:

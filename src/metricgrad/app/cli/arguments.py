@@ -34,6 +34,13 @@ TaskOption = Annotated[
 ]
 PositiveOption = Annotated[str | None, typer.Option(help="The positive class of a binary target.")]
 DropOption = Annotated[str | None, typer.Option(help="Feature columns to exclude, comma-separated.")]
+DropUnlabelledOption = Annotated[
+    bool,
+    typer.Option(
+        "--drop-unlabelled",
+        help="Leave out rows whose list of labels is empty; by default they have none of the labels.",
+    ),
+]
 GroupOption = Annotated[str | None, typer.Option(help="Rows with the same value in this column stay together.")]
 TimeOption = Annotated[str | None, typer.Option(help="Train on the past of this column, evaluate on its future.")]
 DateFormatOption = Annotated[
@@ -53,6 +60,12 @@ ClusterOption = Annotated[
     str | None, typer.Option(metavar="ADDRESS", help="Run on a Dask cluster instead: tcp://scheduler:8786.")
 ]
 BudgetOption = Annotated[float | None, typer.Option(min=0.0, help="Minutes after which no further repeat is started.")]
+AllowMissingOption = Annotated[
+    bool,
+    typer.Option(
+        "--allow-missing", help="Go on if a column of the training data is mostly unknown; its cells count as missing."
+    ),
+]
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder written by compare or train.")]
 
 ReplaceReportOption = Annotated[bool, typer.Option("--force", help="Replace an existing report.")]
@@ -65,7 +78,23 @@ def count_jobs(jobs: int | None) -> int:
     return jobs if jobs is not None else count_cores()
 
 
-def add_working_directory(metric: str) -> None:
+def split_columns(text: str | None, data: str) -> tuple[str, ...]:
+    """Return the names of columns in a comma-separated text; a text that is the name of a column of the data is one.
+
+    A name with a comma among others is in double quotes: ``--drop '"weight, kg",age'``.
+    """
+    from metricgrad.app.study.configuration import split_names
+    from metricgrad.app.tables.files import Source
+
+    if text is None:
+        return ()
+    if text == text.strip() and not set(text) & set(',"'):
+        return (text,)
+    named = Path(data).is_file() and text in Source(data).names  # a folder has no columns of its own
+    return (text,) if named else split_names(text)
+
+
+def add_working_directory(metric: str | None) -> None:
     """Let "module:function" be found in the working directory, as ``python -m`` would, but after all other places."""
-    if ":" in metric and "" not in sys.path and str(Path.cwd()) not in sys.path:
+    if ":" in (metric or "") and "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.append(str(Path.cwd()))

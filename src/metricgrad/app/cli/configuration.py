@@ -10,10 +10,12 @@ import typer
 
 from metricgrad.app.cli.streams import STANDARD
 from metricgrad.app.errors import WRONG_CALL, UserError, one_line, suggest
+from metricgrad.app.study.configuration import as_text
 
 _NOT_IN_FILES = {"config", "resume", "force", "as_json"}
 """Options that say what becomes of other files and of the output: only for the command line."""
 _PATHS = ("data", "out")
+_TABLES = ("beta", "alpha")
 
 
 def _read(context: typer.Context, path: Path | None) -> Path | None:
@@ -47,7 +49,9 @@ def _name_key(parameter: Any) -> str:
 
 def _to_option(path: Path, key: str, value: Any) -> Any:
     if isinstance(value, list) and all(isinstance(one, str) for one in value):
-        value = ",".join(value)
+        value = as_text(value)
+    if key in _TABLES and isinstance(value, dict) and all(type(one) in (int, float) for one in value.values()):
+        value = as_text(value)
     if not isinstance(value, str | int | float):
         raise UserError(
             f"--config {path}: {key}: expected a text, a number, true or false, got {one_line(value, 60)}", WRONG_CALL

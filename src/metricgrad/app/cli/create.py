@@ -17,6 +17,7 @@ from metricgrad.app.cli.arguments import (
     DataArgument,
     DateFormatOption,
     DropOption,
+    DropUnlabelledOption,
     ForceOption,
     GroupOption,
     JobsOption,
@@ -34,6 +35,7 @@ from metricgrad.app.cli.arguments import (
     VerboseOption,
     add_working_directory,
     count_jobs,
+    split_columns,
 )
 from metricgrad.app.cli.configuration import ConfigOption, check_no_code
 from metricgrad.app.cli.output import describe_run, describe_shipped, print_json
@@ -75,6 +77,7 @@ def compare(
     task: TaskOption = None,
     positive: PositiveOption = None,
     drop: DropOption = None,
+    drop_unlabelled: DropUnlabelledOption = False,
     group: GroupOption = None,
     time: TimeOption = None,
     date_format: DateFormatOption = None,
@@ -105,10 +108,13 @@ def compare(
     as_json: JsonOption = False,
 ) -> None:
     """Compare ways to train, say which model to ship, and save it."""
+    from metricgrad.app.study.configuration import split_names
+
     show = Show(as_json, verbose)
     if resume is not None:
         typed = _read_typed_options(context)
-        how: dict[str, Any] = {name: typed.get(name) for name in ("metric", "subject_to", "repeats", "ship")}
+        how: dict[str, Any] = {name: typed.get(name) for name in ("subject_to", "repeats", "ship")}
+        how["metric"] = split_names(typed["metric"]) if "metric" in typed else None
         how |= {"jobs": count_jobs(jobs), "cluster": cluster, "budget": budget}
         _resume_comparison(resume, how, show)
         return
@@ -126,11 +132,21 @@ def compare(
 
 
 def _make_options(context: typer.Context, **changes: Any) -> Options:
-    """Return the options of a run: the parameters of the command that have their names, with changes."""
+    """Return the options of a run: the parameters of the command that have their names, with changes.
+
+    This is where texts of the command line become lists and numbers.
+    """
+    from metricgrad.app.study.configuration import split_names, split_values
     from metricgrad.app.study.request import Options
 
     names = {field.name for field in fields(Options)}
-    return Options(**{name: value for name, value in context.params.items() if name in names} | changes)
+    given = {name: value for name, value in context.params.items() if name in names} | changes
+    given |= {name: split_columns(given[name], given["data"]) for name in ("target", "drop")}
+    given |= {name: split_names(given[name]) for name in ("metric", "only", "contenders") if name in given}
+    given |= {name: split_values(name, given[name]) for name in ("beta", "alpha")}
+    if not given["metric"]:
+        raise UserError("--metric: expected the name of a metric, got none", WRONG_CALL)
+    return Options(**given)
 
 
 def _read_typed_options(context: typer.Context) -> dict[str, Any]:
@@ -156,12 +172,10 @@ def _read_typed_options(context: typer.Context) -> dict[str, Any]:
 def _run_comparison(options: Options, out: Path | None, how: dict[str, Any], force: bool, show: Show) -> None:
     from metricgrad.app.study import compare as command
 
-    add_working_directory(options.metric)
-    place = (
-        out
-        if out is not None
-        else _choose_new_folder(f"{Path(options.data).name.split('.')[0]}-{options.metric.split(',')[0]}")
-    )
+    for metric in options.metric:
+        add_working_directory(metric)
+    stem = f"{Path(options.data).name.split('.')[0]}-{options.metric[0]}"
+    place = out if out is not None else _choose_new_folder(stem)
     with show.open_progress() as progress:
         found = command.compare(options, place, progress, **how, force=force)
     _print_comparison(place, found, show.as_json)
@@ -174,7 +188,8 @@ def _resume_comparison(run: Path, how: dict[str, Any], show: Show) -> None:
     if open_run(run).manifest["state"] == "finished" and how["repeats"] is None and how["ship"] is None:
         describe_run(run, show.as_json)
         return
-    add_working_directory(how["metric"] or "")
+    for metric in how["metric"] or ():
+        add_working_directory(metric)
     with show.open_progress() as progress:
         found = command.resume(run, progress, **how)
     _print_comparison(run, found, show.as_json)
@@ -210,6 +225,7 @@ def train(
     task: TaskOption = None,
     positive: PositiveOption = None,
     drop: DropOption = None,
+    drop_unlabelled: DropUnlabelledOption = False,
     group: GroupOption = None,
     time: TimeOption = None,
     date_format: DateFormatOption = None,

@@ -68,6 +68,7 @@ def describe_shipped(model: Shipped) -> str:
 def describe_run(run: Path, as_json: bool) -> None:
     """Print what a run folder holds, finished or not."""
     from metricgrad.app.runs.folder import open_run
+    from metricgrad.app.study.configuration import as_text
     from metricgrad.app.study.summaries import read_summary
 
     found = open_run(run)
@@ -87,7 +88,7 @@ def describe_run(run: Path, as_json: bool) -> None:
     pairs: list[tuple[str, str]] = [
         (key, str(manifest[key])) for key in ("kind", "state", "created", "finished") if key in manifest
     ]
-    pairs += [(key, str(value)) for key, value in found.config.items() if value is not None]
+    pairs += [(key, as_text(value)) for key, value in found.config.items() if value not in (None, [])]
     pairs += [(f"{key} added", str(manifest[key])) for key in ("repeats", "ship") if key in manifest]
     if not finished:
         pairs += [("units done", str(units)), ("to continue", f"metricgrad compare --resume {run}")]

@@ -92,7 +92,7 @@ class Run:
     @property
     def config(self) -> dict[str, Any]:
         """The options of the run, and the hash of its data."""
-        return self.read_json("config.json", dict[Name, str | float | bool | None])  # type: ignore[no-any-return]
+        return self.read_json("config.json", dict[Name, str | float | bool | list[str] | dict[str, float] | None])  # type: ignore[no-any-return]
 
     def read_json(self, name: str, expected: Any) -> Any:
         """Return the contents of a JSON file of the run; its hash and its declared type are checked."""

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from metricgrad.app.report.payload import Shipped
+    from metricgrad.app.tables.gaps import Gaps
 
 _ESTIMATOR = "estimator/"
 
@@ -76,9 +77,12 @@ class Model:
     about: dict[str, Any]
     trained_rows: TrainedRows | None = None
 
-    def scores(self, frame: pd.DataFrame) -> np.ndarray:
-        """Return the scores of the rows of a frame as it was read: ``(n,)``, ``(n, classes)`` or ``(n, K)``."""
-        return self.score_features(self.schema.to_features(frame))
+    def scores(self, frame: pd.DataFrame, gaps: Gaps | None = None) -> np.ndarray:
+        """Return the scores of the rows of a frame as it was read: ``(n,)``, ``(n, classes)`` or ``(n, K)``.
+
+        ``gaps`` counts the cells that cannot be used.
+        """
+        return self.score_features(self.schema.to_features(frame, gaps))
 
     def score_features(self, features: pd.DataFrame) -> np.ndarray:
         """Return the scores of features that ``schema.to_features`` returned."""

@@ -20,7 +20,7 @@ from metricgrad.app.report.payload import summarise
 from metricgrad.app.runs import folder as runs
 from metricgrad.app.runs.workers import Shared, open_workers
 from metricgrad.app.study import reporting, work
-from metricgrad.app.study.configuration import write_toml
+from metricgrad.app.study.configuration import as_text, write_toml
 from metricgrad.app.study.ensemble import average_weights, run_ensembles
 from metricgrad.app.study.importance import measure_importance
 from metricgrad.app.study.leaderboard import rank_contenders, resample_outcomes
@@ -35,6 +35,7 @@ from metricgrad.app.study.request import (
     prepare_dataset,
     read_options,
 )
+from metricgrad.app.study.shifts import describe_absent, describe_moved
 from metricgrad.app.study.shipping import fit_shipped_model, tune_on_repeats
 from metricgrad.app.study.verdict import Circumstances, check_ship, write_verdict
 from metricgrad.app.study.workspace import INPUTS, Workspace
@@ -90,11 +91,14 @@ class Plan:
         dataset = prepare_dataset(options)
         names, left_out = choose_contenders(options, dataset.goal)
         parts = dataset.split(options.repeats, options.seed)
+        about = (dataset.targets, dataset.goal.task, dataset.schema.classes, parts)
+        more = [*describe_absent(*about), *([] if options.time is None else describe_moved(*about, options.time))]
         if min(_count_rarest(dataset.targets[part.held_out], dataset.goal.classes) for part in parts) < FEW:
             what = "offset" if dataset.goal.task == "multiclass" else "threshold"
-            few = f"a class has fewer than {FEW} rows to tune on: its {what} is not to be trusted"
-            dataset = replace(dataset, warnings=[*dataset.warnings, few])
-        dataset = replace(dataset, warnings=[*dataset.warnings, *dataset.describe_left_out(parts)])
+            more.append(f"a class has fewer than {FEW} rows to tune on: its {what} is not to be trusted")
+        more += dataset.describe_left_out(parts)
+        # Only the first ones are printed, and those of the columns may be many.
+        dataset = replace(dataset, warnings=[*more, *dataset.warnings])
         return cls(options, dataset, names, left_out, parts)
 
     @property
@@ -145,7 +149,7 @@ def resume(
     run: Path,
     progress: Progress,
     *,
-    metric: str | None = None,
+    metric: tuple[str, ...] | None = None,
     subject_to: str | None = None,
     repeats: int | None = None,
     ship: str | None = None,
@@ -163,7 +167,7 @@ def resume(
             options, sha256 = read_options(space.config)
         options = replace(options, repeats=_choose_repeats(options, space.manifest.get("repeats"), repeats))
         for flag, written, typed in (
-            ("--metric", options.metric, metric),
+            ("--metric", as_text(options.metric), None if metric is None else as_text(metric)),
             ("--subject-to", options.subject_to, subject_to),
         ):
             if typed not in (None, written):

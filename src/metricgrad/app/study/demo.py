@@ -18,8 +18,8 @@ GROUPS = 14
 def make_options(repeats: int = 5, quick: bool = False) -> Options:
     """Return the options of the demo."""
     data = Path(str(importlib.resources.files("river") / "datasets" / "yeast.csv.gz"))
-    target = ",".join(f"Class{k}" for k in range(1, GROUPS + 1))
+    target = tuple(f"Class{k}" for k in range(1, GROUPS + 1))
     # All contenders would take too long for a demo.
-    only = None if quick else ",".join(name for name, contender in CONTENDERS.items() if contender.demo)
-    metric = "f1,average_precision"
+    only = () if quick else tuple(name for name, contender in CONTENDERS.items() if contender.demo)
+    metric = ("f1", "average_precision")
     return Options(str(data), target, metric=metric, repeats=repeats, only=only, quick=quick, demo=True)

@@ -139,7 +139,7 @@ def _describe_limits(summary: Mapping[str, Any]) -> str:
         "New categories, and texts in columns of numbers, count as missing.",
         "If the data drift, the rule no longer fits; metricgrad evaluate warns of it.",
         "metricgrad tune replaces the rule; this card shows the one before.",
-        *(plain(text, 300) for text in (summary.get("warnings") or summary["data"].get("warnings") or [])),
+        *(plain(text, None) for text in (summary.get("warnings") or summary["data"].get("warnings") or [])),
     ]
     return "\n".join(f"- {text}" for text in limits)
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from metricgrad.app.contenders.scorers import Effort, Goal, Scorer
     from metricgrad.app.study.splits import Split
     from metricgrad.app.tables.features import Features
-    from metricgrad.metrics.averages import Average
+    from metricgrad.metrics.averages import Absent, Average
     from metricgrad.metrics.constraints import Constraint
 
 
@@ -270,7 +270,8 @@ def evaluate_rule(goal: Goal, also: list[str], rule: Rule, scores: np.ndarray, t
     """Return the value of a rule on these rows, the other metrics, and whether the constraint is met there."""
     others = {}
     if also:
-        found = evaluate(scores, targets, also, task=goal.task, average=goal.average, rule=rule)
+        absent = choose_absent(goal, targets)
+        found = evaluate(scores, targets, also, task=goal.task, average=goal.average, rule=rule, absent=absent)
         others = {key: value if math.isfinite(value) else None for key, value in found.items()}
     value = compute_metric(goal, rule, scores, targets)
     return {"value": value, "others": others, "met": meets_constraints(goal, rule, scores, targets)}
@@ -307,9 +308,21 @@ def evaluate_constraint(constraint: Constraint, values: Any) -> ConstraintValue:
     return ConstraintValue(str(constraint), each[worst].item(), constraint.met(each))
 
 
+def choose_absent(goal: Goal, targets: np.ndarray) -> Absent:
+    """Return what averages over classes do with one that has no rows here: they leave it out, since it has no value.
+
+    Where every class has rows, one that is lost in a bootstrap replicate counts. Of two classes there is no average.
+    """
+    if goal.task == "binary":
+        return "count"
+    counts = targets.sum(0) if targets.ndim == 2 else np.bincount(targets, minlength=goal.classes)
+    return "count" if counts.all() else "skip"
+
+
 def compute_metric(goal: Goal, rule: Rule, scores: np.ndarray, targets: np.ndarray) -> float:
     """Return the metric of a goal under a rule on these rows, or raise if it is not finite."""
-    value = float(evaluate(scores, targets, {"": goal.metric}, task=goal.task, average=goal.average, rule=rule)[""])
+    options: dict[str, Any] = {"task": goal.task, "average": goal.average, "absent": choose_absent(goal, targets)}
+    value = float(evaluate(scores, targets, {"": goal.metric}, rule=rule, **options)[""])
     if not math.isfinite(value):
         raise UserError(
             f"--metric: expected a finite value of {goal.metric}, got {value}; give its divisions a value for 0/0"

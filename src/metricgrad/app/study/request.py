@@ -17,18 +17,20 @@ from metricgrad.app.report.evidence import Table
 from metricgrad.app.report.markup import describe_metric
 from metricgrad.app.runs import folder as runs
 from metricgrad.app.study import protocol, splits
+from metricgrad.app.study.configuration import as_text
 from metricgrad.app.study.times import read_times
 from metricgrad.app.tables import files, profile
 from metricgrad.app.tables.dates import check_date_format
 from metricgrad.app.tables.encoder import fit_encoder
+from metricgrad.app.tables.rows import SAMPLE, name_rows
 from metricgrad.app.tables.schema import Schema
 from metricgrad.engine.batch import check_task
-from metricgrad.metrics.parameters import parse_values, with_parameters
+from metricgrad.metrics.parameters import with_parameters
 from metricgrad.storage import records
-from metricgrad.storage.records import Range, Sha256
+from metricgrad.storage.records import Length, Range, Sha256
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from metricgrad.app.study.splits import Split
     from metricgrad.app.tables.encoder import Encoder
@@ -43,29 +45,26 @@ class Options:
     """The options of a run: everything that determines its results."""
 
     data: str
-    target: str
-    metric: str = "f1"
+    target: Annotated[tuple[str, ...], Length(1, 10**6)]
+    metric: Annotated[tuple[str, ...], Length(1, 1000)] = ("f1",)
     average: str = "macro"
     subject_to: str | None = None
     task: str | None = None
     positive: str | None = None
-    drop: str | None = None
+    drop: tuple[str, ...] = ()
     group: str | None = None
     time: str | None = None
     rows: Annotated[int, Range(1, 2**53)] | None = None
     repeats: Annotated[int, Range(0, 10_000)] = 5
     seed: Annotated[int, Range(0, 2**63)] = 0
-    only: str | None = None
+    only: tuple[str, ...] = ()
     quick: bool = False
     demo: bool = False
-    beta: str | None = None
-    alpha: str | None = None
+    beta: float | dict[str, float] | None = None
+    alpha: float | dict[str, float] | None = None
     date_format: str | None = None
-    contenders: str | None = None
-
-    def split_names(self, name: str) -> list[str]:
-        """Return the parts of a comma-separated option."""
-        return split_names(getattr(self, name))
+    contenders: tuple[str, ...] = ()
+    drop_unlabelled: bool = False
 
     def command(self, ship: str | None = None, budget: float | None = None) -> str:
         """Return the command line; that of the demo does not name the data file, which lies where pip put it."""
@@ -75,19 +74,10 @@ class Options:
             default = 2 if field.name == "repeats" and self.quick and not self.demo else field.default
             if value != default and field.name in (("repeats", "quick") if self.demo else vars(self)):
                 flag = "--" + field.name.replace("_", "-")
-                words += [flag] if value is True else [flag, str(value)]
+                words += [flag] if value is True else [flag, as_text(value)]
         words += [] if budget is None else ["--budget", f"{budget:g}"]
         words += [] if ship is None or self.demo else ["--ship", ship]
         return shlex.join(words)
-
-
-def split_names(text: str | None) -> list[str]:
-    """Return the parts of a comma-separated text.
-
-    >>> split_names("a, b,"), split_names(None)
-    (['a', 'b'], [])
-    """
-    return [part.strip() for part in (text or "").split(",") if part.strip()]
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,6 +132,7 @@ def prepare_dataset(options: Options) -> Dataset:
     if options.repeats < LEAST_REPEATS:
         raise UserError(f"--repeats: expected at least {LEAST_REPEATS}, got {options.repeats}", WRONG_CALL)
     whole = files.read(options.data, options.rows, seed=options.seed)
+    whole.index.name = None if options.rows is None else SAMPLE
     special = [name for name in (options.group, options.time) if name is not None]
     for name in special:
         if name not in whole.columns:
@@ -153,7 +144,7 @@ def prepare_dataset(options: Options) -> Dataset:
             check_date_format(options.date_format)
         except ValueError as error:
             raise UserError(f"--date-format: {error}", WRONG_CALL) from error
-    drop = [*dict.fromkeys([*options.split_names("drop"), *special])]
+    drop = [*dict.fromkeys([*options.drop, *special])]
     schema = Schema.of(
         whole,
         options.target,
@@ -161,6 +152,7 @@ def prepare_dataset(options: Options) -> Dataset:
         positive=options.positive,
         drop=drop,
         date_format=options.date_format,
+        drop_unlabelled=options.drop_unlabelled,
     )
     frame = schema.keep_labelled(whole)
     if len(schema.classes) < 2:
@@ -168,7 +160,7 @@ def prepare_dataset(options: Options) -> Dataset:
             f"target: expected at least two labels, got only {schema.classes[0]!r}; make it a column of 0 and 1",
             DATA,
         )
-    metric, *also = options.split_names("metric") or [""]
+    metric, *also = options.metric
     metric = name_metric(metric, {"alpha": options.alpha, "beta": options.beta}, schema)
     average: Any = options.average  # checked below
     goal = Goal(check_task(schema.task), len(schema.classes), metric, average, options.subject_to)
@@ -187,10 +179,10 @@ def prepare_dataset(options: Options) -> Dataset:
     )
 
 
-def name_metric(metric: str, typed: dict[str, str | None], schema: Schema) -> str:
-    """Return the name of a metric with the parameters that were typed as options, such as --beta dog=0.25,rest=1."""
+def name_metric(metric: str, values: Mapping[str, float | dict[str, float] | None], schema: Schema) -> str:
+    """Return the name of a metric with the parameters that are options: {"beta": {"dog": 0.25, "rest": 1}}."""
     try:
-        params = {name: parse_values(name, text) for name, text in typed.items() if text is not None}
+        params = {name: value for name, value in values.items() if value is not None}
         # Of two classes only the positive one is evaluated.
         return str(with_parameters(metric, params, schema.classes[1:] if schema.task == "binary" else schema.classes))
     except ValueError as error:
@@ -199,7 +191,12 @@ def name_metric(metric: str, typed: dict[str, str | None], schema: Schema) -> st
 
 def _read_groups(cells: pd.Series) -> np.ndarray:
     if cells.isna().any():
-        raise UserError(f"--group {cells.name}: {int(cells.isna().sum())} rows have no value; fill them in", DATA)
+        where = name_rows(cells.index[cells.isna()])
+        raise UserError(
+            f"--group {cells.name}: expected a value in every row, got none in {where}; fill them in, or leave these "
+            "rows out",
+            DATA,
+        )
     codes, distinct = pd.factorize(cells)
     if len(distinct) < 3:
         raise UserError(f"--group {cells.name}: expected at least three groups, got {len(distinct)}", DATA)
@@ -219,13 +216,12 @@ def _find_large_group(frame: pd.DataFrame, column: str | None) -> list[str]:
 
 def choose_contenders(options: Options, goal: Goal) -> tuple[list[str], list[tuple[str, str]]]:
     """Return the contenders to compare, and those left out with the reason."""
-    only = options.split_names("only") or ([c.name for c in CONTENDERS.values() if c.quick] if options.quick else None)
-    further = options.split_names("contenders")
-    for flag, names in (("only", only or ()), ("contenders", further)):
+    only = list(options.only) or ([c.name for c in CONTENDERS.values() if c.quick] if options.quick else None)
+    for flag, names in (("only", only or ()), ("contenders", options.contenders)):
         for name in names:
             if name not in CONTENDERS:
                 raise UserError(f"--{flag}: unknown contender {name!r}; {suggest(name, list(CONTENDERS))}", WRONG_CALL)
-    return select_contenders(goal, only, further)
+    return select_contenders(goal, only, options.contenders)
 
 
 def choose_repeats(repeats: int | None, quick: bool) -> int:
@@ -247,7 +243,8 @@ def read_options(config: dict[str, Any]) -> tuple[Options, str]:
     records.check(config.get("data_sha256"), Sha256, "config.json: data_sha256")
     plain = {key: value for key, value in config.items() if key != "data_sha256"}
     records.check(plain, Options, "config.json")
-    return Options(**plain), config["data_sha256"]
+    given: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in plain.items()}
+    return Options(**given), config["data_sha256"]
 
 
 def choose_effort(options: Options, dataset: Dataset) -> Effort:

@@ -165,4 +165,7 @@ def _find_lack(split: Split, targets: np.ndarray, task: Task) -> str | None:
     if task == "multilabel":
         return None
     missing = np.setdiff1d(targets, targets[split.fit])
-    return f"no training rows of {len(missing)} of the classes" if len(missing) else None
+    if len(missing):
+        return f"no training rows of {len(missing)} of the classes"
+    # The metric of two classes is that of the positive one.
+    return "no test rows of the positive class" if task == "binary" and not targets[split.test].any() else None

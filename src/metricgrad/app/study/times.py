@@ -8,13 +8,18 @@ import pandas as pd
 from metricgrad.app.errors import DATA, UserError, one_line
 from metricgrad.app.tables.dates import ISO, find_date_formats, read_dates
 from metricgrad.app.tables.numbers import PLAIN, find_number_formats, read_formatted
+from metricgrad.app.tables.rows import name_rows
 
 
 def read_times(cells: pd.Series, date_format: str | None) -> tuple[np.ndarray, list[tuple[str, str]]]:
     """Return the cells as numbers in order of time, and a line of the profile that says how they were read."""
     name = one_line(cells.name, 60)
     if cells.isna().any():
-        raise UserError(f"--time {name}: {int(cells.isna().sum())} rows have no value; fill them in", DATA)
+        where = name_rows(cells.index[cells.isna()])
+        raise UserError(
+            f"--time {name}: expected a value in every row, got none in {where}; fill them in, or leave these rows out",
+            DATA,
+        )
     if isinstance(cells.dtype, pd.CategoricalDtype):
         cells = cells.astype(cells.cat.categories.dtype)
     how: str | None = ISO
@@ -28,8 +33,9 @@ def read_times(cells: pd.Series, date_format: str | None) -> tuple[np.ndarray, l
         return _describe_numbers(name, cells)
     dates = read_dates(cells, how)
     if dates.isna().any():
+        odd = one_line(cells[dates.isna()].iloc[0], 30)
         raise UserError(
-            f"--time {name}: expected dates or numbers, got {one_line(cells[dates.isna()].iloc[0], 30)!r}", DATA
+            f"--time {name}: expected dates or numbers, got {odd!r} in {name_rows(cells.index[dates.isna()])}", DATA
         )
     seconds = (dates - pd.Timestamp(1970, 1, 1)) / pd.Timedelta(seconds=1)
     text = f"read as {how}, from {dates.min():%Y-%m-%d} to {dates.max():%Y-%m-%d}"
@@ -44,9 +50,8 @@ def _describe_numbers(name: str, cells: pd.Series) -> tuple[np.ndarray, list[tup
         how = find_number_formats(cells, 1.0)[0]
         times = read_formatted(cells, how)
     if not np.isfinite(times).all():
-        raise UserError(
-            f"--time {name}: expected dates or numbers, got {int((~np.isfinite(times)).sum())} infinite ones", DATA
-        )
+        where = name_rows(cells.index[~np.isfinite(times)])
+        raise UserError(f"--time {name}: expected dates or numbers, got infinite ones in {where}", DATA)
     text = f"read as numbers{'' if how == PLAIN else f' like {how}'}, from {times.min():.15g} to {times.max():.15g}"
     return times, [(f"column {name!r}", text)]
 
@@ -69,6 +74,7 @@ def _find_time_format(name: str, texts: pd.Series, date_format: str | None) -> s
     what = f"all like {nearly[0]}" if nearly else "of one format"
     raise UserError(
         f"--time {name}: expected dates {what}, or numbers, got {one_line(odd.iloc[0], 30)!r}"
-        f"{f' and {len(odd) - 1} others' if len(odd) > 1 else ''}; correct them, or name the format with --date-format",
+        f"{f' and {len(odd) - 1} others' if len(odd) > 1 else ''} in {name_rows(odd.index)}; correct "
+        "them, or name the format with --date-format",
         DATA,
     )

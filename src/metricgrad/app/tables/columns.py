@@ -12,6 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metricgrad.app.tables.dates import ISO, find_date_formats, has_clock, read_dates
+from metricgrad.app.tables.ids import are_whole, identifies_rows
+from metricgrad.app.tables.lookalikes import describe_numbers_in_texts
 from metricgrad.app.tables.numbers import PLAIN, find_number_formats, read_formatted
 from metricgrad.storage.records import Length, Pattern, Range
 
@@ -31,8 +33,6 @@ SENTENCE = 5
 """The mean number of words from which on a column of many different texts is free text, even if they recur."""
 
 _BINS = 10
-_ID_NAME = re.compile(r"(^|[\W_])(id|ids|uuid|guid|key|index|rowid|row|no|nr)$", re.IGNORECASE)
-_CAMEL_ID = re.compile(r"[a-z](Id|ID)$")
 _BOOLEANS = {
     word: value for value in (True, False) for word in (value, f"{value}", f"{value}".lower(), f"{value}".upper())
 }
@@ -47,11 +47,12 @@ class Column:
 
     ``kind``: "number", "boolean", "category", "date" or "text". ``categories``: the texts of a category column, most
     frequent first; ``others``: whether there were more, which then count as one. ``levels``: if there are many, all of
-    them, which are also encoded by the target. ``missing``: the share of missing cells. ``mean``, ``sd``: mean and
-    standard deviation of numbers. ``edges``, ``shares``: the edges between ten bins of numbers, and the share of cells
-    in every bin; for categories the share of each. The numbers of a text column are those of words. ``number_format``,
-    ``date_format``: how texts are read as numbers or dates. ``date_parts``: the numbers that a date becomes. Older
-    versions had none of these three.
+    them, which are also encoded by the target. ``missing``: the share of missing cells; ``unreadable``: of the others,
+    the share of those that are no numbers or dates. ``mean``, ``sd``: mean and standard deviation of numbers.
+    ``edges``, ``shares``: the edges between ten bins of numbers, and the share of cells in every bin; for categories
+    the share of each. The numbers of a text column are those of words. ``number_format``, ``date_format``: how texts
+    are read as numbers or dates. ``date_parts``: the numbers that a date becomes. Older versions had none of these
+    three.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Column:
     number_format: Annotated[str, Length(1, 20)] | None = None
     date_format: Annotated[str, Length(1, 60)] | None = None
     date_parts: tuple[Annotated[str, Pattern("days|year|month|weekday|hour")], ...] = ()
+    unreadable: Annotated[float, Range(0, 1)] = 0.0
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -122,12 +124,12 @@ class Column:
             found = pc.coalesce(found, rest)
         return np.asarray(found.fill_null(-1).to_numpy(zero_copy_only=False))
 
-    def count_unknown(self, cells: pd.Series, numbers: np.ndarray) -> int:
-        """Return the number of cells that the model cannot use: new categories, or texts written in another way."""
-        if self.kind == "text" or (self.kind in ("number", "boolean") and not _is_textual(cells)):
-            return 0
-        unusable = numbers < 0 if self.kind == "category" else np.isnan(numbers)
-        return int(unusable.sum()) - int(cells.isna().sum())
+    def count_unusable(self, numbers: np.ndarray) -> int:
+        """Return how many cells became no value: missing ones, new categories, and texts written in another way.
+
+        ``numbers``: the first array of ``to_numbers``, not of a text.
+        """
+        return int((numbers < 0).sum() if self.kind == "category" else np.isnan(numbers).sum())
 
     def to_level(self, cells: pd.Series) -> np.ndarray:
         """Return one number per cell to measure drift by (of dates the day, of texts the words), NaN for missing."""
@@ -161,15 +163,16 @@ def describe_column(name: str, cells: pd.Series, date_format: str | None = None)
     if blank["kind"] == "category":
         return _describe_category(name, cells, missing)
     column = Column(name, missing=missing, shares=(), **blank)
-    if column.kind == "number" and _is_id(name, column._read_numbers(cells)):
-        return "looks like an id: every row has a different number"
+    if column.kind == "number" and identifies_rows(name, column._read_numbers(cells)):
+        return "looks like an id: every row has a different whole number"
     level = column.to_level(cells)
     known = level[np.isfinite(level)]
     if not len(known):
         return "all missing"
     if (known == known[0]).all() and len(known) == len(level):
         return f"constant: always {cells.dropna().iloc[0]}"
-    return _describe_numbers(column, level)
+    unreadable = 1 - len(known) / int(cells.notna().sum())
+    return _describe_numbers(replace(column, unreadable=unreadable), level)
 
 
 def _describe_numbers(column: Column, level: np.ndarray) -> Column:
@@ -205,7 +208,7 @@ def as_texts(cells: pd.Series) -> pa.Array:
     if pd.api.types.is_numeric_dtype(cells.dtype) and not pd.api.types.is_bool_dtype(cells.dtype):
         known = cells.dropna()
         values = known.to_numpy(np.float64)
-        texts = known.astype(np.int64).astype(str) if _are_whole(values) else known.astype(str)
+        texts = known.astype(np.int64).astype(str) if are_whole(values) else known.astype(str)
         cells = texts.reindex(cells.index)
     elif not isinstance(cells.dtype, pd.StringDtype):
         cells = cells.map(str, na_action="ignore")
@@ -216,10 +219,6 @@ def as_texts(cells: pd.Series) -> pa.Array:
 
 def _without_categories(cells: pd.Series) -> pd.Series:
     return cells.astype(cells.cat.categories.dtype) if isinstance(cells.dtype, pd.CategoricalDtype) else cells
-
-
-def _are_whole(values: np.ndarray) -> bool:
-    return bool((np.abs(values) < 2**53).all() and (values % 1 == 0).all())
 
 
 def _find_kind(cells: pd.Series, date_format: str | None) -> dict[str, Any] | str:
@@ -269,6 +268,8 @@ def _describe_category(name: str, cells: pd.Series, missing: float) -> Column | 
     if len(counts) == 1 and known == len(cells):
         return f"constant: always {counts.index[0]}"
     if known >= 20 and len(counts) > 0.5 * known:
+        if numbers := describe_numbers_in_texts(pd.Series(counts.index), ALIKE):
+            return f"holds {numbers}; write plain numbers of one unit to use it"
         if pd.Series(counts.index[:100]).str.contains(" ").mean() > 0.5:
             return _describe_text(name, cells, missing)
         return f"looks like an id: {len(counts)} different texts in {known} rows"
@@ -292,13 +293,6 @@ def _describe_text(name: str, cells: pd.Series, missing: float) -> Column:
 def _with_shares(column: Column, level: np.ndarray) -> Column:
     counts = column.count_bins(level)
     return replace(column, shares=tuple((counts / max(1, counts.sum())).tolist()))
-
-
-def _is_id(name: str, values: np.ndarray) -> bool:
-    """Return whether a column of numbers identifies rows: whole, all different, and named like an id or consecutive."""
-    if len(values) < 20 or np.isnan(values).any() or not _are_whole(values) or len(np.unique(values)) < len(values):
-        return False
-    return bool(_ID_NAME.search(name) or _CAMEL_ID.search(name)) or bool(np.ptp(values) == len(values) - 1)
 
 
 def _is_textual(cells: pd.Series) -> bool:

@@ -26,7 +26,9 @@ _NOTATIONS = {
     "1'234,5": (",", "['\u2019]"),
 }
 _CURRENCIES = "AUD|BRL|CAD|CHF|CNY|CZK|DKK|EUR|GBP|HUF|INR|JPY|KRW|MXN|NOK|NZD|PLN|RON|SEK|TRY|USD|ZAR|Ft|Kč|kr|zł"
-_UNIT = re.compile(rf"%|[A-Z]{{0,2}}[$£¥฿₠-⃀]|{_CURRENCIES}")
+UNIT = rf"%|[A-Z]{{0,2}}[$£¥฿₠-⃀]|{_CURRENCIES}"
+"""What may follow or precede a number: one of them in a column."""
+_UNIT = re.compile(UNIT)
 _GAP = "[\\s\u00a0\u2009\u202f]*"
 _HEAD = 1000  # a format that does not fit many of so many cells is not tried on all of them
 

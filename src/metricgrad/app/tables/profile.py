@@ -11,10 +11,11 @@ import pandas as pd
 from metricgrad.app.errors import one_line
 from metricgrad.app.tables.columns import ALIKE
 from metricgrad.app.tables.dates import ISO
+from metricgrad.app.tables.lookalikes import describe_numbers_in_texts
 from metricgrad.app.tables.numbers import PLAIN, find_number_formats, read_formatted
 from metricgrad.app.tables.rows import hash_rows
 from metricgrad.app.tables.schema import DROPPED
-from metricgrad.app.tables.targets import find_spellings
+from metricgrad.app.tables.targets import describe_spellings, find_spellings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +32,7 @@ def describe_data(frame: pd.DataFrame, schema: Schema) -> list[tuple[str, str]]:
     target, rows = schema.target, len(frame)
     kinds = Counter(column.kind for column in schema.columns)
     lines = [
-        ("rows", f"{rows:,}" + (f", of which {rows - schema.rows:,} without a target" if rows > schema.rows else "")),
+        ("rows", f"{rows:,}" + _describe_targets(frame, schema)),
         ("task", f"{schema.task}: {one_line(', '.join(target.columns), 80)}" + _describe_separator(schema)),
         ("classes", _describe_balance(schema)),
         ("features", f"{len(schema.columns)}: " + ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())),
@@ -45,6 +46,13 @@ def describe_data(frame: pd.DataFrame, schema: Schema) -> list[tuple[str, str]]:
         names = one_line(", ".join(schema.dropped), 120)
         lines.append(("left out", f"{len(schema.dropped)}: {names}"))
     return [*lines, *_describe_formats(schema)]
+
+
+def _describe_targets(frame: pd.DataFrame, schema: Schema) -> str:
+    missing, unlabelled = len(frame) - schema.rows, schema.target.count_unlabelled(frame)
+    parts = [f", of which {missing:,} without a target"] if missing else []
+    parts += [f", of which {unlabelled:,} with an empty list of labels"] if unlabelled else []
+    return "".join(parts)
 
 
 def _describe_formats(schema: Schema) -> list[tuple[str, str]]:
@@ -64,22 +72,33 @@ def _describe_formats(schema: Schema) -> list[tuple[str, str]]:
 
 
 def find_warnings(frame: pd.DataFrame, schema: Schema) -> list[str]:
-    """Return warnings about a data set, one sentence each."""
+    """Return warnings about a data set, one sentence each; what concerns the target comes first."""
     frame = schema.keep_labelled(frame)
-    found = [
-        f"column {one_line(name, 60)!r} was left out: {one_line(why, 120)}"
-        for name, why in schema.dropped.items()
-        if why != DROPPED
-    ]
-    found += _find_spellings("the classes", schema.classes)
+    found = [*_find_unlabelled(frame, schema), *_find_spellings("the classes", schema.classes)]
+    found += _find_leaks(frame, schema)
+    found += _find_duplicates(frame, schema)
     for column in schema.columns:
         found += _find_odd_cells(column, frame[column.name])
         found += _find_doubtful_numbers(column, frame[column.name])
+        found += _find_numbers_in_categories(column)
         found += _find_pooled(column, frame[column.name])
         found += _find_spellings(f"column {one_line(column.name, 60)!r}: the categories", column.categories)
-    found += _find_duplicates(frame, schema)
-    found += _find_leaks(frame, schema)
+    found += [
+        f"column {one_line(name, 60)!r} was left out: {one_line(why, 160)}"
+        for name, why in schema.dropped.items()
+        if why != DROPPED
+    ]
     return found
+
+
+def _find_unlabelled(frame: pd.DataFrame, schema: Schema) -> list[str]:
+    count = schema.target.count_unlabelled(frame)
+    if not count:
+        return []
+    return [
+        f"target {one_line(schema.target.columns[0], 60)!r}: {count:,} of {len(frame):,} cells are empty and count as "
+        "rows with none of the labels; if their labels are unknown, leave these rows out with --drop-unlabelled"
+    ]
 
 
 def _format_share(share: float) -> str:
@@ -134,6 +153,18 @@ def _find_doubtful_numbers(column: Column, cells: pd.Series) -> list[str]:
     ]
 
 
+def _find_numbers_in_categories(column: Column) -> list[str]:
+    """Return a warning if the categories of a column look like numbers."""
+    texts = pd.Series(column.categories, dtype=str)
+    what = describe_numbers_in_texts(texts, ALIKE) if len(texts) else None
+    if what is None:
+        return []
+    return [
+        f"column {one_line(column.name, 60)!r} holds {what}, which count as {len(texts)} categories without an order; "
+        "write plain numbers of one unit if they are numbers"
+    ]
+
+
 def _find_pooled(column: Column, cells: pd.Series) -> list[str]:
     """Return a warning if there are too many categories to have a column each."""
     if not column.others:
@@ -147,12 +178,13 @@ def _find_pooled(column: Column, cells: pd.Series) -> list[str]:
 
 
 def _find_spellings(what: str, names: Sequence[str]) -> list[str]:
-    """Return a warning if names differ only in upper and lower case."""
+    """Return a warning if names differ only in case or spaces."""
     variants = find_spellings(names)
     if not variants:
         return []
-    shown = one_line("; ".join(", ".join(map(repr, several)) for several in variants[:3]), 160)
-    return [f"{what} {shown} differ only in case; write them alike if they mean the same"]
+    return [
+        f"{what} {describe_spellings(variants)} differ only in case or spaces; write them alike if they mean the same"
+    ]
 
 
 def _find_duplicates(frame: pd.DataFrame, schema: Schema) -> list[str]:
@@ -173,7 +205,7 @@ def _find_duplicates(frame: pd.DataFrame, schema: Schema) -> list[str]:
 
 
 def _find_leaks(frame: pd.DataFrame, schema: Schema) -> list[str]:
-    """Find columns that nearly determine the target: they may hold what is unknown at prediction time."""
+    """Find columns that separate the classes almost perfectly: they may hold what is unknown at prediction time."""
     if len(frame) > _ROWS:
         frame = frame.sample(_ROWS, random_state=0)
     targets = schema.encode_targets(frame)
@@ -186,14 +218,25 @@ def _find_leaks(frame: pd.DataFrame, schema: Schema) -> list[str]:
         separations = [
             _rate_leak(level, several[:, k].astype(bool), column.kind == "category") for k in range(several.shape[1])
         ]
-        # That a column determines one class of several may be by design; all of them, hardly.
-        best = max(separations) if schema.task == "multilabel" else min(separations)
-        if best >= _LEAK:
+        # That a column tells one class from several others may be by design; all of them, hardly.
+        area = max(separations) if schema.task == "multilabel" else min(separations)
+        if area >= _LEAK:
+            what = _describe_separation(schema, separations, area)
             found.append(
-                f"column {one_line(column.name, 60)!r} nearly determines the target ({best:.1%}): if it is unknown "
-                "at prediction time, leave it out with --drop"
+                f"column {one_line(column.name, 60)!r} alone {what}: if it is unknown at prediction time, leave it out "
+                "with --drop"
             )
     return found
+
+
+def _describe_separation(schema: Schema, separations: Sequence[float], area: float) -> str:
+    """Return what a column does, and the area under the ROC curve (AUROC) that shows it."""
+    how = "separates" if area == 1 else "nearly separates"
+    shown = f"AUROC {'1' if area == 1 else f'{area:.4f}'}"
+    if schema.task == "multilabel":
+        label = schema.classes[int(np.argmax(separations))]
+        return f"{how} the rows with label {one_line(label, 40)!r} from the others ({shown})"
+    return f"{how} the classes ({shown}{'' if schema.task == 'binary' else ' or more for each of them'})"
 
 
 def _rate_leak(level: np.ndarray, positive: np.ndarray, category: bool) -> float:

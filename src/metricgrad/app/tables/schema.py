@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from sklearn.compose import ColumnTransformer
 
+    from metricgrad.app.tables.gaps import Gaps
+
 DROPPED = "left out as asked"
 """The reason why a column named by ``drop`` is not a feature."""
 
@@ -54,12 +56,13 @@ class Schema:
         positive: str | None = None,
         drop: Sequence[str] = (),
         date_format: str | None = None,
+        drop_unlabelled: bool = False,
     ) -> Self:
         """Infer the schema of a frame.
 
-        ``target``: a column, or several; "a,b" are two unless a column has that name. ``task``: by default inferred
-        from the target. ``positive``: the positive class of a binary target; by default 1, true or yes, else the rarer
-        class. ``drop``: feature columns to exclude. ``date_format``: of dates that could be read in several ways.
+        ``target``: a column, or several. ``task``: by default inferred from the target. ``positive``: the positive
+        class of a binary target; by default 1, true or yes, else the rarer class. ``drop``: feature columns to exclude.
+        ``date_format``: of dates that could be read in several ways. ``drop_unlabelled``: as in ``find_target``.
         """
         for name in drop:
             if name not in frame.columns:
@@ -67,7 +70,7 @@ class Schema:
                     f"drop: expected columns of the data, got {one_line(name)!r}; {suggest(name, frame.columns)}",
                     WRONG_CALL,
                 )
-        found = target_columns.find_target(frame, target, task, positive)
+        found = target_columns.find_target(frame, target, task, positive, drop_unlabelled)
         dropped = {name: DROPPED for name in drop if name not in found.columns}
         columns = []
         labelled = frame[found.has_target(frame)]
@@ -135,19 +138,21 @@ class Schema:
         self.check_target(frame.columns)
         return self.target.to_codes(frame)
 
-    def to_features(self, frame: pd.DataFrame, unknown: dict[str, int] | None = None) -> pd.DataFrame:
+    def to_features(self, frame: pd.DataFrame, gaps: Gaps | None = None) -> pd.DataFrame:
         """Return the features: float32 numbers with NaN for missing, codes of categories with −1 for missing, texts.
 
-        New categories, and texts not written as in training, become missing; ``unknown`` counts them by column.
+        New categories, and texts not written as in training, become missing; ``gaps`` counts them by column.
         """
         self.check(frame.columns)
         found: dict[str, np.ndarray] = {}
         for column in self.columns:
             cells = frame[column.name]
             numbers = column.to_numbers(cells)
-            if unknown is not None and (count := column.count_unknown(cells, next(iter(numbers.values())))):
-                unknown[column.name] = unknown.get(column.name, 0) + count
+            if gaps is not None:
+                gaps.count(column, cells, next(iter(numbers.values())))
             found |= numbers
+        if gaps is not None:
+            gaps.rows += len(frame)
         return pd.DataFrame(found, index=frame.index)
 
     def make_encoder(self) -> ColumnTransformer:

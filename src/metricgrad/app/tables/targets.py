@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import pandas as pd
+import pyarrow.compute as pc
 
 from metricgrad.app.errors import WRONG_CALL, UserError, one_line, suggest
 from metricgrad.app.tables.columns import as_numbers, as_texts
@@ -25,6 +26,7 @@ FEWEST = 10
 _TASKS = ("binary", "multiclass", "multilabel")
 _POSITIVE = ("1", "true", "yes", "y", "positive", "pos")
 _NUMBERS = 100
+_GROUPS = 5  # groups of spellings in a message
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,8 @@ class Target:
 
     ``classes``: (negative, positive) of a binary task. ``separator``: that of the labels in one multi-label column.
     ``numeric``: whether the classes are whole numbers, so that 1, 1.0 and "1" are equal. ``counts``: the number of
-    training rows of each class.
+    training rows of each class. ``drop_unlabelled``: whether an empty list of labels is a missing target; otherwise the
+    row has none of the labels.
     """
 
     columns: Annotated[tuple[str, ...], Length(1, 10**6)]
@@ -42,6 +45,7 @@ class Target:
     numeric: bool = False
     separator: Annotated[str, Pattern("[;|,]")] | None = None
     counts: tuple[Annotated[int, Range(0, 2**53)], ...] = ()
+    drop_unlabelled: bool = False
 
     @property
     def labels(self) -> np.ndarray:
@@ -49,10 +53,17 @@ class Target:
         return np.array([int(one) for one in self.classes] if self.numeric else self.classes)
 
     def has_target(self, frame: pd.DataFrame) -> np.ndarray:
-        """Return which rows have a target; with separated labels a missing cell is a row without labels."""
-        if self.separator is not None:
-            return np.ones(len(frame), dtype=bool)
-        return np.asarray(frame[list(self.columns)].notna().all(axis=1))
+        """Return which rows have a target; an empty list of labels is one, unless ``drop_unlabelled``."""
+        if self.separator is None:
+            return np.asarray(frame[list(self.columns)].notna().all(axis=1))
+        return ~self._find_empty(frame) if self.drop_unlabelled else np.ones(len(frame), dtype=bool)
+
+    def count_unlabelled(self, frame: pd.DataFrame) -> int:
+        """Return how many rows count as having none of the labels because their list of labels is empty."""
+        return 0 if self.separator is None or self.drop_unlabelled else int(self._find_empty(frame).sum())
+
+    def _find_empty(self, frame: pd.DataFrame) -> np.ndarray:
+        return _is_blank(frame[self.columns[0]])
 
     def to_codes(self, frame: pd.DataFrame) -> np.ndarray:
         """Return ``(N,)`` class indices, or ``(N, K)`` zeros and ones for a multi-label task."""
@@ -72,9 +83,16 @@ class Target:
 
 
 def find_target(
-    frame: pd.DataFrame, target: str | Sequence[str], task: str | None = None, positive: str | None = None
+    frame: pd.DataFrame,
+    target: str | Sequence[str],
+    task: str | None = None,
+    positive: str | None = None,
+    drop_unlabelled: bool = False,
 ) -> Target:
-    """Return the task and the classes of target columns: a name, several, or a comma-separated text."""
+    """Return the task and the classes of target columns: a name, or several.
+
+    ``drop_unlabelled``: of a column of lists of labels, leave out the rows whose list is empty.
+    """
     if task not in (None, *_TASKS):
         raise UserError(f"task: expected one of {', '.join(_TASKS)}, got {task!r}", WRONG_CALL)
     names = _find_names(frame, target)
@@ -83,15 +101,15 @@ def find_target(
             raise UserError(f"task: expected 'multilabel' with {len(names)} target columns, got {task!r}", WRONG_CALL)
         found = _describe_columns(frame, names)
     else:
-        found = _describe_column(names[0], frame[names[0]], task)
+        found = _describe_column(names[0], frame[names[0]], task, drop_unlabelled)
     found = _add_counts(found, frame)
     return _choose_positive(found, positive)
 
 
 def _find_names(frame: pd.DataFrame, target: str | Sequence[str]) -> tuple[str, ...]:
     names = (target,) if isinstance(target, str) else tuple(target)
-    if isinstance(target, str) and target not in frame.columns:
-        names = tuple(part.strip() for part in target.split(","))
+    if not names:
+        raise UserError("target: expected the name of a column, got none", WRONG_CALL)
     for name in names:
         if name not in frame.columns:
             raise UserError(
@@ -109,7 +127,7 @@ def _describe_columns(frame: pd.DataFrame, names: tuple[str, ...]) -> Target:
     return Target(names, "multilabel", names)
 
 
-def _describe_column(name: str, cells: pd.Series, task: str | None) -> Target:
+def _describe_column(name: str, cells: pd.Series, task: str | None, drop_unlabelled: bool) -> Target:
     known = cells.dropna()
     if not len(known):
         raise UserError(f"target {name!r}: expected classes, got only missing cells; choose another column")
@@ -125,7 +143,8 @@ def _describe_column(name: str, cells: pd.Series, task: str | None) -> Target:
             f"target {name!r}: expected labels separated by ; | or , for a multi-label task, got none in any cell",
         )
     if separator is not None:
-        return _describe_labels(name, cells, separator)
+        labelled = cells[~_is_blank(cells)] if drop_unlabelled else cells
+        return replace(_describe_labels(name, labelled, separator), drop_unlabelled=drop_unlabelled)
     distinct = texts.unique()
     if len(distinct) > max(20, 0.5 * len(known)) or (
         numbers.notna().all() and len(distinct) > (_NUMBERS if numeric else 20)
@@ -136,6 +155,7 @@ def _describe_column(name: str, cells: pd.Series, task: str | None) -> Target:
         )
     classes = sorted(distinct, key=int) if numeric else sorted(distinct)
     found = "multiclass" if len(classes) > 2 else "binary"
+    _check_spellings(name, classes)
     if len(classes) == 1:
         raise UserError(
             f"target {name!r}: expected two classes or more, got only {classes[0]!r}; add rows of another class"
@@ -147,6 +167,7 @@ def _describe_column(name: str, cells: pd.Series, task: str | None) -> Target:
 
 def _describe_labels(name: str, cells: pd.Series, separator: str) -> Target:
     counts = Counter(label for cell in cells.dropna() for label in _split_labels(cell, separator))
+    _check_spellings(name, sorted(counts))
     classes = sorted(label for label, count in counts.items() if FEWEST <= count <= len(cells) - FEWEST)
     if not classes:
         raise UserError(f"target {name!r}: expected labels of at least {FEWEST} rows each, got none")
@@ -171,22 +192,43 @@ def _add_counts(target: Target, frame: pd.DataFrame) -> Target:
         if fewest < FEWEST:
             where = f"{what} label {one_line(name, 40)!r}" if several else f"{what} class {one_line(name, 40)!r}"
             hint = "leave it out of the targets" if several else "merge it into another class, or leave these rows out"
-            same = next((one for one in find_spellings(target.classes) if name in one), ())
-            alike = f"; {', '.join(map(repr, same))} differ only in case" if same else ""
-            raise UserError(f"target: expected at least {FEWEST} rows {where}, got {fewest}{alike}; {hint}")
+            raise UserError(f"target: expected at least {FEWEST} rows {where}, got {fewest}; {hint}")
     return Target(**vars(target) | {"counts": tuple(map(int, counts))})
 
 
 def find_spellings(names: Sequence[str]) -> list[tuple[str, ...]]:
-    """Return the names that differ only in upper and lower case, grouped.
+    """Return the names that differ only in case or spaces, grouped.
 
-    >>> find_spellings(["Yes", "no", "yes"])
-    [('Yes', 'yes')]
+    >>> find_spellings(["Yes", "no", "yes", " no"])
+    [('Yes', 'yes'), ('no', ' no')]
     """
     groups: dict[str, list[str]] = {}
     for name in names:
-        groups.setdefault(name.casefold(), []).append(name)
+        groups.setdefault(" ".join(name.casefold().split()), []).append(name)
     return [tuple(several) for several in groups.values() if len(several) > 1]
+
+
+def describe_spellings(groups: Sequence[tuple[str, ...]]) -> str:
+    """Return groups of spellings in words; no group is cut off.
+
+    >>> describe_spellings([("Yes", "yes"), ("No", "no")])
+    "'Yes', 'yes'; 'No', 'no'"
+    """
+    shown = "; ".join(", ".join(one_line(repr(name), 42) for name in group) for group in groups[:_GROUPS])
+    return shown + (f" and {len(groups) - _GROUPS} more groups" if len(groups) > _GROUPS else "")
+
+
+def _check_spellings(name: str, classes: Sequence[str]) -> None:
+    """Raise if classes are spellings of one word: each would be a class of its own; single letters may be meant so."""
+    groups = [group for group in find_spellings(classes) if len(group[0].strip()) > 1]
+    if not groups:
+        return
+    rest = len(classes) - sum(map(len, groups)) + len(groups)
+    raise UserError(
+        f"target {one_line(name, 60)!r}: expected every class in one spelling, got {describe_spellings(groups)}, which "
+        f"differ only in case or spaces; write them alike, then there are {rest} classes instead of {len(classes)}, or "
+        "rename those that differ"
+    )
 
 
 def _choose_positive(target: Target, positive: str | None) -> Target:
@@ -222,6 +264,12 @@ def _read_zeros_and_ones(name: str, cells: pd.Series) -> np.ndarray:
             f"target {name!r}: expected 0 and 1, or true and false, as one label of several, got {strange!r}"
         )
     return found.astype(np.int64)
+
+
+def _is_blank(cells: pd.Series) -> np.ndarray:
+    """Return which cells are missing, or hold nothing but spaces."""
+    texts = as_texts(cells)
+    return np.asarray(pc.equal(pc.utf8_trim_whitespace(texts), "").fill_null(True).to_numpy(zero_copy_only=False))
 
 
 def _split_labels(cell: str, separator: str) -> set[str]:

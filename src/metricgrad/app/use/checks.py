@@ -6,65 +6,64 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from metricgrad.app.errors import one_line
 from metricgrad.app.runs import folder as runs
 from metricgrad.app.runs.trained_rows import Seen
 from metricgrad.app.tables import files
+from metricgrad.app.tables.gaps import Gaps
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import numpy as np
     import pandas as pd
 
     from metricgrad.app.runs.folder import Run
     from metricgrad.app.runs.model import Model
-    from metricgrad.app.tables.schema import Schema
 
 
 @dataclass(frozen=True, eq=False)
 class Labelled:
-    """Labelled rows with their scores and encoded targets; ``unknown``: cells that the model cannot use, by column."""
+    """Labelled rows with their scores and encoded targets, and the gaps in their columns.
+
+    ``seen``: those that the model was trained on. ``unlabelled``: the number of those with an empty list of labels.
+    """
 
     frame: pd.DataFrame
     scores: np.ndarray
     targets: np.ndarray
-    unknown: dict[str, int]
+    gaps: Gaps
     seen: Seen
+    unlabelled: int
 
     @classmethod
     def of(cls, model: Model, frame: pd.DataFrame) -> Labelled:
         """Score the rows of a frame that all have a target."""
-        unknown: dict[str, int] = {}
-        features, targets = model.schema.to_features(frame, unknown), model.schema.encode_targets(frame)
+        gaps = Gaps()
+        features, targets = model.schema.to_features(frame, gaps), model.schema.encode_targets(frame)
         seen = Seen() if model.trained_rows is None else model.trained_rows.count(features, targets)
-        return cls(frame, model.score_features(features), targets, unknown, seen)
+        return cls(
+            frame, model.score_features(features), targets, gaps, seen, model.schema.target.count_unlabelled(frame)
+        )
 
     @classmethod
-    def read(cls, model: Model, data: str | Path, rows: int | None) -> Labelled:
-        """Read the labelled rows of a file, or a sample of them, and score them."""
+    def read(cls, model: Model, data: str | Path, rows: int | None, allow_missing: bool) -> Labelled:
+        """Read the labelled rows of a file, or a sample of them, and score them.
+
+        ``allow_missing``: also if a column is mostly unknown.
+        """
         source, schema = files.Source(data), model.schema
         schema.check(source.names)
         names = [name for name in (*schema.target.columns, *schema.inputs) if name in source.names]
         # The features of a CSV file stay texts, so that they are read in the format of the training data.
         frame = files.read(source, rows, columns=names, texts=schema.inputs)
-        return cls.of(model, schema.keep_labelled(frame))
+        found = cls.of(model, schema.keep_labelled(frame))
+        found.gaps.check(schema, data, allow_missing)
+        return found
 
 
-def describe_unknown(schema: Schema, unknown: Mapping[str, int], rows: int) -> list[str]:
-    """Return a warning for every column with cells that the model cannot use."""
-    columns = {column.name: column for column in schema.columns}
-    found = []
-    for name, count in unknown.items():
-        column = columns[name]
-        why = "new categories" if column.kind == "category" else f"not {column.kind}s, or not written as in training"
-        if how := column.number_format or column.date_format:
-            why += f": {how}"
-        found.append(
-            f"column {one_line(name, 60)!r}: {count} cells ({count / rows:.1%}) are unknown to the model ({why}) and "
-            "count as missing"
-        )
-    return found
+def describe_unlabelled(unlabelled: int, rows: int) -> list[str]:
+    """Return a warning if rows have an empty list of labels."""
+    if not unlabelled:
+        return []
+    return [f"{unlabelled:,} of {rows:,} rows have an empty list of labels and count as having none, as in training"]
 
 
 def describe_seen(run: Run, seen: Seen, rows: int, data: str | Path) -> tuple[dict[str, Any] | None, list[str]]:

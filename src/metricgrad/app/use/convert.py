@@ -17,6 +17,7 @@ from metricgrad.app.runs import folder as runs
 from metricgrad.app.runs.folder import locked
 from metricgrad.app.runs.model import Model, RuleFile
 from metricgrad.app.runs.trial import Trial
+from metricgrad.app.study.configuration import split_names
 from metricgrad.app.study.protocol import Outcome
 from metricgrad.app.study.request import read_options
 from metricgrad.app.study.summaries import KINDS
@@ -129,8 +130,7 @@ def _convert_run(folder: Path) -> dict[str, bytes]:
     records.check(about, _RunFile, "run.json")
     finished = about["state"] == "finished"
     files = {name: copy for name in _COPIED if (copy := _read_verified(folder, name, about)) is not None}
-    files["config.json"] = _read_required(folder, "config.json", about)
-    read_options(records.read(files["config.json"], dict[str, Any], "config.json"))
+    files["config.json"] = _convert_config(_read_required(folder, "config.json", about))
     files |= _convert_units(folder)
     if finished:
         files["summary.json"] = _read_required(folder, "summary.json", about)
@@ -140,6 +140,15 @@ def _convert_run(folder: Path) -> dict[str, bytes]:
     if not finished:
         listed = {name: one for name, one in listed.items() if name in ("config.json", "environment.json")}
     return {**files, "run.json": records.sealed({**about, "format": runs.FORMAT, "files": listed})}
+
+
+def _convert_config(data: bytes) -> bytes:
+    """Return ``config.json`` with lists of names, which were comma-separated texts."""
+    config = records.read(data, dict[str, str | float | bool | None], "config.json")
+    lists = {name: list(split_names(config.get(name))) for name in ("target", "metric", "drop", "only")}
+    found = records.as_json({**config, **lists})
+    read_options(records.read(found, dict[str, Any], "config.json"))
+    return found
 
 
 def _read_verified(folder: Path, name: str, about: dict[str, Any]) -> bytes | None:

@@ -9,6 +9,7 @@ import numpy as np
 from scipy import stats
 
 from metricgrad.app.errors import one_line
+from metricgrad.app.tables.stability import CONFIDENCE, compute_psi
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
 
     from metricgrad.app.tables.columns import Column
     from metricgrad.app.tables.schema import Schema
-
-_CONFIDENCE = 0.999  # a change is reported if it is large and significant at this level
 
 
 @dataclass(frozen=True)
@@ -81,21 +80,6 @@ def measure_drift(counts: Sequence[CellCounts], schema: Schema) -> list[Drift]:
     return sorted(found, key=lambda one: (not one.suspicious, -one.psi))
 
 
-def compute_psi(
-    then: Sequence[float] | np.ndarray, now: Sequence[float] | np.ndarray, rows_then: int, rows_now: int
-) -> tuple[float, bool]:
-    """Return the population stability index of two lists of shares, and whether it is significant.
-
-    For equal distributions it is about (1/n + 1/m) χ² with one degree of freedom fewer than there are bins.
-    """
-    # Count half a row where there is none, so that the logarithm exists.
-    a = np.maximum(then, 0.5 / max(rows_then, 1))
-    b = np.maximum(now, 0.5 / max(rows_now, 1))
-    value = float(((b - a) * np.log(b / a)).sum())
-    chance = (1 / max(rows_then, 1) + 1 / max(rows_now, 1)) * stats.chi2.ppf(_CONFIDENCE, max(1, len(a) - 1))
-    return value, bool(value > chance)
-
-
 def _measure_column(column: Column, counts: CellCounts, rows: int) -> Drift:
     cells, now, then = counts.cells, int(counts.bins.sum()), round(rows * (1 - column.missing))
     index, significant = compute_psi(column.shares, counts.bins / now, then, now) if now else (0.0, False)
@@ -103,7 +87,7 @@ def _measure_column(column: Column, counts: CellCounts, rows: int) -> Drift:
     unknown = (cells - counts.missing - now) / cells if column.kind == "category" else 0.0
     shift = None
     suspicious = []
-    noise = float(stats.norm.ppf((1 + _CONFIDENCE) / 2)) * (1 / max(rows, 1) + 1 / cells) ** 0.5
+    noise = float(stats.norm.ppf((1 + CONFIDENCE) / 2)) * (1 / max(rows, 1) + 1 / cells) ** 0.5
     if column.mean is not None and column.sd and now:
         shift = float((counts.total / now - column.mean) / column.sd)
         if abs(shift) >= max(0.5, noise):

@@ -13,10 +13,12 @@ from metricgrad.app.errors import WRONG_CALL, UserError, one_line
 from metricgrad.app.runs import folder as runs
 from metricgrad.app.runs.workers import open_workers
 from metricgrad.app.tables import files
-from metricgrad.app.use.checks import Labelled, describe_seen, describe_unknown
-from metricgrad.app.use.drift import compute_psi, measure_drift
-from metricgrad.app.use.measures import SORTED_SCORES, Judge, Measures
+from metricgrad.app.tables.stability import has_moved
+from metricgrad.app.use.checks import Labelled, describe_seen, describe_unlabelled
+from metricgrad.app.use.drift import measure_drift
+from metricgrad.app.use.measures import SORTED_SCORES, Judge, Measures, choose_absent
 from metricgrad.app.use.parts import AGAIN, PartTask, check_cluster, list_parts, map_parts, share_model
+from metricgrad.app.use.promise import describe_broken, read_promise
 from metricgrad.app.use.report import check_output, write_evaluation
 from metricgrad.evaluation.bootstrap import bootstrap
 from metricgrad.evaluation.score_tables import RANKING
@@ -24,6 +26,7 @@ from metricgrad.evaluation.score_tables import RANKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from metricgrad.app.report.sections.evaluation import Value
     from metricgrad.app.runs.model import Model
 
 _COMMON = {
@@ -44,6 +47,7 @@ def evaluate_run(
     seed: int = 0,
     jobs: int = 1,
     cluster: str | None = None,
+    allow_missing: bool = False,
     report: Path | None = None,
     force: bool = False,
 ) -> dict[str, Any]:
@@ -51,8 +55,9 @@ def evaluate_run(
 
     ``data``: a file, or a folder of Parquet files, which are evaluated in parallel on ``jobs`` processes, or on the
     workers of the Dask scheduler ``cluster``. ``metrics``: names; by default the run's metric and common ones of the
-    task. ``rows``: the size of a random sample of a file to evaluate on; by default all rows. ``report``: an HTML file
-    to write; ``force`` replaces an existing one. That of a folder has no charts of its rows.
+    task. ``rows``: the size of a random sample of a file to evaluate on; by default all rows. ``allow_missing``: go on
+    if a column of a file is mostly unknown, see ``Gaps``. ``report``: an HTML file to write; ``force`` replaces an
+    existing one. That of a folder has no charts of its rows.
     """
     if report is not None:
         check_output(report, force, "--report")
@@ -72,16 +77,18 @@ def evaluate_run(
             raise UserError(
                 "--rows: expected none for a folder, of which all rows are evaluated; leave it out", WRONG_CALL
             )
-        measures = _measure_folder(run, Path(data), names, replicates, seed, jobs, cluster)
+        measures = _measure_folder(loaded, Path(data), names, replicates, seed, jobs, cluster, allow_missing)
         found = judge.find_intervals(measures, replicates, confidence, seed)
         scored = None
     else:
-        labelled = Labelled.read(model, data, rows)
+        labelled = Labelled.read(model, data, rows, allow_missing)
         measures = judge.measure(labelled)
         found = _bootstrap(model, names, labelled.scores, labelled.targets, replicates, confidence, seed)
         scored = labelled
     seen, too_good = describe_seen(loaded, measures.seen, measures.rows, data)
     moved = measure_drift(measures.columns, schema)
+    promise = read_promise(loaded)
+    promised = promise if promise["metric"] in found else None
     evaluated = {
         "run": str(run),
         "data": str(data),
@@ -91,14 +98,17 @@ def evaluate_run(
         "rule": model.rule.describe(),
         "confidence": confidence,
         "metrics": found,
+        "promised": promised,
         "constraints": [asdict(one) for one in judge.evaluate_constraints(measures)],
         "classes": judge.evaluate_classes(measures),
         "drift": [one.to_json() for one in moved],
-        "unknown": dict(measures.unknown),
+        "unknown": dict(measures.gaps.unknown),
         "seen_in_training": seen,
         "warnings": [
             *too_good,
-            *describe_unknown(schema, measures.unknown, measures.rows),
+            *([] if promised is None else describe_broken(promised, found)),
+            *describe_unlabelled(measures.unlabelled, measures.rows),
+            *measures.gaps.describe(schema),
             *(str(one) for one in moved if one.suspicious),
             *_find_balance_warnings(model, measures),
         ],
@@ -117,7 +127,7 @@ def _bootstrap(
     replicates: int,
     confidence: float,
     seed: int,
-) -> dict[str, dict[str, float | None]]:
+) -> dict[str, Value]:
     """Return {metric: value and the ends of its interval}."""
     found: dict[str, Any] = {}
     for group in ([name for name in names if name not in RANKING], [name for name in names if name in RANKING]):
@@ -132,6 +142,7 @@ def _bootstrap(
                 seed=seed,
                 task=model.goal.task,
                 average=model.goal.average,
+                absent=choose_absent(model.goal.task),
                 rule=model.rule,
             )
     return {name: {"value": one.value, "low": one.low, "high": one.high} for name, one in found.items()}
@@ -150,16 +161,25 @@ class _About:
 
 
 def _measure_folder(
-    run: str | Path, folder: Path, names: Sequence[str], replicates: int, seed: int, jobs: int, cluster: str | None
+    run: runs.Run,
+    folder: Path,
+    names: Sequence[str],
+    replicates: int,
+    seed: int,
+    jobs: int,
+    cluster: str | None,
+    allow_missing: bool,
 ) -> Measures:
     """Return the measures of all files of a folder, added in the order of their names."""
-    parts, model = list_parts(folder), share_model(run)
+    parts, model, schema = list_parts(folder), share_model(run.path), run.schema
     about = _About(tuple(names), replicates, seed)
     tasks = [PartTask(part, model, about, number) for number, part in enumerate(parts)]
-    found: dict[int, Any] = {}
+    found: dict[int, Measures] = {}
     with open_workers(min(jobs, len(parts)), cluster, AGAIN) as workers:
         for task, measured in map_parts(workers, _measure_part, tasks):
-            found[task.number] = measured
+            if isinstance(measured, Measures):  # always: nothing is known of a part before
+                measured.gaps.check(schema, task.part.path, allow_missing)
+                found[task.number] = measured
     measures = Measures()
     for number in sorted(found):
         measures += found[number]
@@ -189,13 +209,15 @@ def _measure_part(task: PartTask, path: Path, sha256: str) -> Measures:
 
 
 def _find_balance_warnings(model: Model, measures: Measures) -> list[str]:
-    """Return warnings about classes that are much more or less frequent than in training."""
+    """Return warnings about classes that are missing, or much more or less frequent than in training."""
     schema = model.schema
     then = np.array(schema.target.counts) / schema.rows
     now = np.asarray(measures.balance) / measures.rows
     found = []
     for name, before, after in zip(schema.classes, then, now, strict=True):
-        index, significant = compute_psi([before, 1 - before], [after, 1 - after], schema.rows, measures.rows)
-        if index >= 0.1 and significant:
+        if not after:
+            left_out = "" if schema.task == "binary" else "; averages over the classes leave it out"
+            found.append(f"class {one_line(name, 40)!r} has no rows here{left_out}")
+        elif has_moved(before, after, schema.rows, measures.rows):
             found.append(f"class {one_line(name, 40)!r} is {after:.1%} of the rows, and was {before:.1%} in training")
     return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ import torch
 
 from metricgrad.app.runs.trained_rows import Seen
 from metricgrad.app.study.protocol import ConstraintValue, choose_constraint_average, evaluate_constraint
+from metricgrad.app.tables.gaps import Gaps
 from metricgrad.app.use.drift import CellCounts, count_cells
 from metricgrad.counts import Confusion, Counts
 from metricgrad.decisions.resampling import of_cells
@@ -24,8 +24,10 @@ from metricgrad.metrics.constraints import parse
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from metricgrad.app.report.sections.evaluation import Value
     from metricgrad.app.runs.model import Model
     from metricgrad.app.use.checks import Labelled
+    from metricgrad.metrics.averages import Absent
 
 SORTED_SCORES = 20_000_000
 """The most scores to sort in the replicates of ranking metrics: a few seconds."""
@@ -39,8 +41,8 @@ class Measures:
 
     ``metrics``, ``classes``, ``constraints``: the statistics of the metrics, of each class, and of each constraint.
     ``balance``: rows of each class or label. ``columns``: counts of cells, for drift. ``replicates``: the statistics of
-    the metrics in every bootstrap replicate, where these cannot be drawn from the sums. ``unknown``: cells that the
-    model cannot use, by column. ``seen``: rows that it was trained on.
+    the metrics in every bootstrap replicate, where these cannot be drawn from the sums. ``gaps``: cells that the model
+    cannot use. ``seen``: rows that it was trained on. ``unlabelled``: rows with an empty list of labels.
     """
 
     rows: int = 0
@@ -50,8 +52,9 @@ class Measures:
     balance: np.ndarray | int = 0
     columns: list[CellCounts] = field(default_factory=list)
     replicates: Statistics = field(default_factory=dict)
-    unknown: Counter[str] = field(default_factory=Counter)
+    gaps: Gaps = field(default_factory=Gaps)
     seen: Seen = field(default_factory=Seen)
+    unlabelled: int = 0
 
     def __iadd__(self, other: Measures) -> Measures:
         if not other.rows or not self.rows:
@@ -64,9 +67,18 @@ class Measures:
             self.balance + other.balance,
             [mine + its for mine, its in zip(self.columns, other.columns, strict=True)],
             _add(self.replicates, other.replicates),
-            self.unknown + other.unknown,
+            self.gaps + other.gaps,
             self.seen + other.seen,
+            self.unlabelled + other.unlabelled,
         )
+
+
+def choose_absent(task: str) -> Absent:
+    """Return what averages over classes do with one that has no rows in the new data: they leave it out.
+
+    Its value is not known. Of two classes there is no average.
+    """
+    return "count" if task == "binary" else "skip"
 
 
 def _add(one: Statistics, two: Statistics) -> Statistics:
@@ -79,7 +91,8 @@ class Judge:
     def __init__(self, model: Model, names: Sequence[str]) -> None:
         self.model, goal = model, model.goal
         task = check_task(model.schema.task)
-        plain: dict[str, Any] = {"threshold": 0.5, "labels": None, "absent": "count", "ignore_index": None}
+        absent = choose_absent(task)
+        plain: dict[str, Any] = {"threshold": 0.5, "labels": None, "absent": absent, "ignore_index": None}
         under_rule = {"task": task, "rule": model.rule, **plain}
         self.metrics = MetricSet(list(names), average=goal.average, **under_rule)
         each = ["precision", "recall", "f1"]
@@ -105,8 +118,9 @@ class Judge:
             [one.statistics(one.prepare(scores, targets, None, None)) for one in self._constraints],
             balance,
             count_cells(rows.frame, self.model.schema),
-            unknown=Counter(rows.unknown),
+            gaps=rows.gaps,
             seen=rows.seen,
+            unlabelled=rows.unlabelled,
         )
 
     def evaluate_classes(self, measures: Measures) -> list[dict[str, Any]]:
@@ -145,9 +159,7 @@ class Judge:
                 found = _add(found, drawn) if found else drawn
         return found
 
-    def find_intervals(
-        self, measures: Measures, replicates: int, confidence: float, seed: int
-    ) -> dict[str, dict[str, float | None]]:
+    def find_intervals(self, measures: Measures, replicates: int, confidence: float, seed: int) -> dict[str, Value]:
         """Return {metric: value and the ends of its bootstrap interval}, from sums alone.
 
         Where rows fall into few cells, drawing the cells is drawing the rows: the interval is that of
@@ -164,7 +176,7 @@ class Judge:
             drawn |= metrics.values(statistics)
         if metrics.ranking and metrics.task == "binary":
             drawn |= self._draw_rankings(measures.metrics["scores"], replicates, generator)
-        found: dict[str, dict[str, float | None]] = {}
+        found: dict[str, Value] = {}
         for name, value in metrics.values(measures.metrics).items():
             low = high = None
             if name in drawn:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
+    from metricgrad.app.tables.gaps import Gaps
+
 
 def predict(
     run: str | Path,
@@ -37,6 +39,7 @@ def predict(
     force: bool = False,
     jobs: int | None = None,
     cluster: str | None = None,
+    allow_missing: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> dict[str, Any]:
     """Write one row of predictions for every row of the data, in their order, and return a summary.
@@ -44,8 +47,8 @@ def predict(
     ``data``: a file; or a folder of Parquet files, then ``output`` is a folder of files of the same names. ``what``:
     labels, scores or both. ``keep``: columns of the data to copy to the output, such as an id. ``force``: replace an
     existing output. ``jobs``: the number of pieces, or files of a folder, to predict at once. ``cluster``: the address
-    of a Dask scheduler, whose workers predict the files of a folder. ``progress``: called with the number of rows of
-    every finished piece or file.
+    of a Dask scheduler, whose workers predict the files of a folder. ``allow_missing``: go on if a column of a file is
+    mostly unknown, see ``Gaps``. ``progress``: called with the number of rows of every finished piece or file.
     """
     if what not in WHAT:
         raise UserError(f"what: expected one of {', '.join(WHAT)}, got {what!r}", WRONG_CALL)
@@ -54,30 +57,35 @@ def predict(
     progress = progress or (lambda rows: None)
     start = time.perf_counter()
     if Path(data).is_dir():
-        options = FolderOptions(what, tuple(keep), force, jobs, cluster)
+        options = FolderOptions(what, tuple(keep), force, jobs, cluster, allow_missing)
         found = predict_folder(run, Path(data), Path(output), options, progress)
     else:
         _check_output(Path(output), Path(data), force)
         predictor = Predictor(runs.load(run).model, what, tuple(keep))
-        found = _predict_file(predictor, data, output, jobs, progress)
+        found = _predict_file(predictor, data, output, jobs, allow_missing, progress)
     seconds = round(time.perf_counter() - start, 3)
     return {"run": str(run), "data": str(data), "output": str(output), **found, "seconds": seconds}
 
 
 def _predict_file(
-    predictor: Predictor, data: str | Path, output: str | Path, jobs: int, progress: Callable[[int], None]
+    predictor: Predictor,
+    data: str | Path,
+    output: str | Path,
+    jobs: int,
+    allow_missing: bool,
+    progress: Callable[[int], None],
 ) -> dict[str, Any]:
-    source, rows = files.Source(data), 0
+    source = files.Source(data)
     predictor.check(source.names)
     pieces = source.pieces(predictor.rows, predictor.columns)
     with files.write(output) as file, closing(_predict_in_order(predictor, pieces, jobs)) as tables:
         for table in tables:
             file.add(table)
-            rows += table.num_rows
             progress(table.num_rows)
-        if not rows:
+        if not predictor.gaps.rows:
             raise UserError(f"{data}: expected rows to predict, got none")
-    return predictor.summarise(rows)
+        predictor.gaps.check(predictor.model.schema, data, allow_missing)  # before the file appears
+    return predictor.summarise()
 
 
 def _check_output(output: Path, data: Path, force: bool) -> None:
@@ -94,7 +102,7 @@ def _predict_in_order(predictor: Predictor, pieces: Iterable[pa.Table], jobs: in
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # the pieces run on different cores
     pool = ThreadPoolExecutor(jobs)
-    waiting: deque[Future[tuple[pa.Table, np.ndarray, dict[str, int]]]] = deque()
+    waiting: deque[Future[tuple[pa.Table, np.ndarray, Gaps]]] = deque()
     try:
         for piece in pieces:
             waiting.append(pool.submit(predictor, piece))
@@ -107,9 +115,7 @@ def _predict_in_order(predictor: Predictor, pieces: Iterable[pa.Table], jobs: in
         torch.set_num_threads(threads)
 
 
-def _take_finished(
-    predictor: Predictor, waiting: deque[Future[tuple[pa.Table, np.ndarray, dict[str, int]]]]
-) -> pa.Table:
-    table, counts, unknown = waiting.popleft().result()
-    predictor.add(counts, unknown)
+def _take_finished(predictor: Predictor, waiting: deque[Future[tuple[pa.Table, np.ndarray, Gaps]]]) -> pa.Table:
+    table, counts, gaps = waiting.popleft().result()
+    predictor.add(counts, gaps)
     return table

@@ -7,6 +7,7 @@ that every file has one, and a file counts as done only if all hashes agree.
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from metricgrad.app.errors import WRITE, WRONG_CALL, UserError, one_line, writin
 from metricgrad.app.runs import folder as runs
 from metricgrad.app.runs.workers import open_workers
 from metricgrad.app.tables import files
+from metricgrad.app.tables.gaps import Gaps
 from metricgrad.app.use.parts import AGAIN, PartTask, list_parts, map_parts, share_model
 from metricgrad.app.use.predictor import Predictor
 from metricgrad.storage import records
@@ -43,13 +45,14 @@ class FolderOptions:
     force: bool
     jobs: int
     cluster: str | None
+    allow_missing: bool
 
 
 class Record(TypedDict):
     """What is known of a file of predictions.
 
     ``call``: the hash of the model and the options. ``data``, ``predictions``: the hashes of the two files.
-    ``predicted``: how often each class was predicted. ``unknown``: unknown cells by column.
+    ``predicted``: how often each class was predicted. ``missing``, ``unknown``: the gaps, by column.
     """
 
     call: Sha256
@@ -57,6 +60,7 @@ class Record(TypedDict):
     predictions: Sha256
     rows: _Count
     predicted: list[_Count]
+    missing: dict[Name, _Count]
     unknown: dict[Name, _Count]
 
 
@@ -77,19 +81,23 @@ def predict_folder(
             PartTask(part, model, about, number, done=place.find_done(part.name)) for number, part in enumerate(parts)
         ]
         for task, found in map_parts(workers, predict_part, tasks):
+            gaps = found.gaps if isinstance(found, Predicted) else _read_gaps(place.records[task.part.name])
+            gaps.check(predictor.model.schema, task.part.path, options.allow_missing)
             if isinstance(found, Predicted):
                 place.add(task.part.name, found)
             else:
                 skipped += 1
             progress(place.records[task.part.name]["rows"])
-        rows = 0
         for part in parts:
             record = place.records[part.name]
-            predictor.add(record["predicted"], record["unknown"])
-            rows += record["rows"]
-    if not rows:
+            predictor.add(record["predicted"], _read_gaps(record))
+    if not predictor.gaps.rows:
         raise UserError(f"{folder}: expected rows to predict, got none")
-    return {**predictor.summarise(rows), "files": len(parts), "skipped": skipped}
+    return {**predictor.summarise(), "files": len(parts), "skipped": skipped}
+
+
+def _read_gaps(record: Record) -> Gaps:
+    return Gaps(record["rows"], Counter(record["missing"]), Counter(record["unknown"]))
 
 
 def _hash_call(run: str | Path, options: FolderOptions) -> str:
@@ -108,9 +116,8 @@ class Predicted:
 
     content: bytes
     data: str
-    rows: int
     predicted: list[int]
-    unknown: dict[str, int]
+    gaps: Gaps
 
 
 def predict_part(task: PartTask, path: Path, sha256: str) -> Predicted:
@@ -119,22 +126,21 @@ def predict_part(task: PartTask, path: Path, sha256: str) -> Predicted:
     if source.kind != "parquet":
         raise UserError(f"{path}: expected a Parquet file, got {source.kind}; write it again")
     predictor.check(source.names)
-    sink, rows = pa.BufferOutputStream(), 0
+    sink = pa.BufferOutputStream()
     writer = files.Writer(sink, "parquet")
 
     def add(piece: pa.Table) -> None:
-        table, counts, unknown = predictor(piece)
-        predictor.add(counts, unknown)
+        table, counts, gaps = predictor(piece)
+        predictor.add(counts, gaps)
         writer.add(table)
 
     for piece in source.pieces(predictor.rows, predictor.columns):
         add(piece)
-        rows += piece.num_rows
-    if not rows:
+    if not predictor.gaps.rows:
         add(pq.read_schema(path).empty_table().select(predictor.columns))
     writer.close()
     predicted = [int(predictor.predicted[name]) for name in predictor.model.schema.classes]
-    return Predicted(sink.getvalue().to_pybytes(), sha256, rows, predicted, dict(predictor.unknown))
+    return Predicted(sink.getvalue().to_pybytes(), sha256, predicted, predictor.gaps)
 
 
 # The output folder
@@ -161,9 +167,10 @@ class _Output:
             "call": self.call,
             "data": found.data,
             "predictions": records.sha256(found.content),
-            "rows": found.rows,
+            "rows": found.gaps.rows,
             "predicted": found.predicted,
-            "unknown": found.unknown,
+            "missing": dict(found.gaps.missing),
+            "unknown": dict(found.gaps.unknown),
         }
         runs.write(self.path / RECORDS / f"{name}.json", records.sealed({**record}))
         runs.write(self.path / name, found.content)

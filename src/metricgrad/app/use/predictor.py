@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from metricgrad.app.errors import WRONG_CALL, UserError, one_line, suggest
 from metricgrad.app.tables import files
-from metricgrad.app.use.checks import describe_unknown
+from metricgrad.app.tables.gaps import Gaps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,13 +25,13 @@ _CELLS = 1 << 22  # the most encoded cells in a piece: 16 MB per copy
 
 @dataclass(eq=False)
 class Predictor:
-    """Turns pieces of the data into pieces of the output, and counts predictions and unknown cells."""
+    """Turns pieces of the data into pieces of the output, and counts predictions and gaps."""
 
     model: Model
     what: str
     keep: tuple[str, ...]
     predicted: Counter[str] = field(default_factory=Counter)
-    unknown: Counter[str] = field(default_factory=Counter)
+    gaps: Gaps = field(default_factory=Gaps)
 
     def __post_init__(self) -> None:
         schema = self.model.schema
@@ -61,11 +61,11 @@ class Predictor:
                     f"id: expected a column of the data, got {one_line(name)!r}; {suggest(name, present)}", WRONG_CALL
                 )
 
-    def __call__(self, piece: pa.Table) -> tuple[pa.Table, np.ndarray, dict[str, int]]:
-        """Return the predictions of a piece, how often each class was predicted, and unknown cells by column."""
-        model, unknown = self.model, dict[str, int]()
+    def __call__(self, piece: pa.Table) -> tuple[pa.Table, np.ndarray, Gaps]:
+        """Return the predictions of a piece, how often each class was predicted, and the gaps in its columns."""
+        model, gaps = self.model, Gaps()
         if piece.num_rows:
-            features = model.encoder.transform(model.schema.to_features(files.as_frame(piece), unknown))
+            features = model.encoder.transform(model.schema.to_features(files.as_frame(piece), gaps))
             parts = (features[start : start + self.part] for start in range(0, len(features), self.part))
             scores = np.concatenate([model.scorer.scores(part) for part in parts])
         else:
@@ -79,22 +79,22 @@ class Predictor:
         if self.what != "labels":
             columns += [pa.array(column) for column in np.atleast_2d(scores.T)]
         counts = decided.sum(0) if decided.ndim == 2 else np.bincount(decided, minlength=len(model.schema.classes))
-        return pa.table(columns, names=[*self.keep, *self.names]), counts, unknown
+        return pa.table(columns, names=[*self.keep, *self.names]), counts, gaps
 
     def _name_classes(self, decided: np.ndarray) -> pa.Array:
         labels = pa.array(self.model.schema.target.labels)
         return labels.take(pa.array(decided))
 
-    def add(self, counts: Iterable[int], unknown: dict[str, int]) -> None:
-        """Count the predictions and unknown cells of a piece."""
+    def add(self, counts: Iterable[int], gaps: Gaps) -> None:
+        """Count the predictions and gaps of a piece."""
         self.predicted.update(dict(zip(self.model.schema.classes, map(int, counts), strict=True)))
-        self.unknown.update(unknown)
+        self.gaps += gaps
 
-    def summarise(self, rows: int) -> dict[str, Any]:
+    def summarise(self) -> dict[str, Any]:
         """Return what was counted, and warnings about it."""
         return {
-            "rows": rows,
+            "rows": self.gaps.rows,
             "predicted": {name: int(self.predicted[name]) for name in self.model.schema.classes},
-            "unknown": dict(self.unknown),
-            "warnings": describe_unknown(self.model.schema, self.unknown, rows),
+            "unknown": dict(self.gaps.unknown),
+            "warnings": self.gaps.describe(self.model.schema),
         }

@@ -17,6 +17,7 @@ from metricgrad.app.report.sections import EVALUATION, RUNS
 from metricgrad.app.report.sections.columns import COLUMNS
 from metricgrad.app.report.sections.segments import Segments
 from metricgrad.app.runs import folder as runs
+from metricgrad.app.study.configuration import as_text
 from metricgrad.app.study.summaries import read_summary
 from metricgrad.app.use.drift import measure_drift
 from metricgrad.atomic import write_file
@@ -88,7 +89,7 @@ def write_evaluation(
         "left_out": [],
         "details": {},
         "study": {"columns": _profile_drift(model, measures), "columns_all": len(schema.columns)},
-        "evaluation": {key: found[key] for key in ("rule", "confidence", "metrics", "constraints")},
+        "evaluation": {key: found[key] for key in ("rule", "confidence", "metrics", "constraints", "promised")},
         "reproduce": {
             "command": command,
             "seed": seed,
@@ -234,6 +235,6 @@ def _describe_side(run: runs.Run) -> Side:
         "rule": run.model.rule.describe(),
         "summary": cast("Any", summary),
         "leaderboard": leaderboard,
-        "config": run.config,
+        "config": {key: as_text(value) for key, value in run.config.items() if value not in (None, [])},
         "splits": run.manifest["files"].get("splits.npz", ""),
     }

@@ -15,7 +15,7 @@ from metricgrad.app.report.sections.threshold import list_plateaus
 from metricgrad.app.runs import folder as runs
 from metricgrad.app.study import protocol
 from metricgrad.app.study.request import name_metric
-from metricgrad.app.use.checks import Labelled, describe_seen, describe_unknown
+from metricgrad.app.use.checks import Labelled, describe_seen, describe_unlabelled
 from metricgrad.decisions.default import SCARCE
 from metricgrad.decisions.solver import InfeasibleError
 from metricgrad.decisions.tuning import Tuning, tune_threshold
@@ -41,25 +41,27 @@ def tune(
     subject_to: str | None = None,
     confidence: float | None = None,
     rows: int | None = None,
+    allow_missing: bool = False,
     dry_run: bool = False,
     seed: int = 0,
-    beta: str | None = None,
-    alpha: str | None = None,
+    beta: float | dict[str, float] | None = None,
+    alpha: float | dict[str, float] | None = None,
 ) -> dict[str, Any]:
     """Tune the rule of a run's model on labelled data that it was not trained on, and write it into the run.
 
     ``metric``, ``average``: by default those of the run. ``subject_to``, ``confidence``: as for ``tune_threshold``.
-    ``beta``, ``alpha``: of ``metric``, as on the command line.
-    Previous rules stay in ``model/manifest.json`` as "previous". ``dry_run``: do not write.
+    ``beta``, ``alpha``: parameters of ``metric``, a number or {class: number}.
+    ``allow_missing``: go on if a column is mostly unknown, see ``Gaps``. ``dry_run``: do not write. Previous rules stay
+    in ``model/manifest.json`` as "previous".
     """
     found = runs.load(run)
     model = found.model
-    if metric is None and (beta or alpha):
+    if metric is None and not beta is alpha is None:
         raise UserError("--beta and --alpha: expected --metric with them, such as --metric f_beta", WRONG_CALL)
     if metric is not None:
         metric = name_metric(metric, {"alpha": alpha, "beta": beta}, model.schema)
     goal = _choose_goal(model, metric, average, subject_to)
-    labelled = Labelled.read(model, data, rows)
+    labelled = Labelled.read(model, data, rows, allow_missing)
     scores, targets, number = labelled.scores, labelled.targets, len(labelled.targets)
     seen, too_good = describe_seen(found, labelled.seen, number, data)
     tuning = _tune_rule(goal, scores, targets, confidence, seed)
@@ -96,11 +98,12 @@ def tune(
             "plateau": tuning.plateau,
         },
         "written": not dry_run,
-        "unknown": labelled.unknown,
+        "unknown": dict(labelled.gaps.unknown),
         "seen_in_training": seen,
         "warnings": [
             *too_good,
-            *describe_unknown(model.schema, labelled.unknown, number),
+            *describe_unlabelled(labelled.unlabelled, number),
+            *labelled.gaps.describe(model.schema),
             *warnings,
         ],
     }

@@ -28,26 +28,24 @@ section("importance", {
 
 const signed = (x) => (x > 0 ? "+" : "") + decimals(x);
 
-// A bar for each column, with its interval; the axis shows the bars, intervals may leave it.
+// A bar for each column, with its interval; the axis holds all of both.
 function importanceFigure(width, found) {
   const left = Math.min(220, width * 0.38), step = 24;
-  const drops = found.map((one) => one.drop), most = Math.max(...drops, 1e-6);
-  const high = Math.min(Math.max(...found.map((one) => one.high ?? one.drop), most), 1.6 * most);
-  const low = Math.max(Math.min(...found.map((one) => one.low ?? one.drop), 0), -0.4 * most);
+  const high = Math.max(...found.map((one) => Math.max(one.drop, one.high ?? one.drop)), 1e-6);
+  const low = Math.min(...found.map((one) => Math.min(one.drop, one.low ?? one.drop)), 0);
   const chart = frame({
     width, height: found.length * step + 50, xs: [low, high], ys: [found.length, 0], yTicks: false,
     xTitle: `lost ${metric.title}`, room: { left, top: 4, right: 16 },
     label: "Importance of columns, with intervals; table below",
   });
   const { x, y, plot, box } = chart;
-  const inside = (v) => Math.min(Math.max(x(v), box.left), box.left + box.width);
   found.forEach((one, i) => {
     const middle = y(i + 0.5), ends = [x(0), x(one.drop)].sort((a, b) => a - b);
     const group = svg("g", {},
       svg("text", { class: "strong", x: left - 8, y: middle + 4, "text-anchor": "end" },
         shorten(one.column, Math.floor(left / 8.2))),
       svg("rect", { class: "fill s0", x: ends[0], y: middle - 6, width: Math.max(0.5, ends[1] - ends[0]), height: 12 }),
-      one.low === null ? null : svg("line", { class: "now", x1: inside(one.low), x2: inside(one.high), y1: middle, y2: middle }),
+      one.low === null ? null : svg("line", { class: "now", x1: x(one.low), x2: x(one.high), y1: middle, y2: middle }),
       svg("rect", { class: "cover", x: 0, y: middle - step / 2, width, height: step }));
     hover(group, () => [shorten(one.column, 80), `lost ${signed(one.drop)}`,
       ...(one.low === null ? [] : [`95 % interval ${signed(one.low)} to ${signed(one.high)}`])]);

@@ -20,6 +20,13 @@ class Value(TypedDict):
     high: float | None
 
 
+class Promise(Value):
+    """The value of a metric that the run promised; ``source``: where it was measured."""
+
+    metric: str
+    source: str
+
+
 class Constraint(TypedDict):
     """A constraint on the new rows."""
 
@@ -35,6 +42,7 @@ class Evaluated(TypedDict):
     confidence: float
     metrics: dict[str, Value]  # the run's own first, if it was evaluated
     constraints: list[Constraint]
+    promised: Promise | None  # None if its metric was not evaluated
 
 
 class Evaluation(Section):
@@ -51,11 +59,19 @@ class Evaluation(Section):
         between = f", {spread}" if spread else ""
         rows = payload["data"]["rows"]
         lead = f"{payload['verdict']['ship']} with the rule: {found['rule']}. Measured on {rows:,} rows."
+        if found["promised"] is not None:
+            lead += f" {_describe_promise(found['promised'])}"
         return (
             '<section id="evaluation" aria-labelledby="headline">\n'
             f'<h1 id="headline">{escape(capital(metric))} {number(first["value"])}{between}</h1>\n'
             f'<p class="lead">{escape(lead)}</p>\n{items(payload["data"]["warnings"], "warnings")}\n</section>\n'
         )
+
+
+def _describe_promise(promise: Promise) -> str:
+    spread = interval(promise["low"], promise["high"])
+    between = f", {spread}" if spread else ""
+    return f"Promised {title(promise['metric'])}: {number(promise['value'])}{between} ({promise['source']})."
 
 
 class Metrics(Section):

@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from metricgrad.app.report.payload import Details, Payload
     from metricgrad.app.tables.columns import Column
 
-COLUMNS, VALUES, ROWS = 30, 8, 10_000
-"""How many columns there are to choose from, how many values of each, and how many test rows are counted."""
+COLUMNS, VALUES, TESTS = 30, 8, 10_000
+"""How many columns there are to choose from, how many values of each, and how many tests of rows are evaluated."""
 LEAST_ROWS, LEAST_POSITIVES = 20, 5
 """The fewest rows, and positive ones (not of a multi-class problem), of a segment that has a value."""
 REPLICATES = 200
 
 
 class Segment(TypedDict):
-    """The test rows in which a column has some value."""
+    """The test rows in which a column has some value; one that is tested in several splits counts once."""
 
     name: str
     rows: int
@@ -66,7 +66,7 @@ class Segments(Section):
         rank = {name: i for i, name in enumerate(model.important)}
         columns = [column for column in (*model.columns, *model.others) if column.kind in KINDS]
         columns.sort(key=lambda column: rank.get(column.name, len(rank)))
-        some = np.sort(np.random.default_rng(0).permutation(len(model.tested.rows))[:ROWS])
+        some = np.sort(np.random.default_rng(0).permutation(len(model.tested.rows))[:TESTS])
         with one_thread():  # many small resamples are slower on several
             return {
                 "segments": [_measure(model.tested, column, some) for column in columns[:COLUMNS]],
@@ -109,8 +109,10 @@ def _order(segment: Segment) -> tuple[bool, float]:
 def _measure_rows(tested: Predictions, places: np.ndarray) -> dict[str, Any]:
     """Return the metric of some test rows, with its bootstrap interval: rows tested in several splits stay together."""
     goal, decided, targets = tested.goal, tested.decided[places], tested.targets[places]
-    nothing = {"rows": len(places), "value": None, "low": None, "high": None}
-    if len(places) < LEAST_ROWS or (goal.task != "multiclass" and targets.sum() < LEAST_POSITIVES):
+    # A row that is tested in several splits is one row.
+    rows, first = np.unique(tested.rows[places], return_index=True)
+    nothing = {"rows": len(rows), "value": None, "low": None, "high": None}
+    if len(rows) < LEAST_ROWS or (goal.task != "multiclass" and targets[first].sum() < LEAST_POSITIVES):
         return nothing
     found = bootstrap(
         np.eye(goal.classes)[decided] if goal.task == "multiclass" else decided.astype(float),
