@@ -41,6 +41,10 @@ class ScoreMetric(ABC):
     """Whether a row has one value, so that there is nothing to average over classes."""
     decides: ClassVar[bool] = False
     """Whether it depends on the rule."""
+    worst: ClassVar[float | None] = None
+    """The value of a row on which everything is wrong, of a mean over rows that has such a limit."""
+    best: ClassVar[float | None] = None
+    """The value of a row on which everything is right."""
 
     @abstractmethod
     def columns(self, batch: Batch, task: Task, rule: Rule) -> Tensor:
@@ -205,6 +209,7 @@ class NDCG(RowMetric):
 
     k: int | None = None
     name: ClassVar[str] = "ndcg"
+    worst, best = 0.0, 1.0
 
     def values(self, scores: Tensor, targets: Tensor) -> Tensor:
         labels = scores.shape[1]
@@ -227,6 +232,7 @@ class TopKAccuracy(RowMetric):
     k: int = 2
     tasks = ("multiclass",)
     name: ClassVar[str] = "top_k_accuracy"
+    worst, best = 0.0, 1.0
 
     def values(self, scores: Tensor, targets: Tensor) -> Tensor:
         best = scores.argsort(dim=1, descending=True, stable=True)[:, : self.k]
@@ -242,6 +248,7 @@ class RankingLoss(RowMetric):
     """
 
     name: ClassVar[str] = "ranking_loss"
+    worst, best = 1.0, 0.0
 
     def values(self, scores: Tensor, targets: Tensor) -> Tensor:
         ordered, order = scores.sort(1)
@@ -274,6 +281,7 @@ class HammingLoss(ScoreMetric):
 
     by_row = True
     decides = True
+    worst, best = 1.0, 0.0
 
     def columns(self, batch: Batch, task: Task, rule: Rule) -> Tensor:
         decided = hard_counts.decide(batch, rule, classes=task == "multiclass")
