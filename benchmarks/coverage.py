@@ -23,12 +23,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import coverage_scenarios as scenarios
 import torch
+
+import coverage_scenarios as scenarios
+import metricgrad as mg
 from coverage_methods import compare_methods
 from coverage_scenarios import METRICS, THRESHOLD, Binary, Classes, Macro, Paired, Tuned
-
-import metricgrad as mg
 from metricgrad.decisions import Threshold
 
 Row = dict[str, Any]
@@ -139,7 +139,9 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=kinds, default=kinds, help="kinds of scenarios")
     parser.add_argument("--sets", type=int, default=400, help="data sets of each scenario")
     parser.add_argument("--replicates", type=int, default=400, help="bootstrap replicates of each data set")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there; earlier ones of other kinds stay")
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="write the results there; earlier ones of other kinds stay"
+    )
     args = parser.parse_args()
     torch.set_num_threads(1)
     about = {
@@ -156,7 +158,11 @@ def main() -> None:
     print(f"{about['standard_error_at_0.95']:.3f}\n\ncover   below   above   width   least", flush=True)
     for kind in args.only:
         started, rows = time.process_time(), []
-        each = compare_methods(args.sets, args.replicates) if kind == "methods" else simulate(kind, args.sets, args.replicates)
+        each = (
+            compare_methods(args.sets, args.replicates)
+            if kind == "methods"
+            else simulate(kind, args.sets, args.replicates)
+        )
         for row in each:
             rows.append(row)
             print(describe(row), flush=True)

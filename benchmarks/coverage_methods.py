@@ -9,11 +9,12 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-import coverage_scenarios as scenarios
 import torch
-from coverage_scenarios import METRICS, Binary
 from scipy import stats
 from torch import Tensor
+
+import coverage_scenarios as scenarios
+from coverage_scenarios import METRICS, Binary
 
 Ends = tuple[float, float]
 Values = dict[str, Tensor]

@@ -27,9 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Interval:
-    """A value and where it may lie: percentiles of its bootstrap replicates.
-
-    ``bootstrap`` says how the replicates are made.
+    """A value and where it may lie: percentiles of its replicates, see ``bootstrap``.
 
     Attributes
     ----------
@@ -40,8 +38,7 @@ class Interval:
     high : float
         The upper end of the interval.
     replicates : Tensor
-        The value in each replicate, ``(2, replicates)``: with one more row of each kind that is wrong, for one end of
-        the interval, and with one more of each that is right, for the other.
+        The value in each replicate, ``(2, replicates)``: with one more row of each kind wrong, and with one right.
 
     """
 
@@ -107,10 +104,9 @@ def bootstrap(
 ) -> dict[str, Any]:
     """Evaluate scores with intervals that hold with few positives too.
 
-    In each replicate, rows, or whole groups of them, have random weights (the Bayesian bootstrap). For the lower end
-    one more positive and one more negative are added that are decided wrong, for the upper end one of each that is
-    decided right. The interval of a rate is then that of Clopper and Pearson, and none has width zero. Fewer than five
-    positives are refused.
+    In each replicate, rows, or whole groups of them, have random weights. For the lower end one more positive and one
+    more negative are added that are decided wrong, for the upper end one of each that is decided right. The interval of
+    a rate is then that of Clopper and Pearson, and none has width zero. Fewer than five positives are refused.
 
     Parameters
     ----------
@@ -216,11 +212,9 @@ def compare_paired(
 ) -> dict[str, Any]:
     """Compare two models on the same rows.
 
-    The interval is that of a paired bootstrap, with random weights of the rows. For its lower end one more positive and
-    one more negative are added that the first model decides wrong and the second right, for its upper end the other way
-    round. The p-value is that of exchanging the predictions of the two models row
-    by row (or group by group) at random; for a tuned rule, and for metrics of the order of scores, which cannot be
-    exchanged between scales, it is the bootstrap's.
+    The interval is made as by ``bootstrap``; the rows that are added are wrong for one model and right for the other.
+    The p-value is that of exchanging the predictions of the two models row by row (or group by group) at random; for a
+    tuned rule, and for metrics of the order of scores, which cannot be exchanged between scales, that of the interval.
 
     Parameters
     ----------

@@ -83,7 +83,8 @@ class OneMoreRow:
         share = (1.0 if over.average == "per-class" else averaged**-0.5) / models
         drawn = torch.empty(replicates, 2 * classes + 1, dtype=torch.float64).exponential_(generator=generator)
         positives, negatives, rows = drawn.split((classes, classes, 1), 1)
-        return cls(share * positives * unit.positives, share * negatives * unit.negatives, (rows * unit.rows / models).squeeze(1))
+        sides = (share * positives * unit.positives, share * negatives * unit.negatives)
+        return cls(*sides, rows.squeeze(1) * unit.rows / models)
 
     def take(self, replicates: slice) -> OneMoreRow:
         """Return the weights in some replicates."""
@@ -113,13 +114,13 @@ class OneMoreRow:
         return Counts(none, self.negatives, self.positives, none)
 
     def _matrix(self, classes: int, right: bool) -> Confusion:
-        """A row of a class that is wrong is taken for each of the others alike."""
+        """Return the rows as a matrix; what is wrong is taken for each of the other classes alike."""
         own = torch.eye(classes, dtype=torch.float64)
         shares = own if right else (1 - own) / max(1, classes - 1)
         return Confusion(self.positives.unsqueeze(-1) * shares)
 
     def _tables(self, like: ScoreTables, right: bool) -> ScoreTables:
-        """What is right is at the right end of all scores."""
+        """Return the rows as score tables; what is right is at its end of all scores."""
         ends = torch.tensor([torch.inf, -torch.inf], dtype=torch.float64)
         tables = []
         for positive, negative in zip(self.positives.unbind(1), self.negatives.unbind(1), strict=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -120,10 +120,7 @@ def evaluate(
     if as_json:
         print_json({**found, "data": data})
         return
-    intervals = [
-        (name, f"{one['value']:.4f}" + ("" if one["low"] is None else f" ({one['low']:.4f} to {one['high']:.4f})"))
-        for name, one in found["metrics"].items()
-    ]
+    intervals = [(name, _describe_value(one)) for name, one in found["metrics"].items()]
     constraints = [
         (one["constraint"], f"{'met' if one['met'] else 'not met'}: {one['value']:.4f}") for one in found["constraints"]
     ]
@@ -141,6 +138,12 @@ def evaluate(
     if report is not None:
         print()
         print_pairs([("report", str(report))])
+
+
+def _describe_value(one: dict[str, Any]) -> str:
+    """Return a metric with its interval, or with why it has none."""
+    spread = one["note"] if one["low"] is None else f"{one['low']:.4f} to {one['high']:.4f}"
+    return f"{one['value']:.4f} ({spread})" if spread else f"{one['value']:.4f}"
 
 
 def tune(
