@@ -6,8 +6,7 @@ All use the weights of rows that a bootstrap draws; they differ in the weights a
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from scipy import stats
@@ -15,6 +14,9 @@ from torch import Tensor
 
 import coverage_scenarios as scenarios
 from coverage_scenarios import METRICS, Binary
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 Ends = tuple[float, float]
 Values = dict[str, Tensor]

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 class UnitWeight:
     """What one unit (a row, or a group of rows) weighs among its like.
 
-    ``positives``, ``negatives``: of each class, ``(K,)``. ``rows``: as a whole.
+    ``positives``, ``negatives``: of each class, ``(K,)``. ``rows``: as a whole. A class without positives has none to
+    come, so that it keeps the value that an average gives it; negatives may always come.
     """
 
     positives: Tensor
@@ -38,17 +39,17 @@ class UnitWeight:
     rows: Tensor
 
     @classmethod
-    def of_plain_rows(cls, positives: Tensor, negatives: Tensor) -> UnitWeight:
-        """Return that of rows without weights and groups; ``(K,)``, how many there are."""
-        one = torch.ones(1, dtype=torch.float64)
-        return cls((positives > 0).double(), (negatives > 0).double(), one)
+    def of_plain_rows(cls, positives: Tensor) -> UnitWeight:
+        """Return that of rows without weights and groups; ``positives``: how many there are, ``(K,)``."""
+        one = torch.ones_like(positives)
+        return cls((positives > 0).double(), one, one[:1])
 
     @classmethod
     def of_units(cls, positives: Tensor, negatives: Tensor) -> UnitWeight:
         """Return that of units with these weights, ``(units, K)``."""
-        return cls(
-            _mean_weight(positives), _mean_weight(negatives), _mean_weight((positives + negatives).mean(1, True))
-        )
+        rows = _mean_weight((positives + negatives).mean(1, keepdim=True))
+        of_negatives = _mean_weight(negatives)
+        return cls(_mean_weight(positives), torch.where(of_negatives > 0, of_negatives, rows), rows)
 
 
 def _mean_weight(weights: Tensor) -> Tensor:

@@ -91,8 +91,7 @@ class CellDraws:
 
     @property
     def unit(self) -> UnitWeight:
-        positives = self.positives
-        return UnitWeight.of_plain_rows(positives, self.multiplicity.sum() - positives)
+        return UnitWeight.of_plain_rows(self.positives)
 
     def weights(self, replicates: int, seed: int) -> Iterator[Tensor]:
         yield weigh_cells(self.multiplicity, replicates, torch.Generator().manual_seed(seed))

@@ -228,7 +228,7 @@ class NDCG(RowMetric):
 
 @dataclass(frozen=True)
 class TopKAccuracy(RowMetric):
-    """How often the true class is among the ``k`` of the highest scores; of equal scores the last, as in scikit-learn."""
+    """How often the true class is among the ``k`` of the highest scores; of equal ones the last, as in scikit-learn."""
 
     k: int = 2
     tasks = ("multiclass",)

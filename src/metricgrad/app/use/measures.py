@@ -183,7 +183,7 @@ class Judge:
     def _replicate(self, measures: Measures, replicates: int, generator: torch.Generator) -> Values:
         """Return the replicates of each metric that has them, ``(2, R)``, as ``evaluation.replicates`` does."""
         metrics, positives = self.metrics, self._count_positives(measures)
-        unit = UnitWeight.of_plain_rows(positives, measures.rows - positives)
+        unit = UnitWeight.of_plain_rows(positives)
         drawn: Values = {}
         statistics = measures.replicates
         if metrics.objectives and not statistics:
