@@ -141,6 +141,11 @@ class OneMoreRow:
         return sums + more
 
 
+def seed_more(seed: int) -> torch.Generator:
+    """Return what draws the weights of the rows to add, apart from those of the rows that are there."""
+    return torch.Generator().manual_seed(seed + 2)
+
+
 def _value_of_row(objective: Objective, right: bool) -> Tensor:
     """Return the metric of a row with a positive and a negative, both decided right or both wrong."""
     one, none = torch.ones(1, dtype=torch.float64), torch.zeros(1, dtype=torch.float64)

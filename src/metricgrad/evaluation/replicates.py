@@ -18,7 +18,7 @@ from metricgrad.counts import Confusion, Counts, Mean
 from metricgrad.decisions import hard_counts
 from metricgrad.decisions.resampling import group_index, of_units, weigh_cells, weigh_units
 from metricgrad.engine.batch import Batch
-from metricgrad.evaluation.one_more_row import OneMoreRow, UnitWeight
+from metricgrad.evaluation.one_more_row import OneMoreRow, UnitWeight, seed_more
 from metricgrad.evaluation.score_tables import PairTables, ScoreTable, ScoreTables
 
 if TYPE_CHECKING:
@@ -272,7 +272,7 @@ def replicate(draws: CellDraws | RowDraws, model: int, replicates: int, seed: in
     if tuned is not None and isinstance(draws, RowDraws):
         return _replicate_tuned(draws, model, tuned, replicates, seed)
     values = draws.values(model, draws.multiplicity.unsqueeze(0))
-    unit, generator = draws.unit, torch.Generator().manual_seed(seed + 2)
+    unit, generator = draws.unit, seed_more(seed)
     parts: list[tuple[Values, Values]] = []
     for times in draws.weights(replicates, seed):
         more = OneMoreRow.draw(metrics.over_classes, unit, len(draws.models), len(times), generator)

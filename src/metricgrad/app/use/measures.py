@@ -17,7 +17,7 @@ from metricgrad.decisions.resampling import weigh_cells
 from metricgrad.engine.batch import check_task
 from metricgrad.evaluation.interval_ends import TooFewPositivesError, check_positives, find_ends
 from metricgrad.evaluation.metric_set import MetricSet, Statistics, Values
-from metricgrad.evaluation.one_more_row import OneMoreRow, UnitWeight
+from metricgrad.evaluation.one_more_row import OneMoreRow, UnitWeight, seed_more
 from metricgrad.evaluation.replicates import Model as Replicated
 from metricgrad.evaluation.replicates import RowDraws
 from metricgrad.evaluation.score_tables import ScoreTable, ScoreTables
@@ -167,7 +167,7 @@ class Judge:
         except TooFewPositivesError:
             note = TOO_FEW
         else:
-            drawn = self._replicate(measures, replicates, torch.Generator().manual_seed(seed))
+            drawn = self._replicate(measures, replicates, seed)
             ends = {name: find_ends(both, confidence) for name, both in drawn.items()}
         found: dict[str, dict[str, Any]] = {}
         for name, value in metrics.values(measures.metrics).items():
@@ -180,16 +180,16 @@ class Judge:
         counts = torch.as_tensor(np.asarray(measures.balance), dtype=torch.float64)
         return counts[1:] if self.metrics.task == "binary" else counts
 
-    def _replicate(self, measures: Measures, replicates: int, generator: torch.Generator) -> Values:
+    def _replicate(self, measures: Measures, replicates: int, seed: int) -> Values:
         """Return the replicates of each metric that has them, ``(2, R)``, as ``evaluation.replicates`` does."""
         metrics, positives = self.metrics, self._count_positives(measures)
-        unit = UnitWeight.of_plain_rows(positives)
+        unit, generator = UnitWeight.of_plain_rows(positives), torch.Generator().manual_seed(seed)
         drawn: Values = {}
         statistics = measures.replicates
         if metrics.objectives and not statistics:
             statistics = _weigh_cells(measures.metrics["cells"], replicates, generator)
         if statistics:
-            more = OneMoreRow.draw(metrics.over_classes, unit, 1, replicates, generator)
+            more = OneMoreRow.draw(metrics.over_classes, unit, 1, replicates, seed_more(seed))
             both = [metrics.values(more.add(metrics, statistics, right)) for right in (False, True)]
             drawn |= {name: torch.stack([one[name] for one in both]) for name in both[0]}
         if metrics.ranking and metrics.task == "binary":
