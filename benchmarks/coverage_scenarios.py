@@ -123,7 +123,7 @@ def find_truth(rate: float, lift: float, threshold: float) -> dict[str, float]:
 def find_truth_of_classes(rates: tuple[float, ...]) -> float:
     """Return the macro F1 of the argmax in the whole population, as two million rows show it."""
     scores, targets = draw_classes(Classes(2_000_000, rates), torch.Generator().manual_seed(0))
-    return mg.evaluate(scores, targets, "f1", task="multiclass")["f1"]
+    return float(mg.evaluate(scores, targets, "f1", task="multiclass")["f1"])
 
 
 # Data sets

@@ -234,7 +234,8 @@ FEW = ["f1", "precision", "recall", "accuracy", "mcc", "auroc", "average_precisi
 def test_five_positives_have_intervals_of_some_width(scores: str, kind: str) -> None:
     y = np.array([1] * 5 + [0] * 20)
     s = {"perfect": y * 0.8 + 0.1, "wrong": 0.9 - y * 0.8, "constant": np.full(25, 0.9)}[scores]
-    how: dict[str, Any] = {"rows": {"weight": np.ones(25)}, "tuned": {"rule": Tuned("f1")}}.get(kind, {})
+    options: dict[str, dict[str, Any]] = {"rows": {"weight": np.ones(25)}, "tuned": {"rule": Tuned("f1")}}
+    how = options.get(kind, {})
     for name, found in mg.bootstrap(s, y, FEW, replicates=50, **how).items():
         assert found.low < found.high, name
         assert kind == "tuned" or found.low <= found.value <= found.high, name

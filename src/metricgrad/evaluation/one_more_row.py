@@ -93,7 +93,7 @@ class OneMoreRow:
 
     def add(self, metrics: MetricSet, statistics: Statistics, right: bool) -> Statistics:
         """Return the statistics of replicates with the rows added, decided right or wrong."""
-        found = {}
+        found: Statistics = {}
         for name, statistic in statistics.items():
             if isinstance(statistic, Confusion):
                 found[name] = statistic + self._matrix(statistic.matrix.shape[-1], right)
