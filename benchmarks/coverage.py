@@ -1,12 +1,12 @@
-"""How often 95 % bootstrap intervals of F1 contain the truth, on simulated data sets.
+"""How often 95 % intervals contain the truth, on simulated data sets.
 
-    python benchmarks/coverage.py [--sets 200] [--replicates 400] [--json FILE]
+    python benchmarks/coverage.py [--only binary ...] [--sets 400] [--replicates 400] [--json FILE]
 
-Scores of positives and negatives are normal, one standard deviation wide, so that the F1 of any threshold in the whole
-population is known exactly. A tuned rule is judged by the population's F1 of the threshold tuned on that very data set,
-the number its user will meet. Besides the share of intervals that hold the truth: on which side the others miss, how
-wide they are, and the mean error of the value in the middle. The last row shows what a tuned rule gets if its interval
-pretends that the rule was given.
+``coverage_scenarios.py`` lists the scenarios: how many rows and positives, how strong the scores, with metrics of one
+label, macro averages, differences of two models, and a rule that is tuned on the rows it is evaluated on, which is
+judged by the population's F1 of the threshold tuned on that very data set. Besides the share of intervals that hold the
+truth: on which side the others miss, and how wide they are. ``--only methods`` compares ways to make an interval, see
+``coverage_methods.py``.
 """
 
 from __future__ import annotations
@@ -16,104 +16,172 @@ import json
 import math
 import os
 import platform
+import sys
+import time
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
-from statistics import NormalDist
 from typing import Any
 
 import torch
-from torch import Tensor
 
+import coverage_scenarios as scenarios
 import metricgrad as mg
+from coverage_methods import compare_methods
+from coverage_scenarios import METRICS, THRESHOLD, Binary, Classes, Macro, Paired, Tuned
+from metricgrad.decisions import Threshold
 
 Row = dict[str, Any]
-
-SIZES = (300, 1000)
-SHARES = (0.2, 0.1, 0.3, 0.5, 0.15)
-"""Positives in each class; the binary problem has the first."""
-LIFT = 1.5
-"""How far positives score above negatives."""
-CUT = 0.75
-CDF = NormalDist().cdf
+Judged = Iterator[tuple[str, tuple[float, float], float]]
+"""What was estimated, its interval, and the truth."""
 
 
-def population_f1(share: float, threshold: float) -> float:
-    """Return the F1 of a threshold in the whole population."""
-    hit, alarm = 1 - CDF(threshold - LIFT), 1 - CDF(threshold)
-    return 2 * share * hit / (share * hit + (1 - share) * alarm + share)
-
-
-def data_set(n: int, classes: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Return scores and targets, ``(n, classes)``."""
+def judge_binary(scenario: Binary, seed: int, how: Row) -> Judged:
+    """Yield the intervals of one data set."""
     g = torch.Generator().manual_seed(seed)
-    y = torch.rand(n, classes, generator=g) < torch.tensor(SHARES[:classes])
-    return torch.randn(n, classes, generator=g, dtype=torch.float64) + LIFT * y, y.long()
+    y = scenarios.draw_targets(scenario.n, scenario.positives, scenario.rate, scenario.drawn, g)
+    s = scenarios.draw_scores(y, scenario.lift, g)
+    threshold = scenarios.break_even(scenario.rate, scenario.lift)
+    truth = scenarios.find_truth(scenario.rate, scenario.lift, threshold)
+    for name, found in mg.bootstrap(s, y, METRICS, rule=Threshold(threshold), **how).items():
+        yield name, (found.low, found.high), truth[name]
 
 
-def judge(kind: str, n: int, seed: int, replicates: int) -> tuple[mg.Interval, float]:
-    """Return the interval of one data set, and the truth."""
-    scores, targets = data_set(n, len(SHARES) if kind == "macro" else 1, seed)
-    how: dict[str, Any] = {"replicates": replicates, "seed": seed}
-    if kind == "macro":
-        found = mg.bootstrap(scores, targets, "f1", task="multilabel", rule=mg.decisions.Threshold(CUT), **how)
-        return found["f1"], sum(population_f1(share, CUT) for share in SHARES) / len(SHARES)
-    scores, targets = scores[:, 0], targets[:, 0]
-    if kind == "binary":
-        found = mg.bootstrap(scores, targets, "f1", rule=mg.decisions.Threshold(CUT), **how)
-        return found["f1"], population_f1(SHARES[0], CUT)
-    best = mg.tune_threshold("f1", scores, targets)
-    rule = mg.decisions.Tuned("f1") if kind == "tuned" else best.rule
-    return mg.bootstrap(scores, targets, "f1", rule=rule, **how)["f1"], population_f1(SHARES[0], best.threshold)
+def judge_macro(scenario: Macro, seed: int, how: Row) -> Judged:
+    """Yield the intervals of one data set."""
+    s, y = scenarios.draw_labels(scenario, torch.Generator().manual_seed(seed))
+    each = [scenarios.find_truth(rate, scenarios.LIFT, THRESHOLD) for rate in scenario.rates]
+    metrics = METRICS if scenario.n <= 100 else METRICS[:3]  # curves of many labels and rows take long
+    for name, found in mg.bootstrap(s, y, metrics, task="multilabel", rule=Threshold(THRESHOLD), **how).items():
+        yield name, (found.low, found.high), sum(truth[name] for truth in each) / len(each)
 
 
-def summarise(found: list[tuple[mg.Interval, float]]) -> Row:
+def judge_classes(scenario: Classes, seed: int, how: Row) -> Judged:
+    """Yield the interval of one data set."""
+    s, y = scenarios.draw_classes(scenario, torch.Generator().manual_seed(seed))
+    found = mg.bootstrap(s, y, "f1", task="multiclass", **how)["f1"]
+    yield "f1", (found.low, found.high), scenarios.find_truth_of_classes(scenario.rates)
+
+
+def judge_paired(scenario: Paired, seed: int, how: Row) -> Judged:
+    """Yield the intervals of differences on one data set."""
+    g = torch.Generator().manual_seed(seed)
+    y = scenarios.draw_targets(round(scenario.positives / scenario.rate), scenario.positives, scenario.rate, False, g)
+    a, b = scenarios.draw_pair(y, scenario.lifts, g)
+    thresholds = [scenarios.break_even(scenario.rate, lift) for lift in scenario.lifts]
+    pairs = zip(scenario.lifts, thresholds, strict=True)
+    one, two = (scenarios.find_truth(scenario.rate, lift, threshold) for lift, threshold in pairs)
+    rules = [Threshold(threshold) for threshold in thresholds]
+    for name, found in mg.compare_paired(a, b, y, METRICS, rule=rules, **how).items():
+        yield name, (found.low, found.high), one[name] - two[name]
+
+
+def judge_tuned(scenario: Tuned, seed: int, how: Row) -> Judged:
+    """Yield the interval of a tuned rule on one data set, and that which takes the rule as given."""
+    g = torch.Generator().manual_seed(seed)
+    y = scenarios.draw_targets(round(scenario.positives / scenario.rate), scenario.positives, scenario.rate, False, g)
+    s = scenarios.draw_scores(y, scenario.lift, g)
+    best = mg.tune_threshold("f1", s, y)
+    truth = scenarios.find_truth(scenario.rate, scenario.lift, best.threshold)["f1"]
+    for name, rule in (("tuned", mg.decisions.Tuned("f1")), ("taken as given", best.rule)):
+        found = mg.bootstrap(s, y, "f1", rule=rule, **how)["f1"]
+        yield name, (found.low, found.high), truth
+
+
+KINDS: dict[str, tuple[Any, Any]] = {
+    "binary": (judge_binary, [one for one in scenarios.BINARY if not one.drawn and one.positives < 100]),
+    "binary, 100 positives": (judge_binary, [one for one in scenarios.BINARY if one.positives == 100]),
+    "binary, positives drawn": (judge_binary, [one for one in scenarios.BINARY if one.drawn]),
+    "macro": (judge_macro, scenarios.MACRO),
+    "classes": (judge_classes, scenarios.CLASSES),
+    "paired": (judge_paired, scenarios.PAIRED),
+    "tuned": (judge_tuned, scenarios.TUNED),
+}
+
+
+def summarise(found: list[tuple[tuple[float, float], float]]) -> Row:
     """Return what happened to many intervals."""
-    below = sum(interval.high < truth for interval, truth in found)
-    above = sum(interval.low > truth for interval, truth in found)
     n = len(found)
-    coverage = 1 - (below + above) / n
+    below = sum(high < truth for (_, high), truth in found) / n
+    above = sum(low > truth for (low, _), truth in found) / n
+    widths = [high - low for (low, high), _ in found]
     return {
-        "coverage": coverage,
-        "standard_error": math.sqrt(max(coverage * (1 - coverage), 1 / n) / n),
-        "too_low": below / n,
-        "too_high": above / n,
-        "width": sum(interval.high - interval.low for interval, _ in found) / n,
-        "bias": sum(interval.value - truth for interval, truth in found) / n,
+        "coverage": 1 - below - above,
+        "too_low": below,
+        "too_high": above,
+        "width": sum(widths) / n,
+        "least_width": min(widths),
     }
 
 
-KINDS = {
-    "binary": "binary, rule given",
-    "macro": "macro of 5 labels, rule given",
-    "tuned": "binary, tuned anew in each replicate",
-    "naive": "binary, tuned but taken as given",
-}
+def simulate(kind: str, sets: int, replicates: int) -> Iterator[Row]:
+    """Yield a row for each scenario and metric."""
+    judge, some = KINDS[kind]
+    for number, scenario in enumerate(some):
+        found: dict[str, list[tuple[tuple[float, float], float]]] = {}
+        for k in range(sets):
+            seed = 1_000_000 * number + k
+            for name, ends, truth in judge(scenario, seed, {"replicates": replicates, "seed": seed}):
+                found.setdefault(name, []).append((ends, truth))
+        for name, each in found.items():
+            yield {"kind": kind, **scenario._asdict(), "metric": name, **summarise(each)}
+
+
+def describe(row: Row) -> str:
+    """Return a row as a line of text."""
+    names = [key for key in row if key not in ("kind", "coverage", "too_low", "too_high", "width", "least_width")]
+    about = ", ".join(f"{key} {row[key]}" for key in names)
+    ends = f"{row['too_low']:8.3f}{row['too_high']:8.3f}"
+    return f"{row['coverage']:.3f}{ends}{row['width']:8.3f}{row['least_width']:8.3f}  {row['kind']}: {about}"
 
 
 def main() -> None:
     """Run everything, print it and write it down."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sets", type=int, default=200, help="data sets of each kind and size")
+    kinds = [*KINDS, "methods"]
+    parser.add_argument("--only", nargs="+", choices=kinds, default=kinds, help="kinds of scenarios")
+    parser.add_argument("--sets", type=int, default=400, help="data sets of each scenario")
     parser.add_argument("--replicates", type=int, default=400, help="bootstrap replicates of each data set")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there")
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="write the results there; earlier ones of other kinds stay"
+    )
     args = parser.parse_args()
     torch.set_num_threads(1)
-    about = {"sets": args.sets, "replicates": args.replicates, "cores": os.cpu_count()}
-    about |= {"python": platform.python_version(), **{name: version(name) for name in ("torch", "metricgrad")}}
-    rows: list[Row] = []
-    print("95 % intervals of F1: share that holds the truth, ± its standard error\n")
-    print(f"{'':40}{'n':>6}{'coverage':>18}{'too low':>10}{'too high':>10}{'width':>8}{'bias':>9}")
-    for kind, text in KINDS.items():
-        for n in SIZES:
-            found = [judge(kind, n, seed, args.replicates) for seed in range(args.sets)]
-            row = {"kind": kind, "n": n, **summarise(found)}
+    about = {
+        "command": " ".join(["benchmarks/coverage.py", *sys.argv[1:]]),
+        "sets": args.sets,
+        "replicates": args.replicates,
+        "largest_standard_error": math.sqrt(0.25 / args.sets),
+        "standard_error_at_0.95": math.sqrt(0.95 * 0.05 / args.sets),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        **{name: version(name) for name in ("torch", "metricgrad")},
+    }
+    print(f"95 % intervals, {args.sets} data sets each; standard error of a coverage of 0.95: ", end="")
+    print(f"{about['standard_error_at_0.95']:.3f}\n\ncover   below   above   width   least", flush=True)
+    for kind in args.only:
+        started, rows = time.process_time(), []
+        each = (
+            compare_methods(args.sets, args.replicates)
+            if kind == "methods"
+            else simulate(kind, args.sets, args.replicates)
+        )
+        for row in each:
             rows.append(row)
-            share = f"{row['coverage']:.3f} ± {row['standard_error']:.3f}"
-            ends = f"{row['too_low']:10.3f}{row['too_high']:10.3f}"
-            print(f"{text:40}{n:6}{share:>18}{ends}{row['width']:8.3f}{row['bias']:+9.4f}", flush=True)
-    if args.json:
-        short = json.loads(json.dumps({"about": about, "rows": rows}), parse_float=lambda x: float(f"{float(x):.4g}"))
-        args.json.write_text(json.dumps(short, indent=1, ensure_ascii=False) + "\n")
+            print(describe(row), flush=True)
+        if args.json:
+            write(args.json, kind, {"about": {**about, "cpu_seconds": time.process_time() - started}, "rows": rows})
+
+
+def write(path: Path, kind: str, found: Row) -> None:
+    """Write the results of a kind of scenarios, one row a line, beside those of other kinds."""
+    kept: dict[str, Row] = json.loads(path.read_text()) if path.exists() else {}
+    kept[kind] = json.loads(json.dumps(found), parse_float=lambda x: float(f"{float(x):.4g}"))
+    parts = []
+    for name, part in kept.items():
+        lines = ",\n".join(json.dumps(row) for row in part["rows"])
+        parts.append(f'"{name}": {{"about": {json.dumps(part["about"])},\n"rows": [\n{lines}\n]}}')
+    path.write_text("{" + ",\n".join(parts) + "}\n")
 
 
 if __name__ == "__main__":

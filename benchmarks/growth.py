@@ -75,7 +75,7 @@ def loss_step(loss: Callable[[Tensor, Tensor], Tensor], scores: Tensor, targets:
 
     def step() -> None:
         logits.grad = None
-        loss(logits, targets).backward()  # type: ignore[no-untyped-call]
+        loss(logits, targets).backward()
 
     return step
 

@@ -103,25 +103,29 @@ def curve(
 
 
 def cumulate(scores: Tensor, positives: Tensor, negatives: Tensor | None = None) -> Curve:
-    """Return the curve of ``(N,)`` scores with these weights of positives and negatives (by default 1 − positives)."""
+    """Return the curve of ``(N,)`` scores with these weights of positives and negatives (by default 1 − positives).
+
+    Weights ``(..., N)`` make one curve for each of their leading axes (replicates), with one sort.
+    """
     s, order = descending(scores)
     last = last_of_equals(s)
     ends = None if last.all() else last.nonzero().squeeze(1)
 
     def at_thresholds(x: Tensor, first: float = 0.0, dtype: torch.dtype = torch.float64) -> Tensor:
-        x = x if ends is None else x.index_select(0, ends)
-        out = torch.empty(len(x) + 1, dtype=dtype, device=x.device)  # the first threshold predicts nothing
-        out[0], out[1:] = first, x
+        x = x if ends is None else x.index_select(-1, ends)
+        # The first threshold predicts nothing.
+        out = torch.empty(*x.shape[:-1], x.shape[-1] + 1, dtype=dtype, device=x.device)
+        out[..., 0], out[..., 1:] = first, x
         return out
 
     def total(weights: Tensor) -> Tensor:
         # index_select, since indexing 1e7 rows by a tensor takes five times as long; int32 is enough for sums of int8.
-        dtype = torch.int32 if weights.dtype == torch.int8 and len(weights) < 2**24 else torch.float64
-        return at_thresholds(weights.index_select(0, order).cumsum(0, dtype=dtype))
+        dtype = torch.int32 if weights.dtype == torch.int8 and len(s) < 2**24 else torch.float64
+        return at_thresholds(weights.index_select(-1, order).cumsum(-1, dtype=dtype))
 
     tp = total(positives)
     fp = at_thresholds(torch.arange(1, len(s) + 1, device=s.device)).sub_(tp) if negatives is None else total(negatives)
-    return Curve(at_thresholds(s, torch.inf, s.dtype), Counts(tp, fp, tp[-1] - tp, fp[-1] - fp))
+    return Curve(at_thresholds(s, torch.inf, s.dtype), Counts(tp, fp, tp[..., -1:] - tp, fp[..., -1:] - fp))
 
 
 def last_of_equals(s: Tensor) -> Tensor:
@@ -266,14 +270,16 @@ def auroc(c: Curve, max_fpr: float | None = None) -> Tensor:
         raise ValueError(f"max_fpr: expected a number in (0, 1], got {max_fpr!r}")
     # Every trapezoid up to where the line x = max_fpr cuts it; a vertical step at max_fpr itself is inside.
     width = fpr.clamp(max=max_fpr).diff()
-    start, rise = tpr[:-1], tpr.diff()
-    area = (width * (start + rise * ratio(width, fpr.diff()) / 2)).sum()
+    start, rise = tpr[..., :-1], tpr.diff()
+    area = (width * (start + rise * ratio(width, fpr.diff()) / 2)).sum(-1)
     chance = max_fpr**2 / 2
     return 0.5 + (area - chance) / (max_fpr - chance) / 2
 
 
 def equal_error_rate(c: Curve) -> Tensor:
     """Return (FNR + FPR) / 2 at the threshold where the two are nearest to each other; lower is better.
+
+    Where two thresholds are equally near, one with more misses and one with more false alarms, the larger value counts.
 
     Parameters
     ----------
@@ -291,8 +297,12 @@ def equal_error_rate(c: Curve) -> Tensor:
     tensor(0.5000, dtype=torch.float64)
     """
     fpr, tpr = roc(c)
-    nearest = (1 - tpr - fpr).abs().argmin()
-    return (1 - tpr[nearest] + fpr[nearest]) / 2
+    apart = (1 - tpr - fpr).abs()
+    # Rates are rounded: what is equally near differs in the last digits.
+    nearest = apart <= apart.amin(-1, keepdim=True) + 1e-12
+    rate = (1 - tpr + fpr) / 2
+    found = torch.where(nearest, rate, 0.0).amax(-1)
+    return torch.where(apart.isnan().any(-1), torch.nan, found)
 
 
 def average_precision(c: Curve) -> Tensor:
@@ -314,7 +324,7 @@ def average_precision(c: Curve) -> Tensor:
     tensor(0.8333, dtype=torch.float64)
     """
     precision, recall = precision_recall(c)
-    return (recall.diff() * precision[1:]).sum()
+    return (recall.diff() * precision[..., 1:]).sum(-1)
 
 
 def interpolated_average_precision(c: Curve) -> Tensor:
@@ -336,8 +346,8 @@ def interpolated_average_precision(c: Curve) -> Tensor:
     tensor(0.6667, dtype=torch.float64)
     """
     precision, recall = precision_recall(c)
-    best = precision[1:].flip(0).cummax(0).values.flip(0)
-    return (recall.diff() * best).sum()
+    best = precision[..., 1:].flip(-1).cummax(-1).values.flip(-1)
+    return (recall.diff() * best).sum(-1)
 
 
 def _column(x: Tensor | None, k: int) -> Tensor | None:

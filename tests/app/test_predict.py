@@ -160,11 +160,34 @@ def test_evaluate_gives_the_bootstrap_of_the_models_scores(trained: dict[str, Pa
     model = runs.load(trained[task]).model
     scores, y = model.scores(frame), model.schema.encode_targets(frame)
     expected = mg.bootstrap(scores, y, "f1", task=task, rule=model.rule, replicates=100)["f1"]
-    assert found["metrics"]["f1"] == {"value": expected.value, "low": expected.low, "high": expected.high}
+    ends = {"low": expected.low, "high": expected.high}
+    assert found["metrics"]["f1"] == {"value": expected.value, **ends, "note": None}
     assert [one["name"] for one in found["classes"]] == list(model.schema.classes)
     rows = y.sum(0) if task == "multilabel" else np.bincount(y)
     assert [one["rows"] for one in found["classes"]] == rows.tolist()
     assert found["warnings"] == []
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_evaluate_says_that_there_are_too_few_positives_for_an_interval(
+    trained: dict[str, Path], tmp_path: Path, kind: str
+) -> None:
+    frame = later("binary")
+    schema = runs.load(trained["binary"]).model.schema
+    y = schema.encode_targets(frame)
+    few = pd.concat([frame[y == 1].head(4), frame[y == 0].head(60)])
+    (tmp_path / "parts").mkdir()
+    few.to_parquet(tmp_path / "parts" / "part.parquet")
+    data = tmp_path / "parts" if kind == "folder" else tmp_path / "parts" / "part.parquet"
+    page = tmp_path / "page.html"
+    found = evaluate_run(
+        trained["binary"], data, ["f1", "average_precision", "brier_score"], replicates=20, report=page
+    )
+    for name in ("f1", "average_precision"):
+        one = found["metrics"][name]
+        assert (one["low"], one["high"], one["note"]) == (None, None, "too few positives for an interval")
+        assert 0 <= one["value"] <= 1
+    assert "too few positives for an interval" in page.read_text()
 
 
 def test_evaluate_warns_of_drift_in_one_line_per_column(trained: dict[str, Path], tmp_path: Path) -> None:

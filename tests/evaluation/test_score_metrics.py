@@ -73,10 +73,7 @@ def test_values_of_torchmetrics() -> None:
     scores, targets = (torch.from_numpy(x) for x in BINARY)
     found = mg.evaluate(scores, targets, ["expected_calibration_error", "expected_calibration_error@7"])
     for name, bins in (("expected_calibration_error", 15), ("expected_calibration_error@7", 7)):
-        # Bins are closed on the left; a score of exactly 1 has one of its own in torchmetrics.
-        inside = scores < 1
-        expected = tm.classification.binary_calibration_error(scores[inside], targets[inside], n_bins=bins)
-        found = mg.evaluate(scores[inside], targets[inside], name)
+        expected = tm.classification.binary_calibration_error(scores, targets, n_bins=bins)
         assert found[name] == pytest.approx(expected.item(), abs=1e-6)
     p, y = (torch.from_numpy(x) for x in CLASSES)
     expected = tm.classification.multiclass_calibration_error(p, y, num_classes=4, n_bins=15)
@@ -85,6 +82,45 @@ def test_values_of_torchmetrics() -> None:
     assert mg.evaluate(scores, targets, "equal_error_rate")["equal_error_rate"] == pytest.approx(
         tm.classification.binary_eer(scores, targets).item(), abs=1e-6
     )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("trees", [10, 15, 30])
+def test_votes_of_trees_are_on_the_edges_of_calibration_bins(trees: int, dtype: torch.dtype) -> None:
+    g = torch.Generator().manual_seed(trees)
+    votes = torch.randint(0, trees + 1, (400,), generator=g).to(dtype) / trees
+    targets = torch.randint(0, 2, (400,), generator=g)
+    for bins in (5, 10, 15):
+        name = f"expected_calibration_error@{bins}"
+        expected = tm.classification.binary_calibration_error(votes, targets, n_bins=bins).item()
+        assert mg.evaluate(votes, targets, name)[name] == pytest.approx(expected, abs=1e-6)
+
+
+def test_of_equal_scores_the_last_is_among_the_best_as_in_scikit_learn() -> None:
+    targets = np.array([0, 0, 0, 1, 1, 2])
+    for scores in (np.full((6, 3), 1 / 3), np.array([[0.4, 0.4, 0.2]] * 6), np.array([[0.2, 0.4, 0.4]] * 6)):
+        for k in (1, 2):
+            name = f"top_k_accuracy@{k}"
+            found = mg.evaluate(scores, targets, name, task="multiclass")[name]
+            assert found == pytest.approx(sk.top_k_accuracy_score(targets, scores, k=k))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_log_loss_in_half_precision_is_that_of_the_same_numbers(dtype: torch.dtype) -> None:
+    p, y = torch.tensor([0.0, 1.0, 0.002, 0.5, 1.0]).to(dtype), torch.tensor([0, 1, 0, 1, 0])
+    half, single = (mg.evaluate(s, y, "log_loss")["log_loss"] for s in (p, p.float()))
+    assert half == single == pytest.approx(sk.log_loss(y, p.float()))
+    # Rounding to half precision moves the sum of a row by more than a thousandth.
+    classes = torch.softmax(torch.randn(300, 7, generator=torch.Generator().manual_seed(0)), 1).to(dtype)
+    targets = torch.arange(300) % 7
+    rounded = mg.evaluate(classes, targets, "log_loss", task="multiclass")["log_loss"]
+    assert rounded == pytest.approx(sk.log_loss(targets, classes.double() / classes.double().sum(1, True)), rel=0.01)
+
+
+def test_of_two_points_that_are_equally_near_the_equal_error_rate_is_the_larger() -> None:
+    for scores, targets in (([0.9, 0.5, 0.1], [1, 0, 1]), ([0.9, 0.5, 0.1], [0, 1, 0])):
+        # In the first, FNR and FPR are 1/2 and 0 at 0.9, and 1/2 and 1 at 0.5; the second is its mirror image.
+        assert mg.evaluate(scores, targets, "equal_error_rate")["equal_error_rate"] == 0.75
 
 
 @pytest.mark.parametrize("average", ["macro", "micro", "weighted", None])

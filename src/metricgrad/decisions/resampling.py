@@ -1,4 +1,4 @@
-"""Resampling: how often each unit (a row, a group of rows, or a cell of many equal rows) is drawn in each replicate."""
+"""Resampling: how often each unit (a row or a group of rows) is drawn in each replicate, or how much it weighs."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ if TYPE_CHECKING:
 _DRAWS = 1 << 22  # numbers drawn at a time
 
 
-def of_cells(counts: Tensor, replicates: int, generator: torch.Generator) -> Tensor:
-    """Draw a total of Σ counts from the cells with shares counts/Σ: ``(replicates, cells)``.
+def weigh_cells(counts: Tensor, replicates: int, generator: torch.Generator) -> Tensor:
+    """Draw the weight of cells that hold so many equal rows each: ``(replicates, cells)``.
 
-    How often each kind of equal rows is drawn is multinomial. Halving the cells again and again, one binomial draw
-    each, takes log₂(cells) calls whatever the total.
+    The sum of exponential weights, as ``weigh_units`` draws them for each row, has a gamma distribution.
     """
-    size = 1 << max(0, len(counts) - 1).bit_length()
-    tree = [torch.zeros(size, dtype=torch.float64)]
-    tree[0][: len(counts)] = counts
-    while len(tree[-1]) > 1:
-        tree.append(tree[-1].view(-1, 2).sum(1))
-    drawn = tree.pop().expand(replicates, 1)
-    while tree:
-        level = tree.pop().view(-1, 2)
-        share = torch.where(level[:, 0] > 0, level[:, 0] / level.sum(1).clamp(min=1e-300), 0.0)
-        left = torch.binomial(drawn.contiguous(), share.expand_as(drawn).contiguous(), generator=generator)
-        drawn = torch.stack((left, drawn - left), 2).flatten(1)
-    return drawn[:, : len(counts)]
+    drawn = torch._standard_gamma(counts.double().expand(replicates, -1).contiguous(), generator=generator)
+    return torch.where(counts > 0, drawn, 0.0)
+
+
+def weigh_units(units: int, replicates: int, generator: torch.Generator) -> Iterator[Tensor]:
+    """Yield exponential weights of units, ``(some replicates, units)`` at a time: the Bayesian bootstrap [rubin1981].
+
+    Every unit has some weight, so that a replicate always has positives if the data have.
+    """
+    some = max(1, _DRAWS // max(1, units))
+    for start in range(0, replicates, some):
+        rows = min(some, replicates - start)
+        yield torch.empty(rows, units, dtype=torch.float64).exponential_(generator=generator)
 
 
 def of_units(units: int, replicates: int, generator: torch.Generator) -> Iterator[Tensor]:

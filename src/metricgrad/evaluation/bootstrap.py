@@ -12,6 +12,7 @@ from torch import Tensor
 from metricgrad.decisions.default import default_rule
 from metricgrad.decisions.resampling import check_replicates
 from metricgrad.decisions.tuning import Tuned
+from metricgrad.evaluation.interval_ends import check_positives, find_ends
 from metricgrad.evaluation.metric_set import Metrics, MetricSet
 from metricgrad.evaluation.replicates import Model, exchange, make_draws, replicate
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Interval:
-    """A value and where it may lie: percentiles of its bootstrap replicates.
+    """A value and where it may lie: percentiles of its replicates, see ``bootstrap``.
 
     Attributes
     ----------
@@ -37,7 +38,7 @@ class Interval:
     high : float
         The upper end of the interval.
     replicates : Tensor
-        The value in each resample, ``(replicates,)``.
+        The value in each replicate, ``(2, replicates)``: with one more row of each kind wrong, and with one right.
 
     """
 
@@ -101,9 +102,11 @@ def bootstrap(
     confidence: float = 0.95,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Evaluate scores with bootstrap intervals.
+    """Evaluate scores with intervals that hold with few positives too.
 
-    Rows, or whole groups of them, are drawn with replacement.
+    In each replicate, rows, or whole groups of them, have random weights. For the lower end one more positive and one
+    more negative are added that are decided wrong, for the upper end one of each that is decided right. The interval of
+    a rate is then that of Clopper and Pearson, and none has width zero. Fewer than five positives are refused.
 
     Parameters
     ----------
@@ -140,13 +143,13 @@ def bootstrap(
     ignore_index : int, optional
         Targets of this value do not count.
     groups : array-like, optional
-        The group of each row; rows of a group are drawn together.
+        The group of each row; rows of a group are weighed together.
     replicates : int, default 1000
-        The number of bootstrap resamples.
+        The number of bootstrap replicates.
     confidence : float, default 0.95
         The confidence level of the intervals, in (0, 1).
     seed : int, default 0
-        Random seed of the resamples.
+        Random seed of the replicates.
 
     Returns
     -------
@@ -156,7 +159,8 @@ def bootstrap(
     Raises
     ------
     ValueError
-        If there are no samples, an option is unknown, or shapes or values do not fit the task.
+        If there are no samples, or too few positives for an interval (fewer than five, of all classes together or,
+        with ``average=None``, of one of them), an option is unknown, or shapes or values do not fit the task.
 
     Examples
     --------
@@ -177,10 +181,10 @@ def bootstrap(
         ignore_index=ignore_index,
     )
     model = _model(make, rule, scores, targets, weight, mask)
-    values, drawn = replicate(make_draws([model], groups), 0, replicates, seed)
-    ends = _ends(
-        torch.cat([part.flatten(1) if part.dim() > 1 else part.unsqueeze(1) for part in drawn.values()], 1), confidence
-    )
+    draws = make_draws([model], groups)
+    check_positives(model.metrics, draws.positives)
+    values, drawn = replicate(draws, 0, replicates, seed)
+    ends = find_ends(torch.cat([part.reshape(2, replicates, -1) for part in drawn.values()], 2), confidence)
     sizes = [value.numel() for value in values.values()]
     limits = zip(*(end.split(sizes) for end in ends), strict=True)  # one look at all metrics together
     return {name: _interval(values[name], drawn[name], *pair) for name, pair in zip(values, limits, strict=True)}
@@ -208,9 +212,9 @@ def compare_paired(
 ) -> dict[str, Any]:
     """Compare two models on the same rows.
 
-    The interval is that of a paired bootstrap. The p-value is that of exchanging the predictions of the two models row
-    by row (or group by group) at random; for a tuned rule, and for metrics of the order of scores, which cannot be
-    exchanged between scales, it is the bootstrap's.
+    The interval is made as by ``bootstrap``; the rows that are added are wrong for one model and right for the other.
+    The p-value is that of exchanging the predictions of the two models row by row (or group by group) at random; for a
+    tuned rule, and for metrics of the order of scores, which cannot be exchanged between scales, that of the interval.
 
     Parameters
     ----------
@@ -251,13 +255,13 @@ def compare_paired(
     ignore_index : int, optional
         Targets of this value do not count.
     groups : array-like, optional
-        The group of each row; rows of a group are drawn together.
+        The group of each row; rows of a group are weighed together.
     replicates : int, default 1000
-        The number of bootstrap resamples.
+        The number of bootstrap replicates.
     confidence : float, default 0.95
         The confidence level of the intervals, in (0, 1).
     seed : int, default 0
-        Random seed of the resamples.
+        Random seed of the replicates.
 
     Returns
     -------
@@ -267,7 +271,8 @@ def compare_paired(
     Raises
     ------
     ValueError
-        If there are no samples, an option is unknown, or shapes or values do not fit the task.
+        If there are no samples, or too few positives for an interval (fewer than five, of all classes together or,
+        with ``average=None``, of one of them), an option is unknown, or shapes or values do not fit the task.
 
     Examples
     --------
@@ -294,11 +299,11 @@ def compare_paired(
     pairs = zip((scores_a, scores_b), rules, strict=True)
     models = [_model(make, own_rule, scores, targets, weight, mask) for scores, own_rule in pairs]
     draws = make_draws(models, groups)
+    check_positives(models[0].metrics, draws.positives)
     (a, drawn_a), (b, drawn_b) = (replicate(draws, i, replicates, seed) for i in (0, 1))
     chance = exchange(draws, replicates, seed) if all(model.tuned is None for model in models) else {}
-    return {
-        name: _comparison(a[name], b[name], drawn_a[name] - drawn_b[name], chance.get(name), confidence) for name in a
-    }
+    apart = {name: drawn_a[name] - drawn_b[name].flip(0) for name in a}  # where one model is wrong the other is right
+    return {name: _comparison(a[name], b[name], apart[name], chance.get(name), confidence) for name in a}
 
 
 def _model(make: Callable[..., MetricSet], rule: Any, scores: Any, targets: Any, weight: Any, mask: Any) -> Model:
@@ -319,32 +324,26 @@ def _model(make: Callable[..., MetricSet], rule: Any, scores: Any, targets: Any,
 
 def _interval(value: Tensor, drawn: Tensor, low: Tensor, high: Tensor) -> Any:
     if value.dim():
-        return [_interval(*each) for each in zip(value, drawn.unbind(1), low, high, strict=True)]
+        return [_interval(*each) for each in zip(value, drawn.unbind(-1), low, high, strict=True)]
+    if value.isnan():
+        low = high = value  # one more row would give a value to what has none
     return Interval(value.item(), low.item(), high.item(), drawn)
 
 
 def _comparison(a: Tensor, b: Tensor, drawn: Tensor, chance: Tensor | None, confidence: float) -> Any:
     if a.dim():
         chances = [None] * len(a) if chance is None else chance.unbind(1)
-        parts = zip(a, b, drawn.unbind(1), chances, strict=True)
+        parts = zip(a, b, drawn.unbind(-1), chances, strict=True)
         return [_comparison(*part, confidence) for part in parts]
     difference = a - b
-    low, high = (end.item() for end in _ends(drawn, confidence))
-    # A replicate without a value, as AUROC has none without positives, is evidence for neither side.
+    low, high = (end.item() for end in find_ends(drawn, confidence))
+    # A replicate without a value, as precision may have none, is evidence for neither side.
     if difference.isnan():
-        p = torch.nan
+        low = high = p = torch.nan
     elif chance is None:
-        drawn = drawn[~drawn.isnan()]
-        below, above = ((drawn <= 0).sum(), (drawn >= 0).sum())
-        p = min(1.0, 2 * (1 + int(torch.minimum(below, above))) / (1 + len(drawn)))
+        shares = [(1 + int((side <= 0).sum())) / (1 + int((~side.isnan()).sum())) for side in (drawn[0], -drawn[1])]
+        p = min(1.0, 2 * min(shares))
     else:
         chance = chance[~chance.isnan()]
         p = (1 + int((chance.abs() >= difference.abs() - 1e-12).sum())) / (1 + len(chance))
     return Comparison(a.item(), b.item(), difference.item(), low, high, p)
-
-
-def _ends(drawn: Tensor, confidence: float) -> tuple[Tensor, Tensor]:
-    """Return the percentiles of replicates, which are the first axis."""
-    tail = (1 - confidence) / 2
-    low, high = torch.nanquantile(drawn, drawn.new_tensor([tail, 1 - tail]), dim=0).unbind(0)
-    return low, high

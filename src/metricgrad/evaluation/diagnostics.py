@@ -11,6 +11,7 @@ from torch import Tensor
 
 from metricgrad.engine.batch import check_task
 from metricgrad.engine.inputs import judged, whole_number
+from metricgrad.evaluation.score_bins import find_bins
 from metricgrad.losses.metric import MetricLoss
 from metricgrad.surrogates import Hard
 
@@ -106,7 +107,7 @@ def reliability(
         y = (y == top).double() if y.dim() == 1 else y.double().gather(1, top.unsqueeze(1)).squeeze(1)
         w = w[:, 0]
     p, y, w = p.flatten(), y.double().flatten(), w.flatten()
-    place = (p * bins).long().clamp(max=bins - 1)
+    place = find_bins(p.to(batch.logits.dtype), bins).clamp(max=bins - 1)
     total, mean, share = (p.new_zeros(bins).index_add_(0, place, w * x) for x in (torch.ones_like(p), p, y))
     mean, share = mean / total, share / total
     gap = torch.where(total > 0, (mean - share).abs(), 0.0)

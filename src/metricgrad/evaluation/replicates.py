@@ -1,23 +1,25 @@
 """Bootstrap replicates of the values of one model or two.
 
-A statistic is linear in how often each row is drawn, so a bootstrap replicate never looks at the scores again. Where
-rows fall into few cells (2×2, d×d, and true × A × B for two models) drawing the cells is drawing the rows, exactly.
+A statistic is linear in what each row weighs, so a bootstrap replicate never looks at the scores again. Where rows fall
+into few cells (2×2, d×d, and true × A × B for two models) weighing the cells is weighing the rows, exactly.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from metricgrad.counts import Confusion, Counts, Mean
 from metricgrad.decisions import hard_counts
-from metricgrad.decisions.resampling import group_index, of_cells, of_units
+from metricgrad.decisions.resampling import group_index, of_units, weigh_cells, weigh_units
 from metricgrad.engine.batch import Batch
+from metricgrad.evaluation.one_more_row import OneMoreRow, UnitWeight, seed_more
+from metricgrad.evaluation.score_tables import PairTables, ScoreTable, ScoreTables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,7 +28,8 @@ if TYPE_CHECKING:
     from metricgrad.engine.inputs import ArrayLike
     from metricgrad.evaluation.metric_set import MetricSet, Statistics, Values
 
-_CELLS = 1 << 12  # up to this number of cells, cells are drawn instead of rows
+_CELLS = 1 << 12  # up to this number of cells, cells are weighed instead of rows
+_CURVES = 1 << 20  # the most weights on curves at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +42,7 @@ class Model:
 
 
 def make_draws(models: list[Model], groups: ArrayLike | None) -> CellDraws | RowDraws:
-    """Return how the rows of models are drawn: as cells where that is exact and cheaper."""
+    """Return how the rows of models are weighed: as cells where that is exact and cheaper."""
     metrics, batch = models[0].metrics, models[0].batch
     classes = max(2, batch.logits.shape[1])
     plain = batch.weight is None and not batch.targets.is_floating_point() and groups is None
@@ -53,10 +56,11 @@ def make_draws(models: list[Model], groups: ArrayLike | None) -> CellDraws | Row
 
 
 class CellDraws:
-    """Draws of cells, true class × each model's decision, in place of the rows that fall into them.
+    """Weights of cells, true class × each model's decision, in place of the rows that fall into them.
 
-    As in ``RowDraws``, ``multiplicity`` is how often every unit occurs in the data, ``draws`` yields how often it is
-    drawn, and ``statistics`` and ``values`` are those of a model when units count ``times`` times.
+    As in ``RowDraws``, ``multiplicity`` is how often every unit occurs in the data, ``positives`` how many units of it
+    are of each class, and ``unit`` what one weighs. ``weights`` yields the weights of replicates, and ``statistics``
+    and ``values`` are those of a model when units count ``times`` times.
     """
 
     def __init__(self, models: list[Model], classes: int) -> None:
@@ -80,8 +84,17 @@ class CellDraws:
             total += torch.bincount(code, minlength=len(total))
         return total
 
-    def draws(self, replicates: int, seed: int) -> Iterator[Tensor]:
-        yield of_cells(self.multiplicity, replicates, torch.Generator().manual_seed(seed))
+    @property
+    def positives(self) -> Tensor:
+        of_classes = self.multiplicity.reshape(self.shape[0], -1).sum(1)
+        return of_classes if self.models[0].metrics.has_matrix else of_classes[1:]
+
+    @property
+    def unit(self) -> UnitWeight:
+        return UnitWeight.of_plain_rows(self.positives)
+
+    def weights(self, replicates: int, seed: int) -> Iterator[Tensor]:
+        yield weigh_cells(self.multiplicity, replicates, torch.Generator().manual_seed(seed))
 
     def statistics(self, model: int, times: Tensor) -> Statistics:
         others = [axis + 2 for axis in range(len(self.shape) - 1) if axis != model]
@@ -92,19 +105,39 @@ class CellDraws:
         tn, fp, fn, tp = matrix.reshape(len(times), 4, 1).unbind(1)
         return {"cells": Counts(tp, fp, fn, tn)}
 
-    def values(self, model: int, times: Tensor) -> Values:
-        return self.models[model].metrics.values(self.statistics(model, times))
+    def values(self, model: int, times: Tensor, more: OneMoreRow | None = None, right: bool = False) -> Values:
+        metrics, found = self.models[model].metrics, self.statistics(model, times)
+        return metrics.values(found if more is None else more.add(metrics, found, right))
 
 
 class RowDraws:
-    """Draws of rows, or of whole groups of rows; ``index`` is the group of each row."""
+    """Weights of rows, or of whole groups of rows; ``index`` is the group of each row."""
 
     def __init__(self, models: list[Model], units: int, index: Tensor | None) -> None:
         self.models, self.units, self.index = models, units, index
         self.multiplicity = torch.ones(units, dtype=torch.float64)
         self._sums = [_weighted_sums(model.metrics, model.batch) for model in models]
 
+    @property
+    def positives(self) -> Tensor:
+        return (self._by_unit(0) > 0).sum(0).double()
+
+    @property
+    def unit(self) -> UnitWeight:
+        return UnitWeight.of_units(self._by_unit(0), self._by_unit(1))
+
+    def _by_unit(self, side: int) -> Tensor:
+        """Return the weight of positives, or of negatives, of each unit and class."""
+        of_rows = _weigh_sides(self.models[0].batch)[side]
+        if self.index is None:
+            return of_rows
+        return of_rows.new_zeros(self.units, of_rows.shape[1]).index_add_(0, self.index, of_rows)
+
+    def weights(self, replicates: int, seed: int) -> Iterator[Tensor]:
+        yield from weigh_units(self.units, replicates, torch.Generator().manual_seed(seed))
+
     def draws(self, replicates: int, seed: int) -> Iterator[Tensor]:
+        """Yield how often each unit is drawn, some of them never."""
         yield from of_units(self.units, replicates, torch.Generator().manual_seed(seed))
 
     def rows(self, times: Tensor) -> Tensor:
@@ -115,14 +148,28 @@ class RowDraws:
         times = self.rows(times)
         return {name: weighted_sum(times) for name, weighted_sum in self._sums[model].items()}
 
-    def values(self, model: int, times: Tensor) -> Values:
+    def values(self, model: int, times: Tensor, more: OneMoreRow | None = None, right: bool = False) -> Values:
+        metrics, found = self.models[model].metrics, self.statistics(model, times)
+        values = metrics.values(found if more is None else more.add(metrics, found, right))
+        return values | self._ranking_values(model, times, more, right) if metrics.has_curves else values
+
+    def _ranking_values(self, model: int, times: Tensor, more: OneMoreRow | None, right: bool) -> Values:
         metrics, batch = self.models[model].metrics, self.models[model].batch
-        found = metrics.values(self.statistics(model, times))
-        if metrics.has_curves:
-            resamples = (_weighted(batch, row) for row in self.rows(times))
-            each = [metrics.ranking_values(metrics.curve_statistics(resample)) for resample in resamples]
-            found |= {name: torch.stack([one[name] for one in each]) for name in each[0]}
-        return found
+        some = max(1, _CURVES // max(1, batch.logits.numel()))
+        each = []
+        for start in range(0, len(times), some):
+            part = slice(start, start + some)
+            weights, here = self.rows(times[part]), None if more is None else more.take(part)
+            values: Values = {}
+            if metrics.ranking:
+                found: Statistics = {"scores": _weigh_tables(batch, weights)}
+                values |= metrics.ranking_values(found if here is None else here.add(metrics, found, right))
+            if metrics.pair_ranking:
+                resamples = (_weigh_pairs(batch, row, k, here, right) for k, row in enumerate(weights))
+                pairs = [metrics.ranking_values({"pairs": tables}) for tables in resamples]
+                values |= {name: torch.stack([one[name] for one in pairs]) for name in metrics.pair_ranking}
+            each.append(values)
+        return {name: torch.cat([one[name] for one in each]) for name in each[0]}
 
 
 def _decide(metrics: MetricSet, batch: Batch) -> Tensor:
@@ -180,41 +227,73 @@ def _sum_matrices(batch: Batch, decided: Tensor) -> Callable[[Tensor], Confusion
     return matrices
 
 
-def _weighted(batch: Batch, times: Tensor) -> Batch:
-    w = times.unsqueeze(1) if batch.weight is None else batch.weight * times.unsqueeze(1)
-    return Batch(batch.logits, batch.targets, w, batch.mask)
+def _weigh_sides(batch: Batch) -> tuple[Tensor, Tensor]:
+    """Return the weight of each row as a positive and as a negative of each class, ``(N, K)``."""
+    classes = batch.logits.shape[1]
+    y = (F.one_hot(batch.targets, classes) if batch.targets.dim() == 1 else batch.targets).double()
+    w = torch.ones_like(y) if batch.weight is None else batch.weight.double().expand_as(y)
+    return w * y, w * (1 - y)
+
+
+def _weigh_tables(batch: Batch, times: Tensor) -> ScoreTables:
+    """Return the score tables of rows that count ``times`` times, ``(R, N)``: one for all replicates."""
+    scores = batch.logits.double()
+    positives, negatives = _weigh_sides(batch)
+    columns = zip(scores.unbind(1), positives.unbind(1), negatives.unbind(1), strict=True)
+    tables = [ScoreTable(((s, times * p, times * n),)) for s, p, n in columns]
+    return ScoreTables(tables, batch.logits.dtype, positives.new_zeros(4, len(tables)))
+
+
+def _weigh_pairs(batch: Batch, times: Tensor, replicate: int, more: OneMoreRow | None, right: bool) -> PairTables:
+    """Return the tables of pairs of classes when rows count ``times`` times, ``(N,)``, with one more row of each class.
+
+    Its own class has the highest score if that is right, the lowest if it is wrong.
+    """
+    weight = times.unsqueeze(1) if batch.weight is None else batch.weight * times.unsqueeze(1)
+    if more is None:
+        return PairTables.of(batch.reweighted(weight), None)
+    classes = batch.logits.shape[1]
+    own = torch.eye(classes, dtype=torch.bool) == right
+    scores = batch.logits.new_full((classes, classes), -torch.inf).masked_fill(own, torch.inf)
+    targets = torch.cat((batch.targets, torch.arange(classes)))
+    weight = torch.cat((weight, more.positives[replicate].unsqueeze(1)))
+    return PairTables.of(Batch(torch.cat((batch.logits, scores)), targets, weight, None), None)
 
 
 # Values of replicates
 
 
 def replicate(draws: CellDraws | RowDraws, model: int, replicates: int, seed: int) -> tuple[Values, Values]:
-    """Return a model's values and their replicates."""
-    tuned = draws.models[model].tuned
+    """Return a model's values, and their replicates ``(2, R, ...)``: with one more row wrong, and with one more right.
+
+    One more row of each kind, see ``one_more_row``.
+    """
+    tuned, metrics = draws.models[model].tuned, draws.models[model].metrics
     if tuned is not None and isinstance(draws, RowDraws):
         return _replicate_tuned(draws, model, tuned, replicates, seed)
-    drawn = draws.draws(replicates, seed)
-    # The data themselves go first, in one call with the first replicates.
-    first = torch.cat((draws.multiplicity.unsqueeze(0), next(drawn)))
-    parts = [draws.values(model, times) for times in chain((first,), drawn)]
-    values = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
-    return {name: v[0] for name, v in values.items()}, {name: v[1:] for name, v in values.items()}
+    values = draws.values(model, draws.multiplicity.unsqueeze(0))
+    unit, generator = draws.unit, seed_more(seed)
+    parts: list[tuple[Values, Values]] = []
+    for times in draws.weights(replicates, seed):
+        more = OneMoreRow.draw(metrics.over_classes, unit, len(draws.models), len(times), generator)
+        parts.append((draws.values(model, times, more, right=False), draws.values(model, times, more, right=True)))
+    drawn = {name: torch.stack([torch.cat([both[i][name] for both in parts]) for i in (0, 1)]) for name in values}
+    return {name: value[0] for name, value in values.items()}, drawn
 
 
 def _replicate_tuned(draws: RowDraws, model: int, tuned: Tuned, replicates: int, seed: int) -> tuple[Values, Values]:
     """Return what to expect of a tuned rule on new data, and how that varies.
 
     Its place is the mean out-of-bag value of rules tuned on resamples. It varies with the data to evaluate on (the
-    tuned rule on every resample) and with the data to tune on (every re-tuned rule on all data). The plain percentiles
+    tuned rule in every replicate) and with the data to tune on (every re-tuned rule on all data). The plain percentiles
     of a rule that is evaluated where it was tuned cover far too seldom: benchmarks/coverage.py simulates it.
     """
     problem, batch = tuned.problem(), draws.models[model].batch
     at_best = draws.models[model].metrics.under(problem.solve(batch)[0])
     fixed = RowDraws([Model(at_best, batch)], draws.units, draws.index)
-    apparent = fixed.values(0, fixed.multiplicity.unsqueeze(0))
-    sampled, everywhere, left_out = [], [], []
+    apparent, evaluated = replicate(fixed, 0, replicates, seed)
+    everywhere, left_out = [], []
     for times in draws.draws(replicates, seed):
-        sampled.append(fixed.values(0, times))
         for row in draws.rows(times):
             metrics = at_best.under(problem.tuned_on(batch, row))
             everywhere.append(metrics.evaluate(batch))
@@ -223,11 +302,10 @@ def _replicate_tuned(draws: RowDraws, model: int, tuned: Tuned, replicates: int,
                 left_out.append(metrics.evaluate(rest))
     values, drawn = {}, {}
     for name in apparent:
-        noise = torch.cat([part[name] for part in sampled]) - apparent[name]
         moves = torch.stack([one[name] for one in everywhere])
         nothing = torch.full_like(moves[0], torch.nan)  # if no replicate leaves anything out
         values[name] = torch.stack([nothing, *(one[name] for one in left_out)]).nanmean(0)
-        drawn[name] = values[name] + noise + moves - moves.mean(0)
+        drawn[name] = values[name] + evaluated[name] - apparent[name] + moves - moves.mean(0)
     return values, drawn
 
 

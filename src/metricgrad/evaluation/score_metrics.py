@@ -13,9 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from metricgrad.counts import Counts
+from metricgrad.counts import Counts, compute_dtype
 from metricgrad.decisions import hard_counts
 from metricgrad.decisions.rules import TopK
+from metricgrad.evaluation.score_bins import find_bins
 from metricgrad.metrics import get
 from metricgrad.metrics.averages import class_weights, mean_over_classes
 from metricgrad.metrics.derivatives import ratio
@@ -41,6 +42,9 @@ class ScoreMetric(ABC):
     """Whether a row has one value, so that there is nothing to average over classes."""
     decides: ClassVar[bool] = False
     """Whether it depends on the rule."""
+    worst: ClassVar[float | None] = None
+    best: ClassVar[float | None] = None
+    """The value of a row on which all is right, of a mean over rows that has such limits."""
 
     @abstractmethod
     def columns(self, batch: Batch, task: Task, rule: Rule) -> Tensor:
@@ -89,11 +93,11 @@ class BrierScore(ScoreMetric):
 
 @dataclass(frozen=True)
 class LogLoss(ScoreMetric):
-    """Cross-entropy of the probabilities; lower is better. Probabilities are kept an epsilon away from 0 and 1."""
+    """Cross-entropy of probabilities, kept an epsilon of their type (float32 at least) off 0 and 1; lower is better."""
 
     def columns(self, batch: Batch, task: Task, rule: Rule) -> Tensor:
         p, y, w = _probabilities(batch, task, "log_loss")
-        least = torch.finfo(batch.logits.dtype).eps
+        least = torch.finfo(compute_dtype(batch.logits)).eps
         p = p.clamp(least, 1 - least)
         error = -(y * p.log())
         if task == "multiclass":
@@ -109,7 +113,7 @@ class ExpectedCalibrationError(ScoreMetric):
     """The mean difference of confidence and frequency within bins of equal width [guo2017]; lower is better.
 
     The confidence is the probability of the label; for a multi-class problem that of the most likely class, and the
-    frequency how often that class is right.
+    frequency how often that class is right. A bin holds its lower edge, and 1 is a bin of its own, as in torchmetrics.
     """
 
     bins: int = 15
@@ -120,14 +124,14 @@ class ExpectedCalibrationError(ScoreMetric):
         if task == "multiclass":
             p, best = p.max(1, keepdim=True)
             y = y.gather(1, best)
-        bins = (p * self.bins).long().clamp(0, self.bins - 1)
-        inside = F.one_hot(bins, self.bins).transpose(1, 2).double()  # (N, bins, K)
+        bins = find_bins(p.to(batch.logits.dtype), self.bins)
+        inside = F.one_hot(bins, self.bins + 1).transpose(1, 2).double()  # (N, bins + 1, K)
         parts = [inside * (w * x).unsqueeze(1) for x in (p, y, torch.ones_like(p))]
         last = (w * positives).sum(1, keepdim=True) if task == "multiclass" else w * positives
         return torch.cat((*parts, last.unsqueeze(1)), 1)
 
     def value(self, sums: Tensor) -> Tensor:
-        confidence, right, weight = sums[..., :-1, :].unflatten(-2, (3, self.bins)).unbind(-3)
+        confidence, right, weight = sums[..., :-1, :].unflatten(-2, (3, self.bins + 1)).unbind(-3)
         return ratio((confidence - right).abs().sum(-2), weight.sum(-2))
 
 
@@ -143,7 +147,8 @@ def _probabilities(batch: Batch, task: Task, name: str) -> tuple[Tensor, Tensor,
     kept = None if batch.mask is None else batch.mask.squeeze(1)
     if task == "multiclass" and p.numel():
         off = (p.sum(1) - 1).abs() if kept is None else (p.sum(1) - 1).abs()[kept]
-        if off.numel() and off.amax() > 1e-3:
+        rounding = torch.finfo(batch.logits.dtype).eps  # of probabilities in half precision
+        if off.numel() and off.amax() > max(1e-3, rounding):
             raise ValueError(
                 f"scores: expected the probabilities of each row to add up to 1 for {name}, got a row that is off by "
                 f"{off.amax().item():.3g}; apply torch.softmax to logits"
@@ -205,6 +210,7 @@ class NDCG(RowMetric):
 
     k: int | None = None
     name: ClassVar[str] = "ndcg"
+    worst, best = 0.0, 1.0
 
     def values(self, scores: Tensor, targets: Tensor) -> Tensor:
         labels = scores.shape[1]
@@ -222,14 +228,15 @@ class NDCG(RowMetric):
 
 @dataclass(frozen=True)
 class TopKAccuracy(RowMetric):
-    """How often the true class is among the ``k`` of the highest scores; of equal scores, the first count."""
+    """How often the true class is among the ``k`` of the highest scores; of equal ones the last, as in scikit-learn."""
 
     k: int = 2
     tasks = ("multiclass",)
     name: ClassVar[str] = "top_k_accuracy"
+    worst, best = 0.0, 1.0
 
     def values(self, scores: Tensor, targets: Tensor) -> Tensor:
-        best = scores.argsort(dim=1, descending=True, stable=True)[:, : self.k]
+        best = scores.argsort(dim=1, stable=True).flip(1)[:, : self.k]
         return targets.gather(1, best).sum(1)
 
 
@@ -242,6 +249,7 @@ class RankingLoss(RowMetric):
     """
 
     name: ClassVar[str] = "ranking_loss"
+    worst, best = 1.0, 0.0
 
     def values(self, scores: Tensor, targets: Tensor) -> Tensor:
         ordered, order = scores.sort(1)
@@ -274,6 +282,7 @@ class HammingLoss(ScoreMetric):
 
     by_row = True
     decides = True
+    worst, best = 1.0, 0.0
 
     def columns(self, batch: Batch, task: Task, rule: Rule) -> Tensor:
         decided = hard_counts.decide(batch, rule, classes=task == "multiclass")

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 class ScoreTable:
     """The distinct scores of one class and the weight of positives and negatives at each; tables add with ``+``.
 
+    Weights may have leading axes (replicates), which all scores share.
+
     ``bits``: how many significant bits of a score are kept. None keeps float64 and is exact, at the memory of the
     distinct scores; 11 distinguishes scores that differ by 0.1 % and never holds more than the few ten thousand numbers
     that 11 bits can write. Rounding moves scores down and never past each other, so that a curve of rounded scores
@@ -51,7 +53,7 @@ class ScoreTable:
 
     def whole(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return scores and the weight of positives and negatives at each; a score may come more than once."""
-        return tuple(torch.cat(column) for column in zip(*self.parts, strict=True))  # type: ignore[return-value]
+        return tuple(torch.cat(column, -1) for column in zip(*self.parts, strict=True))  # type: ignore[return-value]
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,12 +139,12 @@ class ScoreTables:
                 total = total + self.tables[k]
             return ranking(total.curve())
         found = [table.curve() for table in self.tables]
-        values = torch.stack([ranking(curve) for curve in found])
+        values = torch.stack([ranking(curve) for curve in found], -1)
         if over.task == "binary":
-            return values[0]
+            return values[..., 0]
         if over.average == "per-class":
-            return values[classes]
-        positives = torch.stack([curve.counts.tp[-1] for curve in found])
+            return values[..., classes]
+        positives = torch.stack([curve.counts.tp[..., -1] for curve in found], -1)
         return mean_over_classes(values, class_weights(over.average, positives, over.labels, over.absent))
 
 
@@ -317,7 +319,8 @@ def error_of(ranking: Callable[[Curve], Tensor]) -> Callable[[Curve], Tensor]:
 
 def _merged(scores: Tensor, positives: Tensor, negatives: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     distinct, index = scores.unique(return_inverse=True)
-    p, n = (distinct.new_zeros(len(distinct)).index_add_(0, index, side.double()) for side in (positives, negatives))
+    empty = distinct.new_zeros(*positives.shape[:-1], len(distinct))
+    p, n = (empty.index_add(-1, index, side.double()) for side in (positives, negatives))
     return distinct, p, n
 
 
@@ -334,7 +337,7 @@ def _merge_parts(
 ) -> tuple[tuple[Tensor, Tensor, Tensor], ...]:
     """Merge parts of like size: a row is merged O(log n) times, however it comes in, and few parts wait."""
     while len(parts) > 1 and len(parts[-2][0]) <= 2 * len(parts[-1][0]):
-        scores, first, second = (torch.cat(column) for column in zip(*parts[-2:], strict=True))
+        scores, first, second = (torch.cat(column, -1) for column in zip(*parts[-2:], strict=True))
         parts[-2:] = [merge(scores, first, second)]
     return tuple(parts)
 

@@ -16,11 +16,12 @@ from metricgrad.app.tables import files
 from metricgrad.app.tables.stability import has_moved
 from metricgrad.app.use.checks import Labelled, describe_seen, describe_unlabelled
 from metricgrad.app.use.drift import measure_drift
-from metricgrad.app.use.measures import SORTED_SCORES, Judge, Measures, choose_absent
+from metricgrad.app.use.measures import SORTED_SCORES, TOO_FEW, Judge, Measures, choose_absent
 from metricgrad.app.use.parts import AGAIN, PartTask, check_cluster, list_parts, map_parts, share_model
 from metricgrad.app.use.promise import describe_broken, read_promise
 from metricgrad.app.use.report import check_output, write_evaluation
 from metricgrad.evaluation.bootstrap import bootstrap
+from metricgrad.evaluation.interval_ends import TooFewPositivesError
 from metricgrad.evaluation.score_tables import RANKING
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def evaluate_run(
     else:
         labelled = Labelled.read(model, data, rows, allow_missing)
         measures = judge.measure(labelled)
-        found = _bootstrap(model, names, labelled.scores, labelled.targets, replicates, confidence, seed)
+        found = _find_intervals(judge, measures, labelled, names, replicates, confidence, seed)
         scored = labelled
     seen, too_good = describe_seen(loaded, measures.seen, measures.rows, data)
     moved = measure_drift(measures.columns, schema)
@@ -119,23 +120,27 @@ def evaluate_run(
     return evaluated
 
 
-def _bootstrap(
-    model: Model,
+def _find_intervals(
+    judge: Judge,
+    measures: Measures,
+    labelled: Labelled,
     names: Sequence[str],
-    scores: np.ndarray,
-    targets: np.ndarray,
     replicates: int,
     confidence: float,
     seed: int,
 ) -> dict[str, Value]:
-    """Return {metric: value and the ends of its interval}."""
-    found: dict[str, Any] = {}
+    """Return {metric: value, the ends of its interval or None, and a note if there is none}."""
+    model, scores = judge.model, labelled.scores
+    values = judge.metrics.values(measures.metrics)
+    found: dict[str, Value] = {}
     for group in ([name for name in names if name not in RANKING], [name for name in names if name in RANKING]):
-        if group:
-            most = max(50, SORTED_SCORES // scores.size) if group[0] in RANKING else replicates
-            found |= bootstrap(
+        if not group:
+            continue
+        most = max(50, SORTED_SCORES // scores.size) if group[0] in RANKING else replicates
+        try:
+            intervals = bootstrap(
                 scores,
-                targets,
+                labelled.targets,
                 group,
                 replicates=min(replicates, most),
                 confidence=confidence,
@@ -145,7 +150,16 @@ def _bootstrap(
                 absent=choose_absent(model.goal.task),
                 rule=model.rule,
             )
-    return {name: {"value": one.value, "low": one.low, "high": one.high} for name, one in found.items()}
+        except TooFewPositivesError:
+            found |= {
+                name: {"value": values[name].item(), "low": None, "high": None, "note": TOO_FEW} for name in group
+            }
+        else:
+            found |= {
+                name: {"value": one.value, "low": one.low, "high": one.high, "note": None}
+                for name, one in intervals.items()
+            }
+    return found
 
 
 # Folders

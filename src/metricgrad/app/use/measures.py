@@ -13,9 +13,11 @@ from metricgrad.app.study.protocol import ConstraintValue, choose_constraint_ave
 from metricgrad.app.tables.gaps import Gaps
 from metricgrad.app.use.drift import CellCounts, count_cells
 from metricgrad.counts import Confusion, Counts
-from metricgrad.decisions.resampling import of_cells
+from metricgrad.decisions.resampling import weigh_cells
 from metricgrad.engine.batch import check_task
+from metricgrad.evaluation.interval_ends import TooFewPositivesError, check_positives, find_ends
 from metricgrad.evaluation.metric_set import MetricSet, Statistics, Values
+from metricgrad.evaluation.one_more_row import OneMoreRow, UnitWeight, seed_more
 from metricgrad.evaluation.replicates import Model as Replicated
 from metricgrad.evaluation.replicates import RowDraws
 from metricgrad.evaluation.score_tables import ScoreTable, ScoreTables
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
 
 SORTED_SCORES = 20_000_000
 """The most scores to sort in the replicates of ranking metrics: a few seconds."""
+
+TOO_FEW = "too few positives for an interval"
+"""What stands in the place of an interval."""
 
 _DRAWS = 1 << 22  # the most numbers to draw at once
 
@@ -142,7 +147,7 @@ class Judge:
     def draw_replicates(
         self, scores: np.ndarray, targets: np.ndarray, replicates: int, generator: torch.Generator
     ) -> Statistics:
-        """Return the statistics of rows in every replicate, each row drawn as often as a Poisson number of mean 1 says.
+        """Return the statistics of rows in every replicate, in which each row has a weight of its own.
 
         Empty unless the task is multi-label or a metric needs more of a row than its cell: otherwise replicates can be
         drawn from the sums of all parts.
@@ -153,53 +158,82 @@ class Judge:
             for start in range(0, len(scores), some):
                 rows = slice(start, start + some)
                 batch = self.metrics.prepare_rows(scores[rows], targets[rows], None, None)
-                times = torch.poisson(torch.ones(replicates, len(batch.logits), dtype=torch.float64), generator)
+                weights = torch.empty(replicates, len(batch.logits), dtype=torch.float64)
+                weights.exponential_(generator=generator)
                 draws = RowDraws([Replicated(self.metrics, batch)], len(batch.logits), None)
-                drawn = draws.statistics(0, times)
+                drawn = draws.statistics(0, weights)
                 found = _add(found, drawn) if found else drawn
         return found
 
     def find_intervals(self, measures: Measures, replicates: int, confidence: float, seed: int) -> dict[str, Value]:
-        """Return {metric: value and the ends of its bootstrap interval}, from sums alone.
+        """Return {metric: value, the ends of its interval or None, and a note if there is none}, from sums alone.
 
-        Where rows fall into few cells, drawing the cells is drawing the rows: the interval is that of
-        ``mg.bootstrap``. Where they do not, as with several labels, every part has drawn its own rows, Poisson numbers
-        of times [chamandy2012]. A ranking of several classes has no interval: their scores would have to be drawn
-        together.
+        The intervals are those of ``mg.bootstrap``. Where rows fall into few cells, weighing the cells is weighing the
+        rows. Where they do not, as with several labels, every part has weighed its own rows. A ranking of several
+        classes has no interval: their scores would have to be weighed together.
         """
-        metrics, generator = self.metrics, torch.Generator().manual_seed(seed)
+        metrics, ends = self.metrics, {}
+        note = None
+        try:
+            check_positives(metrics, self._count_positives(measures))
+        except TooFewPositivesError:
+            note = TOO_FEW
+        else:
+            drawn = self._replicate(measures, replicates, seed)
+            ends = {name: find_ends(both, confidence) for name, both in drawn.items()}
+        found: dict[str, Value] = {}
+        for name, value in metrics.values(measures.metrics).items():
+            low, high = (end.item() for end in ends[name]) if name in ends else (None, None)
+            found[name] = {"value": value.item(), "low": low, "high": high, "note": note}
+        return found
+
+    def _count_positives(self, measures: Measures) -> torch.Tensor:
+        """Return the positives of each class, one class for a binary task."""
+        counts = torch.as_tensor(np.asarray(measures.balance), dtype=torch.float64)
+        return counts[1:] if self.metrics.task == "binary" else counts
+
+    def _replicate(self, measures: Measures, replicates: int, seed: int) -> Values:
+        """Return the replicates of each metric that has them, ``(2, R)``, as ``evaluation.replicates`` does."""
+        metrics, positives = self.metrics, self._count_positives(measures)
+        unit, generator = UnitWeight.of_plain_rows(positives), torch.Generator().manual_seed(seed)
         drawn: Values = {}
         statistics = measures.replicates
         if metrics.objectives and not statistics:
-            statistics = _draw_cells(measures.metrics["cells"], replicates, generator)
+            statistics = _weigh_cells(measures.metrics["cells"], replicates, generator)
         if statistics:
-            drawn |= metrics.values(statistics)
+            more = OneMoreRow.draw(metrics.over_classes, unit, 1, replicates, seed_more(seed))
+            both = [metrics.values(more.add(metrics, statistics, right)) for right in (False, True)]
+            drawn |= {name: torch.stack([one[name] for one in both]) for name in both[0]}
         if metrics.ranking and metrics.task == "binary":
-            drawn |= self._draw_rankings(measures.metrics["scores"], replicates, generator)
-        found: dict[str, Value] = {}
-        for name, value in metrics.values(measures.metrics).items():
-            low = high = None
-            if name in drawn:
-                tail = (1 - confidence) / 2
-                low, high = torch.nanquantile(drawn[name], drawn[name].new_tensor([tail, 1 - tail])).tolist()
-            found[name] = {"value": value.item(), "low": low, "high": high}
-        return found
+            drawn |= self._replicate_rankings(measures.metrics["scores"], unit, replicates, generator)
+        return drawn
 
-    def _draw_rankings(self, scores: ScoreTables, replicates: int, generator: torch.Generator) -> Values:
+    def _replicate_rankings(
+        self, scores: ScoreTables, unit: UnitWeight, replicates: int, generator: torch.Generator
+    ) -> Values:
         distinct, positives, negatives = scores.tables[0].whole()
         number = min(replicates, max(50, SORTED_SCORES // max(1, len(distinct))))
-        each = []
-        for _ in range(number):
-            table = ScoreTable(((distinct, torch.poisson(positives, generator), torch.poisson(negatives, generator)),))
-            each.append(self.metrics.ranking_values({"scores": ScoreTables([table], scores.dtype, scores.totals)}))
-        return {name: torch.stack([one[name] for one in each]) for name in self.metrics.ranking}
+        some = max(1, _DRAWS // max(1, len(distinct)))
+        both: list[list[Values]] = [[], []]
+        for start in range(0, number, some):
+            size = min(some, number - start)
+            weights = (weigh_cells(side, size, generator) for side in (positives, negatives))
+            table = ScoreTable(((distinct, *weights),))  # type: ignore[arg-type]
+            statistics: Statistics = {"scores": ScoreTables([table], scores.dtype, scores.totals)}
+            more = OneMoreRow.draw(self.metrics.over_classes, unit, 1, size, generator)
+            for right, found in enumerate(both):
+                found.append(self.metrics.ranking_values(more.add(self.metrics, statistics, bool(right))))
+        return {
+            name: torch.stack([torch.cat([one[name] for one in found]) for found in both])
+            for name in self.metrics.ranking
+        }
 
 
-def _draw_cells(cells: Any, replicates: int, generator: torch.Generator) -> Statistics:
-    """Return the statistics of replicates, drawn from the cells of all rows as ``mg.bootstrap`` does."""
+def _weigh_cells(cells: Any, replicates: int, generator: torch.Generator) -> Statistics:
+    """Return the statistics of replicates, from the cells of all rows."""
     if isinstance(cells, Confusion):
-        times = of_cells(cells.matrix.flatten(), replicates, generator)
-        return {"cells": Confusion(times.reshape(replicates, *cells.matrix.shape))}
-    times = of_cells(torch.cat((cells.tn, cells.fp, cells.fn, cells.tp)), replicates, generator)
-    tn, fp, fn, tp = times.reshape(replicates, 4, 1).unbind(1)
+        weights = weigh_cells(cells.matrix.flatten(), replicates, generator)
+        return {"cells": Confusion(weights.reshape(replicates, *cells.matrix.shape))}
+    weights = weigh_cells(torch.cat((cells.tn, cells.fp, cells.fn, cells.tp)), replicates, generator)
+    tn, fp, fn, tp = weights.reshape(replicates, 4, 1).unbind(1)
     return {"cells": Counts(tp, fp, fn, tn)}

@@ -23,10 +23,10 @@ def read_promise(run: Run) -> Promise:
     about = run.model.about
     row = _find_shipped(read_summary(run)) if run.manifest["kind"] == "compare" and "previous" not in about else None
     if row is None:
-        source = f"on {about['tuned_on']}, on which the rule was tuned"
-        return {"metric": about["metric"], "value": about["value_there"], "low": None, "high": None, "source": source}
-    source = f"the mean over {len(row['folds'])} repeats of compare"
-    return {"metric": about["metric"], "value": row["value"], "low": row["low"], "high": row["high"], "source": source}
+        found: Value = {"value": about["value_there"], "low": None, "high": None, "note": None}
+        return {**found, "metric": about["metric"], "source": f"on {about['tuned_on']}, on which the rule was tuned"}
+    found = {"value": row["value"], "low": row["low"], "high": row["high"], "note": None}
+    return {**found, "metric": about["metric"], "source": f"the mean over {len(row['folds'])} repeats of compare"}
 
 
 def _find_shipped(summary: dict[str, Any]) -> Row | None:
@@ -47,10 +47,13 @@ def describe_broken(promise: Promise, found: Mapping[str, Value]) -> list[str]:
 
 
 def format_value(one: Value | Promise) -> str:
-    """Return a value with its interval.
+    """Return a value with its interval, or with why it has none.
 
-    >>> format_value({"value": 0.5, "low": 0.4, "high": 0.61}), format_value({"value": 0.5, "low": None, "high": None})
-    ('0.5000 (0.4000 to 0.6100)', '0.5000')
+    >>> format_value({"value": 0.5, "low": 0.4, "high": 0.61, "note": None})
+    '0.5000 (0.4000 to 0.6100)'
+    >>> format_value({"value": 0.5, "low": None, "high": None, "note": "too few positives for an interval"})
+    '0.5000 (too few positives for an interval)'
     """
     value = "unknown" if one["value"] is None else f"{one['value']:.4f}"
-    return value if one["low"] is None else f"{value} ({one['low']:.4f} to {one['high']:.4f})"
+    spread = one["note"] if one["low"] is None else f"{one['low']:.4f} to {one['high']:.4f}"
+    return f"{value} ({spread})" if spread else value

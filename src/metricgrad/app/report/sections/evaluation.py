@@ -18,6 +18,7 @@ class Value(TypedDict):
     value: float | None
     low: float | None
     high: float | None
+    note: str | None  # why there is no interval
 
 
 class Promise(Value):
@@ -54,7 +55,7 @@ class Evaluation(Section):
     def html(self, payload: Payload) -> str:
         found: Evaluated = payload["evaluation"]
         name, first = next(iter(found["metrics"].items()))
-        spread = interval(first["low"], first["high"])
+        spread = _describe_interval(first)
         metric = metric_title(payload["metric"]) if name == payload["metric"]["name"] else title(name)
         between = f", {spread}" if spread else ""
         rows = payload["data"]["rows"]
@@ -74,6 +75,11 @@ def _describe_promise(promise: Promise) -> str:
     return f"Promised {title(promise['metric'])}: {number(promise['value'])}{between} ({promise['source']})."
 
 
+def _describe_interval(one: Value) -> str:
+    """Return the interval, or why there is none."""
+    return interval(one["low"], one["high"]) or one["note"] or ""
+
+
 class Metrics(Section):
     """All metrics with their intervals, and whether the constraints are met."""
 
@@ -83,7 +89,7 @@ class Metrics(Section):
     def body(self, payload: Payload) -> str:
         found: Evaluated = payload["evaluation"]
         rows = (
-            (capital(title(name)), number(one["value"]), interval(one["low"], one["high"]))
+            (capital(title(name)), number(one["value"]), _describe_interval(one))
             for name, one in found["metrics"].items()
         )
         limits = (

@@ -11,6 +11,8 @@ from metricgrad.app.report.cells import KINDS, group_cells
 from metricgrad.app.report.markup import chart, interval, metric_title, number, table
 from metricgrad.app.report.section import Section
 from metricgrad.evaluation.bootstrap import bootstrap
+from metricgrad.evaluation.evaluator import evaluate
+from metricgrad.evaluation.interval_ends import TooFewPositivesError
 from metricgrad.training.loop import one_thread
 
 if TYPE_CHECKING:
@@ -114,18 +116,15 @@ def _measure_rows(tested: Predictions, places: np.ndarray) -> dict[str, Any]:
     nothing = {"rows": len(rows), "value": None, "low": None, "high": None}
     if len(rows) < LEAST_ROWS or (goal.task != "multiclass" and targets[first].sum() < LEAST_POSITIVES):
         return nothing
-    found = bootstrap(
-        np.eye(goal.classes)[decided] if goal.task == "multiclass" else decided.astype(float),
-        targets,
-        {"": goal.metric},
-        task=goal.task,
-        average=goal.average,
-        absent="skip",
-        groups=tested.rows[places],
-        replicates=REPLICATES,
-    )[""]
+    scores = np.eye(goal.classes)[decided] if goal.task == "multiclass" else decided.astype(float)
+    how: dict[str, Any] = {"task": goal.task, "average": goal.average, "absent": "skip"}
+    try:
+        found = bootstrap(scores, targets, {"": goal.metric}, groups=tested.rows[places], replicates=REPLICATES, **how)[
+            ""
+        ]
+    except TooFewPositivesError:  # the positives are few rows, tested in several splits
+        value = float(evaluate(scores, targets, {"": goal.metric}, **how)[""])
+        return {**nothing, "value": value} if math.isfinite(value) else nothing
     if not math.isfinite(found.value):
         return nothing
-    if not found.low < found.high:  # all replicates are equal, which says nothing about other rows
-        return {**nothing, "value": found.value}
     return {**nothing, "value": found.value, "low": found.low, "high": found.high}

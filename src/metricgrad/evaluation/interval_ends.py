@@ -1,0 +1,54 @@
+"""The ends of intervals, and when there are too few positives for them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from metricgrad.evaluation.score_metrics import AtK
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from metricgrad.evaluation.metric_set import MetricSet
+
+LEAST_POSITIVES = 5
+"""The fewest rows, or groups, with a positive of which an interval is made."""
+
+
+class TooFewPositivesError(ValueError):
+    """There are too few positives for an interval."""
+
+
+def check_positives(metrics: MetricSet, positives: Tensor) -> None:
+    """Refuse too few positives of the classes that count, ``(K,)``: of all together, or of any that is on its own.
+
+    Means over rows need none.
+    """
+    at_k = any(isinstance(metric, AtK) for metric in metrics.score_metrics.values())
+    if not (metrics.has_cells or metrics.has_curves or at_k):
+        return
+    over = metrics.over_classes
+    labels = range(len(positives)) if over.labels is None else over.labels
+    counted = {label: int(positives[label]) for label in labels}
+    if over.average == "per-class" and len(positives) > 1:
+        label = min(counted, key=lambda label: counted[label])
+        number, whose, advice = counted[label], f" of class {label}", "choose classes with labels="
+    else:
+        number, whose, advice = sum(counted.values()), "", "mg.evaluate returns the value alone"
+    if number < LEAST_POSITIVES:
+        raise TooFewPositivesError(
+            f"targets: too few positives for an interval{whose}, expected rows (or groups) with one: at least "
+            f"{LEAST_POSITIVES}, got {number}; {advice}"
+        )
+
+
+def find_ends(drawn: Tensor, confidence: float) -> tuple[Tensor, Tensor]:
+    """Return the ends of intervals of replicates ``(2, R, ...)``, which have one more row wrong, or right.
+
+    Of a metric that is better when lower, the first are the higher ones.
+    """
+    tail = (1 - confidence) / 2
+    low, high = torch.nanquantile(drawn, drawn.new_tensor([tail, 1 - tail]), dim=1).unbind(0)
+    return low.amin(0), high.amax(0)

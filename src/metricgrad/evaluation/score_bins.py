@@ -1,0 +1,22 @@
+"""Bins of equal width between 0 and 1, for calibration."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from metricgrad.counts import compute_dtype
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def find_bins(probabilities: Tensor, bins: int) -> Tensor:
+    """Return the bin of each probability, from 0 on; a bin holds its lower edge, and 1 is alone in another one.
+
+    In the type of the scores, since 0.7 in float32 is below 0.7 in float64, and an edge of ten bins.
+    """
+    p = probabilities.to(compute_dtype(probabilities))
+    edges = torch.linspace(0, 1, bins + 1, dtype=p.dtype, device=p.device)
+    return torch.bucketize(p.contiguous(), edges, right=True) - 1
