@@ -39,10 +39,10 @@ class Tuned:
     ----------
     metric : str or callable
         A name ("f1", "f0.5", "mcc", ...), "package.module:function", or a function of ``Counts`` (or ``Confusion``).
-    task : {'binary', 'multilabel', 'multiclass'}, default 'binary'
+    task : {'binary', 'multilabel', 'multiclass'} or None, default None
         "binary": scores of any shape with targets of that shape. "multilabel": scores ``(N, K)`` or ``(N, K, ...)``
         with targets of that shape. "multiclass": the same scores with class indices ``(N,)`` or ``(N, ...)``, or soft
-        labels of the shape of the scores.
+        labels of the shape of the scores. None is "binary" if the shapes leave no other reading, else an error.
     average : {'macro', 'micro', 'weighted', 'samples'} or None, default 'macro'
         How the values of the classes become one. None returns one per class. "samples" is the mean over rows, for
         multi-label problems.
@@ -78,7 +78,7 @@ class Tuned:
     """
 
     metric: str | Metric
-    task: Task = "binary"
+    task: Task | None = None
     average: Average | None = "macro"
     shared: bool = False
     labels: Iterable[int] | None = None
@@ -245,7 +245,7 @@ def tune_threshold(
     scores: Any,
     targets: Any,
     *,
-    task: Task = "binary",
+    task: Task | None = None,
     average: Average | None = "macro",
     shared: bool = False,
     labels: Iterable[int] | None = None,
@@ -282,10 +282,10 @@ def tune_threshold(
         per row.
     targets : Tensor, array-like or sparse matrix
         The true labels, as torch, numpy, pandas, lists or scipy sparse matrix. Shape as for ``task``.
-    task : {'binary', 'multilabel', 'multiclass'}, default 'binary'
+    task : {'binary', 'multilabel', 'multiclass'} or None, default None
         "binary": scores of any shape with targets of that shape. "multilabel": scores ``(N, K)`` or ``(N, K, ...)``
         with targets of that shape. "multiclass": the same scores with class indices ``(N,)`` or ``(N, ...)``, or soft
-        labels of the shape of the scores.
+        labels of the shape of the scores. None is "binary" if the shapes leave no other reading, else an error.
     average : {'macro', 'micro', 'weighted', 'samples'} or None, default 'macro'
         How the values of the classes become one. None returns one per class. "samples" is the mean over rows, for
         multi-label problems.
@@ -350,7 +350,7 @@ def tune_threshold(
         raise ValueError(f"epsilon: expected a number of at least 0, got {epsilon!r}")
     how = (metric, task, average, shared, labels, absent, subject_to, confidence, scarce, default_threshold)
     problem = Tuned(*how).problem(epsilon)
-    batch = judged_or_sparse(problem.objective.task, scores, targets, weight, mask, ignore_index)
+    batch = judged_or_sparse(task, scores, targets, weight, mask, ignore_index)
     if not batch.rows:
         raise ValueError("scores: expected at least one sample to tune on, got none")
     check_labels(problem.objective.labels, batch.classes)

@@ -6,12 +6,15 @@ A task checks and flattens what the user gave into rows and classes, so that eve
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import torch
 from torch import Tensor
 
 from metricgrad.counts import compute_dtype
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 Task = Literal["binary", "multiclass", "multilabel"]
 
@@ -49,8 +52,10 @@ class Batch:
         return Batch(self.logits, self.targets, weight, self.mask)
 
 
-def check_task(task: str) -> Task:
-    """Return the task, or raise."""
+def check_task(task: str | None) -> Task:
+    """Return the task, or raise; None is "binary", which ``encode`` takes only where shapes leave no other reading."""
+    if task is None:
+        return "binary"
     if task not in get_args(Task):
         raise ValueError(f"task: expected one of {', '.join(map(repr, get_args(Task)))}, got {task!r}")
     return task  # type: ignore[return-value]
@@ -61,8 +66,23 @@ def to_probabilities(task: Task, logits: Tensor) -> Tensor:
     return logits.softmax(1) if task == "multiclass" else logits.sigmoid()
 
 
+def check_evidently_binary(logits: Sequence[int], targets: Sequence[int]) -> None:
+    """Ask for a task where shapes may be those of several classes: nothing is pooled, or averaged, by guessing."""
+    if len(logits) < 2 or logits[1] < 2:
+        return
+    z, y = tuple(logits), tuple(targets)
+    # (N, H, W) is a map of one class; (N, K) and (N, K, H, W) may be as many maps, or labels, as axis 1 is long.
+    if z == y and len(z) != 3:
+        raise ValueError(
+            f"task: expected 'multilabel', 'multiclass' (one-hot) or 'binary' (all of it one class) for logits and "
+            f"targets of shape {z}, got None"
+        )
+    if y == z[:1] + z[2:]:
+        raise ValueError(f"task: expected 'multiclass' for logits {z} with targets {y}, got None")
+
+
 def encode(
-    task: Task,
+    task: Task | None,
     logits: Tensor,
     targets: Tensor,
     weight: Tensor | None = None,
@@ -73,11 +93,15 @@ def encode(
 ) -> Batch:
     """Check shapes and values and flatten to rows × classes.
 
-    ``check_values=False`` skips what would read values back from the device, for ``torch.compile`` and ``torch.func``;
+    ``task=None`` is "binary" if shapes leave no other reading, and an error otherwise. ``check_values=False`` skips
+    what would read values back from the device, for ``torch.compile`` and ``torch.func``;
     ``check_labels=False`` leaves the values of the targets to the caller.
     """
     _check_tensor("logits", logits)
     _check_tensor("targets", targets)
+    if task is None:
+        check_evidently_binary(logits.shape, targets.shape)
+        task = "binary"
     if (
         logits.shape == targets.shape
         and logits.dim() == 2

@@ -60,11 +60,11 @@ def like(given: Any, result: Tensor) -> Any:
 
 
 def judged(
-    task: Task, scores: Any, targets: Any, weight: Any = None, mask: Any = None, ignore_index: int | None = None
+    task: Task | None, scores: Any, targets: Any, weight: Any = None, mask: Any = None, ignore_index: int | None = None
 ) -> Batch:
     """Return scores and targets as checked rows × classes; scores that are NaN are refused unless masked."""
     s, y = as_tensor("scores", scores), as_tensor("targets", targets)
-    if task == "binary" and s.dim() == 2 and s.shape[1] == 2 and y.dim() == 1:
+    if task in (None, "binary") and s.dim() == 2 and s.shape[1] == 2 and y.dim() == 1:
         raise ValueError("scores: expected one per sample for task='binary', got two columns; pass scores[:, 1]")
     w, keep = (None if x is None else as_tensor(name, x) for name, x in (("weight", weight), ("mask", mask)))
     s = s if s.is_floating_point() else s.double()

@@ -17,6 +17,7 @@ from metricgrad.metrics.averages import (
     check_absent,
     check_average,
     check_labels,
+    check_of_classes,
     class_weights,
     mean_of,
     mean_over_classes,
@@ -81,6 +82,7 @@ class Objective:
                 f"average: expected 'macro', 'weighted' or None, since there is one {several[0]} per class, got "
                 f"{self.average!r}"
             )
+        check_of_classes(self.task, self.average, self.labels)
         if self.labels is not None and (not self.labels or min(self.labels) < 0):
             raise ValueError(f"labels: expected class indices, got {self.labels!r}")
         if self.of_matrix and self.labels is not None:

@@ -40,10 +40,10 @@ class Evaluator:
         One or many metrics: names ("f1", "f0.5", "mcc", ...), "package.module:function", functions of ``Counts`` (or
         ``Confusion``), or {name: metric}; also names of metrics of the scores themselves, such as "auroc",
         "average_precision", "log_loss" or "ndcg@5": the table in docs/evaluation.md has all.
-    task : {'binary', 'multilabel', 'multiclass'}, default 'binary'
+    task : {'binary', 'multilabel', 'multiclass'} or None, default None
         "binary": scores of any shape with targets of that shape. "multilabel": scores ``(N, K)`` or ``(N, K, ...)``
         with targets of that shape. "multiclass": the same scores with class indices ``(N,)`` or ``(N, ...)``, or soft
-        labels of the shape of the scores.
+        labels of the shape of the scores. None is "binary" if the shapes leave no other reading, else an error.
     threshold : float or sequence of float, default 0.5
         On the scale of the scores, one for all or one per class. With the default, scores outside [0, 1] are refused.
         Not for "multiclass".
@@ -91,7 +91,7 @@ class Evaluator:
         self,
         metrics: Metrics,
         *,
-        task: Task = "binary",
+        task: Task | None = None,
         threshold: float | Sequence[float] = 0.5,
         rule: Rule | None = None,
         average: Average | None = "macro",
@@ -388,7 +388,7 @@ def evaluate(
     targets: ArrayLike,
     metrics: Metrics,
     *,
-    task: Task = "binary",
+    task: Task | None = None,
     threshold: float | Sequence[float] = 0.5,
     rule: Rule | None = None,
     average: Average | None = "macro",
@@ -414,10 +414,10 @@ def evaluate(
         One or many metrics: names ("f1", "f0.5", "mcc", ...), "package.module:function", functions of ``Counts`` (or
         ``Confusion``), or {name: metric}; also names of metrics of the scores themselves, such as "auroc",
         "average_precision", "log_loss" or "ndcg@5": the table in docs/evaluation.md has all.
-    task : {'binary', 'multilabel', 'multiclass'}, default 'binary'
+    task : {'binary', 'multilabel', 'multiclass'} or None, default None
         "binary": scores of any shape with targets of that shape. "multilabel": scores ``(N, K)`` or ``(N, K, ...)``
         with targets of that shape. "multiclass": the same scores with class indices ``(N,)`` or ``(N, ...)``, or soft
-        labels of the shape of the scores.
+        labels of the shape of the scores. None is "binary" if the shapes leave no other reading, else an error.
     threshold : float or sequence of float, default 0.5
         On the scale of the scores, one for all or one per class. With the default, scores outside [0, 1] are refused.
         Not for "multiclass".

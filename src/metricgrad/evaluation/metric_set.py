@@ -54,7 +54,7 @@ class MetricSet:
         self,
         metrics: Metrics,
         *,
-        task: Task,
+        task: Task | None,
         threshold: float | Sequence[float],
         rule: Rule | None,
         average: str | None,
@@ -65,6 +65,7 @@ class MetricSet:
         score_bits: int | None = None,
     ) -> None:
         self.task: Task = check_task(task)
+        self.declared_task = task
         self.ignore_index = ignore_index
         self.score_bits = _check_bits(score_bits)
         labels = None if labels is None else tuple(labels)
@@ -129,7 +130,7 @@ class MetricSet:
         self, scores: ArrayLike, targets: ArrayLike, weight: ArrayLike | None, mask: ArrayLike | None
     ) -> AnyBatch:
         """Return a checked batch; with the default threshold, scores outside [0, 1] are refused."""
-        batch = judged_or_sparse(self.task, scores, targets, weight, mask, self.ignore_index)
+        batch = judged_or_sparse(self.declared_task, scores, targets, weight, mask, self.ignore_index)
         if self.has_default_threshold and (self.objectives or any(m.decides for m in self.score_metrics.values())):
             check_scale(batch.logits)
         return batch

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from metricgrad.losses import baselines
 from metricgrad.losses.metric import MetricLoss, changed
+from metricgrad.losses.scale import trust_logits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -38,10 +39,10 @@ class HybridLoss(nn.Module):
         The factor of the metric loss, at least 0.
     warmup : int, default 0
         During the first ``warmup`` calls of ``step()`` the share grows from 0 to ``share``.
-    task : {'binary', 'multilabel', 'multiclass'}, default 'binary'
+    task : {'binary', 'multilabel', 'multiclass'} or None, default None
         "binary": logits of any shape with targets of that shape. "multilabel": logits ``(N, K)`` or ``(N, K, ...)``
         with targets of that shape. "multiclass": the same logits with class indices ``(N,)`` or ``(N, ...)``, or soft
-        labels of the shape of the logits.
+        labels of the shape of the logits. None is "binary" if the shapes leave no other reading, else an error.
     surrogate : callable, optional
         The soft step that turns logits into memberships; one of ``mg.surrogates`` or a function of your own. By default
         ``Linear()``, for "multiclass" ``TopTwo()``.
@@ -83,7 +84,7 @@ class HybridLoss(nn.Module):
         *,
         share: float = 0.3,
         warmup: int = 0,
-        task: Task = "binary",
+        task: Task | None = None,
         surrogate: Callable[..., Tensor] | None = None,
         average: Average | None = "macro",
         threshold: float | Sequence[float] | Tensor = 0.5,
@@ -115,9 +116,13 @@ class HybridLoss(nn.Module):
                 "average: expected 'micro', 'macro', 'weighted' or 'samples', got None; the mix is one number: use "
                 "MetricLoss for a loss per class"
             )
-        shared = {name: getattr(self.metric_loss, name) for name in ("task", "ignore_index", "process_group")}
-        entropy = baselines.cross_entropy if self.metric_loss.task == "multiclass" else baselines.bce
-        self.cross_entropy = entropy(**shared)
+        trust_logits(self.metric_loss)  # cross-entropy sees the same, and warns of probabilities
+        entropy: Any = baselines.cross_entropy if self.metric_loss.task == "multiclass" else baselines.bce
+        self.cross_entropy = entropy(
+            task=self.metric_loss.declared_task,
+            ignore_index=self.metric_loss.ignore_index,
+            process_group=self.metric_loss.process_group,
+        )
         self.share, self.warmup = share, warmup
         self.register_buffer("position", torch.tensor(0))
 

@@ -36,6 +36,18 @@ def check_absent(absent: str) -> Absent:
     return absent  # type: ignore[return-value]
 
 
+def check_of_classes(task: str, average: Average, labels: tuple[int, ...] | None = None) -> None:
+    """Refuse options over classes where there is one class, and they would have no effect."""
+    if task != "binary":
+        return
+    several = "leave it out, or pass task='multilabel' or 'multiclass' if there are several"
+    if average != "macro":
+        given = None if average == "per-class" else average
+        raise ValueError(f"average: expected 'macro' for the one class of task='binary', got {given!r}; {several}")
+    if labels is not None:
+        raise ValueError(f"labels: expected None for the one class of task='binary', got {list(labels)}; {several}")
+
+
 def check_labels(labels: tuple[int, ...] | None, classes: int) -> None:
     """Raise if a label is not below the number of classes."""
     if labels is None or max(labels) < classes:
