@@ -15,6 +15,7 @@ from metricgrad.decisions.scarcity import FEW, Origin
 from metricgrad.decisions.solver import Problem
 from metricgrad.engine.batch import check_task
 from metricgrad.engine.objective import Objective
+from metricgrad.engine.options import explain_unknown
 from metricgrad.engine.sparse import AnyBatch, judged_or_sparse
 from metricgrad.metrics.averages import check_labels
 from metricgrad.metrics.constraints import parse
@@ -240,6 +241,7 @@ class Tuning:
         return "\n".join(lines if self.caution is None else [*lines, f"caution: {self.caution}"])
 
 
+@explain_unknown
 def tune_threshold(
     metric: str | Metric,
     scores: Any,
@@ -346,6 +348,11 @@ def tune_threshold(
 
     """
     check_replicates(replicates)
+    if not isinstance(metric, str) and not callable(metric):
+        raise ValueError(
+            f"metric: expected a name or a function first, as in tune_threshold('f1', scores, targets), got "
+            f"{type(metric).__name__}"
+        )
     if not epsilon >= 0:
         raise ValueError(f"epsilon: expected a number of at least 0, got {epsilon!r}")
     how = (metric, task, average, shared, labels, absent, subject_to, confidence, scarce, default_threshold)
@@ -357,9 +364,11 @@ def tune_threshold(
     fewest = problem.fewest(batch).tolist()
     allocation = problem.allocate(fewest, batch.classes)
     solution = problem.solve(batch, allocation)
+    value = problem.value(batch, solution.rule)
+    problem.objective.warn_if_undefined(value, of=())
     return Tuning(
         solution.rule,
-        _plain(problem.value(batch, solution.rule)),
+        _plain(value),
         solution.exact,
         solution.plateau,
         fewest,

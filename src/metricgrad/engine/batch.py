@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from metricgrad.counts import compute_dtype
+from metricgrad.engine.label_hints import explain_targets
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -132,6 +133,8 @@ def encode(
         y = y.long()
     if check_values and check_labels:
         check_targets(y, classes)
+    if check_values and task == "multiclass" and not indices:
+        check_distributions(y, keep)
     if check_values and w is not None and w.numel() and not w.is_meta and w.detach().min().item() < 0:
         raise ValueError(f"weight: expected no negative value, got {w.min().item():g}")
     if w is not None:
@@ -143,7 +146,10 @@ def encode(
 
 def _check_tensor(name: str, value: Tensor) -> None:
     if not isinstance(value, Tensor):
-        raise ValueError(f"{name}: expected a torch.Tensor, got {type(value).__name__}")
+        dense = f"{name}.toarray()" if hasattr(value, "toarray") else name
+        raise ValueError(f"{name}: expected a torch.Tensor, got {type(value).__name__}; pass torch.as_tensor({dense})")
+    if value.layout is not torch.strided:
+        raise ValueError(f"{name}: expected a dense tensor, got {value.layout}; pass {name}.to_dense()")
 
 
 def _classes(task: Task, logits: Tensor, targets: Tensor) -> int:
@@ -244,5 +250,20 @@ def check_targets(y: Tensor, classes: int = 1) -> None:
     indices = y.dim() == 1 and not y.is_floating_point()
     top = classes - 1 if indices else 1
     if low < 0 or high > top:  # NaN passes: it stays visible as NaN in the loss
-        wanted = f"class indices 0 to {top}" if indices else "values in [0, 1]"
-        raise ValueError(f"targets: expected {wanted}, got {low:g} to {high:g}; use ignore_index= or mask= to skip")
+        raise ValueError(explain_targets(y, classes, indices))
+
+
+def check_distributions(y: Tensor, keep: Tensor | None) -> None:
+    """Refuse soft labels of several classes, ``(N, K)``, whose rows do not sum to 1, as of several labels at once."""
+    if not y.numel() or y.is_meta:
+        return
+    sums = y.detach().to(compute_dtype(y) if y.is_floating_point() else torch.float32).sum(1)
+    exact = y.dtype not in (torch.float16, torch.bfloat16)
+    wrong = (sums - 1).abs() > (1e-3 if exact else 2e-2)
+    if keep is not None:
+        wrong = wrong & keep.squeeze(1)
+    if wrong.any():
+        raise ValueError(
+            f"targets: expected rows that sum to 1 for task='multiclass', got {sums[wrong][0].item():g} in "
+            f"{int(wrong.sum())} of {len(y)}; use task='multilabel' if a row may have several labels or none"
+        )

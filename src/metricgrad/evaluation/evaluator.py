@@ -12,6 +12,7 @@ import torch.distributed as dist
 
 from metricgrad.decisions.tuning import Tuned, Tuning
 from metricgrad.engine import distributed
+from metricgrad.engine.options import explain_unknown
 from metricgrad.evaluation.metric_set import Metrics, MetricSet, Statistics
 from metricgrad.evaluation.sharded_tuning import tune_tables
 
@@ -87,6 +88,7 @@ class Evaluator:
 
     """
 
+    @explain_unknown
     def __init__(
         self,
         metrics: Metrics,
@@ -236,7 +238,10 @@ class Evaluator:
         """
         if not self._statistics:
             raise ValueError("compute: expected at least one update before, got none")
-        return {name: self._show(value) for name, value in self._metrics.values(self._statistics).items()}
+        found = self._metrics.values(self._statistics)
+        for name, objective in self._metrics.objectives.items():
+            objective.warn_if_undefined(found[name], of=())
+        return {name: self._show(value) for name, value in found.items()}
 
     def _show(self, value: Tensor) -> Any:
         if value.dim() == 0:
@@ -383,6 +388,7 @@ class Evaluator:
         return f"Evaluator({names}, task={self.task!r}, rule={self.rule!r}, average={metrics.over_classes.average!r})"
 
 
+@explain_unknown
 def evaluate(
     scores: ArrayLike,
     targets: ArrayLike,

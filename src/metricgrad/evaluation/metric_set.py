@@ -16,7 +16,7 @@ from metricgrad.engine.batch import Batch, Task, check_task
 from metricgrad.engine.inputs import ArrayLike, check_scale, named
 from metricgrad.engine.objective import Objective
 from metricgrad.engine.sparse import AnyBatch, SparseBatch, judged_or_sparse
-from metricgrad.evaluation.score_metrics import ScoreMetric, score_metric
+from metricgrad.evaluation.score_metrics import PLAIN, ScoreMetric, score_metric
 from metricgrad.evaluation.score_tables import (
     ONE_AGAINST_ONE,
     RANKING,
@@ -25,7 +25,8 @@ from metricgrad.evaluation.score_tables import (
     error_of,
     ranking_metric,
 )
-from metricgrad.metrics import Metric, get, name_of, subset_accuracy
+from metricgrad.metrics import Metric, name_of, subset_accuracy
+from metricgrad.metrics.registry import find
 from metricgrad.metrics.scalars import is_number, is_whole
 
 if TYPE_CHECKING:
@@ -42,6 +43,29 @@ Ranking = Callable[["Curve"], Tensor]
 """A metric of the order of the scores."""
 Values = dict[str, Tensor]
 """The values of metrics by name, after the leading axes (replicates) of their statistics: a scalar, or ``(K,)``."""
+
+
+_NAMES_OF_SCORES = (*RANKING, ONE_AGAINST_ONE, *PLAIN)
+OF_SCORES = {name.replace("_", ""): name for name in _NAMES_OF_SCORES} | {
+    "ap": "average_precision",
+    "auc": "auroc",
+    "auprc": "average_precision",
+    "brier": "brier_score",
+    "brierloss": "brier_score",
+    "brierscoreloss": "brier_score",
+    "calibrationerror": "expected_calibration_error",
+    "crossentropy": "log_loss",
+    "ece": "expected_calibration_error",
+    "eer": "equal_error_rate",
+    "labelrankingloss": "ranking_loss",
+    "map": "average_precision",
+    "meanaverageprecision": "average_precision",
+    "nll": "log_loss",
+    "prauc": "average_precision",
+    "rocauc": "auroc",
+    "topk": "top_k_accuracy",
+}
+"""Metrics of the scores themselves by what they are called elsewhere, in lower case and without separators."""
 
 
 class MetricSet:
@@ -89,7 +113,7 @@ class MetricSet:
                 _check_for_task(name, of_scores.tasks, self.task)
                 self.score_metrics[name] = of_scores
                 continue
-            by_rows = get(metric) is subset_accuracy and self.task == "multilabel"
+            by_rows = find(metric, OF_SCORES) is subset_accuracy and self.task == "multilabel"
             self.objectives[name] = Objective(self.task, metric, "samples" if by_rows else average, labels, absent)
         self.over_classes = Objective(self.task, "f1", average, labels, absent)
         by_class = [*self.ranking, *(name for name, metric in self.score_metrics.items() if not metric.by_row)]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from metricgrad.engine.options import explain_unknown
 from metricgrad.losses import baselines
 from metricgrad.losses.metric import MetricLoss, changed
 from metricgrad.losses.scale import trust_logits
@@ -54,6 +55,9 @@ class HybridLoss(nn.Module):
         The classes that count; leave a negative class out.
     absent : {'count', 'skip'}, default 'count'
         What a class without positives does to the macro average: "count" (as in scikit-learn) or "skip".
+    per_image : bool, default False
+        Average the metric over the samples, each with the counts of its own positions, instead of the value of all
+        positions together: for dense predictions, logits ``(N, K, ...)``. Cross-entropy is the same either way.
     ignore_index : int, optional
         Targets of this value do not count.
     process_group : ProcessGroup or 'world', optional
@@ -68,6 +72,7 @@ class HybridLoss(nn.Module):
     See Also
     --------
     MetricLoss : The metric loss alone.
+    RunningLoss : The same with the counts of past steps, for small batches.
 
     Examples
     --------
@@ -78,6 +83,7 @@ class HybridLoss(nn.Module):
 
     position: Tensor
 
+    @explain_unknown
     def __init__(
         self,
         metric: MetricLoss | str | Metric,
@@ -90,6 +96,7 @@ class HybridLoss(nn.Module):
         threshold: float | Sequence[float] | Tensor = 0.5,
         labels: Iterable[int] | None = None,
         absent: Absent = "count",
+        per_image: bool = False,
         ignore_index: int | None = None,
         process_group: ProcessGroup | None = None,
     ) -> None:
@@ -105,6 +112,7 @@ class HybridLoss(nn.Module):
             "threshold": threshold,
             "labels": labels,
             "absent": absent,
+            "per_image": per_image,
             "ignore_index": ignore_index,
             "process_group": process_group,
         }

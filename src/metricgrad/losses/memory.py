@@ -44,7 +44,12 @@ class Memory:
         fixed = wide(now.detach())
         past, past_hard, past_rows, recent = (
             torch.zeros_like(like) if kept is None else kept.to(like)
-            for kept, like in ((self._soft, fixed), (self._hard, now_hard), (self._rows, rows), (self._recent, now_hard))
+            for kept, like in (
+                (self._soft, fixed),
+                (self._hard, now_hard),
+                (self._rows, rows),
+                (self._recent, now_hard),
+            )
         )
         keep = (1 - rows / length).clamp(min=0) if length else torch.zeros_like(rows)
         before = keep * past_rows

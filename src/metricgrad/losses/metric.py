@@ -13,6 +13,7 @@ from metricgrad.engine import distributed
 from metricgrad.engine.batch import Task, check_task, encode
 from metricgrad.engine.call import Call, KernelPlan
 from metricgrad.engine.objective import Objective
+from metricgrad.engine.options import explain_unknown
 from metricgrad.engine.statistics import Columns, Indices, Matrix, PerRow
 from metricgrad.losses.modes import tracing, without_autocast
 from metricgrad.losses.scale import TakesLogits
@@ -97,6 +98,7 @@ class MetricLoss(TakesLogits):
     [0.857..., 0.916...]
     """
 
+    @explain_unknown
     def __init__(
         self,
         metric: str | Metric,
@@ -145,8 +147,9 @@ class MetricLoss(TakesLogits):
 
     def _check(self) -> None:
         """Raise if arguments do not fit together, before any data is seen."""
-        if not callable(self.surrogate):
-            raise ValueError(f"surrogate: expected a callable of logits, got {self.surrogate!r}")
+        if not callable(self.surrogate) or isinstance(self.surrogate, type):
+            hint = f"; pass {self.surrogate.__name__}()" if isinstance(self.surrogate, type) else ""
+            raise ValueError(f"surrogate: expected a callable of logits, got {self.surrogate!r}{hint}")
         now = current(self.surrogate)
         moved = self.thresholds != (0.5,) or self._leading
         if moved and (self.task == "multiclass" or not getattr(now, "takes_threshold", False)):
@@ -284,6 +287,7 @@ class MetricLoss(TakesLogits):
             and z.shape == y.shape
             and z.dtype in (torch.float32, torch.float64)
             and not y.is_complex()
+            and y.layout is torch.strided
             and self.average != "samples"
             and (
                 self.declared_task == "binary"
@@ -340,5 +344,5 @@ def _tensors(metric: Metric) -> dict[str, Tensor]:
 def changed(options: dict[str, Any]) -> list[str]:
     """Return the names of the options that differ from the defaults of ``MetricLoss``."""
     defaults = {name: parameter.default for name, parameter in inspect.signature(MetricLoss).parameters.items()}
-    plain = (str, float, type(None))  # a threshold may be a tensor, which cannot be compared with a number
+    plain = (str, float, bool, type(None))  # a threshold may be a tensor, which cannot be compared with a number
     return [name for name, value in options.items() if not (isinstance(value, plain) and value == defaults[name])]
