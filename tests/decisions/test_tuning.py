@@ -799,7 +799,7 @@ LABELS = {"task": "multilabel"}
         (S, [0, 1, math.nan], {}, "targets: expected numbers, got NaN; use mask="),
         (S, Y, {"weight": [1.0, math.nan, 1.0]}, "weight: expected numbers, got NaN; use mask="),
         (S, Y, {"weight": [1.0, -1.0, 1.0]}, "weight: expected no negative value, got -1"),
-        (S, [0, 1, 2], {}, r"targets: expected values in \[0, 1\], got 0 to 2"),
+        (S, [0, 1, 2], {}, r"targets: expected values in \[0, 1\], got 0, 1, 2; they look like class indices"),
         (S, [0, 1], {}, "targets: expected the shape of the scores"),
         ([], [], {}, "scores: expected at least one sample to tune on, got none"),
         (["a", "b", "c"], Y, {}, "scores: expected numbers"),

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, Unpack, overload
 
 import torch
 from torch import Tensor
+from typing_extensions import TypeVar  # torch brings it; a plain TypeVar has no default before Python 3.13
 
 from metricgrad.decisions import hard_counts
 from metricgrad.decisions.resampling import check_replicates
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from metricgrad.decisions.rules import Rule
     from metricgrad.engine.batch import Task
     from metricgrad.metrics import Metric
-    from metricgrad.metrics.averages import Absent, Average
+    from metricgrad.metrics.averages import Absent, Average, Averaged
 
 
 @dataclass(frozen=True)
@@ -120,6 +121,12 @@ class Tuned:
         )
 
 
+Value = TypeVar("Value", default=Any)
+"""What the value of a rule is: a float, or a list of one per class for ``average=None``."""
+Numbers = TypeVar("Numbers", default=Any)
+"""What is tuned: a threshold, one per class, or offsets, which may be none."""
+
+
 @dataclass(frozen=True)
 class Resampling:
     """How to resample rows: how often, from which seed, whole groups of them at a time."""
@@ -130,7 +137,7 @@ class Resampling:
 
 
 @dataclass(frozen=True, eq=False)
-class Tuning:
+class Tuning(Generic[Value, Numbers]):
     """A tuned rule, its value on the data it was tuned on, and how certain it is.
 
     ``tune_threshold`` and ``Evaluator.tune`` return it. ``interval`` and ``out_of_bag`` resample the rows and tune
@@ -167,7 +174,7 @@ class Tuning:
     """
 
     rule: Rule
-    value: Any
+    value: Value
     exact: bool
     plateau: Any
     fewest: list[float]
@@ -179,9 +186,9 @@ class Tuning:
     error: Any = 0.0
 
     @property
-    def threshold(self) -> Any:
+    def threshold(self) -> Numbers:
         """The threshold: a number, or one per class; for a multi-class problem the offsets."""
-        return self.rule.numbers
+        return self.rule.numbers  # type: ignore[no-any-return]
 
     @property
     def scarce(self) -> list[bool]:
@@ -239,6 +246,107 @@ class Tuning:
             bound = "an unknown amount" if self.error is None else _show(self.error)
             lines.append(f"scores were rounded: a finer threshold is better by {bound} at most")
         return "\n".join(lines if self.caution is None else [*lines, f"caution: {self.caution}"])
+
+
+class TuningOptions(TypedDict, total=False):
+    """The options of ``tune_threshold`` that do not change the types of its result."""
+
+    labels: Iterable[int] | None
+    absent: Absent
+    subject_to: Any
+    confidence: float | None
+    weight: Any
+    mask: Any
+    ignore_index: int | None
+    default_threshold: float
+    epsilon: float
+    replicates: int
+    seed: int
+    groups: Any
+
+
+@overload
+def tune_threshold(
+    metric: str | Metric,
+    scores: Any,
+    targets: Any,
+    *,
+    task: Literal["binary"] | None = None,
+    average: Averaged = "macro",
+    shared: bool = False,
+    scarce: Origin = "own",
+    **options: Unpack[TuningOptions],
+) -> Tuning[float, float]: ...
+
+
+@overload
+def tune_threshold(
+    metric: str | Metric,
+    scores: Any,
+    targets: Any,
+    *,
+    task: Literal["multilabel"],
+    average: Averaged = "macro",
+    shared: Literal[True],
+    scarce: Origin = "own",
+    **options: Unpack[TuningOptions],
+) -> Tuning[float, float]: ...
+
+
+@overload
+def tune_threshold(
+    metric: str | Metric,
+    scores: Any,
+    targets: Any,
+    *,
+    task: Literal["multilabel"],
+    average: Averaged = "macro",
+    shared: Literal[False] = False,
+    scarce: Origin = "own",
+    **options: Unpack[TuningOptions],
+) -> Tuning[float, tuple[float, ...]]: ...
+
+
+@overload
+def tune_threshold(
+    metric: str | Metric,
+    scores: Any,
+    targets: Any,
+    *,
+    task: Literal["multilabel"],
+    average: None,
+    shared: Literal[False] = False,
+    scarce: Origin = "own",
+    **options: Unpack[TuningOptions],
+) -> Tuning[list[float], tuple[float, ...]]: ...
+
+
+@overload
+def tune_threshold(
+    metric: str | Metric,
+    scores: Any,
+    targets: Any,
+    *,
+    task: Literal["multiclass"],
+    average: Averaged = "macro",
+    shared: bool = False,
+    scarce: Literal["own", "pooled"] = "own",
+    **options: Unpack[TuningOptions],
+) -> Tuning[float, tuple[float, ...]]: ...
+
+
+@overload
+def tune_threshold(
+    metric: str | Metric,
+    scores: Any,
+    targets: Any,
+    *,
+    task: Task | None,
+    average: Average | None = "macro",
+    shared: bool = False,
+    scarce: Origin = "own",
+    **options: Unpack[TuningOptions],
+) -> Tuning: ...
 
 
 @explain_unknown

@@ -144,7 +144,7 @@ def encode(
     return Batch(z, y, w, keep)
 
 
-def _check_tensor(name: str, value: Tensor) -> None:
+def _check_tensor(name: str, value: object) -> None:
     if not isinstance(value, Tensor):
         dense = f"{name}.toarray()" if hasattr(value, "toarray") else name
         raise ValueError(f"{name}: expected a torch.Tensor, got {type(value).__name__}; pass torch.as_tensor({dense})")

@@ -25,7 +25,7 @@ def _hint_of_indices(found: list[float], classes: int) -> str:
     inside = [x for x in found if 0 <= x < classes]
     if low >= 1 and high == classes:
         return f"they look like labels from 1 to {classes}: pass targets - 1"
-    if len(inside) == len(found) - 1 and inside:  # all but one value, as of unlabelled pixels
+    if len(inside) == len(found) - 1:  # all but one value, as of unlabelled pixels
         strange = low if low < 0 else high
         return f"pass ignore_index={strange:g} if that marks what does not count" + _too_few(high, classes)
     if low < 0:
@@ -45,7 +45,7 @@ def _hint_of_labels(found: list[float]) -> str:
         return "pass ignore_index=-1 if that marks what does not count"
     if set(found) <= {0.0, 255.0}:
         return "they look like an image mask of 0 and 255: pass targets > 0"
-    if set(found) == {0.0, 1.0, high}:
+    if set(found) == {0.0, 1.0, high} and high > 8:  # a code far from the labels, not a third class
         return f"pass ignore_index={high:g} if that marks what does not count"
     if len(found) == 2:
         return f"they look like labels {low:g} and {high:g}: pass targets == {high:g}, or == {low:g}"

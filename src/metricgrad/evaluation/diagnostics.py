@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from metricgrad.engine.batch import check_task
 from metricgrad.engine.inputs import judged, whole_number
 from metricgrad.losses.metric import MetricLoss
 from metricgrad.surrogates import Hard
 
 if TYPE_CHECKING:
     from metricgrad.engine.batch import Task
-    from metricgrad.engine.inputs import ArrayLike
+    from metricgrad.engine.batch import check_task
+from metricgrad.engine.inputs import ArrayLike
     from metricgrad.losses.hybrid import HybridLoss
 
 
@@ -95,6 +97,7 @@ def reliability(
 
     """
     bins = whole_number("bins", bins, 1)
+    check_task(task)
     batch = judged(task, probabilities, targets, weight, mask)
     p, y = batch.logits.double(), batch.targets
     if p.numel() and not (p.min() >= 0 and p.max() <= 1):

@@ -6,7 +6,7 @@ Long because of complete docstrings: how metrics are computed is in ``metric_set
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack, overload
 
 import torch.distributed as dist
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from metricgrad.engine.distributed import ProcessGroup
     from metricgrad.engine.inputs import ArrayLike
     from metricgrad.metrics import Metric
-    from metricgrad.metrics.averages import Absent, Average
+    from metricgrad.metrics.averages import Absent, Average, Averaged
 
 
 class Evaluator:
@@ -386,6 +386,43 @@ class Evaluator:
         metrics = self._metrics
         names = ", ".join([*metrics.objectives, *metrics.score_metrics, *metrics.ranking, *metrics.pair_ranking])
         return f"Evaluator({names}, task={self.task!r}, rule={self.rule!r}, average={metrics.over_classes.average!r})"
+
+
+class EvaluationOptions(TypedDict, total=False):
+    """The options of ``evaluate`` that do not change the types of its values."""
+
+    task: Task | None
+    threshold: float | Sequence[float]
+    rule: Rule | None
+    labels: Iterable[int] | None
+    absent: Absent
+    weight: ArrayLike | None
+    mask: ArrayLike | None
+    ignore_index: int | None
+    class_names: Sequence[str] | None
+    score_bits: int | None
+
+
+@overload
+def evaluate(
+    scores: ArrayLike,
+    targets: ArrayLike,
+    metrics: Metrics,
+    *,
+    average: Averaged = "macro",
+    **options: Unpack[EvaluationOptions],
+) -> dict[str, float]: ...
+
+
+@overload
+def evaluate(
+    scores: ArrayLike,
+    targets: ArrayLike,
+    metrics: Metrics,
+    *,
+    average: Average | None,
+    **options: Unpack[EvaluationOptions],
+) -> dict[str, Any]: ...
 
 
 @explain_unknown

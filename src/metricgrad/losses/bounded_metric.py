@@ -59,7 +59,7 @@ def value_of(part: MetricLoss, statistic: Statistic) -> Tensor:
 
 def _bounded_loss(constraint: Constraint, options: dict[str, Any], undefined: bool = False) -> MetricLoss:
     """Return the loss whose value a constraint bounds; ``undefined``: with 0/0 as NaN, if not averaged over classes."""
-    metric = get(constraint.metric)
+    metric: Any = get(constraint.metric)
     classes: dict[str, Any] = {}
     binary = options["task"] in (None, "binary")
     if binary and constraint.over not in (None, "each"):

@@ -56,8 +56,8 @@ class HybridLoss(nn.Module):
     absent : {'count', 'skip'}, default 'count'
         What a class without positives does to the macro average: "count" (as in scikit-learn) or "skip".
     per_image : bool, default False
-        Average the metric over the samples, each with the counts of its own positions, instead of the value of all
-        positions together: for dense predictions, logits ``(N, K, ...)``. Cross-entropy is the same either way.
+        Average the values of the samples, each with the counts of its own positions, instead of the value of all
+        positions together: for dense predictions, logits ``(N, K, ...)``.
     ignore_index : int, optional
         Targets of this value do not count.
     process_group : ProcessGroup or 'world', optional

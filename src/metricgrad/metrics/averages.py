@@ -17,6 +17,8 @@ from metricgrad.counts import Mean, compute_dtype
 from metricgrad.metrics.derivatives import is_zero, ratio
 
 Average = Literal["micro", "macro", "weighted", "samples", "per-class"]
+Averaged = Literal["micro", "macro", "weighted", "samples"]
+"""An average that makes one number of all classes."""
 Absent = Literal["count", "skip"]
 
 

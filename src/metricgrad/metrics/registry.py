@@ -9,13 +9,14 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from metricgrad.metrics import functions, matrix
 
-Metric = Callable[..., Tensor]
+Metric = Callable[[Any], Tensor]
 """A function of ``Counts`` (or ``Confusion``), elementwise over its cells, higher is better."""
 
 
@@ -72,9 +73,7 @@ def find(metric: str | Metric, also: Mapping[str, str]) -> Metric:
     if callable(metric):
         return _of_counts(metric)
     if not isinstance(metric, str):
-        shape = getattr(metric, "shape", None)
-        got = repr(metric) if shape is None else f"{type(metric).__name__} of shape {tuple(shape)}"
-        raise ValueError(f"metric: expected a name or a function of Counts, got {got}")
+        raise ValueError(f"metric: expected a name or a function of Counts, got {_described(metric)}")
     if metric in _BY_NAME:
         return _BY_NAME[metric]
     if match := re.fullmatch(r"f_?(\d+(?:\.\d*)?|\.\d+)", metric):
@@ -102,6 +101,12 @@ def _of_counts(metric: Metric) -> Metric:
     except ValueError:  # a builtin without a signature
         pass
     return metric
+
+
+def _described(x: object) -> str:
+    """Return what a value is in a few words: an array without its numbers."""
+    shape = getattr(x, "shape", None)
+    return repr(x) if shape is None else f"{type(x).__name__} of shape {tuple(shape)}"
 
 
 # Names used elsewhere, in lower case, without separators.
