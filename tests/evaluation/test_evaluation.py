@@ -299,7 +299,7 @@ CLASSES: dict[str, Any] = {"task": "multiclass"}
             S2,
             [0, 2],
             CLASSES,
-            "targets: expected class indices 0 to 1, got 0, 2; pass ignore_index=2 if .*; otherwise the scores have too few",
+            "targets: expected class indices 0 to 1, got 0, 2; pass ignore_index=2 if .* the scores have too few",
         ),
         (S2, [0, 1], {}, r"got two columns; pass scores\[:, 1\]"),
         (S, Y, {"threshold": 0.3, "rule": Threshold(0.5)}, "threshold: expected none beside rule="),

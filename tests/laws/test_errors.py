@@ -122,7 +122,7 @@ def test_large_batches_are_checked_too() -> None:
                 call(z, y)
     with pytest.raises(
         ValueError,
-        match="targets: expected class indices 0 to 1, got 0, 1, 2; pass ignore_index=2 if .* too few columns, 2",
+        match=r"targets: expected class indices 0 to 1, got 0, 1, 2; pass ignore_index=2 if .* too few columns, 2",
     ):
         mg.MetricLoss("f1", task="multiclass")(z, torch.arange(300_000) % 3)
 

@@ -87,5 +87,5 @@ def test_a_loss_of_another_library_is_explained() -> None:
         _ = anything.DiceLoss
     with pytest.raises(AttributeError, match=r"did you mean mg.MetricLoss\?$"):
         _ = anything.MetricLos
-    with pytest.raises(AttributeError, match="no attribute 'Unheard'$"):
+    with pytest.raises(AttributeError, match=r"no attribute 'Unheard'$"):
         _ = anything.Unheard

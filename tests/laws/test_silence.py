@@ -77,7 +77,7 @@ def test_options_over_classes_need_classes(name: str, task: Any) -> None:
 def test_a_loss_without_a_task_is_copied_printed_and_compiled() -> None:
     loss = mg.MetricLoss("f1")
     for again in (copy.deepcopy(loss), pickle.loads(pickle.dumps(loss))):  # noqa: S301  # our own
-        with pytest.raises(ValueError, match="^task: expected"):
+        with pytest.raises(ValueError, match=r"^task: expected"):
             again(Z, Y)
     assert "task" not in repr(loss)
     assert "task='binary'" in repr(mg.MetricLoss("f1", task="binary"))
@@ -86,7 +86,7 @@ def test_a_loss_without_a_task_is_copied_printed_and_compiled() -> None:
 
 
 def test_the_start_of_boosting_asks_too() -> None:
-    with pytest.raises(ValueError, match="^task: expected 'multilabel'"):
+    with pytest.raises(ValueError, match=r"^task: expected 'multilabel'"):
         mg.boosting.base_score(Y)
     assert mg.boosting.base_score(Y, task="multilabel").shape == (5,)
 
@@ -168,7 +168,7 @@ def test_soft_labels_of_several_classes_are_distributions() -> None:
         ):
             call(z, many)
         call(z, many, mask=torch.arange(64) % 2 == 1)
-    with pytest.raises(ValueError, match="^targets: expected rows that sum to 1"):
+    with pytest.raises(ValueError, match=r"^targets: expected rows that sum to 1"):
         mg.evaluate(z, many, "f1", task="multiclass")
 
 
@@ -176,9 +176,9 @@ def test_soft_labels_of_several_classes_are_distributions() -> None:
 def test_scores_and_labels_exchanged_are_refused(kind: Callable[[Tensor], Any]) -> None:
     labels, scores = kind(Y[:, 0]), Z[:, 0].sigmoid()
     for call in (lambda: mg.evaluate(labels, scores, "f1"), lambda: mg.tune_threshold("f1", labels, scores)):
-        with pytest.raises(ValueError, match="^scores: expected scores first and then targets, .*; exchange the two$"):
+        with pytest.raises(ValueError, match=r"^scores: expected scores first and then targets, .*; exchange the two$"):
             call()
-    with pytest.raises(ValueError, match="^scores: expected scores first"):
+    with pytest.raises(ValueError, match=r"^scores: expected scores first"):
         mg.evaluate(Y[:, 0].long(), Z.softmax(1), "f1", task="multiclass")
     soft = 0.9 * Y[:, 0] + 0.05
     assert mg.evaluate(scores, soft, "f1")["f1"] > 0

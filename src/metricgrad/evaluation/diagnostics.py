@@ -16,8 +16,7 @@ from metricgrad.surrogates import Hard
 
 if TYPE_CHECKING:
     from metricgrad.engine.batch import Task
-    from metricgrad.engine.batch import check_task
-from metricgrad.engine.inputs import ArrayLike
+    from metricgrad.engine.inputs import ArrayLike
     from metricgrad.losses.hybrid import HybridLoss
 
 
