@@ -17,8 +17,7 @@ from metricgrad.curves import Curve
 from metricgrad.decisions import hard_counts, sparse_search, threshold_search
 from metricgrad.decisions.rules import Rule, Threshold
 from metricgrad.engine.sparse import SparseBatch
-from metricgrad.metrics import get
-from metricgrad.metrics import name_of
+from metricgrad.metrics import get, name_of
 from metricgrad.metrics.averages import class_weights
 from metricgrad.metrics.constraints import Constraint, lower_bound
 from metricgrad.metrics.derivatives import ratio
