@@ -96,7 +96,7 @@ def any_loss(
     Examples
     --------
     >>> any_loss("balanced_accuracy")
-    MetricLoss(balanced_accuracy, task='binary', surrogate=Sigmoid(k=73.0), average='macro')
+    MetricLoss(balanced_accuracy, surrogate=Sigmoid(k=73.0), average='macro')
     """
     return MetricLoss(
         metric,
@@ -163,7 +163,7 @@ def soft_set(
     Examples
     --------
     >>> soft_set("f2")
-    MetricLoss(f_beta(beta=2.0), task='binary', surrogate=Linear(delta=0.1, width=1.0), average='macro')
+    MetricLoss(f_beta(beta=2.0), surrogate=Linear(delta=0.1, width=1.0), average='macro')
     """
     return MetricLoss(
         metric,

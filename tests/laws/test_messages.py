@@ -34,7 +34,7 @@ MESSAGES: list[tuple[Callable[[], Any], str]] = [
     ),
     (lambda: mg.MetricLoss("f1")(Z, Y + 1), "got 1, 2; they look like labels 1 and 2: pass targets == 2"),
     (lambda: mg.MetricLoss("f1")(Z, torch.tensor([0, 1, -1, 0])), "pass ignore_index=-1 if"),
-    (lambda: mg.MetricLoss("f1", surrogate=mg.surrogates.Sigmoid), r"got <class .*>; pass Sigmoid\(\)$"),
+    (lambda: anything.MetricLoss("f1", surrogate=mg.surrogates.Sigmoid), r"got <class .*>; pass Sigmoid\(\)$"),
     (
         lambda: mg.MetricLoss("f1")(Z, Y.to_sparse()),
         r"^targets: expected a dense tensor, .*; pass targets.to_dense\(\)$",

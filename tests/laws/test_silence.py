@@ -81,7 +81,7 @@ def test_a_loss_without_a_task_is_copied_printed_and_compiled() -> None:
             again(Z, Y)
     assert "task" not in repr(loss)
     assert "task='binary'" in repr(mg.MetricLoss("f1", task="binary"))
-    compiled = torch.compile(loss, fullgraph=True, backend="eager")  # type: ignore[no-untyped-call]
+    compiled = torch.compile(loss, fullgraph=True, backend="eager")
     assert compiled(Z[:, 0], Y[:, 0]).item() == pytest.approx(loss(Z[:, 0], Y[:, 0]).item())
 
 
@@ -147,7 +147,7 @@ def test_a_batch_that_does_not_tell_is_not_the_last_word() -> None:
 def test_a_step_of_ones_own_may_take_probabilities_and_a_compiled_loss_is_silent() -> None:
     p = Z.flatten().sigmoid()
     assert heard(mg.MetricLoss("f1", surrogate=lambda x: x), p) == []
-    assert heard(torch.compile(mg.MetricLoss("f1"), backend="eager"), p) == []  # type: ignore[no-untyped-call]
+    assert heard(torch.compile(mg.MetricLoss("f1"), backend="eager"), p) == []
 
 
 def test_after_the_first_look_no_value_is_read(monkeypatch: pytest.MonkeyPatch) -> None:

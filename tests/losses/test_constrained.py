@@ -288,7 +288,7 @@ def test_a_compiled_loss_remembers_and_steps_as_the_plain_one(task: Any) -> None
     g = torch.Generator().manual_seed(2)
     how: dict[str, Any] = {"task": task, "memory": 40}
     plain, loss = (mg.ConstrainedLoss("recall", "precision[each] >= 0.9", **how) for _ in range(2))
-    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")  # type: ignore[no-untyped-call]
+    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
     for _ in range(4):
         shape = (16, 3) if task else (16,)
         z, y = torch.randn(shape, generator=g), torch.randint(0, 2, shape, generator=g)

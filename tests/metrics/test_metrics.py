@@ -282,20 +282,21 @@ def test_a_metric_of_ones_own_that_is_not_finite_is_named_once(many: bool) -> No
     def unsafe(c: Counts) -> torch.Tensor:
         return torch.log(c.tp / c.positives)
 
-    shape, how = ((4, 3), {"task": "multilabel"}) if many else ((4,), {})
+    shape = (4, 3) if many else (4,)
+    how: dict[str, Any] = {"task": "multilabel"} if many else {}
     z, y = torch.randn(shape, generator=torch.Generator().manual_seed(0)).requires_grad_(), torch.zeros(shape)
-    loss = mg.MetricLoss(unsafe, **how)  # type: ignore[arg-type]
+    loss = mg.MetricLoss(unsafe, **how)
     with pytest.warns(
         UserWarning, match=r"^metric: unsafe or its gradient is not finite .* mg.metrics.ratio, root and log"
     ):
         assert loss(z, y).isnan()
     assert loss(z, y).isnan()  # not again: warnings are errors here
-    assert mg.MetricLoss(unsafe, **how)(z * torch.nan, y).isnan()  # type: ignore[arg-type]  # not the metric's fault
+    assert mg.MetricLoss(unsafe, **how)(z * torch.nan, y).isnan()  # not the metric's fault
     scores = z.sigmoid().detach()
     with pytest.warns(UserWarning, match=r"^metric: unsafe "):
-        mg.evaluate(scores, y, unsafe, **how)  # type: ignore[arg-type]
+        mg.evaluate(scores, y, unsafe, **how)
     with pytest.raises(ValueError, match=r"^metric: expected unsafe to be defined at some threshold"):
-        mg.tune_threshold(unsafe, scores, y, **how)  # type: ignore[call-overload]
+        mg.tune_threshold(unsafe, scores, y, **how)
 
 
 @pytest.mark.parametrize("name", ELEMENTWISE)

@@ -248,7 +248,7 @@ def focal_tversky(
     Examples
     --------
     >>> focal_tversky(gamma=1.0)
-    MetricLoss(tversky(alpha=0.3, beta=0.7), task='binary', surrogate=Identity(), average='macro')
+    MetricLoss(tversky(alpha=0.3, beta=0.7), surrogate=Identity(), average='macro')
     """
     alpha, beta = check_number("alpha", alpha, least=0.0), check_number("beta", beta, least=0.0)
     if not gamma > 0:
