@@ -190,8 +190,8 @@ def _targets(r: random.Random, g: torch.Generator, task: str, rows: int, classes
     elif kind == 5:
         y = torch.rand(shape, generator=g)
     if task == "multiclass":  # soft labels of rows
-        y = torch.rand(shape, generator=g)
-        return (y / y.sum(1, keepdim=True).clamp(min=1e-3)).clamp(max=1)
+        y = torch.rand(shape, generator=g) + 1e-3
+        return (y / y.sum(1, keepdim=True)).clamp(max=1)
     return y.to(r.choice([torch.float32, torch.int64])) if kind != 5 else y
 
 
@@ -221,6 +221,8 @@ def _mask(r: random.Random, g: torch.Generator, w: Tensor | None, rows: int, cla
 
 def _options(r: random.Random, task: str, classes: int) -> dict[str, Any]:
     options: dict[str, Any] = {"metric": r.choice(METRICS), "average": r.choice(["macro", "micro", "weighted", None])}
+    if task == "binary":
+        options["average"] = "macro"  # the others are of several classes
     if task == "multiclass":
         options["surrogate"] = r.choice(ROWWISE)(r)
         if r.random() < 0.4:

@@ -14,7 +14,7 @@ def __getattr__(name: str) -> object:
     if name == "__all__":
         return _public_names.available()
     if name not in _public_names.homes():
-        raise AttributeError(f"module 'metricgrad' has no attribute {name!r}")
+        raise AttributeError(f"module 'metricgrad' has no attribute {name!r}{_public_names.suggest(name)}")
     value = _public_names.load(name)
     if not _public_names.homes()[name].extra:
         globals()[name] = value  # so that the next one finds it without asking

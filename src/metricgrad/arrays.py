@@ -18,7 +18,7 @@ _LIBRARIES: list[tuple[Callable[[object], bool], Any]] = []
 
 
 def add_library(is_array: Callable[[object], bool], functions: Any) -> None:
-    """Let metrics take the arrays of a library, with its functions under torch's names, ``ratio`` and ``root``."""
+    """Let metrics take the arrays of a library, with its functions under torch's names, and the safe ones."""
     _LIBRARIES.append((is_array, functions))
 
 

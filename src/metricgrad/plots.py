@@ -177,7 +177,7 @@ def confusion_matrix(
 
 
 def reliability(
-    probabilities: ArrayLike, targets: ArrayLike, *, task: Task = "binary", bins: int = 10, ax: Axes | None = None
+    probabilities: ArrayLike, targets: ArrayLike, *, task: Task | None = None, bins: int = 10, ax: Axes | None = None
 ) -> Axes:
     """Plot the share of positives against the probability, in bins of equal width.
 
@@ -187,11 +187,11 @@ def reliability(
         In [0, 1], as torch, numpy, pandas or lists. Shape as for ``task``.
     targets : Tensor or array-like
         The true labels, as torch, numpy, pandas or lists. Shape as for ``task``.
-    task : {'binary', 'multilabel', 'multiclass'}, default 'binary'
-        "binary": probabilities of any shape with targets of that shape. "multilabel": probabilities ``(N, K)`` or
-        ``(N, K, ...)`` with targets of that shape. "multiclass": the same probabilities with class indices ``(N,)`` or
-        ``(N, ...)``, or soft labels of the shape of the probabilities. Of "multiclass" the class of the highest
-        probability counts alone.
+    task : {'binary', 'multilabel', 'multiclass'} or None, default None
+        "binary": probabilities of any shape with targets of that shape. "multilabel": probabilities ``(N, K)`` or ``(N,
+        K, ...)`` with targets of that shape. "multiclass": the same probabilities with class indices ``(N,)`` or ``(N,
+        ...)``, or soft labels of the shape of the probabilities. Of "multiclass" the class of the highest probability
+        counts alone. None is "binary" if the shapes leave no other reading, else an error.
     bins : int, default 10
         The number of bins.
     ax : matplotlib Axes, optional

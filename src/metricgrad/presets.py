@@ -45,7 +45,7 @@ def any_loss(
     metric: str | Metric = "f1",
     L: float = 73.0,
     *,
-    task: Task = "binary",
+    task: Task | None = None,
     surrogate: Step | None = None,
     average: Average | None = "macro",
     threshold: float | Sequence[float] | Tensor = 0.5,
@@ -62,10 +62,10 @@ def any_loss(
         A name ("f1", "f0.5", "mcc", ...), "package.module:function", or a function of ``Counts`` (or ``Confusion``).
     L : float, default 73.0
         The scale L of the amplification, positive.
-    task : {'binary', 'multilabel', 'multiclass'}, default 'binary'
+    task : {'binary', 'multilabel', 'multiclass'} or None, default None
         "binary": logits of any shape with targets of that shape. "multilabel": logits ``(N, K)`` or ``(N, K, ...)``
         with targets of that shape. "multiclass": the same logits with class indices ``(N,)`` or ``(N, ...)``, or soft
-        labels of the shape of the logits.
+        labels of the shape of the logits. None is "binary" if the shapes leave no other reading, else an error.
     surrogate : callable, optional
         Another soft step than ``Sigmoid(k=L)``.
     average : {'macro', 'micro', 'weighted', 'samples'} or None, default 'macro'
@@ -96,7 +96,7 @@ def any_loss(
     Examples
     --------
     >>> any_loss("balanced_accuracy")
-    MetricLoss(balanced_accuracy, task='binary', surrogate=Sigmoid(k=73.0), average='macro')
+    MetricLoss(balanced_accuracy, surrogate=Sigmoid(k=73.0), average='macro')
     """
     return MetricLoss(
         metric,
@@ -114,7 +114,7 @@ def any_loss(
 def soft_set(
     metric: str | Metric = "f1",
     *,
-    task: Task = "binary",
+    task: Task | None = None,
     surrogate: Step | None = None,
     average: Average | None = "macro",
     threshold: float | Sequence[float] | Tensor = 0.5,
@@ -129,10 +129,10 @@ def soft_set(
     ----------
     metric : str or callable, default 'f1'
         A name ("f1", "f0.5", "mcc", ...), "package.module:function", or a function of ``Counts`` (or ``Confusion``).
-    task : {'binary', 'multilabel', 'multiclass'}, default 'binary'
+    task : {'binary', 'multilabel', 'multiclass'} or None, default None
         "binary": logits of any shape with targets of that shape. "multilabel": logits ``(N, K)`` or ``(N, K, ...)``
         with targets of that shape. "multiclass": the same logits with class indices ``(N,)`` or ``(N, ...)``, or soft
-        labels of the shape of the logits.
+        labels of the shape of the logits. None is "binary" if the shapes leave no other reading, else an error.
     surrogate : callable, optional
         Another soft step than ``Linear()``; ``Sigmoid(k=10)`` is the paper's other one.
     average : {'macro', 'micro', 'weighted', 'samples'} or None, default 'macro'
@@ -163,7 +163,7 @@ def soft_set(
     Examples
     --------
     >>> soft_set("f2")
-    MetricLoss(f_beta(beta=2.0), task='binary', surrogate=Linear(delta=0.1, width=1.0), average='macro')
+    MetricLoss(f_beta(beta=2.0), surrogate=Linear(delta=0.1, width=1.0), average='macro')
     """
     return MetricLoss(
         metric,
@@ -631,7 +631,7 @@ def multiclass_f_beta(
 
 def soft_dice(
     *,
-    task: Task = "binary",
+    task: Task | None = None,
     surrogate: Step | None = None,
     average: Average | None = "macro",
     threshold: float | Sequence[float] | Tensor = 0.5,
@@ -644,10 +644,10 @@ def soft_dice(
 
     Parameters
     ----------
-    task : {'binary', 'multilabel', 'multiclass'}, default 'binary'
+    task : {'binary', 'multilabel', 'multiclass'} or None, default None
         "binary": logits of any shape with targets of that shape. "multilabel": logits ``(N, K)`` or ``(N, K, ...)``
         with targets of that shape. "multiclass": the same logits with class indices ``(N,)`` or ``(N, ...)``, or soft
-        labels of the shape of the logits.
+        labels of the shape of the logits. None is "binary" if the shapes leave no other reading, else an error.
     surrogate : callable, optional
         Another soft step than ``Identity()``.
     average : {'macro', 'micro', 'weighted', 'samples'} or None, default 'macro'

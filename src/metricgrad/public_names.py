@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import importlib.util
 import pkgutil
@@ -47,6 +48,33 @@ def available() -> list[str]:
     """Return the public names whose extras are installed, without importing any: this is ``metricgrad.__all__``."""
     packages = {name: PACKAGES.get(home.extra, ()) for name, home in homes().items() if name not in ON_DEMAND}
     return sorted(name for name, needed in packages.items() if all(map(importlib.util.find_spec, needed)))
+
+
+INSTEAD = {
+    "bceloss": "baselines.bce()",
+    "bcewithlogitsloss": "baselines.bce()",
+    "crossentropyloss": "baselines.cross_entropy()",
+    "diceloss": "MetricLoss('f1') or mg.presets.soft_dice()",
+    "f1loss": "MetricLoss('f1')",
+    "fbetaloss": "MetricLoss('f2')",
+    "focalloss": "baselines.focal()",
+    "iouloss": "MetricLoss('jaccard')",
+    "jaccardloss": "MetricLoss('jaccard')",
+    "lovaszloss": "baselines.lovasz_softmax()",
+    "mccloss": "MetricLoss('mcc')",
+    "softdiceloss": "presets.soft_dice()",
+    "tverskyloss": "baselines.tversky()",
+}
+"""What other libraries call a class, in lower case, and what it is here."""
+
+
+def suggest(name: str) -> str:
+    """Return what an unknown name may have meant, to append to a message."""
+    if name.startswith("_"):
+        return ""
+    close = difflib.get_close_matches(name, homes(), n=1, cutoff=0.75)
+    meant = INSTEAD.get(name.lower().replace("_", "")) or (close[0] if close else None)
+    return "" if meant is None else f"; did you mean mg.{meant}?"
 
 
 def load(name: str) -> object:

@@ -225,9 +225,9 @@ def test_one_decision_is_tuned_or_fixed() -> None:
 def test_what_makes_no_sense_is_refused_in_one_line() -> None:
     s, y = np.linspace(-3, 3, 12), np.arange(12) % 2
     with pytest.raises(ValueError, match=r"^scarce: expected one of 'pooled', 'own', 'fixed', got 'keep'$"):
-        mg.tune_threshold("f1", s, y, scarce="keep")  # type: ignore[arg-type]
+        mg.tune_threshold("f1", s, y, scarce="keep")  # type: ignore[call-overload]
     with pytest.raises(ValueError, match=r"^default_threshold: expected a number, got 'half'$"):
-        mg.tune_threshold("f1", s, y, default_threshold="half")  # type: ignore[arg-type]
+        mg.tune_threshold("f1", s, y, default_threshold="half")  # type: ignore[call-overload]
     with pytest.raises(ValueError, match=r"^default_threshold: expected a number, got nan$"):
         mg.decisions.Tuned("f1", default_threshold=float("nan")).problem()
     with pytest.raises(

@@ -268,6 +268,30 @@ def test_dense_predictions_have_the_classes_last() -> None:
         np.testing.assert_allclose(keras.ops.convert_to_numpy(found), wanted, rtol=1e-9)
 
 
+def test_several_columns_without_a_task_are_asked_about() -> None:
+    z, y = np.zeros((4, 3)), np.ones((4, 3))
+    for call in (mk.MetricLoss("f1"), mk.HybridLoss("f1"), mk.ExactMetric("f1")):
+        with pytest.raises(ValueError, match=r"^task: expected 'multilabel', .* of shape \(4, 3\), got None$"):
+            call(y, z)
+        with pytest.raises(ValueError, match=r"^task: expected 'multiclass' for logits \(4, 3\) with targets \(4,\)"):
+            call(y[:, 0], z)
+    maps = np.zeros((2, 4, 3, 1))
+    assert float(mk.MetricLoss("f1")(maps, maps)) == float(mk.MetricLoss("f1")(maps[..., 0], maps[..., 0]))
+    with pytest.raises(ValueError, match=r"^average: expected 'macro' for the one class of task='binary'"):
+        mk.MetricLoss("f1", average="micro")
+
+
+def test_a_metric_with_a_logarithm_is_that_of_torch() -> None:
+    def information(c: Any) -> Any:
+        return mg.metrics.log(mg.metrics.ratio(c.tp, c.predicted), empty=-3.0)
+
+    for positives in (0.0, 1.0):
+        z, y = torch.tensor([2.0, -1.0, 0.3]), torch.full((3,), positives)
+        found = mk.MetricLoss(information, dtype="float64")(y.numpy(), z.numpy())
+        wanted = mg.MetricLoss(information)(z.double(), y)
+        np.testing.assert_allclose(keras.ops.convert_to_numpy(found), wanted.numpy(), rtol=1e-6)
+
+
 def test_a_metric_and_a_surrogate_of_ones_own() -> None:
     def metric(c: mg.Counts) -> Any:
         return mg.metrics.ratio(c.tp, c.tp + 3 * c.fp + c.fn, 0.5) / (1 + 0 * c.tn)

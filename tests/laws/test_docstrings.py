@@ -26,7 +26,8 @@ SECTIONS = {
 WORDS = {
     "task": '"binary": logits of any shape with targets of that shape. "multilabel": logits ``(N, K)`` or '
     '``(N, K, ...)`` with targets of that shape. "multiclass": the same logits with class indices ``(N,)`` or '
-    "``(N, ...)``, or soft labels of the shape of the logits.",
+    '``(N, ...)``, or soft labels of the shape of the logits. None is "binary" if the shapes leave no other reading, '
+    "else an error.",
     "average": "How the values of the classes become one. None returns one per class. "
     '"samples" is the mean over rows, for multi-label problems.',
     "labels": "The classes that count; leave a negative class out.",

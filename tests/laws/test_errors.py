@@ -49,8 +49,8 @@ CONSTRUCTION: list[tuple[dict[str, Any], str]] = [
         "metric: quadratic_kappa is of the d×d matrix, for task='multiclass'; got 'binary'",
     ),
     ({"metric": "subset_accuracy", "task": "multilabel"}, "subset_accuracy is of rows; expected average='samples'"),
-    ({"labels": []}, "labels: expected class indices"),
-    ({"labels": [-1]}, "labels: expected class indices"),
+    ({"labels": [], "task": "multilabel"}, "labels: expected class indices"),
+    ({"labels": [-1], "task": "multilabel"}, "labels: expected class indices"),
     ({"metric": "accuracy", "task": "multiclass", "labels": [0]}, "labels: accuracy is of the whole d×d matrix"),
 ]
 
@@ -75,12 +75,17 @@ CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
     ("multilabel", (Z, Y[:, :2]), {}, r"targets: expected the shape of the logits, \(4, 3\), .* got \(4, 2\)"),
     ("multilabel", (Z[:, 0], Y[:, 0]), {}, r"logits: expected \(N, K\) or \(N, K, ...\) .* got \(4,\)"),
     ("multilabel", (torch.zeros(4, 0), torch.zeros(4, 0)), {}, "at least one class"),
-    ("multilabel", (Z, Y + 2), {}, r"targets: expected values in \[0, 1\], got 2 to 2"),
-    ("multilabel", (Z, Y - 1), {}, "use ignore_index= or mask= to skip"),
+    ("multilabel", (Z, Y + 2), {}, r"targets: expected values in \[0, 1\], got 2; they look like class indices"),
+    ("multilabel", (Z, Y - 1), {}, "got -1; they look like labels -1 and 1: pass targets > 0"),
     ("binary", (Z, Y[:, 0]), {}, r"targets: expected the shape of the logits, \(4, 3\), for task='binary'.*multiclass"),
     ("binary", (Z[:, 0], 2 * torch.ones(4)), {}, r"targets: expected values in \[0, 1\]"),
-    ("multiclass", (Z, INDEX + 3), {}, "targets: expected class indices 0 to 2, got 3 to 3"),
-    ("multiclass", (Z, INDEX - 100), {}, "targets: expected class indices 0 to 2, got -100 to -100"),
+    (
+        "multiclass",
+        (Z, INDEX + 3),
+        {},
+        "targets: expected class indices 0 to 2, got 3; they look like labels from 1 to 3: pass targets - 1",
+    ),
+    ("multiclass", (Z, INDEX - 100), {}, "targets: expected class indices 0 to 2, got -100; pass ignore_index=-100 if"),
     ("multiclass", (Z, INDEX.float()), {}, "targets: expected class indices of an integer type"),
     ("multiclass", (Z, INDEX[:3]), {}, r"targets: expected class indices \(4,\) or soft labels \(4, 3\), got \(3,\)"),
     ("multilabel", (Z, Y), {"weight": torch.ones(5)}, r"weight: expected shape \(4,\), \(4,\) or \(4, 3\), got \(5,\)"),
@@ -111,9 +116,14 @@ def test_large_batches_are_checked_too() -> None:
     for surrogate in (s.Linear(), s.UnitsVsZeros(), torch.sigmoid):
         loss = mg.MetricLoss("f1", task="multilabel", surrogate=surrogate)
         for call in (loss, loss.counts):
-            with pytest.raises(ValueError, match=r"targets: expected values in \[0, 1\], got 0 to 3"):
+            with pytest.raises(
+                ValueError, match=r"targets: expected values in \[0, 1\], got 0, 3; they look like labels 0 and 3"
+            ):
                 call(z, y)
-    with pytest.raises(ValueError, match="targets: expected class indices 0 to 1, got 0 to 2"):
+    with pytest.raises(
+        ValueError,
+        match=r"targets: expected class indices 0 to 1, got 0, 1, 2; pass ignore_index=2 if .* too few columns, 2",
+    ):
         mg.MetricLoss("f1", task="multiclass")(z, torch.arange(300_000) % 3)
 
 
@@ -167,10 +177,11 @@ def test_labels_beyond_the_classes_are_refused(average: Any) -> None:
         lambda *data, **how: mg.tune_threshold("f1", *data, average=average, **how),
     ]
     for call in calls:
-        with pytest.raises(
-            ValueError, match=r"^labels: expected None for one class, .*, got \[1\]; leave labels= out$"
-        ):
-            call(z, y, labels=[1])
+        if average == "macro":
+            with pytest.raises(ValueError, match=r"^labels: expected None for the one class of .*, got \[1\]; leave"):
+                call(z, y, labels=[1])
+        with pytest.raises(ValueError, match=r"^labels: expected None for one class, .* got \[1\]; leave labels= out$"):
+            call(z[:, None], y[:, None], labels=[1], task="multilabel")
         with pytest.raises(ValueError, match=r"^labels: expected class indices below 3, got 5$"):
             call(z.expand(3, 3), y.expand(3, 3), labels=[1, 5], task="multilabel")
 

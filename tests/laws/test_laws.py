@@ -41,7 +41,7 @@ few = st.integers(2, 12)
 # Every layout: cells per class from labels and from indices, cells per row, the matrix; one or several thresholds.
 SETUPS: dict[str, dict[str, Any]] = {
     "binary": {"metric": "f1"},
-    "binary, weighted": {"metric": "f2", "average": "weighted"},
+    "binary, skip": {"metric": "f2", "absent": "skip"},
     "binary, thresholds": {"metric": "jaccard", "threshold": [0.3, 0.5, 0.8]},
     "macro": {"metric": "f1", "task": "multilabel"},
     "macro, skip": {"metric": "f1", "task": "multilabel", "absent": "skip"},
@@ -409,7 +409,7 @@ def test_ignored_targets_are_masked(setup: str, n: int, seed: int, weighted: boo
 
 
 @pytest.mark.parametrize("metric", ["f1", "mcc", "balanced_accuracy"])
-@pytest.mark.parametrize("average", ["micro", "macro", "weighted", None])
+@pytest.mark.parametrize("average", ["micro", "macro"])
 @settings(law, max_examples=8)
 @given(n=few, seed=seeds, soft=st.booleans(), weighted=st.booleans())
 def test_binary_is_multilabel_of_one_class(
@@ -417,9 +417,10 @@ def test_binary_is_multilabel_of_one_class(
 ) -> None:
     z, y, w, _ = data("binary", n, seed, soft)
     for surrogate in (*STEPS.values(), *WITHOUT_THRESHOLD.values()):
-        losses = [mg.MetricLoss(metric, task=t, average=average, surrogate=surrogate) for t in ("binary", "multilabel")]
-        value, gradient = run(losses[0], z, y, w if weighted else None)
-        one, by_one = run(losses[1], z[:, None], y[:, None], w if weighted else None)
+        binary = mg.MetricLoss(metric, surrogate=surrogate)
+        labels = mg.MetricLoss(metric, task="multilabel", average=average, surrogate=surrogate)
+        value, gradient = run(binary, z, y, w if weighted else None)
+        one, by_one = run(labels, z[:, None], y[:, None], w if weighted else None)
         same(one, value, 1e-12)
         same(by_one.squeeze(1), gradient, 1e-12)
 
@@ -620,6 +621,7 @@ def test_columns_of_many_rows_are_summed_in_blocks(rows: int) -> None:
     """Of full blocks, and with rows left over; 260 classes make it worth while."""
     g = torch.Generator().manual_seed(3)
     z, y, w = (torch.rand(rows, 260, generator=g, dtype=torch.float64) for _ in range(3))
+    z = 4 * z - 2
     loss = mg.MetricLoss("f1", task="multilabel", surrogate=LogitSigmoid())
     parts = slice(0, 200), slice(200, None)  # each too small for blocks
     for weight in (None, w):

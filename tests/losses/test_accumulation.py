@@ -242,7 +242,7 @@ def test_bad_input_gets_one_line() -> None:
         ),
         (lambda: exact_backward(wmw, model, [(x, y, ones), (x, y, ones[:, None])]), r"weight .* got \(N, 1\), \(N,\)"),
         (lambda: exact_backward(wmw, model, [(x, None), (x, y)]), "expected targets in all micro-batches or in none"),
-        (lambda: RunningLoss(mg.WMWLoss()), "loss: expected a MetricLoss, whose statistic adds, got WMWLoss"),  # type: ignore[arg-type]
+        (lambda: RunningLoss(mg.WMWLoss()), "loss: expected a MetricLoss or HybridLoss, .*, got WMWLoss"),  # type: ignore[arg-type]
         (lambda: RunningLoss(loss, 1.0), r"decay: expected a number in \[0, 1\), got 1.0"),
     ]
     for call, message in cases:
@@ -457,6 +457,24 @@ def test_running_loss_without_memory_is_the_loss_and_so_it_is_when_judging() -> 
     before = slow.state_dict()
     torch.testing.assert_close(slow.eval()(z[:, :CLASSES], y), inner(z[:, :CLASSES], y))
     assert all(torch.equal(a, b) for a, b in zip(before.values(), slow.state_dict().values(), strict=True))
+
+
+def test_running_hybrid_loss_is_cross_entropy_of_the_batch_and_the_running_metric() -> None:
+    z, y, *_ = data("multilabel")
+    z = z[:, :CLASSES]
+    hybrid = mg.HybridLoss("f1", share=0.4, warmup=2, **LABEL)
+    loss, metric = RunningLoss(hybrid, 0.8), RunningLoss(mg.MetricLoss("f1", **LABEL), 0.8)
+    for step, logits in enumerate((z, -z, 2 * z)):
+        leaf, its = (logits.clone().requires_grad_() for _ in range(2))
+        value = loss(leaf, y)
+        expected = hybrid.cross_entropy(its, y) + min(step / 2, 1) * 0.4 * metric(its, y)
+        torch.testing.assert_close(value, expected)
+        torch.testing.assert_close(torch.autograd.grad(value, leaf), torch.autograd.grad(expected, its))
+        hybrid.step()
+    torch.testing.assert_close(loss.eval()(z, y), hybrid(z, y))
+    again = RunningLoss(mg.HybridLoss("f1", share=0.4, warmup=2, **LABEL), 0.8)
+    again.load_state_dict(loss.state_dict())
+    assert again.train()(z, y).item() == loss.train()(z, y).item()
 
 
 def test_running_loss_is_saved_whole() -> None:

@@ -394,7 +394,7 @@ REDUCED: dict[str, tuple[Callable[..., nn.Module], Tensor, Tensor, tuple[int, ..
     "adjusted": (lambda **o: b.logit_adjusted_cross_entropy([4, 3, 2, 1], **o), Z, INDEX, (9,)),
     "dice": (lambda **o: b.dice(per_sample=True, task="multilabel", **o), IMAGES, MASKS, (3, 2)),
     "dice, one class": (lambda **o: b.dice(per_sample=True, **o), IMAGES[:, 0], MASKS[:, 0], (3,)),
-    "hinge": (b.lovasz_hinge, Z, Y, ()),
+    "hinge": (lambda **o: b.lovasz_hinge(task="binary", **o), Z, Y, ()),
     "hinge of labels": (lambda **o: b.lovasz_hinge(task="multilabel", **o), Z, Y, (4,)),
     "hinge of images": (lambda **o: b.lovasz_hinge(True, task="multilabel", **o), IMAGES, MASKS, (3, 2)),
     "softmax": (b.lovasz_softmax, Z, INDEX, ()),
@@ -577,8 +577,11 @@ BAD: list[tuple[Callable[[], Any], str]] = [
     (lambda: b.cross_entropy([1.0, 2.0])(Z, INDEX), "class_weights: expected one number per class, 4, got 2"),
     (lambda: b.label_smoothed_cross_entropy(1.5), r"label_smoothing: expected a number in \[0, 1\], got 1.5"),
     (lambda: b.logit_adjusted_cross_entropy([1, 2], tau=math.inf), "tau: expected a number, got inf"),
-    (lambda: b.lovasz_hinge()(Z, Y / 2), "targets: expected 0 or 1 for lovasz_hinge, got values in between"),
-    (lambda: b.focal()(Z, Y + 1), r"targets: expected values in \[0, 1\]"),
+    (
+        lambda: b.lovasz_hinge(task="binary")(Z, Y / 2),
+        "targets: expected 0 or 1 for lovasz_hinge, got values in between",
+    ),
+    (lambda: b.focal(task="multilabel")(Z, Y + 1), r"targets: expected values in \[0, 1\]"),
 ]
 
 

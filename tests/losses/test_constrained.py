@@ -282,6 +282,34 @@ def test_a_batch_as_large_as_the_memory_stands_alone() -> None:
         torch.testing.assert_close(loss(Z[rows], Y[rows]), alone(Z[rows], Y[rows]), rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("task", [None, "multilabel"])
+def test_a_compiled_loss_remembers_and_steps_as_the_plain_one(task: Any) -> None:
+    torch.compiler.reset()
+    g = torch.Generator().manual_seed(2)
+    how: dict[str, Any] = {"task": task, "memory": 40}
+    plain, loss = (mg.ConstrainedLoss("recall", "precision[each] >= 0.9", **how) for _ in range(2))
+    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
+    for _ in range(4):
+        shape = (16, 3) if task else (16,)
+        z, y = torch.randn(shape, generator=g), torch.randint(0, 2, shape, generator=g)
+        leaf, its = (z.clone().requires_grad_() for _ in range(2))
+        value, expected = compiled(leaf, y), plain(its, y)
+        torch.testing.assert_close(value, expected)
+        torch.testing.assert_close(torch.autograd.grad(value, leaf), torch.autograd.grad(expected, its))
+    for one in (plain, loss):
+        one.step()
+    torch.testing.assert_close(loss.multipliers, plain.multipliers)
+    assert str(loss.report()) == str(plain.report())
+    assert loss.get_extra_state()["rows"] == plain.get_extra_state()["rows"] > 16
+
+
+def test_a_loss_that_is_transformed_is_not_remembered() -> None:
+    loss = mg.ConstrainedLoss("recall", "precision >= 0.9")
+    torch.func.grad(loss)(torch.tensor([1.0, -1.0]), torch.tensor([1, 0]))
+    with pytest.raises(ValueError, match=r"^step: nothing was seen"):
+        loss.step()
+
+
 def test_evaluation_neither_uses_nor_changes_the_memory() -> None:
     loss = mg.ConstrainedLoss("f1", "recall>=0.5")
     loss(Z[:9], Y[:9])

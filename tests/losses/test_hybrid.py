@@ -87,6 +87,20 @@ def test_a_masked_weight_may_be_anything() -> None:
         torch.testing.assert_close(loss(Z, LABELS, weight, mask), loss(Z[1:], LABELS[1:], WEIGHT[1:]))
 
 
+def test_the_metric_of_each_image() -> None:
+    g = torch.Generator().manual_seed(3)
+    z, y = torch.randn(4, 3, 5, 6, generator=g), torch.randint(0, 2, (4, 3, 5, 6), generator=g)
+    loss = mg.HybridLoss("f1", task="multilabel", per_image=True, share=0.5)
+    images = mg.MetricLoss("f1", task="multilabel", per_image=True)(z, y)
+    expected = mg.baselines.bce(task="multilabel")(z, y) + 0.5 * images
+    torch.testing.assert_close(loss(z, y), expected)
+    assert loss(z, y) != mg.HybridLoss("f1", task="multilabel", share=0.5)(z, y)
+    complete = mg.MetricLoss("f1")
+    assert mg.HybridLoss(complete, per_image=False).metric_loss is complete
+    with pytest.raises(ValueError, match=r"^metric: a MetricLoss is complete, got also per_image"):
+        mg.HybridLoss(complete, per_image=True)
+
+
 def test_a_loss_per_class_is_refused() -> None:
     message = r"^average: expected 'micro', .*, got None; the mix is one number"
     with pytest.raises(ValueError, match=message):

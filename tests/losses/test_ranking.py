@@ -550,7 +550,8 @@ def test_what_is_printed() -> None:
     assert repr(mg.AUROCLoss(task="multilabel")) == expected
     some = mg.AUROCLoss(max_fpr=0.1, task="multiclass", multi_class="ovo")
     assert repr(some).endswith("curve='roc', max_fpr=0.1, task='multiclass', multi_class='ovo')")
-    assert repr(mg.WMWLoss(average=None)) == "WMWLoss(gamma=0.2, power=2, on='probabilities', average=None)"
+    expected = "WMWLoss(gamma=0.2, power=2, on='probabilities', task='multilabel', average=None)"
+    assert repr(mg.WMWLoss(task="multilabel", average=None)) == expected
 
 
 def test_training_on_either_loss_improves_the_ranking() -> None:
@@ -592,12 +593,16 @@ BAD: list[tuple[Callable[[], Any], str]] = [
     ),
     (lambda: AUROC(task="multiclass")(Z, Y[:, 0]), "targets: expected class indices of an integer type"),
     (lambda: WMW(task="multi"), "task: expected one of"),
-    (lambda: WMW(average="samples"), "average: expected 'micro', 'macro', 'weighted' or None, got 'samples'"),
+    (
+        lambda: WMW(average="samples", task="multilabel"),
+        "average: expected 'micro', 'macro', 'weighted' or None, got 'samples'",
+    ),
     (lambda: WMW(gamma=0.0), "gamma: expected a positive number, got 0.0"),
     (lambda: WMW(gamma=math.nan), "gamma: expected a positive number, got nan"),
     (lambda: WMW(power=4), "power: expected 1, 2 or 3, got 4"),
     (lambda: WMW(on="scores"), "on: expected 'probabilities' or 'logits', got 'scores'"),
-    (lambda: WMW()(Z, Y[:, 0]), "targets: expected the shape of the logits"),
+    (lambda: WMW()(Z, Y[:, 0]), "task: expected 'multiclass' for logits"),
+    (lambda: WMW(average="micro"), "average: expected 'macro' for the one class of task='binary', got 'micro'"),
     (lambda: AUROC()(Z[:, 0], Y[:, 0] + 1), r"targets: expected values in \[0, 1\]"),
 ]
 

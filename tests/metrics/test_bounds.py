@@ -31,6 +31,10 @@ def odd(c: Any) -> Any:
     return 0.5 - c.fp * (c.tn - 2.0) / (3 - -c.tp) + 1 / (1 + c.total)
 
 
+def information(c: Any) -> Any:
+    return metrics.log(metrics.ratio(c.tp, c.predicted), empty=-2.0) - metrics.log(c.fp, empty=0.5)
+
+
 def every_box() -> Tensor:
     ends = [
         (a, c, b, d)
@@ -40,7 +44,7 @@ def every_box() -> Tensor:
     return torch.tensor(ends)
 
 
-@pytest.mark.parametrize("metric", [*ARITHMETIC, plain_f1, harmonic, odd])
+@pytest.mark.parametrize("metric", [*ARITHMETIC, plain_f1, harmonic, odd, information])
 def test_limits_hold(metric: Any) -> None:
     metric = metrics.get(metric)
     tp = torch.arange(P + 1.0, dtype=torch.float64)[:, None].expand(P + 1, N + 1).clone().requires_grad_()

@@ -249,6 +249,56 @@ def test_ratio_and_root_at_zero_have_zero_gradient() -> None:
     assert [M.ratio(1.0, 4.0), M.ratio(1.0, 0.0, 0.5), M.root(4.0), M.root(-1.0)] == [0.25, 0.5, 2.0, 0.0]
 
 
+def test_log_at_zero_has_a_value_and_zero_gradient() -> None:
+    x = torch.tensor([0.0, 2.0, -1e-9], dtype=torch.float64, requires_grad=True)
+    for empty in (0.0, -9.0):
+        value = M.log(x, empty)
+        assert value.tolist() == [empty, math.log(2.0), empty]
+        (by_x,) = torch.autograd.grad(value.sum(), x)
+        assert by_x.tolist() == [0.0, 0.5, 0.0]
+    assert M.log(torch.tensor([0, 1]), empty=-1.0).tolist() == [-1.0, 0.0]
+    assert [M.log(1.0), M.log(0.0), M.log(-2.0, empty=-5.0)] == [0.0, 0.0, -5.0]
+
+
+def information(c: Any) -> Any:
+    """A metric with a logarithm: in a batch without positives its argument is 0."""
+    return M.ratio(c.tp, c.total) * M.log(M.ratio(c.tp * c.total, c.positives * c.predicted)) + M.log(c.fp, empty=-9.0)
+
+
+def test_a_metric_with_a_logarithm_is_finite_and_jets_equal_autograd() -> None:
+    cells = all_cells()
+    expected = gradient_by_cells(information, cells)
+    assert all(part.isfinite().all() for part in expected)
+    jet = information(moving(Counts(*cells)))
+    plain = [information(moving(Counts(*column))) for column in cells.T.tolist()]
+    for part, want in zip(("value", "a", "b"), expected, strict=True):
+        torch.testing.assert_close(getattr(jet, part), want, rtol=1e-10, atol=1e-12)
+        floats = torch.tensor([getattr(each, part) for each in plain], dtype=torch.float64)
+        torch.testing.assert_close(floats, want, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_a_metric_of_ones_own_that_is_not_finite_is_named_once(many: bool) -> None:
+    def unsafe(c: Counts) -> torch.Tensor:
+        return torch.log(c.tp / c.positives)
+
+    shape = (4, 3) if many else (4,)
+    how: dict[str, Any] = {"task": "multilabel"} if many else {}
+    z, y = torch.randn(shape, generator=torch.Generator().manual_seed(0)).requires_grad_(), torch.zeros(shape)
+    loss = mg.MetricLoss(unsafe, **how)
+    with pytest.warns(
+        UserWarning, match=r"^metric: unsafe or its gradient is not finite .* mg.metrics.ratio, root and log"
+    ):
+        assert loss(z, y).isnan()
+    assert loss(z, y).isnan()  # not again: warnings are errors here
+    assert mg.MetricLoss(unsafe, **how)(z * torch.nan, y).isnan()  # not the metric's fault
+    scores = z.sigmoid().detach()
+    with pytest.warns(UserWarning, match=r"^metric: unsafe "):
+        mg.evaluate(scores, y, unsafe, **how)
+    with pytest.raises(ValueError, match=r"^metric: expected unsafe to be defined at some threshold"):
+        mg.tune_threshold(unsafe, scores, y, **how)
+
+
 @pytest.mark.parametrize("name", ELEMENTWISE)
 def test_gradcheck_of_cells(name: str) -> None:
     generator = torch.Generator().manual_seed(3)
@@ -425,7 +475,7 @@ def test_names_are_complete() -> None:
         if not name.startswith("_") and next(iter(inspect.signature(function).parameters), "") == "c"
     ]
     assert M.names() == sorted(found)
-    assert set(vars(M)["__all__"]) == {*found, "Metric", "get", "names", "ratio", "root"}
+    assert set(vars(M)["__all__"]) == {*found, "Metric", "get", "log", "names", "ratio", "root"}
     assert set(found) <= {*ELEMENTWISE, *OF_MATRIX}
 
 

@@ -31,7 +31,7 @@ class Evaluation(Hook):
         self,
         metric: str | Metric,
         backend: str,
-        task: str,
+        task: Task | None,
         average: str | None,
         rule: Any,
         targets: ArrayLike | None = None,
@@ -41,6 +41,7 @@ class Evaluation(Hook):
             raise ValueError("average: expected 'micro', 'macro', 'weighted' or 'samples', got None")
         self.metric, self.average = metric, average
         self.task: Task = check_task(task)
+        self.declared_task = task
         self.backend = check_backend(backend)
         self.rule = chosen(rule, self.task)
         self.logits = True
@@ -59,7 +60,7 @@ class Evaluation(Hook):
         if self.logits:
             p = to_probabilities(self.task, scores.double())
         workers = distributed.surrounding()
-        how: dict[str, Any] = {"task": self.task, "average": self.average}
+        how: dict[str, Any] = {"task": self.declared_task, "average": self.average}
         if self.rule is None:
             if workers is not None:
                 p, targets, weight = distributed.gathered((p, targets, weight), workers)
@@ -78,7 +79,7 @@ def eval_metric(
     metric: str | Metric,
     *,
     backend: Backend = "xgboost",
-    task: Task = "binary",
+    task: Task | None = None,
     average: Average = "macro",
     rule: Literal["fixed", "tuned"] | Rule = "fixed",
     scores: Literal["logits", "probabilities"] = "logits",
@@ -95,10 +96,10 @@ def eval_metric(
     backend : {'xgboost', 'lightgbm'}, default 'xgboost'
         "xgboost" for ``custom_metric=`` and ``XGBClassifier(eval_metric=...)``, where early stopping must be set to
         maximise; "lightgbm" for ``feval=`` and ``eval_metric=``.
-    task : {'binary', 'multilabel', 'multiclass'}, default 'binary'
+    task : {'binary', 'multilabel', 'multiclass'} or None, default None
         "binary": scores of any shape with targets of that shape. "multilabel": scores ``(N, K)`` or ``(N, K, ...)``
         with targets of that shape. "multiclass": the same scores with class indices ``(N,)`` or ``(N, ...)``, or soft
-        labels of the shape of the scores.
+        labels of the shape of the scores. None is "binary" if the shapes leave no other reading, else an error.
     average : {'macro', 'micro', 'weighted', 'samples'}, default 'macro'
         How the values of the classes become one. "samples" is the mean over rows, for multi-label problems.
     rule : {'fixed', 'tuned'} or Rule, default 'fixed'

@@ -28,8 +28,9 @@ from torch import Tensor, nn
 from metricgrad.boosting.hooks import Hook
 from metricgrad.boosting.workers import find_workers
 from metricgrad.engine import distributed
-from metricgrad.engine.batch import check_task
+from metricgrad.engine.batch import check_evidently_binary, check_task
 from metricgrad.engine.inputs import as_tensor
+from metricgrad.losses.scale import trust_logits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,6 +50,7 @@ class Gradient(Hook):
         super().__init__(targets)
         if not callable(loss):
             raise ValueError(f"loss: expected a loss, called with (logits, targets, weight), got {loss!r}")
+        trust_logits(loss)
         self.loss = loss
 
     @property
@@ -196,7 +198,7 @@ def _modules(loss: Any) -> list[Any]:
 
 
 def base_score(
-    targets: ArrayLike, *, task: Task = "binary", classes: int | None = None, weight: ArrayLike | None = None
+    targets: ArrayLike, *, task: Task | None = None, classes: int | None = None, weight: ArrayLike | None = None
 ) -> Any:
     """Return where boosting should start, in logits: the log-odds of the positives, or logarithms of class shares.
 
@@ -207,8 +209,8 @@ def base_score(
     ----------
     targets : Tensor or array-like
         Labels 0 and 1 ``(n,)``, class indices ``(n,)``, or labels ``(n, K)``.
-    task : {'binary', 'multilabel', 'multiclass'}, default 'binary'
-        What the targets are.
+    task : {'binary', 'multilabel', 'multiclass'} or None, default None
+        What the targets are. None is "binary" if the shapes leave no other reading, else an error.
     classes : int, optional
         The number of classes of a multi-class problem, if the highest index may be missing.
     weight : array-like, optional
@@ -225,14 +227,18 @@ def base_score(
     -1.609
 
     """
+    if task is None:
+        shape = as_tensor("targets", targets).shape
+        check_evidently_binary(shape, shape)
+    known = check_task(task)
     workers = find_workers()
     if workers is None:
-        return start_from(sum_classes(targets, check_task(task), classes, weight), task)
+        return start_from(sum_classes(targets, known, classes, weight), known)
     with workers.together():
-        sums = sum_classes(targets, check_task(task), classes, weight)
-        if task == "multiclass":  # a worker may lack the last classes
+        sums = sum_classes(targets, known, classes, weight)
+        if known == "multiclass":  # a worker may lack the last classes
             sums = F.pad(sums, (0, int(workers.stack(torch.tensor(len(sums))).max()) - len(sums)))
-        return start_from(workers.sum(sums), task)
+        return start_from(workers.sum(sums), known)
 
 
 def sum_classes(targets: ArrayLike, task: Task, classes: int | None, weight: ArrayLike | None) -> Tensor:

@@ -17,7 +17,7 @@ from metricgrad.curves import Curve
 from metricgrad.decisions import hard_counts, sparse_search, threshold_search
 from metricgrad.decisions.rules import Rule, Threshold
 from metricgrad.engine.sparse import SparseBatch
-from metricgrad.metrics import get
+from metricgrad.metrics import get, name_of
 from metricgrad.metrics.averages import class_weights
 from metricgrad.metrics.constraints import Constraint, lower_bound
 from metricgrad.metrics.derivatives import ratio
@@ -149,7 +149,8 @@ def _best(problem: Problem, thresholds: Tensor, values: Tensor, spare: list[Tens
             )
         fine &= by >= 0
     if not spare and not fine.any():
-        raise InfeasibleError(f"metric: expected a defined value at some threshold, got NaN at each{where}")
+        name = name_of(problem.objective.metric)
+        raise InfeasibleError(f"metric: expected {name} to be defined at some threshold, got NaN at each{where}")
     if not fine.any():
         wanted = " and ".join(map(str, problem.constraints))
         raise InfeasibleError(f"subject_to: no threshold reaches {wanted} together{sure}{where}")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, Unpack, overload
 
 import torch
 from torch import Tensor
+from typing_extensions import TypeVar  # torch brings it; a plain TypeVar has no default before Python 3.13
 
 from metricgrad.decisions import hard_counts
 from metricgrad.decisions.resampling import check_replicates
@@ -15,6 +16,7 @@ from metricgrad.decisions.scarcity import FEW, Origin
 from metricgrad.decisions.solver import Problem
 from metricgrad.engine.batch import check_task
 from metricgrad.engine.objective import Objective
+from metricgrad.engine.options import explain_unknown
 from metricgrad.engine.sparse import AnyBatch, judged_or_sparse
 from metricgrad.metrics.averages import check_labels
 from metricgrad.metrics.constraints import parse
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from metricgrad.decisions.rules import Rule
     from metricgrad.engine.batch import Task
     from metricgrad.metrics import Metric
-    from metricgrad.metrics.averages import Absent, Average
+    from metricgrad.metrics.averages import Absent, Average, Averaged
 
 
 @dataclass(frozen=True)
@@ -39,10 +41,10 @@ class Tuned:
     ----------
     metric : str or callable
         A name ("f1", "f0.5", "mcc", ...), "package.module:function", or a function of ``Counts`` (or ``Confusion``).
-    task : {'binary', 'multilabel', 'multiclass'}, default 'binary'
+    task : {'binary', 'multilabel', 'multiclass'} or None, default None
         "binary": scores of any shape with targets of that shape. "multilabel": scores ``(N, K)`` or ``(N, K, ...)``
         with targets of that shape. "multiclass": the same scores with class indices ``(N,)`` or ``(N, ...)``, or soft
-        labels of the shape of the scores.
+        labels of the shape of the scores. None is "binary" if the shapes leave no other reading, else an error.
     average : {'macro', 'micro', 'weighted', 'samples'} or None, default 'macro'
         How the values of the classes become one. None returns one per class. "samples" is the mean over rows, for
         multi-label problems.
@@ -78,7 +80,7 @@ class Tuned:
     """
 
     metric: str | Metric
-    task: Task = "binary"
+    task: Task | None = None
     average: Average | None = "macro"
     shared: bool = False
     labels: Iterable[int] | None = None
@@ -119,6 +121,12 @@ class Tuned:
         )
 
 
+Value = TypeVar("Value", default=Any)
+"""What the value of a rule is: a float, or a list of one per class for ``average=None``."""
+Numbers = TypeVar("Numbers", default=Any)
+"""What is tuned: a threshold, one per class, or offsets, which may be none."""
+
+
 @dataclass(frozen=True)
 class Resampling:
     """How to resample rows: how often, from which seed, whole groups of them at a time."""
@@ -129,7 +137,7 @@ class Resampling:
 
 
 @dataclass(frozen=True, eq=False)
-class Tuning:
+class Tuning(Generic[Value, Numbers]):
     """A tuned rule, its value on the data it was tuned on, and how certain it is.
 
     ``tune_threshold`` and ``Evaluator.tune`` return it. ``interval`` and ``out_of_bag`` resample the rows and tune
@@ -166,7 +174,7 @@ class Tuning:
     """
 
     rule: Rule
-    value: Any
+    value: Value
     exact: bool
     plateau: Any
     fewest: list[float]
@@ -178,9 +186,9 @@ class Tuning:
     error: Any = 0.0
 
     @property
-    def threshold(self) -> Any:
+    def threshold(self) -> Numbers:
         """The threshold: a number, or one per class; for a multi-class problem the offsets."""
-        return self.rule.numbers
+        return self.rule.numbers  # type: ignore[no-any-return]
 
     @property
     def scarce(self) -> list[bool]:
@@ -262,12 +270,114 @@ class Tuning:
         return "\n".join(lines if self.caution is None else [*lines, f"caution: {self.caution}"])
 
 
+class TuningOptions(TypedDict, total=False):
+    """The options of ``tune_threshold`` that do not change the types of its result."""
+
+    labels: Iterable[int] | None
+    absent: Absent
+    subject_to: Any
+    confidence: float | None
+    weight: Any
+    mask: Any
+    ignore_index: int | None
+    default_threshold: float
+    epsilon: float
+    replicates: int
+    seed: int
+    groups: Any
+
+
+@overload
 def tune_threshold(
     metric: str | Metric,
     scores: Any,
     targets: Any,
     *,
-    task: Task = "binary",
+    task: Literal["binary"] | None = None,
+    average: Averaged = "macro",
+    shared: bool = False,
+    scarce: Origin = "own",
+    **options: Unpack[TuningOptions],
+) -> Tuning[float, float]: ...
+
+
+@overload
+def tune_threshold(
+    metric: str | Metric,
+    scores: Any,
+    targets: Any,
+    *,
+    task: Literal["multilabel"],
+    average: Averaged = "macro",
+    shared: Literal[True],
+    scarce: Origin = "own",
+    **options: Unpack[TuningOptions],
+) -> Tuning[float, float]: ...
+
+
+@overload
+def tune_threshold(
+    metric: str | Metric,
+    scores: Any,
+    targets: Any,
+    *,
+    task: Literal["multilabel"],
+    average: Averaged = "macro",
+    shared: Literal[False] = False,
+    scarce: Origin = "own",
+    **options: Unpack[TuningOptions],
+) -> Tuning[float, tuple[float, ...]]: ...
+
+
+@overload
+def tune_threshold(
+    metric: str | Metric,
+    scores: Any,
+    targets: Any,
+    *,
+    task: Literal["multilabel"],
+    average: None,
+    shared: Literal[False] = False,
+    scarce: Origin = "own",
+    **options: Unpack[TuningOptions],
+) -> Tuning[list[float], tuple[float, ...]]: ...
+
+
+@overload
+def tune_threshold(
+    metric: str | Metric,
+    scores: Any,
+    targets: Any,
+    *,
+    task: Literal["multiclass"],
+    average: Averaged = "macro",
+    shared: bool = False,
+    scarce: Literal["own", "pooled"] = "own",
+    **options: Unpack[TuningOptions],
+) -> Tuning[float, tuple[float, ...]]: ...
+
+
+@overload
+def tune_threshold(
+    metric: str | Metric,
+    scores: Any,
+    targets: Any,
+    *,
+    task: Task | None,
+    average: Average | None = "macro",
+    shared: bool = False,
+    scarce: Origin = "own",
+    **options: Unpack[TuningOptions],
+) -> Tuning: ...
+
+
+@explain_unknown
+def tune_threshold(
+    metric: str | Metric,
+    scores: Any,
+    targets: Any,
+    *,
+    task: Task | None = None,
     average: Average | None = "macro",
     shared: bool = False,
     labels: Iterable[int] | None = None,
@@ -304,10 +414,10 @@ def tune_threshold(
         per row.
     targets : Tensor, array-like or sparse matrix
         The true labels, as torch, numpy, pandas, lists or scipy sparse matrix. Shape as for ``task``.
-    task : {'binary', 'multilabel', 'multiclass'}, default 'binary'
+    task : {'binary', 'multilabel', 'multiclass'} or None, default None
         "binary": scores of any shape with targets of that shape. "multilabel": scores ``(N, K)`` or ``(N, K, ...)``
         with targets of that shape. "multiclass": the same scores with class indices ``(N,)`` or ``(N, ...)``, or soft
-        labels of the shape of the scores.
+        labels of the shape of the scores. None is "binary" if the shapes leave no other reading, else an error.
     average : {'macro', 'micro', 'weighted', 'samples'} or None, default 'macro'
         How the values of the classes become one. None returns one per class. "samples" is the mean over rows, for
         multi-label problems.
@@ -368,20 +478,27 @@ def tune_threshold(
 
     """
     check_replicates(replicates)
+    if not isinstance(metric, str) and not callable(metric):
+        raise ValueError(
+            f"metric: expected a name or a function first, as in tune_threshold('f1', scores, targets), got "
+            f"{type(metric).__name__}"
+        )
     if not epsilon >= 0:
         raise ValueError(f"epsilon: expected a number of at least 0, got {epsilon!r}")
     how = (metric, task, average, shared, labels, absent, subject_to, confidence, scarce, default_threshold)
     problem = Tuned(*how).problem(epsilon)
-    batch = judged_or_sparse(problem.objective.task, scores, targets, weight, mask, ignore_index)
+    batch = judged_or_sparse(task, scores, targets, weight, mask, ignore_index)
     if not batch.rows:
         raise ValueError("scores: expected at least one sample to tune on, got none")
     check_labels(problem.objective.labels, batch.classes)
     fewest = problem.fewest(batch).tolist()
     allocation = problem.allocate(fewest, batch.classes)
     solution = problem.solve(batch, allocation)
+    value = problem.value(batch, solution.rule)
+    problem.objective.warn_if_undefined(value, of=())
     return Tuning(
         solution.rule,
-        _plain(problem.value(batch, solution.rule)),
+        _plain(value),
         solution.exact,
         solution.plateau,
         fewest,

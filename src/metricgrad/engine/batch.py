@@ -6,12 +6,16 @@ A task checks and flattens what the user gave into rows and classes, so that eve
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import torch
 from torch import Tensor
 
 from metricgrad.counts import compute_dtype
+from metricgrad.engine.label_hints import explain_targets
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 Task = Literal["binary", "multiclass", "multilabel"]
 
@@ -49,8 +53,10 @@ class Batch:
         return Batch(self.logits, self.targets, weight, self.mask)
 
 
-def check_task(task: str) -> Task:
-    """Return the task, or raise."""
+def check_task(task: str | None) -> Task:
+    """Return the task, or raise; None is "binary", which ``encode`` takes only where shapes leave no other reading."""
+    if task is None:
+        return "binary"
     if task not in get_args(Task):
         raise ValueError(f"task: expected one of {', '.join(map(repr, get_args(Task)))}, got {task!r}")
     return task  # type: ignore[return-value]
@@ -61,8 +67,23 @@ def to_probabilities(task: Task, logits: Tensor) -> Tensor:
     return logits.softmax(1) if task == "multiclass" else logits.sigmoid()
 
 
+def check_evidently_binary(logits: Sequence[int], targets: Sequence[int]) -> None:
+    """Ask for a task where shapes may be those of several classes: nothing is pooled, or averaged, by guessing."""
+    if len(logits) < 2 or logits[1] < 2:
+        return
+    z, y = tuple(logits), tuple(targets)
+    # (N, H, W) is a map of one class; (N, K) and (N, K, H, W) may be as many maps, or labels, as axis 1 is long.
+    if z == y and len(z) != 3:
+        raise ValueError(
+            f"task: expected 'multilabel', 'multiclass' (one-hot) or 'binary' (all of it one class) for logits and "
+            f"targets of shape {z}, got None"
+        )
+    if y == z[:1] + z[2:]:
+        raise ValueError(f"task: expected 'multiclass' for logits {z} with targets {y}, got None")
+
+
 def encode(
-    task: Task,
+    task: Task | None,
     logits: Tensor,
     targets: Tensor,
     weight: Tensor | None = None,
@@ -73,11 +94,15 @@ def encode(
 ) -> Batch:
     """Check shapes and values and flatten to rows × classes.
 
-    ``check_values=False`` skips what would read values back from the device, for ``torch.compile`` and ``torch.func``;
+    ``task=None`` is "binary" if shapes leave no other reading, and an error otherwise. ``check_values=False`` skips
+    what would read values back from the device, for ``torch.compile`` and ``torch.func``;
     ``check_labels=False`` leaves the values of the targets to the caller.
     """
     _check_tensor("logits", logits)
     _check_tensor("targets", targets)
+    if task is None:
+        check_evidently_binary(logits.shape, targets.shape)
+        task = "binary"
     if (
         logits.shape == targets.shape
         and logits.dim() == 2
@@ -108,6 +133,8 @@ def encode(
         y = y.long()
     if check_values and check_labels:
         check_targets(y, classes)
+    if check_values and task == "multiclass" and not indices:
+        check_distributions(y, keep)
     if check_values and w is not None and w.numel() and not w.is_meta and w.detach().min().item() < 0:
         raise ValueError(f"weight: expected no negative value, got {w.min().item():g}")
     if w is not None:
@@ -117,9 +144,12 @@ def encode(
     return Batch(z, y, w, keep)
 
 
-def _check_tensor(name: str, value: Tensor) -> None:
+def _check_tensor(name: str, value: object) -> None:
     if not isinstance(value, Tensor):
-        raise ValueError(f"{name}: expected a torch.Tensor, got {type(value).__name__}")
+        dense = f"{name}.toarray()" if hasattr(value, "toarray") else name
+        raise ValueError(f"{name}: expected a torch.Tensor, got {type(value).__name__}; pass torch.as_tensor({dense})")
+    if value.layout is not torch.strided:
+        raise ValueError(f"{name}: expected a dense tensor, got {value.layout}; pass {name}.to_dense()")
 
 
 def _classes(task: Task, logits: Tensor, targets: Tensor) -> int:
@@ -220,5 +250,20 @@ def check_targets(y: Tensor, classes: int = 1) -> None:
     indices = y.dim() == 1 and not y.is_floating_point()
     top = classes - 1 if indices else 1
     if low < 0 or high > top:  # NaN passes: it stays visible as NaN in the loss
-        wanted = f"class indices 0 to {top}" if indices else "values in [0, 1]"
-        raise ValueError(f"targets: expected {wanted}, got {low:g} to {high:g}; use ignore_index= or mask= to skip")
+        raise ValueError(explain_targets(y, classes, indices))
+
+
+def check_distributions(y: Tensor, keep: Tensor | None) -> None:
+    """Refuse soft labels of several classes, ``(N, K)``, whose rows do not sum to 1, as of several labels at once."""
+    if not y.numel() or y.is_meta:
+        return
+    sums = y.detach().to(compute_dtype(y) if y.is_floating_point() else torch.float32).sum(1)
+    exact = y.dtype not in (torch.float16, torch.bfloat16)
+    wrong = (sums - 1).abs() > (1e-3 if exact else 2e-2)
+    if keep is not None:
+        wrong = wrong & keep.squeeze(1)
+    if wrong.any():
+        raise ValueError(
+            f"targets: expected rows that sum to 1 for task='multiclass', got {sums[wrong][0].item():g} in "
+            f"{int(wrong.sum())} of {len(y)}; use task='multilabel' if a row may have several labels or none"
+        )

@@ -60,12 +60,13 @@ def like(given: Any, result: Tensor) -> Any:
 
 
 def judged(
-    task: Task, scores: Any, targets: Any, weight: Any = None, mask: Any = None, ignore_index: int | None = None
+    task: Task | None, scores: Any, targets: Any, weight: Any = None, mask: Any = None, ignore_index: int | None = None
 ) -> Batch:
     """Return scores and targets as checked rows × classes; scores that are NaN are refused unless masked."""
     s, y = as_tensor("scores", scores), as_tensor("targets", targets)
-    if task == "binary" and s.dim() == 2 and s.shape[1] == 2 and y.dim() == 1:
+    if task in (None, "binary") and s.dim() == 2 and s.shape[1] == 2 and y.dim() == 1:
         raise ValueError("scores: expected one per sample for task='binary', got two columns; pass scores[:, 1]")
+    _check_order(s, y)
     w, keep = (None if x is None else as_tensor(name, x) for name, x in (("weight", weight), ("mask", mask)))
     s = s if s.is_floating_point() else s.double()
     try:
@@ -83,6 +84,20 @@ def judged(
     if batch.weight is not None and batch.weight.isnan().any():
         raise ValueError("weight: expected numbers, got NaN; use mask= to leave them out")
     return batch
+
+
+def _check_order(scores: Tensor, targets: Tensor) -> None:
+    """Refuse labels in the place of scores and scores in the place of labels, where that is evident."""
+    if not targets.is_floating_point() or not targets.numel() or targets.is_meta:
+        return
+    labels = scores.dtype == torch.bool or not scores.is_floating_point() or bool((scores == scores.round()).all())
+    if not labels or not scores.numel() or bool((targets == targets.round()).all()):
+        return
+    if scores.dim() < targets.dim() or (scores.shape == targets.shape and set(scores.unique().tolist()) <= {0, 1}):
+        raise ValueError(
+            "scores: expected scores first and then targets, got whole numbers first and then numbers between them; "
+            "exchange the two"
+        )
 
 
 def check_scale(scores: Tensor) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,6 +19,7 @@ from metricgrad.metrics.averages import (
     check_absent,
     check_average,
     check_labels,
+    check_of_classes,
     class_weights,
     mean_of,
     mean_over_classes,
@@ -24,7 +27,7 @@ from metricgrad.metrics.averages import (
     selected,
 )
 from metricgrad.metrics.derivatives import FLOOR, Moving, as_constant, bounded, ratio
-from metricgrad.metrics.registry import count_values, of_classes
+from metricgrad.metrics.registry import count_values, is_safe, of_classes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -58,6 +61,7 @@ class Objective:
         self.is_vector = self.average == "per-class" and not self.of_matrix
         self.pools_rows = self.average != "samples" and not self.is_vector
         self._arithmetic = True  # whether the metric is; found out at the first call
+        self._may_be_undefined = not is_safe(self.metric)
         self._check()
 
     @property
@@ -81,6 +85,7 @@ class Objective:
                 f"average: expected 'macro', 'weighted' or None, since there is one {several[0]} per class, got "
                 f"{self.average!r}"
             )
+        check_of_classes(self.task, self.average, self.labels)
         if self.labels is not None and (not self.labels or min(self.labels) < 0):
             raise ValueError(f"labels: expected class indices, got {self.labels!r}")
         if self.of_matrix and self.labels is not None:
@@ -154,10 +159,26 @@ class Objective:
         total = (values * weight).sum(axis)
         return Mean(total, weight.expand_as(values).sum(axis))
 
+    def warn_if_undefined(self, *results: Any, of: tuple[Any, ...]) -> None:
+        """Name a metric of the user's own whose value or derivatives are not finite, once; ``of``: its statistic."""
+        if not self._may_be_undefined or are_finite(results) or not are_finite(of):
+            return
+        self._may_be_undefined = False  # known from here on
+        warnings.warn(
+            f"metric: {name_of(self.metric)} or its gradient is not finite for a batch of finite counts, as where it "
+            "divides by 0; mg.metrics.ratio, root and log are safe there",
+            stacklevel=3,
+        )
+
     def differentiate(
         self, state: State, row_weight: Tensor | None = None, group: Processes | None = None
     ) -> tuple[Tensor, State]:
         """Return the loss of the sums over all processes, and its gradient with respect to them: a, b or a matrix."""
+        loss, gradient = self._differentiate(state, row_weight, group)
+        self.warn_if_undefined(loss, *gradient, of=state)
+        return loss, gradient
+
+    def _differentiate(self, state: State, row_weight: Tensor | None, group: Processes | None) -> tuple[Tensor, State]:
         if isinstance(state[0], float):
             value, *gradient = self._differentiate_numbers(state)
             return torch.scalar_tensor(value, dtype=torch.float32), tuple(gradient)
@@ -175,7 +196,7 @@ class Objective:
             return loss.detach().to(tp.dtype), (bounded(by_matrix, tp.dtype),)
         if tp.numel() == 1 and tp.is_cpu and tp.dtype is torch.float32 and self.labels is None and not self.leading:
             # Plain numbers are faster, also where they spread the gradient.
-            return self.differentiate(tuple(cell.item() for cell in state))
+            return self._differentiate(tuple(cell.item() for cell in state), None, None)
         share = 1.0 / (len(tp) if self.leading else 1)
         if self.average == "micro":
             values, a, b = self._partials(tuple(pool(cell, self.labels) for cell in state), -share)
@@ -239,6 +260,11 @@ class Objective:
             grads = torch.autograd.grad(weighted, leaf.cells(), allow_unused=True)
         tp, fp, fn, tn = (torch.zeros_like(leaf.tp) if g is None else g for g in grads)
         return values.detach(), tp - fn, fp - tn
+
+
+def are_finite(numbers: tuple[Any, ...]) -> bool:
+    """Return whether all of several tensors or plain numbers are finite."""
+    return all(bool(x.isfinite().all()) if isinstance(x, Tensor) else math.isfinite(x) for x in numbers)
 
 
 def _one_minus(x: Tensor) -> Tensor:

@@ -175,7 +175,7 @@ def is_sparse(x: Any) -> TypeGuard[Any]:
 
 
 def judged_or_sparse(
-    task: Task, scores: Any, targets: Any, weight: Any = None, mask: Any = None, ignore_index: int | None = None
+    task: Task | None, scores: Any, targets: Any, weight: Any = None, mask: Any = None, ignore_index: int | None = None
 ) -> AnyBatch:
     """Return scores and targets as ``judged`` does; of sparse scores, the stored elements alone."""
     if not is_sparse(scores):

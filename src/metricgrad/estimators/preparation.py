@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from metricgrad.estimators.labels import Labels
 from metricgrad.losses.hybrid import HybridLoss
 from metricgrad.losses.metric import MetricLoss
+from metricgrad.losses.scale import trust_logits
 from metricgrad.metrics.scalars import is_whole
 
 if TYPE_CHECKING:
@@ -32,14 +33,17 @@ def labels_to_learn(y: Any) -> Labels:
 def loss_for(loss: Any, metric: Any, *, share: float = 1.0, warmup: int = 0, **options: Any) -> nn.Module:
     """Return the loss that is meant, fresh: a named one of the metric, with MetricLoss's ``options``, or a copy."""
     if isinstance(loss, nn.Module):
-        return copy.deepcopy(loss)
-    if loss == "hybrid":
-        return HybridLoss(metric, share=share, warmup=warmup, **options)
-    if loss == "metric":
-        return MetricLoss(metric, **options)
-    if loss == "cross-entropy":
-        return HybridLoss(metric, share=0.0, **options)
-    raise ValueError(f"loss: expected 'hybrid', 'metric', 'cross-entropy' or a module, got {loss!r}")
+        found: nn.Module = copy.deepcopy(loss)
+    elif loss == "hybrid":
+        found = HybridLoss(metric, share=share, warmup=warmup, **options)
+    elif loss == "metric":
+        found = MetricLoss(metric, **options)
+    elif loss == "cross-entropy":
+        found = HybridLoss(metric, share=0.0, **options)
+    else:
+        raise ValueError(f"loss: expected 'hybrid', 'metric', 'cross-entropy' or a module, got {loss!r}")
+    trust_logits(found)
+    return found
 
 
 def training_weight(labels: Labels, X: Any, y: Any, sample_weight: Any, class_weight: Any) -> Any:

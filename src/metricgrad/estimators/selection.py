@@ -15,6 +15,7 @@ from torch import Tensor
 
 from metricgrad.decisions.default import SCARCE, chosen
 from metricgrad.decisions.tuning import Tuned, Tuning, tune_threshold
+from metricgrad.engine.batch import check_task
 from metricgrad.engine.inputs import as_tensor, judged, whole_number
 from metricgrad.estimators.criteria import SelectBy, criterion_for, with_scores
 
@@ -79,7 +80,7 @@ class Goal:
     def __init__(
         self,
         metric: str | Metric,
-        task: Task,
+        task: Task | None,
         average: Average | None,
         subject_to: Any,
         rule: Any,
@@ -91,7 +92,7 @@ class Goal:
         if select_by not in get_args(SelectBy):
             wanted = ", ".join(map(repr, get_args(SelectBy)))
             raise ValueError(f"select_by: expected one of {wanted}, got {select_by!r}")
-        self.metric, self.select_by, self.rule = metric, select_by, chosen(rule, task)
+        self.metric, self.select_by, self.rule = metric, select_by, chosen(rule, check_task(task))
         if self.rule is not None and subject_to is not None:
             raise ValueError(f"subject_to: expected rule='tuned', which can meet it, got rule={rule!r}")
         self.coupled = task == "multilabel" and average in ("micro", "samples")
@@ -114,7 +115,7 @@ def select_ensemble(
     scores: Mapping[str, Any],
     targets: Any,
     *,
-    task: Task = "binary",
+    task: Task | None = None,
     average: Average | None = "macro",
     subject_to: Any = None,
     weight: Any = None,
@@ -141,9 +142,9 @@ def select_ensemble(
         The probabilities of each candidate on rows that it was not fitted on, shape as for ``task``.
     targets : array-like
         The true labels.
-    task : {'binary', 'multilabel', 'multiclass'}, default 'binary'
+    task : {'binary', 'multilabel', 'multiclass'} or None, default None
         "binary": scores ``(N,)``. "multilabel": scores ``(N, K)`` with targets of that shape. "multiclass": scores
-        ``(N, d)`` with class indices ``(N,)``.
+        ``(N, d)`` with class indices ``(N,)``. None is "binary" if the shapes leave no other reading, else an error.
     average : {'macro', 'micro', 'weighted', 'samples'} or None, default 'macro'
         How the values of the classes become one. None returns one per class, of which the mean is maximised.
     subject_to : str, dict, Constraint or list of these, optional
@@ -205,7 +206,7 @@ def select_ensemble(
     if missed or not shares.any():
         shares = _without_small(_select(criterion_for(by, searched, batch, given), candidates, goal.rounds))
     mean = _mean(candidates, shares)
-    flat = mean.squeeze(1) if task == "binary" else mean
+    flat = mean.squeeze(1) if check_task(task) == "binary" else mean
     tuning, decided = None, given
     if decided is None:
         tuning = tune_threshold(metric, flat, targets, weight=weight, scarce=SCARCE, **goal.options)
@@ -224,7 +225,7 @@ def select_ensemble(
     )
 
 
-def _stacked(scores: Mapping[str, Any], targets: Any, task: Task, weight: Any) -> tuple[Tensor, Batch]:
+def _stacked(scores: Mapping[str, Any], targets: Any, task: Task | None, weight: Any) -> tuple[Tensor, Batch]:
     """Return the candidates' scores ``(C, N, K)``, and the checked rows with those of the first."""
     if not scores:
         raise ValueError("scores: expected at least one candidate, got none")

@@ -88,7 +88,7 @@ def bootstrap(
     targets: ArrayLike,
     metrics: Metrics,
     *,
-    task: Task = "binary",
+    task: Task | None = None,
     threshold: float | Sequence[float] = 0.5,
     rule: Rule | Tuned | None = None,
     average: Average | None = "macro",
@@ -118,10 +118,10 @@ def bootstrap(
         One or many metrics: names ("f1", "f0.5", "mcc", ...), "package.module:function", functions of ``Counts`` (or
         ``Confusion``), or {name: metric}; also names of metrics of the scores themselves, such as "auroc",
         "average_precision", "log_loss" or "ndcg@5": the table in docs/evaluation.md has all.
-    task : {'binary', 'multilabel', 'multiclass'}, default 'binary'
+    task : {'binary', 'multilabel', 'multiclass'} or None, default None
         "binary": scores of any shape with targets of that shape. "multilabel": scores ``(N, K)`` or ``(N, K, ...)``
         with targets of that shape. "multiclass": the same scores with class indices ``(N,)`` or ``(N, ...)``, or soft
-        labels of the shape of the scores.
+        labels of the shape of the scores. None is "binary" if the shapes leave no other reading, else an error.
     threshold : float or sequence of float, default 0.5
         On the scale of the scores, one for all or one per class. With the default, scores outside [0, 1] are refused.
         Not for "multiclass".
@@ -196,7 +196,7 @@ def compare_paired(
     targets: ArrayLike,
     metrics: Metrics,
     *,
-    task: Task = "binary",
+    task: Task | None = None,
     threshold: float | Sequence[float] = 0.5,
     rule: Rule | Tuned | Sequence[Rule | Tuned | None] | None = None,
     average: Average | None = "macro",
@@ -230,10 +230,10 @@ def compare_paired(
         One or many metrics: names ("f1", "f0.5", "mcc", ...), "package.module:function", functions of ``Counts`` (or
         ``Confusion``), or {name: metric}; also names of metrics of the scores themselves, such as "auroc",
         "average_precision", "log_loss" or "ndcg@5": the table in docs/evaluation.md has all.
-    task : {'binary', 'multilabel', 'multiclass'}, default 'binary'
+    task : {'binary', 'multilabel', 'multiclass'} or None, default None
         "binary": scores of any shape with targets of that shape. "multilabel": scores ``(N, K)`` or ``(N, K, ...)``
         with targets of that shape. "multiclass": the same scores with class indices ``(N,)`` or ``(N, ...)``, or soft
-        labels of the shape of the scores.
+        labels of the shape of the scores. None is "binary" if the shapes leave no other reading, else an error.
     threshold : float or sequence of float, default 0.5
         On the scale of the scores, one for all or one per class. With the default, scores outside [0, 1] are refused.
         Not for "multiclass".
@@ -313,7 +313,7 @@ def _model(make: Callable[..., MetricSet], rule: Any, scores: Any, targets: Any,
     if tuned is not None:
         if metrics.rule != default_rule(metrics.task):
             raise ValueError("threshold: expected none beside a rule to be tuned")
-        if tuned.task != metrics.task:
+        if (tuned.task or "binary") != metrics.task:
             raise ValueError(f"rule: expected one tuned for task={metrics.task!r}, got {tuned.task!r}")
         metrics = metrics.under(metrics.rule)
     batch = metrics.prepare_rows(scores, targets, weight, mask)

@@ -54,7 +54,7 @@ def reliability(
     probabilities: ArrayLike,
     targets: ArrayLike,
     *,
-    task: Task = "binary",
+    task: Task | None = None,
     bins: int = 10,
     weight: ArrayLike | None = None,
     mask: ArrayLike | None = None,
@@ -67,11 +67,11 @@ def reliability(
         In [0, 1], as torch, numpy, pandas or lists. Shape as for ``task``.
     targets : Tensor or array-like
         The true labels, as torch, numpy, pandas or lists. Shape as for ``task``.
-    task : {'binary', 'multilabel', 'multiclass'}, default 'binary'
-        "binary": probabilities of any shape with targets of that shape. "multilabel": probabilities ``(N, K)`` or
-        ``(N, K, ...)`` with targets of that shape. "multiclass": the same probabilities with class indices ``(N,)`` or
-        ``(N, ...)``, or soft labels of the shape of the probabilities. Of "multiclass" the class of the highest
-        probability counts alone.
+    task : {'binary', 'multilabel', 'multiclass'} or None, default None
+        "binary": probabilities of any shape with targets of that shape. "multilabel": probabilities ``(N, K)`` or ``(N,
+        K, ...)`` with targets of that shape. "multiclass": the same probabilities with class indices ``(N,)`` or ``(N,
+        ...)``, or soft labels of the shape of the probabilities. Of "multiclass" the class of the highest probability
+        counts alone. None is "binary" if the shapes leave no other reading, else an error.
     bins : int, default 10
         The number of bins of equal width.
     weight : array-like, optional
@@ -97,7 +97,8 @@ def reliability(
 
     """
     bins = whole_number("bins", bins, 1)
-    batch = judged(check_task(task), probabilities, targets, weight, mask)
+    check_task(task)
+    batch = judged(task, probabilities, targets, weight, mask)
     p, y = batch.logits.double(), batch.targets
     if p.numel() and not (p.min() >= 0 and p.max() <= 1):
         raise ValueError(f"probabilities: expected values in [0, 1], got {p.min().item():g} to {p.max().item():g}")

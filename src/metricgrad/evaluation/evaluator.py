@@ -6,12 +6,13 @@ Long because of complete docstrings: how metrics are computed is in ``metric_set
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack, overload
 
 import torch.distributed as dist
 
 from metricgrad.decisions.tuning import Tuned, Tuning
 from metricgrad.engine import distributed
+from metricgrad.engine.options import explain_unknown
 from metricgrad.evaluation.metric_set import Metrics, MetricSet, Statistics
 from metricgrad.evaluation.sharded_tuning import tune_tables
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from metricgrad.engine.distributed import ProcessGroup
     from metricgrad.engine.inputs import ArrayLike
     from metricgrad.metrics import Metric
-    from metricgrad.metrics.averages import Absent, Average
+    from metricgrad.metrics.averages import Absent, Average, Averaged
 
 
 class Evaluator:
@@ -40,10 +41,10 @@ class Evaluator:
         One or many metrics: names ("f1", "f0.5", "mcc", ...), "package.module:function", functions of ``Counts`` (or
         ``Confusion``), or {name: metric}; also names of metrics of the scores themselves, such as "auroc",
         "average_precision", "log_loss" or "ndcg@5": the table in docs/evaluation.md has all.
-    task : {'binary', 'multilabel', 'multiclass'}, default 'binary'
+    task : {'binary', 'multilabel', 'multiclass'} or None, default None
         "binary": scores of any shape with targets of that shape. "multilabel": scores ``(N, K)`` or ``(N, K, ...)``
         with targets of that shape. "multiclass": the same scores with class indices ``(N,)`` or ``(N, ...)``, or soft
-        labels of the shape of the scores.
+        labels of the shape of the scores. None is "binary" if the shapes leave no other reading, else an error.
     threshold : float or sequence of float, default 0.5
         On the scale of the scores, one for all or one per class. With the default, scores outside [0, 1] are refused.
         Not for "multiclass".
@@ -87,11 +88,12 @@ class Evaluator:
 
     """
 
+    @explain_unknown
     def __init__(
         self,
         metrics: Metrics,
         *,
-        task: Task = "binary",
+        task: Task | None = None,
         threshold: float | Sequence[float] = 0.5,
         rule: Rule | None = None,
         average: Average | None = "macro",
@@ -236,7 +238,10 @@ class Evaluator:
         """
         if not self._statistics:
             raise ValueError("compute: expected at least one update before, got none")
-        return {name: self._show(value) for name, value in self._metrics.values(self._statistics).items()}
+        found = self._metrics.values(self._statistics)
+        for name, objective in self._metrics.objectives.items():
+            objective.warn_if_undefined(found[name], of=())
+        return {name: self._show(value) for name, value in found.items()}
 
     def _show(self, value: Tensor) -> Any:
         if value.dim() == 0:
@@ -383,12 +388,50 @@ class Evaluator:
         return f"Evaluator({names}, task={self.task!r}, rule={self.rule!r}, average={metrics.over_classes.average!r})"
 
 
+class EvaluationOptions(TypedDict, total=False):
+    """The options of ``evaluate`` that do not change the types of its values."""
+
+    task: Task | None
+    threshold: float | Sequence[float]
+    rule: Rule | None
+    labels: Iterable[int] | None
+    absent: Absent
+    weight: ArrayLike | None
+    mask: ArrayLike | None
+    ignore_index: int | None
+    class_names: Sequence[str] | None
+    score_bits: int | None
+
+
+@overload
 def evaluate(
     scores: ArrayLike,
     targets: ArrayLike,
     metrics: Metrics,
     *,
-    task: Task = "binary",
+    average: Averaged = "macro",
+    **options: Unpack[EvaluationOptions],
+) -> dict[str, float]: ...
+
+
+@overload
+def evaluate(
+    scores: ArrayLike,
+    targets: ArrayLike,
+    metrics: Metrics,
+    *,
+    average: Average | None,
+    **options: Unpack[EvaluationOptions],
+) -> dict[str, Any]: ...
+
+
+@explain_unknown
+def evaluate(
+    scores: ArrayLike,
+    targets: ArrayLike,
+    metrics: Metrics,
+    *,
+    task: Task | None = None,
     threshold: float | Sequence[float] = 0.5,
     rule: Rule | None = None,
     average: Average | None = "macro",
@@ -414,10 +457,10 @@ def evaluate(
         One or many metrics: names ("f1", "f0.5", "mcc", ...), "package.module:function", functions of ``Counts`` (or
         ``Confusion``), or {name: metric}; also names of metrics of the scores themselves, such as "auroc",
         "average_precision", "log_loss" or "ndcg@5": the table in docs/evaluation.md has all.
-    task : {'binary', 'multilabel', 'multiclass'}, default 'binary'
+    task : {'binary', 'multilabel', 'multiclass'} or None, default None
         "binary": scores of any shape with targets of that shape. "multilabel": scores ``(N, K)`` or ``(N, K, ...)``
         with targets of that shape. "multiclass": the same scores with class indices ``(N,)`` or ``(N, ...)``, or soft
-        labels of the shape of the scores.
+        labels of the shape of the scores. None is "binary" if the shapes leave no other reading, else an error.
     threshold : float or sequence of float, default 0.5
         On the scale of the scores, one for all or one per class. With the default, scores outside [0, 1] are refused.
         Not for "multiclass".

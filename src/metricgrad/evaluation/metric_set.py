@@ -16,7 +16,7 @@ from metricgrad.engine.batch import Batch, Task, check_task
 from metricgrad.engine.inputs import ArrayLike, check_scale, named
 from metricgrad.engine.objective import Objective
 from metricgrad.engine.sparse import AnyBatch, SparseBatch, judged_or_sparse
-from metricgrad.evaluation.score_metrics import ScoreMetric, score_metric
+from metricgrad.evaluation.score_metrics import PLAIN, ScoreMetric, score_metric
 from metricgrad.evaluation.score_tables import (
     ONE_AGAINST_ONE,
     RANKING,
@@ -25,7 +25,8 @@ from metricgrad.evaluation.score_tables import (
     error_of,
     ranking_metric,
 )
-from metricgrad.metrics import Metric, get, name_of, subset_accuracy
+from metricgrad.metrics import Metric, name_of, subset_accuracy
+from metricgrad.metrics.registry import find
 from metricgrad.metrics.scalars import is_number, is_whole
 
 if TYPE_CHECKING:
@@ -44,6 +45,29 @@ Values = dict[str, Tensor]
 """The values of metrics by name, after the leading axes (replicates) of their statistics: a scalar, or ``(K,)``."""
 
 
+_NAMES_OF_SCORES = (*RANKING, ONE_AGAINST_ONE, *PLAIN)
+OF_SCORES = {name.replace("_", ""): name for name in _NAMES_OF_SCORES} | {
+    "ap": "average_precision",
+    "auc": "auroc",
+    "auprc": "average_precision",
+    "brier": "brier_score",
+    "brierloss": "brier_score",
+    "brierscoreloss": "brier_score",
+    "calibrationerror": "expected_calibration_error",
+    "crossentropy": "log_loss",
+    "ece": "expected_calibration_error",
+    "eer": "equal_error_rate",
+    "labelrankingloss": "ranking_loss",
+    "map": "average_precision",
+    "meanaverageprecision": "average_precision",
+    "nll": "log_loss",
+    "prauc": "average_precision",
+    "rocauc": "auroc",
+    "topk": "top_k_accuracy",
+}
+"""Metrics of the scores themselves by what they are called elsewhere, in lower case and without separators."""
+
+
 class MetricSet:
     """Metrics under a decision rule. It keeps nothing of the batches: see ``Evaluator`` for the parameters.
 
@@ -54,7 +78,7 @@ class MetricSet:
         self,
         metrics: Metrics,
         *,
-        task: Task,
+        task: Task | None,
         threshold: float | Sequence[float],
         rule: Rule | None,
         average: str | None,
@@ -65,6 +89,7 @@ class MetricSet:
         score_bits: int | None = None,
     ) -> None:
         self.task: Task = check_task(task)
+        self.declared_task = task
         self.ignore_index = ignore_index
         self.score_bits = _check_bits(score_bits)
         labels = None if labels is None else tuple(labels)
@@ -88,7 +113,7 @@ class MetricSet:
                 _check_for_task(name, of_scores.tasks, self.task)
                 self.score_metrics[name] = of_scores
                 continue
-            by_rows = get(metric) is subset_accuracy and self.task == "multilabel"
+            by_rows = find(metric, OF_SCORES) is subset_accuracy and self.task == "multilabel"
             self.objectives[name] = Objective(self.task, metric, "samples" if by_rows else average, labels, absent)
         self.over_classes = Objective(self.task, "f1", average, labels, absent)
         by_class = [*self.ranking, *(name for name, metric in self.score_metrics.items() if not metric.by_row)]
@@ -129,7 +154,7 @@ class MetricSet:
         self, scores: ArrayLike, targets: ArrayLike, weight: ArrayLike | None, mask: ArrayLike | None
     ) -> AnyBatch:
         """Return a checked batch; with the default threshold, scores outside [0, 1] are refused."""
-        batch = judged_or_sparse(self.task, scores, targets, weight, mask, self.ignore_index)
+        batch = judged_or_sparse(self.declared_task, scores, targets, weight, mask, self.ignore_index)
         if self.has_default_threshold and (self.objectives or any(m.decides for m in self.score_metrics.values())):
             check_scale(batch.logits)
         return batch

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from keras import ops
 
 from metricgrad.counts import Confusion, Counts
+from metricgrad.engine.batch import check_evidently_binary, check_task
 from metricgrad.keras.functions import ratio
 from metricgrad.keras.surrogates import elements, of_labels, rows
 from metricgrad.metrics.averages import selected
@@ -31,11 +32,16 @@ class Batch(NamedTuple):
     keep: Any
 
 
-def encode(task: Task, y_true: Any, y_pred: Any, weight: Any, mask: Any, ignore_index: int | None, dtype: str) -> Batch:
-    """Check shapes and flatten to rows × classes."""
+def encode(
+    declared: Task | None, y_true: Any, y_pred: Any, weight: Any, mask: Any, ignore_index: int | None, dtype: str
+) -> Batch:
+    """Check shapes and flatten to rows × classes; without a task it is "binary", if shapes allow no other reading."""
+    task = check_task(declared)
     dtype = wide_enough(dtype)
     masks = [m for m in (mask, getattr(y_pred, "_keras_mask", None)) if m is not None]
     z, y = ops.cast(ops.convert_to_tensor(y_pred), dtype), ops.cast(ops.convert_to_tensor(y_true), dtype)
+    if declared is None:
+        check_evidently_binary(_classes_second(z.shape), _classes_second(y.shape, len(z.shape)))
     z, y, indices = _aligned(task, z, y)
     keep = ops.ones_like(z[..., :1])
     for one in masks:
@@ -53,6 +59,12 @@ def encode(task: Task, y_true: Any, y_pred: Any, weight: Any, mask: Any, ignore_
     if indices:
         y = ops.one_hot(ops.cast(y[..., 0], "int32"), z.shape[-1], dtype=dtype)
     return Batch(*(ops.reshape(x, (-1, x.shape[-1])) for x in (z, y, w, keep)))
+
+
+def _classes_second(shape: Sequence[int | None], axes: int | None = None) -> tuple[int, ...]:
+    """Return a shape in torch's order, the classes in axis 1, if it has all axes; sizes not yet known are 0."""
+    sizes = tuple(size or 0 for size in shape)
+    return (sizes[0], sizes[-1], *sizes[1:-1]) if len(sizes) > 1 and len(sizes) == (axes or len(sizes)) else sizes
 
 
 def wide_enough(dtype: str) -> str:

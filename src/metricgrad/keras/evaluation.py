@@ -38,10 +38,10 @@ class ExactMetric(keras.metrics.Metric):  # type: ignore[misc]
     ----------
     metric : str or callable
         A name ("f1", "f0.5", "mcc", ...), "package.module:function", or a function of ``Counts`` (or ``Confusion``).
-    task : {'binary', 'multilabel', 'multiclass'}, default 'binary'
+    task : {'binary', 'multilabel', 'multiclass'} or None, default None
         "binary": logits of any shape with targets of that shape. "multilabel": logits ``(N, K)`` or ``(N, ..., K)``
         with targets of that shape. "multiclass": the same logits with class indices ``(N,)`` or ``(N, ...)``, or soft
-        labels of the shape of the logits.
+        labels of the shape of the logits. None is "binary" if the shapes leave no other reading, else an error.
     threshold : float or sequence of float, default 0.5
         On the scale of probabilities, one for all or one per class. Not for "multiclass".
     average : {'macro', 'micro', 'weighted', 'samples'} or None, default 'macro'
@@ -80,7 +80,7 @@ class ExactMetric(keras.metrics.Metric):  # type: ignore[misc]
         self,
         metric: str | Metric,
         *,
-        task: Task = "binary",
+        task: Task | None = None,
         threshold: float | Sequence[float] = 0.5,
         average: Average | None = "macro",
         labels: Iterable[int] | None = None,
@@ -104,7 +104,7 @@ class ExactMetric(keras.metrics.Metric):  # type: ignore[misc]
             "ignore_index": ignore_index,
         }
         self._total: Any = None
-        if task == "binary":
+        if self._objective.task == "binary":
             self.build(1)
 
     def build(self, classes: int) -> None:
@@ -138,9 +138,9 @@ class ExactMetric(keras.metrics.Metric):  # type: ignore[misc]
         sample_weight : array, optional
             Per sample or per element.
         """
-        task, threshold = self._objective.task, self._options["threshold"]
+        task, declared, threshold = self._objective.task, self._options["task"], self._options["threshold"]
         ignored = self._options["ignore_index"]
-        batch = batches.encode(task, y_true, y_pred, sample_weight, None, ignored, self.dtype)  # type: ignore[arg-type]
+        batch = batches.encode(declared, y_true, y_pred, sample_weight, None, ignored, self.dtype)  # type: ignore[arg-type]
         if self._total is None:
             self.build(batch.z.shape[-1])
         if task == "multiclass":

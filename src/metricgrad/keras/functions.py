@@ -34,6 +34,12 @@ def root(x: Any) -> Any:
     return ops.where(zero, 0.0, ops.sqrt(ops.where(zero, 1.0, x)))
 
 
+def safe_log(x: Any, empty: float = 0.0) -> Any:
+    """Return the natural logarithm, with a value and a zero gradient where the argument is not positive."""
+    zero = x < _FLOORS.get(backend.standardize_dtype(x.dtype), FLOOR)
+    return ops.where(zero, empty, ops.log(ops.where(zero, 1.0, x)))
+
+
 def constant(values: Sequence[float], like: Any) -> Any:
     """Return numbers as a vector of the type of another array."""
     return ops.convert_to_tensor([float(value) for value in values], dtype=like.dtype)
@@ -44,6 +50,7 @@ FUNCTIONS = SimpleNamespace(
     is_zero=is_zero,
     ratio=ratio,
     root=root,
+    safe_log=safe_log,
     clamp=lambda x, min: ops.maximum(x, min),  # noqa: A006  # torch's name
     diagonal=lambda x, dim1, dim2: ops.diagonal(x, axis1=dim1, axis2=dim2),
     exp=ops.exp,

@@ -44,10 +44,10 @@ class MetricLoss(keras.losses.Loss):  # type: ignore[misc]
     ----------
     metric : str or callable
         A name ("f1", "f0.5", "mcc", ...), "package.module:function", or a function of ``Counts`` (or ``Confusion``).
-    task : {'binary', 'multilabel', 'multiclass'}, default 'binary'
+    task : {'binary', 'multilabel', 'multiclass'} or None, default None
         "binary": logits of any shape with targets of that shape. "multilabel": logits ``(N, K)`` or ``(N, ..., K)``
         with targets of that shape. "multiclass": the same logits with class indices ``(N,)`` or ``(N, ...)``, or soft
-        labels of the shape of the logits.
+        labels of the shape of the logits. None is "binary" if the shapes leave no other reading, else an error.
     surrogate : callable, optional
         The soft step that turns logits into memberships; one of ``mg.surrogates`` or a function of your own, written
         in ``keras.ops``. By default ``Linear()``, for "multiclass" ``TopTwo()``.
@@ -90,7 +90,7 @@ class MetricLoss(keras.losses.Loss):  # type: ignore[misc]
         self,
         metric: str | Metric,
         *,
-        task: Task = "binary",
+        task: Task | None = None,
         surrogate: Callable[..., Any] | None = None,
         average: Average | None = "macro",
         threshold: float | Sequence[float] = 0.5,
@@ -156,7 +156,9 @@ class MetricLoss(keras.losses.Loss):  # type: ignore[misc]
             If shapes do not fit the task.
         """
         own = self._torch
-        loss = self._of(batches.encode(own.task, y_true, y_pred, sample_weight, mask, own.ignore_index, self.dtype))
+        loss = self._of(
+            batches.encode(own.declared_task, y_true, y_pred, sample_weight, mask, own.ignore_index, self.dtype)
+        )
         if self.reduction in (None, "none"):
             return loss
         return self._reduced(loss, loss[None] if not loss.shape else loss)
@@ -177,7 +179,7 @@ class MetricLoss(keras.losses.Loss):  # type: ignore[misc]
             A scalar, or one loss per class, ``(K,)``, for ``average=None``.
         """
         own = self._torch
-        return self._of(batches.encode(own.task, y_true, y_pred, None, None, own.ignore_index, self.dtype))
+        return self._of(batches.encode(own.declared_task, y_true, y_pred, None, None, own.ignore_index, self.dtype))
 
     def _of(self, batch: Batch) -> Any:
         own = self._torch
@@ -232,10 +234,10 @@ class HybridLoss(MetricLoss):
         A name ("f1", "f0.5", "mcc", ...), "package.module:function", or a function of ``Counts`` (or ``Confusion``).
     share : float, default 0.3
         The factor of the metric loss, at least 0. It stays as it is: a compiled step cannot see it change.
-    task : {'binary', 'multilabel', 'multiclass'}, default 'binary'
+    task : {'binary', 'multilabel', 'multiclass'} or None, default None
         "binary": logits of any shape with targets of that shape. "multilabel": logits ``(N, K)`` or ``(N, ..., K)``
         with targets of that shape. "multiclass": the same logits with class indices ``(N,)`` or ``(N, ...)``, or soft
-        labels of the shape of the logits.
+        labels of the shape of the logits. None is "binary" if the shapes leave no other reading, else an error.
     surrogate : callable, optional
         The soft step that turns logits into memberships; one of ``mg.surrogates`` or a function of your own, written
         in ``keras.ops``. By default ``Linear()``, for "multiclass" ``TopTwo()``.
@@ -277,7 +279,7 @@ class HybridLoss(MetricLoss):
         metric: str | Metric,
         *,
         share: float = 0.3,
-        task: Task = "binary",
+        task: Task | None = None,
         surrogate: Callable[..., Any] | None = None,
         average: Average | None = "macro",
         threshold: float | Sequence[float] = 0.5,

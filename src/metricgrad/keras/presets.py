@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def soft_set(
     metric: str | Metric = "f1",
     *,
-    task: Task = "binary",
+    task: Task | None = None,
     surrogate: Step | None = None,
     average: Average | None = "macro",
     threshold: float | Sequence[float] = 0.5,
@@ -43,10 +43,10 @@ def soft_set(
     ----------
     metric : str or callable, default 'f1'
         A name ("f1", "f0.5", "mcc", ...), "package.module:function", or a function of ``Counts`` (or ``Confusion``).
-    task : {'binary', 'multilabel', 'multiclass'}, default 'binary'
+    task : {'binary', 'multilabel', 'multiclass'} or None, default None
         "binary": logits of any shape with targets of that shape. "multilabel": logits ``(N, K)`` or ``(N, ..., K)``
         with targets of that shape. "multiclass": the same logits with class indices ``(N,)`` or ``(N, ...)``, or soft
-        labels of the shape of the logits.
+        labels of the shape of the logits. None is "binary" if the shapes leave no other reading, else an error.
     surrogate : callable, optional
         Another soft step than ``Linear()``; ``Sigmoid(k=10)`` is the paper's other one.
     average : {'macro', 'micro', 'weighted', 'samples'} or None, default 'macro'
@@ -366,7 +366,7 @@ def multiclass_f_beta(
 
 def soft_dice(
     *,
-    task: Task = "binary",
+    task: Task | None = None,
     surrogate: Step | None = None,
     average: Average | None = "macro",
     threshold: float | Sequence[float] = 0.5,
@@ -379,10 +379,10 @@ def soft_dice(
 
     Parameters
     ----------
-    task : {'binary', 'multilabel', 'multiclass'}, default 'binary'
+    task : {'binary', 'multilabel', 'multiclass'} or None, default None
         "binary": logits of any shape with targets of that shape. "multilabel": logits ``(N, K)`` or ``(N, ..., K)``
         with targets of that shape. "multiclass": the same logits with class indices ``(N,)`` or ``(N, ...)``, or soft
-        labels of the shape of the logits.
+        labels of the shape of the logits. None is "binary" if the shapes leave no other reading, else an error.
     surrogate : callable, optional
         Another soft step than ``Identity()``.
     average : {'macro', 'micro', 'weighted', 'samples'} or None, default 'macro'

@@ -46,9 +46,9 @@ class AdversarialLoss(LabellingLoss):
     tol : float, default 0.01
         How far the value may be below the true one, which is proven for each batch; ``loss.gap`` is the largest gap of
         the last call.
-    task : {'binary', 'multilabel'}, default 'binary'
+    task : {'binary', 'multilabel'} or None, default None
         "binary": logits of any shape with targets of that shape. "multilabel": logits ``(N, K)`` or ``(N, K, ...)``
-        with targets of that shape.
+        with targets of that shape. None is "binary" if the shapes leave no other reading, else an error.
     ignore_index : int, optional
         Targets of this value do not count.
     process_group : ProcessGroup or 'world', optional
@@ -80,7 +80,7 @@ class AdversarialLoss(LabellingLoss):
         metric: str | Metric,
         *,
         tol: float = 0.01,
-        task: Task = "binary",
+        task: Task | None = None,
         ignore_index: int | None = None,
         process_group: ProcessGroup | None = None,
     ) -> None:

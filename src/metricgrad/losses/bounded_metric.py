@@ -59,13 +59,18 @@ def value_of(part: MetricLoss, statistic: Statistic) -> Tensor:
 
 def _bounded_loss(constraint: Constraint, options: dict[str, Any], undefined: bool = False) -> MetricLoss:
     """Return the loss whose value a constraint bounds; ``undefined``: with 0/0 as NaN, if not averaged over classes."""
-    metric = get(constraint.metric)
+    metric: Any = get(constraint.metric)
     classes: dict[str, Any] = {}
-    if constraint.over == "each":
+    binary = options["task"] in (None, "binary")
+    if binary and constraint.over not in (None, "each"):
+        raise ValueError(f"subject_to: expected no class, since task='binary' has one, got '{constraint}'")
+    if binary:
+        pass  # "each" is the one class
+    elif constraint.over == "each":
         classes = {"average": None}
     elif constraint.over is not None:
         classes = {"average": "macro", "labels": [constraint.over]}
-    alone = classes or options.get("task", "binary") == "binary" or options.get("average") == "micro"
+    alone = classes or binary or options.get("average") == "micro"
     bounded = partial(metric, empty=math.nan) if undefined and alone and _takes_empty(metric) else metric
     part = MetricLoss(bounded, **{**options, **classes})
     if part.objective.of_matrix and classes:

@@ -15,10 +15,12 @@ from torch import Tensor, nn
 from metricgrad.counts import wide
 from metricgrad.engine import distributed
 from metricgrad.engine.inputs import whole_number
+from metricgrad.engine.options import explain_unknown
 from metricgrad.losses.bounded_metric import STIFFNESS, BoundedMetric, value_of
 from metricgrad.losses.memory import Memory
 from metricgrad.losses.metric import MetricLoss
-from metricgrad.losses.modes import tracing, without_autocast
+from metricgrad.losses.modes import can_keep_state, without_autocast
+from metricgrad.losses.scale import trust_logits
 from metricgrad.metrics import name_of
 from metricgrad.metrics.constraints import Report, parse
 from metricgrad.surrogates import Hard
@@ -65,10 +67,10 @@ class ConstrainedLoss(nn.Module):
         In training mode both metrics are those of the current batch and of the ones before, about this many rows in all
         (their counts add up, older ones fading), since a small batch holds too few samples of a rare class to estimate
         a bound. Batches of this many rows or more are used alone; 0 turns the memory off.
-    task : {'binary', 'multilabel', 'multiclass'}, default 'binary'
+    task : {'binary', 'multilabel', 'multiclass'} or None, default None
         "binary": logits of any shape with targets of that shape. "multilabel": logits ``(N, K)`` or ``(N, K, ...)``
         with targets of that shape. "multiclass": the same logits with class indices ``(N,)`` or ``(N, ...)``, or soft
-        labels of the shape of the logits.
+        labels of the shape of the logits. None is "binary" if the shapes leave no other reading, else an error.
     surrogate : callable, optional
         The soft step that turns logits into memberships; one of ``mg.surrogates`` or a function of your own. By default
         ``Linear()``, for "multiclass" ``TopTwo()``.
@@ -112,6 +114,7 @@ class ConstrainedLoss(nn.Module):
     multipliers: Tensor
     step_each_epoch = True
 
+    @explain_unknown
     def __init__(
         self,
         maximise: str | Metric,
@@ -121,7 +124,7 @@ class ConstrainedLoss(nn.Module):
         rate: float = 0.2,
         cap: float = 100.0,
         memory: int = 4096,
-        task: Task = "binary",
+        task: Task | None = None,
         surrogate: Callable[..., Tensor] | None = None,
         average: Average | None = "macro",
         threshold: float | Tensor = 0.5,
@@ -162,6 +165,7 @@ class ConstrainedLoss(nn.Module):
         whole = next((part for part in parts if part.objective.of_matrix), self._objective)
         self.soft = MetricLoss(whole.metric, surrogate=surrogate, threshold=threshold, **plain)
         self.hard = MetricLoss(whole.metric, surrogate=Hard(), threshold=threshold, **plain)
+        trust_logits(self.hard)  # ``soft`` sees the same, and warns of probabilities
         if self.soft._leading:
             raise ValueError(f"threshold: expected one number, got {list(self.soft.thresholds)}")
         self._memory = Memory()
@@ -192,7 +196,7 @@ class ConstrainedLoss(nn.Module):
         soft = self._joined(self.soft.counts(logits, targets, weight, mask))
         hard = self._count(logits, targets, weight, mask)
         self._memory.check_classes(hard)
-        if self.training and not tracing(logits):
+        if self.training and can_keep_state(logits):
             soft, hard = self._memory.add(soft, hard, self._rows(logits), self.memory)
         violations = torch.cat([bound.violation(soft, self.margin) for bound in self._bounds])
         factors = torch.exp(STIFFNESS * self._urgency(hard)).to(violations)
@@ -203,12 +207,12 @@ class ConstrainedLoss(nn.Module):
         """Forget the batches seen so far; the multipliers stay as they are."""
         self._memory.forget()
 
-    def _rows(self, logits: Tensor) -> float:
+    def _rows(self, logits: Tensor) -> Tensor:
         """Return the number of rows of all processes."""
         classes = logits.shape[1] if self.soft.task != "binary" and logits.dim() > 1 else 1
-        rows = logits.numel() / max(classes, 1)
+        rows = torch.full((), logits.numel() // max(classes, 1), dtype=torch.float32, device=logits.device)
         group = distributed.resolve(self.process_group)
-        return rows if group is None else group.sum(torch.tensor(rows, device=logits.device)).item()
+        return rows if group is None else group.sum(rows)
 
     def step(
         self,
@@ -236,9 +240,8 @@ class ConstrainedLoss(nn.Module):
         ValueError
             If no data is given and none was seen since the last step.
         """
-        seen = self._memory.take_recent()
-        if logits is not None:
-            seen = self._count(logits, targets, weight, mask)
+        recent = self._memory.take_recent()
+        seen = recent if logits is None else self._count(logits, targets, weight, mask)
         if seen is None:
             raise ValueError("step: nothing was seen since the last one; call the loss in training mode, or give data")
         factors = torch.exp(self.rate * self._urgency(seen))

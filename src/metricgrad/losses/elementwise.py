@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from metricgrad.counts import compute_dtype, wide
 from metricgrad.engine import distributed
 from metricgrad.engine.batch import Task, check_task, encode
 from metricgrad.losses.modes import tracing, without_autocast
+from metricgrad.losses.scale import TakesLogits
 from metricgrad.metrics.derivatives import FLOORS, ratio
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ Reduction = Literal["mean", "sum", "none"]
 """What becomes of the terms: Σ weight·term / Σ weight, Σ weight·term, or each weight·term, as in torch."""
 
 
-class WeightedMean(nn.Module):
+class WeightedMean(TakesLogits):
     """Σ weight·term / Σ weight over what counts, 0 if nothing does; or the terms, or their sum.
 
     Parameters
@@ -42,10 +43,10 @@ class WeightedMean(nn.Module):
         terms and their weights.
     parameters : mapping
         Its further arguments; tensors become buffers and have one number per class in their last axis.
-    task : {'binary', 'multilabel', 'multiclass'}
+    task : {'binary', 'multilabel', 'multiclass'} or None
         "binary": logits of any shape with targets of that shape. "multilabel": logits ``(N, K)`` or ``(N, K, ...)``
         with targets of that shape. "multiclass": the same logits with class indices ``(N,)`` or ``(N, ...)``, or soft
-        labels of the shape of the logits.
+        labels of the shape of the logits. None is "binary" if the shapes leave no other reading, else an error.
     tasks : iterable of str, default ('binary', 'multilabel')
         The tasks that the terms are for.
     sets : {'element', 'sample', 'batch'}, default 'element'
@@ -64,7 +65,7 @@ class WeightedMean(nn.Module):
         terms: Terms,
         parameters: Mapping[str, float | str | Tensor],
         *,
-        task: Task,
+        task: Task | None,
         tasks: Iterable[Task] = ("binary", "multilabel"),
         sets: Sets = "element",
         reduction: Reduction = "mean",
@@ -74,7 +75,8 @@ class WeightedMean(nn.Module):
         super().__init__()
         self.terms, self.sets = terms, sets
         self.task: Task = check_task(task)
-        if task not in tasks:
+        self.declared_task = task
+        if self.task not in tasks:
             raise ValueError(f"task: {self._get_name()} is for {' or '.join(map(repr, tasks))}, got {task!r}")
         if reduction not in get_args(Reduction):
             raise ValueError(f"reduction: expected 'mean', 'sum' or 'none', got {reduction!r}")
@@ -112,7 +114,10 @@ class WeightedMean(nn.Module):
             A scalar; with ``reduction="none"`` the shape of the logits, without the axis of the classes for
             "multiclass", or one number per set.
         """
-        batch = encode(self.task, logits, targets, weight, mask, self.ignore_index, not tracing(logits))
+        traced = tracing(logits)
+        if not traced:
+            self._look_at_scale(logits)
+        batch = encode(self.declared_task, logits, targets, weight, mask, self.ignore_index, not traced)
         group = distributed.resolve(self.process_group)
         if group is not None and self.sets == "batch":
             batch, group = distributed.joined(batch, group), None  # one set of the samples of all processes

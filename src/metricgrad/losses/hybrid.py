@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from metricgrad.engine.options import explain_unknown
 from metricgrad.losses import baselines
 from metricgrad.losses.metric import MetricLoss, changed
+from metricgrad.losses.scale import trust_logits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -38,10 +40,10 @@ class HybridLoss(nn.Module):
         The factor of the metric loss, at least 0.
     warmup : int, default 0
         During the first ``warmup`` calls of ``step()`` the share grows from 0 to ``share``.
-    task : {'binary', 'multilabel', 'multiclass'}, default 'binary'
+    task : {'binary', 'multilabel', 'multiclass'} or None, default None
         "binary": logits of any shape with targets of that shape. "multilabel": logits ``(N, K)`` or ``(N, K, ...)``
         with targets of that shape. "multiclass": the same logits with class indices ``(N,)`` or ``(N, ...)``, or soft
-        labels of the shape of the logits.
+        labels of the shape of the logits. None is "binary" if the shapes leave no other reading, else an error.
     surrogate : callable, optional
         The soft step that turns logits into memberships; one of ``mg.surrogates`` or a function of your own. By default
         ``Linear()``, for "multiclass" ``TopTwo()``.
@@ -53,6 +55,9 @@ class HybridLoss(nn.Module):
         The classes that count; leave a negative class out.
     absent : {'count', 'skip'}, default 'count'
         What a class without positives does to the macro average: "count" (as in scikit-learn) or "skip".
+    per_image : bool, default False
+        Average the values of the samples, each with the counts of its own positions, instead of the value of all
+        positions together: for dense predictions, logits ``(N, K, ...)``.
     ignore_index : int, optional
         Targets of this value do not count.
     process_group : ProcessGroup or 'world', optional
@@ -67,6 +72,7 @@ class HybridLoss(nn.Module):
     See Also
     --------
     MetricLoss : The metric loss alone.
+    RunningLoss : The same with the counts of past steps, for small batches.
 
     Examples
     --------
@@ -77,18 +83,20 @@ class HybridLoss(nn.Module):
 
     position: Tensor
 
+    @explain_unknown
     def __init__(
         self,
         metric: MetricLoss | str | Metric,
         *,
         share: float = 0.3,
         warmup: int = 0,
-        task: Task = "binary",
+        task: Task | None = None,
         surrogate: Callable[..., Tensor] | None = None,
         average: Average | None = "macro",
         threshold: float | Sequence[float] | Tensor = 0.5,
         labels: Iterable[int] | None = None,
         absent: Absent = "count",
+        per_image: bool = False,
         ignore_index: int | None = None,
         process_group: ProcessGroup | None = None,
     ) -> None:
@@ -104,6 +112,7 @@ class HybridLoss(nn.Module):
             "threshold": threshold,
             "labels": labels,
             "absent": absent,
+            "per_image": per_image,
             "ignore_index": ignore_index,
             "process_group": process_group,
         }
@@ -115,9 +124,13 @@ class HybridLoss(nn.Module):
                 "average: expected 'micro', 'macro', 'weighted' or 'samples', got None; the mix is one number: use "
                 "MetricLoss for a loss per class"
             )
-        shared = {name: getattr(self.metric_loss, name) for name in ("task", "ignore_index", "process_group")}
-        entropy = baselines.cross_entropy if self.metric_loss.task == "multiclass" else baselines.bce
-        self.cross_entropy = entropy(**shared)
+        trust_logits(self.metric_loss)  # cross-entropy sees the same, and warns of probabilities
+        entropy: Any = baselines.cross_entropy if self.metric_loss.task == "multiclass" else baselines.bce
+        self.cross_entropy = entropy(
+            task=self.metric_loss.declared_task,
+            ignore_index=self.metric_loss.ignore_index,
+            process_group=self.metric_loss.process_group,
+        )
         self.share, self.warmup = share, warmup
         self.register_buffer("position", torch.tensor(0))
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from metricgrad.counts import compute_dtype
 from metricgrad.engine import distributed
 from metricgrad.engine.batch import Batch, Task, check_task, encode
-from metricgrad.losses.modes import without_autocast
+from metricgrad.losses.modes import tracing, without_autocast
+from metricgrad.losses.scale import TakesLogits
 from metricgrad.losses.worst_labelling import Worst, worst_labelling
 from metricgrad.metrics import Metric, get, name_of, of_counts
 
@@ -21,7 +22,7 @@ MOST_COPIES = 1 << 25
 """The largest sum of the weights of a class: more repeated samples would take over a gigabyte."""
 
 
-class LabellingLoss(nn.Module):
+class LabellingLoss(TakesLogits):
     """Base class of the losses over whole labellings: the mean over the classes of the values of ``worst``.
 
     Labellings are not sums, so with ``process_group`` the processes gather their rows: with N rows of K classes on all
@@ -32,9 +33,9 @@ class LabellingLoss(nn.Module):
     ----------
     metric : str or callable
         A name ("f1", "f0.5", "mcc", ...), "package.module:function", or a function of ``Counts`` (or ``Confusion``).
-    task : {'binary', 'multilabel'}, default 'binary'
+    task : {'binary', 'multilabel'} or None, default None
         "binary": logits of any shape with targets of that shape. "multilabel": logits ``(N, K)`` or ``(N, K, ...)``
-        with targets of that shape.
+        with targets of that shape. None is "binary" if the shapes leave no other reading, else an error.
     ignore_index : int, optional
         Targets of this value do not count.
     process_group : ProcessGroup or 'world', optional
@@ -46,12 +47,12 @@ class LabellingLoss(nn.Module):
         self,
         metric: str | Metric,
         *,
-        task: Task = "binary",
+        task: Task | None = None,
         ignore_index: int | None = None,
         process_group: ProcessGroup | None = None,
     ) -> None:
         super().__init__()
-        self.task = check_task(task)
+        self.task, self.declared_task = check_task(task), task
         if task == "multiclass":
             raise ValueError("task: expected 'binary' or 'multilabel' (a labelling is of one class), got 'multiclass'")
         self.metric = of_labellings(metric)
@@ -104,7 +105,9 @@ class LabellingLoss(nn.Module):
         ValueError
             If targets are soft labels or weights are no whole numbers: a sample of weight 2 occurs twice.
         """
-        batch = encode(self.task, logits, targets, weight, mask, self.ignore_index)
+        if not tracing(logits):
+            self._look_at_scale(logits)
+        batch = encode(self.declared_task, logits, targets, weight, mask, self.ignore_index)
         if batch.logits.is_meta:
             raise ValueError("logits: expected numbers to search among, got the meta device, which has none; use 'cpu'")
         group = distributed.resolve(self.process_group)
@@ -151,9 +154,9 @@ class StructuredHingeLoss(LabellingLoss):
     ----------
     metric : str or callable
         A name ("f1", "f0.5", "mcc", ...), "package.module:function", or a function of ``Counts``.
-    task : {'binary', 'multilabel'}, default 'binary'
+    task : {'binary', 'multilabel'} or None, default None
         "binary": logits of any shape with targets of that shape. "multilabel": logits ``(N, K)`` or ``(N, K, ...)``
-        with targets of that shape.
+        with targets of that shape. None is "binary" if the shapes leave no other reading, else an error.
     ignore_index : int, optional
         Targets of this value do not count.
     process_group : ProcessGroup or 'world', optional

@@ -13,8 +13,11 @@ from metricgrad.engine import distributed
 from metricgrad.engine.batch import Task, check_task, encode
 from metricgrad.engine.call import Call, KernelPlan
 from metricgrad.engine.objective import Objective
+from metricgrad.engine.options import explain_unknown
 from metricgrad.engine.statistics import Columns, Indices, Matrix, PerRow
 from metricgrad.losses.modes import tracing, without_autocast
+from metricgrad.losses.scale import TakesLogits
+from metricgrad.losses.thresholds import OneThreshold, read_thresholds
 from metricgrad.metrics import Metric, name_of
 from metricgrad.metrics.averages import Absent, Average, image_weights, row_weights
 from metricgrad.surrogates import Linear, Surrogate, TopTwo, current
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
     from metricgrad.engine.distributed import ProcessGroup
 
 
-class MetricLoss(nn.Module):
+class MetricLoss(TakesLogits):
     """1 − a metric of soft counts: train on the metric you will be evaluated on.
 
     The logits become memberships by a soft step, the memberships are summed into counts, and the metric of the counts,
@@ -36,10 +39,10 @@ class MetricLoss(nn.Module):
     ----------
     metric : str or callable
         A name ("f1", "f0.5", "mcc", ...), "package.module:function", or a function of ``Counts`` (or ``Confusion``).
-    task : {'binary', 'multilabel', 'multiclass'}, default 'binary'
+    task : {'binary', 'multilabel', 'multiclass'} or None, default None
         "binary": logits of any shape with targets of that shape. "multilabel": logits ``(N, K)`` or ``(N, K, ...)``
         with targets of that shape. "multiclass": the same logits with class indices ``(N,)`` or ``(N, ...)``, or soft
-        labels of the shape of the logits.
+        labels of the shape of the logits. None is "binary" if the shapes leave no other reading, else an error.
     surrogate : callable, optional
         The soft step that turns logits into memberships; one of ``mg.surrogates`` or a function of your own. By default
         ``Linear()``, for "multiclass" ``TopTwo()``.
@@ -95,11 +98,12 @@ class MetricLoss(nn.Module):
     [0.857..., 0.916...]
     """
 
+    @explain_unknown
     def __init__(
         self,
         metric: str | Metric,
         *,
-        task: Task = "binary",
+        task: Task | None = None,
         surrogate: Callable[..., Tensor] | None = None,
         average: Average | None = "macro",
         threshold: float | Sequence[float] | Tensor = 0.5,
@@ -111,11 +115,12 @@ class MetricLoss(nn.Module):
     ) -> None:
         super().__init__()
         self.task: Task = check_task(task)
+        self.declared_task = task
         self.per_image = per_image
         self.surrogate: Any = surrogate if surrogate is not None else TopTwo() if task == "multiclass" else Linear()
         self.ignore_index = ignore_index
         self.process_group = process_group
-        self.thresholds = _thresholds(threshold)
+        self.thresholds = read_thresholds(threshold)
         self.objective = Objective(self.task, metric, average, labels, absent, self._leading)
         self._check()
         self._plans: dict[bool, KernelPlan] = {}
@@ -142,8 +147,9 @@ class MetricLoss(nn.Module):
 
     def _check(self) -> None:
         """Raise if arguments do not fit together, before any data is seen."""
-        if not callable(self.surrogate):
-            raise ValueError(f"surrogate: expected a callable of logits, got {self.surrogate!r}")
+        if not callable(self.surrogate) or isinstance(self.surrogate, type):
+            hint = f"; pass {self.surrogate.__name__}()" if isinstance(self.surrogate, type) else ""
+            raise ValueError(f"surrogate: expected a callable of logits, got {self.surrogate!r}{hint}")
         now = current(self.surrogate)
         moved = self.thresholds != (0.5,) or self._leading
         if moved and (self.task == "multiclass" or not getattr(now, "takes_threshold", False)):
@@ -164,7 +170,7 @@ class MetricLoss(nn.Module):
     @property
     def _leading(self) -> bool:
         """Whether several thresholds were given, so that statistics have a leading axis."""
-        return not isinstance(self.thresholds, _One)
+        return not isinstance(self.thresholds, OneThreshold)
 
     @without_autocast
     def forward(
@@ -251,6 +257,8 @@ class MetricLoss(nn.Module):
         call, surrogate = Call(), current(self.surrogate)
         call.objective, call.group = self.objective, distributed.resolve(self.process_group)
         traced = tracing(logits)
+        if not (traced or self._scale_is_known) and isinstance(surrogate, Surrogate):  # one's own may take anything
+            self._look_at_scale(logits)
         moving = getattr(targets, "requires_grad", False) or getattr(weight, "requires_grad", False)
         call.serves = call.check = not (traced or moving or self.per_image) and isinstance(surrogate, Surrogate)
         plain = weight is None and mask is None and self.ignore_index is None
@@ -259,7 +267,9 @@ class MetricLoss(nn.Module):
             call.z, call.y, call.w, call.mask = logits, targets, None, None
         else:
             # Targets are checked by the kernel if it serves.
-            batch = encode(self.task, logits, targets, weight, mask, self.ignore_index, not traced, not call.check)
+            batch = encode(
+                self.declared_task, logits, targets, weight, mask, self.ignore_index, not traced, not call.check
+            )
             call.z, call.y, call.w, call.mask = batch.logits, batch.targets, batch.weight, batch.mask
             if self.average == "samples":
                 call.row_weight, call.w = row_weights(call.z, call.w, call.mask, self.objective.labels)
@@ -277,8 +287,13 @@ class MetricLoss(nn.Module):
             and z.shape == y.shape
             and z.dtype in (torch.float32, torch.float64)
             and not y.is_complex()
+            and y.layout is torch.strided
             and self.average != "samples"
-            and (self.task == "binary" or (self.task == "multilabel" and z.dim() == 2))
+            and (
+                self.declared_task == "binary"
+                or (self.task == "multilabel" and z.dim() == 2)
+                or (self.declared_task is None and (z.dim() < 2 or z.shape[1] == 1))
+            )
             and z.numel() > 0
         )
 
@@ -304,7 +319,9 @@ class MetricLoss(nn.Module):
         str
             Comma-separated.
         """
-        parts = [f"{name_of(self.metric)}, task={self.task!r}"]
+        parts = [name_of(self.metric)]
+        if self.declared_task is not None:
+            parts.append(f"task={self.task!r}")
         if not isinstance(self.surrogate, nn.Module):
             parts.append(f"surrogate={self.surrogate!r}")
         if not self.objective.of_matrix:
@@ -324,26 +341,8 @@ def _tensors(metric: Metric) -> dict[str, Tensor]:
     return {name: value for name, value in fixed.items() if isinstance(value, Tensor)}
 
 
-class _One(tuple[float, ...]):
-    """A single threshold: statistics get no leading axis."""
-
-    __slots__ = ()
-
-
-def _thresholds(threshold: float | Sequence[float] | Tensor) -> tuple[float, ...]:
-    """Return one threshold as ``_One``, several as a tuple; numbers, sequences and tensors of them are taken."""
-    try:
-        given = torch.as_tensor(threshold, dtype=torch.float64)
-        fine = given.dim() < 2 and given.numel() > 0 and bool(((given > 0) & (given < 1)).all())
-    except (TypeError, ValueError, RuntimeError):
-        fine = False
-    if not fine:
-        raise ValueError(f"threshold: expected numbers in (0, 1), got {threshold!r}")
-    return _One([given.item()]) if given.dim() == 0 else tuple(given.tolist())
-
-
 def changed(options: dict[str, Any]) -> list[str]:
     """Return the names of the options that differ from the defaults of ``MetricLoss``."""
     defaults = {name: parameter.default for name, parameter in inspect.signature(MetricLoss).parameters.items()}
-    plain = (str, float, type(None))  # a threshold may be a tensor, which cannot be compared with a number
+    plain = (str, float, bool, type(None))  # a threshold may be a tensor, which cannot be compared with a number
     return [name for name, value in options.items() if not (isinstance(value, plain) and value == defaults[name])]

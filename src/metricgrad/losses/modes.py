@@ -33,3 +33,8 @@ def tracing(logits: object = None) -> bool:
     # autograd.Function itself checks this flag; there is no public one, and the documented way, setup_context, makes
     # every call of a Function 40 µs slower.
     return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+
+
+def can_keep_state(logits: object) -> bool:
+    """Return whether what is computed from logits can be kept: not what torch.func or the meta device made."""
+    return torch.compiler.is_compiling() or not tracing(logits)

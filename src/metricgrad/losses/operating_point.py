@@ -46,10 +46,10 @@ class OperatingPointLoss(PerClassLoss):
     surrogate : LogitSigmoid or Annealed, optional
         ``LogitSigmoid(beta)``, or ``Annealed`` from one to another, applied to logits minus the threshold; as β grows,
         the loss approaches 1 − the hard metric. By default ``LogitSigmoid()``.
-    task : {'binary', 'multilabel', 'multiclass'}, default 'binary'
+    task : {'binary', 'multilabel', 'multiclass'} or None, default None
         "binary": logits of any shape with targets of that shape. "multilabel": logits ``(N, K)`` or ``(N, K, ...)``
         with targets of that shape. "multiclass": the same logits with class indices ``(N,)`` or ``(N, ...)``, or soft
-        labels of the shape of the logits.
+        labels of the shape of the logits. None is "binary" if the shapes leave no other reading, else an error.
     average : {'macro', 'micro', 'weighted'} or None, default 'macro'
         How the values of the classes become one. None returns one per class.
     ignore_index : int, optional
@@ -66,7 +66,7 @@ class OperatingPointLoss(PerClassLoss):
         self,
         *,
         surrogate: LogitSigmoid | Annealed | None = None,
-        task: Task = "binary",
+        task: Task | None = None,
         average: Average | None = "macro",
         ignore_index: int | None = None,
         process_group: ProcessGroup | None = None,

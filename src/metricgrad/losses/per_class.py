@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from metricgrad.counts import compute_dtype, wide
 from metricgrad.engine import distributed
 from metricgrad.engine.batch import check_task, encode
 from metricgrad.losses.modes import tracing, without_autocast
-from metricgrad.metrics.averages import check_average, class_weights, mean_over_classes
+from metricgrad.losses.scale import TakesLogits
+from metricgrad.metrics.averages import check_average, check_of_classes, class_weights, mean_over_classes
 from metricgrad.metrics.derivatives import ratio
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ MultiClass = Literal["ovr", "ovo"]
 """Which samples are the negatives of a class of several: all others (rest), or those of one other class (one)."""
 
 
-class PerClassLoss(nn.Module):
+class PerClassLoss(TakesLogits):
     """Base class of the losses of scores: one loss per class, from ``losses``, and its average over the classes.
 
     The scores of a multi-class problem are the log-odds of each class against all others, whose sigmoid is the softmax:
@@ -35,10 +36,10 @@ class PerClassLoss(nn.Module):
 
     Parameters
     ----------
-    task : {'binary', 'multilabel', 'multiclass'}
+    task : {'binary', 'multilabel', 'multiclass'} or None
         "binary": logits of any shape with targets of that shape. "multilabel": logits ``(N, K)`` or ``(N, K, ...)``
         with targets of that shape. "multiclass": the same logits with class indices ``(N,)`` or ``(N, ...)``, or soft
-        labels of the shape of the logits.
+        labels of the shape of the logits. None is "binary" if the shapes leave no other reading, else an error.
     average : {'macro', 'micro', 'weighted'} or None
         How the values of the classes become one. None returns one per class.
     ignore_index : int, optional
@@ -56,15 +57,16 @@ class PerClassLoss(nn.Module):
 
     def __init__(
         self,
-        task: Task,
+        task: Task | None,
         average: Average | None,
         ignore_index: int | None,
         process_group: ProcessGroup | None = None,
         multi_class: MultiClass = "ovr",
     ) -> None:
         super().__init__()
-        self.task = check_task(task)
+        self.task, self.declared_task = check_task(task), task
         self.average = check_average(average)
+        check_of_classes(self.task, self.average)
         if average == "samples":
             raise ValueError("average: expected 'micro', 'macro', 'weighted' or None, got 'samples'")
         if multi_class not in get_args(MultiClass):
@@ -98,7 +100,10 @@ class PerClassLoss(nn.Module):
         Tensor
             A scalar, or one loss per class, ``(K,)``, for ``average=None``.
         """
-        batch = encode(self.task, logits, targets, weight, mask, self.ignore_index, not tracing(logits))
+        traced = tracing(logits)
+        if not traced:
+            self._look_at_scale(logits)
+        batch = encode(self.declared_task, logits, targets, weight, mask, self.ignore_index, not traced)
         group = distributed.resolve(self.process_group)
         if group is not None and not self.additive:
             batch = distributed.joined(batch, group)

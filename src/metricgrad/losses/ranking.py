@@ -60,10 +60,10 @@ class AUROCLoss(PerClassLoss):
     multi_class : {'ovr', 'ovo'}, default 'ovr'
         For "multiclass", as in scikit-learn: each class against the rest, or each against each other, the mean over
         ordered pairs of classes, on the samples of the two; "weighted" weights a pair by its samples.
-    task : {'binary', 'multilabel', 'multiclass'}, default 'binary'
+    task : {'binary', 'multilabel', 'multiclass'} or None, default None
         "binary": logits of any shape with targets of that shape. "multilabel": logits ``(N, K)`` or ``(N, K, ...)``
         with targets of that shape. "multiclass": the same logits with class indices ``(N,)`` or ``(N, ...)``, or soft
-        labels of the shape of the logits.
+        labels of the shape of the logits. None is "binary" if the shapes leave no other reading, else an error.
     average : {'macro', 'micro', 'weighted'} or None, default 'macro'
         How the values of the classes become one. None returns one per class.
     ignore_index : int, optional
@@ -108,7 +108,7 @@ class AUROCLoss(PerClassLoss):
         curve: CurveKind = "roc",
         max_fpr: float | None = None,
         multi_class: MultiClass = "ovr",
-        task: Task = "binary",
+        task: Task | None = None,
         average: Average | None = "macro",
         ignore_index: int | None = None,
         process_group: ProcessGroup | None = None,
@@ -208,10 +208,10 @@ class WMWLoss(PerClassLoss):
     multi_class : {'ovr', 'ovo'}, default 'ovr'
         For "multiclass", as in scikit-learn: each class against the rest, or each against each other, the mean over
         ordered pairs of classes, on the samples of the two; "weighted" weights a pair by its samples.
-    task : {'binary', 'multilabel', 'multiclass'}, default 'binary'
+    task : {'binary', 'multilabel', 'multiclass'} or None, default None
         "binary": logits of any shape with targets of that shape. "multilabel": logits ``(N, K)`` or ``(N, K, ...)``
         with targets of that shape. "multiclass": the same logits with class indices ``(N,)`` or ``(N, ...)``, or soft
-        labels of the shape of the logits.
+        labels of the shape of the logits. None is "binary" if the shapes leave no other reading, else an error.
     average : {'macro', 'micro', 'weighted'} or None, default 'macro'
         How the values of the classes become one. None returns one per class.
     ignore_index : int, optional
@@ -248,7 +248,7 @@ class WMWLoss(PerClassLoss):
         *,
         on: Scale = "probabilities",
         multi_class: MultiClass = "ovr",
-        task: Task = "binary",
+        task: Task | None = None,
         average: Average | None = "macro",
         ignore_index: int | None = None,
         process_group: ProcessGroup | None = None,

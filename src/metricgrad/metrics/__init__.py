@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from metricgrad.metrics.derivatives import log as log
 from metricgrad.metrics.derivatives import ratio as ratio
 from metricgrad.metrics.derivatives import root as root
 from metricgrad.metrics.registry import Metric as Metric
@@ -16,4 +17,4 @@ if TYPE_CHECKING:  # type checkers see the functions themselves
     from metricgrad.metrics.matrix import *  # noqa: F403
 else:
     globals().update({name: get(name) for name in names()})
-    __all__ = sorted(["Metric", "get", "names", "ratio", "root", *names()])
+    __all__ = sorted(["Metric", "get", "log", "names", "ratio", "root", *names()])

@@ -17,6 +17,8 @@ from metricgrad.counts import Mean, compute_dtype
 from metricgrad.metrics.derivatives import is_zero, ratio
 
 Average = Literal["micro", "macro", "weighted", "samples", "per-class"]
+Averaged = Literal["micro", "macro", "weighted", "samples"]
+"""An average that makes one number of all classes."""
 Absent = Literal["count", "skip"]
 
 
@@ -34,6 +36,18 @@ def check_absent(absent: str) -> Absent:
     if absent not in get_args(Absent):
         raise ValueError(f"absent: expected 'count' or 'skip', got {absent!r}")
     return absent  # type: ignore[return-value]
+
+
+def check_of_classes(task: str, average: Average, labels: tuple[int, ...] | None = None) -> None:
+    """Refuse options over classes where there is one class, and they would have no effect."""
+    if task != "binary":
+        return
+    several = "leave it out, or pass task='multilabel' or 'multiclass' if there are several"
+    if average != "macro":
+        given = None if average == "per-class" else average
+        raise ValueError(f"average: expected 'macro' for the one class of task='binary', got {given!r}; {several}")
+    if labels is not None:
+        raise ValueError(f"labels: expected None for the one class of task='binary', got {list(labels)}; {several}")
 
 
 def check_labels(labels: tuple[int, ...] | None, classes: int) -> None:

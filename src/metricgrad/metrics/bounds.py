@@ -1,7 +1,7 @@
 """Limits of a metric and of its slopes over boxes of counts, from the metric's own arithmetic.
 
 A box is all pairs (TP, FP) with TP and FP between two ends. Evaluated on ``Box`` numbers instead of counts, a metric
-written with ``+ - * /``, ``ratio`` and ``root`` returns limits of its values there, by interval arithmetic
+written with ``+ - * /``, ``ratio``, ``root`` and ``log`` returns limits of its values there, by interval arithmetic
 [moore1966], for as many boxes at once as the tensors are long; on a ``Jet`` of boxes it returns those of its slopes as
 well. What is linear in TP and FP is kept as such while it lasts, so that TP + FN is P and not an interval around it.
 The limits hold up to rounding; smaller boxes have tighter ones. Other metrics raise ``TypeError`` or
@@ -106,6 +106,13 @@ class Box(Number):
         """Return the limits of √self, with negative numbers as zero."""
         low, high = (_double(end) for end in self.ends)
         return Box((low.clamp(min=0).sqrt(), high.clamp(min=0).sqrt()))
+
+    def log(self, empty: float) -> Box:
+        """Return the limits of the logarithm: ``empty`` where self is not positive, down to −∞ where it may not be."""
+        low, high = (_double(end) for end in self.ends)
+        least = torch.where(low > 0, low.clamp(min=0).log(), torch.where(high > 0, -math.inf, empty))
+        most = torch.where(high > 0, high.clamp(min=0).log(), empty)
+        return Box((least, torch.where(low > 0, most, most.clamp(min=empty))))
 
 
 _FAR = -math.inf, math.inf

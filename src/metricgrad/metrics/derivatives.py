@@ -1,9 +1,9 @@
-"""Division and roots that are safe at zero, and the two first derivatives of a metric of counts.
+"""Division, roots and logarithms that are safe at zero, and the two first derivatives of a metric of counts.
 
 P = TP + FN and N = FP + TN do not depend on the prediction, so a metric changes in two directions only: TP up with FN
 down, and FP up with TN down. ``Jet`` carries these two derivatives forward through a metric's arithmetic. Counts are
 few numbers, for which this is several times faster than a backward graph, whose overhead exceeds the cost of the loss
-itself; a metric that uses anything beyond ``+ - * /``, ``ratio`` and ``root`` raises ``TypeError`` or
+itself; a metric that uses anything beyond ``+ - * /``, ``ratio``, ``root`` and ``log`` raises ``TypeError`` or
 ``AttributeError`` here and is differentiated by autograd instead.
 """
 
@@ -92,6 +92,10 @@ class Number:
         """Return √self, and 0 where self is not positive."""
         raise NotImplementedError
 
+    def log(self, empty: float) -> Any:
+        """Return the logarithm of self, and ``empty`` where self is not positive."""
+        raise NotImplementedError
+
     def __eq__(self, other: object) -> bool:
         raise TypeError("arithmetic only")  # Python's default answer, identity, would be silently wrong
 
@@ -178,6 +182,16 @@ class Jet(Number):
             return Jet(0.0)
         root = math.sqrt(self.value)
         return Jet(root, self.a / (2 * root), self.b / (2 * root))
+
+    def log(self, empty: float) -> Jet:
+        """Return the logarithm of self, and ``empty`` with zero derivatives where self is not positive."""
+        if isinstance(self.value, Tensor):
+            zero = self.value < FLOORS[self.value.dtype]
+            x = self.value.masked_fill(zero, math.inf)  # so that 1/x is 0 there
+            return Jet(x.log().masked_fill(zero, empty), self.a / x, self.b / x)
+        if isinstance(self.value, Number):
+            return Jet(self.value.log(empty), _divide(self.a, self.value), _divide(self.b, self.value))
+        return Jet(empty) if self.value < FLOOR else Jet(math.log(self.value), self.a / self.value, self.b / self.value)
 
 
 _MANY = (Tensor, Number)
@@ -304,3 +318,33 @@ def root(x: Any) -> Tensor:
         return math.sqrt(x) if not x < FLOOR else 0.0  # type: ignore[return-value]
     zero = x < FLOORS.get(x.dtype, 1)
     return x.masked_fill(zero, 1.0).sqrt().masked_fill(zero, 0.0)
+
+
+def log(x: Any, empty: float = 0.0) -> Tensor:
+    """Return the natural logarithm, with a value and a zero gradient where the argument is not positive.
+
+    Parameters
+    ----------
+    x : Tensor or float
+        The argument; below about 2e-31 it counts as zero.
+    empty : float, default 0.0
+        The value of log 0; its gradient is zero. With 0, x·log x is 0 at 0.
+
+    Returns
+    -------
+    Tensor
+        log x, elementwise.
+
+    Examples
+    --------
+    >>> log(torch.tensor([1.0, 0.0]), empty=-9.0)
+    tensor([ 0., -9.])
+    """
+    if isinstance(x, Number):
+        return x.log(empty)  # type: ignore[no-any-return]
+    if not isinstance(x, Tensor):
+        if (functions := other_functions(x)) is not None:
+            return functions.safe_log(x, empty)  # type: ignore[no-any-return]
+        return math.log(x) if not x < FLOOR else empty  # type: ignore[return-value]
+    zero = x < FLOORS.get(x.dtype, 1)
+    return x.masked_fill(zero, 1).log().masked_fill(zero, empty)

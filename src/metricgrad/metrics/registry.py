@@ -7,15 +7,16 @@ import importlib
 import inspect
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from metricgrad.metrics import functions, matrix
 
-Metric = Callable[..., Tensor]
+Metric = Callable[[Any], Tensor]
 """A function of ``Counts`` (or ``Confusion``), elementwise over its cells, higher is better."""
 
 
@@ -61,10 +62,18 @@ def get(metric: str | Metric) -> Metric:
     >>> get("f2")(Counts(*map(torch.tensor, (3.0, 1.0, 1.0, 5.0))))
     tensor(0.7500)
     """
+    return find(metric, {})
+
+
+def find(metric: str | Metric, also: Mapping[str, str]) -> Metric:
+    """Return a metric as ``get`` does; ``also``: further names that the caller takes, for messages.
+
+    They are the values, under what they may be called, in lower case and without separators.
+    """
     if callable(metric):
         return _of_counts(metric)
     if not isinstance(metric, str):
-        raise ValueError(f"metric: expected a name or a function of Counts, got {metric!r}")
+        raise ValueError(f"metric: expected a name or a function of Counts, got {_described(metric)}")
     if metric in _BY_NAME:
         return _BY_NAME[metric]
     if match := re.fullmatch(r"f_?(\d+(?:\.\d*)?|\.\d+)", metric):
@@ -73,9 +82,9 @@ def get(metric: str | Metric) -> Metric:
         return _of_counts(_imported(metric))
     if match := re.fullmatch(r"(\w+)\(([^()]*)\)", metric):
         return _with_parameters(match[1], match[2])
-    known = ", ".join(names())
+    known = ", ".join(sorted({*names(), *also.values()}))
     raise ValueError(
-        f'metric: unknown name {metric!r}{_hint(metric)} Known: {known}, "f<number>", "package.module:function"'
+        f'metric: unknown name {metric!r}{_hint(metric, also)} Known: {known}, "f<number>", "package.module:function"'
     )
 
 
@@ -92,6 +101,12 @@ def _of_counts(metric: Metric) -> Metric:
     except ValueError:  # a builtin without a signature
         pass
     return metric
+
+
+def _described(x: object) -> str:
+    """Return what a value is in a few words: an array without its numbers."""
+    shape = getattr(x, "shape", None)
+    return repr(x) if shape is None else f"{type(x).__name__} of shape {tuple(shape)}"
 
 
 # Names used elsewhere, in lower case, without separators.
@@ -157,21 +172,24 @@ _LOSSES = {
 }
 
 
-def _hint(name: str) -> str:
-    """Return a suggestion for an unknown name, to append to a message."""
-    plain = re.sub(r"[^a-z0-9.]", "", name.lower().removesuffix("_score").replace("@", "at"))
-    plain = re.sub(r"^precisionat\d+$", "precisionatk", plain)
-    if plain in _LOSSES:
-        return f"; it is not a metric of counts: mg.{_LOSSES[plain]} trains on it."
-    if plain in _COMPLEMENTS:
-        return f"; did you mean {_COMPLEMENTS[plain]!r}, which is 1 - {name}?"
+def _hint(name: str, also: Mapping[str, str]) -> str:
+    """Return a suggestion for an unknown name, to append to a message; ``also``: further names, as in ``get``."""
+    whole = re.sub(r"[^a-z0-9.]", "", name.lower().replace("@", "at"))
     ours = {known.replace("_", ""): known for known in _BY_NAME}
-    if plain in ours or plain in _OTHER_NAMES:
-        return f"; did you mean {ours.get(plain, _OTHER_NAMES.get(plain))!r}?"
-    if re.fullmatch(r"f\d+(\.\d*)?", plain):
-        return f"; did you mean {plain!r}?"
-    close = difflib.get_close_matches(name.lower(), _BY_NAME, n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    for plain in (whole, whole.removesuffix("score")):
+        if plain in also:
+            return f"; did you mean {also[plain]!r}?"
+        if plain in ours or plain in _OTHER_NAMES:
+            return f"; did you mean {ours.get(plain, _OTHER_NAMES.get(plain))!r}?"
+        trained = "precisionatk" if re.fullmatch(r"precisionat\d+", plain) else plain
+        if trained in _LOSSES:
+            return f"; it is not a metric of counts: mg.{_LOSSES[trained]} trains on it."
+        if plain in _COMPLEMENTS:
+            return f"; did you mean {_COMPLEMENTS[plain]!r}, which is 1 - {name}?"
+        if re.fullmatch(r"f\d+(\.\d*)?", plain):
+            return f"; did you mean {plain!r}?"
+    close = difflib.get_close_matches(name.lower(), [*_BY_NAME, *also.values()], n=1)
+    return f"; did you mean {close[0]!r}?" if close else "."
 
 
 def _imported(path: str) -> Metric:
@@ -242,6 +260,12 @@ def name_of(metric: Metric) -> str:
 
 def _show(value: object) -> str:
     return "/".join(map(repr, value.tolist())) if isinstance(value, Tensor) and value.dim() == 1 else repr(value)
+
+
+def is_safe(metric: Metric) -> bool:
+    """Return whether a metric is finite wherever it is meant to be: one of this library, not one of the user's own."""
+    inner = metric.func if isinstance(metric, partial) else metric
+    return str(getattr(inner, "__module__", "")).startswith("metricgrad.")
 
 
 def of_matrix(metric: Metric) -> bool:

@@ -240,6 +240,11 @@ class LogitSigmoid(Surrogate):
 
     def __post_init__(self) -> None:
         if not isinstance(self.beta, Tensor):
+            if self.beta < 0:
+                raise ValueError(
+                    f"beta: expected a positive number, got {self.beta!r}; the sigmoidF1 paper prints the slope with "
+                    f"the sign that its code gives it: pass beta={-self.beta!r}, and eta as printed"
+                )
             _positive("beta", self.beta)
 
     def __call__(self, logits: Tensor, threshold: float = 0.5) -> Tensor:

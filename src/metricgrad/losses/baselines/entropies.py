@@ -56,7 +56,7 @@ def bce(
     class_counts: Numbers | None = None,
     label_smoothing: float = 0.0,
     *,
-    task: Task = "binary",
+    task: Task | None = None,
     reduction: Reduction = "mean",
     ignore_index: int | None = None,
     process_group: ProcessGroup | None = None,
@@ -75,9 +75,9 @@ def bce(
         (negative, positive), or ``(2, K)`` of several labels: use their ``balanced_weights`` instead.
     label_smoothing : float, default 0.0
         The share, in [0, 1], by which targets are moved towards ½.
-    task : {'binary', 'multilabel'}, default 'binary'
+    task : {'binary', 'multilabel'} or None, default None
         "binary": logits of any shape with targets of that shape. "multilabel": logits ``(N, K)`` or ``(N, K, ...)``
-        with targets of that shape.
+        with targets of that shape. None is "binary" if the shapes leave no other reading, else an error.
     reduction : {'mean', 'sum', 'none'}, default 'mean'
         "mean": Σ weight·term / Σ weight. "sum": Σ weight·term. "none": weight·term of each, 0 for what does not count.
     ignore_index : int, optional

@@ -25,7 +25,7 @@ def focal(
     gamma: float = 2.0,
     alpha: float | Numbers | None = None,
     *,
-    task: Task = "binary",
+    task: Task | None = None,
     reduction: Reduction = "mean",
     ignore_index: int | None = None,
     process_group: ProcessGroup | None = None,
@@ -39,10 +39,10 @@ def focal(
     alpha : float or sequence of float, optional
         The positives' share in [0, 1] (0.25 in the paper), the negatives have 1 − α; for "multiclass" a number per
         class.
-    task : {'binary', 'multilabel', 'multiclass'}, default 'binary'
+    task : {'binary', 'multilabel', 'multiclass'} or None, default None
         "binary": logits of any shape with targets of that shape. "multilabel": logits ``(N, K)`` or ``(N, K, ...)``
         with targets of that shape. "multiclass": the same logits with class indices ``(N,)`` or ``(N, ...)``, or soft
-        labels of the shape of the logits.
+        labels of the shape of the logits. None is "binary" if the shapes leave no other reading, else an error.
     reduction : {'mean', 'sum', 'none'}, default 'mean'
         "mean": Σ weight·term / Σ weight. "sum": Σ weight·term. "none": weight·term of each, 0 for what does not count.
     ignore_index : int, optional
@@ -141,7 +141,7 @@ def asymmetric(
 def poly1(
     epsilon: float = 1.0,
     *,
-    task: Task = "binary",
+    task: Task | None = None,
     reduction: Reduction = "mean",
     ignore_index: int | None = None,
     process_group: ProcessGroup | None = None,
@@ -152,10 +152,10 @@ def poly1(
     ----------
     epsilon : float, default 1.0
         ε, at least −1.
-    task : {'binary', 'multilabel', 'multiclass'}, default 'binary'
+    task : {'binary', 'multilabel', 'multiclass'} or None, default None
         "binary": logits of any shape with targets of that shape. "multilabel": logits ``(N, K)`` or ``(N, K, ...)``
         with targets of that shape. "multiclass": the same logits with class indices ``(N,)`` or ``(N, ...)``, or soft
-        labels of the shape of the logits.
+        labels of the shape of the logits. None is "binary" if the shapes leave no other reading, else an error.
     reduction : {'mean', 'sum', 'none'}, default 'mean'
         "mean": Σ weight·term / Σ weight. "sum": Σ weight·term. "none": weight·term of each, 0 for what does not count.
     ignore_index : int, optional

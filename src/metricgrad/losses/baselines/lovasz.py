@@ -22,7 +22,7 @@ Classes = Literal["present", "all"]
 def lovasz_hinge(
     per_image: bool = False,
     *,
-    task: Task = "binary",
+    task: Task | None = None,
     reduction: Reduction = "mean",
     ignore_index: int | None = None,
     process_group: ProcessGroup | None = None,
@@ -36,9 +36,9 @@ def lovasz_hinge(
     ----------
     per_image : bool, default False
         Each sample is a set of its own, otherwise the batch is one; for "multilabel" each class too.
-    task : {'binary', 'multilabel'}, default 'binary'
+    task : {'binary', 'multilabel'} or None, default None
         "binary": logits of any shape with targets of that shape. "multilabel": logits ``(N, K)`` or ``(N, K, ...)``
-        with targets of that shape.
+        with targets of that shape. None is "binary" if the shapes leave no other reading, else an error.
     reduction : {'mean', 'sum', 'none'}, default 'mean'
         "mean": Σ weight·term / Σ weight. "sum": Σ weight·term. "none": weight·term of each, 0 for what does not count.
     ignore_index : int, optional

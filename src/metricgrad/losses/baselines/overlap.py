@@ -35,7 +35,7 @@ def dice(
     per_sample: bool = False,
     smooth: float = 0.0,
     *,
-    task: Task = "binary",
+    task: Task | None = None,
     surrogate: Callable[..., Tensor] | None = None,
     average: Average | None = "macro",
     threshold: float | Sequence[float] | Tensor = 0.5,
@@ -60,10 +60,10 @@ def dice(
         the squares, and for every task.
     smooth : float, default 0.0
         The smoothing s, at least 0.
-    task : {'binary', 'multilabel', 'multiclass'}, default 'binary'
+    task : {'binary', 'multilabel', 'multiclass'} or None, default None
         "binary": logits of any shape with targets of that shape. "multilabel": logits ``(N, K)`` or ``(N, K, ...)``
         with targets of that shape. "multiclass": the same logits with class indices ``(N,)`` or ``(N, ...)``, or soft
-        labels of the shape of the logits.
+        labels of the shape of the logits. None is "binary" if the shapes leave no other reading, else an error.
     surrogate : callable, optional
         Another soft step than ``Identity()``.
     average : {'macro', 'micro', 'weighted', 'samples'} or None, default 'macro'
@@ -126,7 +126,7 @@ def tversky(
     alpha: float = 0.3,
     beta: float = 0.7,
     *,
-    task: Task = "binary",
+    task: Task | None = None,
     surrogate: Callable[..., Tensor] | None = None,
     average: Average | None = "macro",
     threshold: float | Sequence[float] | Tensor = 0.5,
@@ -143,10 +143,10 @@ def tversky(
         The price α of a false positive, at least 0.
     beta : float, default 0.7
         The price β of a false negative, at least 0; β > α prefers recall.
-    task : {'binary', 'multilabel', 'multiclass'}, default 'binary'
+    task : {'binary', 'multilabel', 'multiclass'} or None, default None
         "binary": logits of any shape with targets of that shape. "multilabel": logits ``(N, K)`` or ``(N, K, ...)``
         with targets of that shape. "multiclass": the same logits with class indices ``(N,)`` or ``(N, ...)``, or soft
-        labels of the shape of the logits.
+        labels of the shape of the logits. None is "binary" if the shapes leave no other reading, else an error.
     surrogate : callable, optional
         Another soft step than ``Identity()``.
     average : {'macro', 'micro', 'weighted', 'samples'} or None, default 'macro'
@@ -198,7 +198,7 @@ def focal_tversky(
     beta: float = 0.7,
     gamma: float = 4 / 3,
     *,
-    task: Task = "binary",
+    task: Task | None = None,
     surrogate: Callable[..., Tensor] | None = None,
     average: Average | None = "macro",
     threshold: float | Sequence[float] | Tensor = 0.5,
@@ -219,10 +219,10 @@ def focal_tversky(
         The price β of a false negative, at least 0; β > α prefers recall.
     gamma : float, default 4/3
         γ, positive. The exponent is 1/γ, as in the paper; code that raises to γ means its 1/γ (0.75).
-    task : {'binary', 'multilabel', 'multiclass'}, default 'binary'
+    task : {'binary', 'multilabel', 'multiclass'} or None, default None
         "binary": logits of any shape with targets of that shape. "multilabel": logits ``(N, K)`` or ``(N, K, ...)``
         with targets of that shape. "multiclass": the same logits with class indices ``(N,)`` or ``(N, ...)``, or soft
-        labels of the shape of the logits.
+        labels of the shape of the logits. None is "binary" if the shapes leave no other reading, else an error.
     surrogate : callable, optional
         Another soft step than ``Identity()``.
     average : {'macro', 'micro', 'weighted', 'samples'} or None, default 'macro'
@@ -248,7 +248,7 @@ def focal_tversky(
     Examples
     --------
     >>> focal_tversky(gamma=1.0)
-    MetricLoss(tversky(alpha=0.3, beta=0.7), task='binary', surrogate=Identity(), average='macro')
+    MetricLoss(tversky(alpha=0.3, beta=0.7), surrogate=Identity(), average='macro')
     """
     alpha, beta = check_number("alpha", alpha, least=0.0), check_number("beta", beta, least=0.0)
     if not gamma > 0:
