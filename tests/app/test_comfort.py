@@ -90,8 +90,9 @@ def test_training_is_repeated_from_its_own_configuration(data: str, tmp_path: Pa
     ("text", "message"),
     [
         ("metrik = 'f1'", "unknown option 'metrik'; did you mean 'metric'?"),
-        ("resume = 'run'", "unknown option 'resume'; "),
-        ("force = true", "unknown option 'force'; "),
+        ("resume = 'run'", "got 'resume', which only the command line may set; type --resume"),
+        ("force = true", "got 'force', which only the command line may set; type --force"),
+        ("cluster = 'tcp://127.0.0.1:9'", "got 'cluster', which only the command line may set; type --cluster"),
         ("target = ", "expected TOML, got "),
         ("[compare]\nmetric = 'f1'", "unknown option 'compare'; "),
         ("metric = {a = 1}", "metric: expected a text, a number, true or false, got {'a': 1}"),
