@@ -35,7 +35,7 @@ ROOMS = [
         "presets",
     ),
     *("decisions", "evaluation", "plots", "keras", "boosting", "data", "training", "estimators", "storage"),
-    *("app.errors", "app.tables", "app.contenders", "app.report", "app.runs", "app.study", "app.use"),
+    *("app.child", "app.errors", "app.tables", "app.contenders", "app.report", "app.runs", "app.study", "app.use"),
     *("app.api", "app.cli"),
 ]
 # These import nothing but what is asked for.

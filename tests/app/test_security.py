@@ -21,7 +21,7 @@ from metricgrad.app.cli.main import main
 from metricgrad.app.contenders.scorers import Effort
 from metricgrad.app.errors import UserError
 from metricgrad.app.runs import folder as runs
-from metricgrad.app.runs import trial
+from metricgrad.app.runs import tree_work, trial
 from metricgrad.app.runs.trained_rows import MOST
 from metricgrad.app.runs.trial import Trial
 from metricgrad.app.study import protocol, work
@@ -359,7 +359,7 @@ def test_forged_trees_cost_a_line_and_not_the_process(
 
 def test_a_library_that_crashes_or_hangs_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = tmp_path / "script.py"
-    monkeypatch.setattr(trial, "__file__", str(script))
+    monkeypatch.setattr(tree_work, "__file__", str(script))
     script.write_text("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n")
     with pytest.raises(ValueError, match=r"^t.ubj cannot be used: it crashes its library \(SIGSEGV\)$"):
         Trial("t.ubj", "xgboost", b"x" * 10**6).finish()

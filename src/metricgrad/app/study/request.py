@@ -21,6 +21,7 @@ from metricgrad.app.study.times import read_times
 from metricgrad.app.tables import files, profile
 from metricgrad.app.tables.dates import check_date_format
 from metricgrad.app.tables.encoder import fit_encoder
+from metricgrad.app.tables.numbers import UNREADABLE
 from metricgrad.app.tables.schema import Schema
 from metricgrad.engine.batch import check_task
 from metricgrad.metrics.parameters import parse_values, with_parameters
@@ -200,7 +201,12 @@ def name_metric(metric: str, typed: dict[str, str | None], schema: Schema) -> st
 def _read_groups(cells: pd.Series) -> np.ndarray:
     if cells.isna().any():
         raise UserError(f"--group {cells.name}: {int(cells.isna().sum())} rows have no value; fill them in", DATA)
-    codes, distinct = pd.factorize(cells)
+    try:
+        codes, distinct = pd.factorize(cells)
+    except UNREADABLE as error:
+        raise UserError(
+            f"--group {cells.name}: expected texts or numbers, got {cells.dtype} ({one_line(error, 80)})", DATA
+        ) from error
     if len(distinct) < 3:
         raise UserError(f"--group {cells.name}: expected at least three groups, got {len(distinct)}", DATA)
     return np.asarray(codes)
@@ -212,8 +218,7 @@ def _find_large_group(frame: pd.DataFrame, column: str | None) -> list[str]:
     return [
         f"--group {column}: {one_line(str(group), 60)!r} has {share:.0%} of the rows, so the parts of a split "
         "are uneven, and one may hold little else"
-        for group, share in shares.items()
-        if share > splits.TEST
+        for group, share in shares[shares > splits.TEST].items()
     ]
 
 

@@ -7,7 +7,10 @@ import pandas as pd
 
 from metricgrad.app.errors import DATA, UserError, one_line
 from metricgrad.app.tables.dates import ISO, find_date_formats, read_dates
-from metricgrad.app.tables.numbers import PLAIN, find_number_formats, read_formatted
+from metricgrad.app.tables.numbers import PLAIN, UNREADABLE, find_number_formats, read_formatted
+
+FEWEST = 3
+"""The fewest different times: one each for training, held-out and test rows."""
 
 
 def read_times(cells: pd.Series, date_format: str | None) -> tuple[np.ndarray, list[tuple[str, str]]]:
@@ -15,6 +18,24 @@ def read_times(cells: pd.Series, date_format: str | None) -> tuple[np.ndarray, l
     name = one_line(cells.name, 60)
     if cells.isna().any():
         raise UserError(f"--time {name}: {int(cells.isna().sum())} rows have no value; fill them in", DATA)
+    try:
+        times, about = _read_times(name, cells, date_format)
+    except UNREADABLE as error:
+        raise UserError(
+            f"--time {name}: expected dates or numbers, got cells that cannot be read as either "
+            f"({type(error).__name__}: {one_line(error, 120)}); correct them",
+            DATA,
+        ) from error
+    if len(np.unique(times)) < FEWEST:
+        raise UserError(
+            f"--time {name}: expected at least {FEWEST} different times, to train, tune and test on, got "
+            f"{len(np.unique(times))}; choose another column",
+            DATA,
+        )
+    return times, about
+
+
+def _read_times(name: str, cells: pd.Series, date_format: str | None) -> tuple[np.ndarray, list[tuple[str, str]]]:
     if isinstance(cells.dtype, pd.CategoricalDtype):
         cells = cells.astype(cells.cat.categories.dtype)
     how: str | None = ISO

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from metricgrad import __version__, atomic
 from metricgrad.app.errors import WRITE, WRONG_CALL, UserError, one_line, writing
@@ -131,7 +130,7 @@ def predict_part(task: PartTask, path: Path, sha256: str) -> Predicted:
         add(piece)
         rows += piece.num_rows
     if not rows:
-        add(pq.read_schema(path).empty_table().select(predictor.columns))
+        add(source.make_empty(predictor.columns))
     writer.close()
     predicted = [int(predictor.predicted[name]) for name in predictor.model.schema.classes]
     return Predicted(sink.getvalue().to_pybytes(), sha256, rows, predicted, dict(predictor.unknown))
