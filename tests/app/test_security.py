@@ -480,6 +480,54 @@ def test_links_are_not_followed(run: Callable[[str], Path], tmp_path: Path, caps
     assert (elsewhere / "config.json").read_text() == "mine"
 
 
+@pytest.mark.parametrize("kind", ["prior", "stopped"])
+@pytest.mark.parametrize("name", ["lock", "results", "model", "run.json", "config.json", "mine"])
+def test_no_link_in_a_run_folder_is_followed(
+    kind: str, name: str, run: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, elsewhere = run(kind), tmp_path / "elsewhere"
+    if (path / name).exists() and name != "lock":
+        (path / name).rename(elsewhere)
+    else:
+        (path / name).unlink(missing_ok=True)
+        elsewhere.write_text("mine")
+    (path / name).symlink_to(elsewhere)
+    before = {one: one.read_bytes() for one in tmp_path.rglob("*") if one.is_file()}
+    data = written(binary(60), tmp_path, "new.csv")
+    calls = [["info"], ["tune"], ["predict"]] if kind == "prior" else [["info"], ["compare", "--resume"]]
+    for words in calls:
+        more = [data] if words[0] in ("tune", "predict") else []
+        more += ["-o", f"{tmp_path}/out.csv"] if words[0] == "predict" else []
+        assert main([*words, str(path), *more]) == 4
+        error = capsys.readouterr().err
+        assert f"'{name}', a link, and none is followed" in error
+        assert error.count("\n") == 1
+    assert {one: one.read_bytes() for one in before} == before
+
+
+@pytest.mark.parametrize("name", ["run.json", "config.json", "model/manifest.json"])
+def test_a_file_that_is_too_large_is_not_read(
+    name: str, run: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = run("prior")
+    with (path / name).open("r+b") as file:
+        file.truncate(60 << 30)  # a file with a hole, which takes up no space
+    data = written(binary(60), tmp_path, "new.csv")
+    assert (
+        main(
+            [
+                "predict" if "model" in name else "info",
+                str(path),
+                *([data, "-o", f"{tmp_path}/o.csv"] if "model" in name else []),
+            ]
+        )
+        == 4
+    )
+    error = capsys.readouterr().err
+    assert "bytes, got 64424509440" in error
+    assert error.count("\n") == 1
+
+
 # The older format
 
 

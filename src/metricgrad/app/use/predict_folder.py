@@ -178,6 +178,8 @@ def _open_output(path: Path, call: str, names: set[str], force: bool) -> Iterato
     if path.exists() and (not path.is_dir() or (any(path.iterdir()) and not (path / RECORDS).is_dir())):
         raise UserError(f"{path}: exists already, and predict did not write it; choose another --output", WRITE)
     inner = path / RECORDS
+    if inner.is_symlink():
+        raise UserError(f"{inner}: expected a folder, got a link, which is not followed; remove it", WRITE)
     with writing(path):
         inner.mkdir(parents=True, exist_ok=True)
     with runs.locked(inner, "--output"):
