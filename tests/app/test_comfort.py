@@ -344,3 +344,20 @@ def test_numbers_of_the_model_do_not_depend_on_the_way_of_the_data(
         assert main(["predict", str(tmp_path / run), data, "-o", str(tmp_path / f"{run}.csv")]) == 0
     frames = [pd.read_csv(tmp_path / f"{run}.csv") for run in ("piped", "plain")]
     np.testing.assert_array_equal(frames[0]["score"], frames[1]["score"])
+
+
+def test_closed_streams_cost_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdin", None)
+        assert main(["train", "-", "--target", "ripe", "--out", str(tmp_path / "run")]) == 3
+    assert "standard input, which is closed" in capsys.readouterr().err
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "__stdout__", None)
+        assert main(["predict", str(tmp_path), str(tmp_path / "data.csv"), "-o", "-"]) == 5
+    assert "expected an open standard output, got a closed one" in capsys.readouterr().err
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", None)
+        assert main(["info"]) == 0
+        sys.stdout.close()

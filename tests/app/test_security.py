@@ -17,11 +17,13 @@ import pytest
 
 import metricgrad as mg
 from damage import change, cuts, flips, reseal
+from metricgrad.app.api.study import Verdict
 from metricgrad.app.cli.main import main
 from metricgrad.app.contenders.scorers import Effort
 from metricgrad.app.errors import UserError
 from metricgrad.app.runs import folder as runs
 from metricgrad.app.runs import tree_work, trial
+from metricgrad.app.runs.model import Model
 from metricgrad.app.runs.trained_rows import MOST
 from metricgrad.app.runs.trial import Trial
 from metricgrad.app.study import protocol, work
@@ -526,6 +528,27 @@ def test_a_file_that_is_too_large_is_not_read(
     error = capsys.readouterr().err
     assert "bytes, got 64424509440" in error
     assert error.count("\n") == 1
+
+
+def test_a_model_that_cannot_be_read_is_not_called_finished(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*given: Any) -> Any:
+        raise ValueError("holds types that are not trusted")
+
+    monkeypatch.setattr(Model, "from_files", refuse)
+    data, out = written(binary(200), tmp_path), tmp_path / "run"
+    assert main(["train", data, "--target", "ripe", "--contender", "majority", "--out", str(out)]) == 4
+    assert "its model cannot be used: holds types that are not trusted" in capsys.readouterr().err
+    assert not out.exists()
+    ask = ["compare", data, "--target", "ripe", "--repeats", "2", "--only", "majority", "--jobs", "1"]
+    assert main([*ask, "--out", str(out)]) == 4
+    assert runs.open_run(out).manifest["state"] == "running"
+
+
+def test_a_forged_verdict_cannot_command_a_terminal() -> None:
+    forged = Verdict(headline="Ship \x1b[2J it.", text="So\x9b5n\nbe it.")
+    assert str(forged) == "Ship ?[2J it.\nSo?5n be it."
 
 
 # The older format

@@ -122,6 +122,10 @@ class Run:
     @cached_property
     def model(self) -> Model:
         """The shipped model."""
+        return self.check_model()
+
+    def check_model(self) -> Model:
+        """Read the model from its files and return it, or raise a ``UserError``."""
         try:
             return Model.from_files(*folders.read(self.path / "model"))
         except Exception as error:  # a forged file may raise anything in scikit-learn, skops or XGBoost
