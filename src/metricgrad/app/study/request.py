@@ -17,7 +17,7 @@ from metricgrad.app.report.evidence import Table
 from metricgrad.app.report.markup import describe_metric
 from metricgrad.app.runs import folder as runs
 from metricgrad.app.study import protocol, splits
-from metricgrad.app.study.times import read_times
+from metricgrad.app.study.times import check_times, read_times
 from metricgrad.app.tables import files, profile
 from metricgrad.app.tables.dates import check_date_format
 from metricgrad.app.tables.encoder import fit_encoder
@@ -175,6 +175,8 @@ def prepare_dataset(options: Options) -> Dataset:
     goal = Goal(check_task(schema.task), len(schema.classes), metric, average, options.subject_to)
     protocol.check_goal(goal, also)
     time, about = (None, []) if options.time is None else read_times(frame[options.time], options.date_format)
+    if time is not None:
+        check_times(str(options.time), time)
     return Dataset(
         schema,
         goal,

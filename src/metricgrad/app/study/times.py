@@ -19,20 +19,24 @@ def read_times(cells: pd.Series, date_format: str | None) -> tuple[np.ndarray, l
     if cells.isna().any():
         raise UserError(f"--time {name}: {int(cells.isna().sum())} rows have no value; fill them in", DATA)
     try:
-        times, about = _read_times(name, cells, date_format)
+        return _read_times(name, cells, date_format)
     except UNREADABLE as error:
         raise UserError(
             f"--time {name}: expected dates or numbers, got cells that cannot be read as either "
             f"({type(error).__name__}: {one_line(error, 120)}); correct them",
             DATA,
         ) from error
-    if len(np.unique(times)) < FEWEST:
+
+
+def check_times(name: str, times: np.ndarray) -> None:
+    """Raise unless there are enough different times to split by."""
+    number = len(np.unique(times))
+    if number < FEWEST:
         raise UserError(
-            f"--time {name}: expected at least {FEWEST} different times, to train, tune and test on, got "
-            f"{len(np.unique(times))}; choose another column",
+            f"--time {one_line(name, 60)}: expected at least {FEWEST} different times, to train, tune and test on, got "
+            f"{number}; choose another column",
             DATA,
         )
-    return times, about
 
 
 def _read_times(name: str, cells: pd.Series, date_format: str | None) -> tuple[np.ndarray, list[tuple[str, str]]]:
