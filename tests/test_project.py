@@ -35,7 +35,7 @@ ROOMS = [
         "presets",
     ),
     *("decisions", "evaluation", "plots", "keras", "boosting", "data", "training", "estimators", "storage"),
-    *("app.errors", "app.tables", "app.contenders", "app.report", "app.runs", "app.study", "app.use"),
+    *("app.child", "app.errors", "app.tables", "app.contenders", "app.report", "app.runs", "app.study", "app.use"),
     *("app.api", "app.cli"),
 ]
 # These import nothing but what is asked for.
@@ -277,3 +277,45 @@ def test_a_public_module_is_not_hidden_by_what_it_holds() -> None:
     code = "import metricgrad as mg; print(mg.curves.curves.__name__, mg.bootstrap.__name__, mg.baselines.__name__)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["curves", "bootstrap", "metricgrad.losses.baselines"]
+
+
+def _expand(extra: str) -> set[str]:
+    """Return the requirements of an extra, and of those that it names."""
+    wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    found = set()
+    for requirement in wanted[extra]:
+        if own := re.fullmatch(r"metricgrad\[(.*)\]", requirement):
+            found |= set().union(*(_expand(name) for name in own[1].split(",")))
+        else:
+            found.add(requirement)
+    return found
+
+
+def test_one_package_of_xgboost_is_installed() -> None:
+    """Both hold the module xgboost; so they may not come together from any extras."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    every = set().union(*map(_expand, extras))
+    assert sorted(one.split(";")[1].strip() for one in every if one.startswith("xgboost")) == [
+        "sys_platform != 'darwin'",
+        "sys_platform == 'darwin'",
+    ]
+    assert not any(one.startswith("river") for one in _expand("app"))  # which needs numpy 2
+
+
+def test_the_oldest_versions_are_the_declared_ones() -> None:
+    """.ci/run installs the extra app with them."""
+    lines = (ROOT / "constraints-oldest.txt").read_text().splitlines()
+    pinned = dict(line.split("==") for line in lines if not line.startswith("#"))
+    for requirement in _expand("app"):
+        name, least = re.fullmatch(r"([\w-]+)>=([\d.]+)[^;]*(?:;.*)?", requirement).groups()  # type: ignore[union-attr]
+        if name in pinned:
+            assert pinned[name] == least or pinned[name].startswith(f"{least}."), requirement
+        else:
+            assert name == "xgboost", requirement  # that of macOS
+
+
+def test_the_source_distribution_has_what_its_tests_need() -> None:
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
+    included = set(build["targets"]["sdist"]["include"])
+    assert {"conftest.py", "reproduction", "tests", "benchmarks", "constraints-oldest.txt"} <= included
+    assert all((ROOT / name).exists() for name in included)

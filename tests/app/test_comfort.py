@@ -90,8 +90,9 @@ def test_training_is_repeated_from_its_own_configuration(data: str, tmp_path: Pa
     ("text", "message"),
     [
         ("metrik = 'f1'", "unknown option 'metrik'; did you mean 'metric'?"),
-        ("resume = 'run'", "unknown option 'resume'; "),
-        ("force = true", "unknown option 'force'; "),
+        ("resume = 'run'", "got 'resume', which only the command line may set; type --resume"),
+        ("force = true", "got 'force', which only the command line may set; type --force"),
+        ("cluster = 'tcp://127.0.0.1:9'", "got 'cluster', which only the command line may set; type --cluster"),
         ("target = ", "expected TOML, got "),
         ("[compare]\nmetric = 'f1'", "unknown option 'compare'; "),
         ("metric = {a = 1}", "metric: expected a text, a number, true or false, got {'a': 1}"),
@@ -343,3 +344,20 @@ def test_numbers_of_the_model_do_not_depend_on_the_way_of_the_data(
         assert main(["predict", str(tmp_path / run), data, "-o", str(tmp_path / f"{run}.csv")]) == 0
     frames = [pd.read_csv(tmp_path / f"{run}.csv") for run in ("piped", "plain")]
     np.testing.assert_array_equal(frames[0]["score"], frames[1]["score"])
+
+
+def test_closed_streams_cost_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdin", None)
+        assert main(["train", "-", "--target", "ripe", "--out", str(tmp_path / "run")]) == 3
+    assert "standard input, which is closed" in capsys.readouterr().err
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "__stdout__", None)
+        assert main(["predict", str(tmp_path), str(tmp_path / "data.csv"), "-o", "-"]) == 5
+    assert "expected an open standard output, got a closed one" in capsys.readouterr().err
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", None)
+        assert main(["info"]) == 0
+        sys.stdout.close()

@@ -175,6 +175,7 @@ def test_kill_and_resume_repeats_nothing_and_finds_the_same(
 
     monkeypatch.setattr(protocol, "run_contender", counted)
     assert main(["compare", "--resume", str(killed), "--jobs", "1"]) == 0
+    assert str(tmp_path) not in (killed / "summary.json").read_text()
     assert len(ran) == 3
     assert finished == {name: (killed / "results" / f"{name}.json").stat().st_mtime_ns for name in finished}
     assert not list(killed.glob("**/.*"))

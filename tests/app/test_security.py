@@ -17,11 +17,13 @@ import pytest
 
 import metricgrad as mg
 from damage import change, cuts, flips, reseal
+from metricgrad.app.api.study import Verdict
 from metricgrad.app.cli.main import main
 from metricgrad.app.contenders.scorers import Effort
 from metricgrad.app.errors import UserError
 from metricgrad.app.runs import folder as runs
-from metricgrad.app.runs import trial
+from metricgrad.app.runs import tree_work, trial
+from metricgrad.app.runs.model import Model
 from metricgrad.app.runs.trained_rows import MOST
 from metricgrad.app.runs.trial import Trial
 from metricgrad.app.study import protocol, work
@@ -359,7 +361,7 @@ def test_forged_trees_cost_a_line_and_not_the_process(
 
 def test_a_library_that_crashes_or_hangs_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = tmp_path / "script.py"
-    monkeypatch.setattr(trial, "__file__", str(script))
+    monkeypatch.setattr(tree_work, "__file__", str(script))
     script.write_text("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n")
     with pytest.raises(ValueError, match=r"^t.ubj cannot be used: it crashes its library \(SIGSEGV\)$"):
         Trial("t.ubj", "xgboost", b"x" * 10**6).finish()
@@ -478,6 +480,75 @@ def test_links_are_not_followed(run: Callable[[str], Path], tmp_path: Path, caps
     assert main(["train", data, "--target", "ripe", "--out", str(path), "--force"]) == 4
     assert "'results', which no run wrote" in capsys.readouterr().err
     assert (elsewhere / "config.json").read_text() == "mine"
+
+
+@pytest.mark.parametrize("kind", ["prior", "stopped"])
+@pytest.mark.parametrize("name", ["lock", "results", "model", "run.json", "config.json", "mine"])
+def test_no_link_in_a_run_folder_is_followed(
+    kind: str, name: str, run: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, elsewhere = run(kind), tmp_path / "elsewhere"
+    if (path / name).exists() and name != "lock":
+        (path / name).rename(elsewhere)
+    else:
+        (path / name).unlink(missing_ok=True)
+        elsewhere.write_text("mine")
+    (path / name).symlink_to(elsewhere)
+    before = {one: one.read_bytes() for one in tmp_path.rglob("*") if one.is_file()}
+    data = written(binary(60), tmp_path, "new.csv")
+    calls = [["info"], ["tune"], ["predict"]] if kind == "prior" else [["info"], ["compare", "--resume"]]
+    for words in calls:
+        more = [data] if words[0] in ("tune", "predict") else []
+        more += ["-o", f"{tmp_path}/out.csv"] if words[0] == "predict" else []
+        assert main([*words, str(path), *more]) == 4
+        error = capsys.readouterr().err
+        assert f"'{name}', a link, and none is followed" in error
+        assert error.count("\n") == 1
+    assert {one: one.read_bytes() for one in before} == before
+
+
+@pytest.mark.parametrize("name", ["run.json", "config.json", "model/manifest.json"])
+def test_a_file_that_is_too_large_is_not_read(
+    name: str, run: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = run("prior")
+    with (path / name).open("r+b") as file:
+        file.truncate(60 << 30)  # a file with a hole, which takes up no space
+    data = written(binary(60), tmp_path, "new.csv")
+    assert (
+        main(
+            [
+                "predict" if "model" in name else "info",
+                str(path),
+                *([data, "-o", f"{tmp_path}/o.csv"] if "model" in name else []),
+            ]
+        )
+        == 4
+    )
+    error = capsys.readouterr().err
+    assert "bytes, got 64424509440" in error
+    assert error.count("\n") == 1
+
+
+def test_a_model_that_cannot_be_read_is_not_called_finished(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*given: Any) -> Any:
+        raise ValueError("holds types that are not trusted")
+
+    monkeypatch.setattr(Model, "from_files", refuse)
+    data, out = written(binary(200), tmp_path), tmp_path / "run"
+    assert main(["train", data, "--target", "ripe", "--contender", "majority", "--out", str(out)]) == 4
+    assert "its model cannot be used: holds types that are not trusted" in capsys.readouterr().err
+    assert not out.exists()
+    ask = ["compare", data, "--target", "ripe", "--repeats", "2", "--only", "majority", "--jobs", "1"]
+    assert main([*ask, "--out", str(out)]) == 4
+    assert runs.open_run(out).manifest["state"] == "running"
+
+
+def test_a_forged_verdict_cannot_command_a_terminal() -> None:
+    forged = Verdict(headline="Ship \x1b[2J it.", text="So\x9b5n\nbe it.")
+    assert str(forged) == "Ship ?[2J it.\nSo?5n be it."
 
 
 # The older format

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from metricgrad.atomic import write_file, write_folder
-from metricgrad.storage.records import Sha256, check, sealed, sha256, unsealed
+from metricgrad.storage.records import Sha256, check, read_file, sealed, sha256, unsealed
 from metricgrad.storage.records import as_json as as_json
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def _files(folder: Path, manifest: Contents) -> Files:
     for name, wanted in manifest["files"].items():
         if not _FILE.fullmatch(name) or not (folder / name).is_file():
             raise ValueError(f"folder: expected a file {name!r} in {str(folder)!r}, got none")
-        files[name] = (folder / name).read_bytes()
+        files[name] = read_file(folder / name)
         if sha256(files[name]) != wanted:
             raise ValueError(f"folder: {name} in {str(folder)!r} was changed since it was written (its sha256 differs)")
     return files
@@ -105,7 +105,7 @@ def _files(folder: Path, manifest: Contents) -> Files:
 
 def _manifest(folder: Path, *versions: int) -> Contents:
     try:
-        data = (folder / MANIFEST).read_bytes()
+        data = read_file(folder / MANIFEST)
     except OSError as error:
         raise _no_manifest(str(folder)) from error
     return _checked(data, str(folder), *versions)

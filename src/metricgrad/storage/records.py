@@ -16,10 +16,15 @@ import types
 import typing
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Any, Literal, NotRequired, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, get_args, get_origin
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 LARGEST = 1 << 26
-"""Bytes of a file, at most."""
+"""Bytes of a JSON file, at most."""
+LARGEST_OTHER = 1 << 35
+"""Bytes of any other file of a folder, at most."""
 DEEPEST = 48
 """Lists and objects within each other, at most: far below where Python's own parser would fail."""
 MOST = 4_000_000
@@ -78,6 +83,15 @@ Name = Annotated[str, Length(1, 10_000)]
 
 
 # Bytes to values
+
+
+def read_file(path: Path) -> bytes:
+    """Return the bytes of a file, or raise a ``ValueError``, before any is read, if there are too many."""
+    most = LARGEST if path.suffix == ".json" else LARGEST_OTHER
+    size = path.stat().st_size
+    if size > most:
+        raise ValueError(f"{path.name}: expected at most {most} bytes, got {size}")
+    return path.read_bytes()
 
 
 def as_json(data: Any) -> bytes:

@@ -215,4 +215,4 @@ class Verdict(dict[str, Any]):
         return self[name]
 
     def __str__(self) -> str:
-        return f"{self['headline']}\n{self['text']}".strip()
+        return f"{one_line(self['headline'])}\n{one_line(self['text'])}".strip()

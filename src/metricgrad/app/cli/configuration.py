@@ -12,8 +12,11 @@ from metricgrad.app.cli.streams import STANDARD
 from metricgrad.app.errors import WRONG_CALL, UserError, one_line, suggest
 from metricgrad.app.study.configuration import as_text
 
-_NOT_IN_FILES = {"config", "resume", "force", "as_json"}
-"""Options that say what becomes of other files and of the output: only for the command line."""
+_NOT_IN_FILES = {"config", "resume", "force", "as_json", "cluster"}
+"""Options for the command line alone: what becomes of other files and of the output, and whom to trust.
+
+The answers of a cluster's workers are unpickled here, so a file that names a cluster would name code.
+"""
 _PATHS = ("data", "out")
 _TABLES = ("beta", "alpha")
 
@@ -29,9 +32,16 @@ def _read(context: typer.Context, path: Path | None) -> Path | None:
     except ValueError as error:  # of TOML, or of UTF-8
         raise UserError(f"--config {path}: expected TOML, got {one_line(error, 200)}", WRONG_CALL) from error
     flags = {_name_key(one): str(one.name) for one in context.command.params if one.name not in _NOT_IN_FILES}
+    typed = {_name_key(one) for one in context.command.params if one.name in _NOT_IN_FILES}
     options = {}
     for key, value in found.items():
         plain = key.replace("_", "-")
+        if plain in typed:
+            raise UserError(
+                f"--config {path}: expected options of a file, got {plain!r}, which only the command line may set; "
+                f"type --{plain} if you want it",
+                WRONG_CALL,
+            )
         if plain not in flags:
             raise UserError(
                 f"--config {path}: unknown option {one_line(key, 60)!r}; {suggest(plain, flags)}", WRONG_CALL

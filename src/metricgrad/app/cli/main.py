@@ -34,6 +34,7 @@ for command in (compare, train, demo, predict, evaluate, tune, report, info, con
 def main(argv: list[str] | None = None) -> int:
     """Run a command and return its exit code; every error is printed here, as one line."""
     words = sys.argv[1:] if argv is None else argv
+    _replace_closed_streams()
     try:
         found = app(args=words, prog_name="metricgrad", standalone_mode=False)
         sys.stdout.flush()
@@ -51,6 +52,14 @@ def main(argv: list[str] | None = None) -> int:
             raise
         _print_error(message, code, as_json="--json" in words)
         return code
+
+
+def _replace_closed_streams() -> None:
+    """Let what is printed go nowhere if the caller closed standard output or standard error."""
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 (until the process ends)
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115, PTH123 (the same)
 
 
 def _explain(error: BaseException) -> tuple[str, int]:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from metricgrad.app.errors import UserError, writing
+from metricgrad.app.errors import WRITE, UserError, writing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,6 +23,8 @@ def open_data(data: str) -> Iterator[str]:
     if data != STANDARD:
         yield data
         return
+    if sys.stdin is None:
+        raise UserError("DATA: expected data on standard input, which is closed; pass the path of a file")
     with _temporary_file("stdin.csv") as path:
         with writing(path), path.open("wb") as file:
             shutil.copyfileobj(sys.stdin.buffer, file)
@@ -38,6 +40,8 @@ def open_output(output: Path) -> Iterator[Path]:
     if str(output) != STANDARD:
         yield output
         return
+    if sys.__stdout__ is None:
+        raise UserError("--output: expected an open standard output, got a closed one; pass the path of a file", WRITE)
     with _temporary_file("stdout.csv") as path:
         yield path
         with path.open("rb") as file:

@@ -64,6 +64,7 @@ def write(path: Path, data: bytes) -> None:
 @contextmanager
 def locked(path: Path, option: str = "--out") -> Iterator[None]:
     """Lock a folder against other writers; ``option`` is that by which the user chose it."""
+    refuse_links(path)  # one called "lock" would be opened for writing
     # The operating system releases the lock when the process ends, however it ends.
     with writing(path):
         lock = FileLock(path / "lock")
@@ -121,6 +122,10 @@ class Run:
     @cached_property
     def model(self) -> Model:
         """The shipped model."""
+        return self.check_model()
+
+    def check_model(self) -> Model:
+        """Read the model from its files and return it, or raise a ``UserError``."""
         try:
             return Model.from_files(*folders.read(self.path / "model"))
         except Exception as error:  # a forged file may raise anything in scikit-learn, skops or XGBoost
@@ -183,12 +188,28 @@ def check_folder(path: Path) -> None:
         raise UserError(f"{path}: expected a run folder, got {got}; check the path", RUN)
     if not (path / "run.json").is_file():
         raise UserError(f"{path}: expected a run folder with a run.json, got a folder without one", RUN)
+    refuse_links(path)
+
+
+def refuse_links(path: Path) -> None:
+    """Raise if a folder holds a link, at any depth: what it leads to is not part of the folder."""
+    for folder, names, files in os.walk(path):
+        for name in (*names, *files):
+            place = Path(folder) / name
+            if place.is_symlink():
+                raise UserError(
+                    f"{path}: expected files and folders, got {place.relative_to(path).as_posix()!r}, a link, and none "
+                    "is followed; remove it, or put a copy of what it leads to in its place",
+                    RUN,
+                )
 
 
 def read_bytes(path: Path) -> bytes:
-    """Return the bytes of a file of a run folder, or raise."""
+    """Return the bytes of a file of a run folder, or raise; one that is too large is not read."""
     try:
-        return path.read_bytes()
+        return records.read_file(path)
+    except ValueError as error:
+        raise UserError(f"{path.parent}: {error}; run again", RUN) from error
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({one_line(error, 200)}); run again", RUN) from error
 

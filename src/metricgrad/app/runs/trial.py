@@ -1,25 +1,14 @@
-"""Boosted trees are tried in a separate process, since a forged file can crash or hang the library that reads it.
-
-This file is also the script of that process: it imports nothing of metricgrad, and loads, checks and uses the trees.
-"""
+"""Boosted trees are tried in a separate process, since a forged file can crash or hang the library that reads it."""
 
 from __future__ import annotations
 
-import importlib
-import json
-import signal
 import subprocess
-import sys
-from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import numpy as np
+from metricgrad.app.child import NOT_FINISHED, Child
+from metricgrad.app.runs import tree_work
 
 SECONDS = 120.0
 """The time limit of the process, which usually takes half a second, most of it to import the library."""
-BYTES = 2 << 30
-"""The memory limit of the process, beyond what the imported library takes and 64 times the size of the file."""
 
 
 class Trial:
@@ -27,130 +16,20 @@ class Trial:
 
     def __init__(self, name: str, library: str, data: bytes) -> None:
         self.name, self.data = name, data
-        # -P: a module in the working directory must not be imported in place of the library.
-        self.process = subprocess.Popen(  # noqa: S603 (our own file)
-            [sys.executable, "-P", __file__, library],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-        )
+        self._child = Child(tree_work.__file__, library)
 
     def finish(self) -> None:
         """Wait for the process; raise a ``ValueError`` if the trees cannot be used."""
         try:
-            errors = self.process.communicate(self.data, timeout=SECONDS)[1].decode(errors="replace").strip()
-        except subprocess.TimeoutExpired as error:
+            self._child.process.communicate(self.data, timeout=SECONDS)
+            why = self._child.explain()
+        except subprocess.TimeoutExpired:
+            why = NOT_FINISHED
+        finally:
             self.stop()
-            raise ValueError(f"{self.name} cannot be used: its library did not finish reading it") from error
-        code = self.process.returncode
-        if code < 0:
-            raise ValueError(f"{self.name} cannot be used: it crashes its library ({signal.Signals(-code).name})")
-        if code:
-            last = errors.splitlines()[-1] if errors else f"exit code {code}"
-            raise ValueError(f"{self.name} cannot be used: {last[:200]}")
+        if why is not None:
+            raise ValueError(f"{self.name} cannot be used: {why}")
 
     def stop(self) -> None:
         """End the process if it has not ended."""
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.communicate()
-
-
-def _limit_memory(size: int) -> None:
-    """Limit the memory, since a forged file may claim any length."""
-    try:
-        import resource
-    except ImportError:  # not on Windows
-        return
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    try:
-        now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    except OSError:  # not on Linux
-        now = 16 << 30
-    limit, most = now + BYTES + 64 * size, resource.getrlimit(resource.RLIMIT_AS)[1]
-    resource.setrlimit(resource.RLIMIT_AS, (limit if most == resource.RLIM_INFINITY else min(limit, most), most))
-
-
-def _make_rows(width: int) -> np.ndarray:
-    import numpy as np
-
-    values = (0.0, 1.0, -1.0, np.nan, 1e30, -1e30)
-    few = np.repeat(np.array(values, dtype=np.float32)[:, None], width, axis=1)
-    return np.tile(few, (50, 1)) if width < 10_000 else few
-
-
-def _try_xgboost(data: bytes) -> None:
-    import xgboost
-
-    booster = xgboost.Booster({"nthread": 1}, model_file=bytearray(data))
-    width = booster.num_features()
-    if not 0 < width <= 10**7:
-        raise ValueError(f"expected some features, got {width}")
-    about = json.loads(booster.save_config())["learner"]["learner_model_param"]
-    written = bytes(booster.save_raw("ubj"))
-    _check_trees(written, width)
-    _check_groups(written, max(1, int(about["num_class"]), int(about["num_target"])))
-    booster.predict(xgboost.DMatrix(_make_rows(width), nthread=1))
-
-
-def _check_trees(data: bytes, width: int) -> None:
-    """Check that every tree is a tree: each node has one parent, and each split uses an existing feature.
-
-    ``data`` was read and written again by XGBoost, so its arrays have one known form.
-    """
-    import numpy as np
-
-    def find_arrays(key: str) -> list[np.ndarray]:
-        mark, found, at = f"{key}[$l#L".encode(), [], 0
-        while (at := data.find(mark, at)) >= 0:
-            at += len(mark)
-            count = int.from_bytes(data[at : at + 8], "big")
-            found.append(np.frombuffer(data, ">i4", count, at + 8))
-        return found
-
-    for left, right, split in zip(*map(find_arrays, ("left_children", "right_children", "split_indices")), strict=True):
-        children = np.concatenate((left, right))
-        inner = left >= 0
-        if len(left) != len(right) or len(split) != len(left) or not np.array_equal(inner, right >= 0):
-            raise ValueError("expected trees of two children or none per node, got others")
-        children = children[children >= 0]
-        if ((children == 0) | (children >= len(left))).any() or len(np.unique(children)) < len(children):
-            raise ValueError("expected trees in which every node has one parent, got others")
-        if ((split[inner] < 0) | (split[inner] >= width)).any():
-            raise ValueError(f"expected trees of {width} features, got others")
-
-
-def _check_groups(data: bytes, groups: int) -> None:
-    """Check that every tree adds to an existing output; XGBoost would write beyond the others."""
-    mark = b"tree_info[#L"
-    at = data.index(mark) + len(mark)
-    count, at = int.from_bytes(data[at : at + 8], "big"), at + 8
-    sizes = {b"i": 1, b"U": 1, b"I": 2, b"l": 4, b"L": 8}
-    for _ in range(count):
-        kind = data[at : at + 1]
-        size = sizes[kind]
-        group = int.from_bytes(data[at + 1 : at + 1 + size], "big", signed=kind != b"U")
-        if not 0 <= group < groups:
-            raise ValueError(f"expected trees of {groups} outputs, got one of output {group}")
-        at += 1 + size
-
-
-def _try_lightgbm(data: bytes) -> None:
-    import lightgbm
-
-    booster = lightgbm.Booster(model_str=data.decode())
-    booster.predict(_make_rows(booster.num_feature()), num_threads=1)
-
-
-if __name__ == "__main__":
-    try:
-        use = {"xgboost": _try_xgboost, "lightgbm": _try_lightgbm}[sys.argv[1]]
-        # Both libraries work without scikit-learn, which takes longer to import than everything else.
-        sys.modules["sklearn"] = None  # type: ignore[assignment]
-        importlib.import_module(sys.argv[1])  # while the parent process goes on
-        trees = sys.stdin.buffer.read()
-        _limit_memory(len(trees))
-        use(trees)
-    except Exception as error:
-        print(" ".join(f"{type(error).__name__}: {error}".split()), file=sys.stderr)
-        sys.exit(3)
+        self._child.stop()

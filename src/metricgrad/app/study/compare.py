@@ -179,12 +179,21 @@ def resume(
             raise UserError(f"{data}: the data of this run are missing; put them back", RUN)
         if runs.hash_file(data) != sha256:
             raise UserError(f"{data}: the data changed since the run began; start a new run", RUN)
-        plan = replace(Plan.of(replace(options, data=str(data))), options=options)
+        # The report shows the path of the data as people type it, not where they are on this machine.
+        plan = replace(Plan.of(replace(options, data=str(data))), options=replace(options, data=_shorten(options.data)))
         check_ship(ship, plan.names)
         with open_workers(jobs, cluster, AGAIN) as workers:
             if repeats is not None:
                 space.reopen(repeats=repeats)
             return _run(plan, space, progress, workers, budget, ship)
+
+
+def _shorten(data: str) -> str:
+    """Return the path of the data relative to the working directory, or its name alone if it is not below it."""
+    path = Path(data)
+    if not path.is_absolute():
+        return data
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else path.name
 
 
 def _choose_repeats(options: Options, added: int | None, wanted: int | None) -> int:

@@ -18,10 +18,11 @@ from metricgrad.app.report.markup import describe_metric
 from metricgrad.app.runs import folder as runs
 from metricgrad.app.study import protocol, splits
 from metricgrad.app.study.configuration import as_text
-from metricgrad.app.study.times import read_times
+from metricgrad.app.study.times import check_times, read_times
 from metricgrad.app.tables import files, profile
 from metricgrad.app.tables.dates import check_date_format
 from metricgrad.app.tables.encoder import fit_encoder
+from metricgrad.app.tables.numbers import UNREADABLE
 from metricgrad.app.tables.rows import SAMPLE, name_rows
 from metricgrad.app.tables.schema import Schema
 from metricgrad.engine.batch import check_task
@@ -166,6 +167,8 @@ def prepare_dataset(options: Options) -> Dataset:
     goal = Goal(check_task(schema.task), len(schema.classes), metric, average, options.subject_to)
     protocol.check_goal(goal, also)
     time, about = (None, []) if options.time is None else read_times(frame[options.time], options.date_format)
+    if time is not None:
+        check_times(str(options.time), time)
     return Dataset(
         schema,
         goal,
@@ -197,7 +200,12 @@ def _read_groups(cells: pd.Series) -> np.ndarray:
             "rows out",
             DATA,
         )
-    codes, distinct = pd.factorize(cells)
+    try:
+        codes, distinct = pd.factorize(cells)
+    except UNREADABLE as error:
+        raise UserError(
+            f"--group {cells.name}: expected texts or numbers, got {cells.dtype} ({one_line(error, 80)})", DATA
+        ) from error
     if len(distinct) < 3:
         raise UserError(f"--group {cells.name}: expected at least three groups, got {len(distinct)}", DATA)
     return np.asarray(codes)
@@ -209,8 +217,7 @@ def _find_large_group(frame: pd.DataFrame, column: str | None) -> list[str]:
     return [
         f"--group {column}: {one_line(str(group), 60)!r} has {share:.0%} of the rows, so the parts of a split "
         "are uneven, and one may hold little else"
-        for group, share in shares.items()
-        if share > splits.TEST
+        for group, share in shares[shares > splits.TEST].items()
     ]
 
 

@@ -7,8 +7,11 @@ import pandas as pd
 
 from metricgrad.app.errors import DATA, UserError, one_line
 from metricgrad.app.tables.dates import ISO, find_date_formats, read_dates
-from metricgrad.app.tables.numbers import PLAIN, find_number_formats, read_formatted
+from metricgrad.app.tables.numbers import PLAIN, UNREADABLE, find_number_formats, read_formatted
 from metricgrad.app.tables.rows import name_rows
+
+FEWEST = 3
+"""The fewest different times: one each for training, held-out and test rows."""
 
 
 def read_times(cells: pd.Series, date_format: str | None) -> tuple[np.ndarray, list[tuple[str, str]]]:
@@ -20,6 +23,28 @@ def read_times(cells: pd.Series, date_format: str | None) -> tuple[np.ndarray, l
             f"--time {name}: expected a value in every row, got none in {where}; fill them in, or leave these rows out",
             DATA,
         )
+    try:
+        return _read_times(name, cells, date_format)
+    except UNREADABLE as error:
+        raise UserError(
+            f"--time {name}: expected dates or numbers, got cells that cannot be read as either "
+            f"({type(error).__name__}: {one_line(error, 120)}); correct them",
+            DATA,
+        ) from error
+
+
+def check_times(name: str, times: np.ndarray) -> None:
+    """Raise unless there are enough different times to split by."""
+    number = len(np.unique(times))
+    if number < FEWEST:
+        raise UserError(
+            f"--time {one_line(name, 60)}: expected at least {FEWEST} different times, to train, tune and test on, got "
+            f"{number}; choose another column",
+            DATA,
+        )
+
+
+def _read_times(name: str, cells: pd.Series, date_format: str | None) -> tuple[np.ndarray, list[tuple[str, str]]]:
     if isinstance(cells.dtype, pd.CategoricalDtype):
         cells = cells.astype(cells.cat.categories.dtype)
     how: str | None = ISO

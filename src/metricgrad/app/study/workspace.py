@@ -268,7 +268,11 @@ class Workspace(Run):
             folders.write(self.path / "model", *model.to_files())
 
     def finish(self) -> None:
-        """Mark the run as finished in the manifest, and add the hashes of all files."""
+        """Mark the run as finished in the manifest, and add the hashes of all files.
+
+        The model is read first: with versions of libraries that do not fit together it could be written, but not read.
+        """
+        self.check_model()
         files = [p for p in sorted(self.path.iterdir()) if p.is_file() and p.name in OURS - {"run.json", "lock"}]
         hashes = {p.name: hash_file(p) for p in files}
         self.manifest |= {"state": "finished", "finished": now(), "files": hashes | self.manifest["files"]}

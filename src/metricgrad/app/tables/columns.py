@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from metricgrad.app.tables.dates import ISO, find_date_formats, has_clock, read_dates
 from metricgrad.app.tables.ids import are_whole, identifies_rows
 from metricgrad.app.tables.lookalikes import describe_numbers_in_texts
-from metricgrad.app.tables.numbers import PLAIN, find_number_formats, read_formatted
+from metricgrad.app.tables.numbers import PLAIN, UNREADABLE, find_number_formats, read_formatted
 from metricgrad.storage.records import Length, Pattern, Range
 
 if TYPE_CHECKING:
@@ -154,6 +154,13 @@ def describe_column(name: str, cells: pd.Series, date_format: str | None = None)
 
     ``date_format``: that of dates which could be read in more than one way.
     """
+    try:
+        return _describe_column(name, cells, date_format)
+    except UNREADABLE as error:
+        return f"cannot be read ({type(error).__name__}: {error})"
+
+
+def _describe_column(name: str, cells: pd.Series, date_format: str | None) -> Column | str:
     blank = _find_kind(cells, date_format)
     if isinstance(blank, str):
         return blank

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,15 +12,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
-import pyarrow.feather
 import pyarrow.parquet as pq
 
+from metricgrad.app.child import find_free_memory
 from metricgrad.app.errors import WRONG_CALL, UserError, one_line, writing
+from metricgrad.app.tables.arrow_files import ArrowFile
 from metricgrad.app.tables.dialects import Dialect, find_dialect, read_tables
+from metricgrad.app.tables.numbers import UNREADABLE
 from metricgrad.atomic import replacing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     import pandas as pd
 
@@ -92,11 +94,12 @@ class Source:
             if head.startswith(magic):
                 raise UserError(f"{path}: expected CSV, Parquet or Feather, got {kind}; save it as one of the three")
         self.kind = next((kind for magic, kind in _MAGIC.items() if head.startswith(magic)), "csv")
+        self._arrow = None if self.kind.startswith("csv") else ArrowFile(self.path, self.kind)
 
     @cached_property
     def names(self) -> list[str]:
         """The names of the columns."""
-        names = list(self._dialect.names if self.kind.startswith("csv") else self._schema.names)
+        names = list(self._dialect.names if self._arrow is None else self._arrow.schema.names)
         if twice := [name for name, count in Counter(names).items() if count > 1]:
             shown = ", ".join(repr(one_line(name, 40)) for name in twice[:5])
             raise UserError(f"{self.path}: expected every column name once, got {shown} more than once; rename them")
@@ -106,55 +109,27 @@ class Source:
     def _dialect(self) -> Dialect:
         return find_dialect(self.path, self.kind == "csv.gz")
 
-    @cached_property
-    def _schema(self) -> pa.Schema:
-        with self._refuse_damaged():
-            if self.kind == "parquet":
-                return pq.read_schema(self.path)
-            with pa.memory_map(str(self.path)) as file:
-                return pa.ipc.open_file(file).schema
-
-    @contextmanager
-    def _refuse_damaged(self) -> Iterator[None]:
-        try:
-            yield
-        except (pa.ArrowException, OSError, EOFError) as error:
-            raise UserError(
-                f"{self.path}: cannot be read ({one_line(error, 200)}); write or copy the file again"
-            ) from error
-
     def pieces(self, rows: int = ROWS, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
         """Yield tables of at most ``rows`` rows with these columns, or all."""
         names = self.names if columns is None else list(columns)
-        make: Callable[[int, list[str]], Iterator[pa.RecordBatch | pa.Table]] = {
-            "parquet": self._read_parquet,
-            "feather": self._read_feather,
-        }.get(self.kind, self._read_csv)
-        for batch in make(rows, names):
-            for start in range(0, batch.num_rows, rows):
-                piece = batch.slice(start, rows)
-                yield piece if isinstance(piece, pa.Table) else pa.Table.from_batches([piece])
+        if self._arrow is None:
+            tables = read_tables(self.path, self._dialect, names)
+        else:
+            tables = (pa.Table.from_batches([batch]) for batch in self._arrow.read(names, rows))
+        for table in tables:
+            for start in range(0, table.num_rows, rows):
+                yield table.slice(start, rows)
 
-    def _read_parquet(self, rows: int, names: list[str]) -> Iterator[pa.RecordBatch]:
-        with self._refuse_damaged(), pq.ParquetFile(self.path, pre_buffer=False) as file:
-            yield from file.iter_batches(rows, columns=names)
-
-    def _read_feather(self, rows: int, names: list[str]) -> Iterator[pa.RecordBatch]:
-        with self._refuse_damaged(), pa.memory_map(str(self.path)) as raw:
-            file = pa.ipc.open_file(raw)
-            for place in range(file.num_record_batches):
-                yield file.get_batch(place).select(names)
-
-    def _read_csv(self, rows: int, names: list[str]) -> Iterator[pa.Table]:
-        return read_tables(self.path, self._dialect, names)
+    def make_empty(self, columns: Sequence[str]) -> pa.Table:
+        """Return a table without rows that has these columns."""
+        if self._arrow is None:
+            return pa.table({name: pa.array([], pa.large_string()) for name in columns})
+        return self._arrow.schema.empty_table().select(columns)
 
 
 def find_memory_limit() -> int:
     """Return the most bytes that a table may take: a quarter of the free memory, since training copies it."""
-    with suppress(OSError, StopIteration):
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        return int(next(line for line in lines if line.startswith("MemAvailable:")).split()[1]) * 1024 // 4
-    return 2 << 30  # on a system without /proc/meminfo
+    return (find_free_memory() or 8 << 30) // 4
 
 
 def _read_within(path: Path, pieces: Iterable[pa.Table], limit: int) -> list[pa.Table]:
@@ -162,7 +137,7 @@ def _read_within(path: Path, pieces: Iterable[pa.Table], limit: int) -> list[pa.
     for piece in pieces:
         kept.append(piece)
         rows += piece.num_rows
-        size += piece.nbytes
+        size += _estimate_size(piece)
         if size > limit:
             fit = int(0.8 * rows * limit / size)
             fit -= fit % 10 ** max(0, len(str(fit)) - 2)
@@ -171,6 +146,14 @@ def _read_within(path: Path, pieces: Iterable[pa.Table], limit: int) -> list[pa.
                 f"rows; take a random sample of it with --rows {max(fit, 1)}"
             )
     return kept
+
+
+def _estimate_size(piece: pa.Table) -> int:
+    """Return the bytes that a table takes up as a frame, in which no cell takes fewer than eight.
+
+    Nulls and runs of equal cells take none in a file, however many there are.
+    """
+    return sum(max(column.nbytes, 8 * piece.num_rows) for column in piece.columns)
 
 
 def _sample_rows(pieces: Iterable[pa.Table], rows: int, seed: int) -> list[pa.Table]:
@@ -206,10 +189,32 @@ def _parse_numbers(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def as_frame(table: pa.Table) -> pd.DataFrame:
     """Return a table as a pandas frame, decimal numbers as floats."""
+    # Notes of pandas, of which anyone may have written any, would make columns the index, or change their types.
+    table = table.replace_schema_metadata()
     for place, field in enumerate(table.schema):
         if pa.types.is_decimal(field.type):
             table = table.set_column(place, field.name, table.column(place).cast(pa.float64()))
+    try:
+        return _to_pandas(table)
+    except UNREADABLE:
+        for field in table.schema:
+            _check_convertible(table.select([field.name]), field)
+        raise
+
+
+def _to_pandas(table: pa.Table) -> pd.DataFrame:
     return table.to_pandas(split_blocks=True, date_as_object=False)
+
+
+def _check_convertible(column: pa.Table, field: pa.Field) -> None:
+    """Raise a ``UserError`` if a table of one column cannot be converted."""
+    try:
+        _to_pandas(column)
+    except UNREADABLE as error:
+        raise UserError(
+            f"data: column {one_line(field.name, 60)!r}: expected numbers, texts or dates, got "
+            f"{one_line(field.type, 60)} ({one_line(error, 120)}); convert it, or leave it out of the file"
+        ) from error
 
 
 # Writing
@@ -226,19 +231,25 @@ class Writer:
     def add(self, table: pa.Table | pd.DataFrame) -> None:
         """Append rows."""
         table = table if isinstance(table, pa.Table) else pa.Table.from_pandas(table, preserve_index=False)
-        if self._file is None:
-            self._schema = table.schema.remove_metadata()
-            self._file = self._open(self._schema)
-        table = table.cast(self._schema)
-        if self._kind == "parquet":
-            self._file.write_table(table)
-        else:
-            self._file.write(table)
+        try:
+            if self._file is None:
+                self._schema = table.schema.remove_metadata()
+                self._file = self._open(self._schema)
+            table = table.cast(self._schema)
+            if self._kind == "parquet":
+                self._file.write_table(table)
+            else:
+                self._file.write(table)
+        except pa.ArrowException as error:
+            raise UserError(
+                f"{self._kind}: expected cells that such a file can hold, got others ({one_line(error, 120)}); leave "
+                "the column out, or write another kind of file"
+            ) from error
 
     def _open(self, schema: pa.Schema) -> Any:
         if self._kind == "parquet":
             repeating = [field.name for field in schema if not pa.types.is_floating(field.type)]
-            return pq.ParquetWriter(self._path, schema, use_dictionary=repeating)
+            return pq.ParquetWriter(self._path, schema, use_dictionary=repeating, write_page_checksum=True)
         if self._kind == "feather":
             return pa.ipc.new_file(str(self._path), schema, options=pa.ipc.IpcWriteOptions(compression="lz4"))
         self._sink = pa.output_stream(str(self._path), compression="gzip" if self._kind == "csv.gz" else None)

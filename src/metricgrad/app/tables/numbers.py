@@ -13,6 +13,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+UNREADABLE = (TypeError, ValueError, OverflowError, NotImplementedError, pa.ArrowException)
+"""What pandas and pyarrow raise for cells of another kind than expected: lists, bytes, dates that no calendar has."""
+
 PLAIN = "1234.5"
 """The format of numbers as programs write them."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Self, TypedDict
 
@@ -13,13 +14,13 @@ from metricgrad.app.errors import WRONG_CALL, UserError, one_line, suggest
 from metricgrad.app.tables import targets as target_columns
 from metricgrad.app.tables.columns import Column, describe_column
 from metricgrad.app.tables.dates import check_date_format
-from metricgrad.app.tables.numbers import check_number_format
+from metricgrad.app.tables.numbers import UNREADABLE, check_number_format
 from metricgrad.app.tables.targets import Target
 from metricgrad.storage import records
 from metricgrad.storage.records import Length, Range
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from sklearn.compose import ColumnTransformer
 
@@ -70,7 +71,8 @@ class Schema:
                     f"drop: expected columns of the data, got {one_line(name)!r}; {suggest(name, frame.columns)}",
                     WRONG_CALL,
                 )
-        found = target_columns.find_target(frame, target, task, positive, drop_unlabelled)
+        with _refuse_unreadable("target"):
+            found = target_columns.find_target(frame, target, task, positive, drop_unlabelled)
         dropped = {name: DROPPED for name in drop if name not in found.columns}
         columns = []
         labelled = frame[found.has_target(frame)]
@@ -136,7 +138,8 @@ class Schema:
     def encode_targets(self, frame: pd.DataFrame) -> np.ndarray:
         """Return ``(N,)`` indices into ``classes`` (1 is the positive class of two), or ``(N, K)`` zeros and ones."""
         self.check_target(frame.columns)
-        return self.target.to_codes(frame)
+        with _refuse_unreadable("target"):
+            return self.target.to_codes(frame)
 
     def to_features(self, frame: pd.DataFrame, gaps: Gaps | None = None) -> pd.DataFrame:
         """Return the features: float32 numbers with NaN for missing, codes of categories with −1 for missing, texts.
@@ -147,9 +150,10 @@ class Schema:
         found: dict[str, np.ndarray] = {}
         for column in self.columns:
             cells = frame[column.name]
-            numbers = column.to_numbers(cells)
-            if gaps is not None:
-                gaps.count(column, cells, next(iter(numbers.values())))
+            with _refuse_unreadable(f"column {one_line(column.name, 60)!r}, in training of kind {column.kind!r}"):
+                numbers = column.to_numbers(cells)
+                if gaps is not None:
+                    gaps.count(column, cells, next(iter(numbers.values())))
             found |= numbers
         if gaps is not None:
             gaps.rows += len(frame)
@@ -209,6 +213,17 @@ def _check_target(target: Target) -> None:
         raise ValueError("schema.json: target: expected every class once, with its count")
     if target.numeric and not all(re.fullmatch(r"-?\d{1,16}", name) for name in target.classes):
         raise ValueError("schema.json: target: expected whole numbers of at most 16 digits as classes")
+
+
+@contextmanager
+def _refuse_unreadable(what: str) -> Iterator[None]:
+    """Turn an error of pandas or pyarrow about cells, such as lists or impossible dates, into a ``UserError``."""
+    try:
+        yield
+    except UNREADABLE as error:
+        raise UserError(
+            f"{what}: got cells that cannot be read ({type(error).__name__}: {one_line(error, 120)}); correct them"
+        ) from error
 
 
 def _require(names: Sequence[str], present: Iterable[str], what: str) -> None:

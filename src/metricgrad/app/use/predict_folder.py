@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from metricgrad import __version__, atomic
 from metricgrad.app.errors import WRITE, WRONG_CALL, UserError, one_line, writing
@@ -137,7 +136,7 @@ def predict_part(task: PartTask, path: Path, sha256: str) -> Predicted:
     for piece in source.pieces(predictor.rows, predictor.columns):
         add(piece)
     if not predictor.gaps.rows:
-        add(pq.read_schema(path).empty_table().select(predictor.columns))
+        add(source.make_empty(predictor.columns))
     writer.close()
     predicted = [int(predictor.predicted[name]) for name in predictor.model.schema.classes]
     return Predicted(sink.getvalue().to_pybytes(), sha256, predicted, predictor.gaps)
@@ -186,6 +185,8 @@ def _open_output(path: Path, call: str, names: set[str], force: bool) -> Iterato
     if path.exists() and (not path.is_dir() or (any(path.iterdir()) and not (path / RECORDS).is_dir())):
         raise UserError(f"{path}: exists already, and predict did not write it; choose another --output", WRITE)
     inner = path / RECORDS
+    if inner.is_symlink():
+        raise UserError(f"{inner}: expected a folder, got a link, which is not followed; remove it", WRITE)
     with writing(path):
         inner.mkdir(parents=True, exist_ok=True)
     with runs.locked(inner, "--output"):
