@@ -6,9 +6,10 @@
 
 Kinds of cases: ``batches`` (a loss of a random, often degenerate batch against the plain path in float64), ``columns``
 (binary batches of several columns), ``folders`` (damaged and forged run and model folders and checkpoints), ``kills``
-(a run killed with SIGKILL goes on as if it had not been), ``processes`` (two and four processes against one). A case is
-made from its number alone. Finished blocks of cases are kept in the file of ``--state``, and the same command goes on
-where it stopped. Needs the extras ``app`` and ``test``. Exits with 1 if anything failed.
+(a run killed with SIGKILL goes on as if it had not been), ``processes`` (two and four processes against one),
+``tables`` (damaged Parquet and Feather files). A case is made from its number alone. Finished blocks of cases are kept
+in the file of ``--state``, and the same command goes on where it stopped. Needs the extras ``app`` and ``test``. Exits
+with 1 if anything failed.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-BLOCKS = {"batches": 1000, "columns": 1000, "folders": 20, "kills": 10, "processes": 200}
+BLOCKS = {"batches": 1000, "columns": 1000, "folders": 20, "kills": 10, "processes": 200, "tables": 50}
 """The kinds of cases, and how many are done at a time."""
 SHOWN = 20
 
