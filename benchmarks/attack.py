@@ -7,10 +7,10 @@
 Kinds of cases: ``batches`` (a loss of a random, often degenerate batch against the plain path in float64), ``columns``
 (binary batches of several columns), ``folders`` (damaged and forged run and model folders and checkpoints), ``kills``
 (a run killed with SIGKILL goes on as if it had not been), ``processes`` (two and four processes against one),
-``sparse`` (sparse scores with weights, evaluated and tuned, against plain sums), ``budgets`` (``best_k`` against every
-choice), ``selections`` (``select_ensemble`` against an independent search). A case is made from its number alone.
-Finished blocks of cases are kept in the file of ``--state``, and the same command goes on where it stopped. Needs the
-extras ``app`` and ``test``. Exits with 1 if anything failed.
+``tables`` (damaged Parquet and Feather files), ``sparse`` (sparse scores with weights, evaluated and tuned, against
+plain sums), ``budgets`` (``best_k`` against every choice), ``selections`` (``select_ensemble`` against an independent
+search). A case is made from its number alone. Finished blocks of cases are kept in the file of ``--state``, and the
+same command goes on where it stopped. Needs the extras ``app`` and ``test``. Exits with 1 if anything failed.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ BLOCKS = {
     "folders": 20,
     "kills": 10,
     "processes": 200,
+    "tables": 50,
     "sparse": 500,
     "budgets": 500,
     "selections": 500,
