@@ -181,3 +181,11 @@ def test_scarce_classes_may_share_the_strength_of_their_offsets() -> None:
     assert np.allclose(logits.threshold, tuned.threshold)
     many = mg.tune_threshold("f1", np.tile(p, (2, 1)), np.tile(y, 2), task="multiclass", scarce="pooled")
     assert many.origins == ["own"] * 3
+
+
+def test_of_pooled_offsets_that_are_equally_good_the_weakest_is_taken() -> None:
+    y = torch.tensor([0] * 8 + [1] * 4 + [2] * 2)  # told apart by every strength near 0, and by many others
+    scores = torch.nn.functional.one_hot(y).double() * 0.97 + 0.01
+    found = mg.tune_threshold("f1", scores, y, task="multiclass", scarce="pooled")
+    assert found.threshold == (0.0, 0.0, 0.0)
+    assert found.value == 1.0

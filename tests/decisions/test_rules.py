@@ -450,3 +450,14 @@ def test_the_default_rule() -> None:
     assert [default_rule(task) for task in ("binary", "multilabel")] == [Threshold(0.5)] * 2
     assert default_rule("multiclass") == Argmax()
     assert default_rule("binary", 0.0) == Threshold(0.0)
+
+
+@pytest.mark.parametrize("threshold", [0.3, 0.5, 0.9, 1e-9, 1 - 1e-9])
+def test_what_stands_at_the_threshold_is_more_probable_than_a_half(threshold: float) -> None:
+    at = torch.tensor([threshold], dtype=torch.float64)
+    below = torch.nextafter(at, torch.zeros_like(at))
+    rule = Threshold(threshold)
+    moved = rule.centred(torch.cat((below, at)))
+    assert rule(torch.cat((below, at))).tolist() == [False, True]
+    assert moved[0] <= 0.5 < moved[1]
+    assert moved[1] == pytest.approx(0.5, abs=1e-6)

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 import metricgrad as mg
 import reference as ref
 from metricgrad.decisions import Offsets, Threshold
+from metricgrad.metrics.constraints import Constraint
 
 pytestmark = pytest.mark.quick
 
@@ -832,3 +833,15 @@ def test_bad_input_is_refused_in_one_line(scores: Any, targets: Any, options: di
 def test_groups_must_fit() -> None:
     with pytest.raises(ValueError, match=r"groups: expected one per row, \(3,\), got \(2,\)"):
         _ = mg.tune_threshold("f1", S, Y, groups=[1, 2]).interval
+
+
+def test_a_bound_that_is_missed_by_little_is_missed() -> None:
+    scores, y = torch.tensor([0.9, 0.8, 0.7, 0.6]), torch.tensor([1, 1, 0, 1])
+    met = mg.tune_threshold("recall", scores, y, subject_to="precision >= 0.75")  # all four, exactly at the bound
+    above = mg.tune_threshold("recall", scores, y, subject_to="precision >= 0.7500001")
+    assert (met.value, above.value) == (1.0, pytest.approx(2 / 3))
+    with pytest.raises(ValueError, match="no threshold reaches"):
+        mg.tune_threshold("recall", scores, torch.tensor([0, 1, 1, 1]), subject_to="precision >= 0.7500001")
+    for bound, is_met in ((0.75 + 1e-12, True), (0.7500001, False)):
+        assert Constraint("precision", bound).met(torch.tensor(0.75, dtype=torch.float64)) is is_met
+        assert Constraint("precision", 1.5 - bound, "<=").met(torch.tensor(0.75, dtype=torch.float64)) is is_met
