@@ -92,12 +92,12 @@ def losses() -> Iterator[Growth]:
     )
     mcc = mg.MetricLoss("mcc", task="multiclass")
     yield Growth("MetricLoss, MCC", "classes", doubled(200), lambda k: loss_step(mcc, *several_classes(1000, k)))
-    yield Growth("AUROCLoss", "rows", doubled(20_000), lambda n: loss_step(mg.AUROCLoss(), *binary(n)))
+    yield Growth("AUROCLoss", "rows", doubled(200_000), lambda n: loss_step(mg.AUROCLoss(), *binary(n)))
     yield Growth("WMWLoss", "rows", doubled(50_000), lambda n: loss_step(mg.WMWLoss(), *binary(n)))
     hinge = mg.StructuredHingeLoss("f1")
     yield Growth("StructuredHingeLoss", "rows", doubled(500), lambda n: loss_step(hinge, *binary(n)))
     game = mg.AdversarialLoss("f1")
-    yield Growth("AdversarialLoss", "rows", doubled(50), lambda n: loss_step(game, *binary(n)))
+    yield Growth("AdversarialLoss", "rows", doubled(150), lambda n: loss_step(game, *binary(n)))
 
 
 def tuning() -> Iterator[Growth]:
@@ -115,7 +115,7 @@ def tuning() -> Iterator[Growth]:
     yield Growth(
         "tune_threshold, samples",
         "rows",
-        doubled(500),
+        doubled(4000),
         lambda n: partial(tune, "f1", *several_labels(n, 50), average="samples", **labels),
     )
     classes: Any = {"task": "multiclass"}
@@ -135,8 +135,8 @@ def tuning() -> Iterator[Growth]:
 
 def deciding() -> Iterator[Growth]:
     """Yield decisions."""
-    yield Growth("best_k", "rows", doubled(2000), lambda n: partial(best_k, "f1", several_labels(n, 50)[0], 3))
-    yield Growth("best_k", "labels", doubled(100), lambda k: partial(best_k, "f1", several_labels(1000, k)[0], 3))
+    yield Growth("best_k", "rows", doubled(8000), lambda n: partial(best_k, "f1", several_labels(n, 50)[0], 3))
+    yield Growth("best_k", "labels", doubled(400), lambda k: partial(best_k, "f1", several_labels(1000, k)[0], 3))
     yield Growth("tune_top_k", "labels", doubled(100), lambda k: partial(tune_top_k, "f1", *several_labels(1000, k), 3))
     rule, joint_rule = ExpectedFBeta(), GFM()
     yield Growth("ExpectedFBeta", "labels", doubled(100), lambda k: partial(rule, several_labels(200, k)[0]))
@@ -168,7 +168,7 @@ def evaluating() -> Iterator[Growth]:
         doubled(50),
         lambda k: partial(evaluate, *several_classes(4000, k), "auroc_ovo", **classes),
     )
-    yield Growth("bootstrap, F1", "rows", doubled(50_000), lambda n: partial(mg.bootstrap, *binary(n), "f1"))
+    yield Growth("bootstrap, F1", "rows", doubled(1_000_000), lambda n: partial(mg.bootstrap, *binary(n), "f1"))
     yield Growth("bootstrap, AUROC", "rows", doubled(2000), lambda n: partial(mg.bootstrap, *binary(n), "auroc"))
 
     def selection(n: int, candidates: int) -> Call:
