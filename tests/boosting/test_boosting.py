@@ -337,7 +337,7 @@ def test_a_base_margin_counts() -> None:
     [
         (lambda: xgboost_objective("f1"), "loss: expected a loss, called with"),  # type: ignore[arg-type]
         (
-            lambda: xgboost_objective(mg.MetricLoss("f1", average=None))(Y, Z),
+            lambda: xgboost_objective(mg.MetricLoss("f1", task="multilabel", average=None))(Y[:, None], Z[:, None]),
             r"loss: expected one number .* got \(1,\)",
         ),
         (lambda: xgboost_objective(mg.MetricLoss("f1"))(Y[:5], Z), r"targets: expected 400 classes or labels of shape"),

@@ -470,7 +470,7 @@ def test_predicting_takes_as_many_threads_as_fitting(
         ({"rule": "best"}, "rule: expected 'tuned', 'fixed' or a rule"),
         ({"metric": "f-one"}, "metric: unknown name 'f-one'"),
         ({"average": "mean"}, "average: expected one of"),
-        ({"average": None}, "average: expected 'micro', 'macro', 'weighted' or 'samples', got None"),
+        ({"average": None}, "average: expected 'macro' for the one class of task='binary', got None"),
     ],
 )
 def test_bad_parameters_get_one_line(options: dict[str, Any], message: str) -> None:

@@ -96,11 +96,11 @@ def test_the_mask_of_a_layer_counts() -> None:
     z = keras.ops.convert_to_tensor(np.array([[2.0, -1.0, 50.0], [1.0, -3.0, -50.0]], np.float32))
     y = np.array([[1, 0, 0], [0, 1, 1]])
     inner = np.array([[True, True, False], [True, True, False]])
-    wanted = mk.MetricLoss("f1")(y[:, :2], z[:, :2])
-    assert float(mk.MetricLoss("f1")(y, z, mask=inner)) == pytest.approx(float(wanted))
+    wanted = mk.MetricLoss("f1", task="binary")(y[:, :2], z[:, :2])
+    assert float(mk.MetricLoss("f1", task="binary")(y, z, mask=inner)) == pytest.approx(float(wanted))
     masked = keras.layers.Masking(-1.0)(keras.ops.convert_to_tensor(np.array([[[1.0], [2.0], [-1.0]]], np.float32)))
-    alone = mk.MetricLoss("f1")(np.array([[1, 0]]), np.array([[1.0, 2.0]], np.float32))
-    assert float(mk.MetricLoss("f1")(np.array([[1, 0, 1]]), masked)) == pytest.approx(float(alone))
+    alone = mk.MetricLoss("f1", task="binary")(np.array([[1, 0]]), np.array([[1.0, 2.0]], np.float32))
+    assert float(mk.MetricLoss("f1", task="binary")(np.array([[1, 0, 1]]), masked)) == pytest.approx(float(alone))
 
 
 @pytest.mark.parametrize(
