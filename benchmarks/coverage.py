@@ -102,6 +102,8 @@ KINDS: dict[str, tuple[Any, Any]] = {
 def summarise(found: list[tuple[tuple[float, float], float]]) -> Row:
     """Return what happened to many intervals."""
     n = len(found)
+    if not all(math.isfinite(truth) for _, truth in found):  # which no interval would miss
+        raise ValueError("truth: expected a number")
     below = sum(high < truth for (_, high), truth in found) / n
     above = sum(low > truth for (low, _), truth in found) / n
     widths = [high - low for (low, high), _ in found]

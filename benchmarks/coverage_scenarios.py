@@ -108,7 +108,8 @@ def find_truth(rate: float, lift: float, threshold: float) -> dict[str, float]:
     found, false = rate * hit, (1 - rate) * alarm
     # Average precision is the mean precision at the score of a random positive.
     scores = torch.linspace(lift - 9, lift + 9, 20_001, dtype=torch.float64)
-    tp, fp = rate * torch.special.ndtr(lift - scores), (1 - rate) * torch.special.ndtr(-scores)
+    # erfc keeps the far tail, where ndtr is 0 and precision would be 0 / 0.
+    tp, fp = (weight * torch.erfc((scores - mean) / math.sqrt(2)) for weight, mean in ((rate, lift), (1 - rate, 0.0)))
     density = torch.exp(-((scores - lift) ** 2) / 2) / math.sqrt(2 * math.pi)
     return {
         "f1": 2 * found / (found + false + rate),

@@ -31,9 +31,10 @@ Array = npt.NDArray[Any]
 
 def reliability_by_hand(p: Array, y: Array, w: Array, bins: int) -> dict[str, Any]:
     total, mean, share = [0.0] * bins, [0.0] * bins, [0.0] * bins
+    edges = torch.linspace(0, 1, bins + 1, dtype=torch.float64).tolist()
     brier = 0.0
     for pi, yi, wi in zip(p.flat, y.flat, w.flat, strict=True):
-        b = min(int(pi * bins), bins - 1)
+        b = min(sum(pi >= edge for edge in edges), bins) - 1  # 0.58 · 50 is below 29
         total[b] += wi
         mean[b] += wi * pi
         share[b] += wi * yi

@@ -292,7 +292,7 @@ def _replicate_tuned(draws: RowDraws, model: int, tuned: Tuned, replicates: int,
     at_best = draws.models[model].metrics.under(problem.solve(batch)[0])
     fixed = RowDraws([Model(at_best, batch)], draws.units, draws.index)
     apparent, evaluated = replicate(fixed, 0, replicates, seed)
-    everywhere, left_out = [], []
+    everywhere, left_out, paired = [], [], len(draws.models) > 1
     for times in draws.draws(replicates, seed):
         for row in draws.rows(times):
             metrics = at_best.under(problem.tuned_on(batch, row))
@@ -305,7 +305,10 @@ def _replicate_tuned(draws: RowDraws, model: int, tuned: Tuned, replicates: int,
         moves = torch.stack([one[name] for one in everywhere])
         nothing = torch.full_like(moves[0], torch.nan)  # if no replicate leaves anything out
         values[name] = torch.stack([nothing, *(one[name] for one in left_out)]).nanmean(0)
-        drawn[name] = values[name] + evaluated[name] - apparent[name] + moves - moves.mean(0)
+        # Left-out rows judge rules that were tuned on fewer rows, all rows judge the rule that they chose: the truth is
+        # in between, so the end of one more right row starts from the second.
+        place = torch.stack((values[name], values[name] if paired else apparent[name])).unsqueeze(1)
+        drawn[name] = place + evaluated[name] - apparent[name] + moves - moves.mean(0)
     return values, drawn
 
 
