@@ -39,7 +39,7 @@ class ShippedRule(NamedTuple):
 def tune_on_repeats(plan: Plan, space: Workspace, outcomes: Sequence[Outcome], kind: str) -> ShippedRule | None:
     """Return the "fixed" or "tuned" rule of a contender for the held-out rows of all its repeats together.
 
-    ``outcomes``: those of the contender. None if none has scores of held-out rows, which earlier versions did not keep.
+    ``outcomes``: those of the contender. None if none has scores of held-out rows.
     """
     goal, targets = plan.dataset.goal, plan.dataset.targets
     kept = [o for o in sorted(outcomes, key=lambda o: o.repeat) if space.has_held_out(o)]
