@@ -26,6 +26,7 @@ from torch import Tensor, nn
 
 import metricgrad as mg
 from cells import Cell, Table
+from metricgrad.losses.scale import trust_logits
 from metricgrad.surrogates import LogitSigmoid
 from multilabel import (
     AVERAGES,
@@ -144,6 +145,7 @@ def published_losses(row: str, quirks: Quirks, grid: Sequence[tuple[float, float
 
 def _after_sigmoid(loss: Loss, logits: Tensor, y: Tensor) -> Tensor:
     """Return a loss of probabilities where it expects logits."""
+    trust_logits(loss)  # probabilities in their place are what the code of the paper does
     return loss(logits.sigmoid(), y)
 
 
