@@ -1,6 +1,7 @@
 """How often 95 % intervals contain the truth, on simulated data sets.
 
     python benchmarks/coverage.py [--only binary ...] [--sets 400] [--replicates 400] [--json FILE]
+    python benchmarks/coverage.py --table FILE
 
 ``coverage_scenarios.py`` lists the scenarios: how many rows and positives, how strong the scores, with metrics of one
 label, macro averages, differences of two models, and a rule that is tuned on the rows it is evaluated on, which is
@@ -147,7 +148,13 @@ def main() -> None:
     parser.add_argument(
         "--json", type=Path, metavar="FILE", help="write the results there; earlier ones of other kinds stay"
     )
+    parser.add_argument(
+        "--table", type=Path, metavar="FILE", help="print the tables of earlier results, and do no more"
+    )
     args = parser.parse_args()
+    if args.table:
+        print_tables(json.loads(args.table.read_text()))
+        return
     torch.set_num_threads(1)
     about = {
         "command": " ".join(["benchmarks/coverage.py", *sys.argv[1:]]),
@@ -184,6 +191,31 @@ def write(path: Path, kind: str, found: Row) -> None:
         lines = ",\n".join(json.dumps(row) for row in part["rows"])
         parts.append(f'"{name}": {{"about": {json.dumps(part["about"])},\n"rows": [\n{lines}\n]}}')
     path.write_text("{" + ",\n".join(parts) + "}\n")
+
+
+def print_tables(results: dict[str, Row]) -> None:
+    """Print Markdown tables of the least and the mean coverage over the scenarios of each kind and size."""
+    for kind, part in results.items():
+        by_method = kind == "methods"
+        groups: dict[str, dict[str, list[float]]] = {}
+        for row in part["rows"]:
+            size = (
+                f"{row['positives']} positives"
+                if "positives" in row
+                else f"n = {row['n']}, {len(row['rates'])} classes"
+            )
+            name = f"{row['method']}, {size}" if by_method else f"{kind}, {size}"
+            groups.setdefault(name, {}).setdefault(row["metric"], []).append(row["coverage"])
+        columns = list(dict.fromkeys(row["metric"] for row in part["rows"]))
+        about = part["about"]
+        print(
+            f"\n{about['sets']} data sets a scenario, standard error at 0.95: {about['standard_error_at_0.95']:.3f}\n"
+        )
+        print(f"| least (mean) | {' | '.join(columns)} |\n|---|{'---|' * len(columns)}")
+        for name, found in groups.items():
+            cells = [found.get(column, []) for column in columns]
+            texts = [f"{min(x):.1%} ({sum(x) / len(x):.1%})" if x else "" for x in cells]
+            print(f"| {name} | {' | '.join(texts)} |")
 
 
 if __name__ == "__main__":

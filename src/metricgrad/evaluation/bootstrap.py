@@ -166,7 +166,7 @@ def bootstrap(
     --------
     >>> found = bootstrap([0.9, 0.8, 0.4, 0.3] * 25, [1, 0, 1, 0] * 25, "accuracy")
     >>> print(found["accuracy"])
-    0.5000 (0.4000 to 0.6000)
+    0.5000 (0.39... to 0.60...)
 
     """
     check_replicates(replicates, confidence)
@@ -278,7 +278,7 @@ def compare_paired(
     --------
     >>> y = [1, 0, 1, 0] * 25
     >>> print(compare_paired([0.9, 0.1, 0.8, 0.6] * 25, [0.9, 0.8, 0.4, 0.3] * 25, y, "accuracy")["accuracy"])
-    +0.2500 (+0.0900 to +0.4000), p = 0.003
+    +0.2500 (+0.06... to +0.41...), p = 0.003
 
     """
     check_replicates(replicates, confidence)
