@@ -25,7 +25,7 @@ MASK = torch.rand(N, generator=G) < 0.7
 
 CASES: dict[str, tuple[Any, Any, Any]] = {
     "binary vector": (mg.MetricLoss("f1"), 0, LABELS[:, 0]),
-    "binary columns": (mg.MetricLoss("mcc", surrogate=s.Sigmoid()), slice(None), LABELS),
+    "binary columns": (mg.MetricLoss("mcc", task="binary", surrogate=s.Sigmoid()), slice(None), LABELS),
     "multilabel": (mg.MetricLoss("f1", task="multilabel"), slice(None), LABELS),
     "micro": (mg.MetricLoss("mcc", task="multilabel", average="micro", surrogate=s.Identity()), slice(None), LABELS),
     "samples": (mg.MetricLoss("f1", task="multilabel", average="samples"), slice(None), LABELS),

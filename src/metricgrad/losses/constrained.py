@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from metricgrad.counts import wide
 from metricgrad.engine import distributed
 from metricgrad.engine.inputs import whole_number
-from metricgrad.engine.options import explain_unknown
 from metricgrad.losses.bounded_metric import STIFFNESS, BoundedMetric, value_of
 from metricgrad.losses.memory import Memory
 from metricgrad.losses.metric import MetricLoss
@@ -114,7 +113,6 @@ class ConstrainedLoss(nn.Module):
     multipliers: Tensor
     step_each_epoch = True
 
-    @explain_unknown
     def __init__(
         self,
         maximise: str | Metric,
