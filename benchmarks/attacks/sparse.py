@@ -32,9 +32,9 @@ def check(number: int) -> str | None:
     case = f"{metric}, {average}, {rows} × {labels}, threshold {threshold}"
     how: Any = {"task": "multilabel", "average": average, "weight": weight}
     expected = naive.value(metric, naive.count(scores >= threshold, targets, weight), average)
-    sparse = (sp.csr_matrix(scores), sp.csr_matrix(targets))
-    for kind, given in (("dense", (scores, targets)), ("sparse", sparse)):
-        found = mg.evaluate(*given, [metric], threshold=threshold, **how)[metric]
+    stored = (sp.csr_matrix(scores), sp.csr_matrix(targets))
+    for kind, (s, y) in (("dense", (scores, targets)), ("sparse", stored)):
+        found = mg.evaluate(s, y, [metric], threshold=threshold, **how)[metric]
         if not np.allclose(found, expected, rtol=TOLERANCE, atol=TOLERANCE):
             return f"{kind} value {found} is not {expected} | {case}"
     wrong = _check_at_k(rng, scores, targets, weight, average, case)
