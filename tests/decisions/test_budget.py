@@ -14,6 +14,8 @@ from torch import Tensor
 import metricgrad as mg
 from metricgrad.counts import cells
 from metricgrad.decisions import TopK, WeightedTopK, best_k, tune_top_k
+from metricgrad.decisions.budget import _Ascent, _DenseRows
+from metricgrad.engine.objective import Objective
 
 
 def expected(metric: str, p: Tensor, decided: Tensor) -> float:
@@ -129,3 +131,16 @@ def test_weighted_top_k_is_top_k_of_weighted_scores() -> None:
 def test_what_does_not_fit_is_refused_in_one_line(call: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize("metric", ["f1", "f2"])
+def test_the_best_of_many_candidates_are_found_without_all_exact_gains(metric: str) -> None:
+    p = probabilities(0, 60, 40)  # more than four rows for each label: not every gain is computed exactly
+    ascent = _Ascent(Objective("multilabel", metric), _DenseRows(p), 3, at_most=False)
+    ascent.run()
+    rows = torch.arange(60)
+    candidates, labels = ascent.rows.candidates(rows)
+    nothing = torch.full((60, 3), -1)  # as if these rows were new, and had no labels yet
+    best, _ = ascent._gains(candidates, labels, nothing)
+    exact = ascent._exact_gains(candidates, labels, torch.zeros(60, 40, dtype=torch.bool))
+    torch.testing.assert_close(best, exact.topk(3, dim=1).values)
