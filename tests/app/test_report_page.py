@@ -707,10 +707,11 @@ def evaluation(binary: Example) -> Payload:
         "rule": "cut at 0.2",
         "confidence": 0.95,
         "metrics": {
-            "f2": {"value": 0.61, "low": 0.55, "high": 0.67},
-            "auroc": {"value": 0.8, "low": None, "high": None},
+            "f2": {"value": 0.61, "low": 0.55, "high": 0.67, "note": None},
+            "auroc": {"value": 0.8, "low": None, "high": None, "note": "too few positives for an interval"},
         },
         "constraints": [{"constraint": "precision>=0.9", "value": 0.7, "met": False}],
+        "promised": {"metric": "f2", "value": 0.7, "low": 0.68, "high": 0.72, "note": None, "source": "3 repeats"},
     }
     for one in payload["study"]["columns"]:
         one |= {"now": one["shares"][::-1], "missing_now": 0.3, "psi": 0.4, "suspicious": ["mean moved by +1.00"]}
@@ -724,7 +725,9 @@ def test_the_report_of_evaluate(opened: Any, evaluation: Payload, width: int) ->
     assert page.locator("h1").inner_text() == "F2 0.610, 0.550 to 0.670"
     assert page.locator(".focus").is_hidden()  # one contender, one class
     assert "Counts are of the new rows." in page.inner_text("#threshold-note")
+    assert "Promised F2: 0.700, 0.680 to 0.720 (3 repeats)." in page.inner_text("#evaluation")
     assert "not met: 0.700" in page.inner_text("#metrics")
+    assert "too few positives for an interval" in page.inner_text("#metrics")
     assert page.locator("#column-charts rect.then:visible").count() == 10 * 12
     assert page.locator("#column-charts .changed:visible").count() == 12
     page.locator("#threshold-slider").press("Home")

@@ -184,7 +184,7 @@ def test_what_cannot_be_tuned_is_refused_in_one_line() -> None:
             lambda: mg.Evaluator("f1", task="multiclass", keep_scores=True).update(s, y[:, 0]).tune("f1"),
             "tune: expected task='binary' or 'multilabel'",
         ),
-        (lambda: in_shards(s, y, **LABELS).tune("f1").interval, "interval and out_of_bag: expected the rows"),
+        (lambda: in_shards(s, y, **LABELS).tune("f1").interval, "interval, out_of_bag and resample: expected the rows"),
         (lambda: in_shards(s[:0], y[:0], **LABELS).tune("f1"), "scores: expected at least one sample to tune on"),
         (lambda: in_shards(s[:, 0], y[:, 0]).tune("f1", shared=True), "shared: one threshold for all classes is for"),
         (lambda: in_shards(s[:, 0], y[:, 0]).tune("f1", subject_to="precision>=2"), "subject_to: no threshold reaches"),
