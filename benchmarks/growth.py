@@ -225,7 +225,7 @@ def main() -> None:
             rows.append(measure_growth(growth))
             print(format_row(rows[-1]), flush=True)
     if options.json is not None:
-        found = {"machine": machine(), "clock": "CPU time of one thread", "growth": rows}
+        found = {"machine": machine() | {"clock": "CPU time of one thread"}, "growth": rows}
         options.json.write_text(json.dumps(found, indent=1) + "\n")
 
 
