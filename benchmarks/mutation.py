@@ -70,7 +70,6 @@ TARGETS = {
 
 EQUIVALENT = {
     "metricgrad/metrics/bounds.py:0": "what is clamped is used only where it is above 0",
-    "metricgrad/metrics/constraints.py:0": "0 / x keeps a leaf in the graph as 0 * x does, unless all counts are 0",
     "metricgrad/counts.py:0": "a weight of one axis: its last axis is its only one",
 }
 """Changes that make no difference, and why."""
