@@ -18,7 +18,7 @@ import xgboost
 
 import timing
 from metricgrad import AUROCLoss, HybridLoss, MetricLoss
-from metricgrad.boosting.objectives import base_score, lightgbm_objective, xgboost_objective
+from metricgrad.integrations.boosting.objectives import base_score, lightgbm_objective, xgboost_objective
 from timing import Run
 
 ROWS, FEATURES = 10**6, 20

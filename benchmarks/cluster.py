@@ -29,7 +29,7 @@ import timing
 from boosting import FEATURES, ROWS, data
 from metricgrad import HybridLoss
 from metricgrad.boosting import base_score, xgboost_objective
-from metricgrad.boosting.workers import Workers
+from metricgrad.integrations.boosting.workers import Workers
 
 WORKERS, ROUNDS = 2, 20
 

@@ -23,11 +23,11 @@ import distributed
 import numpy as np
 import pandas as pd
 
-from metricgrad.app.runs.workers import Shared, open_workers, run_tasks
-from metricgrad.app.study.compare import compare
-from metricgrad.app.study.progress import NoProgress
-from metricgrad.app.study.request import Options, prepare_dataset
-from metricgrad.app.study.work import Failure, Result
+from metricgrad.comparison.options import Options, prepare_dataset
+from metricgrad.comparison.progress import NoProgress
+from metricgrad.comparison.run_comparison import compare
+from metricgrad.comparison.unit_runner import Failure, Result
+from metricgrad.comparison.workers import Shared, open_workers, run_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -19,7 +19,7 @@ from torch import Tensor
 
 import timing
 from loss_step import LARGE, TINY, Shape, contenders, data
-from metricgrad.engine.objective import Objective
+from metricgrad.core.objective import Objective
 from metricgrad.surrogates import Linear, Sigmoid
 from timing import Loss, Row, Table
 

@@ -16,8 +16,8 @@ import torch
 from skorch import NeuralNetBinaryClassifier
 
 from metricgrad import HybridLoss, MetricLoss, baselines
-from metricgrad.training.loop import Settings, TrainingData, one_thread, train
 from metricgrad.training.networks import mlp
+from metricgrad.training.training_loop import Settings, TrainingData, one_thread, train
 from timing import Row, Run, arguments, machine, marked, ms, race, show, show_targets, write
 
 ROWS, FEATURES, BATCH = 36_631, 104, 1024

@@ -24,7 +24,7 @@ from torch import Tensor
 
 import metricgrad as mg
 from metricgrad.decisions import GFM, ExpectedFBeta, best_k, tune_top_k
-from metricgrad.estimators.selection import select_ensemble
+from metricgrad.decisions.ensemble_selection import select_ensemble
 from timing import machine
 
 Call = Callable[[], object]

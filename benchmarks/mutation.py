@@ -45,17 +45,20 @@ OPERATORS = [
 ]
 
 DECISIONS = ["tests/decisions"]
-STUDY = [f"tests/app/test_{name}.py" for name in ("leaderboard", "splits", "uncertainty", "protocol", "shipping")]
-METRICS = ["tests/metrics", "tests/evaluation/test_hard_values.py", "tests/losses/test_constrained.py"]
+STUDY = [
+    f"tests/comparison/test_{name}.py" for name in ("leaderboard", "splits", "uncertainty", "protocol", "shipping")
+]
+METRICS = ["tests/core/metrics", "tests/evaluation/test_hard_values.py", "tests/losses/test_constrained_loss.py"]
 TARGETS = {
-    **{f"metrics/{name}.py": METRICS for name in ("averages", "bounds", "constraints", "functions", "matrix")},
-    "metrics/derivatives.py": METRICS,
-    "counts.py": [*METRICS, "tests/decisions/test_empty_counts.py"],
+    **{f"core/metrics/{name}.py": METRICS for name in ("averages", "bounds", "constraints", "functions", "matrix")},
+    "core/metrics/derivatives.py": METRICS,
+    "core/counts.py": [*METRICS, "tests/decisions/test_empty_counts.py"],
     **{
         f"decisions/{name}.py": DECISIONS
         for name in (
-            *("averaging", "budget", "classwise", "expected_f", "hard_counts", "label_thresholds", "offsets"),
-            *("rules", "scarcity", "solver", "sparse_search", "threshold_search", "tuning"),
+            *("averaged_thresholds", "ensemble_selection", "expected_f", "hard_counts", "incremental", "k_labels"),
+            *("label_thresholds", "offsets", "problem", "rare_labels", "rules", "sparse_search", "threshold_search"),
+            "threshold_tuning",
         )
     },
     **{
@@ -63,14 +66,14 @@ TARGETS = {
         for name in ("bootstrap", "interval_ends", "one_more_row", "replicates")
     },
     **{
-        f"app/study/{name}.py": STUDY
-        for name in ("leaderboard", "protocol", "shipping", "splits", "uncertainty", "verdict", "work")
+        f"comparison/{name}.py": STUDY
+        for name in ("leaderboard", "protocol", "shipping", "splits", "uncertainty", "unit_runner", "verdict")
     },
 }
 
 EQUIVALENT = {
-    "metricgrad/metrics/bounds.py:0": "what is clamped is used only where it is above 0",
-    "metricgrad/counts.py:0": "a weight of one axis: its last axis is its only one",
+    "metricgrad/core/metrics/bounds.py:0": "what is clamped is used only where it is above 0",
+    "metricgrad/core/counts.py:0": "a weight of one axis: its last axis is its only one",
 }
 """Changes that make no difference, and why."""
 

@@ -66,7 +66,7 @@ def run_mode(mode: str, folder: Path) -> None:
             start, busy = time.perf_counter(), time.process_time()
             rows = read(data)
         else:
-            from metricgrad.app.use.predict import predict
+            from metricgrad.comparison.inference.predict import predict
 
             start, busy = time.perf_counter(), time.process_time()
             rows = predict(folder / "run", data, folder / "out.parquet", keep=["id"], force=True)["rows"]
@@ -108,7 +108,7 @@ def main() -> None:
 
 def train(folder: Path, contender: str) -> None:
     """Train a run on a sample of the rows."""
-    from metricgrad.app.cli.main import main as metricgrad
+    from metricgrad.cli.main import main as metricgrad
 
     data, out = str(folder / "data.parquet"), str(folder / "run")
     options = ["--target", "y", "--rows", "20000", "--quick", "--contender", contender, "--out", out]

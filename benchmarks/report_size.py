@@ -15,7 +15,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 
-from metricgrad.app.report.page import write
+from metricgrad.comparison.report.page import write
 from report_example import simulate
 
 

@@ -30,7 +30,7 @@ from sklearn.preprocessing import StandardScaler
 
 import metricgrad as mg
 from datasets import load
-from metricgrad.decisions import Offsets, Threshold, solver
+from metricgrad.decisions import Offsets, Threshold, problem
 
 RESULTS = Path(__file__).parent / "results" / "scarce.csv"
 MODELS = ("cross-entropy", "hybrid", "logistic")
@@ -155,7 +155,7 @@ def logistic(X: Any, y: Any, test: Any) -> Any:
 
 def tuned(task: Any, metric: str, average: Any, scores: Any, targets: Any, scarce: Any, limit: int = 20) -> Any:
     """Return the numbers of a tuned rule: thresholds or offsets, if fewer positives than ``limit`` are scarce."""
-    with mock.patch.object(solver, "FEW", limit), mock.patch.object(solver, "POOLED", limit):
+    with mock.patch.object(problem, "FEW", limit), mock.patch.object(problem, "POOLED", limit):
         found = mg.tune_threshold(metric, scores, targets, task=task, average=average, scarce=scarce).threshold
     return np.zeros(scores.shape[1]) if found is None else np.atleast_1d(found)
 

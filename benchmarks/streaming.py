@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 import metricgrad as mg
-from metricgrad.training.loop import one_thread
 from metricgrad.training.networks import mlp
+from metricgrad.training.training_loop import one_thread
 from timing import Row, Run, race, show
 
 FEATURES, BATCH, GROUP = 50, 1024, 1 << 14

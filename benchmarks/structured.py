@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 
 import metricgrad as mg
-from metricgrad.losses.adversarial import payoffs
+from metricgrad.losses.adversarial_loss import payoffs
 from metricgrad.losses.worst_labelling import Ranking
-from metricgrad.losses.zero_sum import Game
+from metricgrad.losses.zero_sum_game import Game
 from timing import Loss, Run, Table, arguments, machine, race, show, step, write
 
 SIZES = [1_000, 10_000, 100_000]

@@ -24,13 +24,13 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score, precision_recall_curve
 from sklearn.multiclass import OneVsRestClassifier
 
-from metricgrad.app.study.compare import compare
-from metricgrad.app.study.configuration import split_names
-from metricgrad.app.study.progress import NoProgress
-from metricgrad.app.study.request import Options, prepare_dataset
+from metricgrad.comparison.option_texts import split_names
+from metricgrad.comparison.options import Options, prepare_dataset
+from metricgrad.comparison.progress import NoProgress
+from metricgrad.comparison.run_comparison import compare
 
 if TYPE_CHECKING:
-    from metricgrad.app.study.splits import Split
+    from metricgrad.comparison.splits import Split
 
 RESULTS = Path(__file__).parent / "results" / "text_columns.json"
 CONTENDERS = "majority,logistic regression,cross-entropy,hybrid,xgboost,ensemble"

@@ -30,12 +30,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from metricgrad.app.contenders.scorers import Goal
-from metricgrad.app.study.leaderboard import RULES, rank_contenders
-from metricgrad.app.study.protocol import Decision, Outcome
-from metricgrad.app.study.splits import make_splits
-from metricgrad.app.study.uncertainty import Draws, resample
-from metricgrad.app.study.verdict import Circumstances, write_verdict
+from metricgrad.comparison.contenders.scorers import Goal
+from metricgrad.comparison.leaderboard import RULES, rank_contenders
+from metricgrad.comparison.protocol import Decision, Outcome
+from metricgrad.comparison.splits import make_splits
+from metricgrad.comparison.uncertainty import Draws, resample
+from metricgrad.comparison.verdict import Circumstances, write_verdict
 from metricgrad.decisions.rules import Threshold
 
 REFERENCE = "cross-entropy"

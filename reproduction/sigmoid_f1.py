@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 import metricgrad as mg
 from cells import Cell, Table
-from metricgrad.losses.scale import trust_logits
+from metricgrad.losses.logit_scale import trust_logits
 from metricgrad.surrogates import LogitSigmoid
 from multilabel import (
     AVERAGES,

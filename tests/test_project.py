@@ -22,30 +22,33 @@ SOURCE = ROOT / "src" / "metricgrad"
 # Each room may import those before it: dependencies point one way. The folder listing is the architecture.
 ROOMS = [
     *(
-        "atomic",
-        "storable",
-        "arrays",
-        "counts",
-        "metrics",
-        "surrogates",
-        "engine",
-        "curves",
-        "samplers",
-        "losses",
-        "presets",
+        "atomic_files",
+        "core.array_functions",
+        "core.storable",
+        "core.counts",
+        "core.metrics",
+        "core.surrogates",
+        "core",
     ),
-    *("decisions", "evaluation", "plots", "keras", "boosting", "data", "training", "estimators", "storage"),
-    *("app.child", "app.errors", "app.tables", "app.contenders", "app.report", "app.runs", "app.study", "app.use"),
-    *("app.api", "app.cli"),
+    *("losses", "decisions", "evaluation", "integrations.keras", "training", "integrations.boosting", "estimators"),
+    *("storage", "comparison.child_process", "comparison.errors", "comparison.tables", "comparison.contenders"),
+    *("comparison.report", "comparison", "cli"),
 ]
 # These import nothing but what is asked for.
-OUTSIDE = ("__init__", "__main__", "public_names", "app.__init__")
+OUTSIDE = (
+    *("__init__", "__main__", "public_names", "integrations.__init__"),
+    *("baselines", "boosting", "curves", "keras", "metrics", "plots", "presets", "samplers", "surrogates"),
+)
 # These need scikit-learn, numpy or more, and nothing imports them unasked.
-EXTRAS = ("data", "estimators", "keras", "storage", "boosting.libraries", "boosting.dask_training")
+EXTRAS = (
+    *("training.array_batches", "training.batch_stream", "training.data_identity", "training.parquet_batches"),
+    *("estimators", "storage", "comparison", "cli", "integrations.keras"),
+    *("integrations.boosting.libraries", "integrations.boosting.dask_training"),
+)
 
 
 # But these, for LinearSVMPerf.
-NEED_TORCH_ALONE = ("estimators.html", "estimators.linear_svm", "estimators.planes")
+NEED_TORCH_ALONE = ("estimators.fitted_html", "estimators.linear_svm_perf", "estimators.cutting_planes")
 
 
 # Names that need more than torch.
@@ -176,7 +179,7 @@ def test_imports_point_one_way() -> None:
 
 def test_core_needs_torch_alone() -> None:
     for module, path in modules().items():
-        if module.startswith(("app.", *EXTRAS)) and module not in NEED_TORCH_ALONE:
+        if module.startswith(EXTRAS) and module not in NEED_TORCH_ALONE:
             continue
         tree = ast.parse(path.read_text())
         names = {n.module for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.module}
@@ -214,7 +217,7 @@ def test_bad_command_lines_get_one_line(words: list[str], message: str, capsys: 
 
 
 def test_the_command_line_answers_without_torch() -> None:
-    code = "import sys, metricgrad.app.cli.main; print(sorted({'torch', 'numpy', 'pandas', 'rich'} & set(sys.modules)))"
+    code = "import sys, metricgrad.cli.main; print(sorted({'torch', 'numpy', 'pandas', 'rich'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
 
@@ -222,9 +225,9 @@ def test_the_command_line_answers_without_torch() -> None:
 def test_without_the_extra_one_line_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(sys.modules, "metricgrad.app.cli.main", None)
+    monkeypatch.setitem(sys.modules, "metricgrad.cli.main", None)
     monkeypatch.setitem(sys.modules, "typer", None)
-    monkeypatch.delitem(sys.modules, "metricgrad.app.cli.main")
+    monkeypatch.delitem(sys.modules, "metricgrad.cli.main")
     assert main(["demo"]) == 2
     assert capsys.readouterr().err == "metricgrad: typer is missing; pip install 'metricgrad[app]'\n"
 

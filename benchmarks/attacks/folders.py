@@ -25,9 +25,9 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 import metricgrad as mg
-from metricgrad.app.cli.main import main
-from metricgrad.app.contenders.scorers import Effort
-from metricgrad.app.study import work
+from metricgrad.cli.main import main
+from metricgrad.comparison import unit_runner
+from metricgrad.comparison.contenders.scorers import Effort
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "support"))
 import damage
@@ -61,18 +61,18 @@ def made() -> Path:
         _told(["train", data, "--target", "ripe", "--contender", contender, "--out", f"{place}/{kind}"])
     ask = ["compare", data, "--target", "ripe", "--repeats", "2", "--only", "majority", "--jobs", "1"]
     _told([*ask, "--out", f"{place}/compared"])
-    done, count = work.run_unit, 0
+    done, count = unit_runner.run_unit, 0
 
-    def unit(one: work.Unit) -> work.Result:
+    def unit(one: unit_runner.Unit) -> unit_runner.Result:
         nonlocal count
         count += 1
         if count > 2:
             raise KeyboardInterrupt
         return done(one)
 
-    work.run_unit = unit  # type: ignore[assignment]
+    unit_runner.run_unit = unit  # type: ignore[assignment]
     _told([*ask, "--out", f"{place}/stopped"])
-    work.run_unit = done
+    unit_runner.run_unit = done
     X = np.random.default_rng(0).normal(size=(80, 3))
     y = np.where(X[:, 0] > 0, "yes", "no")
     mg.save(mg.MetricClassifier(epochs=1, random_state=0, cv=None).fit(X, y), place / "saved network")

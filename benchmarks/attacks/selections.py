@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attacks import naive
-from metricgrad.estimators.selection import select_ensemble
+from metricgrad.decisions.ensemble_selection import select_ensemble
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

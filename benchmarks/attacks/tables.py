@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "support"))
 from damaged_tables import make_damaged
-from metricgrad.app.errors import UserError
-from metricgrad.app.tables import files
+from metricgrad.comparison.errors import UserError
+from metricgrad.comparison.tables import files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

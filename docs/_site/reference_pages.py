@@ -16,7 +16,7 @@ import torch
 
 import metricgrad as mg
 from metricgrad import public_names
-from metricgrad.metrics.registry import of_counts, of_matrix
+from metricgrad.core.metrics.registry import of_counts, of_matrix
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 # Page: its title, and what it holds: public modules, and rooms of which public names come.
 PAGES = {
     "losses": ("Losses", ["losses"]),
-    "metrics": ("Metrics and counts", ["metrics", "counts"]),
+    "metrics": ("Metrics and counts", ["metrics", "core"]),
     "surrogates": ("Surrogates", ["surrogates"]),
     "presets": ("Presets: the published methods", ["presets"]),
     "baselines": ("Baselines", ["baselines"]),
@@ -33,9 +33,9 @@ PAGES = {
     "evaluation": ("Evaluation, curves and plots", ["evaluation", "curves", "plots"]),
     "estimators": ("Estimators and their files", ["estimators", "storage"]),
     "boosting": ("Boosting", ["boosting"]),
-    "data": ("Data, samplers and checkpoints", ["data", "samplers", "training"]),
+    "data": ("Data, samplers and checkpoints", ["samplers", "training"]),
     "keras": ("Keras", ["keras"]),
-    "application": ("The application, from Python", ["app"]),
+    "application": ("The application, from Python", ["comparison"]),
 }
 Row = tuple[str, ...]
 

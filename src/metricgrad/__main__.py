@@ -8,7 +8,7 @@ import sys
 def main(argv: list[str] | None = None) -> int:
     """Run the command and return its exit code; docs/application.md lists the codes."""
     try:
-        from metricgrad.app.cli.main import main as run
+        from metricgrad.cli.main import main as run
     except ModuleNotFoundError as error:
         print(f"metricgrad: {error.name} is missing; pip install 'metricgrad[app]'", file=sys.stderr)
         return 2

@@ -12,7 +12,7 @@ from torch import Tensor
 
 import metricgrad as mg
 from metricgrad.decisions import best_k
-from metricgrad.estimators.selection import select_ensemble
+from metricgrad.decisions.ensemble_selection import select_ensemble
 
 pytestmark = pytest.mark.quick
 

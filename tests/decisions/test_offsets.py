@@ -13,9 +13,9 @@ from torch import Tensor
 
 import metricgrad as mg
 from metricgrad import metrics
+from metricgrad.core.objective import Objective
 from metricgrad.decisions import offsets
-from metricgrad.decisions.classwise import classwise
-from metricgrad.engine.objective import Objective
+from metricgrad.decisions.incremental import classwise
 
 pytestmark = pytest.mark.quick
 
@@ -150,7 +150,7 @@ def test_scarce_classes_may_keep_the_argmax_before_anything_is_searched(monkeypa
     def search(*_: Any) -> None:
         raise AssertionError("searched")
 
-    monkeypatch.setattr("metricgrad.decisions.solver.tune_offsets", search)
+    monkeypatch.setattr("metricgrad.decisions.problem.tune_offsets", search)
     kept = mg.tune_threshold("f1", p, y, task="multiclass", scarce="fixed", replicates=2)
     assert kept.caution == "only 19 positives or negatives in 1 of 3 classes: the argmax is kept"
     assert str(kept).splitlines()[-1] == f"caution: {kept.caution}"

@@ -19,6 +19,7 @@ from torch import Tensor
 
 import metricgrad as mg
 import reference as ref
+from metricgrad.core.storable import KINDS
 from metricgrad.decisions import (
     GFM,
     Argmax,
@@ -32,9 +33,8 @@ from metricgrad.decisions import (
     WeightedTopK,
     threshold_averaging,
 )
-from metricgrad.decisions.default import default_rule
+from metricgrad.decisions.default_rule import default_rule
 from metricgrad.decisions.expected_f import _probable_sizes, _size_probabilities, _size_without_each
-from metricgrad.storable import KINDS
 
 pytestmark = pytest.mark.quick
 

@@ -30,8 +30,8 @@ from torch import nn
 
 import metricgrad as mg
 from metricgrad.decisions import Argmax, Offsets, Threshold, TopK
-from metricgrad.training.loop import Settings, TrainingData, train
 from metricgrad.training.networks import mlp
+from metricgrad.training.training_loop import Settings, TrainingData, train
 
 SPLIT_INSIDE = "rows are split inside: weighing a row is not repeating it, since repeated rows are split apart"
 EXPECTED = {

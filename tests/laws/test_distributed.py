@@ -21,7 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 import metricgrad as mg
 from metricgrad import metrics
 from metricgrad import surrogates as s
-from metricgrad.engine import distributed
+from metricgrad.core import processes
 
 ROWS, FEATURES, CLASSES, STEPS = 23, 5, 4, 20
 Make = Callable[..., Any]
@@ -239,7 +239,7 @@ def boosted(name: str, loss: nn.Module, rows: slice) -> Tensor:
 
 def warned(alone: nn.Module, name: str) -> list[str]:
     """Return what a loss without a process group warns of when called twice."""
-    distributed._warned = False
+    processes._warned = False
     x, y, weight = part_of(name, slice(None))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

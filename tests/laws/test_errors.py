@@ -12,9 +12,9 @@ import torch
 
 import metricgrad as mg
 from metricgrad import surrogates as s
-from metricgrad.metrics.constraints import Constraint
-from metricgrad.training.loop import Settings
+from metricgrad.core.metrics.constraints import Constraint
 from metricgrad.training.networks import build
+from metricgrad.training.training_loop import Settings
 
 pytestmark = pytest.mark.quick
 

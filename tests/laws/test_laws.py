@@ -15,7 +15,7 @@ from torch import Tensor
 import metricgrad as mg
 import reference
 from metricgrad import Confusion, Counts, Mean
-from metricgrad.engine import chunking
+from metricgrad.core import chunking
 from metricgrad.surrogates import (
     Hard,
     Identity,

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 import metricgrad as mg
-from metricgrad.losses.scale import ENOUGH
+from metricgrad.losses.logit_scale import ENOUGH
 
 pytestmark = pytest.mark.quick
 

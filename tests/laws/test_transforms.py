@@ -13,7 +13,7 @@ from torch import Tensor
 
 import metricgrad as mg
 from metricgrad import surrogates as s
-from metricgrad.engine.chunking import WHOLE
+from metricgrad.core.chunking import WHOLE
 
 G = torch.Generator().manual_seed(3)
 Z = torch.randn(14, 3, dtype=torch.float64, generator=G)

@@ -11,8 +11,8 @@ import pytest
 from torch import nn
 
 import metricgrad as mg
-from metricgrad.engine.batch import Task
-from metricgrad.metrics.averages import Absent, Average
+from metricgrad.core.batch import Task
+from metricgrad.core.metrics.averages import Absent, Average
 from metricgrad.public_names import available
 
 pytestmark = pytest.mark.quick
@@ -20,8 +20,12 @@ pytestmark = pytest.mark.quick
 CHOICES = {"task": Task, "average": Average, "absent": Absent}
 LOSSES = {
     **{name: getattr(mg, name) for name in available() if name.endswith("Loss")},
-    **{f"presets.{name}": getattr(mg.presets, name) for name in mg.presets.__all__},
-    **{f"baselines.{name}": getattr(mg.baselines, name) for name in mg.baselines.__all__ if name != "balanced_weights"},
+    **{f"presets.{name}": getattr(mg.presets, name) for name in vars(mg.presets)["__all__"]},
+    **{
+        f"baselines.{name}": getattr(mg.baselines, name)
+        for name in vars(mg.baselines)["__all__"]
+        if name != "balanced_weights"
+    },
 }
 
 

@@ -28,8 +28,8 @@ from torch import nn
 
 import metricgrad as mg
 from damage import change, cuts, flips, reseal
+from metricgrad.core.metrics.constraints import Constraint
 from metricgrad.decisions import Argmax, ExpectedFBeta, Offsets, Rule, Threshold, TopK, WeightedTopK
-from metricgrad.metrics.constraints import Constraint
 from metricgrad.public_names import homes
 from metricgrad.storage import folders
 from metricgrad.storage.values import NotPlainError, decode, encode

@@ -7,8 +7,8 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from metricgrad.app.study import work
-from metricgrad.app.use import parts, predict_folder
+from metricgrad.comparison import unit_runner
+from metricgrad.comparison.inference import parts, predict_folder
 
 
 def kill_once(marker: Path) -> None:
@@ -20,14 +20,14 @@ def kill_once(marker: Path) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def run_unit(marker: Path | None, unit: work.Unit) -> work.Result:
+def run_unit(marker: Path | None, unit: unit_runner.Unit) -> unit_runner.Result:
     """Do a unit; the process of the hybrid's first is killed, always if there is no marker."""
     if (unit.contender, unit.repeat) == ("hybrid", 0):
         if marker is None:
             os.kill(os.getpid(), signal.SIGKILL)
         else:
             kill_once(marker)
-    return work.run_unit(unit)
+    return unit_runner.run_unit(unit)
 
 
 def predict_part(marker: Path, task: parts.PartTask, path: Path, sha256: str) -> Any:

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from metricgrad.app.report.binned import binned
-from metricgrad.app.report.payload import REFERENCES, Details, Difference, Payload, Row
-from metricgrad.app.report.sections.threshold import ClassCurve
+from metricgrad.comparison.report.histograms import binned
+from metricgrad.comparison.report.payload import REFERENCES, Details, Difference, Payload, Row
+from metricgrad.comparison.report.sections.threshold import ClassCurve
 
 NAMES = [
     ("hybrid loss", "network", 1.50),

@@ -8,16 +8,16 @@ and ``GFM`` with the ``SizeHead`` it needs. For the label sets of all rows toget
 from typing import TYPE_CHECKING
 
 from metricgrad.decisions import rules
-from metricgrad.decisions.averaging import threshold_averaging as threshold_averaging
-from metricgrad.decisions.budget import best_k as best_k
-from metricgrad.decisions.budget import tune_top_k as tune_top_k
+from metricgrad.decisions.averaged_thresholds import threshold_averaging as threshold_averaging
 from metricgrad.decisions.expected_f import GFM as GFM
 from metricgrad.decisions.expected_f import ExpectedFBeta as ExpectedFBeta
 from metricgrad.decisions.expected_f import SizeHead as SizeHead
+from metricgrad.decisions.k_labels import best_k as best_k
+from metricgrad.decisions.k_labels import tune_top_k as tune_top_k
 from metricgrad.decisions.rules import *  # noqa: F403
-from metricgrad.decisions.tuning import Tuned as Tuned
-from metricgrad.decisions.tuning import Tuning as Tuning
-from metricgrad.decisions.tuning import tune_threshold as tune_threshold
+from metricgrad.decisions.threshold_tuning import Tuned as Tuned
+from metricgrad.decisions.threshold_tuning import Tuning as Tuning
+from metricgrad.decisions.threshold_tuning import tune_threshold as tune_threshold
 
 if not TYPE_CHECKING:  # type checkers read the imports above
     __all__ = [

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from metricgrad.decisions.rules import Rule
 
 if TYPE_CHECKING:
-    from metricgrad.engine.batch import Task
+    from metricgrad.core.batch import Task
 
 _CHUNK = 1 << 22  # numbers P(y_i = 1, |y| = s) at a time
 _NEGLIGIBLE = 1e-20

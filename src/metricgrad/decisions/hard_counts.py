@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from metricgrad.counts import Confusion, Counts, Mean, cells
-from metricgrad.engine.sparse import AnyBatch, SparseBatch
-from metricgrad.metrics.averages import row_weights
+from metricgrad.core.counts import Confusion, Counts, Mean, cells
+from metricgrad.core.metrics.averages import row_weights
+from metricgrad.core.sparse import AnyBatch, SparseBatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from metricgrad.core.batch import Batch
+    from metricgrad.core.metrics import Metric
     from metricgrad.decisions.rules import Rule
-    from metricgrad.engine.batch import Batch
-    from metricgrad.metrics import Metric
 
 _CHUNK = 1 << 19  # elements at a time: float32 adds up 0s and 1s exactly to far beyond
 

@@ -12,23 +12,23 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from metricgrad.counts import Counts, cells, least_weight, subtract
-from metricgrad.curves import Curve
+from metricgrad.core.counts import Counts, cells, least_weight, subtract
+from metricgrad.core.curves import Curve
+from metricgrad.core.metrics import get, name_of
+from metricgrad.core.metrics.averages import class_weights
+from metricgrad.core.metrics.constraints import Constraint, lower_bound
+from metricgrad.core.metrics.derivatives import ratio
+from metricgrad.core.metrics.registry import count_values, of_classes
+from metricgrad.core.sparse import SparseBatch
 from metricgrad.decisions import hard_counts, sparse_search, threshold_search
 from metricgrad.decisions.rules import Rule, Threshold
-from metricgrad.engine.sparse import SparseBatch
-from metricgrad.metrics import get, name_of
-from metricgrad.metrics.averages import class_weights
-from metricgrad.metrics.constraints import Constraint, lower_bound
-from metricgrad.metrics.derivatives import ratio
-from metricgrad.metrics.registry import count_values, of_classes
 
 if TYPE_CHECKING:
-    from metricgrad.decisions.scarcity import Allocation
-    from metricgrad.decisions.solver import Problem
-    from metricgrad.engine.batch import Batch
-    from metricgrad.engine.sparse import AnyBatch
-    from metricgrad.metrics import Metric
+    from metricgrad.core.batch import Batch
+    from metricgrad.core.metrics import Metric
+    from metricgrad.core.sparse import AnyBatch
+    from metricgrad.decisions.problem import Problem
+    from metricgrad.decisions.rare_labels import Allocation
 
 Plateau = tuple[float, float]
 """From where to where thresholds are hardly worse than the best."""

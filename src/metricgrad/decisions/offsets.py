@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from metricgrad.counts import Confusion
-from metricgrad.decisions.classwise import Classwise, classwise
+from metricgrad.core.counts import Confusion
+from metricgrad.decisions.incremental import Classwise, classwise
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from metricgrad.engine.objective import Objective
+    from metricgrad.core.objective import Objective
 
 SWEEPS = 20
 """Passes over all offsets, at most."""

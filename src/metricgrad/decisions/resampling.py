@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from metricgrad.engine.inputs import as_tensor, whole_number
+from metricgrad.core.inputs import as_tensor, whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import torch
 from torch import Tensor
 
-from metricgrad.engine.inputs import as_tensor, like, whole_number
-from metricgrad.engine.sparse import SparseBatch, is_sparse, like_sparse, sparse_scores
-from metricgrad.storable import Storable, kinds_in
+from metricgrad.core.inputs import as_tensor, like, whole_number
+from metricgrad.core.sparse import SparseBatch, is_sparse, like_sparse, sparse_scores
+from metricgrad.core.storable import Storable, kinds_in
 
 if TYPE_CHECKING:
-    from metricgrad.engine.batch import Task
+    from metricgrad.core.batch import Task
 
 
 class _OnnxGraph(Protocol):

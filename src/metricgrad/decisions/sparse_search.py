@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from metricgrad.counts import cells, least_weight, subtract
-from metricgrad.curves import Curve, cumulate, descending, last_of_equals
+from metricgrad.core.counts import cells, least_weight, subtract
+from metricgrad.core.curves import Curve, cumulate, descending, last_of_equals
+from metricgrad.core.metrics.averages import class_weights
+from metricgrad.core.metrics.derivatives import ratio
+from metricgrad.core.sparse import running
 from metricgrad.decisions.threshold_search import by_parts
-from metricgrad.engine.sparse import running
-from metricgrad.metrics.averages import class_weights
-from metricgrad.metrics.derivatives import ratio
 
 if TYPE_CHECKING:
-    from metricgrad.engine.objective import Objective
-    from metricgrad.engine.sparse import Cuts, SparseBatch
-    from metricgrad.metrics import Metric
+    from metricgrad.core.metrics import Metric
+    from metricgrad.core.objective import Objective
+    from metricgrad.core.sparse import Cuts, SparseBatch
 
 
 def label_curve(batch: SparseBatch, group: list[int]) -> Curve:

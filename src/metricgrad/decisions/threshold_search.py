@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from metricgrad.counts import Counts, cells
-from metricgrad.curves import Curve, cumulate, descending, last_of_equals
-from metricgrad.metrics import Metric, fowlkes_mallows, mcc
+from metricgrad.core.counts import Counts, cells
+from metricgrad.core.curves import Curve, cumulate, descending, last_of_equals
+from metricgrad.core.metrics import Metric, fowlkes_mallows, mcc
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from metricgrad.engine.batch import Batch
+    from metricgrad.core.batch import Batch
 
 _CHUNK = 1 << 20  # scores looked at together
 

@@ -10,10 +10,10 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from sklearn.utils.validation import column_or_1d
 from torch import Tensor
 
-from metricgrad.engine.batch import Task, check_task, to_probabilities
-from metricgrad.engine.inputs import ArrayLike
-from metricgrad.estimators.html import render_facts
-from metricgrad.metrics.parameters import check_values, with_parameters
+from metricgrad.core.batch import Task, check_task, to_probabilities
+from metricgrad.core.inputs import ArrayLike
+from metricgrad.core.metrics.parameters import check_values, with_parameters
+from metricgrad.estimators.fitted_html import render_facts
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

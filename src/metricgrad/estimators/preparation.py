@@ -12,11 +12,11 @@ from sklearn.utils import compute_class_weight
 from sklearn.utils.validation import _check_sample_weight
 from torch import Tensor, nn
 
+from metricgrad.core.metrics.scalars import is_whole
 from metricgrad.estimators.labels import Labels
-from metricgrad.losses.hybrid import HybridLoss
-from metricgrad.losses.metric import MetricLoss
-from metricgrad.losses.scale import trust_logits
-from metricgrad.metrics.scalars import is_whole
+from metricgrad.losses.hybrid_loss import HybridLoss
+from metricgrad.losses.logit_scale import trust_logits
+from metricgrad.losses.metric_loss import MetricLoss
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

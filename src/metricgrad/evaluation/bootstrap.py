@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from metricgrad.decisions.default import default_rule
+from metricgrad.decisions.default_rule import default_rule
 from metricgrad.decisions.resampling import check_replicates
-from metricgrad.decisions.tuning import Tuned
+from metricgrad.decisions.threshold_tuning import Tuned
 from metricgrad.evaluation.interval_ends import check_positives, find_ends
 from metricgrad.evaluation.metric_set import Metrics, MetricSet
 from metricgrad.evaluation.replicates import Model, exchange, make_draws, replicate
@@ -19,10 +19,10 @@ from metricgrad.evaluation.replicates import Model, exchange, make_draws, replic
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from metricgrad.core.batch import Task
+    from metricgrad.core.inputs import ArrayLike
+    from metricgrad.core.metrics.averages import Absent, Average
     from metricgrad.decisions.rules import Rule
-    from metricgrad.engine.batch import Task
-    from metricgrad.engine.inputs import ArrayLike
-    from metricgrad.metrics.averages import Absent, Average
 
 
 @dataclass(frozen=True)

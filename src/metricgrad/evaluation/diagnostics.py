@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from metricgrad.engine.batch import check_task
-from metricgrad.engine.inputs import judged, whole_number
+from metricgrad.core.batch import check_task
+from metricgrad.core.inputs import judged, whole_number
+from metricgrad.core.surrogates import Hard
 from metricgrad.evaluation.score_bins import find_bins
-from metricgrad.losses.metric import MetricLoss
-from metricgrad.surrogates import Hard
+from metricgrad.losses.metric_loss import MetricLoss
 
 if TYPE_CHECKING:
-    from metricgrad.engine.batch import Task
-    from metricgrad.engine.inputs import ArrayLike
-    from metricgrad.losses.hybrid import HybridLoss
+    from metricgrad.core.batch import Task
+    from metricgrad.core.inputs import ArrayLike
+    from metricgrad.losses.hybrid_loss import HybridLoss
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack, overload
 
 import torch.distributed as dist
 
-from metricgrad.decisions.tuning import Tuned, Tuning
-from metricgrad.engine import distributed
-from metricgrad.engine.options import explain_unknown
+from metricgrad.core import processes
+from metricgrad.core.option_hints import explain_unknown
+from metricgrad.decisions.threshold_tuning import Tuned, Tuning
 from metricgrad.evaluation.metric_set import Metrics, MetricSet, Statistics
 from metricgrad.evaluation.sharded_tuning import tune_tables
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from metricgrad.core.batch import Task
+    from metricgrad.core.inputs import ArrayLike
+    from metricgrad.core.metrics import Metric
+    from metricgrad.core.metrics.averages import Absent, Average, Averaged
+    from metricgrad.core.processes import ProcessGroup
+    from metricgrad.decisions.rare_labels import Origin
     from metricgrad.decisions.rules import Rule
-    from metricgrad.decisions.scarcity import Origin
-    from metricgrad.engine.batch import Task
-    from metricgrad.engine.distributed import ProcessGroup
-    from metricgrad.engine.inputs import ArrayLike
-    from metricgrad.metrics import Metric
-    from metricgrad.metrics.averages import Absent, Average, Averaged
 
 
 class Evaluator:
@@ -372,7 +372,7 @@ class Evaluator:
             A new one, the same on all processes.
 
         """
-        group = distributed.find_group(process_group)
+        group = processes.find_group(process_group)
         parts: list[Any] = [None] * dist.get_world_size(group)
         # Not the evaluator itself: a user's own metric may not pickle.
         dist.all_gather_object(parts, (self._metrics.identity, self._statistics), group=group)

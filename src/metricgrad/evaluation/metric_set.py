@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 from torch import Tensor
 
+from metricgrad.core.batch import Batch, Task, check_task
+from metricgrad.core.inputs import ArrayLike, check_scale, named
+from metricgrad.core.metrics import Metric, name_of, subset_accuracy
+from metricgrad.core.metrics.registry import find
+from metricgrad.core.metrics.scalars import is_number, is_whole
+from metricgrad.core.objective import Objective
+from metricgrad.core.sparse import AnyBatch, SparseBatch, judged_or_sparse
 from metricgrad.decisions import hard_counts
-from metricgrad.decisions.default import default_rule
+from metricgrad.decisions.default_rule import default_rule
 from metricgrad.decisions.rules import Rule, Threshold
-from metricgrad.engine.batch import Batch, Task, check_task
-from metricgrad.engine.inputs import ArrayLike, check_scale, named
-from metricgrad.engine.objective import Objective
-from metricgrad.engine.sparse import AnyBatch, SparseBatch, judged_or_sparse
 from metricgrad.evaluation.score_metrics import PLAIN, ScoreMetric, score_metric
 from metricgrad.evaluation.score_tables import (
     ONE_AGAINST_ONE,
@@ -25,14 +28,11 @@ from metricgrad.evaluation.score_tables import (
     error_of,
     ranking_metric,
 )
-from metricgrad.metrics import Metric, name_of, subset_accuracy
-from metricgrad.metrics.registry import find
-from metricgrad.metrics.scalars import is_number, is_whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from metricgrad.curves import Curve
+    from metricgrad.core.curves import Curve
 
 Metrics = str | Metric | Sequence[str | Metric] | Mapping[str, str | Metric]
 Statistics = dict[str, Any]

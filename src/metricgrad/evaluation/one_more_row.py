@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from metricgrad.counts import Confusion, Counts, Mean
+from metricgrad.core.counts import Confusion, Counts, Mean
 from metricgrad.evaluation.score_metrics import AtK
 from metricgrad.evaluation.score_tables import ScoreTable, ScoreTables
 
 if TYPE_CHECKING:
-    from metricgrad.engine.objective import Objective
+    from metricgrad.core.objective import Objective
     from metricgrad.evaluation.metric_set import MetricSet, Statistics
 
 

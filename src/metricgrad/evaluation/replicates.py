@@ -14,18 +14,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from metricgrad.counts import Confusion, Counts, Mean
+from metricgrad.core.batch import Batch
+from metricgrad.core.counts import Confusion, Counts, Mean
 from metricgrad.decisions import hard_counts
 from metricgrad.decisions.resampling import group_index, of_units, weigh_cells, weigh_units
-from metricgrad.engine.batch import Batch
 from metricgrad.evaluation.one_more_row import OneMoreRow, UnitWeight, seed_more
 from metricgrad.evaluation.score_tables import PairTables, ScoreTable, ScoreTables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from metricgrad.decisions.tuning import Tuned
-    from metricgrad.engine.inputs import ArrayLike
+    from metricgrad.core.inputs import ArrayLike
+    from metricgrad.decisions.threshold_tuning import Tuned
     from metricgrad.evaluation.metric_set import MetricSet, Statistics, Values
 
 _CELLS = 1 << 12  # up to this number of cells, cells are weighed instead of rows

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from metricgrad.counts import compute_dtype
+from metricgrad.core.counts import compute_dtype
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -13,22 +13,22 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from metricgrad.counts import Counts, compute_dtype
+from metricgrad.core.counts import Counts, compute_dtype
+from metricgrad.core.metrics import get
+from metricgrad.core.metrics.averages import class_weights, mean_over_classes
+from metricgrad.core.metrics.derivatives import ratio
 from metricgrad.decisions import hard_counts
 from metricgrad.decisions.rules import TopK
 from metricgrad.evaluation.score_bins import find_bins
-from metricgrad.metrics import get
-from metricgrad.metrics.averages import class_weights, mean_over_classes
-from metricgrad.metrics.derivatives import ratio
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from metricgrad.core.batch import Batch, Task
+    from metricgrad.core.metrics import Metric
+    from metricgrad.core.objective import Objective
+    from metricgrad.core.sparse import SparseBatch
     from metricgrad.decisions.rules import Rule
-    from metricgrad.engine.batch import Batch, Task
-    from metricgrad.engine.objective import Objective
-    from metricgrad.engine.sparse import SparseBatch
-    from metricgrad.metrics import Metric
 
 SEVERAL: tuple[Task, ...] = ("multilabel",)
 ALL: tuple[Task, ...] = ("binary", "multilabel", "multiclass")

@@ -10,17 +10,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from metricgrad import curves
-from metricgrad.curves import Curve, cumulate
-from metricgrad.engine.batch import Batch
-from metricgrad.engine.sparse import AnyBatch, SparseBatch
-from metricgrad.metrics.averages import class_weights, mean_over_classes
-from metricgrad.metrics.derivatives import ratio
+from metricgrad.core import curves
+from metricgrad.core.batch import Batch
+from metricgrad.core.curves import Curve, cumulate
+from metricgrad.core.metrics.averages import class_weights, mean_over_classes
+from metricgrad.core.metrics.derivatives import ratio
+from metricgrad.core.sparse import AnyBatch, SparseBatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from metricgrad.engine.objective import Objective
+    from metricgrad.core.objective import Objective
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,21 +13,21 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from metricgrad.counts import cells
+from metricgrad.core.counts import cells
+from metricgrad.core.metrics import bounds, get
+from metricgrad.core.metrics.averages import class_weights, mean_over_classes
+from metricgrad.core.metrics.registry import count_values
 from metricgrad.decisions import threshold_search
 from metricgrad.decisions.rules import Rule, Threshold
-from metricgrad.decisions.tuning import Tuning
-from metricgrad.metrics import bounds, get
-from metricgrad.metrics.averages import class_weights, mean_over_classes
-from metricgrad.metrics.registry import count_values
+from metricgrad.decisions.threshold_tuning import Tuning
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from metricgrad.curves import Curve
-    from metricgrad.decisions.scarcity import Allocation
-    from metricgrad.decisions.solver import Problem
-    from metricgrad.engine.batch import Batch
+    from metricgrad.core.batch import Batch
+    from metricgrad.core.curves import Curve
+    from metricgrad.decisions.problem import Problem
+    from metricgrad.decisions.rare_labels import Allocation
     from metricgrad.evaluation.score_tables import ScoreTables
 
 

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from metricgrad.core.metrics import balanced_accuracy, precision, recall
+from metricgrad.core.metrics.derivatives import ratio
+from metricgrad.core.metrics.scalars import is_number, is_whole
 from metricgrad.losses.operating_point import OperatingPointLoss
-from metricgrad.metrics import balanced_accuracy, precision, recall
-from metricgrad.metrics.derivatives import ratio
-from metricgrad.metrics.scalars import is_number, is_whole
 
 if TYPE_CHECKING:
-    from metricgrad.counts import Counts
-    from metricgrad.engine.batch import Task
-    from metricgrad.engine.distributed import ProcessGroup
-    from metricgrad.metrics.averages import Average
-    from metricgrad.surrogates import Annealed, LogitSigmoid
+    from metricgrad.core.batch import Task
+    from metricgrad.core.counts import Counts
+    from metricgrad.core.metrics.averages import Average
+    from metricgrad.core.processes import ProcessGroup
+    from metricgrad.core.surrogates import Annealed, LogitSigmoid
 
 __all__ = ["EERLoss", "PRBEPLoss", "PrecisionAtKLoss", "RecallAtFPRLoss", "RecallAtPrecisionLoss"]
 

@@ -7,17 +7,17 @@ import math
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from metricgrad.counts import Confusion
-from metricgrad.losses.metric import MetricLoss
-from metricgrad.metrics import get, name_of
-from metricgrad.metrics.constraints import ConstraintOutcome
+from metricgrad.core.counts import Confusion
+from metricgrad.core.metrics import get, name_of
+from metricgrad.core.metrics.constraints import ConstraintOutcome
+from metricgrad.losses.metric_loss import MetricLoss
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from metricgrad.counts import Statistic
-    from metricgrad.metrics import Metric
-    from metricgrad.metrics.constraints import Constraint
+    from metricgrad.core.counts import Statistic
+    from metricgrad.core.metrics import Metric
+    from metricgrad.core.metrics.constraints import Constraint
 
 FULL = 0.1
 """The violation, and the slack, from which on a multiplier changes at the full rate."""

@@ -9,15 +9,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from metricgrad.counts import compute_dtype, wide
-from metricgrad.engine import distributed
-from metricgrad.engine.batch import Task, check_task, encode
-from metricgrad.losses.modes import tracing, without_autocast
-from metricgrad.losses.scale import TakesLogits
-from metricgrad.metrics.derivatives import FLOORS, ratio
+from metricgrad.core import processes
+from metricgrad.core.batch import Task, check_task, encode
+from metricgrad.core.counts import compute_dtype, wide
+from metricgrad.core.metrics.derivatives import FLOORS, ratio
+from metricgrad.losses.logit_scale import TakesLogits
+from metricgrad.losses.torch_modes import tracing, without_autocast
 
 if TYPE_CHECKING:
-    from metricgrad.engine.distributed import ProcessGroup
+    from metricgrad.core.processes import ProcessGroup
 
 Terms = Callable[..., tuple[Tensor, Tensor]]
 """(logits, targets, weight, task, **parameters) -> (terms, their weights), which broadcast against each other.
@@ -118,9 +118,9 @@ class WeightedMean(TakesLogits):
         if not traced:
             self._look_at_scale(logits)
         batch = encode(self.declared_task, logits, targets, weight, mask, self.ignore_index, not traced)
-        group = distributed.resolve(self.process_group)
+        group = processes.resolve(self.process_group)
         if group is not None and self.sets == "batch":
-            batch, group = distributed.joined(batch, group), None  # one set of the samples of all processes
+            batch, group = processes.joined(batch, group), None  # one set of the samples of all processes
         z, y, w = batch.logits.to(compute_dtype(batch.logits)), batch.targets, batch.weight
         y = y if y.dim() == 1 else y.to(z.dtype)
         w = torch.ones_like(z[:, :1]) if w is None else w
@@ -135,7 +135,7 @@ class WeightedMean(TakesLogits):
         w = weights
         total, count = (each * w).sum(), w.expand(each.shape).sum()
         if group is not None:
-            total, count = distributed.summed((total, count), group)
+            total, count = processes.summed((total, count), group)
         return total if self.reduction == "sum" else ratio(total, count)
 
     def _shaped(self, each: Tensor, logits: Tensor) -> Tensor:

@@ -19,19 +19,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from metricgrad.counts import Counts, cells, wide
+from metricgrad.core.counts import Counts, cells, wide
+from metricgrad.core.metrics.derivatives import ratio
+from metricgrad.core.surrogates import current
+from metricgrad.core.surrogates.steps import LogitSigmoid
 from metricgrad.losses.per_class import PerClassLoss
-from metricgrad.metrics.derivatives import ratio
-from metricgrad.surrogates import current
-from metricgrad.surrogates.steps import LogitSigmoid
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from metricgrad.engine.batch import Task
-    from metricgrad.engine.distributed import ProcessGroup
-    from metricgrad.metrics.averages import Average
-    from metricgrad.surrogates import Annealed
+    from metricgrad.core.batch import Task
+    from metricgrad.core.metrics.averages import Average
+    from metricgrad.core.processes import ProcessGroup
+    from metricgrad.core.surrogates import Annealed
 
 
 class OperatingPointLoss(PerClassLoss):

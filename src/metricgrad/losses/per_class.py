@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 import torch
 from torch import Tensor
 
-from metricgrad.counts import compute_dtype, wide
-from metricgrad.engine import distributed
-from metricgrad.engine.batch import check_task, encode
-from metricgrad.losses.modes import tracing, without_autocast
-from metricgrad.losses.scale import TakesLogits
-from metricgrad.metrics.averages import check_average, check_of_classes, class_weights, mean_over_classes
-from metricgrad.metrics.derivatives import ratio
+from metricgrad.core import processes
+from metricgrad.core.batch import check_task, encode
+from metricgrad.core.counts import compute_dtype, wide
+from metricgrad.core.metrics.averages import check_average, check_of_classes, class_weights, mean_over_classes
+from metricgrad.core.metrics.derivatives import ratio
+from metricgrad.losses.logit_scale import TakesLogits
+from metricgrad.losses.torch_modes import tracing, without_autocast
 
 if TYPE_CHECKING:
-    from metricgrad.engine.batch import Task
-    from metricgrad.engine.distributed import ProcessGroup
-    from metricgrad.metrics.averages import Average
+    from metricgrad.core.batch import Task
+    from metricgrad.core.metrics.averages import Average
+    from metricgrad.core.processes import ProcessGroup
 
 MultiClass = Literal["ovr", "ovo"]
 """Which samples are the negatives of a class of several: all others (rest), or those of one other class (one)."""
@@ -104,9 +104,9 @@ class PerClassLoss(TakesLogits):
         if not traced:
             self._look_at_scale(logits)
         batch = encode(self.declared_task, logits, targets, weight, mask, self.ignore_index, not traced)
-        group = distributed.resolve(self.process_group)
+        group = processes.resolve(self.process_group)
         if group is not None and not self.additive:
-            batch = distributed.joined(batch, group)
+            batch = processes.joined(batch, group)
         dtype = compute_dtype(batch.logits)
         z, y = batch.logits.to(dtype), batch.targets
         if self.task == "multiclass":
@@ -152,8 +152,8 @@ class PerClassLoss(TakesLogits):
         tuple of Tensor
             The same, summed over the processes if the loss is additive.
         """
-        group = distributed.resolve(self.process_group) if self.additive else None
-        return sums if group is None else distributed.summed(sums, group)
+        group = processes.resolve(self.process_group) if self.additive else None
+        return sums if group is None else processes.summed(sums, group)
 
     def losses(self, z: Tensor, wy: Tensor, wn: Tensor) -> Tensor:
         """Return the loss of each class.

@@ -8,11 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from metricgrad.losses.modes import tracing
+from metricgrad.losses.torch_modes import tracing
 
 if TYPE_CHECKING:
-    from metricgrad.surrogates.base import ProbabilityStep
-    from metricgrad.surrogates.steps import Linear
+    from metricgrad.core.surrogates.base import ProbabilityStep
+    from metricgrad.core.surrogates.steps import Linear
 
 TABLE = 1 << 16
 """The number of memberships, samples × thresholds, computed at a time for a step that is not linear."""

@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from metricgrad.counts import Counts
-from metricgrad.metrics import bounds
+from metricgrad.core.counts import Counts
+from metricgrad.core.metrics import bounds
 
 if TYPE_CHECKING:
-    from metricgrad.metrics import Metric
+    from metricgrad.core.metrics import Metric
 
 WHOLE = 1 << 16
 """Up to this many pairs of counts, evaluating all of them is faster than branch and bound."""

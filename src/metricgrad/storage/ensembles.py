@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
-from metricgrad.estimators.ensemble import MetricEnsembleClassifier
-from metricgrad.estimators.portfolio import OURS, Member
+from metricgrad.estimators.candidates import OURS, Member
+from metricgrad.estimators.metric_ensemble_classifier import MetricEnsembleClassifier
 from metricgrad.storage import folders, forests, records, skops_files
 from metricgrad.storage.codec import Written
 from metricgrad.storage.manifests import Categories, SavedEnsemble

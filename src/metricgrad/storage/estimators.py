@@ -23,10 +23,10 @@ from metricgrad.storage.trees import TreesCodec
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from metricgrad.estimators.ensemble import MetricEnsembleClassifier
-    from metricgrad.estimators.network import MetricClassifier
-    from metricgrad.estimators.thresholded import ThresholdedClassifier
-    from metricgrad.estimators.trees import MetricBoostingClassifier
+    from metricgrad.estimators.metric_boosting_classifier import MetricBoostingClassifier
+    from metricgrad.estimators.metric_classifier import MetricClassifier
+    from metricgrad.estimators.metric_ensemble_classifier import MetricEnsembleClassifier
+    from metricgrad.estimators.thresholded_classifier import ThresholdedClassifier
     from metricgrad.storage.codec import Codec
     from metricgrad.storage.folders import Contents, Files
     from metricgrad.storage.manifests import Attributes, Manifest

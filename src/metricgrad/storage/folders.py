@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from metricgrad.atomic import write_file, write_folder
+from metricgrad.atomic_files import write_file, write_folder
 from metricgrad.storage.records import Sha256, check, read_file, sealed, sha256, unsealed
 from metricgrad.storage.records import as_json as as_json
 

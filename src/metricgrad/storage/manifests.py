@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, TypedDic
 import numpy as np
 import torch
 
+from metricgrad.core.batch import Task  # noqa: TC001 (read at run time)
 from metricgrad.decisions.rules import Rule
-from metricgrad.engine.batch import Task  # noqa: TC001 (read at run time)
-from metricgrad.estimators.criteria import SelectBy  # noqa: TC001 (read at run time)
+from metricgrad.decisions.selection_criteria import SelectBy  # noqa: TC001 (read at run time)
+from metricgrad.estimators.candidates import View  # noqa: TC001 (read at run time)
 from metricgrad.estimators.labels import Labels
-from metricgrad.estimators.portfolio import View  # noqa: TC001 (read at run time)
 from metricgrad.storage import folders, records
 from metricgrad.storage.records import Length, Line, Name, Range
 from metricgrad.storage.values import NotPlainError, decode, encode

@@ -15,11 +15,11 @@ from onnx.reference import ReferenceEvaluator
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn, ones_like, zeros_like
 
-from metricgrad.atomic import write_file
+from metricgrad.atomic_files import write_file
+from metricgrad.core.storable import KINDS
 from metricgrad.decisions.rules import Rule
-from metricgrad.estimators.network import MetricClassifier
-from metricgrad.estimators.thresholded import ThresholdedClassifier
-from metricgrad.storable import KINDS
+from metricgrad.estimators.metric_classifier import MetricClassifier
+from metricgrad.estimators.thresholded_classifier import ThresholdedClassifier
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from metricgrad.estimators.thresholded import ThresholdedClassifier
+from metricgrad.estimators.thresholded_classifier import ThresholdedClassifier
 from metricgrad.storage.codec import Written
 from metricgrad.storage.skops_files import dump, load
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from metricgrad.boosting.hooks import check_backend
-from metricgrad.boosting.libraries import LIBRARIES, imported
-from metricgrad.estimators.trees import MetricBoostingClassifier
+from metricgrad.estimators.metric_boosting_classifier import MetricBoostingClassifier
+from metricgrad.integrations.boosting.hooks import check_backend
+from metricgrad.integrations.boosting.libraries import LIBRARIES, imported
 from metricgrad.storage import folders, records
 from metricgrad.storage.codec import Written
 from metricgrad.storage.manifests import HISTORY, Boosters, Categories, read_history
@@ -16,7 +16,7 @@ from metricgrad.storage.records import first_line
 from metricgrad.storage.values import NotPlainError, decode, encode
 
 if TYPE_CHECKING:
-    from metricgrad.boosting.hooks import Backend
+    from metricgrad.integrations.boosting.hooks import Backend
     from metricgrad.storage.codec import Saved
     from metricgrad.storage.folders import Files
     from metricgrad.storage.manifests import Attributes, Manifest

@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from metricgrad import decisions, metrics, surrogates  # noqa: F401  (they define the kinds in KINDS)
-from metricgrad.metrics import constraints  # noqa: F401  (so does this)
-from metricgrad.storable import KINDS
+from metricgrad import decisions  # noqa: F401  (they define the kinds in KINDS)
+from metricgrad.core import metrics, surrogates  # noqa: F401  (they define the kinds in KINDS)
+from metricgrad.core.metrics import constraints  # noqa: F401  (so does this)
+from metricgrad.core.storable import KINDS
 
 _ARRAYS = "biufUO"  # the kinds of numpy arrays: bools, whole and other numbers, texts, and lists of the above
 # The types by name, with the length of texts if any, which is not believed: it may be 500 million.

@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import torch
 
-from metricgrad.atomic import replacing, sync, temporary
+from metricgrad.atomic_files import replacing, sync, temporary
 from metricgrad.training import states
 
 if TYPE_CHECKING:

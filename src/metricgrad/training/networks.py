@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from metricgrad.metrics.scalars import is_whole
+from metricgrad.core.metrics.scalars import is_whole
 from metricgrad.training.tabm import TabM
 
 if TYPE_CHECKING:
-    from metricgrad.engine.batch import Task
+    from metricgrad.core.batch import Task
 
 SIZES: dict[str, tuple[int, ...]] = {"linear": (), "mlp": (32, 16), "mlp-large": (512, 256, 128)}
 """Hidden layers by name: none, and the two networks of the binary paper [tsoi2022]."""

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from metricgrad.training.loop import dense
+from metricgrad.training.training_loop import dense
 
 if TYPE_CHECKING:
-    from metricgrad.engine.batch import Task
+    from metricgrad.core.batch import Task
 
 MEMBERS, BLOCKS, WIDTH = 16, 2, 64
 """Half the members and an eighth of the width that the package starts from: for tables that a CPU trains on."""

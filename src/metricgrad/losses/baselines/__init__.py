@@ -7,14 +7,13 @@ what counts by default, where a paper or its authors' code sums. The loss of a s
 its hard labels: it is linear in the label. A baseline is public by being in ``__all__`` of its file here.
 """
 
+from typing import TYPE_CHECKING
+
 from metricgrad.losses.baselines import entropies, focusing, lovasz, overlap
 from metricgrad.losses.baselines.entropies import *  # noqa: F403
 from metricgrad.losses.baselines.focusing import *  # noqa: F403
 from metricgrad.losses.baselines.lovasz import *  # noqa: F403
 from metricgrad.losses.baselines.overlap import *  # noqa: F403
 
-__all__: list[str] = []
-__all__ += entropies.__all__
-__all__ += focusing.__all__
-__all__ += lovasz.__all__
-__all__ += overlap.__all__
+if not TYPE_CHECKING:  # type checkers read the imports above
+    __all__ = [*entropies.__all__, *focusing.__all__, *lovasz.__all__, *overlap.__all__]

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from metricgrad.metrics.scalars import is_number
+from metricgrad.core.metrics.scalars import is_number
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from metricgrad.engine.batch import Task
+    from metricgrad.core.batch import Task
 
     Numbers = Sequence[float] | Sequence[Sequence[float]] | Tensor
     """One number per class; or two rows, (negative, positive), for the labels of a multi-label problem."""

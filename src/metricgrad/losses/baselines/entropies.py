@@ -20,8 +20,8 @@ from metricgrad.losses.elementwise import WeightedMean
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from metricgrad.engine.batch import Task
-    from metricgrad.engine.distributed import ProcessGroup
+    from metricgrad.core.batch import Task
+    from metricgrad.core.processes import ProcessGroup
     from metricgrad.losses.baselines.arguments import Numbers
     from metricgrad.losses.elementwise import Reduction
 

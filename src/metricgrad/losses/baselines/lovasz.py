@@ -10,8 +10,8 @@ from metricgrad.losses import elementwise as terms
 from metricgrad.losses.elementwise import WeightedMean
 
 if TYPE_CHECKING:
-    from metricgrad.engine.batch import Task
-    from metricgrad.engine.distributed import ProcessGroup
+    from metricgrad.core.batch import Task
+    from metricgrad.core.processes import ProcessGroup
     from metricgrad.losses.elementwise import Reduction
 
 __all__ = ["lovasz_hinge", "lovasz_softmax"]

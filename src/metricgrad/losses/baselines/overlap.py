@@ -7,26 +7,26 @@ from typing import TYPE_CHECKING, Any
 
 import torch  # noqa: F401  # for the examples
 
+from metricgrad.core.metrics import f1
+from metricgrad.core.metrics import tversky as tversky_index
+from metricgrad.core.metrics.derivatives import ratio
+from metricgrad.core.surrogates import Identity
 from metricgrad.losses import elementwise as terms
 from metricgrad.losses.baselines.arguments import check_number
 from metricgrad.losses.elementwise import WeightedMean
-from metricgrad.losses.metric import MetricLoss, changed
-from metricgrad.metrics import f1
-from metricgrad.metrics import tversky as tversky_index
-from metricgrad.metrics.derivatives import ratio
-from metricgrad.surrogates import Identity
+from metricgrad.losses.metric_loss import MetricLoss, changed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from torch import Tensor
 
-    from metricgrad.counts import Counts
-    from metricgrad.engine.batch import Task
-    from metricgrad.engine.distributed import ProcessGroup
+    from metricgrad.core.batch import Task
+    from metricgrad.core.counts import Counts
+    from metricgrad.core.metrics import Metric
+    from metricgrad.core.metrics.averages import Absent, Average
+    from metricgrad.core.processes import ProcessGroup
     from metricgrad.losses.elementwise import Reduction
-    from metricgrad.metrics import Metric
-    from metricgrad.metrics.averages import Absent, Average
 
 __all__ = ["dice", "focal_tversky", "tversky"]
 

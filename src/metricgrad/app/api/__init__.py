@@ -1,1 +1,0 @@
-"""The application in Python: ``mg.compare`` and ``mg.load_run``."""

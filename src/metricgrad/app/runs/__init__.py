@@ -1,1 +1,0 @@
-"""The run folder: written whole, verified when read."""

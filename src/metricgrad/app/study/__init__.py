@@ -1,1 +1,0 @@
-"""A comparison: its options, the splits, units of work, leaderboard and verdict."""

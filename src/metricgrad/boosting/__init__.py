@@ -1,6 +1,0 @@
-"""Metric losses as objectives of XGBoost and LightGBM."""
-
-from metricgrad.boosting.evaluation import eval_metric
-from metricgrad.boosting.objectives import base_score, lightgbm_objective, xgboost_objective
-
-__all__ = ["base_score", "eval_metric", "lightgbm_objective", "xgboost_objective"]

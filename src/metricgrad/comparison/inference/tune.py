@@ -1,0 +1,203 @@
+"""``metricgrad tune``: another decision rule for a run's model, without training it again."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from metricgrad.comparison import protocol
+from metricgrad.comparison import run_folder as runs
+from metricgrad.comparison.contenders.scorers import Goal
+from metricgrad.comparison.errors import NOTHING, WRONG_CALL, UserError, one_line
+from metricgrad.comparison.inference.row_checks import Labelled, describe_seen, describe_unlabelled
+from metricgrad.comparison.options import name_metric
+from metricgrad.comparison.report import page
+from metricgrad.comparison.report.sections.threshold import list_plateaus
+from metricgrad.core.metrics.constraints import parse
+from metricgrad.decisions.default_rule import SCARCE
+from metricgrad.decisions.problem import InfeasibleError
+from metricgrad.decisions.threshold_tuning import Tuning, tune_threshold
+from metricgrad.evaluation.evaluator import evaluate
+from metricgrad.storage import records
+from metricgrad.storage.values import encode
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from metricgrad.comparison.run_folder import Run
+    from metricgrad.comparison.shipped_model import Model
+    from metricgrad.decisions.rules import Rule
+
+
+def tune(
+    run: str | Path,
+    data: str | Path,
+    metric: str | None = None,
+    *,
+    average: str | None = None,
+    subject_to: str | None = None,
+    confidence: float | None = None,
+    rows: int | None = None,
+    allow_missing: bool = False,
+    dry_run: bool = False,
+    seed: int = 0,
+    beta: float | dict[str, float] | None = None,
+    alpha: float | dict[str, float] | None = None,
+) -> dict[str, Any]:
+    """Tune the rule of a run's model on labelled data that it was not trained on, and write it into the run.
+
+    ``metric``, ``average``: by default those of the run. ``subject_to``, ``confidence``: as for ``tune_threshold``.
+    ``beta``, ``alpha``: parameters of ``metric``, a number or {class: number}.
+    ``allow_missing``: go on if a column is mostly unknown, see ``Gaps``. ``dry_run``: do not write. Previous rules stay
+    in ``model/manifest.json`` as "previous".
+    """
+    found = runs.load(run)
+    model = found.model
+    if metric is None and not beta is alpha is None:
+        raise UserError("--beta and --alpha: expected --metric with them, such as --metric f_beta", WRONG_CALL)
+    if metric is not None:
+        metric = name_metric(metric, {"alpha": alpha, "beta": beta}, model.schema)
+    goal = _choose_goal(model, metric, average, subject_to)
+    labelled = Labelled.read(model, data, rows, allow_missing)
+    scores, targets, number = labelled.scores, labelled.targets, len(labelled.targets)
+    seen, too_good = describe_seen(found, labelled.seen, number, data)
+    tuning = _tune_rule(goal, scores, targets, confidence, seed)
+    expected = _expect(goal, tuning, scores, targets)
+    old, warnings = model.rule, [*filter(None, [tuning.caution]), *expected.find_broken()]
+    before = _evaluate(goal, old, scores, targets)
+    if not dry_run:
+        about = {
+            "metric": goal.metric,
+            "average": goal.average,
+            "subject_to": subject_to,
+            "kind": "tuned",
+            "tuned_on": f"{number} rows of {Path(data).name}, at {runs.now()}",
+            "value_there": tuning.value,
+            "plateaus": list_plateaus(tuning.plateau, goal.score_columns or 1),
+            "previous": _list_rules(model),
+        }
+        found.replace_rule(tuning.rule, about)
+        warnings += _renew_report(found)
+    return {
+        "run": str(run),
+        "data": str(data),
+        "rows": number,
+        "metric": goal.metric,
+        "average": None if goal.task == "binary" else goal.average,
+        "subject_to": subject_to,
+        "old": {"rule": old.describe(), "value": before},
+        "new": {
+            "rule": tuning.rule.describe(),
+            "value": tuning.value,
+            "expected": expected.value,
+            "constraints": expected.constraints,
+            "exact": tuning.exact,
+            "plateau": tuning.plateau,
+        },
+        "written": not dry_run,
+        "unknown": dict(labelled.gaps.unknown),
+        "seen_in_training": seen,
+        "warnings": [
+            *too_good,
+            *describe_unlabelled(labelled.unlabelled, number),
+            *labelled.gaps.describe(model.schema),
+            *warnings,
+        ],
+    }
+
+
+class Expected(NamedTuple):
+    """What to expect on new rows: the value of the metric, and of the metric of each constraint."""
+
+    value: float
+    constraints: list[dict[str, Any]]
+
+    def find_broken(self) -> list[str]:
+        """Return a warning for each constraint that is met here, but not to be expected on new rows."""
+        how = "ask for more than you need, or use --confidence"
+        return [
+            f"{one['constraint']}: expect {one['expected']:.4f} on new rows; {how}"
+            for one in self.constraints
+            if not one["expected_met"]
+        ]
+
+
+def _expect(goal: Goal, tuning: Tuning, scores: np.ndarray, targets: np.ndarray) -> Expected:
+    """Return the means over rules that are tuned on resamples, on the rows left out, but nothing better than here.
+
+    Such a rule may break the constraint on the rows left out and gain by it, so that its value alone says too much.
+    """
+    here = protocol.evaluate_constraints(goal, tuning.rule, scores, targets)
+    drawn = []
+    for rule, left_out in tuning.resample():
+        rows = left_out.numpy()
+        if rows.any():
+            again = protocol.evaluate_constraints(goal, rule, scores[rows], targets[rows])
+            drawn.append([_evaluate(goal, rule, scores[rows], targets[rows]), *(one.value for one in again)])
+    value, *means = torch.tensor(drawn, dtype=torch.float64).reshape(-1, 1 + len(here)).nanmean(0).tolist()
+    constraints = []
+    for one, constraint, mean in zip(here, parse(goal.subject_to), means, strict=True):
+        expected = min(mean, one.value) if constraint.sense == ">=" else max(mean, one.value)
+        constraints.append({**asdict(one), "expected": expected, "expected_met": constraint.met(expected)})
+    return Expected(min(value, tuning.value), constraints)
+
+
+def _evaluate(goal: Goal, rule: Rule, scores: np.ndarray, targets: np.ndarray) -> float:
+    """Return the metric of a rule on these rows; NaN where it is not defined, as one's own may be."""
+    return float(evaluate(scores, targets, {"": goal.metric}, task=goal.task, average=goal.average, rule=rule)[""])
+
+
+def _renew_report(run: Run) -> list[str]:
+    """Show the new rule in the report of a comparison; return a warning if that is not possible."""
+    name = "report.html"
+    if name not in run.manifest["files"]:
+        return []
+    try:
+        data = (run.path / name).read_bytes()
+        if records.sha256(data) != run.manifest["files"][name]:
+            raise ValueError("it was changed since it was written")
+        payload = page.read(data.decode())
+        page.replace_rule(payload, run.model.describe(), run.schema.classes)
+        run.replace_file(name, page.render(payload).encode())
+    except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:  # whatever is in the file
+        return [f"{run.path / name} still shows the previous rule: {one_line(error, 200)}"]
+    return []
+
+
+def _choose_goal(model: Model, metric: str | None, average: str | None, subject_to: str | None) -> Goal:
+    """Return what to tune for: the options given, and the run's metric and average for those left out."""
+    metric = metric or runs.check_code_was_typed(model.goal.metric, ())
+    chosen: Any = average or model.goal.average  # any text; checked here
+    goal = Goal(model.goal.task, model.goal.classes, metric, chosen, subject_to)
+    protocol.check_goal(goal, [])
+    return goal
+
+
+def _tune_rule(goal: Goal, scores: np.ndarray, targets: np.ndarray, confidence: float | None, seed: int) -> Tuning:
+    try:
+        return tune_threshold(
+            goal.metric,
+            scores,
+            targets,
+            task=goal.task,
+            average=goal.average,
+            shared=protocol.describe_tuning(goal).shared,
+            subject_to=goal.subject_to,
+            confidence=confidence,
+            scarce=SCARCE,
+            replicates=50,
+            seed=seed,
+        )
+    except InfeasibleError as error:
+        raise UserError(f"{error}; relax the constraint, or train with --subject-to", NOTHING) from error
+    except ValueError as error:
+        raise UserError(str(error), WRONG_CALL) from error
+
+
+def _list_rules(model: Model) -> list[dict[str, Any]]:
+    """Return the previous rules of a model and its present one, as plain data."""
+    about = {key: value for key, value in model.about.items() if key != "previous"}
+    return [*model.about.get("previous", []), {"rule": encode(model.rule)} | about]

@@ -1,0 +1,148 @@
+"""``model_card.md``: what the model of a run is, for those who use it without having trained it."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from metricgrad import __version__
+from metricgrad.comparison.errors import one_line
+from metricgrad.comparison.report.markup import metric_title
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from metricgrad.comparison.shipped_model import Model
+
+_ROWS = 10
+"""The most rows of the leaderboard, and of the classes, to list; summary.json has all."""
+
+_LOAD = """```sh
+metricgrad predict RUN DATA -o predictions.csv
+```
+
+```python
+import metricgrad as mg
+
+model = mg.load_run("RUN").model  # a scikit-learn classifier of data frames, with the decision rule applied
+```
+
+RUN is the folder of this file. Loading it runs no code from it; the hash of every file is verified first."""
+
+
+def plain(text: object, most: int | None = 200) -> str:
+    r"""Return text from the data as Markdown that shows it as it is: one line, no markup, no HTML.
+
+    >>> print(plain("<b>|*a*\n# b, 1.5 (http://x)"))
+    \<b\>\|\*a\* \# b, 1.5 (http:\//x)
+    """
+    return re.sub(r"([\\`*_\[\]<>#!|~$&]|(?<=:)/(?=/))", r"\\\1", one_line(text, most))
+
+
+def write_card(model: Model, summary: Mapping[str, Any]) -> str:
+    """Return the model card of a run: of ``compare``, whose summary has a leaderboard, or of ``train``."""
+    from skops.card import Card
+
+    schema, about = model.schema, model.about
+    card = Card(model=None, template=None, model_diagram=False)
+    target = ", ".join(schema.target.columns)
+    card.add(
+        **{
+            "Model card": f"{model.contender} with its {about['kind']} decision rule, by metricgrad {__version__}.",
+            "Model card/What it is for": f"It predicts {plain(target)} ({schema.task}) for rows like those it was "
+            f"trained on: {plain(summary['data']['file'])}. It has been compared by one metric only, named below; "
+            "check that this is what matters where it is used.",
+        }
+    )
+    _add_table(
+        card,
+        "Data",
+        f"{schema.rows} rows with a target, {len(schema.columns)} feature columns: "
+        f"{plain(', '.join(schema.inputs), 600)}."
+        + (f" The first {_ROWS} of {len(schema.classes)} classes:" if len(schema.classes) > _ROWS else ""),
+        {"class": [plain(name, 60) for name in schema.classes[:_ROWS]], "rows": [*schema.target.counts[:_ROWS]]},
+    )
+    expected = _expect_compared(summary) if "leaderboard" in summary else _expect_trained(about)
+    card.add(**{"Model card/Metric and decision rule": f"{_describe_rule(model)}\n\n{expected}"})
+    if "leaderboard" in summary:
+        _add_comparison(card, summary)
+    card.add(**{"Model card/Limits": _describe_limits(summary), "Model card/How to load it": _LOAD})
+    return str(card.render()).lstrip("\n")
+
+
+def _describe_rule(model: Model) -> str:
+    """Return the rule, with the offsets of classes if it has any, and what it was chosen for."""
+    about, schema = model.about, model.schema
+    offsets = model.describe()["offsets"] or []
+    named = [f"{plain(name, 60)} {offset:+.3f}" for name, offset in zip(schema.classes, offsets, strict=False)][:_ROWS]
+    first = f" of the first {_ROWS} classes" if len(offsets) > _ROWS else ""
+    listed = f" Offsets{first}, added to the logarithms of the scores: {', '.join(named)}." if named else ""
+    wish = f", subject to {plain(about['subject_to'])}" if about["subject_to"] else ""
+    average = "" if schema.task == "binary" else f" ({about['average']} average)"
+    how = f"tuned on {plain(about['tuned_on'])}" if about["kind"] == "tuned" else "not tuned"
+    return (
+        f"The rule is: {plain(model.rule.describe())}, {how}.{listed} The metric is {plain(about['metric'])}"
+        f"{average}{wish}."
+    )
+
+
+def _expect_compared(summary: Mapping[str, Any]) -> str:
+    """Return what to expect on new rows: the mean on test rows, which no model and no rule had seen."""
+    verdict, repeats = summary["verdict"], summary["repeats"]
+    shipped = (verdict["ship"], verdict["rule"])
+    row = next(row for row in summary["leaderboard"] if (row["contender"], row["rule"]) == shipped)
+    spread = "" if row["low"] is None else f" (95 % interval {row['low']:.3f} to {row['high']:.3f})"
+    met = ""
+    if summary["metric"]["subject_to"]:
+        met = f" The constraint was met on the test rows of {row['held']} of {repeats} repeats."
+    return (
+        f"On new rows like those of the data, expect {plain(metric_title(summary['metric']))} of about "
+        f"{row['value']:.3f}{spread}: the mean over {repeats} repeats, each on test rows that neither the model nor "
+        f"its rule had seen.{met}"
+    )
+
+
+def _expect_trained(about: Mapping[str, Any]) -> str:
+    """Return the value of a model that was not compared, and why less is to be expected."""
+    return (
+        f"On {plain(about['tuned_on'])} the value is {about['value_there']:.3f}. Training stopped early on the same "
+        "rows, and a tuned rule was tuned on them, so expect less on new rows: metricgrad evaluate measures it."
+    )
+
+
+def _add_comparison(card: Any, summary: Mapping[str, Any]) -> None:
+    verdict, rows = summary["verdict"], summary["leaderboard"][:_ROWS]
+    _add_table(
+        card,
+        "How it was chosen",
+        f"{plain(verdict['headline'], None)} {plain(verdict['text'], None)}\n\nMeans over {summary['repeats']} repeats "
+        "on rows not trained on; low and high: the 95 % interval.",
+        {
+            "contender": [row["contender"] for row in rows],
+            "rule": [row["rule"] for row in rows],
+            plain(summary["metric"]["name"]): [_format(row["value"]) for row in rows],
+            "low": [_format(row["low"]) for row in rows],
+            "high": [_format(row["high"]) for row in rows],
+        },
+    )
+
+
+def _add_table(card: Any, title: str, text: str, table: Mapping[str, list[Any]]) -> None:
+    place = f"Model card/{title}"
+    card.add_table(description=text, **{place: table})
+    card.select(place).title = title  # skops takes the whole path for it
+
+
+def _describe_limits(summary: Mapping[str, Any]) -> str:
+    limits = [
+        "Scores of a model that was trained on a metric are not calibrated probabilities.",
+        "New categories, and texts in columns of numbers, count as missing.",
+        "If the data drift, the rule no longer fits; metricgrad evaluate warns of it.",
+        "metricgrad tune replaces the rule; this card shows the one before.",
+        *(plain(text, None) for text in (summary.get("warnings") or summary["data"].get("warnings") or [])),
+    ]
+    return "\n".join(f"- {text}" for text in limits)
+
+
+def _format(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}"

@@ -1,0 +1,259 @@
+"""The options of a run, and the data, read and checked for training."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import pandas as pd
+
+from metricgrad.comparison import protocol, splits
+from metricgrad.comparison import run_folder as runs
+from metricgrad.comparison.contenders.scorers import Effort, Goal
+from metricgrad.comparison.contenders.table import CONTENDERS, select_contenders
+from metricgrad.comparison.errors import DATA, WRONG_CALL, UserError, one_line, suggest
+from metricgrad.comparison.option_texts import as_text
+from metricgrad.comparison.report.markup import describe_metric
+from metricgrad.comparison.report.section_inputs import Table
+from metricgrad.comparison.tables import files, profile
+from metricgrad.comparison.tables.dates import check_date_format
+from metricgrad.comparison.tables.encoder import fit_encoder
+from metricgrad.comparison.tables.numbers import UNREADABLE
+from metricgrad.comparison.tables.rows import SAMPLE, name_rows
+from metricgrad.comparison.tables.schema import Schema
+from metricgrad.comparison.times import check_times, read_times
+from metricgrad.core.batch import check_task
+from metricgrad.core.metrics.parameters import with_parameters
+from metricgrad.storage import records
+from metricgrad.storage.records import Length, Range, Sha256
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from metricgrad.comparison.splits import Split
+    from metricgrad.comparison.tables.encoder import Encoder
+    from metricgrad.comparison.tables.features import Features
+
+LEAST_REPEATS = 2
+"""The fewest repeats: without a spread over repeats no gain can be tested."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of a run: everything that determines its results."""
+
+    data: str
+    target: Annotated[tuple[str, ...], Length(1, 10**6)]
+    metric: Annotated[tuple[str, ...], Length(1, 1000)] = ("f1",)
+    average: str = "macro"
+    subject_to: str | None = None
+    task: str | None = None
+    positive: str | None = None
+    drop: tuple[str, ...] = ()
+    group: str | None = None
+    time: str | None = None
+    rows: Annotated[int, Range(1, 2**53)] | None = None
+    repeats: Annotated[int, Range(0, 10_000)] = 5
+    seed: Annotated[int, Range(0, 2**63)] = 0
+    only: tuple[str, ...] = ()
+    quick: bool = False
+    demo: bool = False
+    beta: float | dict[str, float] | None = None
+    alpha: float | dict[str, float] | None = None
+    date_format: str | None = None
+    contenders: tuple[str, ...] = ()
+    drop_unlabelled: bool = False
+
+    def command(self, ship: str | None = None, budget: float | None = None) -> str:
+        """Return the command line; that of the demo does not name the data file, which lies where pip put it."""
+        words = ["metricgrad", "demo"] if self.demo else ["metricgrad", "compare", self.data]
+        for field in fields(self)[1:]:
+            value = getattr(self, field.name)
+            default = 2 if field.name == "repeats" and self.quick and not self.demo else field.default
+            if value != default and field.name in (("repeats", "quick") if self.demo else vars(self)):
+                flag = "--" + field.name.replace("_", "-")
+                words += [flag] if value is True else [flag, as_text(value)]
+        words += [] if budget is None else ["--budget", f"{budget:g}"]
+        words += [] if ship is None or self.demo else ["--ship", ship]
+        return shlex.join(words)
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """The data, checked and ready for training, and the goal."""
+
+    schema: Schema
+    goal: Goal
+    also: list[str]
+    table: Table
+    features: pd.DataFrame
+    group: np.ndarray | None
+    time: np.ndarray | None
+    profile: list[tuple[str, str]]
+    warnings: list[str]
+
+    @property
+    def targets(self) -> np.ndarray:
+        """Class indices, or 0/1 per label."""
+        return np.asarray(self.table.targets)
+
+    def describe_left_out(self, parts: Sequence[Split]) -> list[str]:
+        """Return a warning if splits leave rows out because later rows of their group are in another part."""
+        if self.group is None or self.time is None:
+            return []
+        count = max(splits.count_left_out(part, self.time) for part in parts)
+        where = "of a repeat" if len(parts) > 1 else "of training"
+        why = "because later rows of their group are held out or evaluated on"
+        return [f"--group and --time: up to {count} earlier rows are left out {where}, {why}"] if count else []
+
+    @property
+    def metric_title(self) -> str:
+        """The metric for people."""
+        positive = one_line(self.schema.positive or "", 60)
+        return describe_metric(self.goal.metric, self.goal.average, self.goal.task, positive)
+
+    def split(self, repeats: int, seed: int) -> list[Split]:
+        """Return the split of every repeat."""
+        return splits.make_splits(self.targets, self.goal.task, repeats, seed, self.group, self.time)
+
+    def split_all_rows(self, seed: int) -> Split:
+        """Return all rows to train and to tune on, none to test: for the model that is shipped."""
+        return splits.split_all_rows(self.targets, self.goal.task, seed, self.group, self.time)
+
+    def encode(self, train: np.ndarray) -> tuple[Encoder, Features]:
+        """Return an encoder fitted on the training rows, and all rows encoded with it."""
+        return fit_encoder(self.schema, self.features, self.targets, train)
+
+
+def prepare_dataset(options: Options) -> Dataset:
+    """Read the data, and check that they can be used for training."""
+    if options.repeats < LEAST_REPEATS:
+        raise UserError(f"--repeats: expected at least {LEAST_REPEATS}, got {options.repeats}", WRONG_CALL)
+    whole = files.read(options.data, options.rows, seed=options.seed)
+    whole.index.name = None if options.rows is None else SAMPLE
+    special = [name for name in (options.group, options.time) if name is not None]
+    for name in special:
+        if name not in whole.columns:
+            raise UserError(
+                f"--group and --time: expected a column, got {name!r}; {suggest(name, whole.columns)}", WRONG_CALL
+            )
+    if options.date_format is not None:
+        try:
+            check_date_format(options.date_format)
+        except ValueError as error:
+            raise UserError(f"--date-format: {error}", WRONG_CALL) from error
+    drop = [*dict.fromkeys([*options.drop, *special])]
+    schema = Schema.of(
+        whole,
+        options.target,
+        task=options.task,
+        positive=options.positive,
+        drop=drop,
+        date_format=options.date_format,
+        drop_unlabelled=options.drop_unlabelled,
+    )
+    frame = schema.keep_labelled(whole)
+    if len(schema.classes) < 2:
+        raise UserError(
+            f"target: expected at least two labels, got only {schema.classes[0]!r}; make it a column of 0 and 1",
+            DATA,
+        )
+    metric, *also = options.metric
+    metric = name_metric(metric, {"alpha": options.alpha, "beta": options.beta}, schema)
+    average: Any = options.average  # checked below
+    goal = Goal(check_task(schema.task), len(schema.classes), metric, average, options.subject_to)
+    protocol.check_goal(goal, also)
+    time, about = (None, []) if options.time is None else read_times(frame[options.time], options.date_format)
+    if time is not None:
+        check_times(str(options.time), time)
+    return Dataset(
+        schema,
+        goal,
+        also,
+        Table(frame, schema.encode_targets(frame), schema.classes),
+        schema.to_features(frame),
+        None if options.group is None else _read_groups(frame[options.group]),
+        time,
+        [*profile.describe_data(whole, schema), *about],
+        [*profile.find_warnings(whole, schema), *_find_large_group(frame, options.group)],
+    )
+
+
+def name_metric(metric: str, values: Mapping[str, float | dict[str, float] | None], schema: Schema) -> str:
+    """Return the name of a metric with the parameters that are options: {"beta": {"dog": 0.25, "rest": 1}}."""
+    try:
+        params = {name: value for name, value in values.items() if value is not None}
+        # Of two classes only the positive one is evaluated.
+        return str(with_parameters(metric, params, schema.classes[1:] if schema.task == "binary" else schema.classes))
+    except ValueError as error:
+        raise UserError(f"--{error}", WRONG_CALL) from error
+
+
+def _read_groups(cells: pd.Series) -> np.ndarray:
+    if cells.isna().any():
+        where = name_rows(cells.index[cells.isna()])
+        raise UserError(
+            f"--group {cells.name}: expected a value in every row, got none in {where}; fill them in, or leave these "
+            "rows out",
+            DATA,
+        )
+    try:
+        codes, distinct = pd.factorize(cells)
+    except UNREADABLE as error:
+        raise UserError(
+            f"--group {cells.name}: expected texts or numbers, got {cells.dtype} ({one_line(error, 80)})", DATA
+        ) from error
+    if len(distinct) < 3:
+        raise UserError(f"--group {cells.name}: expected at least three groups, got {len(distinct)}", DATA)
+    return np.asarray(codes)
+
+
+def _find_large_group(frame: pd.DataFrame, column: str | None) -> list[str]:
+    """Return a warning if a group has more rows than the test part of a split should have."""
+    shares = pd.Series(dtype=float) if column is None else frame[column].value_counts(normalize=True)
+    return [
+        f"--group {column}: {one_line(str(group), 60)!r} has {share:.0%} of the rows, so the parts of a split "
+        "are uneven, and one may hold little else"
+        for group, share in shares[shares > splits.TEST].items()
+    ]
+
+
+def choose_contenders(options: Options, goal: Goal) -> tuple[list[str], list[tuple[str, str]]]:
+    """Return the contenders to compare, and those left out with the reason."""
+    only = list(options.only) or ([c.name for c in CONTENDERS.values() if c.quick] if options.quick else None)
+    for flag, names in (("only", only or ()), ("contenders", options.contenders)):
+        for name in names:
+            if name not in CONTENDERS:
+                raise UserError(f"--{flag}: unknown contender {name!r}; {suggest(name, list(CONTENDERS))}", WRONG_CALL)
+    return select_contenders(goal, only, options.contenders)
+
+
+def choose_repeats(repeats: int | None, quick: bool) -> int:
+    """Return the number of repeats: that asked for, or the default."""
+    return repeats if repeats is not None else 2 if quick else 5
+
+
+def make_config(options: Options, keep: bool = False) -> dict[str, Any]:
+    """Return the contents of ``config.json``: the options, and the hash of the data.
+
+    ``keep``: whether the data are copied into the run folder; then their path is relative to it, otherwise absolute.
+    """
+    path = Path(options.data).resolve()
+    return {**asdict(options), "data": path.name if keep else str(path), "data_sha256": runs.hash_file(path)}
+
+
+def read_options(config: dict[str, Any]) -> tuple[Options, str]:
+    """Return the options and the hash of the data that ``make_config`` wrote, or raise a ``ValueError``."""
+    records.check(config.get("data_sha256"), Sha256, "config.json: data_sha256")
+    plain = {key: value for key, value in config.items() if key != "data_sha256"}
+    records.check(plain, Options, "config.json")
+    given: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in plain.items()}
+    return Options(**given), config["data_sha256"]
+
+
+def choose_effort(options: Options, dataset: Dataset) -> Effort:
+    """Return the training budget of each contender."""
+    return Effort.of(len(dataset.targets), options.quick)

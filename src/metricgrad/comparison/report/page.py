@@ -1,0 +1,125 @@
+"""The report: one HTML file that needs nothing else, drawn from a payload.
+
+The verdict and all tables are written here and can be read without JavaScript; the charts are drawn by the scripts in
+``assets`` from the payload, which is embedded as JSON. Nothing from the data becomes markup: text is escaped here, set
+as text there, and a Content-Security-Policy lets no other script or style in.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from html import escape
+from itertools import takewhile
+from pathlib import Path
+from string import Template
+from typing import TYPE_CHECKING
+
+from metricgrad.atomic_files import write_file
+from metricgrad.comparison.report.markup import metric_title
+from metricgrad.comparison.report.page_size import as_text, slim
+from metricgrad.comparison.report.section import read_asset
+from metricgrad.comparison.report.sections import SECTIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from metricgrad.comparison.report.payload import Payload, Shipped
+    from metricgrad.comparison.report.section import Section
+
+
+_TABLES = (
+    "<noscript><section><h2>The contender to ship</h2>"
+    '<p class="note">Charts need JavaScript; these are their tables.</p>{}</section></noscript>'
+)
+
+
+def render(payload: Payload, sections: Sequence[Section] = SECTIONS) -> str:
+    """Return the page.
+
+    Drawn sections stand together, below the choice of contender and class, where the first of them is named. Sections
+    that are for other tasks are left out.
+    """
+    payload = slim(payload, sections)
+    sections = [section for section in sections if payload["data"]["task"] in section.tasks]
+    opening = list(takewhile(lambda section: not section.drawn, sections))
+    drawn = [section for section in sections if section.drawn]
+    closing = [section for section in sections if not section.drawn and section not in opening]
+    shipped = payload["details"].get(payload["verdict"]["ship"])
+    tables = "".join(section.table(payload, shipped or {}) for section in drawn if shipped or section.alone)
+    after = sections[min(1, len(sections) - 1)]
+    css, script = style(sections), scripts(sections)
+    policy = (
+        f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(css)}'; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    judged = f"{metric_title(payload['metric'])} on {payload['data']['file']}"
+    return Template(read_asset("report.html")).substitute(
+        policy=policy,
+        css=css,
+        script=script,
+        json=as_text(payload),
+        version=escape(payload["version"]),
+        created=escape(payload["created"]),
+        day=escape(payload["created"][:10]),
+        title=escape(judged),
+        file=escape(payload["data"]["file"]),
+        metric=escape(metric_title(payload["metric"])),
+        opening="".join(section.html(payload) for section in opening),
+        drawn="".join(section.html(payload) for section in drawn),
+        closing="".join(section.html(payload) for section in closing),
+        tables=_TABLES.format(tables) if tables else "",
+        next=after.name,
+        next_title=escape(after.title),
+    )
+
+
+def read(page: str) -> Payload:
+    """Return the payload that a page was drawn from, as far as it is in the page."""
+    found = re.search(r'<script type="application/json" id="payload">(.*?)</script>', page, re.DOTALL)
+    if found is None:
+        raise ValueError("expected a report, got a page without its payload")
+    payload: Payload = json.loads(found[1])
+    return payload
+
+
+def replace_rule(payload: Payload, model: Shipped, names: Sequence[str]) -> None:
+    """Replace the rule of the shipped model, in place, after it was tuned anew; ``names``: of all classes."""
+    payload["model"] = model
+    drawn = names[-len(model["thresholds"]) :]
+    thresholds = dict(zip(drawn, model["thresholds"], strict=True))
+    plateaus = dict(zip(drawn, model.get("plateaus", ()), strict=False))
+    details = payload["details"].get(model["contender"], {})
+    offsets = dict(zip(names, model.get("offsets") or (), strict=False))
+    for one in details.get("decision", {}).get("classes", ()):
+        one["offset"] = offsets.get(one["name"])
+    for curve in details.get("classes", ()):
+        curve["threshold"] = thresholds.get(curve["name"])
+        curve["ships"] = curve["threshold"] is not None
+        curve["plateau"] = plateaus.get(curve["name"])
+
+
+def write(payload: Payload, path: str | Path, sections: Sequence[Section] = SECTIONS) -> Path:
+    """Write the page, whole or not at all, and return where."""
+    path = Path(path)
+    write_file(path, render(payload, sections).encode())
+    return path
+
+
+def scripts(sections: Sequence[Section]) -> str:
+    """Return the one script of the page, without lines of comment; a section's own names are not seen outside of it."""
+    own = [f"{{\n{script}\n}}" for section in sections if (script := section.script())]
+    shared = [read_asset(name) for name in ("metrics.js", "charts.js", "view.js")]
+    lines = "\n".join(['"use strict";', *shared, *own, read_asset("report.js")]).splitlines()
+    return "\n".join(line for line in lines if not line.lstrip().startswith("//"))
+
+
+def style(sections: Sequence[Section]) -> str:
+    """Return the one style sheet of the page."""
+    return "\n".join([read_asset("report.css"), *filter(None, (section.style() for section in sections))])
+
+
+def _digest(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

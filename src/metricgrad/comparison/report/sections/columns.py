@@ -1,0 +1,88 @@
+"""The columns: how the cells of each are distributed, how many are missing, and how new data differ."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
+
+from metricgrad.comparison.report.column_summaries import KINDS, draw_bars
+from metricgrad.comparison.report.markup import number, percent, table
+from metricgrad.comparison.report.section import Section
+
+if TYPE_CHECKING:
+    from metricgrad.comparison.report.payload import Details, Payload
+    from metricgrad.comparison.report.section_inputs import ShippedModel
+
+COLUMNS = 60
+"""The most columns that are drawn."""
+
+
+class ColumnProfile(TypedDict):
+    """A column of the training data, and of new data if there are any."""
+
+    column: str
+    kind: str
+    missing: float  # the share of the cells
+    names: list[str]  # of the bars
+    shares: list[float]  # of the cells that are not missing
+    now: NotRequired[list[float]]  # the same of new data
+    missing_now: NotRequired[float]
+    psi: NotRequired[float]
+    suspicious: NotRequired[list[str]]  # what to look at
+
+
+_BODY = """<p class="note" id="columns-note"></p>
+<div class="multiples" id="column-charts"></div>
+<p><button type="button" id="all-columns" class="quiet" aria-expanded="false" hidden></button></p>"""
+
+
+class Columns(Section):
+    """A small chart of each column, from ``payload["study"]["columns"]``."""
+
+    name = "columns"
+    title = "The columns"
+    drawn = True
+    alone = True
+
+    def measure_study(self, model: ShippedModel) -> dict[str, Any]:
+        """Return a ``ColumnProfile`` for each column, the most important one first, and how many columns there are."""
+        rank = {name: i for i, name in enumerate(model.important)}
+        columns = sorted(model.columns, key=lambda column: rank.get(column.name, len(rank)))
+        found = []
+        for column in columns[:COLUMNS]:
+            drawn = column.kind in KINDS
+            names, shares = draw_bars(column, model.table.frame[column.name]) if drawn else ([], [])
+            profile: ColumnProfile = {
+                "column": column.name,
+                "kind": column.kind,
+                "missing": column.missing,
+                "names": names,
+                "shares": shares,
+            }
+            found.append(profile)
+        return {"columns": found, "columns_all": len(columns)}
+
+    def body(self, payload: Payload) -> str:
+        return _BODY
+
+    def table(self, payload: Payload, details: Details) -> str:
+        found: list[ColumnProfile] = payload["study"].get("columns", [])
+        if not found:
+            return ""
+        if "now" not in found[0]:
+            return table(
+                self.title,
+                ["Column", "Kind", "Missing"],
+                ([c["column"], c["kind"], percent(c["missing"])] for c in found),
+            )
+        rows = (
+            [
+                c["column"],
+                c["kind"],
+                percent(c["missing"]),
+                percent(c["missing_now"]),
+                number(c["psi"]),
+                "; ".join(c["suspicious"]),
+            ]
+            for c in found
+        )
+        return table(self.title, ["Column", "Kind", "Missing then", "Missing now", "Stability index", "Drift"], rows)

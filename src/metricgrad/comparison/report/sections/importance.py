@@ -1,0 +1,94 @@
+"""What the model looks at: the importance of columns, and how the score depends on the most important ones."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypedDict
+
+import numpy as np
+
+from metricgrad.comparison.report.column_summaries import KINDS, choose_examples
+from metricgrad.comparison.report.markup import folded_table, interval, metric_title, number, table
+from metricgrad.comparison.report.page_size import find_frequent
+from metricgrad.comparison.report.section import Section
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from metricgrad.comparison.report.payload import Details, Payload
+    from metricgrad.comparison.report.section_inputs import ShippedModel
+    from metricgrad.comparison.tables.columns import Column
+
+COLUMNS, POINTS, ROWS = 6, 12, 300
+"""Of how many columns the dependence is drawn, at how many values of each, in the mean over how many rows."""
+
+
+class Dependence(TypedDict):
+    """The mean over rows of the model's scores and predictions if a column had the same value in all of them."""
+
+    column: str
+    names: list[str]  # of the values
+    numbers: list[float]  # the same; none of categories and dates
+    scores: list[list[float]]  # the mean score at each value, of each class drawn
+    shares: list[list[float]]  # the share of rows that are predicted as the class
+
+
+_BODY = f"""<figure>
+  <figcaption id="importance-caption"></figcaption>
+  <div class="chart" id="importance-chart"></div>
+</figure>
+{folded_table()}
+<div id="dependence">
+<h3>What the model makes of them</h3>
+<p class="note" id="dependence-note"></p>
+<div class="multiples" id="dependence-charts"></div>
+</div>"""
+
+
+class Importance(Section):
+    """Bars of ``payload["importance"]``, and small charts of the dependence."""
+
+    name = "importance"
+    title = "What the model looks at"
+    drawn = True
+
+    def measure_study(self, model: ShippedModel) -> dict[str, Any]:
+        """Return a ``Dependence`` for each of the most important columns, on rows that were not trained on."""
+        columns = {column.name: column for column in model.columns if column.kind in KINDS}
+        important = [columns[name] for name in model.important if name in columns][:COLUMNS]
+        rows = np.sort(np.random.default_rng(0).permutation(model.held)[:ROWS])
+        frame = model.table.frame.iloc[rows]
+        return {"dependence": [_measure(model, column, frame) for column in important]}
+
+    def body(self, payload: Payload) -> str:
+        return _BODY
+
+    def table(self, payload: Payload, details: Details) -> str:
+        rows = [
+            (one["column"], number(one["drop"], "+"), interval(one["low"], one["high"], "+"))
+            for one in payload.get("importance", ())
+        ]
+        lost = f"Lost {metric_title(payload['metric'])} if shuffled"
+        return table(self.title, ["Column", lost, "95 % interval"], rows) if rows else ""
+
+
+def _measure(model: ShippedModel, column: Column, frame: pd.DataFrame) -> Dependence:
+    """Return the partial dependence [friedman2001] of scores and predictions on a column."""
+    cells = model.table.frame[column.name]
+    positions, names, numbers = choose_examples(column, cells, POINTS)
+    counts = model.table.targets.sum(0) if model.goal.task == "multilabel" else np.bincount(model.table.targets)
+    classes = [1] if model.goal.task == "binary" else find_frequent(counts.tolist())
+    scores, shares = [], []
+    for position in positions:
+        same = frame.copy()
+        same[column.name] = cells.iloc[np.full(len(frame), position)].set_axis(frame.index)
+        found = np.asarray(model.score(same))
+        decided = np.asarray(model.rule(found)).astype(int)
+        scores.append([float((found if found.ndim == 1 else found[:, k]).mean()) for k in classes])
+        shares.append([float((decided[:, k] == 1 if decided.ndim == 2 else decided == k).mean()) for k in classes])
+    return {
+        "column": column.name,
+        "names": names,
+        "numbers": numbers,
+        "scores": np.transpose(scores).tolist(),
+        "shares": np.transpose(shares).tolist(),
+    }

@@ -1,0 +1,156 @@
+"""The leaderboard: every contender with each rule, its mean, interval and difference to the references."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING
+
+from metricgrad.comparison.report.markup import capital, definitions, evidence, interval, metric_title, number, title
+from metricgrad.comparison.report.payload import REFERENCES
+from metricgrad.comparison.report.section import Section
+
+if TYPE_CHECKING:
+    from metricgrad.comparison.report.payload import Difference, Payload, Row
+
+TOP = 10
+"""Rows that are shown at first."""
+
+_TOOLS = """<div class="tools scripted" role="group" aria-label="Rows of the leaderboard">
+  <button type="button" data-filter="" aria-pressed="true">Both rules</button>
+  <button type="button" data-filter="fixed" aria-pressed="false">Fixed</button>
+  <button type="button" data-filter="tuned" aria-pressed="false">Tuned</button>
+</div>
+"""
+_MORE = """
+<p class="scripted">
+  <button type="button" id="all-rows" class="quiet" aria-expanded="false" hidden>Show all</button>
+</p>
+"""
+
+
+class Leaderboard(Section):
+    """A table that its script can sort, filter and unfold."""
+
+    name = "leaderboard"
+    title = "Leaderboard"
+
+    def body(self, payload: Payload) -> str:
+        """Return the constraint, the table, and the contenders that are not in it."""
+        wish = payload["metric"]["subject_to"]
+        constraint = (
+            f'<p class="note">Subject to {escape(wish)}; rows marked ✕ cannot meet it. “Met”: in how many splits '
+            "it was met on the test rows.</p>\n"
+            if wish
+            else ""
+        )
+        return constraint + _TOOLS + _table(payload) + _MORE + definitions(payload["left_out"], "Not in the table")
+
+
+def _table(payload: Payload) -> str:
+    rows, metric = payload["leaderboard"], payload["metric"]
+    scale = _Scale(rows)
+    also = metric["also"]
+    heads = [
+        ("Contender", "name", "name", "ascending"),
+        ("Rule", "rule", "rule", "ascending"),
+        (capital(metric_title(metric)), "value", "value", "descending"),
+        *((f"vs {name}", f"gain{i}", "gain", "descending") for i, name in enumerate(REFERENCES)),
+        *([("Met", "held", "also", "descending")] if metric["subject_to"] else []),
+        *((capital(title(name)), f"also{i}", "also", "descending") for i, name in enumerate(also)),
+        ("Seconds", "seconds", "seconds", "ascending"),
+    ]
+    cells = "".join(
+        f'<th scope="col" class="{kind}" data-key="{key}" data-first="{first}">{escape(text)}</th>'
+        for text, key, kind, first in heads
+    )
+    head = f'<tr><th scope="col" class="rank"><abbr title="rank">#</abbr></th>{cells}</tr>'
+    ship = (payload["verdict"]["ship"], payload["verdict"]["rule"])
+    constrained = metric["subject_to"] is not None
+    body = "".join(_row(i, row, scale, also, ship, constrained) for i, row in enumerate(rows, 1))
+    return (
+        f'<table class="leaderboard"><caption>Mean over {payload["repeats"]} splits on rows not trained on; the bar is '
+        f"the 95 % interval, dots are single splits, the dashed line is {escape(REFERENCES[1])}. The axis runs from "
+        f"{number(scale.low)} to {number(scale.high)}.</caption><thead>{head}</thead><tbody>{body}</tbody></table>"
+    )
+
+
+def _row(rank: int, row: Row, scale: _Scale, also: list[str], ship: tuple[str, str], constrained: bool) -> str:
+    gains = (row["against"].get(name) for name in REFERENCES)
+    kinds = [
+        kind for kind, holds in (("ship", (row["contender"], row["rule"]) == ship), ("extra", rank > TOP)) if holds
+    ]
+    broken = "" if row["feasible"] else ' <abbr class="broken" title="cannot meet the constraint">✕</abbr>'
+    held = f"{row['held']} of {len(row['folds'])}"
+    met = f'<td class="also" data-label="Met" data-sort="{row["held"]}">{held}</td>' if constrained else ""
+    extra = met + "".join(
+        f'<td class="also" data-label="{escape(capital(title(name)))}" data-sort="{_key(row["others"].get(name))}">'
+        f"{number(row['others'].get(name))}</td>"
+        for name in also
+    )
+    seconds = row["seconds"]
+    return (
+        f'<tr class="{" ".join(kinds)}" data-rule="{row["rule"]}"><td class="rank">{rank}</td>'
+        f'<th scope="row" class="name" data-sort="{escape(row["contender"].lower())}">{escape(row["contender"])}'
+        f'{broken}<span class="family">{escape(row["family"])}</span></th>'
+        f'<td class="rule" data-sort="{row["rule"]}">{row["rule"]}</td>'
+        f'<td class="value" data-sort="{_key(row["value"])}"><span class="number">{number(row["value"])}</span>'
+        f"{scale.bar(row)}</td>"
+        f"{''.join(_gain(name, gain) for name, gain in zip(REFERENCES, gains, strict=True))}{extra}"
+        f'<td class="seconds" data-label="Seconds" data-sort="{_key(seconds)}">'
+        f"{'–' if seconds is None else f'{seconds:,.3g}'}</td></tr>"
+    )
+
+
+def _gain(name: str, gain: Difference | None) -> str:
+    label = f'data-label="vs {escape(name)}"'
+    if gain is None:
+        return f'<td class="gain" {label} data-sort="">–</td>'
+    low, high = gain["low"], gain["high"]
+    sure = low is not None and high is not None and (low > 0 or high < 0)
+    mark = ("▲" if gain["difference"] > 0 else "▼") if sure else "≈"
+    return (
+        f'<td class="gain {"sure" if sure else ""}" {label} data-sort="{gain["difference"]}"><span class="number">'
+        f'<span class="mark">{mark}</span> {number(gain["difference"], "+")}</span> '
+        f'<span class="small">{evidence(gain)}</span></td>'
+    )
+
+
+def _key(value: float | None) -> str:
+    return "" if value is None else repr(value)
+
+
+class _Scale:
+    """The leaderboard's axis: from the least to the most that a contender reaches, baselines aside."""
+
+    def __init__(self, rows: list[Row]) -> None:
+        shown = [row for row in rows if row["family"] != "baseline"] or rows
+        values = [x for row in shown for x in (row["value"], row["low"], row["high"], *row["folds"]) if x is not None]
+        self.low, self.high = (min(values), max(values)) if values else (0.0, 1.0)
+        tuned = (r for r in rows if r["contender"] == "cross-entropy" and r["rule"] == "tuned")
+        self.reference = next((row["value"] for row in tuned), None)
+
+    def place(self, value: float) -> str:
+        """Return where a value lies, in percent; what lies outside sticks to the edge."""
+        share = (value - self.low) / (self.high - self.low or 1)
+        return f"{4 + 92 * min(max(share, 0), 1):.2f}%"
+
+    def bar(self, row: Row) -> str:
+        """Return the picture of a row."""
+        value, low, high = row["value"], row["low"], row["high"]
+        if value is None:
+            return ""
+        if value < self.low:
+            shapes = '<path class="off" d="M9 5 3 10l6 5"/>'
+        else:
+            shapes = "".join(f'<circle class="fold" cx="{self.place(fold)}" cy="10" r="1.8"/>' for fold in row["folds"])
+            if low is not None and high is not None:
+                shapes = (
+                    f'<line class="interval" x1="{self.place(low)}" x2="{self.place(high)}" y1="10" y2="10"/>' + shapes
+                )
+            shapes += f'<circle class="mean" cx="{self.place(value)}" cy="10" r="4.5"/>'
+        if self.reference is not None:
+            at = self.place(self.reference)
+            shapes = f'<line class="reference" x1="{at}" x2="{at}" y1="0" y2="20"/>' + shapes
+        spread = interval(low, high)
+        label = f"{number(value)}, interval {spread}" if spread else number(value)
+        return f'<svg class="bar" height="20" role="img" aria-label="{label}">{shapes}</svg>'

@@ -1,0 +1,32 @@
+"""The members of the ensemble, and how much of each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from metricgrad.comparison.report.markup import interval, number, table
+from metricgrad.comparison.report.section import Section
+
+if TYPE_CHECKING:
+    from metricgrad.comparison.report.payload import Payload
+
+
+class Members(Section):
+    """A table, if the ensemble is in the leaderboard."""
+
+    name = "members"
+    title = "Members of the ensemble"
+    note = (
+        "The ensemble averages the scores of other contenders. Their weights are chosen in each split on its held-out "
+        "rows, for the metric under its tuned rule. Shipped, it has the mean weights, without those below 0.02."
+    )
+
+    def html(self, payload: Payload) -> str:
+        return super().html(payload) if payload.get("members") else ""
+
+    def body(self, payload: Payload) -> str:
+        rows = [
+            (member["name"], number(member["weight"]), interval(member["low"], member["high"]))
+            for member in payload.get("members", ())
+        ]
+        return table("Largest weight first", ("Contender", "Mean weight", "In one split"), rows)

@@ -1,0 +1,100 @@
+"""The worst mistakes: test rows that were predicted wrongly with the most confidence."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypedDict
+
+import numpy as np
+
+from metricgrad.comparison.errors import one_line
+from metricgrad.comparison.report.markup import number, table
+from metricgrad.comparison.report.section import Section
+
+if TYPE_CHECKING:
+    from metricgrad.comparison.report.payload import Details, Payload
+    from metricgrad.comparison.report.section_inputs import Predictions
+
+MISTAKES, CELLS, TEXT = 20, 12, 60
+"""How many mistakes are shown, how many cells of each, how many letters of each cell."""
+
+
+class Mistake(TypedDict):
+    """A test row that was predicted wrongly."""
+
+    row: int  # in the data file, the first one being 1
+    score: float
+    truth: str
+    decided: str
+    cells: list[tuple[str, str]]  # column, text
+
+
+class Mistakes(Section):
+    """A table with the cells of each row."""
+
+    name = "mistakes"
+    title = "Worst mistakes"
+    note = "Test rows that were predicted wrongly with the most confidence. A mislabelled row looks like this too."
+    drawn = True
+    sizes = ((3, 5),)
+    size_note = "Of each contender the {} worst mistakes are listed, with twelve columns."
+
+    def measure(self, predictions: Predictions) -> dict[str, Any]:
+        """Return a ``Mistake`` for the surest of the wrong predictions, every row once."""
+        frame = predictions.table.frame
+        label, score, sure = _confidence(predictions)
+        found: dict[int, Mistake] = {}
+        for i in np.argsort(-sure, kind="stable"):
+            if len(found) == MISTAKES or not np.isfinite(sure[i]):
+                break
+            row = int(predictions.rows[i])
+            truth, decided = _labels(predictions, int(i), int(label[i]))
+            cells = [(one_line(name, TEXT), one_line(value, TEXT)) for name, value in frame.iloc[row].items()][:CELLS]
+            mistake: Mistake = {
+                "row": int(frame.index[row]) + 1,
+                "score": float(score[i]),
+                "truth": truth,
+                "decided": decided,
+                "cells": cells,
+            }
+            found.setdefault(row, mistake)
+        return {"errors": list(found.values())}
+
+    def shrink(self, details: Details, size: int) -> None:
+        details["errors"] = [{**error, "cells": error["cells"][:12]} for error in details["errors"][:size]]
+
+    def body(self, payload: Payload) -> str:
+        return '<div class="scroll" id="mistake-table"></div>'
+
+    def table(self, payload: Payload, details: Details) -> str:
+        errors: list[Mistake] = details["errors"]
+        rows = (
+            [str(e["row"]), e["truth"], e["decided"], number(e["score"]), "; ".join(f"{a}: {b}" for a, b in e["cells"])]
+            for e in errors
+        )
+        return table(self.title, ["Row", "True", "Predicted", "Score", "Cells"], rows) if errors else ""
+
+
+def _confidence(predictions: Predictions) -> tuple[Any, Any, Any]:
+    """Return, of each row, the label that is most wrong (-1 if there is one for all), its score, and how sure it was.
+
+    Rows that are right are as unsure as can be.
+    """
+    s, y, decided = predictions.scores, predictions.targets, predictions.decided
+    everyone, one = np.arange(len(y)), np.full(len(y), -1)
+    if predictions.goal.task == "multiclass":
+        score = s[everyone, decided]
+        return one, score, np.where(decided != y, score - s[everyone, y], -np.inf)
+    wrong = np.where(decided != y, np.abs(s - (1 - decided)), -np.inf)
+    if predictions.goal.task == "binary":
+        return one, s, wrong
+    label = wrong.argmax(1)
+    return label, s[everyone, label], wrong.max(1)
+
+
+def _labels(predictions: Predictions, i: int, k: int) -> tuple[str, str]:
+    """Return what a row is and what was predicted, in words."""
+    names, y, decided = predictions.table.names, predictions.targets[i], predictions.decided[i]
+    if k < 0:
+        return names[int(y)], names[int(decided)]
+    yes, said = ("yes" if value[k] else "no" for value in (y, decided))
+    return f"{names[k]}: {yes}", f"{names[k]}: {said}"

@@ -1,0 +1,21 @@
+"""How the numbers were measured, and what was left out of the page to keep it small."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from metricgrad.comparison.report.markup import items
+from metricgrad.comparison.report.section import Section
+
+if TYPE_CHECKING:
+    from metricgrad.comparison.report.payload import Payload
+
+
+class Protocol(Section):
+    """A list of sentences."""
+
+    name = "protocol"
+    title = "How this was measured"
+
+    def body(self, payload: Payload) -> str:
+        return items(payload["protocol"])

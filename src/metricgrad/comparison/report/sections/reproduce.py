@@ -1,0 +1,23 @@
+"""What it takes to run the same again: command, seed, versions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from metricgrad.comparison.report.markup import definitions
+from metricgrad.comparison.report.section import Section
+
+if TYPE_CHECKING:
+    from metricgrad.comparison.report.payload import Payload
+
+
+class Reproduce(Section):
+    """A list of pairs."""
+
+    name = "reproduce"
+    title = "Reproduce this run"
+
+    def body(self, payload: Payload) -> str:
+        run = payload["reproduce"]
+        about = [("Command", run["command"]), ("Seed", str(run["seed"])), ("Machine", run["machine"])]
+        return definitions([*about, *run["versions"].items()])

@@ -1,0 +1,169 @@
+"""Two runs of ``compare`` side by side: their verdicts and rules, options that differ, leaderboards and columns."""
+
+from __future__ import annotations
+
+from html import escape
+from itertools import chain
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from metricgrad.comparison.report.markup import interval, metric_title, number, table
+from metricgrad.comparison.report.section import Section
+
+if TYPE_CHECKING:
+    from metricgrad.comparison.report.payload import ColumnImportance, Payload, Row, Summary
+
+
+class Side(TypedDict):
+    """One of ``payload["runs"]``."""
+
+    name: str  # of its folder
+    rule: str  # in words
+    summary: Summary
+    leaderboard: list[Row]
+    config: dict[str, Any]  # its options
+    splits: str  # the hash of the rows of its splits
+
+
+class Sides(Section):
+    """The verdicts; the heading is the page's."""
+
+    name = "sides"
+    title = "Two runs"
+
+    def html(self, payload: Payload) -> str:
+        runs: list[Side] = payload["runs"]
+        first, second = (_find_shipped(run) for run in runs)
+        same = are_comparable(runs)
+        headline = f"{runs[0]['name']} and {runs[1]['name']}"
+        if not same:
+            lead = "The runs have different targets or metrics: their values cannot be compared."
+        elif first is None or second is None or first["value"] is None or second["value"] is None:
+            lead = "What a run ships is not in its leaderboard."
+        else:
+            lead = (
+                f"What the second run ships is {number(second['value'] - first['value'], '+')} against the first, in "
+                f"{metric_title(payload['metric'])}. {_describe_rows(runs)}"
+            )
+        return (
+            f'<section id="sides" aria-labelledby="headline">\n<h1 id="headline">{escape(headline)}</h1>\n'
+            f'<p class="lead">{escape(lead)}</p>\n'
+            f'<div class="columns">{"".join(_describe_side(run) for run in runs)}</div>\n</section>\n'
+        )
+
+
+class Boards(Section):
+    """The leaderboards in one table."""
+
+    name = "boards"
+    title = "Leaderboards"
+
+    def body(self, payload: Payload) -> str:
+        runs: list[Side] = payload["runs"]
+        boards = [{(row["contender"], row["rule"]): row for row in run["leaderboard"]} for run in runs]
+        paired, same = runs[0]["splits"] == runs[1]["splits"], are_comparable(runs)
+        heads = ["Contender, rule", *(run["name"] for run in runs)]
+        heads += ["Second − first", *(["Second better in"] if paired else [])] if same else []
+        rows = []
+        for key in dict.fromkeys(chain(*boards)):
+            mine = [board.get(key) for board in boards]
+            cells = [", ".join(key), *(_format_value(row) for row in mine)]
+            rows.append([*cells, *_compare_rows(mine[0], mine[1], paired)] if same else cells)
+        return table("Mean over the splits, and its interval", heads, rows)
+
+
+class Options(Section):
+    """The options and the data that differ."""
+
+    name = "options"
+    title = "What differs"
+
+    def body(self, payload: Payload) -> str:
+        first, second = payload["runs"]
+        keys = dict.fromkeys([*first["config"], *second["config"]])
+        rows = [
+            [key.replace("_", " "), *(_shorten(key, run["config"].get(key)) for run in (first, second))]
+            for key in keys
+            if first["config"].get(key) != second["config"].get(key)
+        ]
+        if not rows:
+            return "<p>Nothing: the options and the data are the same.</p>"
+        return table("Options and data", ["Option", first["name"], second["name"]], rows)
+
+
+class Importances(Section):
+    """The importance of columns in both runs."""
+
+    name = "importances"
+    title = "What the models look at"
+
+    def html(self, payload: Payload) -> str:
+        runs: list[Side] = payload["runs"]
+        return super().html(payload) if any(run["summary"].get("importance") for run in runs) else ""
+
+    def body(self, payload: Payload) -> str:
+        runs: list[Side] = payload["runs"]
+        found = [{one["column"]: one for one in run["summary"].get("importance", ())} for run in runs]
+        rows = [[name, *(_format_drop(mine.get(name)) for mine in found)] for name in dict.fromkeys(chain(*found))]
+        heads = ["Column", *(run["name"] for run in runs)]
+        return table("What is lost of the metric when a column is shuffled among the test rows", heads, rows)
+
+
+def are_comparable(runs: list[Side]) -> bool:
+    """Return whether two runs predict the same and were judged by the same metric."""
+    first, second = (
+        (run["summary"]["metric"]["name"], run["summary"]["metric"]["average"], run["summary"]["data"]["target"])
+        for run in runs
+    )
+    return first == second
+
+
+def _find_shipped(run: Side) -> Row | None:
+    verdict = run["summary"]["verdict"]
+    wanted = (verdict["ship"], verdict["rule"])
+    return next((row for row in run["leaderboard"] if (row["contender"], row["rule"]) == wanted), None)
+
+
+def _describe_rows(runs: list[Side]) -> str:
+    if runs[0]["splits"] == runs[1]["splits"]:
+        return "Both were measured on the same splits of the same rows."
+    return "They were measured on different rows or splits: part of the difference is due to those."
+
+
+def _describe_side(run: Side) -> str:
+    verdict, data = run["summary"]["verdict"], run["summary"]["data"]
+    about = f"{data['file']}, {data['rows']:,} rows, {run['summary']['repeats']} splits"
+    return (
+        f"<div><h2>{escape(run['name'])}</h2><p><strong>{escape(verdict['headline'])}</strong></p>"
+        f'<p>{escape(verdict["text"])}</p><p class="note">Rule: {escape(run["rule"])}</p>'
+        f'<p class="note">{escape(about)}</p></div>'
+    )
+
+
+def _format_value(row: Row | None) -> str:
+    if row is None:
+        return "–"
+    spread = interval(row["low"], row["high"])
+    broken = "" if row["feasible"] else ", breaks the constraint"
+    return number(row["value"]) + (f" ({spread})" if spread else "") + broken
+
+
+def _compare_rows(first: Row | None, second: Row | None, paired: bool) -> list[str]:
+    """Return the difference, and in how many of the same splits it is positive."""
+    if first is None or second is None or first["value"] is None or second["value"] is None:
+        return ["–", "–"] if paired else ["–"]
+    found = [number(second["value"] - first["value"], "+")]
+    if paired:
+        wins = sum(b > a for a, b in zip(first["folds"], second["folds"], strict=False))
+        found.append(f"{wins} of {min(len(first['folds']), len(second['folds']))}")
+    return found
+
+
+def _format_drop(one: ColumnImportance | None) -> str:
+    if one is None:
+        return "–"
+    spread = interval(one["low"], one["high"], "+")
+    return number(one["drop"], "+") + (f" ({spread})" if spread else "")
+
+
+def _shorten(key: str, value: object) -> str:
+    return "–" if value is None else str(value)[: 12 if key == "data_sha256" else 300]

@@ -1,0 +1,130 @@
+"""Segments: the metric of the rows of each value of a column, the worst first."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, TypedDict
+
+import numpy as np
+
+from metricgrad.comparison.report.column_summaries import KINDS, group_cells
+from metricgrad.comparison.report.markup import chart, interval, metric_title, number, table
+from metricgrad.comparison.report.section import Section
+from metricgrad.evaluation.bootstrap import bootstrap
+from metricgrad.evaluation.evaluator import evaluate
+from metricgrad.evaluation.interval_ends import TooFewPositivesError
+from metricgrad.training.training_loop import one_thread
+
+if TYPE_CHECKING:
+    from metricgrad.comparison.report.payload import Details, Payload
+    from metricgrad.comparison.report.section_inputs import Predictions, ShippedModel
+    from metricgrad.comparison.tables.columns import Column
+
+COLUMNS, VALUES, TESTS = 30, 8, 10_000
+"""How many columns there are to choose from, how many values of each, and how many tests of rows are evaluated."""
+LEAST_ROWS, LEAST_POSITIVES = 20, 5
+"""The fewest rows, and positive ones (not of a multi-class problem), of a segment that has a value."""
+REPLICATES = 200
+
+
+class Segment(TypedDict):
+    """The test rows in which a column has some value; one that is tested in several splits counts once."""
+
+    name: str
+    rows: int
+    value: float | None  # None if there are too few rows
+    low: float | None
+    high: float | None
+
+
+class Segmented(TypedDict):
+    """The segments of a column, the worst first."""
+
+    column: str
+    segments: list[Segment]
+
+
+_BODY = f"""<p class="tools"><label>Column <select id="segment-column"></select></label></p>
+{chart("segment-chart")}
+<div class="scroll" id="segment-table"></div>"""
+
+
+class Segments(Section):
+    """A chart and a table of the column that the reader chooses."""
+
+    name = "segments"
+    title = "Where it works and where not"
+    note = (
+        "The metric of the contender to ship, under its rule, on rows that it was not trained on, by the value of a "
+        "column. The worst come first; lines are intervals, the dashed line is the value of all rows. Of many segments "
+        f"a few look bad by chance. Those of fewer than {LEAST_ROWS} rows, or {LEAST_POSITIVES} positive ones, have no "
+        "value."
+    )
+    drawn = True
+    alone = True
+
+    def measure_study(self, model: ShippedModel) -> dict[str, Any]:
+        """Return a ``Segmented`` for each column, the most important one first, and the value of all test rows."""
+        rank = {name: i for i, name in enumerate(model.important)}
+        columns = [column for column in (*model.columns, *model.others) if column.kind in KINDS]
+        columns.sort(key=lambda column: rank.get(column.name, len(rank)))
+        some = np.sort(np.random.default_rng(0).permutation(len(model.tested.rows))[:TESTS])
+        with one_thread():  # many small resamples are slower on several
+            return {
+                "segments": [_measure(model.tested, column, some) for column in columns[:COLUMNS]],
+                "segments_all": _measure_rows(model.tested, some)["value"],
+            }
+
+    def body(self, payload: Payload) -> str:
+        return _BODY
+
+    def table(self, payload: Payload, details: Details) -> str:
+        found: list[Segmented] = payload["study"].get("segments", [])
+        rows = [
+            [
+                f"{each['column']}: {one['name']}",
+                number(one["value"]),
+                interval(one["low"], one["high"]),
+                str(one["rows"]),
+            ]
+            for each in found[:3]
+            for one in each["segments"]
+        ]
+        heads = ["Segment", metric_title(payload["metric"]), "95 % interval", "Rows"]
+        return table(self.title, heads, rows) if rows else ""
+
+
+def _measure(tested: Predictions, column: Column, some: np.ndarray) -> Segmented:
+    groups = group_cells(column, tested.table.frame[column.name].iloc[tested.rows[some]], VALUES)
+    found: list[Segment] = [
+        {"name": name, **_measure_rows(tested, some[groups.codes == k])}  # type: ignore[typeddict-item]
+        for k, name in enumerate(groups.names)
+    ]
+    return {"column": column.name, "segments": sorted(found, key=_order)}
+
+
+def _order(segment: Segment) -> tuple[bool, float]:
+    value = segment["value"]
+    return value is None, 0.0 if value is None else value
+
+
+def _measure_rows(tested: Predictions, places: np.ndarray) -> dict[str, Any]:
+    """Return the metric of some test rows, with its bootstrap interval: rows tested in several splits stay together."""
+    goal, decided, targets = tested.goal, tested.decided[places], tested.targets[places]
+    # A row that is tested in several splits is one row.
+    rows, first = np.unique(tested.rows[places], return_index=True)
+    nothing = {"rows": len(rows), "value": None, "low": None, "high": None}
+    if len(rows) < LEAST_ROWS or (goal.task != "multiclass" and targets[first].sum() < LEAST_POSITIVES):
+        return nothing
+    scores = np.eye(goal.classes)[decided] if goal.task == "multiclass" else decided.astype(float)
+    how: dict[str, Any] = {"task": goal.task, "average": goal.average, "absent": "skip"}
+    try:
+        found = bootstrap(scores, targets, {"": goal.metric}, groups=tested.rows[places], replicates=REPLICATES, **how)[
+            ""
+        ]
+    except TooFewPositivesError:  # the positives are few rows, tested in several splits
+        value = float(evaluate(scores, targets, {"": goal.metric}, **how)[""])
+        return {**nothing, "value": value} if math.isfinite(value) else nothing
+    if not math.isfinite(found.value):
+        return nothing
+    return {**nothing, "value": found.value, "low": found.low, "high": found.high}

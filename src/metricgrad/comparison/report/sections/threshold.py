@@ -1,0 +1,147 @@
+"""The threshold: the metric, precision and recall at every threshold of a class, and the counts behind them.
+
+What it measures is also what the curves and the histograms of the scores are drawn from.
+"""
+
+from __future__ import annotations
+
+from html import escape
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from metricgrad.comparison.report.histograms import Binned, binned
+from metricgrad.comparison.report.markup import folded_table
+from metricgrad.comparison.report.section import Section
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from metricgrad.comparison.report.payload import Details, Payload
+    from metricgrad.comparison.report.section_inputs import Predictions
+
+
+Ends = tuple[float, float]
+"""From where to where thresholds are hardly worse."""
+
+
+class ClassCurve(Binned):
+    """The counts of one class: of the positive one (binary), or of each."""
+
+    name: str
+    # The one of the shipped model; of other contenders the tuned one, the median over the splits. None where none
+    # decides (largest score).
+    threshold: float | None
+    ships: bool  # whether it is that of the shipped model
+    plateau: Ends | None  # the thresholds around it that are hardly worse, on the rows that it was tuned on
+
+
+_BODY = f"""<p class="note" id="threshold-note"></p>
+<div class="explorer">
+  <figure>
+    <figcaption id="threshold-caption"></figcaption>
+    <div class="chart" id="threshold-chart"></div>
+    <div class="slider">
+      <label for="threshold-slider">Threshold: score at least
+        <output id="threshold-value" for="threshold-slider"></output></label>
+      <input type="range" id="threshold-slider" step="any">
+      <div class="tools" role="group" aria-label="Move the threshold">
+        <button type="button" id="go-tuned">Tuned</button>
+        <button type="button" id="go-half">0.5</button>
+        <button type="button" id="go-best">Best on these rows</button>
+      </div>
+    </div>
+  </figure>
+  <div class="readout">
+    <div id="matrix"></div>
+    <dl id="values" class="values"></dl>
+    <p class="note">“Best on these rows” is chosen on the same rows on which it is measured, so its value is
+    optimistic.</p>
+  </div>
+</div>
+{folded_table()}"""
+
+
+class Threshold(Section):
+    """A chart with a threshold that the reader moves."""
+
+    name = "threshold"
+    title = "Choosing the threshold"
+    drawn = True
+    tasks = ("binary", "multilabel")  # one of several classes is not decided by thresholds
+    # The counts hold at these very numbers, and the rule is what it is.
+    exact = frozenset({"cuts", "threshold", "thresholds", "plateau", "plateaus", "offsets"})
+    sizes = ((1, 101), (2, 51), (4, 25))
+    size_note = "Curves are drawn from {} thresholds each."
+
+    def measure(self, predictions: Predictions) -> dict[str, Any]:
+        """Return a ``ClassCurve`` per class."""
+        goal, names = predictions.goal, predictions.table.names
+        return {"classes": [_curve(predictions, k) for k in ([1] if goal.task == "binary" else range(len(names)))]}
+
+    def keep_classes(self, details: Details, kept: Sequence[int], total: int) -> None:
+        if len(details["classes"]) == total:
+            details["classes"] = [details["classes"][k] for k in kept]
+
+    def shrink(self, details: Details, size: int) -> None:
+        details["classes"] = [_thinned(curve, size) for curve in details["classes"]]
+
+    def body(self, payload: Payload) -> str:
+        wish = payload["metric"]["subject_to"]
+        among = f", among thresholds that meet {escape(wish)} there" if wish else ""
+        return _BODY.replace("is measured, so", f"is measured{among}, so")
+
+
+def _curve(predictions: Predictions, k: int) -> ClassCurve:
+    """Return the counts of class k."""
+    binary, s, y = predictions.goal.task == "binary", predictions.scores, predictions.targets
+    place = 0 if binary else k
+    if predictions.shipped is not None:
+        threshold, plateau = predictions.shipped.cut(place), predictions.shipped_plateaus[place]
+    else:
+        threshold, plateau = _take_medians(predictions, place)
+    column, truth = (s, y) if s.ndim == 1 else (s[:, k], y == k if y.ndim == 1 else y[:, k])
+    return {
+        **binned(column, truth.astype(np.int64), include=[threshold]),
+        "name": predictions.table.names[k],
+        "threshold": threshold,
+        "ships": predictions.shipped is not None and threshold is not None,
+        "plateau": plateau,
+    }
+
+
+def _take_medians(predictions: Predictions, place: int) -> tuple[float | None, Ends | None]:
+    """Return the median over the splits of a threshold, and of the ends of its plateau if every split has one."""
+    thresholds = [cut for rule in predictions.rules if (cut := rule.cut(place)) is not None]
+    plateaus = [list_plateaus(plateau, place + 1)[place] for plateau in predictions.plateaus]
+    known = [plateau for plateau in plateaus if plateau is not None]
+    if not thresholds:
+        return None, None
+    if len(known) < len(thresholds):  # the band of some splits need not be around the threshold of all
+        return median(thresholds), None
+    return median(thresholds), (median(low for low, _ in known), median(high for _, high in known))
+
+
+def list_plateaus(plateau: Any, thresholds: int) -> list[Ends | None]:
+    """Return the plateau of each threshold: None if there is none, or if one of its ends is infinite.
+
+    ``plateau``: of a ``Tuning``, one for all or one per threshold.
+
+    >>> list_plateaus((0.2, 0.4), 2), list_plateaus([(0.2, 0.4), (0.1, float("inf"))], 2)
+    ([(0.2, 0.4), (0.2, 0.4)], [(0.2, 0.4), None])
+    """
+    if plateau is None:
+        return [None] * thresholds
+    each = plateau if isinstance(plateau[0], tuple | list) else [plateau] * thresholds
+    return [(low, high) if np.isfinite((low, high)).all() else None for low, high in each]
+
+
+def _thinned(curve: ClassCurve, number: int) -> ClassCurve:
+    """Keep thresholds at even steps, the first and the last, and those that a reader asks for."""
+    last = len(curve["cuts"]) - 1
+    places = {round(i * last / (number - 1)) for i in range(number)} if last >= number else set(range(last + 1))
+    places |= {i for i, cut in enumerate(curve["cuts"]) if cut in (0.5, curve["threshold"])}
+    kept = sorted(places)
+    cuts, tp, fp = [curve["cuts"][i] for i in kept], [curve["tp"][i] for i in kept], [curve["fp"][i] for i in kept]
+    return {**curve, "cuts": cuts, "tp": tp, "fp": fp}

@@ -1,0 +1,207 @@
+"""What ``compare`` reports: the table of results, the protocol in words, and the payload of the report."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from metricgrad import __version__
+from metricgrad.comparison import run_folder as runs
+from metricgrad.comparison.contenders.table import ENSEMBLE
+from metricgrad.comparison.ensemble import describe_members
+from metricgrad.comparison.leaderboard import RULES
+from metricgrad.comparison.report.section_inputs import ShippedModel
+from metricgrad.comparison.report.sections import SECTIONS
+from metricgrad.comparison.section_details import details, predict
+from metricgrad.comparison.tables.columns import Column, describe_column
+from metricgrad.core.metrics.constraints import parse
+from metricgrad.decisions.default_rule import default_rule
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from metricgrad.comparison.options import Dataset, Options
+    from metricgrad.comparison.protocol import Outcome
+    from metricgrad.comparison.report.payload import ColumnImportance, Data, Metric, Payload
+    from metricgrad.comparison.report.section_inputs import Predictions
+    from metricgrad.comparison.run_comparison import Plan
+    from metricgrad.comparison.run_writer import Workspace
+    from metricgrad.comparison.shipped_model import Model
+
+
+TOP = 20
+"""The most columns whose importance is reported."""
+
+
+def flatten(outcomes: Sequence[Outcome], metric: str) -> pd.DataFrame:
+    """Return a row per contender, repeat, rule and metric."""
+    rows = []
+    for o in outcomes:
+        for rule in RULES:
+            decision = getattr(o, rule)
+            about = {"contender": o.contender, "repeat": o.repeat, "rule": rule, "decision": repr(decision.rule)}
+            more = {"feasible": decision.feasible, "held": decision.met, "seconds": o.seconds}
+            more |= {"train_rows": o.train_rows, "test_rows": o.test_rows}
+            for name, value in {metric: decision.value, **decision.others}.items():
+                rows.append({**about, "metric": name, "value": value, **more})
+    return pd.DataFrame(rows)
+
+
+def describe_protocol(plan: Plan, repeats: int) -> list[str]:
+    """Return the protocol in words."""
+    options, dataset, budget = plan.options, plan.dataset, plan.effort
+    sizes = [round(np.mean([len(getattr(part, name)) for part in plan.parts])) for name in ("fit", "held_out", "test")]
+    how = "stratified by class" if dataset.goal.task != "multilabel" else "stratified by the rarest label of each row"
+    if options.group is not None:
+        how = f"by whole groups of {options.group}"
+    if options.time is not None:
+        how = f"forward in {options.time}: trained on the past, evaluated on the future"
+        if options.group is not None:
+            how += f", without the past of any {options.group} that is in it"
+    ensemble = (
+        "The ensemble averages the scores of the others, baselines aside; its weights are chosen in each repeat for "
+        "the metric under its tuned rule, on the held-out rows. Shipped, it has the mean weights over the repeats."
+    )
+    return [
+        f"{repeats} repeats, {how}: {sizes[0]} rows for training, {sizes[1]} for early stopping and tuning, {sizes[2]} "
+        "for evaluation.",
+        "Every contender gets the same rows; the encoder of its features is fitted on the training rows.",
+        f"Networks: one hidden layer of 256, up to {budget.epochs} epochs. Trees: up to {budget.rounds} rounds.",
+        f"Each fit is evaluated with two rules: fixed ({default_rule(dataset.goal.task).describe()}), and tuned on "
+        "rows held out of training.",
+        "Intervals (95 %) and p-values: a bootstrap of the test rows, paired and with all repeats together, plus the "
+        "variance over the repeats that test rows do not explain. Those of differences are adjusted by Holm's method "
+        "for the two references: an interval excludes 0 exactly if p < 5 %.",
+        *([ensemble] if ENSEMBLE in plan.names else []),
+        f"The shipped model is the named contender fitted on all {len(dataset.targets)} rows in the same way. If its "
+        "rule is tuned, then on the held-out rows of all repeats together.",
+    ]
+
+
+def describe_data(options: Options, dataset: Dataset) -> Data:
+    """Return the data set as it was read."""
+    counts = (
+        dataset.targets.sum(0)
+        if dataset.goal.task == "multilabel"
+        else np.bincount(dataset.targets, minlength=dataset.goal.classes)
+    )
+    return {
+        "file": Path(options.data).name,
+        "rows": len(dataset.targets),
+        "task": dataset.goal.task,
+        "target": list(dataset.schema.target.columns),
+        "classes": list(dataset.schema.classes),
+        "balance": [float(count) / len(dataset.targets) for count in counts],
+        "profile": dataset.profile,
+        "warnings": dataset.warnings,
+    }
+
+
+def describe_goal(dataset: Dataset) -> Metric:
+    """Return what is optimised."""
+    return {
+        "name": dataset.goal.metric,
+        "average": None if dataset.goal.task == "binary" else dataset.goal.average,
+        "title": dataset.metric_title,
+        "subject_to": dataset.goal.subject_to,
+        "also": dataset.also,
+        "constraints": [
+            {"metric": str(one.metric), "bound": one.bound, "sense": one.sense, "over": one.over}
+            for one in parse(dataset.goal.subject_to)
+        ],
+    }
+
+
+def make_payload(
+    plan: Plan,
+    space: Workspace,
+    outcomes: Sequence[Outcome],
+    rows: Any,
+    found: Any,
+    model: Model,
+    importance: Sequence[ColumnImportance],
+    budget: float | None,
+) -> Payload:
+    """Return what the report shows."""
+    options, dataset = plan.options, plan.dataset
+    repeats = len({o.repeat for o in outcomes})
+    by_name: dict[str, list[Outcome]] = {}
+    for o in sorted(outcomes, key=lambda o: o.repeat):
+        by_name.setdefault(o.contender, []).append(o)
+    tested = _predict(plan, space, by_name[found["ship"]], found["rule"], model)
+    about = {
+        name: details(tested if name == found["ship"] else _predict(plan, space, mine, "tuned"))
+        for name, mine in by_name.items()
+    }
+    environment = runs.describe_environment()
+    ship, cut = space.manifest.get("ship"), repeats < options.repeats
+    command = options.command(ship, budget)
+    # A budget allows what the machine can do in it; the number of repeats is the same everywhere, unless it changes the
+    # splits.
+    again = command if cut and options.time is not None else replace(options, repeats=repeats).command(ship)
+    payload: Payload = {
+        "version": __version__,
+        "created": runs.now(),
+        "command": command,
+        "verdict": found,
+        "data": describe_data(options, dataset),
+        "metric": describe_goal(dataset),
+        "repeats": repeats,
+        "planned_repeats": options.repeats,
+        "model": model.describe(),
+        "protocol": describe_protocol(plan, repeats),
+        "leaderboard": rows,
+        "left_out": plan.left_out,
+        "details": about,
+        "study": _measure_study(plan, model, tested, importance),
+        "reproduce": {
+            "command": again,
+            "seed": options.seed,
+            "versions": environment["versions"],
+            "machine": environment["machine"],
+        },
+    }
+    if ENSEMBLE in by_name:
+        payload["members"] = describe_members(by_name[ENSEMBLE])
+    if importance:
+        payload["importance"] = list(importance[:TOP])
+    return payload
+
+
+def _measure_study(
+    plan: Plan, model: Model, tested: Predictions, importance: Sequence[ColumnImportance]
+) -> dict[str, Any]:
+    """Return what sections measure once; ``tested``: the test rows as the shipped kind of rule decides them."""
+    dataset = plan.dataset
+    shipped = ShippedModel(
+        dataset.goal,
+        dataset.table,
+        dataset.split_all_rows(plan.options.seed).held_out,
+        model.scores,
+        model.rule,
+        dataset.schema.columns,
+        _describe_others(dataset),
+        [one["column"] for one in importance],
+        tested,
+    )
+    return {key: value for section in SECTIONS for key, value in section.measure_study(shipped).items()}
+
+
+def _describe_others(dataset: Dataset) -> list[Column]:
+    """Return the columns that are no features, but have values that rows share."""
+    found = (describe_column(name, dataset.table.frame[name]) for name in dataset.schema.dropped)
+    return [column for column in found if isinstance(column, Column)]
+
+
+def _predict(
+    plan: Plan, space: Workspace, outcomes: Sequence[Outcome], rule: str, shipped: Model | None = None
+) -> Predictions:
+    """Return the predictions of one contender on the test rows of all repeats."""
+    goal = plan.dataset.goal
+    scores = [space.read_scores(o, goal.score_columns) for o in outcomes]
+    rows = [plan.parts[o.repeat].test for o in outcomes]
+    return predict(goal, plan.dataset.table, outcomes, scores, rows, rule, shipped)

@@ -1,0 +1,35 @@
+"""Boosted trees are tried in a separate process, since a forged file can crash or hang the library that reads it."""
+
+from __future__ import annotations
+
+import subprocess
+
+from metricgrad.comparison import tree_sandbox_work
+from metricgrad.comparison.child_process import NOT_FINISHED, Child
+
+SECONDS = 120.0
+"""The time limit of the process, which usually takes half a second, most of it to import the library."""
+
+
+class Trial:
+    """A running process that tries the trees of one file; it imports the library while the caller goes on."""
+
+    def __init__(self, name: str, library: str, data: bytes) -> None:
+        self.name, self.data = name, data
+        self._child = Child(tree_sandbox_work.__file__, library)
+
+    def finish(self) -> None:
+        """Wait for the process; raise a ``ValueError`` if the trees cannot be used."""
+        try:
+            self._child.process.communicate(self.data, timeout=SECONDS)
+            why = self._child.explain()
+        except subprocess.TimeoutExpired:
+            why = NOT_FINISHED
+        finally:
+            self.stop()
+        if why is not None:
+            raise ValueError(f"{self.name} cannot be used: {why}")
+
+    def stop(self) -> None:
+        """End the process if it has not ended."""
+        self._child.stop()

@@ -1,0 +1,190 @@
+"""The verdict: the best mean is shipped; beside it stands whether its gain over cross-entropy is proven.
+
+It makes two claims, a gain over cross-entropy with its fixed rule and over cross-entropy tuned, with the p-values and
+intervals of the leaderboard, which are adjusted for both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from metricgrad.comparison.contenders.table import CONTENDERS, REFERENCE
+from metricgrad.comparison.errors import NOTHING, WRONG_CALL, UserError, suggest
+from metricgrad.comparison.leaderboard import RULES
+from metricgrad.comparison.report.payload import REFERENCES, Claim, Difference, Row, Verdict
+from metricgrad.comparison.uncertainty import LEVEL
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """What a verdict must mention.
+
+    ``name``: of the metric, for people. ``subject_to``: the constraint. ``planned``: the repeats that were asked for.
+    ``extensible``: whether more repeats can be added.
+    """
+
+    name: str
+    subject_to: str | None = None
+    planned: int | None = None
+    extensible: bool = True
+
+
+def write_verdict(rows: Sequence[Row], about: Circumstances, ship: str | None = None) -> Verdict:
+    """Return what to ship, and whether its gains over the references are proven.
+
+    The best mean is shipped, among equals the simplest, or ``ship``: a contender, with ", fixed" for its fixed rule.
+    Rows that do not meet the constraint are not shipped.
+    """
+    feasible = [row for row in rows if row["feasible"]]
+    if not feasible:
+        raise ValueError("rows: expected one that meets the constraint, got none")
+    best = feasible[0]
+    shipped = best if ship is None else _find_row(rows, ship, about)
+    references = {
+        reference: row
+        for reference, rule in zip(REFERENCES, RULES, strict=True)
+        for row in feasible
+        if (row["contender"], row["rule"]) == (REFERENCE, rule)
+    }
+    claims = _make_claims(shipped, references)
+    # Of the two references, the better one is what has to be beaten.
+    rival = max(references, key=lambda name: references[name]["value"] or 0.0) if references else None
+    proven = rival is None or (rival in claims and claims[rival]["proven"])
+    return {
+        "headline": _write_headline(shipped, best, rival, proven, about),
+        "text": _write_text(rows, shipped, claims, about),
+        "ship": shipped["contender"],
+        "rule": shipped["rule"],
+        "gain_is_real": proven and shipped["contender"] != REFERENCE,
+        "claims": claims,
+        "chosen": shipped is not best,
+    }
+
+
+def split_ship(ship: str) -> tuple[str, str]:
+    """Return the contender and the rule that ``--ship`` names.
+
+    >>> split_ship("hybrid"), split_ship("xgboost, fixed")
+    (('hybrid', 'tuned'), ('xgboost', 'fixed'))
+    """
+    name, _, rule = (part.strip() for part in ship.rpartition(","))
+    if rule not in RULES:
+        name, rule = ship.strip(), "tuned"
+    return name, rule
+
+
+def check_ship(ship: str | None, names: Sequence[str]) -> None:
+    """Raise unless the contender that ``--ship`` names is compared."""
+    if ship is not None and split_ship(ship)[0] not in names:
+        name = split_ship(ship)[0]
+        raise UserError(f"--ship: expected a contender of this run, got {name!r}; {suggest(name, names)}", WRONG_CALL)
+
+
+def _find_row(rows: Sequence[Row], ship: str, about: Circumstances) -> Row:
+    check_ship(ship, [row["contender"] for row in rows])
+    found = next(row for row in rows if (row["contender"], row["rule"]) == split_ship(ship))
+    if not found["feasible"]:
+        raise UserError(f"--ship: {_format_name(found)} cannot meet {about.subject_to!r}; choose another", NOTHING)
+    return found
+
+
+def _make_claims(shipped: Row, references: dict[str, Row]) -> dict[str, Claim]:
+    """Return what is claimed of the shipped row: its difference to each reference that could be shipped as well."""
+    gains = {name: shipped["against"][name] for name in REFERENCES if name in references and name in shipped["against"]}
+    found: dict[str, Claim] = {}
+    for name, gain in gains.items():
+        proven = _is_proven(gain)
+        needed = None if proven or gain["difference"] <= 0 else gain.get("repeats_needed")
+        plain = {key: gain[key] for key in ("difference", "low", "high")}
+        found[name] = {**plain, "p": _get_p(gain), "proven": proven, "repeats_needed": needed}  # type: ignore[typeddict-item]
+    return found
+
+
+def _is_proven(gain: Difference) -> bool:
+    """Return whether a gain is proven; a loss never is one, however sure it is."""
+    return gain["difference"] > 0 and _get_p(gain) < LEVEL
+
+
+def _write_headline(shipped: Row, best: Row, rival: str | None, proven: bool, about: Circumstances) -> str:
+    if shipped is not best:
+        why = f"chosen by --ship; the best value here is that of {_format_name(best)}"
+    elif rival is None:
+        why = "the best value here; cross-entropy cannot meet the constraint"
+    elif shipped["contender"] == REFERENCE:
+        why = "nothing here beats it"
+    elif proven:
+        why = f"its gain over {rival} is proven"
+    else:
+        why = f"the best value here, but its gain over {rival} is not proven"
+    done = len(shipped["folds"])
+    cut = f" (The budget allowed {done} of {about.planned} repeats.)" if about.planned and done < about.planned else ""
+    return f"Ship {_format_name(shipped)}: {why}.{cut}"
+
+
+def _write_text(rows: Sequence[Row], shipped: Row, claims: dict[str, Claim], about: Circumstances) -> str:
+    spread = "" if shipped["low"] is None else f" (95 % interval {shipped['low']:.3f} to {shipped['high']:.3f})"
+    text = [f"{about.name}: {shipped['value']:.3f}{spread}."]
+    if about.subject_to:
+        held = f"{shipped['held']} of {len(shipped['folds'])} repeats"
+        text.append(f"The constraint {about.subject_to} was met on the test rows in {held}.")
+    text += [_describe_claim(name, claim, about) for name, claim in reversed(claims.items())]
+    if shipped["contender"] == REFERENCE:
+        second = next((row for row in rows if row["feasible"] and row["contender"] != REFERENCE), None)
+        text += [] if second is None else [f"Next is {_format_name(second)} with {second['value']:.3f}."]
+    return " ".join(filter(None, [*text, _describe_loss_gain(rows, shipped)]))
+
+
+def _describe_claim(reference: str, claim: Claim, about: Circumstances) -> str:
+    """Describe a gain: how large, whether it is proven, and otherwise what would settle it."""
+    gain = f"Over {reference}: {claim['difference']:+.3f}{_format_interval(claim)}"
+    p = format_p(claim["p"])
+    if claim["proven"]:
+        return f"{gain}, proven ({p})."
+    if claim["difference"] <= 0:
+        return f"{gain}, no gain."
+    if not about.extensible:
+        return f"{gain}, not proven ({p})."
+    if claim["repeats_needed"] is None:
+        return f"{gain}, not proven ({p}), and more repeats would hardly prove it: it takes more rows."
+    how = f"--resume RUN --repeats {claim['repeats_needed']}"
+    return f"{gain}, not proven ({p}); about {claim['repeats_needed']} repeats would settle it ({how})."
+
+
+def _describe_loss_gain(rows: Sequence[Row], shipped: Row) -> str:
+    """Describe, if no network ships, what training networks on the metric gains."""
+    trained = [
+        row for row in rows if row["feasible"] and row["family"] == "network" and CONTENDERS[row["contender"]].on_metric
+    ]
+    if shipped["family"] == "network" or not trained or REFERENCES[1] not in trained[0]["against"]:
+        return ""
+    gain = trained[0]["against"][REFERENCES[1]]
+    word = "proven" if _is_proven(gain) else "not proven"
+    return (
+        f"Among networks, training on the metric ({_format_name(trained[0])}) gains "
+        f"{gain['difference']:+.3f}{_format_interval(gain)} over {REFERENCES[1]}: {word}."
+    )
+
+
+def format_p(p: float) -> str:
+    """Return a p-value for people, never 0.
+
+    >>> format_p(0.0312), format_p(1e-9)
+    ('p = 0.031', 'p < 0.001')
+    """
+    return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
+
+
+def _get_p(gain: Difference) -> float:
+    return 1.0 if gain["p"] is None else gain["p"]
+
+
+def _format_name(row: Row) -> str:
+    return f"{row['contender']}, {row['rule']} rule"
+
+
+def _format_interval(gain: Difference | Claim) -> str:
+    return "" if gain["low"] is None else f" ({gain['low']:+.3f} to {gain['high']:+.3f})"

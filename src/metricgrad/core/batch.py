@@ -1,0 +1,269 @@
+"""Tasks: the only place that knows binary, multi-class and multi-label apart.
+
+A task checks and flattens what the user gave into rows and classes, so that everything after it sees one shape.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, get_args
+
+import torch
+from torch import Tensor
+
+from metricgrad.core.counts import compute_dtype
+from metricgrad.core.label_hints import explain_targets
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Task = Literal["binary", "multiclass", "multilabel"]
+
+
+@dataclass(slots=True, eq=False)
+class Batch:
+    """One batch as rows and classes; dense predictions ``(N, K, H, W)`` become N·H·W rows."""
+
+    logits: Tensor
+    """``(N, K)``, K = 1 for binary."""
+    targets: Tensor
+    """``(N, K)`` in [0, 1], or ``(N,)`` class indices (int64)."""
+    weight: Tensor | None
+    """``(N, 1)`` or ``(N, K)`` in the type to count in; zero where masked."""
+    mask: Tensor | None
+    """``(N, 1)`` or ``(N, K)``, True for what counts; masked logits and targets are already zero."""
+
+    @property
+    def rows(self) -> int:
+        """N."""
+        return len(self.logits)
+
+    @property
+    def classes(self) -> int:
+        """K."""
+        return self.logits.shape[1]
+
+    def take(self, rows: slice | Tensor) -> Batch:
+        """Return the batch of some rows."""
+        w, m = (None if x is None else x[rows] for x in (self.weight, self.mask))
+        return Batch(self.logits[rows], self.targets[rows], w, m)
+
+    def reweighted(self, weight: Tensor) -> Batch:
+        """Return the same rows with other weights, ``(N, 1)`` or ``(N, K)``."""
+        return Batch(self.logits, self.targets, weight, self.mask)
+
+
+def check_task(task: str | None) -> Task:
+    """Return the task, or raise; None is "binary", which ``encode`` takes only where shapes leave no other reading."""
+    if task is None:
+        return "binary"
+    if task not in get_args(Task):
+        raise ValueError(f"task: expected one of {', '.join(map(repr, get_args(Task)))}, got {task!r}")
+    return task  # type: ignore[return-value]
+
+
+def to_probabilities(task: Task, logits: Tensor) -> Tensor:
+    """Return the softmax over the classes of a multi-class problem, otherwise the sigmoid of each logit."""
+    return logits.softmax(1) if task == "multiclass" else logits.sigmoid()
+
+
+def check_evidently_binary(logits: Sequence[int], targets: Sequence[int]) -> None:
+    """Ask for a task where shapes may be those of several classes: nothing is pooled, or averaged, by guessing."""
+    if len(logits) < 2 or logits[1] < 2:
+        return
+    z, y = tuple(logits), tuple(targets)
+    # (N, H, W) is a map of one class; (N, K) and (N, K, H, W) may be as many maps, or labels, as axis 1 is long.
+    if z == y and len(z) != 3:
+        raise ValueError(
+            f"task: expected 'multilabel', 'multiclass' (one-hot) or 'binary' (all of it one class) for logits and "
+            f"targets of shape {z}, got None"
+        )
+    if y == z[:1] + z[2:]:
+        raise ValueError(f"task: expected 'multiclass' for logits {z} with targets {y}, got None")
+
+
+def encode(
+    task: Task | None,
+    logits: Tensor,
+    targets: Tensor,
+    weight: Tensor | None = None,
+    mask: Tensor | None = None,
+    ignore_index: int | None = None,
+    check_values: bool = True,
+    check_labels: bool = True,
+) -> Batch:
+    """Check shapes and values and flatten to rows × classes.
+
+    ``task=None`` is "binary" if shapes leave no other reading, and an error otherwise. ``check_values=False`` skips
+    what would read values back from the device, for ``torch.compile`` and ``torch.func``;
+    ``check_labels=False`` leaves the values of the targets to the caller.
+    """
+    _check_tensor("logits", logits)
+    _check_tensor("targets", targets)
+    if task is None:
+        check_evidently_binary(logits.shape, targets.shape)
+        task = "binary"
+    if (
+        logits.shape == targets.shape
+        and logits.dim() == 2
+        and (task == "multilabel" or (task == "binary" and logits.shape[1] == 1))
+        and logits.dtype is targets.dtype in (torch.float32, torch.float64)
+        and weight is None
+        and mask is None
+        and ignore_index is None
+        and logits.shape[1]
+    ):
+        # The usual case, quickly: nothing to flatten or to leave out.
+        if check_values and check_labels:
+            check_targets(targets, logits.shape[1])
+        return Batch(logits, targets, None, None)
+    if not logits.is_floating_point():
+        raise ValueError(f"logits: expected floating point, got {logits.dtype}")
+    if targets.is_complex():
+        raise ValueError(f"targets: expected bool, integers or real numbers, got {targets.dtype}")
+    classes = _classes(task, logits, targets)
+    z, y, outer = _flattened(task, logits, targets, classes)
+    indices = y.dim() == 1
+    w, keep = _weight_and_mask(task, logits.shape, outer, y, weight, mask, ignore_index)
+    if keep is not None:
+        # where, not a product: what is masked may be NaN, or a label that is no label.
+        z = z.where(keep, 0)
+        y = y.where(keep.squeeze(1) if indices else keep, 0)
+    if indices:
+        y = y.long()
+    if check_values and check_labels:
+        check_targets(y, classes)
+    if check_values and task == "multiclass" and not indices:
+        check_distributions(y, keep)
+    if check_values and w is not None and w.numel() and not w.is_meta and w.detach().min().item() < 0:
+        raise ValueError(f"weight: expected no negative value, got {w.min().item():g}")
+    if w is not None:
+        w = w.to(compute_dtype(z))
+    if keep is not None:
+        w = keep.to(compute_dtype(z)) if w is None else w.where(keep, 0)
+    return Batch(z, y, w, keep)
+
+
+def _check_tensor(name: str, value: object) -> None:
+    if not isinstance(value, Tensor):
+        dense = f"{name}.toarray()" if hasattr(value, "toarray") else name
+        raise ValueError(f"{name}: expected a torch.Tensor, got {type(value).__name__}; pass torch.as_tensor({dense})")
+    if value.layout is not torch.strided:
+        raise ValueError(f"{name}: expected a dense tensor, got {value.layout}; pass {name}.to_dense()")
+
+
+def _classes(task: Task, logits: Tensor, targets: Tensor) -> int:
+    """Check the two shapes against each other and return the number of classes."""
+    z, y = tuple(logits.shape), tuple(targets.shape)
+    if task == "binary":
+        if z == y or (z[:1] + z[2:] == y and z[1] == 1) or (y[:1] + y[2:] == z and y[1] == 1):
+            return 1
+        hint = "; for one class of several use task='multiclass' or 'multilabel'" if len(z) > 1 and z[1] > 1 else ""
+        raise ValueError(f"targets: expected the shape of the logits, {z}, for task='binary', got {y}{hint}")
+    if len(z) < 2:
+        raise ValueError(f"logits: expected (N, K) or (N, K, ...) for task={task!r}, got {z}")
+    if z[1] < 1:
+        raise ValueError(f"logits: expected at least one class in axis 1, got {z}")
+    if task == "multilabel" and z != y:
+        raise ValueError(f"targets: expected the shape of the logits, {z}, for task='multilabel', got {y}")
+    if task == "multiclass" and y not in (z, z[:1] + z[2:]):
+        raise ValueError(f"targets: expected class indices {z[:1] + z[2:]} or soft labels {z}, got {y}")
+    return z[1]
+
+
+def _flattened(task: Task, logits: Tensor, targets: Tensor, classes: int) -> tuple[Tensor, Tensor, torch.Size]:
+    """Return logits and targets as rows, and the shape of these before: the axes but that of the classes."""
+    if task == "binary":
+        outer = targets.shape if targets.dim() >= logits.dim() else logits.shape
+        return logits.reshape(outer.numel(), 1), targets.reshape(outer.numel(), 1), outer
+    outer = torch.Size([logits.shape[0], *logits.shape[2:]])
+    rows = outer.numel()
+    if targets.dim() == logits.dim():
+        return _flat(logits, rows, classes), _flat(targets, rows, classes), outer
+    if targets.is_floating_point() or targets.dtype == torch.bool:
+        raise ValueError(
+            f"targets: expected class indices of an integer type for shape {tuple(targets.shape)}, got "
+            f"{targets.dtype}; soft labels have the shape of the logits, {tuple(logits.shape)}"
+        )
+    return _flat(logits, rows, classes), targets.reshape(rows), outer
+
+
+def _weight_and_mask(
+    task: Task,
+    full: torch.Size,
+    outer: torch.Size,
+    y: Tensor,
+    weight: Tensor | None,
+    mask: Tensor | None,
+    ignore_index: int | None,
+) -> tuple[Tensor | None, Tensor | None]:
+    """Return the weight and what counts, each ``(rows, 1)`` or ``(rows, K)``; ``full``: the shape of the logits."""
+    rows, classes = outer.numel(), 1 if task == "binary" else full[1]
+    w = None if weight is None else _spread("weight", weight, outer, full, task, rows, classes)
+    keep = None if mask is None else _spread("mask", mask, outer, full, task, rows, classes)
+    if keep is not None and keep.dtype != torch.bool:
+        raise ValueError(f"mask: expected bool (True counts), got {keep.dtype}")
+    if ignore_index is not None:
+        indices = y.dim() == 1
+        known = (y != ignore_index).unsqueeze(1) if indices else y != ignore_index
+        keep = known if keep is None else keep & known
+        if task == "multiclass" and not indices:
+            raise ValueError("ignore_index: expected class indices as targets; for soft labels use mask=")
+    if task == "multiclass":
+        for name, given in (("weight", w), ("mask", keep)):
+            if given is not None and given.shape[1] != 1:
+                raise ValueError(f"{name}: expected one value per sample for task='multiclass', got {given.shape[1]}")
+    return w, keep
+
+
+def _flat(x: Tensor, rows: int, classes: int) -> Tensor:
+    return x if x.dim() == 2 else x.movedim(1, -1).reshape(rows, classes)
+
+
+def _spread(name: str, x: Tensor, outer: torch.Size, full: torch.Size, task: Task, rows: int, classes: int) -> Tensor:
+    """Return a weight or mask as ``(rows, 1)`` or ``(rows, K)``; per sample, per position or per element was given."""
+    _check_tensor(name, x)
+    if x.shape == full and task != "binary":
+        return _flat(x, rows, classes)
+    if x.shape == outer or (task == "binary" and _thin(x.shape) == _thin(full)):
+        return x.reshape(rows, 1)
+    samples = full[0] if full else 1
+    if x.shape == (samples,) or x.shape == (samples, 1):
+        return x.reshape(samples, 1).expand(samples, rows // max(samples, 1)).reshape(rows, 1)
+    if task == "multilabel" and x.shape == full[:2]:
+        between = rows // max(samples, 1)
+        return x.unsqueeze(1).expand(samples, between, classes).reshape(rows, classes)
+    wanted = f"({samples},), {tuple(outer)}" + (f" or {tuple(full)}" if task == "multilabel" else "")
+    raise ValueError(f"{name}: expected shape {wanted}, got {tuple(x.shape)}")
+
+
+def _thin(shape: torch.Size) -> list[int]:
+    return [size for size in shape if size != 1]
+
+
+def check_targets(y: Tensor, classes: int = 1) -> None:
+    """Refuse targets outside their range: [0, 1], or ``(N,)`` class indices of an integer type."""
+    if not y.numel() or y.dtype == torch.bool or y.is_meta:
+        return
+    least, most = torch.aminmax(y.detach() if y.requires_grad else y)
+    low, high = least.item(), most.item()
+    indices = y.dim() == 1 and not y.is_floating_point()
+    top = classes - 1 if indices else 1
+    if low < 0 or high > top:  # NaN passes: it stays visible as NaN in the loss
+        raise ValueError(explain_targets(y, classes, indices))
+
+
+def check_distributions(y: Tensor, keep: Tensor | None) -> None:
+    """Refuse soft labels of several classes, ``(N, K)``, whose rows do not sum to 1, as of several labels at once."""
+    if not y.numel() or y.is_meta:
+        return
+    sums = y.detach().to(compute_dtype(y) if y.is_floating_point() else torch.float32).sum(1)
+    exact = y.dtype not in (torch.float16, torch.bfloat16)
+    wrong = (sums - 1).abs() > (1e-3 if exact else 2e-2)
+    if keep is not None:
+        wrong = wrong & keep.squeeze(1)
+    if wrong.any():
+        raise ValueError(
+            f"targets: expected rows that sum to 1 for task='multiclass', got {sums[wrong][0].item():g} in "
+            f"{int(wrong.sum())} of {len(y)}; use task='multilabel' if a row may have several labels or none"
+        )

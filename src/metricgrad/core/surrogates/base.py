@@ -1,0 +1,244 @@
+"""What every surrogate has: the base classes, and what several of them share."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from metricgrad.core.metrics.derivatives import ratio
+from metricgrad.core.storable import Storable
+
+Number = float | Tensor
+"""A fixed number, or a tensor with one number per class."""
+
+
+@dataclass(frozen=True)
+class Surrogate(Storable, abstract=True):
+    """Base class of the surrogates here; a callable of your own needs none of it.
+
+    A subclass is a frozen dataclass with ``__call__(logits, threshold)``, which returns memberships, elementwise, for
+    binary and multi-label problems; ``rows(logits)`` serves multi-class problems, and ``hard(logits, threshold)`` is
+    the rule that it softens.
+
+    See Also
+    --------
+    metricgrad.surrogates : The table of all surrogates.
+    """
+
+    takes_threshold: ClassVar[bool] = False
+    """Whether ``threshold=`` means anything: the step is on probabilities."""
+    takes_targets: ClassVar[bool] = False
+    """Whether the labels are needed (training only)."""
+
+    def __call__(self, logits: Tensor, threshold: float = 0.5) -> Tensor:
+        """Return memberships, elementwise, for binary and multi-label problems.
+
+        Parameters
+        ----------
+        logits : Tensor
+            Raw scores of any shape.
+        threshold : float, default 0.5
+            Where a step on probabilities stands; others ignore it.
+
+        Returns
+        -------
+        Tensor
+            Memberships in [0, 1], of the shape of the logits.
+        """
+        raise NotImplementedError
+
+    def rows(self, logits: Tensor) -> Tensor:
+        """Return memberships whose rows sum to one, for multi-class problems.
+
+        Parameters
+        ----------
+        logits : Tensor
+            Raw scores, ``(..., d)``.
+
+        Returns
+        -------
+        Tensor
+            Memberships, ``(..., d)``.
+
+        Raises
+        ------
+        ValueError
+            If the surrogate is not for multi-class problems.
+        """
+        raise ValueError(f"surrogate: {self!r} is not for task='multiclass'; use TopTwo, a step, Identity or Hard")
+
+    def hard(self, logits: Tensor, threshold: float = 0.5) -> Tensor:
+        """Return the 0/1 memberships of the rule that this surrogate softens.
+
+        Parameters
+        ----------
+        logits : Tensor
+            Raw scores of any shape.
+        threshold : float, default 0.5
+            The threshold of a rule on probabilities.
+
+        Returns
+        -------
+        Tensor
+            0 and 1, of the shape of the logits; NaN where a logit is NaN.
+
+        Raises
+        ------
+        ValueError
+            If the surrogate has no hard rule.
+        """
+        raise ValueError(f"surrogate: {self!r} has no hard rule; use Linear, Sigmoid, LogitSigmoid, Identity or TopTwo")
+
+    def closed(self, rowwise: bool) -> Surrogate | None:
+        """Return the surrogate that has ``open`` and ``close``, the closed form of the kernel.
+
+        Parameters
+        ----------
+        rowwise : bool
+            Whether memberships of whole rows (multi-class) are wanted instead of those of elements.
+
+        Returns
+        -------
+        Surrogate or None
+            This one, its counterpart for rows, or None, which leaves the gradient to autograd.
+        """
+        return None
+
+    def open(self, logits: Tensor, threshold: float, link: Tensor, buffer: Tensor) -> tuple[Tensor, Any, Any]:
+        """Compute the memberships of a chunk of logits, and what ``close`` needs.
+
+        Parameters
+        ----------
+        logits : Tensor
+            ``(N, K)``; without ``rowwise``, of any shape.
+        threshold : float
+            Where a step on probabilities stands.
+        link : Tensor
+            Of the logits' shape; overwritten with what ``close`` turns into the gradient.
+        buffer : Tensor
+            Of the logits' shape; may be overwritten.
+
+        Returns
+        -------
+        member : Tensor
+            Memberships up to a factor, in ``link`` or ``buffer``.
+        scale : float or Tensor
+            The factor: a number, or ``(N, 1)``, one per row.
+        note : object
+            Anything that ``close`` needs besides.
+        """
+        raise NotImplementedError
+
+    def close(self, link: Tensor, gradient: Tensor, note: Any, spare: Tensor | None) -> None:
+        """Turn ``link`` into the gradient with respect to the logits, in place.
+
+        Parameters
+        ----------
+        link : Tensor
+            What ``open`` wrote.
+        gradient : Tensor
+            With respect to ``member`` if the scale is a number, to the memberships themselves if it is one per row;
+            may be overwritten.
+        note : object
+            What ``open`` returned.
+        spare : Tensor or None
+            For memberships of rows, a buffer of the logits' shape; may be overwritten.
+        """
+        raise NotImplementedError
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the fields that are tensors, for which a gradient can be computed.
+
+        Returns
+        -------
+        dict
+            Tensors by the name of the field.
+        """
+        found = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {name: value for name, value in found.items() if isinstance(value, Tensor)}
+
+
+@dataclass(frozen=True)
+class ProbabilityStep(Surrogate, abstract=True):
+    """Base class of the soft steps on probabilities, with a threshold anywhere in (0, 1)."""
+
+    takes_threshold: ClassVar[bool] = True
+
+    def step(self, p: Tensor, threshold: float | Tensor) -> Tensor:
+        """Return the soft version of ``p >= threshold``.
+
+        Parameters
+        ----------
+        p : Tensor
+            Probabilities.
+        threshold : float or Tensor
+            The threshold; tensors broadcast.
+
+        Returns
+        -------
+        Tensor
+            Memberships in [0, 1].
+        """
+        raise NotImplementedError
+
+    def slope(self, p: Tensor, threshold: float | Tensor) -> Tensor:
+        """Return the derivative of ``step`` with respect to the probability.
+
+        Parameters
+        ----------
+        p : Tensor
+            Probabilities.
+        threshold : float or Tensor
+            The threshold; tensors broadcast.
+
+        Returns
+        -------
+        Tensor
+            The derivative, elementwise.
+        """
+        raise NotImplementedError
+
+    def __call__(self, logits: Tensor, threshold: float = 0.5) -> Tensor:
+        return self.step(torch.sigmoid(logits), threshold)
+
+    def rows(self, logits: Tensor) -> Tensor:
+        p = torch.softmax(logits, -1)
+        return normalised(self.step(p, midway(p)))
+
+    def hard(self, logits: Tensor, threshold: float = 0.5) -> Tensor:
+        return at_least(torch.sigmoid(logits), threshold)
+
+
+def midway(scores: Tensor) -> Tensor:
+    """Return the mean of the two largest scores of each row, ``(..., 1)``; of one class, half of it."""
+    if scores.shape[-1] < 2:
+        return scores / 2
+    return scores.topk(2, -1).values.mean(-1, keepdim=True)
+
+
+def normalised(memberships: Tensor) -> Tensor:
+    """Return memberships whose rows sum to one."""
+    return ratio(memberships, memberships.sum(-1, keepdim=True))
+
+
+def at_least(scores: Tensor, threshold: float) -> Tensor:
+    """Return 1 where the score reaches the threshold; NaN stays NaN, which a comparison would hide."""
+    return (scores >= threshold).to(scores.dtype).masked_fill(scores.isnan(), math.nan)
+
+
+def one_hot(logits: Tensor) -> Tensor:
+    """Return the argmax as memberships; a row with a NaN is NaN."""
+    hot = torch.zeros_like(logits).scatter(-1, logits.argmax(-1, keepdim=True), 1.0)
+    return hot.masked_fill(logits.isnan().any(-1, keepdim=True), math.nan)
+
+
+def through_sigmoid(gradient: Tensor, p: Tensor, out: Tensor | None = None) -> None:
+    """Write gradient·p(1 − p), the chain rule through p = sigmoid(z), into ``out``, by default over the gradient."""
+    _sigmoid_backward(gradient, p, grad_input=gradient if out is None else out)
+
+
+_sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input

@@ -1,0 +1,329 @@
+"""Soft steps: frozen dataclasses, callable, with a closed form of their derivative where there is one.
+
+The public module is ``surrogates``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from metricgrad.core.metrics.derivatives import as_constant
+from metricgrad.core.storable import kinds_in
+from metricgrad.core.surrogates import top_two
+from metricgrad.core.surrogates.base import (
+    Number,
+    ProbabilityStep,
+    Surrogate,
+    at_least,
+    midway,
+    normalised,
+    through_sigmoid,
+)
+
+
+def _check_ramp(delta: float, width: float) -> None:
+    if not 0 <= delta <= 0.5:
+        raise ValueError(f"delta: expected a number in [0, 0.5], got {delta!r}")
+    if not 0 < width <= 1:
+        raise ValueError(f"width: expected a number in (0, 1], got {width!r}")
+
+
+def _positive(name: str, value: float) -> None:
+    if not 0 < value < math.inf:
+        raise ValueError(f"{name}: expected a positive number, got {value!r}")
+
+
+@dataclass(frozen=True)
+class Linear(ProbabilityStep):
+    r"""The five-point linear step [tsoi2022, eq. 5]: slope $\delta/t_1$, then a ramp, then $\delta/(1-t_2)$.
+
+    The knots are $t_{1,2} = \tau \mp \mathrm{width}\cdot\min(\tau, 1-\tau)/2$. The step reaches the hard rule p ≥ τ as
+    width → 0 and δ → 0.
+
+    Parameters
+    ----------
+    delta : float, default 0.1
+        δ in [0, 0.5], the share of the height outside the ramp on each side, which keeps a gradient everywhere; 0.1 in
+        the binary paper.
+    width : float, default 1.0
+        The width of the ramp in (0, 1]; 1 is the paper's.
+
+    Raises
+    ------
+    ValueError
+        If a number is out of its range.
+
+    Examples
+    --------
+    >>> Linear()(torch.logit(torch.tensor([0.25, 0.5, 0.75])))
+    tensor([0.1000, 0.5000, 0.9000])
+    """
+
+    delta: float = 0.1
+    width: float = 1.0
+
+    def __post_init__(self) -> None:
+        _check_ramp(self.delta, self.width)
+
+    def step(self, p: Tensor, threshold: float | Tensor) -> Tensor:
+        low, high, m1, m2, m3 = self.pieces(threshold)
+        # Subtract before multiplying: a narrow ramp has a huge slope, and offsets would cancel badly.
+        ramp = torch.clamp_min(p - low, 0.0)
+        ramp = torch.minimum(ramp, high - low) if isinstance(low, Tensor) else ramp.clamp_max(high - low)
+        height: Tensor = m1 * p + (m2 - m1) * ramp + (m3 - m1) * torch.clamp_min(p - high, 0.0)
+        return height.clamp(0.0, 1.0)  # up to rounding it is there already
+
+    def slope(self, p: Tensor, threshold: float | Tensor) -> Tensor:
+        low, high, m1, m2, m3 = self.pieces(threshold)
+        slope: Tensor = m1 + (m2 - m1) * (p >= low).to(p.dtype) + (m3 - m2) * (p > high).to(p.dtype)
+        return slope
+
+    def pieces(self, threshold: Any) -> tuple[Any, Any, Any, Any, Any]:
+        """Return the knots and the slopes of the step.
+
+        Parameters
+        ----------
+        threshold : float or Tensor
+            The threshold.
+
+        Returns
+        -------
+        tuple of float or Tensor
+            The two knots, and the slopes below, between and above them.
+        """
+        if isinstance(threshold, Tensor):
+            half = self.width / 2 * torch.minimum(threshold, 1 - threshold)
+        else:
+            half = self.width / 2 * min(threshold, 1 - threshold)
+        low, high = threshold - half, threshold + half
+        return low, high, self.delta / low, (0.5 - self.delta) / half, self.delta / (1 - high)
+
+    def closed(self, rowwise: bool) -> Surrogate:
+        return TopTwo(self.delta, self.width) if rowwise else self
+
+    def open(self, logits: Tensor, threshold: float, link: Tensor, buffer: Tensor) -> tuple[Tensor, Any, Any]:
+        ramp = _ramp(self, threshold)
+        p = torch.sigmoid(logits, out=link)
+        # Subtract before summing: Σp − Σlow in place of Σ(p − low) leaves rounding where nothing is predicted, which
+        # precision would take for true positives.
+        member = torch.sub(p, as_constant(ramp.low, p), out=buffer).clamp_(0.0, ramp.width)
+        if self.delta:
+            torch.add(p, member, alpha=ramp.rise, out=member)
+        if ramp.beyond:
+            member.add_(torch.clamp_min(p - ramp.high, 0.0), alpha=ramp.beyond)
+        if ramp.short:
+            return member, ramp.unit, ramp
+        # Otherwise rounding must not decide whether a full membership leaves something over, which NPV would divide.
+        return member.mul_(ramp.unit).clamp_max_(1.0).masked_fill_(p == 1.0, 1.0), 1.0, ramp
+
+    def close(self, link: Tensor, gradient: Tensor, note: Any, spare: Tensor | None) -> None:
+        ramp: _Ramp = note
+        past = (link > ramp.high).to(link.dtype) if ramp.beyond else None
+        through_sigmoid(gradient, link)
+        # The derivative of a clamp is what hardtanh's backward computes, in one pass.
+        _hardtanh_backward(gradient, link, ramp.low, ramp.high, grad_input=link)
+        if self.delta:
+            torch.add(gradient, link, alpha=ramp.rise, out=link)
+        if past is not None:
+            link.addcmul_(gradient, past, value=ramp.beyond)
+        if not ramp.short:
+            link.mul_(as_constant(ramp.unit, link))
+
+
+_hardtanh_backward = torch.ops.aten.hardtanh_backward.grad_input
+
+
+class _Ramp(NamedTuple):
+    """A linear step at a threshold, in units of its lower slope (without outer slopes, of the ramp's)."""
+
+    low: float
+    high: float
+    width: float
+    unit: float
+    rise: float
+    """How much steeper the ramp is than the lower slope."""
+    beyond: float
+    """How much steeper the upper slope is."""
+    short: bool
+    """Whether a full membership is a short number, 2.5 by default, so that sums of them are exact."""
+
+
+@lru_cache(maxsize=256)
+def _ramp(step: Linear, threshold: float) -> _Ramp:
+    low, high, m1, m2, m3 = step.pieces(threshold)
+    unit = m1 or m2 - m1
+    full = (m1 + (m2 - m1) * (high - low) + (m3 - m1) * (1 - high)) / unit
+    return _Ramp(low, high, high - low, unit, (m2 - m1) / unit, (m3 - m1) / unit, (1024 * full).is_integer())
+
+
+@dataclass(frozen=True)
+class Sigmoid(ProbabilityStep):
+    r"""The sigmoid step $1/(1+e^{-k(p-\tau)})$ on probabilities [tsoi2022, sec. 3.1].
+
+    It reaches the hard rule p ≥ τ as k → ∞.
+
+    Parameters
+    ----------
+    k : float, default 10.0
+        The slope, positive.
+
+    Raises
+    ------
+    ValueError
+        If ``k`` is not positive.
+
+    Examples
+    --------
+    >>> Sigmoid(k=10)(torch.zeros(1))
+    tensor([0.5000])
+    """
+
+    k: float = 10.0
+
+    def __post_init__(self) -> None:
+        _positive("k", self.k)
+
+    def step(self, p: Tensor, threshold: float | Tensor) -> Tensor:
+        return torch.sigmoid(self.k * (p - threshold))
+
+    def slope(self, p: Tensor, threshold: float | Tensor) -> Tensor:
+        height = self.step(p, threshold)
+        return self.k * height * (1 - height)
+
+    def closed(self, rowwise: bool) -> Surrogate | None:
+        return None if rowwise else self
+
+    def open(self, logits: Tensor, threshold: float, link: Tensor, buffer: Tensor) -> tuple[Tensor, Any, Any]:
+        p = torch.sigmoid(logits, out=link)
+        torch.add(as_constant(-self.k * threshold, p), p, alpha=self.k, out=buffer)
+        member = torch.sigmoid(buffer, out=buffer)
+        through_sigmoid(as_constant(self.k, p), p, link)
+        through_sigmoid(link, member)  # now the link is the derivative
+        return member, 1.0, None
+
+    def close(self, link: Tensor, gradient: Tensor, note: Any, spare: Tensor | None) -> None:
+        link.mul_(gradient)
+
+
+@dataclass(frozen=True)
+class LogitSigmoid(Surrogate):
+    r"""The sigmoid of sigmoidF1, $1/(1+e^{-\beta(z+\eta)})$ on logits [benedict2022, eq. 6].
+
+    It reaches the hard rule z ≥ −η as β → ∞. ``Learned(LogitSigmoid(), classes=K)`` learns both numbers.
+
+    Parameters
+    ----------
+    beta : float or Tensor, default 1.0
+        The slope β, positive: a number, or a tensor with one per class.
+    eta : float or Tensor, default 0.0
+        The shift η: a number, or a tensor with one per class.
+
+    Raises
+    ------
+    ValueError
+        If ``beta`` is not positive.
+
+    Examples
+    --------
+    >>> LogitSigmoid(beta=2.0, eta=1.0)(torch.tensor([-1.0]))
+    tensor([0.5000])
+    """
+
+    beta: Number = 1.0
+    eta: Number = 0.0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.beta, Tensor):
+            if self.beta < 0:
+                raise ValueError(
+                    f"beta: expected a positive number, got {self.beta!r}; the sigmoidF1 paper prints the slope with "
+                    f"the sign that its code gives it: pass beta={-self.beta!r}, and eta as printed"
+                )
+            _positive("beta", self.beta)
+
+    def __call__(self, logits: Tensor, threshold: float = 0.5) -> Tensor:
+        return torch.sigmoid(self.beta * (logits + self.eta))
+
+    def rows(self, logits: Tensor) -> Tensor:
+        # One class has no other to stand midway to; its membership is one.
+        return normalised(self(logits - (midway(logits) if logits.shape[-1] > 1 else logits)))
+
+    def hard(self, logits: Tensor, threshold: float = 0.5) -> Tensor:
+        return at_least(logits + self.eta, 0.0)
+
+    def closed(self, rowwise: bool) -> Surrogate | None:
+        return None if rowwise or self.tensors() else self  # the gradient of tensors is autograd's
+
+    def open(self, logits: Tensor, threshold: float, link: Tensor, buffer: Tensor) -> tuple[Tensor, Any, Any]:
+        if self.beta == 1.0 and self.eta == 0.0:
+            torch.sigmoid(logits, out=link)
+        else:
+            torch.add(logits, self.eta, out=link).mul_(self.beta)
+            torch.sigmoid(link, out=link)
+        return link, 1.0, None  # the derivative follows from the membership
+
+    def close(self, link: Tensor, gradient: Tensor, note: Any, spare: Tensor | None) -> None:
+        if self.beta != 1.0:
+            gradient.mul_(self.beta)
+        through_sigmoid(gradient, link, link)
+
+
+@dataclass(frozen=True)
+class TopTwo(Surrogate):
+    r"""The multi-class step [tsoi2024, eq. 5]: softmax stepped at $\tau$ = mean of the two largest, L1-normalised.
+
+    The threshold belongs to the sample and the gradient flows through it. τ lies in [1/d, 1/2], so the slope of the
+    ramp grows with the number of classes d. It reaches the argmax as width → 0 and δ → 0.
+
+    Parameters
+    ----------
+    delta : float, default 0.2
+        δ in [0, 0.5], the share of the height outside the ramp on each side, which keeps a gradient everywhere; 0.2 in
+        the multi-class paper.
+    width : float, default 1.0
+        The width of the ramp in (0, 1]; 1 is the paper's.
+
+    Raises
+    ------
+    ValueError
+        If a number is out of its range.
+
+    Examples
+    --------
+    >>> TopTwo()(torch.log(torch.tensor([[0.6, 0.2, 0.2]])))
+    tensor([[0.6667, 0.1667, 0.1667]])
+    """
+
+    delta: float = 0.2
+    width: float = 1.0
+
+    def __post_init__(self) -> None:
+        _check_ramp(self.delta, self.width)
+
+    def __call__(self, logits: Tensor, threshold: float = 0.5) -> Tensor:
+        """Return memberships of ``(..., d)`` logits; the last axis is the classes."""
+        return self.rows(logits)
+
+    def rows(self, logits: Tensor) -> Tensor:
+        return Linear(self.delta, self.width).rows(logits)
+
+    def closed(self, rowwise: bool) -> Surrogate | None:
+        return self if rowwise else None
+
+    def open(self, logits: Tensor, threshold: float, link: Tensor, buffer: Tensor) -> tuple[Tensor, Any, Any]:
+        p = torch.softmax(logits, 1, out=link)
+        row = top_two.analyse(p, self.delta, self.width)
+        return buffer, 1 / top_two.heights(p, row, buffer), row
+
+    def close(self, link: Tensor, gradient: Tensor, note: Any, spare: Tensor | None) -> None:
+        top_two.pull(link, gradient, note, self.delta, self.width, torch.empty_like(link) if spare is None else spare)
+
+
+if not TYPE_CHECKING:  # type checkers see the classes themselves
+    __all__ = kinds_in(__name__)

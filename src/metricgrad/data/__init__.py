@@ -1,1 +1,0 @@
-"""Batches from data that does not fit into memory."""

@@ -1,0 +1,302 @@
+"""Ensemble selection: which of many candidates to average, and how much of each, for a metric under its tuned rule.
+
+Greedy, with replacement [caruana2004]: every round adds the candidate with which the mean of all chosen scores is best.
+What "best" means is a ``Criterion``: by default the metric itself, each mean being given the rule that is best for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from metricgrad.core.batch import check_task
+from metricgrad.core.inputs import as_tensor, judged, whole_number
+from metricgrad.decisions.default_rule import SCARCE, chosen
+from metricgrad.decisions.selection_criteria import SelectBy, criterion_for, with_scores
+from metricgrad.decisions.threshold_tuning import Tuned, Tuning, tune_threshold
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from metricgrad.core.batch import Batch, Task
+    from metricgrad.core.metrics import Metric
+    from metricgrad.core.metrics.averages import Average
+    from metricgrad.decisions.problem import Problem
+    from metricgrad.decisions.rules import Rule
+    from metricgrad.decisions.selection_criteria import Criterion
+
+FEW_POSITIVES = 100
+"""With fewer positives (or negatives) than this, "auto" does not select by the metric itself."""
+
+LEAST_WEIGHT = 0.02
+"""A smaller weight carries next to nothing, and its candidate takes as long to predict as any."""
+
+ROUNDING = 1e-12
+"""Values that differ by less are equal: of equals the candidate is taken that is best alone."""
+
+
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """What ``select_ensemble`` found: how much of each candidate to average, and the rule for the average.
+
+    Attributes
+    ----------
+    weights : dict of str to float
+        The weight of each candidate that was chosen, from the largest down; they sum to 1.
+    scores : Tensor
+        The weighted mean of the chosen candidates' scores, which the rule was tuned on.
+    tuning : Tuning or None
+        How the rule was tuned; None if it was given.
+    rule : Rule
+        The decision rule.
+    value : float or list of float
+        The metric of the ensemble under that rule, one per class for ``average=None``.
+    alone : dict of str to float
+        The metric of every candidate alone, under its own rule.
+    select_by : {'metric', 'average-precision', 'log-loss'}
+        What the selection maximised (minus the log-loss).
+
+    """
+
+    weights: dict[str, float]
+    scores: Tensor
+    tuning: Tuning | None
+    rule: Rule
+    value: Any
+    alone: dict[str, float]
+    select_by: SelectBy
+
+
+class Goal:
+    """What a selection is to reach; refuses options that are unknown or do not fit together.
+
+    ``rule``: the one that is given, or None for a tuned one. ``options``: those of the final tuning.
+    """
+
+    def __init__(
+        self,
+        metric: str | Metric,
+        task: Task | None,
+        average: Average | None,
+        subject_to: Any,
+        rule: Any,
+        select_by: SelectBy,
+        rounds: int,
+        bags: int,
+    ) -> None:
+        self.rounds, self.bags = whole_number("rounds", rounds, 1), whole_number("bags", bags, 0)
+        if select_by not in get_args(SelectBy):
+            wanted = ", ".join(map(repr, get_args(SelectBy)))
+            raise ValueError(f"select_by: expected one of {wanted}, got {select_by!r}")
+        self.metric, self.select_by, self.rule = metric, select_by, chosen(rule, check_task(task))
+        if self.rule is not None and subject_to is not None:
+            raise ValueError(f"subject_to: expected rule='tuned', which can meet it, got rule={rule!r}")
+        self.coupled = task == "multilabel" and average in ("micro", "samples")
+        self.options: dict[str, Any] = {"task": task, "average": average, "subject_to": subject_to}
+        # Where labels depend on each other a constraint needs one threshold for all.
+        self.options["shared"] = self.coupled and subject_to is not None
+        self.problem()
+
+    def problem(self) -> Problem:
+        """Return the problem that the final rule solves."""
+        return Tuned(self.metric, **self.options).problem()
+
+    def searched(self) -> Problem:
+        """Return the problem that is solved for every candidate in every round."""
+        return Tuned(self.metric, **self.options | {"shared": self.coupled}).problem()
+
+
+def select_ensemble(
+    metric: str | Metric,
+    scores: Mapping[str, Any],
+    targets: Any,
+    *,
+    task: Task | None = None,
+    average: Average | None = "macro",
+    subject_to: Any = None,
+    weight: Any = None,
+    rule: Literal["tuned", "fixed"] | Rule = "tuned",
+    select_by: SelectBy = "auto",
+    rounds: int = 25,
+    bags: int = 10,
+    seed: int = 0,
+) -> Selection:
+    """Choose weights for candidates so that their mean is best for a metric under its tuned rule.
+
+    Greedy selection with replacement: each round adds the candidate with which the mean of all scores chosen so far is
+    best, of equals the one that is best alone, and the best round counts. "binary" and "multilabel" (averages "macro",
+    "weighted" and None): every mean is evaluated at its exactly tuned threshold, or one per label. "micro" and
+    "samples": at the exact threshold that all labels share. "multiclass": at the offsets tuned for the scores chosen so
+    far, tuned anew after rounds 1, 2, 4, 8, … The rule of the result is tuned in full by
+    ``tune_threshold(scarce="pooled")``.
+
+    Parameters
+    ----------
+    metric : str or callable
+        A name ("f1", "f0.5", "mcc", ...), "package.module:function", or a function of ``Counts`` (or ``Confusion``).
+    scores : mapping of str to array-like
+        The probabilities of each candidate on rows that it was not fitted on, shape as for ``task``.
+    targets : array-like
+        The true labels.
+    task : {'binary', 'multilabel', 'multiclass'} or None, default None
+        "binary": scores ``(N,)``. "multilabel": scores ``(N, K)`` with targets of that shape. "multiclass": scores
+        ``(N, d)`` with class indices ``(N,)``. None is "binary" if the shapes leave no other reading, else an error.
+    average : {'macro', 'micro', 'weighted', 'samples'} or None, default 'macro'
+        How the values of the classes become one. None returns one per class, of which the mean is maximised.
+    subject_to : str, dict, Constraint or list of these, optional
+        Constraints that the rule must meet in every round, as in ``tune_threshold``; with "micro" or "samples" by one
+        threshold for all labels.
+    weight : array-like, optional
+        Per sample, ``(N,)``.
+    rule : {'tuned', 'fixed'} or Rule, default 'tuned'
+        The rule under which the metric is evaluated: tuned, 0.5 or the argmax, or the one given.
+    select_by : {'auto', 'metric', 'average-precision', 'log-loss'}, default 'auto'
+        What is maximised. "auto" is the metric; where there are fewer than 100 positives (or negatives) and no
+        constraint it is minus the log-loss, since with so few the tuned metric is mostly noise, which a selection would
+        fit. Of K classes with n₁, n₂, … positives (or negatives) K² / Σ 1/nₖ counts, as for the noise of their mean.
+    rounds : int, default 25
+        The number of rounds.
+    bags : int, default 10
+        The number of selections, each on a random half of the rows, their weights averaged, against overfitting; those
+        below 0.02 are dropped. 0 selects once on all rows, which for one label is never worse there than the best
+        candidate alone.
+    seed : int, default 0
+        Random seed of the bags.
+
+    Returns
+    -------
+    Selection
+        Weights, rule and value.
+
+    Raises
+    ------
+    ValueError
+        If there is no candidate, shapes differ, an option is unknown, or no candidate meets the constraints.
+
+    Examples
+    --------
+    >>> scores = {"a": [0.9, 0.2, 0.8, 0.3], "b": [0.6, 0.7, 0.9, 0.2], "c": [0.1, 0.9, 0.2, 0.8]}
+    >>> found = select_ensemble("f1", scores, [1, 0, 1, 0], select_by="metric", bags=0)
+    >>> found.weights, found.value
+    ({'a': 1.0}, 1.0)
+
+    """
+    goal = Goal(metric, task, average, subject_to, rule, select_by, rounds, bags)
+    given, problem, searched = goal.rule, goal.problem(), goal.searched()
+    candidates, batch = _stacked(scores, targets, task, weight)
+    by = _resolved(goal.select_by, problem, batch)
+
+    metric_alone = criterion_for("metric", searched, batch, given)
+    alone = [metric_alone.value(candidate) for candidate in candidates]
+    if max(alone) == -torch.inf:
+        searched.solve(with_scores(batch, candidates[0]))  # raises, and says by how much the constraint is missed
+    shares = candidates.new_zeros(len(candidates))
+    for rows in _halves(batch.targets, goal.bags, seed):
+        part = criterion_for(by, searched, batch.take(rows), given)
+        part.settle(candidates[alone.index(max(alone))][rows], 1)
+        shares = shares + _select(part, candidates[:, rows], goal.rounds)
+    if shares.any():
+        shares = _without_small(shares / shares.sum())
+    # Each bag meets the constraints on its rows; their mean need not.
+    missed = bool(problem.constraints) and metric_alone.value(_mean(candidates, shares)) == -torch.inf
+    if missed or not shares.any():
+        shares = _without_small(_select(criterion_for(by, searched, batch, given), candidates, goal.rounds))
+    mean = _mean(candidates, shares)
+    flat = mean.squeeze(1) if check_task(task) == "binary" else mean
+    tuning, decided = None, given
+    if decided is None:
+        tuning = tune_threshold(metric, flat, targets, weight=weight, scarce=SCARCE, **goal.options)
+        decided = tuning.rule
+    value = problem.value(with_scores(batch, mean), decided)
+    order = shares.argsort(descending=True, stable=True).tolist()
+    names = list(scores)
+    return Selection(
+        {names[i]: shares[i].item() for i in order if shares[i] > 0},
+        flat,
+        tuning,
+        decided,
+        value.tolist(),
+        dict(zip(names, alone, strict=True)),
+        by,
+    )
+
+
+def _stacked(scores: Mapping[str, Any], targets: Any, task: Task | None, weight: Any) -> tuple[Tensor, Batch]:
+    """Return the candidates' scores ``(C, N, K)``, and the checked rows with those of the first."""
+    if not scores:
+        raise ValueError("scores: expected at least one candidate, got none")
+    batches = [judged(task, as_tensor("scores", s).double(), targets, weight) for s in scores.values()]
+    if len(shapes := {tuple(batch.logits.shape) for batch in batches}) > 1:
+        raise ValueError(f"scores: expected one shape for all candidates, got {sorted(shapes)}")
+    if not len(batches[0].logits):
+        raise ValueError("scores: expected at least one sample, got none")
+    return torch.stack([batch.logits for batch in batches]), batches[0]
+
+
+def _resolved(select_by: SelectBy, problem: Problem, batch: Batch) -> SelectBy:
+    if select_by != "auto":
+        return select_by
+    # The mean over classes is as noisy as one class with this many positives.
+    fewest = problem.fewest(batch)
+    several = fewest[fewest > 0]
+    effective = len(several) ** 2 / float((1 / several).sum()) if len(several) else 0.0
+    return "log-loss" if effective < FEW_POSITIVES and not problem.constraints else "metric"
+
+
+def _halves(targets: Tensor, bags: int, seed: int) -> Iterator[Tensor]:
+    """Yield random halves of the rows, each with half of every class, or of the rows with each rarest label."""
+    if targets.dim() == 2:
+        counts = targets.sum(0)
+        kind = torch.where(targets > 0, counts, torch.inf).min(1).indices
+        kind = torch.where(targets.sum(1) > 0, kind, targets.shape[1])
+    else:
+        kind = targets
+    generator = torch.Generator().manual_seed(seed)
+    order = torch.arange(0)
+    for bag in range(bags):
+        if bag % 2 == 0:  # two halves of one order are all rows
+            order = (kind + torch.rand(len(kind), generator=generator, dtype=torch.float64)).argsort()
+        rows = order[bag % 2 :: 2]
+        if len(rows):
+            yield rows.sort().values
+
+
+def _mean(candidates: Tensor, shares: Tensor) -> Tensor:
+    return (candidates * shares.view(-1, 1, 1)).sum(0)
+
+
+def _without_small(shares: Tensor) -> Tensor:
+    kept = shares * (shares >= min(LEAST_WEIGHT, float(shares.max())))
+    return kept / kept.sum()
+
+
+# The greedy search
+
+
+def _select(criterion: Criterion, candidates: Tensor, rounds: int) -> Tensor:
+    """Return the shares of the candidates; all zero if none is allowed."""
+    counts, total = candidates.new_zeros(len(candidates)), torch.zeros_like(candidates[0])
+    best, shares = -torch.inf, counts
+    order = list(range(len(candidates)))
+    for size in range(1, rounds + 1):
+        values = [-torch.inf] * len(candidates)
+        for i in order:
+            # In the first round all values are wanted, later those that might be the best.
+            enough = max(values) - ROUNDING if size > 1 else -torch.inf
+            values[i] = criterion.value((total + candidates[i]) / size, enough)
+        value = max(values)
+        if value == -torch.inf:
+            break
+        if size == 1:
+            order.sort(key=lambda i: -values[i])
+        place = next(i for i in order if values[i] >= value - ROUNDING)
+        counts = counts + F.one_hot(torch.tensor(place), len(counts))
+        total = total + candidates[place]
+        if value > best + ROUNDING:
+            best, shares = value, counts / size
+        criterion.settle(total / size, size)
+    return shares

@@ -1,0 +1,518 @@
+"""Tuning: the decision rule that is best for a metric on given scores, and how certain it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, Unpack, overload
+
+import torch
+from torch import Tensor
+from typing_extensions import TypeVar  # torch brings it; a plain TypeVar has no default before Python 3.13
+
+from metricgrad.core.batch import check_task
+from metricgrad.core.metrics.averages import check_labels
+from metricgrad.core.metrics.constraints import parse
+from metricgrad.core.objective import Objective
+from metricgrad.core.option_hints import explain_unknown
+from metricgrad.core.sparse import AnyBatch, judged_or_sparse
+from metricgrad.decisions import hard_counts
+from metricgrad.decisions.problem import Problem
+from metricgrad.decisions.rare_labels import FEW, Origin
+from metricgrad.decisions.resampling import check_replicates
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from metricgrad.core.batch import Task
+    from metricgrad.core.metrics import Metric
+    from metricgrad.core.metrics.averages import Absent, Average, Averaged
+    from metricgrad.decisions.rules import Rule
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """A rule yet to be tuned: which metric is maximised, over which rules, under which constraints.
+
+    ``bootstrap`` and ``compare_paired`` take it as a rule and tune it again in every replicate, since a rule that is
+    evaluated on the data it was tuned on looks better than it is.
+
+    Parameters
+    ----------
+    metric : str or callable
+        A name ("f1", "f0.5", "mcc", ...), "package.module:function", or a function of ``Counts`` (or ``Confusion``).
+    task : {'binary', 'multilabel', 'multiclass'} or None, default None
+        "binary": scores of any shape with targets of that shape. "multilabel": scores ``(N, K)`` or ``(N, K, ...)``
+        with targets of that shape. "multiclass": the same scores with class indices ``(N,)`` or ``(N, ...)``, or soft
+        labels of the shape of the scores. None is "binary" if the shapes leave no other reading, else an error.
+    average : {'macro', 'micro', 'weighted', 'samples'} or None, default 'macro'
+        How the values of the classes become one. None returns one per class. "samples" is the mean over rows, for
+        multi-label problems.
+    shared : bool, default False
+        Tune one threshold for all classes of a multi-label problem instead of one per class.
+    labels : iterable of int, optional
+        The classes that count; leave a negative class out.
+    absent : {'count', 'skip'}, default 'count'
+        What a class without positives does to the macro average: "count" (as in scikit-learn) or "skip".
+    subject_to : str, dict, Constraint or list of these, optional
+        Constraints that the rule must meet, such as "precision >= 0.9" or {"precision": 0.9}; comma-separated for
+        several. With a threshold per class, every class must meet them.
+    confidence : float, optional
+        With a number such as 0.95, the one-sided lower confidence bound of a constrained metric must meet its
+        constraint, instead of the estimate.
+    scarce : {'pooled', 'own', 'fixed'}, default 'own'
+        What becomes of a class that counts and has few positives or negatives. "own": nothing, it is tuned on its own
+        data. "pooled": the labels with fewer than 50 share one threshold, the best for them together; offsets, where
+        a class has fewer than 20, are all one multiple of −log(share of the class). Better on new data, as the
+        estimators do it; one such label alone, and a binary problem, have nothing to share. "fixed": a label with
+        fewer than 20 keeps ``default_threshold``; a multi-class problem with such a class the argmax. Under
+        ``subject_to`` each class is tuned on its own data, so that each meets the constraints. ``origins`` and
+        ``caution`` of the result say what was done.
+    default_threshold : float, default 0.5
+        Where ``scarce="fixed"`` leaves a class, on the scale of the scores: 0.5 for probabilities, 0 for logits and
+        decision functions. With the default, scores outside [0, 1] are refused where it is needed.
+
+    Examples
+    --------
+    >>> Tuned("f1", subject_to="precision >= 0.9").average
+    'macro'
+
+    """
+
+    metric: str | Metric
+    task: Task | None = None
+    average: Average | None = "macro"
+    shared: bool = False
+    labels: Iterable[int] | None = None
+    absent: Absent = "count"
+    subject_to: Any = None
+    confidence: float | None = None
+    scarce: Origin = "own"
+    default_threshold: float = 0.5
+
+    def problem(self, epsilon: float = 0.01) -> Problem:
+        """Return the optimisation problem, for use within the library.
+
+        Parameters
+        ----------
+        epsilon : float, default 0.01
+            The plateau holds the thresholds whose value is within ``epsilon`` of the best.
+
+        Returns
+        -------
+        Problem
+            It finds the best rule of a batch.
+
+        Raises
+        ------
+        ValueError
+            If the options do not fit together.
+
+        """
+        objective = Objective(check_task(self.task), self.metric, self.average, self.labels, self.absent)
+        return Problem(
+            objective,
+            self.shared,
+            parse(self.subject_to),
+            self.confidence,
+            epsilon,
+            self.scarce,
+            self.default_threshold,
+        )
+
+
+Value = TypeVar("Value", default=Any)
+"""What the value of a rule is: a float, or a list of one per class for ``average=None``."""
+Numbers = TypeVar("Numbers", default=Any)
+"""What is tuned: a threshold, one per class, or offsets, which may be none."""
+
+
+@dataclass(frozen=True)
+class Resampling:
+    """How to resample rows: how often, from which seed, whole groups of them at a time."""
+
+    replicates: int
+    seed: int
+    groups: Any = None
+
+
+@dataclass(frozen=True, eq=False)
+class Tuning(Generic[Value, Numbers]):
+    """A tuned rule, its value on the data it was tuned on, and how certain it is.
+
+    ``tune_threshold`` and ``Evaluator.tune`` return it. ``interval`` and ``out_of_bag`` resample the rows and tune
+    again when they are first read.
+
+    Attributes
+    ----------
+    rule : Rule
+        The best decision rule.
+    value : float or list of float
+        Its value on the data it was tuned on, one per class for ``average=None``.
+    exact : bool
+        True if no rule of its kind does better on these data; otherwise it is a local optimum.
+    plateau : tuple, list of tuple or None
+        From where to where thresholds around the best come within ``epsilon`` of its value: (low, high), one per class
+        for a threshold per class.
+    fewest : list of float
+        For each decision, how many samples it had on its smaller side.
+    error : float, list of float or None
+        By how much a rule on the exact scores might be better, where only rounded ones were kept (``Evaluator.tune``);
+        None if that is not known.
+    origins : list of {'pooled', 'own', 'fixed'}
+        For each decision, where its number comes from: shared by all that have too few samples, its own data, or the
+        default rule.
+    caution : str or None
+        What to mind about the rule: which decisions had too few samples, and what became of them.
+
+    Examples
+    --------
+    >>> tuning = tune_threshold("f1", [0.9, 0.8, 0.4, 0.3, 0.1], [1, 0, 1, 1, 0])
+    >>> tuning.rule, tuning.exact
+    (Threshold(threshold=0.2), True)
+
+    """
+
+    rule: Rule
+    value: Value
+    exact: bool
+    plateau: Any
+    fewest: list[float]
+    origins: list[Origin]
+    caution: str | None
+    _problem: Problem = field(repr=False)
+    _batch: AnyBatch = field(repr=False)
+    _resampling: Resampling | None = field(repr=False)
+    error: Any = 0.0
+
+    @property
+    def threshold(self) -> Numbers:
+        """The threshold: a number, or one per class; for a multi-class problem the offsets."""
+        return self.rule.numbers  # type: ignore[no-any-return]
+
+    @property
+    def scarce(self) -> list[bool]:
+        """Whether each decision has too few positives or negatives for a threshold of its own to be trusted."""
+        return [few < FEW for few in self.fewest]
+
+    @property
+    def interval(self) -> Any:
+        """The 95 % bootstrap interval of the threshold: (low, high), or one per class; None if the argmax is kept.
+
+        Raises
+        ------
+        ValueError
+            If the rows were not kept, as with ``Evaluator.tune``.
+
+        """
+        if self.threshold is None:
+            return None
+        thresholds = self._resampled[0].sort(0).values
+        # Order statistics, since thresholds may be infinite and between ∞ and ∞ there is no interpolation.
+        low, high = (thresholds[round(q * (len(thresholds) - 1))].tolist() for q in (0.025, 0.975))
+        return (low, high) if thresholds.dim() == 1 else list(zip(low, high, strict=True))
+
+    @property
+    def out_of_bag(self) -> Any:
+        """The mean value of rules tuned on resamples, on the rows left out: what to expect on new data.
+
+        Raises
+        ------
+        ValueError
+            If the rows were not kept, as with ``Evaluator.tune``.
+
+        """
+        return _plain(self._resampled[1].nanmean(0))
+
+    def resample(self) -> Iterator[tuple[Rule, Tensor]]:
+        """Resample the rows and tune again: what ``interval`` and ``out_of_bag`` are computed from.
+
+        Yields
+        ------
+        rule : Rule
+            The best rule of a resample; one that predicts nothing where no rule meets the constraints.
+        left_out : Tensor
+            A mask of the rows that the resample left out.
+
+        Raises
+        ------
+        ValueError
+            If the rows were not kept, as with ``Evaluator.tune``.
+
+        """
+        how = self._resampling
+        if how is None:
+            raise ValueError(
+                "interval, out_of_bag and resample: expected the rows to resample, got counts; use tune_threshold"
+            )
+        for rule, times in self._problem.resampled(self._batch, how.replicates, how.seed, how.groups):
+            yield rule, times == 0
+
+    @cached_property
+    def _resampled(self) -> tuple[Tensor, Tensor]:
+        thresholds, values = [], []
+        for rule, left_out in self.resample():
+            thresholds.append(torch.tensor(() if rule.numbers is None else rule.numbers, dtype=torch.float64))
+            rest = self._batch.take(left_out)
+            value = self._problem.value(rest, rule)
+            values.append(value if hard_counts.has_weight(rest) else torch.full_like(value, torch.nan))
+        return torch.stack(thresholds), torch.stack(values)
+
+    def __str__(self) -> str:
+        tuned = any(origin != "fixed" for origin in self.origins)
+        how = f"where tuned ({'exact' if self.exact else 'local'} optimum)" if tuned else "with the default rule"
+        lines = [f"{self.rule!r}", f"{self._problem.objective.name} {_show(self.value)} {how}"]
+        if isinstance(self.plateau, tuple) and tuned:
+            lines.append(f"within {self._problem.epsilon:g} of it from {self.plateau[0]:.6g} to {self.plateau[1]:.6g}")
+        if self.error != 0.0:
+            bound = "an unknown amount" if self.error is None else _show(self.error)
+            lines.append(f"scores were rounded: a finer threshold is better by {bound} at most")
+        return "\n".join(lines if self.caution is None else [*lines, f"caution: {self.caution}"])
+
+
+class TuningOptions(TypedDict, total=False):
+    """The options of ``tune_threshold`` that do not change the types of its result."""
+
+    labels: Iterable[int] | None
+    absent: Absent
+    subject_to: Any
+    confidence: float | None
+    weight: Any
+    mask: Any
+    ignore_index: int | None
+    default_threshold: float
+    epsilon: float
+    replicates: int
+    seed: int
+    groups: Any
+
+
+@overload
+def tune_threshold(
+    metric: str | Metric,
+    scores: Any,
+    targets: Any,
+    *,
+    task: Literal["binary"] | None = None,
+    average: Averaged = "macro",
+    shared: bool = False,
+    scarce: Origin = "own",
+    **options: Unpack[TuningOptions],
+) -> Tuning[float, float]: ...
+
+
+@overload
+def tune_threshold(
+    metric: str | Metric,
+    scores: Any,
+    targets: Any,
+    *,
+    task: Literal["multilabel"],
+    average: Averaged = "macro",
+    shared: Literal[True],
+    scarce: Origin = "own",
+    **options: Unpack[TuningOptions],
+) -> Tuning[float, float]: ...
+
+
+@overload
+def tune_threshold(
+    metric: str | Metric,
+    scores: Any,
+    targets: Any,
+    *,
+    task: Literal["multilabel"],
+    average: Averaged = "macro",
+    shared: Literal[False] = False,
+    scarce: Origin = "own",
+    **options: Unpack[TuningOptions],
+) -> Tuning[float, tuple[float, ...]]: ...
+
+
+@overload
+def tune_threshold(
+    metric: str | Metric,
+    scores: Any,
+    targets: Any,
+    *,
+    task: Literal["multilabel"],
+    average: None,
+    shared: Literal[False] = False,
+    scarce: Origin = "own",
+    **options: Unpack[TuningOptions],
+) -> Tuning[list[float], tuple[float, ...]]: ...
+
+
+@overload
+def tune_threshold(
+    metric: str | Metric,
+    scores: Any,
+    targets: Any,
+    *,
+    task: Literal["multiclass"],
+    average: Averaged = "macro",
+    shared: bool = False,
+    scarce: Literal["own", "pooled"] = "own",
+    **options: Unpack[TuningOptions],
+) -> Tuning[float, tuple[float, ...]]: ...
+
+
+@overload
+def tune_threshold(
+    metric: str | Metric,
+    scores: Any,
+    targets: Any,
+    *,
+    task: Task | None,
+    average: Average | None = "macro",
+    shared: bool = False,
+    scarce: Origin = "own",
+    **options: Unpack[TuningOptions],
+) -> Tuning: ...
+
+
+@explain_unknown
+def tune_threshold(
+    metric: str | Metric,
+    scores: Any,
+    targets: Any,
+    *,
+    task: Task | None = None,
+    average: Average | None = "macro",
+    shared: bool = False,
+    labels: Iterable[int] | None = None,
+    absent: Absent = "count",
+    subject_to: Any = None,
+    confidence: float | None = None,
+    weight: Any = None,
+    mask: Any = None,
+    ignore_index: int | None = None,
+    scarce: Origin = "own",
+    default_threshold: float = 0.5,
+    epsilon: float = 0.01,
+    replicates: int = 200,
+    seed: int = 0,
+    groups: Any = None,
+) -> Tuning:
+    """Find the decision rule that maximises any metric on given scores, on the scores' own scale.
+
+    "binary": the exact threshold. "multilabel": a threshold per class, or one for all (``shared=True``, exact for every
+    average). Per class it is exact for "macro", "weighted" and None; for "micro" if the metric is a ratio of linear
+    functions of the cells (F-beta, Jaccard, accuracy, kappa, ...), MCC or Fowlkes–Mallows; otherwise a local optimum.
+    "multiclass": offsets added to log-probabilities (to the scores as they are, if rows are no distributions) before
+    the argmax, a local optimum. ``exact`` of the result says which it is.
+
+    Tune on data that the model was not trained on, and evaluate on other data again.
+
+    Parameters
+    ----------
+    metric : str or callable
+        A name ("f1", "f0.5", "mcc", ...), "package.module:function", or a function of ``Counts`` (or ``Confusion``).
+    scores : Tensor, array-like or sparse matrix
+        Scores on any scale, as torch, numpy, pandas or lists; higher means more likely positive. Shape as for ``task``.
+        For "multilabel" also a scipy sparse matrix: a score that is not stored is 0, thresholds are above 0 and weights
+        per row.
+    targets : Tensor, array-like or sparse matrix
+        The true labels, as torch, numpy, pandas, lists or scipy sparse matrix. Shape as for ``task``.
+    task : {'binary', 'multilabel', 'multiclass'} or None, default None
+        "binary": scores of any shape with targets of that shape. "multilabel": scores ``(N, K)`` or ``(N, K, ...)``
+        with targets of that shape. "multiclass": the same scores with class indices ``(N,)`` or ``(N, ...)``, or soft
+        labels of the shape of the scores. None is "binary" if the shapes leave no other reading, else an error.
+    average : {'macro', 'micro', 'weighted', 'samples'} or None, default 'macro'
+        How the values of the classes become one. None returns one per class. "samples" is the mean over rows, for
+        multi-label problems.
+    shared : bool, default False
+        Tune one threshold for all classes of a multi-label problem instead of one per class.
+    labels : iterable of int, optional
+        The classes that count; leave a negative class out.
+    absent : {'count', 'skip'}, default 'count'
+        What a class without positives does to the macro average: "count" (as in scikit-learn) or "skip".
+    subject_to : str, dict, Constraint or list of these, optional
+        Constraints that the rule must meet, such as "precision >= 0.9" or {"precision": 0.9}; comma-separated for
+        several. With a threshold per class, every class must meet them.
+    confidence : float, optional
+        With a number such as 0.95, the one-sided lower confidence bound of a constrained metric must meet its
+        constraint, instead of the estimate.
+    weight : array-like, optional
+        Per sample or per element.
+    mask : array-like of bool, optional
+        True for what counts.
+    ignore_index : int, optional
+        Targets of this value do not count.
+    scarce : {'pooled', 'own', 'fixed'}, default 'own'
+        What becomes of a class that counts and has few positives or negatives. "own": nothing, it is tuned on its own
+        data. "pooled": the labels with fewer than 50 share one threshold, the best for them together; offsets, where
+        a class has fewer than 20, are all one multiple of −log(share of the class). Better on new data, as the
+        estimators do it; one such label alone, and a binary problem, have nothing to share. "fixed": a label with
+        fewer than 20 keeps ``default_threshold``; a multi-class problem with such a class the argmax. Under
+        ``subject_to`` each class is tuned on its own data, so that each meets the constraints. ``origins`` and
+        ``caution`` of the result say what was done.
+    default_threshold : float, default 0.5
+        Where ``scarce="fixed"`` leaves a class, on the scale of the scores: 0.5 for probabilities, 0 for logits and
+        decision functions. With the default, scores outside [0, 1] are refused where it is needed.
+    epsilon : float, default 0.01
+        The plateau holds the thresholds whose value is within ``epsilon`` of the best.
+    replicates : int, default 200
+        The number of bootstrap resamples behind ``interval`` and ``out_of_bag``.
+    seed : int, default 0
+        Random seed of the resamples.
+    groups : array-like, optional
+        The group of each row; rows of a group are drawn together in the resamples.
+
+    Returns
+    -------
+    Tuning
+        The rule as ``rule``, its ``threshold``, its ``value`` on these data, whether it is ``exact``, and how certain
+        it is.
+
+    Raises
+    ------
+    ValueError
+        If there are no samples, an option is unknown, or shapes do not fit ``task``.
+
+    Examples
+    --------
+    >>> tuning = tune_threshold("f1", [0.9, 0.8, 0.4, 0.3, 0.1], [1, 0, 1, 1, 0])
+    >>> tuning.threshold, round(tuning.value, 4)
+    (0.2, 0.8571)
+
+    """
+    check_replicates(replicates)
+    if not isinstance(metric, str) and not callable(metric):
+        raise ValueError(
+            f"metric: expected a name or a function first, as in tune_threshold('f1', scores, targets), got "
+            f"{type(metric).__name__}"
+        )
+    if not epsilon >= 0:
+        raise ValueError(f"epsilon: expected a number of at least 0, got {epsilon!r}")
+    how = (metric, task, average, shared, labels, absent, subject_to, confidence, scarce, default_threshold)
+    problem = Tuned(*how).problem(epsilon)
+    batch = judged_or_sparse(task, scores, targets, weight, mask, ignore_index)
+    if not batch.rows:
+        raise ValueError("scores: expected at least one sample to tune on, got none")
+    check_labels(problem.objective.labels, batch.classes)
+    fewest = problem.fewest(batch).tolist()
+    allocation = problem.allocate(fewest, batch.classes)
+    solution = problem.solve(batch, allocation)
+    value = problem.value(batch, solution.rule)
+    problem.objective.warn_if_undefined(value, of=())
+    return Tuning(
+        solution.rule,
+        _plain(value),
+        solution.exact,
+        solution.plateau,
+        fewest,
+        list(allocation.origins),
+        allocation.caution,
+        problem,
+        batch,
+        Resampling(replicates, seed, groups),
+    )
+
+
+def _plain(value: Tensor) -> Any:
+    return value.item() if value.dim() == 0 else value.tolist()
+
+
+def _show(value: Any) -> str:
+    return f"{value:.4f}" if isinstance(value, float) else "[" + ", ".join(f"{v:.4f}" for v in value) + "]"

@@ -1,0 +1,348 @@
+"""``MetricEnsembleClassifier``: several kinds of models, cross-fitted once, weighted for a metric (extra "sklearn")."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import numpy as np
+import torch
+from joblib import Parallel, delayed
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_random_state, indexable
+from sklearn.utils.validation import _check_sample_weight, _num_samples, check_is_fitted, validate_data
+from torch import Tensor
+
+from metricgrad.decisions.default_rule import default_rule
+from metricgrad.decisions.ensemble_selection import Goal, Selection, select_ensemble
+from metricgrad.estimators.candidates import (
+    Candidate,
+    CrossFitted,
+    Member,
+    Part,
+    View,
+    cross_fit,
+    default_candidates,
+    flattened,
+    folds,
+    missing_libraries,
+    standardiser,
+)
+from metricgrad.estimators.frame_categories import Categories, categories, coded
+from metricgrad.estimators.labels import DecidesMixin, dense, flat
+from metricgrad.estimators.preparation import labels_to_learn
+
+if TYPE_CHECKING:
+    from metricgrad.core.metrics import Metric
+    from metricgrad.core.metrics.averages import Average
+    from metricgrad.decisions.rules import Rule
+    from metricgrad.decisions.selection_criteria import SelectBy
+    from metricgrad.decisions.threshold_tuning import Tuning
+
+
+class MetricEnsembleClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Several kinds of models, cross-fitted once, and the weights and the decision rule that are best for a metric.
+
+    Every candidate is fitted once for each fold, without its rows, and scores them. ``select_ensemble`` then chooses
+    weights on these out-of-fold scores, greedily, evaluating every step under its own tuned rule. Members are the
+    models of the folds, so that nothing is fitted again; candidates without weight are dropped.
+
+    Takes binary, multi-class and multi-label (indicator) targets of any labels. By default the candidates are three
+    ridge logistic regressions, a ``MetricClassifier``, boosted trees of XGBoost (on the log-loss) and of LightGBM (on
+    log-loss and metric) where these are installed, a random forest and extra trees. They take arrays, sparse matrices,
+    and frames of pandas or polars with numbers, texts and categories; NaN is a missing value, which a sparse matrix
+    must not have. Trees get categories as numbers; the others get them one-hot (those of fewer than 10 rows together),
+    with missing numbers as the median.
+
+    Parameters
+    ----------
+    metric : str or callable, default 'f1'
+        A name ("f1", "f0.5", "mcc", ...), "package.module:function", or a function of ``Counts`` (or ``Confusion``).
+    estimators : list of (str, estimator), optional
+        Your own candidates instead, classifiers with ``predict_proba``. They get the features as you give them. A
+        classifier of one label is fitted once per label of a multi-label problem. A ``MetricClassifier`` or
+        ``MetricBoostingClassifier`` gets the folds as its ``cv``.
+    metric_params : dict, optional
+        Parameters of a metric given by name: {"beta": 2}, {"alpha": 0.3, "beta": 0.7}. For one value per class a
+        sequence, or {"beta": {"dog": 0.25, "rest": 1}}, where "rest" stands for the classes that are not named.
+    average : {'macro', 'micro', 'weighted', 'samples'} or None, default 'macro'
+        How the values of the classes become one. None returns one per class. "samples" is the mean over rows, for
+        multi-label problems.
+    rule : {'tuned', 'fixed'} or Rule, default 'tuned'
+        "tuned" on the out-of-fold scores, as ``tune_threshold(scarce="pooled")`` does: labels with few positives share
+        one threshold; "fixed" is 0.5, or the argmax; or a rule of ``mg.decisions`` on probabilities.
+    subject_to : str, dict, Constraint or list of these, optional
+        Constraints that the rule must meet, such as "precision >= 0.9"; see ``tune_threshold``. With ``average``
+        "micro" or "samples" the labels share one threshold.
+    cv : int, splitter or iterable, default 5
+        A number of folds (stratified, several labels too; of whole groups if ``fit`` gets groups), a scikit-learn
+        splitter, or pairs of train and test rows.
+    select_by : {'auto', 'metric', 'average-precision', 'log-loss'}, default 'auto'
+        What the selection maximises; see ``select_ensemble``.
+    rounds : int, default 25
+        The rounds of the selection.
+    bags : int, default 10
+        The number of random halves of the rows on which to select, the weights being averaged; 0 for one selection on
+        all rows.
+    n_jobs : int, optional
+        How many candidates to fit at once; one by default.
+    random_state : int, RandomState instance or None, default None
+        Random seed of folds, candidates without one of their own, and bags; results do not depend on ``n_jobs``.
+    verbose : bool, default False
+        Show a progress bar (needs tqdm).
+
+    Attributes
+    ----------
+    members_ : list of Member
+        The candidates that were chosen, from the largest weight down, with ``name``, ``weight`` and ``models``.
+    weights_ : dict of str to float
+        The weights by name; they sum to 1.
+    select_by_ : str
+        What the selection maximised.
+    rule_ : Rule
+        The decision rule.
+    tuning_ : Tuning or None
+        How the rule was tuned on out-of-fold scores; None if it was not.
+    classes_ : ndarray
+        The labels; of a multi-label problem their indices.
+    categories_ : dict
+        The categories of columns that are no numbers, by the index of the column; empty for your own ``estimators``.
+    encoder_ : transformer or None
+        What makes the features one-hot and standard; None for your own ``estimators``.
+    n_features_in_ : int
+        The number of features, if your own ``estimators`` know it.
+    feature_names_in_ : ndarray
+        The names of the features, if they were strings.
+
+    See Also
+    --------
+    select_ensemble : The selection alone, on scores that you have.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from sklearn.naive_bayes import GaussianNB
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> own = [("bayes", GaussianNB()), ("logistic", LogisticRegression(max_iter=5000))]
+    >>> model = MetricEnsembleClassifier("mcc", estimators=own, random_state=0).fit(X[100:], y[100:])
+    >>> model.score(X[:100], y[:100]) > 0.9
+    True
+
+    """
+
+    tuning_: Tuning | None
+    members_: list[Member]
+    encoder_: Any
+
+    def __init__(
+        self,
+        metric: str | Metric = "f1",
+        *,
+        estimators: Any = None,
+        metric_params: Mapping[str, Any] | None = None,
+        average: Average | None = "macro",
+        rule: Literal["tuned", "fixed"] | Rule = "tuned",
+        subject_to: Any = None,
+        cv: Any = 5,
+        select_by: SelectBy = "auto",
+        rounds: int = 25,
+        bags: int = 10,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        self.metric = metric
+        self.metric_params = metric_params
+        self.estimators = estimators
+        self.average = average
+        self.rule = rule
+        self.subject_to = subject_to
+        self.cv = cv
+        self.select_by = select_by
+        self.rounds = rounds
+        self.bags = bags
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = True
+        tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = self.estimators is None
+        return tags
+
+    # Fitting
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Self:
+        """Cross-fit the candidates, choose their weights, and tune the rule.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or sparse matrix
+            ``(n, features)``.
+        y : array-like
+            Labels ``(n,)`` of any type, or a multi-label indicator matrix ``(n, K)``.
+        sample_weight : array-like, optional
+            Per sample, ``(n,)``; counts in fitting, selection and tuning.
+        groups : array-like, optional
+            The group of each row, ``(n,)``: no group is in two folds.
+
+        Returns
+        -------
+        MetricEnsembleClassifier
+            Itself.
+
+        """
+        given, y = self._check_input(X, y)
+        self.labels_ = labels = labels_to_learn(y)
+        self.classes_, targets = labels.classes, labels.encode(y)
+        # Refuses what does not fit together before anything is fitted.
+        goal = (self._metric, labels.task, self.average, self.subject_to, self.rule, self.select_by)
+        rule = Goal(*goal, self.rounds, self.bags).rule
+        weight = None if sample_weight is None else _check_sample_weight(sample_weight, given, ensure_non_negative=True)
+        seeds = check_random_state(self.random_state).randint(np.iinfo(np.int32).max, size=3)
+        parts = folds(labels, targets, self.cv, groups, int(seeds[0]))
+        candidates = self._candidates(len(y))
+        counted = given if weight is None or self.estimators is not None else given[weight > 0]
+        views = self._views(given, {candidate.view for candidate in candidates}, counted)
+        found = self._cross_fitted(candidates, views, y, weight, parts, int(seeds[1]))
+        self._choose(candidates, found, targets, weight, parts, rule, int(seeds[2]))
+        if self.estimators is not None:  # the features are theirs, and so is what is known of them
+            models = (one for candidate in found for one in flattened(candidate.models))
+            first: Any = next((one for one in models if not isinstance(one, float)), None)
+            for name in ("n_features_in_", "feature_names_in_"):
+                if hasattr(first, name):
+                    setattr(self, name, getattr(first, name))
+        return self
+
+    def _check_input(self, X: Any, y: Any) -> tuple[Any, Any]:
+        """Return features and targets; for the default candidates the features as numbers."""
+        if self.estimators is None:
+            self.categories_: Categories = categories(X, texts=True)
+            X, y = validate_data(
+                self, coded(X, self.categories_), y, multi_output=True, ensure_min_samples=2, **_ALLOWED
+            )
+            if hasattr(X, "toarray") and np.isnan(X.data).any():
+                raise ValueError(
+                    "X: expected a sparse matrix without NaN, got some; pass a dense array or impute first"
+                )
+        else:
+            if y is None:
+                raise ValueError("requires y to be passed, but the target y is None")
+            X, y = indexable(X, y)
+            if (rows := _num_samples(X)) < 2:
+                raise ValueError(f"X: expected at least two rows, got n_samples={rows}")
+            self.categories_ = {}
+        y = flat(np.asarray(dense(y)))
+        return X, y
+
+    def _candidates(self, rows: int) -> list[Candidate]:
+        if self.estimators is None:
+            return default_candidates(self._metric, self.average, rows, self.labels_.outputs)
+        pairs = list(self.estimators) if isinstance(self.estimators, Iterable) else []
+        if not pairs or not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
+            raise ValueError(f"estimators: expected a list of (name, estimator), got {self.estimators!r}")
+        names = [name for name, _ in pairs]
+        if len(set(names)) < len(names) or not all(isinstance(name, str) and name for name in names):
+            raise ValueError(f"estimators: expected a name of its own for each, got {names}")
+        for name, estimator in pairs:
+            if not hasattr(estimator, "predict_proba") or not hasattr(estimator, "fit"):
+                raise ValueError(
+                    f"estimators: expected classifiers with predict_proba, got {estimator!r} as {name!r}; "
+                    "scikit-learn's CalibratedClassifierCV adds it"
+                )
+        return [Candidate(name, estimator) for name, estimator in pairs]
+
+    def _views(self, X: Any, wanted: set[View], fit_on: Any = None) -> dict[View, Any]:
+        """Return the features as the candidates see them; ``fit_on``: the rows to scale by, if not yet done."""
+        views: dict[View, Any] = {"given": X, "numbers": X}
+        if fit_on is not None:
+            self.encoder_ = standardiser(X, list(self.categories_)).fit(fit_on) if "standard" in wanted else None
+        if "standard" in wanted:
+            views["standard"] = self.encoder_.transform(X)
+        return views
+
+    def _cross_fitted(
+        self, candidates: list[Candidate], views: dict[View, Any], y: Any, weight: Any, parts: list[Part], seed: int
+    ) -> list[CrossFitted]:
+        jobs = (
+            delayed(cross_fit)(one, views[one.view], y, weight, self.labels_, parts, seed + 1000 * i)
+            for i, one in enumerate(candidates)
+        )
+        found = Parallel(n_jobs=self.n_jobs, return_as="generator")(jobs)
+        if self.verbose:
+            from tqdm.auto import tqdm
+
+            if self.estimators is None and (missing := missing_libraries()):
+                tqdm.write(f"without {' and '.join(missing)}, not installed: pip install 'metricgrad[boosting]'")
+            found = tqdm(found, total=len(candidates), desc="candidates", leave=False)
+        return list(found)
+
+    def _choose(
+        self,
+        candidates: list[Candidate],
+        found: list[CrossFitted],
+        targets: Tensor,
+        weight: Any,
+        parts: list[Part],
+        rule: Rule | None,
+        seed: int,
+    ) -> None:
+        """Set weights, members and rule."""
+        names = [candidate.name for candidate in candidates]
+        self.tuning_, self.rule_ = None, rule or default_rule(self.labels_.task)
+        if parts[0][1] is None:  # a class with one row: no scores that may be looked at
+            if self.subject_to is not None:
+                raise ValueError("subject_to: expected two rows or more of each class to tune on, got a class with one")
+            self.weights_, self.select_by_ = dict.fromkeys(names, 1 / len(names)), None
+            values = dict.fromkeys(names, np.nan)
+        else:
+            rows = np.concatenate([held for _, held in parts])
+            selection: Selection = select_ensemble(
+                self._metric,
+                {name: one.scores for name, one in zip(names, found, strict=True)},
+                targets[rows],
+                task=self.labels_.task,
+                average=self.average,
+                subject_to=self.subject_to,
+                weight=None if weight is None else weight[rows],
+                rule=self.rule,
+                select_by=self.select_by,
+                rounds=self.rounds,
+                bags=self.bags,
+                seed=seed,
+            )
+            self.weights_, self.select_by_, values = selection.weights, selection.select_by, selection.alone
+            if selection.tuning is not None:
+                self.tuning_, self.rule_ = selection.tuning, selection.rule
+        fitted = dict(zip(names, zip(candidates, found, strict=True), strict=True))
+        self.members_ = [
+            Member(name, share, fitted[name][0].view, fitted[name][1].models) for name, share in self.weights_.items()
+        ]
+        self._candidates_table = [
+            {"name": name, "weight": self.weights_.get(name, 0.0), "value": values[name], "seconds": one.seconds}
+            for name, one in zip(names, found, strict=True)
+        ]
+
+    @property
+    def candidates_(self) -> Any:
+        """All candidates: a DataFrame of name, weight, out-of-fold value under its own rule, and seconds to fit."""
+        import pandas as pd
+
+        check_is_fitted(self, "members_")
+        return pd.DataFrame(self._candidates_table, columns=["name", "weight", "value", "seconds"])
+
+    # Predicting
+
+    def _scores(self, X: Any) -> Tensor:
+        check_is_fitted(self, "members_")
+        if self.members_[0].view != "given":
+            X = validate_data(self, coded(X, self.categories_), reset=False, **_ALLOWED)
+        views = self._views(X, {member.view for member in self.members_})
+        each = [member.weight * member.scores(views[member.view], self.labels_) for member in self.members_]
+        return torch.stack(each).sum(0)
+
+
+_ALLOWED: dict[str, Any] = {"ensure_all_finite": "allow-nan", "accept_sparse": "csr", "dtype": np.float64}

@@ -1,0 +1,269 @@
+"""``ThresholdedClassifier``: any scikit-learn classifier with the decision rule that is best for a metric."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import torch
+from sklearn import get_config
+from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
+from sklearn.model_selection import cross_val_predict
+from sklearn.utils import get_tags
+from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, get_routing_for_object, process_routing
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted, indexable
+from torch import Tensor
+
+from metricgrad.decisions.default_rule import SCARCE
+from metricgrad.decisions.threshold_tuning import tune_threshold
+from metricgrad.estimators.labels import Labels, PredictsMixin, dense, flat
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from metricgrad.core.inputs import ArrayLike
+    from metricgrad.core.metrics import Metric
+    from metricgrad.core.metrics.averages import Average
+    from metricgrad.estimators.labels import Features, SparseMatrix
+
+
+def _can(method: str) -> Any:
+    return available_if(lambda self: hasattr(getattr(self, "estimator_", self.estimator), method))
+
+
+class ThresholdedClassifier(PredictsMixin, ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
+    """Any scikit-learn classifier with the exact decision rule for a metric, tuned on rows it was not fitted on.
+
+    Takes binary, multi-class and multi-label targets; see ``tune_threshold`` for what is exact. Labels with few
+    positives share one threshold, as with ``tune_threshold(scarce="pooled")``.
+
+    Parameters
+    ----------
+    estimator : classifier
+        With ``predict_proba`` or (binary and multi-class) ``decision_function``.
+    metric : str or callable, default 'f1'
+        A name ("f1", "f0.5", "mcc", ...), "package.module:function", or a function of ``Counts`` (or ``Confusion``).
+    metric_params : dict, optional
+        Parameters of a metric given by name: {"beta": 2}, {"alpha": 0.3, "beta": 0.7}. For one value per class a
+        sequence, or {"beta": {"dog": 0.25, "rest": 1}}, where "rest" stands for the classes that are not named.
+    average : {'macro', 'micro', 'weighted', 'samples'} or None, default 'macro'
+        How the values of the classes become one. None returns one per class. "samples" is the mean over rows, for
+        multi-label problems.
+    shared : bool, default False
+        Tune one threshold for all classes of a multi-label problem instead of one per class.
+    subject_to : str, dict, Constraint or list of these, optional
+        Constraints that the rule must meet, such as "precision >= 0.9" or {"precision": 0.9}; comma-separated for
+        several. With a threshold per class, every class must meet them.
+    confidence : float, optional
+        With a number such as 0.95, the one-sided lower confidence bound of a constrained metric must meet its
+        constraint, instead of the estimate.
+    cv : int, splitter, iterable or 'prefit', default 5
+        How the scores to tune on are made: a number of folds or a splitter (cross-fitted: every row is scored by a
+        model that did not see it, then the model is fitted on all rows), or "prefit" to tune a fitted classifier on the
+        rows given to ``fit``, which it must not have been fitted on.
+    n_jobs : int, optional
+        How many folds to fit at once; one by default.
+
+    Attributes
+    ----------
+    estimator_ : classifier
+        The fitted classifier.
+    rule_ : Rule
+        The decision rule.
+    tuning_ : Tuning
+        How the rule was tuned.
+    classes_ : ndarray
+        The labels; of a multi-label problem their indices.
+    n_features_in_ : int
+        The number of features, if the classifier knows it.
+    feature_names_in_ : ndarray
+        The names of the features, if the classifier knows them.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from sklearn.naive_bayes import GaussianNB
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> model = ThresholdedClassifier(GaussianNB(), "mcc").fit(X[100:], y[100:])
+    >>> model.score(X[:100], y[:100]) > 0.8
+    True
+
+    """
+
+    def __init__(
+        self,
+        estimator: Any,
+        metric: str | Metric = "f1",
+        *,
+        metric_params: Mapping[str, Any] | None = None,
+        average: Average | None = "macro",
+        shared: bool = False,
+        subject_to: Any = None,
+        confidence: float | None = None,
+        cv: Any = 5,
+        n_jobs: int | None = None,
+    ) -> None:
+        self.estimator = estimator
+        self.metric = metric
+        self.metric_params = metric_params
+        self.average = average
+        self.shared = shared
+        self.subject_to = subject_to
+        self.confidence = confidence
+        self.cv = cv
+        self.n_jobs = n_jobs
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        inner = get_tags(self.estimator)
+        tags.input_tags, tags.classifier_tags = inner.input_tags, inner.classifier_tags
+        return tags
+
+    def get_metadata_routing(self) -> MetadataRouter:
+        """Return who gets what is passed to ``fit``, with scikit-learn's metadata routing enabled.
+
+        A sample weight that is passed to ``fit`` counts in tuning, and in fitting if the classifier requests it.
+
+        Returns
+        -------
+        MetadataRouter
+            Of this estimator, its classifier and its splitter.
+
+        """
+        fitted, split = (MethodMapping().add(caller="fit", callee=callee) for callee in ("fit", "split"))
+        router = MetadataRouter(owner=self).add_self_request(self)
+        return router.add(estimator=self.estimator, method_mapping=fitted).add(splitter=self.cv, method_mapping=split)
+
+    def fit(
+        self, X: Features, y: ArrayLike | SparseMatrix, sample_weight: ArrayLike | None = None, **fit_params: Any
+    ) -> Self:
+        """Make scores by cross-fitting, tune the rule on them, and fit the classifier on all rows.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or sparse matrix
+            ``(n, features)``, as the classifier takes it.
+        y : array-like
+            Labels ``(n,)`` of any type, or a multi-label indicator matrix ``(n, K)``.
+        sample_weight : array-like, optional
+            Per sample, ``(n,)``; counts in fitting and in tuning.
+        **fit_params : Any
+            Further arguments of the classifier's ``fit``.
+
+        Returns
+        -------
+        ThresholdedClassifier
+            Itself.
+
+        """
+        if y is None:
+            raise ValueError("requires y to be passed, but the target y is None")
+        X, y = indexable(X, y)
+        plain = np.asarray(dense(y))
+        if hasattr(y, "toarray") or (plain.ndim == 2 and plain.shape[1] == 1):
+            y = plain = flat(plain)
+        # The columns of scores are the classes that the classifier was fitted on; tuning rows may lack some.
+        fitted = getattr(self.estimator, "classes_", None) if self.cv == "prefit" else None
+        self.labels_ = Labels(plain, None if isinstance(fitted, list) or plain.ndim > 1 else fitted)
+        self.classes_ = self.labels_.classes
+        if sample_weight is not None:
+            fit_params = {**fit_params, "sample_weight": sample_weight}
+        if self.cv == "prefit":
+            check_is_fitted(self.estimator)
+            self.estimator_ = self.estimator
+            scores = self._scores(X)
+        else:
+            for_folds, for_all_rows = self._routed(fit_params)
+            scores = self._read(
+                cross_val_predict(
+                    clone(self.estimator),
+                    X,
+                    y,
+                    cv=self.cv,
+                    n_jobs=self.n_jobs,
+                    params=for_folds,
+                    method=self._method(),
+                ),
+                plain[0],
+            )
+            self.estimator_ = clone(self.estimator).fit(X, y, **for_all_rows)
+        if hasattr(self.estimator_, "n_features_in_"):
+            self.n_features_in_ = self.estimator_.n_features_in_
+        if hasattr(self.estimator_, "feature_names_in_"):
+            self.feature_names_in_ = self.estimator_.feature_names_in_
+        self.tuning_ = tune_threshold(
+            self._metric,
+            scores,
+            self.labels_.encode(plain),
+            task=self.labels_.task,
+            average=self.average,
+            shared=self.shared,
+            subject_to=self.subject_to,
+            confidence=self.confidence,
+            weight=None if sample_weight is None else np.asarray(sample_weight, dtype=float),
+            scarce=SCARCE,
+            default_threshold=0.0 if self._method() == "decision_function" else 0.5,
+        )
+        self.rule_ = self.tuning_.rule
+        return self
+
+    def _routed(self, params: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return what ``cross_val_predict`` gets, which routes by itself, and what the classifier's ``fit`` gets."""
+        if not get_config()["enable_metadata_routing"]:
+            return params, params
+        to_fit = process_routing(self, "fit", **params).estimator.fit
+        wanted = get_routing_for_object(self.estimator).consumes("fit", params)
+        wanted |= get_routing_for_object(self.cv).consumes("split", params)
+        return {name: params[name] for name in wanted}, to_fit
+
+    def _method(self) -> str:
+        estimator = getattr(self, "estimator_", self.estimator)
+        for name in ("predict_proba", "decision_function"):
+            if hasattr(estimator, name):
+                return name
+        raise ValueError(f"estimator: expected predict_proba or decision_function, got {estimator!r} with neither")
+
+    def _read(self, raw: Any, only: Any) -> Tensor:
+        """Return the scores of a classifier as ``(n,)``, ``(n, d)`` or ``(n, K)``.
+
+        ``only``: the class of each label that has no other.
+        """
+        if isinstance(raw, list):  # forests give multi-label probabilities as a list of (n, 2), one per label
+            columns = zip(raw, only, strict=True)
+            raw = np.column_stack([p[:, -1] if p.shape[1] > 1 else np.full(len(p), float(k)) for p, k in columns])
+        raw = np.asarray(raw)
+        if self.labels_.task == "binary" and raw.ndim == 2 and raw.shape[1] <= 2:
+            raw = raw[:, -1]
+        wanted = self.labels_.scores_shape(len(raw))
+        if raw.shape != wanted:
+            raise ValueError(
+                f"estimator: expected scores of shape {wanted}, one column per class, got {raw.shape} from "
+                f"{self._method()}"
+            )
+        return torch.as_tensor(raw, dtype=torch.float64)
+
+    def _scores(self, X: Features) -> Tensor:
+        check_is_fitted(self, "estimator_")
+        classes = getattr(self.estimator_, "classes_", ())
+        only = [one[0] for one in classes] if isinstance(classes, list) else np.zeros(len(self.classes_))
+        return self._read(getattr(self.estimator_, self._method())(X), only)
+
+    @_can("predict_proba")  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: Features) -> NDArray[np.float64]:
+        """Return the classifier's probabilities moved so that 0.5, or the argmax, is where the rule decides.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or sparse matrix
+            ``(n, features)``, as given to ``fit``.
+
+        Returns
+        -------
+        ndarray
+            ``(n, 2)`` for binary, ``(n, d)`` for multi-class, ``(n, K)`` for multi-label problems.
+
+        """
+        return self._centred(X)

@@ -1,0 +1,1 @@
+"""Other libraries: XGBoost and LightGBM, Keras."""

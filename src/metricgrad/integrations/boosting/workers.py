@@ -1,0 +1,133 @@
+"""The workers of XGBoost as one: losses and metrics on all their rows, through ``xgboost.collective``.
+
+Each worker has the gradient of its own rows, and every worker computes the same loss, so the backward pass needs no
+exchange. Sums travel in float64.
+
+A worker that fails must not leave the others waiting. Every exchange therefore begins with a frame of fixed length,
+whatever is exchanged, in which a worker says that it failed; the others are then told what happened, and all raise the
+same error. The frame also says how many numbers follow, so that sums of different shapes are refused, and holds the
+numbers themselves if they are few, as the counts of up to 15 classes are.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from metricgrad.core import processes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+_HEAD, _FRAME, _TEXT = 3, 64, 500
+"""The numbers of a frame that describe it (failures, sum and sum of squares of lengths), all of its numbers, and the
+bytes of the description of a failure."""
+
+
+class WorkersError(ValueError):
+    """An error that all workers raise at once, so that none is left waiting."""
+
+
+class Workers:
+    """The workers of the communicator that is open in this thread."""
+
+    def __init__(self, collective: Any) -> None:
+        self._collective = collective
+        self.size: int = collective.get_world_size()
+        self.rank: int = collective.get_rank()
+
+    def check_alike(self, cells: Sequence[Tensor]) -> None:
+        """Do nothing: every exchange checks lengths."""
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        """Return the sum over the workers."""
+        return self._exchange(tensor.detach().double().reshape(-1)).to(tensor.dtype).view(tensor.shape)
+
+    def sum_gradient(self, gradient: Tensor, mean: bool = False) -> Tensor:
+        """Return the gradient as it is: each worker has the whole loss, and wants the gradient of its rows."""
+        return gradient
+
+    def stack(self, tensor: Tensor) -> Tensor:
+        """Return the tensors of all workers along a new first axis: a sum, with zeros in the places of the others."""
+        places = tensor.new_zeros(self.size, *tensor.shape)
+        places[self.rank] = tensor.detach()
+        return self._exchange(places.reshape(-1)).view(places.shape)
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Make losses those of all workers' rows; an error on one of them is an error on all."""
+        try:
+            with processes.across(self):
+                yield
+            self._exchange(torch.empty(0))  # who has not said by now that it failed says so here
+        except Exception as error:
+            # After the network itself failed there is nobody to tell.
+            if isinstance(error, WorkersError | sys.modules["xgboost"].core.XGBoostError):
+                raise
+            self._add(_frame(1, 0))
+            raise self._describe_failure(error) from error
+
+    def _exchange(self, values: Tensor) -> Tensor:
+        """Return the sum of flat tensors over the workers, which must be equally long."""
+        length, fits = len(values), len(values) <= _FRAME - _HEAD
+        frame = _frame(0, length)
+        if fits:
+            frame[_HEAD : _HEAD + length] = values
+        frame = self._add(frame)
+        failures, codes, squares = frame[:_HEAD].tolist()
+        if failures:
+            raise self._describe_failure()
+        if self.size * squares != codes**2:  # which is so only if all are equal
+            raise WorkersError(
+                f"distributed boosting: expected the same classes on all workers, got {length} numbers on worker "
+                f"{self.rank} and another number elsewhere; give every worker scores and labels of all classes"
+            )
+        return frame[_HEAD : _HEAD + length].to(values.dtype) if fits else self._add(values)
+
+    def _describe_failure(self, error: Exception | None = None) -> WorkersError:
+        """Return the error that all workers raise, given that of this worker, if it has one."""
+        texts = torch.zeros(self.size, _TEXT, dtype=torch.uint8)
+        if error is not None:
+            told = (str(error).partition("\n")[0] or type(error).__name__).encode()[:_TEXT]
+            texts[self.rank, : len(told)] = torch.tensor(list(told), dtype=torch.uint8)
+        texts = self._add(texts.reshape(-1)).view(texts.shape)
+        failed = int(texts.any(1).byte().argmax())
+        told = bytes(texts[failed].tolist()).rstrip(b"\0")
+        return WorkersError(f"worker {failed} of {self.size}: {told.decode(errors='ignore')}")
+
+    def _add(self, values: Tensor) -> Tensor:
+        return torch.from_numpy(self._collective.allreduce(values.numpy(), self._collective.Op.SUM))
+
+
+def _frame(failures: int, length: int) -> Tensor:
+    frame = torch.zeros(_FRAME, dtype=torch.float64)
+    code = length % 999_983  # whose square float64 holds exactly
+    frame[:_HEAD] = torch.tensor([failures, code, code**2])
+    return frame
+
+
+def find_workers() -> Workers | None:
+    """Return the workers of XGBoost if there are several."""
+    collective = sys.modules.get("xgboost.collective")  # imported by all who use it
+    return None if collective is None or collective.get_world_size() == 1 else Workers(collective)
+
+
+def make_alike(
+    workers: Workers, scores: Tensor, targets: Tensor, weight: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return a batch of the kind that the other workers have: XGBoost tells one without rows nothing of the classes."""
+    own = [1, scores.shape[1] if scores.dim() > 1 else 0, targets.dim(), weight is not None]
+    # Those of workers with rows are alike, or the sums to come are refused: a mean says what they are.
+    given = torch.tensor(own if len(scores) else [0] * len(own), dtype=torch.float64)
+    number, classes, axes, weighted = map(int, workers.sum(given).tolist())
+    if number and not len(scores):
+        classes, axes = classes // number, axes // number
+        scores = scores.new_empty((0, classes) if classes else 0)
+        targets = scores.new_empty(0, dtype=torch.long) if classes and axes == 1 else torch.empty_like(scores)
+    if weight is None and weighted:
+        weight = scores.new_ones(len(scores))
+    return scores, targets, weight

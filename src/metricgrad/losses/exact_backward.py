@@ -1,0 +1,287 @@
+"""``exact_backward``: large batches in the memory of small ones, the exact gradient in two passes.
+
+A metric is not a mean over samples, so the mean of the micro-batches' gradients is not the gradient of the batch. But
+the gradient passes through few numbers: the statistic of the whole batch, or its logits. Once these and ∂L/∂(these)
+are known, each micro-batch can be backpropagated on its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import get_device_states, set_device_states
+
+from metricgrad.core import processes
+from metricgrad.core.counts import compute_dtype, wide
+from metricgrad.core.metrics.derivatives import bounded
+from metricgrad.losses.metric_loss import MetricLoss
+from metricgrad.losses.pass_checksums import Reading, check_alike
+from metricgrad.losses.torch_modes import without_autocast
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from torch.amp import GradScaler
+
+
+__all__ = ["exact_backward"]
+
+
+Forward = Callable[[nn.Module, Any], Sequence[Any]]
+"""A function of a model and a batch that returns the logits, the targets and, optionally, weight and mask."""
+
+
+def exact_backward(
+    loss: Callable[..., Tensor],
+    model: nn.Module,
+    batches: Iterable[Any],
+    *,
+    forward: Forward | None = None,
+    scaler: GradScaler | None = None,
+) -> Tensor:
+    """Backpropagate the loss of all micro-batches as of one batch, in the memory of one micro-batch.
+
+    The first pass runs ``model(inputs)`` without gradients, the second backpropagates each micro-batch [gao2021];
+    gradients are added to ``.grad``, as by ``backward()``. Of a ``MetricLoss`` the statistic is kept between the
+    passes, a few numbers per class; of all other losses the logits and targets, of which the loss is then computed at
+    once.
+
+    Parameters
+    ----------
+    loss : callable
+        Any loss of this library, or any callable of (logits, targets, ...) that returns one number.
+    model : nn.Module
+        The model; one in ``DistributedDataParallel`` synchronises in its last micro-batch alone.
+    batches : iterable
+        A list, a ``DataLoader``, one of this library's streams or the like, read twice, of ``(inputs, targets)``,
+        ``(inputs, targets, weight)`` or ``(inputs, targets, weight, mask)``; where only some micro-batches have a
+        weight or a mask, None is a weight of 1 and a mask of True.
+    forward : callable, optional
+        For other batches and models, a function of ``(model, batch)`` that returns ``(logits, targets)`` and, if there
+        are any, weight and mask: ``lambda model, batch: (model(**batch).logits, batch["labels"])``.
+    scaler : GradScaler, optional
+        Scales the gradient, for a model that runs in ``torch.autocast``; call this function inside it too.
+
+    Returns
+    -------
+    Tensor
+        The loss, a detached scalar.
+
+    Raises
+    ------
+    ValueError
+        If ``batches`` is an iterator or empty, or if the second pass sees other inputs, targets, weights or masks than
+        the first, or the same in another order.
+
+    See Also
+    --------
+    RunningLoss : Nearly the same gradient in one pass.
+
+    Notes
+    -----
+    The random state, the model's buffers and the position in the data are restored in between: dropout is the same in
+    both passes, running statistics are updated once, and both passes see the same epoch of a stream, of a sampler, or
+    of a ``DataLoader`` around one. (Any other source of data is restored if it has a ``bookmark()`` as those have.)
+
+    Batch-norm in training mode normalises each micro-batch by itself, so the gradient is then that of the loss of the
+    concatenated outputs. With the loss's ``process_group`` the batch is that of all processes, each of which needs at
+    least one micro-batch, which may be empty.
+
+    Examples
+    --------
+    >>> model, loss = nn.Linear(2, 1), MetricLoss("f1")
+    >>> batches = [(torch.randn(8, 2), torch.randint(2, (8,))) for _ in range(4)]
+    >>> value = exact_backward(loss, model, batches)
+    >>> x, y = map(torch.cat, zip(*batches))
+    >>> torch.allclose(value, loss(model(x), y))
+    True
+    """
+    if isinstance(batches, Iterator):
+        raise ValueError("batches: expected what can be read twice, a list or a DataLoader, got an iterator; list() it")
+    start, again = _Start(model), list(_bookmarks(batches, set()))
+    # The first pass has nothing to synchronise.
+    inner = model.module if isinstance(model, DistributedDataParallel) else model
+    route: _Counts | _Logits = _Logits(loss)
+    # A learned surrogate needs the logits too, all at once, since processes average the gradient of its parameters.
+    if type(loss) is MetricLoss and next(loss.parameters(), None) is None:
+        route = _Counts(loss)
+    forward = forward or _plain_forward
+    first: list[Reading] = []
+    with torch.no_grad():
+        for batch in batches:
+            first.append(Reading(batch))  # before the model can change it
+            logits, *rest = _outputs(forward, inner, batch)
+            first[-1].add(logits, rest)
+            route.see(logits, *rest)
+    if not first:
+        raise ValueError("batches: expected at least one micro-batch (an empty one will do), got none")
+    torch.clear_autocast_cache()  # otherwise weights cast without gradients would be reused, and get none
+    value = route.differentiate(logits, scaler)
+    start.restore()
+    for back in again:
+        back()
+    second: list[Reading] = []
+    for batch in batches:
+        second.append(Reading(batch))
+        waits = len(second) < len(first) and hasattr(model, "no_sync")
+        with model.no_sync() if waits else nullcontext():  # type: ignore[operator]
+            logits, *rest = _outputs(forward, model, batch)
+            second[-1].add(logits.detach(), rest)
+            route.pull(logits, *rest)
+    check_alike(first, second)
+    return value
+
+
+def _plain_forward(model: nn.Module, batch: Any) -> Sequence[Any]:
+    if not isinstance(batch, tuple | list) or len(batch) < 2:
+        raise ValueError(
+            f"batches: expected (inputs, targets), with weight and mask if any, got {_described(batch)}; pass "
+            "forward=lambda model, batch: (logits, targets)"
+        )
+    inputs, *rest = batch
+    logits = model(inputs)
+    if not isinstance(logits, Tensor):
+        raise ValueError(
+            f"model: expected a tensor of logits, got {_described(logits)}; pass forward=lambda model, batch: (logits, "
+            "targets), which takes them from it"
+        )
+    return logits, *rest
+
+
+def _outputs(forward: Forward, model: nn.Module, batch: Any) -> Sequence[Any]:
+    found = forward(model, batch)
+    if not isinstance(found, tuple | list) or len(found) < 2 or not isinstance(found[0], Tensor):
+        raise ValueError(
+            f"forward: expected it to return (logits, targets), with weight and mask if any, got {_described(found)}"
+        )
+    return found
+
+
+def _described(value: object) -> str:
+    """Return the type of a value and, for a tuple or list, the types of its items, for messages."""
+    inner = f" of {', '.join(type(item).__name__ for item in value)}" if isinstance(value, tuple | list) else ""
+    return type(value).__name__ + inner
+
+
+def _bookmarks(source: object, known: set[int]) -> Iterator[Callable[[], object]]:
+    """Yield functions that restore the position of streams and samplers, also those inside a DataLoader."""
+    if id(source) in known:
+        return
+    known.add(id(source))
+    if hasattr(source, "bookmark"):
+        yield source.bookmark()
+    generator = getattr(source, "generator", None)
+    if isinstance(generator, torch.Generator):
+        yield partial(generator.set_state, generator.get_state())
+    for name in ("dataset", "sampler", "batch_sampler", "base_dataloader"):
+        inner = getattr(source, name, None)
+        if inner is not None:
+            yield from _bookmarks(inner, known)
+
+
+class _Start:
+    """The random state and the model's buffers before the first pass."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+        self.buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+        parameters = list(model.parameters())
+        self.random, self.on_devices = torch.get_rng_state(), get_device_states(*parameters)
+        self.kind = next((p.device.type for p in parameters if p.device.type != "cpu"), None)
+
+    @torch.no_grad()
+    def restore(self) -> None:
+        for name, buffer in self.model.named_buffers():
+            buffer.copy_(self.buffers[name])
+        torch.set_rng_state(self.random)
+        if self.kind is not None:
+            set_device_states(*self.on_devices, device_type=self.kind)
+
+
+class _Counts:
+    """Keeps the statistic of a ``MetricLoss`` between the passes."""
+
+    def __init__(self, loss: MetricLoss) -> None:
+        self.loss = loss
+        self.statistic: Any = None
+        self.gradient: tuple[Tensor, ...] = ()
+
+    def see(self, logits: Tensor, targets: Tensor, *rest: Tensor | None) -> None:
+        """Add a micro-batch of the first pass."""
+        counts = self.loss.counts(logits, targets, *rest).map(wide)
+        self.statistic = counts if self.statistic is None else self.statistic + counts
+
+    @without_autocast
+    def differentiate(self, like: Tensor, scaler: GradScaler | None) -> Tensor:
+        """Return the loss, and store its gradient with respect to the statistic."""
+        leaf = self.statistic.map(lambda cell: cell.requires_grad_())
+        group = processes.resolve(self.loss.process_group)
+        value = 1 - self.loss.value(processes.total(leaf, group))
+        self.gradient = torch.autograd.grad(_scaled(value, scaler), leaf.cells(), materialize_grads=True)
+        return value.detach().to(compute_dtype(like))
+
+    @without_autocast
+    def pull(self, logits: Tensor, targets: Tensor, *rest: Tensor | None) -> None:
+        """Backpropagate a micro-batch of the second pass."""
+        cells = zip(self.loss.counts(logits, targets, *rest).cells(), self.gradient, strict=True)
+        moving = [(cell, bounded(gradient, cell.dtype)) for cell, gradient in cells if cell.requires_grad]
+        torch.autograd.backward([cell for cell, _ in moving], [gradient for _, gradient in moving])
+
+
+class _Logits:
+    """Keeps the logits between the passes, for any loss: N·K numbers, where activations are many more."""
+
+    def __init__(self, loss: Callable[..., Tensor]) -> None:
+        self.loss = loss
+        self.seen: list[tuple[Tensor | None, ...]] = []
+        self.gradients: Iterator[Tensor] = iter(())
+
+    def see(self, logits: Tensor, *rest: Tensor | None) -> None:
+        self.seen.append((logits, *rest))
+
+    @without_autocast
+    def differentiate(self, like: Tensor, scaler: GradScaler | None) -> Tensor:
+        width = max(map(len, self.seen))
+        parts, *rest = zip(*((*row, *[None] * (width - len(row))) for row in self.seen), strict=True)
+        lengths = [len(part) for part in parts]
+        leaf = _joined("logits", parts, lengths).requires_grad_()  # type: ignore[union-attr]
+        self.seen.clear()
+        names = ["targets", "weight", "mask", *(f"item {place} of each" for place in range(4, width))]
+        value = self.loss(leaf, *(_joined(name, column, lengths) for name, column in zip(names, rest, strict=False)))
+        _scaled(value, scaler).backward()
+        found = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
+        self.gradients = iter(found.split(lengths))
+        return value.detach()
+
+    @without_autocast
+    def pull(self, logits: Tensor, *rest: Tensor | None) -> None:
+        gradient = next(self.gradients, None)
+        if gradient is not None and gradient.shape == logits.shape:  # otherwise the check at the end raises
+            logits.backward(gradient)
+
+
+def _joined(name: str, column: Sequence[Any], lengths: list[int]) -> Tensor | None:
+    """Concatenate a column of all micro-batches; where only some have a weight or a mask, others get 1 or True."""
+    given = [x for x in column if x is not None]
+    if not given:
+        return None
+    if len(given) < len(column) and name not in ("weight", "mask"):
+        raise ValueError(f"batches: expected {name} in all micro-batches or in none, got some; give it to all")
+    shapes = {x.shape[1:] for x in given}
+    if len(shapes) > 1:
+        found = ", ".join(sorted(str(("N", *shape)).replace("'", "") for shape in shapes))
+        raise ValueError(f"batches: expected {name} of one shape but for the number of rows, got {found}")
+    pairs = zip(column, lengths, strict=True)
+    return torch.cat([given[0].new_ones((n, *given[0].shape[1:])) if x is None else x for x, n in pairs])
+
+
+def _scaled(value: Tensor, scaler: GradScaler | None) -> Tensor:
+    if value.dim():
+        raise ValueError(f"loss: expected one number, got shape {tuple(value.shape)}; use another average than None")
+    return value if scaler is None else scaler.scale(value)

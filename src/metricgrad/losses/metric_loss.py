@@ -1,0 +1,348 @@
+"""``MetricLoss``: any confusion-matrix metric as a loss, composed of a task, a surrogate, a metric and an average."""
+
+from __future__ import annotations
+
+import inspect
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from metricgrad.core import processes
+from metricgrad.core.batch import Task, check_task, encode
+from metricgrad.core.call import Call, KernelPlan
+from metricgrad.core.metrics import Metric, name_of
+from metricgrad.core.metrics.averages import Absent, Average, image_weights, row_weights
+from metricgrad.core.objective import Objective
+from metricgrad.core.option_hints import explain_unknown
+from metricgrad.core.statistics import Columns, Indices, Matrix, PerRow
+from metricgrad.core.surrogates import Linear, Surrogate, TopTwo, current
+from metricgrad.losses.logit_scale import TakesLogits
+from metricgrad.losses.thresholds import OneThreshold, read_thresholds
+from metricgrad.losses.torch_modes import tracing, without_autocast
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from metricgrad.core.counts import Statistic
+    from metricgrad.core.processes import ProcessGroup
+
+
+class MetricLoss(TakesLogits):
+    """1 − a metric of soft counts: train on the metric you will be evaluated on.
+
+    The logits become memberships by a soft step, the memberships are summed into counts, and the metric of the counts,
+    averaged over the classes, is subtracted from 1 [tsoi2022, eq. 6, 8; tsoi2024, eq. 3–6].
+
+    Parameters
+    ----------
+    metric : str or callable
+        A name ("f1", "f0.5", "mcc", ...), "package.module:function", or a function of ``Counts`` (or ``Confusion``).
+    task : {'binary', 'multilabel', 'multiclass'} or None, default None
+        "binary": logits of any shape with targets of that shape. "multilabel": logits ``(N, K)`` or ``(N, K, ...)``
+        with targets of that shape. "multiclass": the same logits with class indices ``(N,)`` or ``(N, ...)``, or soft
+        labels of the shape of the logits. None is "binary" if the shapes leave no other reading, else an error.
+    surrogate : callable, optional
+        The soft step that turns logits into memberships; one of ``mg.surrogates`` or a function of your own. By default
+        ``Linear()``, for "multiclass" ``TopTwo()``.
+    average : {'macro', 'micro', 'weighted', 'samples'} or None, default 'macro'
+        How the values of the classes become one. None returns one per class. "samples" is the mean over rows, for
+        multi-label problems.
+    threshold : float or sequence of float, default 0.5
+        The threshold of a step on probabilities; with several, the loss is the mean over them.
+    labels : iterable of int, optional
+        The classes that count; leave a negative class out.
+    absent : {'count', 'skip'}, default 'count'
+        What a class without positives does to the macro average: "count" (as in scikit-learn) or "skip".
+    per_image : bool, default False
+        Average the values of the samples, each with the counts of its own positions, instead of the value of all
+        positions together: for dense predictions, logits ``(N, K, ...)``.
+    ignore_index : int, optional
+        Targets of this value do not count.
+    process_group : ProcessGroup or 'world', optional
+        Make value and gradient those of all processes' data together; every process must call the loss and
+        ``backward``.
+
+    Raises
+    ------
+    ValueError
+        If an argument is unknown or two of them do not fit together, before any data is seen.
+
+    See Also
+    --------
+    HybridLoss : Cross-entropy plus a share of this loss.
+    ConstrainedLoss : Maximise one metric subject to bounds on others.
+    exact_backward : The exact gradient of a batch that does not fit into memory.
+    metricgrad.presets : Published methods as a ``MetricLoss``.
+
+    Notes
+    -----
+    For "multiclass" the names accuracy, balanced_accuracy, g_mean, mcc, kappa and quadratic_kappa mean the quantities
+    of the d×d matrix, as in scikit-learn, and take no average.
+
+    With ``per_image`` and ``absent="skip"`` a class counts in the images that contain it, an image without any of the
+    classes does not. An image weighs the mean weight of its positions. It takes the memory of plain torch operations.
+
+    Examples
+    --------
+    >>> loss = MetricLoss("f1")
+    >>> loss(torch.tensor([2.0, -1.0, 0.0]), torch.tensor([1, 0, 1]))
+    tensor(0.1892)
+
+    Dice and Jaccard of each image, without the background:
+
+    >>> from metricgrad.surrogates import Identity
+    >>> options = {"task": "multiclass", "surrogate": Identity(), "labels": [1, 2], "per_image": True}
+    >>> [MetricLoss(m, **options)(torch.zeros(2, 3, 4), torch.eye(4).long()[:2]).item() for m in ("f1", "jaccard")]
+    [0.857..., 0.916...]
+    """
+
+    @explain_unknown
+    def __init__(
+        self,
+        metric: str | Metric,
+        *,
+        task: Task | None = None,
+        surrogate: Callable[..., Tensor] | None = None,
+        average: Average | None = "macro",
+        threshold: float | Sequence[float] | Tensor = 0.5,
+        labels: Iterable[int] | None = None,
+        absent: Absent = "count",
+        per_image: bool = False,
+        ignore_index: int | None = None,
+        process_group: ProcessGroup | None = None,
+    ) -> None:
+        super().__init__()
+        self.task: Task = check_task(task)
+        self.declared_task = task
+        self.per_image = per_image
+        self.surrogate: Any = surrogate if surrogate is not None else TopTwo() if task == "multiclass" else Linear()
+        self.ignore_index = ignore_index
+        self.process_group = process_group
+        self.thresholds = read_thresholds(threshold)
+        self.objective = Objective(self.task, metric, average, labels, absent, self._leading)
+        self._check()
+        self._plans: dict[bool, KernelPlan] = {}
+        for name, tensor in _tensors(self.metric).items():
+            self.register_buffer(f"metric_{name}", tensor, persistent=False)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Move the tensors inside the metric, such as one β per class, with the module."""
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        metric = self.metric
+        if moved := {name: getattr(self, f"metric_{name}") for name in _tensors(metric)}:
+            self.objective.metric = partial(metric.func, *metric.args, **{**metric.keywords, **moved})  # type: ignore[attr-defined]
+        return self
+
+    @property
+    def metric(self) -> Metric:
+        """The metric, a function of ``Counts`` or ``Confusion``."""
+        return self.objective.metric
+
+    @property
+    def average(self) -> Average:
+        """The average; "per-class" for None."""
+        return self.objective.average
+
+    def _check(self) -> None:
+        """Raise if arguments do not fit together, before any data is seen."""
+        if not callable(self.surrogate) or isinstance(self.surrogate, type):
+            hint = f"; pass {self.surrogate.__name__}()" if isinstance(self.surrogate, type) else ""
+            raise ValueError(f"surrogate: expected a callable of logits, got {self.surrogate!r}{hint}")
+        now = current(self.surrogate)
+        moved = self.thresholds != (0.5,) or self._leading
+        if moved and (self.task == "multiclass" or not getattr(now, "takes_threshold", False)):
+            reason = (
+                "task='multiclass' decides by argmax"
+                if self.task == "multiclass"
+                else f"{now!r} is not on probabilities"
+            )
+            raise ValueError(f"threshold: {reason} and takes no threshold, got {self.thresholds}")
+        if self.per_image and (self.objective.of_matrix or self.average == "samples"):
+            what = "average='samples'" if self.average == "samples" else f"{name_of(self.metric)}, of the d×d matrix"
+            raise ValueError(f"per_image: expected False with {what}, got True; leave it out")
+        if isinstance(now, TopTwo) and self.task != "multiclass":
+            raise ValueError(f"surrogate: TopTwo is for task='multiclass', got task={self.task!r}; use Linear")
+        if self.task == "multiclass" and isinstance(now, Surrogate):
+            now.rows(torch.zeros(1, 2))  # raises for a surrogate that is not for rows
+
+    @property
+    def _leading(self) -> bool:
+        """Whether several thresholds were given, so that statistics have a leading axis."""
+        return not isinstance(self.thresholds, OneThreshold)
+
+    @without_autocast
+    def forward(
+        self, logits: Tensor, targets: Tensor, weight: Tensor | None = None, mask: Tensor | None = None
+    ) -> Tensor:
+        """Return the loss.
+
+        Parameters
+        ----------
+        logits : Tensor
+            Raw scores, never probabilities; the shape is that of the task.
+        targets : Tensor
+            0 and 1, soft labels in between, or class indices; the shape is that of the task.
+        weight : Tensor, optional
+            Per sample or per element.
+        mask : Tensor, optional
+            True for what counts.
+
+        Returns
+        -------
+        Tensor
+            A scalar, or one loss per class, ``(K,)``, for ``average=None``.
+
+        Raises
+        ------
+        ValueError
+            If shapes, types or values do not fit the task.
+        """
+        return self._call(logits, targets, weight, mask).loss()
+
+    @without_autocast
+    def counts(self, logits: Tensor, targets: Tensor, weight: Tensor | None = None, mask: Tensor | None = None) -> Any:
+        """Return the additive statistic of this batch, on this process.
+
+        Parameters
+        ----------
+        logits : Tensor
+            Raw scores, never probabilities; the shape is that of the task.
+        targets : Tensor
+            0 and 1, soft labels in between, or class indices; the shape is that of the task.
+        weight : Tensor, optional
+            Per sample or per element.
+        mask : Tensor, optional
+            True for what counts.
+
+        Returns
+        -------
+        Counts, Confusion or Mean
+            ``Counts`` of shape ``(K,)`` (with a leading axis for several thresholds); ``Confusion`` for a metric of the
+            d×d matrix; ``Mean`` for the samples average and per image. Statistics of batches add with ``+``.
+
+        Examples
+        --------
+        >>> loss = MetricLoss("f1")
+        >>> loss.counts(torch.tensor([2.0, -1.0]), torch.tensor([1, 0])).positives
+        tensor([1.])
+        """
+        return self._call(logits, targets, weight, mask).statistic()
+
+    def value(self, statistic: Statistic) -> Tensor:
+        """Return the averaged metric of a statistic.
+
+        Parameters
+        ----------
+        statistic : Counts, Confusion or Mean
+            What ``counts`` returned, or a sum of these.
+
+        Returns
+        -------
+        Tensor
+            A scalar, or one value per class, ``(K,)``, for ``average=None``; the mean over several thresholds.
+
+        Examples
+        --------
+        >>> loss = MetricLoss("recall")
+        >>> counts = loss.counts(torch.tensor([9.0, -9.0]), torch.tensor([1, 0]))
+        >>> loss.value(counts + counts)
+        tensor(1.0000)
+        """
+        return self.objective.value(statistic)
+
+    def _call(self, logits: Tensor, targets: Tensor, weight: Tensor | None, mask: Tensor | None) -> Call:
+        """Take one call apart."""
+        call, surrogate = Call(), current(self.surrogate)
+        call.objective, call.group = self.objective, processes.resolve(self.process_group)
+        traced = tracing(logits)
+        if not (traced or self._scale_is_known) and isinstance(surrogate, Surrogate):  # one's own may take anything
+            self._look_at_scale(logits)
+        moving = getattr(targets, "requires_grad", False) or getattr(weight, "requires_grad", False)
+        call.serves = call.check = not (traced or moving or self.per_image) and isinstance(surrogate, Surrogate)
+        plain = weight is None and mask is None and self.ignore_index is None
+        call.row_weight = call.image_weight = None
+        if call.serves and plain and self._is_usual(logits, targets):
+            call.z, call.y, call.w, call.mask = logits, targets, None, None
+        else:
+            # Targets are checked by the kernel if it serves.
+            batch = encode(
+                self.declared_task, logits, targets, weight, mask, self.ignore_index, not traced, not call.check
+            )
+            call.z, call.y, call.w, call.mask = batch.logits, batch.targets, batch.weight, batch.mask
+            if self.average == "samples":
+                call.row_weight, call.w = row_weights(call.z, call.w, call.mask, self.objective.labels)
+            elif self.per_image:
+                call.image_weight, call.w = image_weights(logits.shape[0] if logits.dim() else 1, call.z, call.w)
+        call.plan = self._plan(surrogate, indices=self.task == "multiclass" and call.y.dim() == 1)
+        call.learned = tuple(surrogate.tensors().values()) if call.plan.names else ()
+        return call
+
+    def _is_usual(self, z: object, y: object) -> bool:
+        """Return whether a batch without weights and mask needs no encoding: labels of the shape of the logits."""
+        return (
+            isinstance(z, Tensor)
+            and isinstance(y, Tensor)
+            and z.shape == y.shape
+            and z.dtype in (torch.float32, torch.float64)
+            and not y.is_complex()
+            and y.layout is torch.strided
+            and self.average != "samples"
+            and (
+                self.declared_task == "binary"
+                or (self.task == "multilabel" and z.dim() == 2)
+                or (self.declared_task is None and (z.dim() < 2 or z.shape[1] == 1))
+            )
+            and z.numel() > 0
+        )
+
+    def _plan(self, surrogate: Any, indices: bool) -> KernelPlan:
+        plan = self._plans.get(indices)
+        if plan is None or plan.surrogate is not surrogate:
+            layout: Columns | Matrix
+            if self.objective.of_matrix:
+                layout = Matrix()
+            elif self.average == "samples":
+                layout = PerRow()
+            else:
+                layout = Indices() if indices else Columns()
+            plan = KernelPlan(surrogate, layout, self.thresholds, self._leading, rowwise=self.task == "multiclass")
+            self._plans[indices] = plan
+        return plan
+
+    def extra_repr(self) -> str:
+        """Return the options that the submodules do not show, for ``repr``.
+
+        Returns
+        -------
+        str
+            Comma-separated.
+        """
+        parts = [name_of(self.metric)]
+        if self.declared_task is not None:
+            parts.append(f"task={self.task!r}")
+        if not isinstance(self.surrogate, nn.Module):
+            parts.append(f"surrogate={self.surrogate!r}")
+        if not self.objective.of_matrix:
+            parts.append(f"average={None if self.average == 'per-class' else self.average!r}")
+        if self._leading or self.thresholds != (0.5,):
+            parts.append(f"threshold={list(self.thresholds) if self._leading else self.thresholds[0]}")
+        for name, default in (("labels", None), ("absent", "count"), ("per_image", False), ("ignore_index", None)):
+            owner = self.objective if name in ("labels", "absent") else self
+            if getattr(owner, name) != default:
+                parts.append(f"{name}={getattr(owner, name)!r}")
+        return ", ".join(parts)
+
+
+def _tensors(metric: Metric) -> dict[str, Tensor]:
+    """Return the arguments of a metric that are fixed and tensors."""
+    fixed = metric.keywords if isinstance(metric, partial) else {}
+    return {name: value for name, value in fixed.items() if isinstance(value, Tensor)}
+
+
+def changed(options: dict[str, Any]) -> list[str]:
+    """Return the names of the options that differ from the defaults of ``MetricLoss``."""
+    defaults = {name: parameter.default for name, parameter in inspect.signature(MetricLoss).parameters.items()}
+    plain = (str, float, bool, type(None))  # a threshold may be a tensor, which cannot be compared with a number
+    return [name for name, value in options.items() if not (isinstance(value, plain) and value == defaults[name])]

@@ -1,0 +1,539 @@
+"""The ensemble is cross-fitted once, predicts the weighted mean of its members, and survives being saved."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import scipy.sparse as sp
+import skops.io
+from sklearn.base import clone
+from sklearn.datasets import make_classification, make_multilabel_classification
+from sklearn.dummy import DummyClassifier
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import f1_score
+from sklearn.model_selection import GroupKFold, KFold, StratifiedKFold, cross_val_predict
+from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from sklearn.svm import LinearSVC
+from sklearn.tree import DecisionTreeClassifier
+from sklearn.utils.estimator_checks import parametrize_with_checks
+from torch import nn
+
+import metricgrad as mg
+from damage import change, cuts, flips, reseal
+from metricgrad.decisions import Argmax, Offsets, Threshold
+from metricgrad.decisions.ensemble_selection import select_ensemble
+from metricgrad.estimators import candidates
+
+OWN = [("logistic", LogisticRegression()), ("bayes", GaussianNB())]
+QUICK: dict[str, Any] = {"random_state": 0, "cv": 2, "rounds": 4, "bags": 2}
+
+
+@parametrize_with_checks(
+    [
+        mg.MetricEnsembleClassifier(
+            estimators=[("one", LogisticRegression()), ("two", LogisticRegression(C=9))], **QUICK
+        )
+    ],
+)  # type: ignore[untyped-decorator]
+def test_scikit_learn_checks(estimator: Any, check: Any) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # scikit-learn's own, on the data of its checks
+        check(estimator)
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the default candidates small: tests look at what is done with them, not at how good they are."""
+    whole = candidates.default_candidates
+
+    def quick(*args: Any) -> Any:
+        found = whole(*args)
+        for one in found:
+            settings = {"n_estimators": 5, "epochs": 3}
+            one.estimator.set_params(**{k: v for k, v in settings.items() if k in one.estimator.get_params()})
+        return found
+
+    monkeypatch.setattr("metricgrad.estimators.metric_ensemble_classifier.default_candidates", quick)
+
+
+def data(task: str = "binary", rows: int = 240) -> Any:
+    if task == "multilabel":
+        return make_multilabel_classification(rows, 6, n_classes=3, random_state=0)
+    classes = 3 if task == "multiclass" else 2
+    return make_classification(rows, 6, n_informative=4, n_classes=classes, flip_y=0.1, random_state=0)
+
+
+def equal(a: Any, b: Any, X: Any) -> None:
+    for method in ("predict_scores", "predict_proba", "predict"):
+        np.testing.assert_array_equal(getattr(a, method)(X), getattr(b, method)(X))
+    assert a.rule_ == b.rule_
+    assert a.weights_ == b.weights_
+    np.testing.assert_array_equal(a.classes_, b.classes_)
+
+
+# Fitting and predicting
+
+
+def test_out_of_fold_scores_are_those_of_scikit_learn_and_members_are_the_models_of_the_folds() -> None:
+    X, y = data()
+    cv = StratifiedKFold(3)
+    own = [("logistic", LogisticRegression()), ("tree", DecisionTreeClassifier(max_depth=3, random_state=0))]
+    model: Any = mg.MetricEnsembleClassifier("mcc", estimators=own, cv=cv, select_by="metric", bags=0).fit(X, y)
+    rows = np.concatenate([held for _, held in cv.split(X, y)])
+    scores = {name: cross_val_predict(one, X, y, cv=cv, method="predict_proba")[rows, 1] for name, one in own}
+    expected = select_ensemble("mcc", scores, y[rows], select_by="metric", bags=0)
+    assert model.weights_ == pytest.approx(expected.weights)
+    assert model.rule_ == expected.rule
+    mean: Any = 0
+    for member in model.members_:
+        assert len(member.models) == 3
+        assert member.weight == model.weights_[member.name]
+        mean = mean + member.weight * np.mean([one.predict_proba(X)[:, 1] for one in member.models], 0)
+    np.testing.assert_allclose(model.predict_scores(X), mean, rtol=1e-12)
+    np.testing.assert_array_equal(model.predict(X), mean >= model.rule_.threshold)
+
+
+@pytest.mark.parametrize("kind", ["network", "trees"])
+def test_our_own_estimators_take_the_folds_and_show_scores_of_rows_they_did_not_see(kind: str) -> None:
+    X, y = data()
+    folds = list(StratifiedKFold(3).split(X, y))
+    own: Any = mg.MetricClassifier(epochs=4) if kind == "network" else mg.MetricBoostingClassifier(n_estimators=5)
+    model = mg.MetricEnsembleClassifier(estimators=[("own", own)], cv=folds, random_state=0).fit(X, y)
+    (member,) = model.members_
+    (fitted,) = member.models
+    alone = clone(own).set_params(cv=folds, rule="tuned", random_state=fitted.random_state).fit(X, y)
+    assert model.rule_ == alone.rule_, "tuned on the same out-of-fold scores"
+    np.testing.assert_array_equal(model.predict_scores(X), alone.predict_scores(X))
+    assert fitted.cv is None
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("task", ["binary", "multiclass", "multilabel"])
+def test_the_default_candidates(task: str) -> None:
+    X, y = data(task)
+    model = mg.MetricEnsembleClassifier(**QUICK).fit(X, y)
+    table = model.candidates_
+    assert list(table.columns) == ["name", "weight", "value", "seconds"]
+    assert len(table) == 8
+    assert set(model.weights_) == set(table.name[table.weight > 0])
+    assert [member.name for member in model.members_] == list(model.weights_)
+    assert table.value.between(0, 1).all()
+    assert sum(model.weights_.values()) == pytest.approx(1)
+    assert model.predict(X).shape == y.shape
+    assert model.score(X, y) > 0.4
+    assert isinstance(model.rule_, Offsets | Argmax if task == "multiclass" else Threshold)
+
+
+@pytest.mark.usefixtures("small")
+def test_without_the_boosting_libraries_there_are_fewer_candidates(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *a: None if name in ("xgboost", "lightgbm") else find(name, *a)
+    )
+    model = mg.MetricEnsembleClassifier(**QUICK, verbose=True).fit(*data())
+    assert not {"xgboost", "lightgbm"} & set(model.candidates_.name)
+    assert len(model.candidates_) == 6
+    assert "without xgboost and lightgbm, not installed: pip install 'metricgrad[boosting]'" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("small")
+def test_frames_with_texts_categories_and_missing_values() -> None:
+    X, y = data()
+    table = pd.DataFrame(X, columns=list("abcdef"))
+    table["a"] = np.where(table.a > 0, "high", "low")
+    table["b"] = pd.Categorical(np.where(table.b > 0, "yes", "no"))
+    table.loc[::7, "c"] = np.nan
+    table.loc[::11, "a"] = None
+    model = mg.MetricEnsembleClassifier(**QUICK).fit(table, y)
+    assert model.categories_ == {0: ["high", "low"], 1: ["no", "yes"]}
+    assert list(model.feature_names_in_) == list("abcdef")
+    same = pl.from_pandas(table.astype({"b": str})).with_columns(pl.col("b").cast(pl.Categorical))
+    again = mg.MetricEnsembleClassifier(**QUICK).fit(same, y)
+    assert again.categories_ == model.categories_
+    np.testing.assert_array_equal(again.predict_scores(same), model.predict_scores(table))
+    strange = table.assign(a="never seen")
+    assert np.isfinite(model.predict_scores(strange)).all()
+    np.testing.assert_array_equal(model.predict_scores(strange), model.predict_scores(table.assign(a=None)))
+
+
+@pytest.mark.usefixtures("small")
+def test_sparse_features() -> None:
+    X, y = data()
+    X = sp.csr_matrix(np.where(np.abs(X) < 0.5, 0, X))
+    model = mg.MetricEnsembleClassifier(**QUICK).fit(X, y)
+    assert f1_score(y, model.predict(X)) > 0.6
+
+
+@pytest.mark.usefixtures("small")
+def test_twenty_rows_three_positives_and_constant_features() -> None:
+    X, y = np.random.RandomState(0).rand(20, 3), np.array([1, 1, 1] + [0] * 17)
+    X[:, 1] = 4.0
+    model: Any = mg.MetricEnsembleClassifier(random_state=0).fit(X, y)
+    assert model.select_by_ == "log-loss"
+    assert model.tuning_.caution is not None, "three positives are too few to tune on"
+    assert len(model.members_[0].models) in (1, 3)
+    constant = mg.MetricEnsembleClassifier(random_state=0).fit(np.ones((20, 3)), y)
+    assert np.ptp(constant.predict_scores(np.ones((5, 3)))) < 1e-6
+    lonely = mg.MetricEnsembleClassifier(random_state=0).fit(X, np.arange(20) == 0)
+    assert set(lonely.weights_.values()) == {1 / 8}, "nothing to select on"
+    assert lonely.tuning_ is None
+    with pytest.raises(ValueError, match=r"^y: expected at least two classes, got one class"):
+        mg.MetricEnsembleClassifier().fit(X, np.zeros(20))
+
+
+def test_the_rarest_class_may_be_missing_from_a_fold() -> None:
+    X, y = data("multiclass", 120)
+    y[:] = np.where(np.arange(120) < 10, 2, y % 2)
+    model = mg.MetricEnsembleClassifier(estimators=OWN, cv=KFold(2), select_by="log-loss").fit(X, y)
+    assert model.predict_scores(X).shape == (120, 3)
+    with pytest.raises(
+        ValueError, match=r"^cv: expected two classes in every part that is fitted, got \d alone in one"
+    ):
+        mg.MetricEnsembleClassifier(estimators=OWN, cv=KFold(2)).fit(X, np.arange(120) // 60)
+
+
+def test_labels_one_by_one_for_classifiers_of_one_label_and_together_for_others() -> None:
+    X, y = data("multilabel")
+    y[:, 2] = 0
+    y[-3:, 2] = 1  # in one fold only
+    own = [("logistic", LogisticRegression()), ("forest", RandomForestClassifier(5)), ("knn", KNeighborsClassifier())]
+    model = mg.MetricEnsembleClassifier(
+        estimators=own, cv=KFold(2), random_state=0, select_by="log-loss", rounds=6, bags=0
+    ).fit(X, y)
+    kinds = {member.name: member.models for member in model.members_}
+    assert kinds["logistic"][0][2] in (0.0, 1.0) or kinds["logistic"][1][2] in (0.0, 1.0)
+    assert all(isinstance(one, RandomForestClassifier) for one in kinds.get("forest", []))
+    scores = model.predict_scores(X)
+    assert scores.shape == y.shape
+    assert ((scores >= 0) & (scores <= 1)).all()
+
+
+def test_groups_are_never_split() -> None:
+    X, y = data()
+    groups = np.arange(240) // 4
+    seen: list[tuple[set[int], set[int]]] = []
+
+    class Watching(LogisticRegression):  # type: ignore[misc]
+        def fit(self, X: Any, y: Any) -> Any:
+            self.groups = set(X[:, 0])
+            return super().fit(X, y)
+
+        def predict_proba(self, X: Any) -> Any:
+            seen.append((self.groups, set(X[:, 0])))
+            return super().predict_proba(X)
+
+    X[:, 0] = groups
+    for cv in (3, GroupKFold(3)):
+        seen.clear()
+        mg.MetricEnsembleClassifier(estimators=[("one", Watching())], cv=cv, random_state=0).fit(X, y, groups=groups)
+        assert len(seen) == 3
+        assert not any(fitted & held for fitted, held in seen)
+    Xm, ym = data("multilabel")
+    Xm[:, 0] = groups
+    seen.clear()
+    mg.MetricEnsembleClassifier(estimators=[("one", Watching())], cv=3, random_state=0).fit(Xm, ym, groups=groups)
+    assert not any(fitted & held for fitted, held in seen)
+
+
+def test_sample_weights_reach_candidates_selection_and_rule() -> None:
+    X, y = data()
+    w = np.where(y == 1, 9.0, 1.0)
+    own = [*OWN, ("pipe", make_pipeline(StandardScaler(), LogisticRegression()))]
+    plain = mg.MetricEnsembleClassifier("accuracy", estimators=own, **QUICK).fit(X, y)
+    heavy = mg.MetricEnsembleClassifier("accuracy", estimators=own, **QUICK).fit(X, y, sample_weight=w)
+    assert heavy.predict_scores(X).mean() > plain.predict_scores(X).mean() + 0.1
+    assert heavy.predict(X).mean() > plain.predict(X).mean()
+    with pytest.raises(
+        ValueError, match=r"^sample_weight: expected estimators that take it, got 'knn', which does not"
+    ):
+        mg.MetricEnsembleClassifier(estimators=[("knn", KNeighborsClassifier())]).fit(X, y, sample_weight=w)
+
+
+def test_a_constraint_is_met_and_a_rule_is_kept() -> None:
+    X, y = data()
+    model: Any = mg.MetricEnsembleClassifier("recall", estimators=OWN, subject_to="precision >= 0.85", **QUICK)
+    model.fit(X, y)
+    scores, targets = _tuned_on(model)
+    found = mg.evaluate(scores, targets, "precision", threshold=model.rule_.threshold)
+    assert found["precision"] >= 0.85
+    for rule in (Threshold(0.3), "fixed"):
+        model = mg.MetricEnsembleClassifier(estimators=OWN, rule=rule, **QUICK).fit(X, y)
+        assert model.rule_ == (Threshold(0.5) if rule == "fixed" else rule)
+        assert model.tuning_ is None
+
+
+def _tuned_on(model: Any) -> Any:
+    batch = model.tuning_._batch
+    return batch.logits.squeeze(1), batch.targets.squeeze(1)
+
+
+def test_the_same_whatever_the_jobs() -> None:
+    X, y = data()
+    own = [("forest", RandomForestClassifier(5)), ("network", mg.MetricClassifier(epochs=2)), *OWN]
+    one, two = (mg.MetricEnsembleClassifier(estimators=own, n_jobs=n, **QUICK).fit(X, y) for n in (None, 2))
+    equal(one, two, X)
+    other = mg.MetricEnsembleClassifier(estimators=own, **QUICK | {"random_state": 1}).fit(X, y)
+    assert not np.array_equal(one.predict_scores(X), other.predict_scores(X))
+    assert all(pair[1].get_params().get("random_state") is None for pair in own), "what was given is not touched"
+
+
+def test_what_carries_nothing_is_dropped() -> None:
+    X, y = data(rows=600)
+    own = [("prior", DummyClassifier()), ("logistic", LogisticRegression())]
+    model = mg.MetricEnsembleClassifier(estimators=own, random_state=0, rounds=5).fit(X, y)
+    assert list(model.weights_) == ["logistic"]
+    assert model.candidates_.set_index("name").weight["prior"] == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"estimators": []}, r"estimators: expected a list of \(name, estimator\), got \[\]"),
+        ({"estimators": [GaussianNB()]}, r"estimators: expected a list of \(name, estimator\), got"),
+        ({"estimators": [("a", GaussianNB()), ("a", GaussianNB())]}, "estimators: expected a name of its own for each"),
+        (
+            {"estimators": [("svm", LinearSVC())]},
+            r"estimators: expected classifiers with predict_proba, got LinearSVC\(",
+        ),
+        ({"cv": None}, "cv: expected a number of at least 2, a splitter or pairs of rows, got None"),
+        ({"cv": 1}, "cv: expected a number of at least 2, a splitter or None, got 1"),
+        ({"rule": "best"}, "rule: expected 'tuned', 'fixed' or a rule"),
+        ({"metric": "f-one"}, "metric: unknown name 'f-one'"),
+        (
+            {"select_by": "auc"},
+            "select_by: expected one of 'auto', 'metric', 'average-precision', 'log-loss', got 'auc'",
+        ),
+        ({"rounds": 0}, "rounds: expected a whole number of at least 1, got 0"),
+        ({"average": "samples"}, "average: 'samples' is for task='multilabel', got task='binary'"),
+    ],
+)
+def test_bad_options_are_refused(options: dict[str, Any], message: str) -> None:
+    X, y = data(rows=60)
+    with pytest.raises(ValueError, match=message) as error:
+        mg.MetricEnsembleClassifier(**{"estimators": OWN} | options).fit(X, y)
+    assert "\n" not in str(error.value).replace("LinearSVC()", "")
+
+
+def test_what_does_not_fit_together_is_refused_before_anything_is_fitted() -> None:
+    class Never(GaussianNB):  # type: ignore[misc]
+        def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+            raise AssertionError("it was fitted")
+
+    X, y = data("multiclass", 60)
+    for options in ({"subject_to": "recall >= 0.5"}, {"bags": -1}, {"select_by": "x"}, {"average": None}):
+        with pytest.raises(ValueError, match=r"^(subject_to|bags|select_by|average): expected|^average: None"):
+            mg.MetricEnsembleClassifier(estimators=[("never", Never())], **options).fit(X, y)
+
+
+def test_features_that_only_the_estimators_understand(tmp_path: Path) -> None:
+    texts = np.array(["good fine", "bad poor", "fine good good", "poor bad bad"] * 15)
+    y = np.array([1, 0, 1, 0] * 15)
+    own = [("words", make_pipeline(CountVectorizer(), LogisticRegression()))]
+    model = mg.MetricEnsembleClassifier(estimators=own, **QUICK).fit(texts, y)
+    assert (model.predict(texts) == y).all()
+    again = mg.load(mg.save(model, tmp_path / "model"), estimators=None, trusted=_untrusted(tmp_path / "model"))
+    equal(model, again, texts)
+
+
+def _untrusted(folder: Path) -> list[str]:
+    return [kind for file in folder.glob("*.skops") for kind in skops.io.get_untrusted_types(file=file)]
+
+
+def test_bad_groups_are_refused() -> None:
+    X, y = data(rows=60)
+    with pytest.raises(ValueError, match=r"^groups: expected one for each of 60 rows, got shape \(3,\)$"):
+        mg.MetricEnsembleClassifier(estimators=OWN).fit(X, y, groups=[1, 2, 3])
+    with pytest.raises(ValueError, match=r"^groups: expected at least two, and cv of at least 2"):
+        mg.MetricEnsembleClassifier(estimators=OWN).fit(X, y, groups=np.zeros(60))
+
+
+# Saving
+
+
+@pytest.fixture
+def all_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give all candidates the same weight, so that every kind of them is a member."""
+
+    def choose_all(metric: Any, scores: Any, targets: Any, **options: Any) -> Any:
+        found = select_ensemble(metric, scores, targets, **options)
+        return dataclasses.replace(found, weights=dict.fromkeys(scores, 1 / len(scores)))
+
+    monkeypatch.setattr("metricgrad.estimators.metric_ensemble_classifier.select_ensemble", choose_all)
+
+
+@pytest.mark.usefixtures("small", "all_chosen")
+@pytest.mark.parametrize("task", ["binary", "multiclass", "multilabel"])
+def test_every_kind_of_member_survives(task: str, tmp_path: Path) -> None:
+    X, y = data(task)
+    table = pd.DataFrame(X, columns=list("abcdef")).assign(a=np.where(X[:, 0] > 0, "high", "low"))
+    table.loc[::9, "b"] = np.nan
+    model: Any = mg.MetricEnsembleClassifier(**QUICK).fit(table, y)
+    assert len(model.members_) == 8
+    again: Any = mg.load(mg.save(model, tmp_path / "model"))
+    equal(model, again, table)
+    assert again.get_params() == model.get_params()
+    pd.testing.assert_frame_equal(again.candidates_, model.candidates_)
+    assert again.tuning_.value == model.tuning_.value
+    equal(model, mg.load(mg.save(again, tmp_path / "again")), table)
+
+
+@pytest.mark.usefixtures("small", "all_chosen")
+def test_damage_is_refused(tmp_path: Path) -> None:
+    folder = mg.save(mg.MetricEnsembleClassifier(**QUICK).fit(*data()), tmp_path / "model")
+    for damage in (flips, cuts):
+        for _ in damage(folder, 30):
+            with pytest.raises(ValueError, match=r"^folder: [^\n]*$"):
+                mg.load(folder)
+    mg.load(folder)
+
+
+def test_a_folder_of_your_own_estimators_wants_their_types_and_parameters(tmp_path: Path) -> None:
+    X, y = data()
+
+    def double(X: Any) -> Any:
+        return 2 * X
+
+    own = [("logistic", LogisticRegression()), ("network", mg.MetricClassifier(_metric, epochs=2))]
+    model = mg.MetricEnsembleClassifier(estimators=own, **QUICK).fit(X, y)
+    folder = mg.save(model, tmp_path / "model")
+    with pytest.raises(ValueError, match=r"^estimators: the folder cannot hold \[\('logistic', LogisticRegression"):
+        mg.load(folder)
+    again: Any = mg.load(folder, estimators=own)
+    equal(model, again, X)
+    assert again.estimators is own
+    equal(model, mg.load(folder, estimators=None), X)
+    for estimator, wanted in (
+        (make_pipeline(StandardScaler(), DecisionTreeClassifier(max_depth=2)), ["sklearn.tree._tree.Tree"]),
+        (RandomForestClassifier(3), []),
+    ):
+        model = mg.MetricEnsembleClassifier(estimators=[("own", estimator)], **QUICK).fit(X, y)
+        folder = mg.save(model, tmp_path / "model", overwrite=True)
+        if wanted:
+            with pytest.raises(ValueError, match=r"^trusted: expected \['sklearn.tree._tree.Tree'\], if you trust"):
+                mg.load(folder, estimators=None)
+        equal(model, mg.load(folder, estimators=None, trusted=wanted), X)
+    for estimator in (
+        make_pipeline(FunctionTransformer(double), LogisticRegression()),
+        mg.MetricClassifier(model=_network, epochs=2),
+    ):
+        model = mg.MetricEnsembleClassifier(estimators=[("odd", estimator)], **QUICK).fit(X, y)
+        with pytest.raises(ValueError, match=r"^estimators: 'odd' cannot be saved: [^\n]*$"):
+            mg.save(model, tmp_path / "odd")
+        assert not (tmp_path / "odd").exists()
+
+
+def _metric(c: Any) -> Any:
+    return mg.metrics.f1(c)
+
+
+def _network(inputs: int, outputs: int) -> nn.Module:
+    return nn.Linear(inputs, outputs)
+
+
+@pytest.mark.usefixtures("small", "all_chosen")
+def test_forgeries_are_refused(tmp_path: Path) -> None:
+    X, y = data()
+    folder = mg.save(mg.MetricEnsembleClassifier(**QUICK).fit(X, y), tmp_path / "model")
+    manifest = (folder / "manifest.json").read_bytes()
+
+    def forge(**changes: Any) -> None:
+        change(folder / "manifest.json", lambda found: found | {"ensemble": found["ensemble"] | changes})
+        reseal(folder)
+
+    members = json.loads(manifest)["ensemble"]["members"]
+    forgeries: tuple[dict[str, Any], ...] = (
+        {"members": []},
+        {"members": members[:-1]},
+        {"members": [one | {"weight": 1.0} for one in members]},
+        {"members": [one | {"name": "same"} for one in members]},
+        {"members": [one | {"view": "os"} for one in members]},
+        {"members": [one | {"kind": "os:system"} for one in members]},
+        {"members": [one | {"kind": "scikit-learn"} for one in members]},
+        {"members": members[::-1]},
+        {"categories": {"type": "dict", "items": [[0, [["a"]]]]}},
+        {"candidates": [{"name": "a"}]},
+        {"select_by": 3},
+    )
+    for changes in forgeries:
+        forge(**changes)
+        with pytest.raises(ValueError, match=r"^folder: [^\n]*$"):
+            mg.load(folder)
+        (folder / "manifest.json").write_bytes(manifest)
+    reseal(folder)
+    mg.load(folder)
+    place = next(i for i, one in enumerate(members) if one["name"] == "extra trees")
+    other = next(i for i, one in enumerate(members) if one["name"] == "logistic regression, C=3")
+    file, rest = folder / f"member-{place}.skops", folder / f"member-{other}.skops"
+    before = file.read_bytes()
+    for edit in (_children_outside, _children_in_a_ring, _features_outside, _fewer_features, _another_tree):
+        forests = skops.io.loads(before, trusted=["sklearn.tree._tree.Tree"])
+        edit(forests[0])
+        file.write_bytes(skops.io.dumps(forests))
+        reseal(folder)
+        with pytest.raises(ValueError, match=r"^folder: member-\d.skops holds a forest that cannot be: [^\n]*$"):
+            mg.load(folder)
+    file.write_bytes(before)
+    for models in ([], {"a": 1}, [StandardScaler().fit(X)], [LogisticRegression().fit(X, np.arange(240) % 3)]):
+        rest.write_bytes(skops.io.dumps(models))
+        reseal(folder)
+        with pytest.raises(ValueError, match=r"^folder: [^\n]*$"):
+            mg.load(folder)
+
+
+def _nodes(forest: Any, **changes: Any) -> None:
+    """Change the nodes of a forest's first tree as its file would have them."""
+    tree = forest.estimators_[0].tree_
+    state = tree.__getstate__()
+    for field, (place, value) in changes.items():
+        state["nodes"][field][place] = value
+    made = type(tree)(*tree.__reduce__()[1])
+    made.__setstate__(state)
+    forest.estimators_[0].tree_ = made
+
+
+def _children_outside(forest: Any) -> None:
+    _nodes(forest, right_child=(0, 10**6))
+
+
+def _children_in_a_ring(forest: Any) -> None:
+    _nodes(forest, left_child=(0, 0))
+
+
+def _features_outside(forest: Any) -> None:
+    _nodes(forest, feature=(0, 99))
+
+
+def _fewer_features(forest: Any) -> None:
+    forest.n_features_in_ = 5
+
+
+def _another_tree(forest: Any) -> None:
+    forest.estimators_[0] = DecisionTreeClassifier()
+
+
+def test_the_default_network_sees_each_column_scaled_once() -> None:
+    rng = np.random.default_rng(0)
+    X = np.column_stack((5 + 2 * rng.normal(size=300), np.arange(300) % 25 == 0))  # a number, and a category of 4 %
+    y = (X[:, 0] + rng.normal(size=300) > 5).astype(int)
+    (network,) = (one for one in candidates.default_candidates("f1", "macro", 300, 1) if one.name == "network")
+    assert network.view == "standard"
+    seen = candidates.standardiser(X, [1]).fit_transform(X)
+    fitted = clone(network.estimator).set_params(epochs=1, cv=None).fit(seen, y)
+    np.testing.assert_allclose(fitted._features(seen), seen, rtol=1e-6)
+    assert sorted(np.unique(seen[:, 2])) == [0, 1]
