@@ -10,6 +10,10 @@ os.environ.setdefault("KERAS_BACKEND", "torch")
 # Pages and scripts of the site, which are no tests: what its build writes, and what it runs.
 collect_ignore_glob = ["docs/*.py", "docs/_site/*", "docs/reference/*", "docs/repository/*", "docs/tutorials/*"]
 
+# Public names of rooms: each replaces itself by the module that it names, which is collected where it is.
+ROOMS = ("baselines", "boosting", "curves", "keras", "metrics", "plots", "presets", "samplers", "surrogates")
+collect_ignore_glob += [f"src/metricgrad/{name}.py" for name in ROOMS]
+
 pytest_plugins = ["paper_fixtures"]
 
 # One thread: on the small tensors of tests a second one only waits, for milliseconds a call on a busy machine.

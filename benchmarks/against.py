@@ -114,7 +114,7 @@ def epochs() -> dict[str, Make]:
     losses: dict[str, Callable[[], Any]] = {
         "cross-entropy": baselines.bce,
         "metric loss": lambda: MetricLoss("f1"),
-        "hybrid": lambda: HybridLoss("f1", share=1.0),
+        "hybrid": lambda: HybridLoss("f1", metric_weight=1.0),
     }
 
     def epoch(make: Callable[[], Any]) -> tuple[Run, torch.Tensor]:

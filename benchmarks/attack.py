@@ -8,9 +8,9 @@ Kinds of cases: ``batches`` (a loss of a random, often degenerate batch against 
 (binary batches of several columns), ``folders`` (damaged and forged run and model folders and checkpoints), ``kills``
 (a run killed with SIGKILL goes on as if it had not been), ``processes`` (two and four processes against one),
 ``tables`` (damaged Parquet and Feather files), ``sparse`` (sparse scores with weights, evaluated and tuned, against
-plain sums), ``budgets`` (``best_k`` against every choice), ``selections`` (``select_ensemble`` against an independent
-search). A case is made from its number alone. Finished blocks of cases are kept in the file of ``--state``, and the
-same command goes on where it stopped. Needs the extras ``app`` and ``test``. Exits with 1 if anything failed.
+plain sums), ``budgets`` (``choose_k_labels`` against every choice), ``selections`` (``select_ensemble`` against an
+independent search). A case is made from its number alone. Finished blocks of cases are kept in the file of ``--state``,
+and the same command goes on where it stopped. Needs the extras ``app`` and ``test``. Exits with 1 if anything failed.
 """
 
 from __future__ import annotations

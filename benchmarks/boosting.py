@@ -22,7 +22,7 @@ from metricgrad.integrations.boosting.objectives import base_score, lightgbm_obj
 from timing import Run
 
 ROWS, FEATURES = 10**6, 20
-LOSSES = {"F1": MetricLoss("f1"), "hybrid F1": HybridLoss("f1", share=1.0), "AUROC": AUROCLoss()}
+LOSSES = {"F1": MetricLoss("f1"), "hybrid F1": HybridLoss("f1", metric_weight=1.0), "AUROC": AUROCLoss()}
 BUILT_IN = "built-in logloss"
 
 

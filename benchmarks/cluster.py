@@ -93,7 +93,7 @@ def time_exchanges(collective: Any) -> dict[str, float]:
 
 def keep_to_own_rows(scores: Any, rows: Any) -> Any:
     """Return the gradient of the loss of this worker's rows alone."""
-    objective: Any = xgboost_objective(HybridLoss("f1", share=1.0))
+    objective: Any = xgboost_objective(HybridLoss("f1", metric_weight=1.0))
     return objective.answer(*objective._tensors(scores, rows.get_label(), rows.get_weight()), native=True)
 
 
@@ -119,7 +119,7 @@ def train(client: Any, x: Any, y: Any, trainings: int) -> dict[str, list[dict[st
         "base_score": base_score(y),
         "disable_default_eval_metric": True,
     }
-    objectives = {"all rows": xgboost_objective(HybridLoss("f1", share=1.0)), "own rows": keep_to_own_rows}
+    objectives = {"all rows": xgboost_objective(HybridLoss("f1", metric_weight=1.0)), "own rows": keep_to_own_rows}
     told: dict[str, list[dict[str, Any]]] = {name: [] for name in objectives}
     for _ in range(trainings):
         for name, objective in objectives.items():

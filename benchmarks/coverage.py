@@ -29,7 +29,7 @@ import torch
 import coverage_scenarios as scenarios
 import metricgrad as mg
 from coverage_methods import compare_methods
-from coverage_scenarios import METRICS, THRESHOLD, Binary, Classes, Macro, Paired, Tuned
+from coverage_scenarios import METRICS, THRESHOLD, Binary, Classes, Macro, Paired, TuningSpec
 from metricgrad.decisions import Threshold
 
 Row = dict[str, Any]
@@ -77,14 +77,14 @@ def judge_paired(scenario: Paired, seed: int, how: Row) -> Judged:
         yield name, (found.low, found.high), one[name] - two[name]
 
 
-def judge_tuned(scenario: Tuned, seed: int, how: Row) -> Judged:
+def judge_tuned(scenario: TuningSpec, seed: int, how: Row) -> Judged:
     """Yield the interval of a tuned rule on one data set, and that which takes the rule as given."""
     g = torch.Generator().manual_seed(seed)
     y = scenarios.draw_targets(round(scenario.positives / scenario.rate), scenario.positives, scenario.rate, False, g)
     s = scenarios.draw_scores(y, scenario.lift, g)
     best = mg.tune_threshold("f1", s, y)
     truth = scenarios.find_truth(scenario.rate, scenario.lift, best.threshold)["f1"]
-    for name, rule in (("tuned", mg.decisions.Tuned("f1")), ("taken as given", best.rule)):
+    for name, rule in (("tuned", mg.decisions.TuningSpec("f1")), ("taken as given", best.rule)):
         found = mg.bootstrap(s, y, "f1", rule=rule, **how)["f1"]
         yield name, (found.low, found.high), truth
 

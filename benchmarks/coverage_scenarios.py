@@ -57,7 +57,7 @@ class Paired(NamedTuple):
     lifts: tuple[float, float]
 
 
-class Tuned(NamedTuple):
+class TuningSpec(NamedTuple):
     """A threshold tuned for F1 on the rows that it is evaluated on."""
 
     positives: int
@@ -79,7 +79,7 @@ BINARY = [
 MACRO = [Macro(n, rates) for rates in (FEW_LABELS, RARE_LABELS, MANY_LABELS) for n in (60, 100, 300, 1000)]
 CLASSES = [Classes(n, (0.5, 0.3, 0.15, 0.05)) for n in (60, 100, 300, 1000)]
 PAIRED = [Paired(*each) for each in product((5, 9, 30, 100), (0.05, 0.2), ((1.5, 1.5), (2.0, 1.0)))]
-TUNED = [Tuned(*each) for each in product((5, 9, 30, 100), (0.2,), LIFTS)]
+TUNED = [TuningSpec(*each) for each in product((5, 9, 30, 100), (0.2,), LIFTS)]
 
 # The truth
 

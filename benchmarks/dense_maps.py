@@ -32,7 +32,7 @@ SPLITS, EPOCHS, BATCH, WIDTH = 5, 60, 4, 8
 LOSSES: dict[str, Any] = {
     "cross-entropy": nn.BCEWithLogitsLoss,
     "metric": lambda: mg.MetricLoss("f1"),
-    "hybrid": lambda: mg.HybridLoss("f1", share=0.3),
+    "hybrid": lambda: mg.HybridLoss("f1", metric_weight=0.3),
 }
 
 

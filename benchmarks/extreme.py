@@ -7,7 +7,7 @@ head on a bag of tokens is trained with cross-entropy on the labels of each batc
 some labels with all rows, so that their counts are exact (a macro average is a mean over labels, so that some of them
 give its gradient without bias), by ``exact_backward`` in micro-batches. The head's 50 best labels a row are kept as a
 scipy sparse matrix, on which thresholds and the rule of k labels a row are tuned. Then the same decisions on 1e5 rows,
-and ``best_k`` on sparse and on dense probabilities, beside xCOLUMNs if it is installed.
+and ``choose_k_labels`` on sparse and on dense probabilities, beside xCOLUMNs if it is installed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 import metricgrad as mg
 import timing
-from metricgrad.decisions import TopK, best_k, tune_top_k
+from metricgrad.decisions import TopK, choose_k_labels, tune_top_k
 from timing import Row
 
 if TYPE_CHECKING:
@@ -177,10 +177,10 @@ def decisions(bag: nn.EmbeddingBag, head: Head, held: Data, test: Data, seconds:
     scores = timed(
         f"best {CANDIDATES} labels of 2 × 10 % rows, {when}", lambda: _scores(bag, head, held, test), seconds
     )
-    tuned = mg.tune_threshold("f1", scores[0], held.targets, scarce="pooled", **LABELS).rule
+    tuned = mg.tune_threshold("f1", scores[0], held.targets, rare_labels="pooled", **LABELS).rule
     rules = {"top k": TopK(K), "pooled thresholds": tuned, "tune_top_k": tune_top_k("f1", scores[0], held.targets, K)}
     found = {
-        name: mg.evaluate(scores[1], test.targets, "f1", rule=rule, absent="skip", **LABELS)["f1"]
+        name: mg.evaluate(scores[1], test.targets, "f1", rule=rule, empty_classes="skip", **LABELS)["f1"]
         for name, rule in rules.items()
     }
     found |= mg.evaluate(scores[1], test.targets, ["precision@1", "precision@5"], average="micro", **LABELS)
@@ -213,22 +213,22 @@ def at_scale(rows: int, labels: int) -> Row:
     timed("tune_threshold per label", lambda: mg.tune_threshold("f1", s, y, **LABELS), seconds)
     timed("tune_threshold shared", lambda: mg.tune_threshold("f1", s, y, shared=True, **LABELS), seconds)
     timed("tune_top_k", lambda: tune_top_k("f1", s, y, K), seconds)
-    ours = timed("best_k, sparse", lambda: best_k("f1", s, K), seconds)
-    values = {"best_k": expected_f1(s, ours), "top k": expected_f1(s, TopK(K)(s))}
+    ours = timed("choose_k_labels, sparse", lambda: choose_k_labels("f1", s, K), seconds)
+    values = {"choose_k_labels": expected_f1(s, ours), "top k": expected_f1(s, TopK(K)(s))}
     peer(s, seconds, values, "sparse")
     print("   expected macro-F1:", {name: round(value, 5) for name, value in values.items()})
     return {"rows": rows, "labels": labels, "stored": s.nnz, "seconds": seconds, "values": values, "peak_gb": peak()}
 
 
 def dense_budget(rows: int, labels: int) -> Row:
-    """Return the seconds of ``best_k`` on dense probabilities."""
+    """Return the seconds of ``choose_k_labels`` on dense probabilities."""
     seconds: Row = {}
     g = torch.Generator().manual_seed(0)
     rarity = torch.arange(1, labels + 1).log()
     p = torch.sigmoid(1.5 * torch.randn(rows, labels, generator=g) - rarity).numpy()
     print(f"\n{rows} rows × {labels} labels, dense")
-    ours = timed("best_k, dense", lambda: best_k("f1", p, K), seconds)
-    values = {"best_k": expected_f1(p, ours), "top k": expected_f1(p, TopK(K)(p))}
+    ours = timed("choose_k_labels, dense", lambda: choose_k_labels("f1", p, K), seconds)
+    values = {"choose_k_labels": expected_f1(p, ours), "top k": expected_f1(p, TopK(K)(p))}
     peer(p, seconds, values, "dense")
     print("   expected macro-F1:", {name: round(value, 5) for name, value in values.items()})
     return {"rows": rows, "labels": labels, "seconds": seconds, "values": values}

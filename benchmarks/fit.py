@@ -60,7 +60,7 @@ def main() -> None:
     runs: dict[str, Run] = {
         "ours, cross-entropy": our_epoch(x, y, baselines.bce()),
         "ours, metric loss": our_epoch(x, y, MetricLoss("f1")),
-        "ours, hybrid": our_epoch(x, y, HybridLoss("f1", share=1.0)),
+        "ours, hybrid": our_epoch(x, y, HybridLoss("f1", metric_weight=1.0)),
         "skorch, cross-entropy": skorch_epoch(x, y),
     }
     with one_thread():

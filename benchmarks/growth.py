@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 import metricgrad as mg
-from metricgrad.decisions import GFM, ExpectedFBeta, best_k, tune_top_k
+from metricgrad.decisions import GFM, ExpectedFBeta, choose_k_labels, tune_top_k
 from metricgrad.decisions.ensemble_selection import select_ensemble
 from timing import machine
 
@@ -135,8 +135,15 @@ def tuning() -> Iterator[Growth]:
 
 def deciding() -> Iterator[Growth]:
     """Yield decisions."""
-    yield Growth("best_k", "rows", doubled(8000), lambda n: partial(best_k, "f1", several_labels(n, 50)[0], 3))
-    yield Growth("best_k", "labels", doubled(400), lambda k: partial(best_k, "f1", several_labels(1000, k)[0], 3))
+    yield Growth(
+        "choose_k_labels", "rows", doubled(8000), lambda n: partial(choose_k_labels, "f1", several_labels(n, 50)[0], 3)
+    )
+    yield Growth(
+        "choose_k_labels",
+        "labels",
+        doubled(400),
+        lambda k: partial(choose_k_labels, "f1", several_labels(1000, k)[0], 3),
+    )
     yield Growth("tune_top_k", "labels", doubled(100), lambda k: partial(tune_top_k, "f1", *several_labels(1000, k), 3))
     rule, joint_rule = ExpectedFBeta(), GFM()
     yield Growth("ExpectedFBeta", "labels", doubled(100), lambda k: partial(rule, several_labels(200, k)[0]))

@@ -50,16 +50,16 @@ PLAIN: dict[str, Any] = {
     "model": (32, 16),
     "dropout": 0.0,
     "weight_decay": 1e-4,
-    "share": 0.3,
+    "metric_weight": 0.3,
     "learning_rate": 3e-3,
 }
 NETWORKS: dict[str, dict[str, Any]] = {
     "plain": {},
     "128-64": {"model": (128, 64)},
     "256": {"model": (256,)},
-    "share 0": {"share": 0.0},
-    "share 1": {"share": 1.0},
-    "share 3": {"share": 3.0},
+    "share 0": {"metric_weight": 0.0},
+    "share 1": {"metric_weight": 1.0},
+    "share 3": {"metric_weight": 3.0},
     "dropout 0.2": {"dropout": 0.2},
     "dropout 0.4": {"dropout": 0.4},
     "weight decay 0.01": {"weight_decay": 1e-2},
@@ -69,16 +69,16 @@ NETWORKS: dict[str, dict[str, Any]] = {
     "128-64, dropout 0.2": {"model": (128, 64), "dropout": 0.2},
     "256-128": {"model": (256, 128)},
     "256-128, dropout 0.2": {"model": (256, 128), "dropout": 0.2},
-    "256-128, share 3": {"model": (256, 128), "share": 3.0},
-    "256, share 0": {"model": (256,), "share": 0.0},
-    "256, share 3": {"model": (256,), "share": 3.0},
+    "256-128, share 3": {"model": (256, 128), "metric_weight": 3.0},
+    "256, share 0": {"model": (256,), "metric_weight": 0.0},
+    "256, share 3": {"model": (256,), "metric_weight": 3.0},
     "256, weight decay 1": {"model": (256,), "weight_decay": 1.0},
     "256, dropout 0.2": {"model": (256,), "dropout": 0.2},
     "linear": {"model": "linear"},
     "linear, weight decay 1": {"model": "linear", "weight_decay": 1.0},
     "learning rate 0.001": {"learning_rate": 1e-3},
     "TabM": {"model": "tabm"},
-    "TabM, share 0": {"model": "tabm", "share": 0.0},
+    "TabM, share 0": {"model": "tabm", "metric_weight": 0.0},
 }
 
 
@@ -91,7 +91,7 @@ def rows_of(name: str, folder: Path) -> tuple[Any, Any]:
     return _take(X, np.sort(rows)), y[np.sort(rows)]
 
 
-def judged(options: dict[str, Any], X: Any, y: Any, rows: Any, held: Any, seed: int) -> list[float]:
+def as_scored_batch(options: dict[str, Any], X: Any, y: Any, rows: Any, held: Any, seed: int) -> list[float]:
     """Fit five networks on ``rows``, and return what they reach on the held ones.
 
     The rule is tuned here, label by label, and once more with scarce labels at 0.5 (scarce classes: with the argmax),
@@ -164,7 +164,7 @@ def run(options: argparse.Namespace) -> None:
                 outer = kind(options.split + 1, test_size=0.25, random_state=0).split(np.zeros(len(y)), y)
                 rows, held = list(outer)[options.split]
                 start = time.process_time()
-                result = judged({**PLAIN, **NETWORKS[network]}, X, y, rows, held, options.split)
+                result = as_scored_batch({**PLAIN, **NETWORKS[network]}, X, y, rows, held, options.split)
                 row = [task, name, options.split, network, *(f"{v:.6f}" for v in result)]
                 row.append(f"{time.process_time() - start:.1f}")
                 with options.results.open("a", newline="") as file:

@@ -245,7 +245,7 @@ def has_sigmoid(row: str) -> bool:
 # ------------------------------------------------------------------------------------------------------ the evaluation
 
 
-def judged(scores: Tensor, y: Tensor, quirks: Quirks) -> dict[str, float]:
+def as_scored_batch(scores: Tensor, y: Tensor, quirks: Quirks) -> dict[str, float]:
     """Return the metrics of logits under the published evaluation, or with one of its quirks off.
 
     The scores come as the network gives them: probabilities for the proposed method, logits for the baselines, unless
@@ -283,11 +283,11 @@ def evaluate_published(row: str, z: Tensor, y: Tensor, quirks: Quirks, names: Se
     def scores(quirks: Quirks) -> Tensor:
         return z if quirks.logits_as_probabilities and not has_sigmoid(row) else torch.sigmoid(z)
 
-    values = judged(scores(quirks), y, quirks)
+    values = as_scored_batch(scores(quirks), y, quirks)
     found = {name: values[name] for name in names}
     if quirks == PUBLISHED and names == METRICS:
         for variant, other in JUDGED.items():
-            values = judged(scores(other), y, other)
+            values = as_scored_batch(scores(other), y, other)
             found |= {
                 f"{name} ({variant})": values[name] for name in names if (name == "auroc") == ("AUROC" in variant)
             }

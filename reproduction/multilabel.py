@@ -100,7 +100,9 @@ def fit_thresholds(scores: Scores, split: Split) -> Thresholds:
 
     def best(average: Any, shared: bool) -> Any:
         kind: Any = "own" if shared else "pooled"
-        return mg.tune_threshold("f1", s, y, task="multilabel", average=average, shared=shared, scarce=kind).threshold
+        return mg.tune_threshold(
+            "f1", s, y, task="multilabel", average=average, shared=shared, rare_labels=kind
+        ).threshold
 
     averaged = mg.decisions.threshold_averaging(scores.train, split.train.y).threshold
     # The threshold that is best for a label is so for the macro and the weighted average; micro F1 needs its own.

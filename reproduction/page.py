@@ -397,14 +397,14 @@ def quirk_section(results: Results) -> Iterator[str]:
                 plain = results.mean("btg-1", "published", row, data, metric)
                 if plain is None:
                     continue
-                judged = [
+                as_scored_batch = [
                     results.mean("btg-1", "published", row, data, f"{metric} ({variant})") for variant in binary.JUDGED
                 ]
                 trained = [
                     results.mean("btg-1", f"published, {variant}", row, data, metric) for variant in binary.VARIANTS
                 ]
                 fair = results.mean("btg-1", "corrected", row, data, metric)
-                rows.append([row, metric, *(shown(v, None) for v in (plain, *judged, *trained, fair))])
+                rows.append([row, metric, *(shown(v, None) for v in (plain, *as_scored_batch, *trained, fair))])
         if rows:
             yield f"**{data}**\n"
             yield markdown(["row", "metric", "published", *binary.JUDGED, *binary.VARIANTS, "corrected"], rows)

@@ -81,7 +81,7 @@ OTHERS: list[Callable[[], Any]] = [
     lambda: mg.HybridLoss("f1", task="multilabel"),
     lambda: mg.baselines.focal(task="multilabel"),
     lambda: mg.baselines.asymmetric(),
-    lambda: mg.baselines.dice(per_sample=True, task="multilabel"),
+    lambda: mg.baselines.dice(per_image=True, task="multilabel"),
     lambda: mg.baselines.dice(smooth=1.0, task="multilabel"),
     lambda: mg.baselines.focal_tversky(task="multilabel"),
     lambda: mg.baselines.focal_tversky(gamma=0.5, task="multilabel"),
@@ -241,7 +241,7 @@ def _options(r: random.Random, task: str, classes: int) -> dict[str, Any]:
     if r.random() < 0.15 and classes > 1 and not of_matrix:
         options["labels"] = [k for k in range(classes) if k % 2 == 0]
     if r.random() < 0.3:
-        options["absent"] = "skip"
+        options["empty_classes"] = "skip"
     return options
 
 
@@ -541,7 +541,7 @@ def _naive(case: Case) -> float | None:
         return 1 - reference.micro(cells, metric, o.get("labels"))
     values = [metric(*(cells[c][k] for c in ("tp", "fp", "fn", "tn"))) for k in range(z.shape[1])]
     positives = [cells["tp"][k] + cells["fn"][k] for k in range(z.shape[1])]
-    averaged = reference.average(values, positives, o["average"], o.get("labels"), o.get("absent", "count"))
+    averaged = reference.average(values, positives, o["average"], o.get("labels"), o.get("empty_classes", "count"))
     return 1 - float(averaged)
 
 

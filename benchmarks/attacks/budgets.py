@@ -1,4 +1,4 @@
-"""``best_k`` against every choice there is, on tables small enough for it, and more starts against one."""
+"""``choose_k_labels`` against every choice there is, on tables small enough for it, and more starts against one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from attacks import naive
-from metricgrad.decisions import best_k
+from metricgrad.decisions import choose_k_labels
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,7 +31,7 @@ def check(number: int) -> str | None:
     case = f"{metric}, k={k}, {p.tolist()}"
     values = []
     for starts in (1, STARTS):
-        chosen = best_k(metric, torch.from_numpy(p), k, starts=starts).numpy()
+        chosen = choose_k_labels(metric, torch.from_numpy(p), k, starts=starts).numpy()
         if not (chosen.sum(1) == k).all():
             return f"expected {k} labels in each row, got {chosen.sum(1)} | {case}"
         values.append(_expected_value(metric, p, chosen))

@@ -124,7 +124,11 @@ def metric_tables() -> list[str]:
         rows.append((_link(f"metrics.{name}") + mark, _summary(metric), *_behaviour(metric)))
     head = ("name", "what it is", "range", "none true, some predicted", "none true, none predicted")
     averages = [
-        ('``"macro"``', r":math:`\frac1K\sum_k m(c_k)`", 'its formula\'s value; with ``absent="skip"`` left out'),
+        (
+            '``"macro"``',
+            r":math:`\frac1K\sum_k m(c_k)`",
+            'its formula\'s value; with ``empty_classes="skip"`` left out',
+        ),
         ('``"weighted"``', r":math:`\sum_k P_k\,m(c_k) / \sum_k P_k`, with :math:`P = TP + FN`", "weight 0: left out"),
         ('``"micro"``', r":math:`m(\sum_k c_k)`", "its false positives count"),
         (

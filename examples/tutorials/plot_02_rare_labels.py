@@ -47,7 +47,7 @@ def fit(loss):
 scores = {
     "cross-entropy": fit(nn.BCEWithLogitsLoss()),
     "macro-F1 loss": fit(mg.MetricLoss("f1", task="multilabel")),
-    "hybrid": fit(mg.HybridLoss("f1", share=0.3, task="multilabel")),
+    "hybrid": fit(mg.HybridLoss("f1", metric_weight=0.3, task="multilabel")),
 }
 
 # %%
@@ -55,11 +55,11 @@ scores = {
 # ----------
 #
 # At 0.5 cross-entropy predicts rare labels hardly ever. A threshold for each label repairs most of that;
-# ``scarce="pooled"`` lets labels with fewer than 50 positives share one, since a threshold tuned on a handful of
+# ``rare_labels="pooled"`` lets labels with fewer than 50 positives share one, since a threshold tuned on a handful of
 # positives is noise.
 
 for name, p in scores.items():
-    tuning = mg.tune_threshold("f1", p[tune], y[tune], task="multilabel", scarce="pooled")
+    tuning = mg.tune_threshold("f1", p[tune], y[tune], task="multilabel", rare_labels="pooled")
     at_half = mg.evaluate(p[test], y[test], "f1", task="multilabel")["f1"]
     tuned = mg.evaluate(p[test], y[test], "f1", task="multilabel", rule=tuning.rule)["f1"]
     print(f"{name:14s} macro-F1 at 0.5: {at_half:.3f}   tuned: {tuned:.3f}")
@@ -71,7 +71,7 @@ for name, p in scores.items():
 # One split of 617 test rows decides nothing between the tuned ones: the difference has an interval.
 
 rules = {
-    name: mg.tune_threshold("f1", p[tune], y[tune], task="multilabel", scarce="pooled").rule
+    name: mg.tune_threshold("f1", p[tune], y[tune], task="multilabel", rare_labels="pooled").rule
     for name, p in scores.items()
 }
 decided = {name: rules[name](p[test]).float() for name, p in scores.items()}

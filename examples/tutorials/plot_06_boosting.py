@@ -55,7 +55,7 @@ booster = xgboost.train(
     {"max_depth": 4, "eta": 0.1, "base_score": mg.boosting.base_score(y_train), "disable_default_eval_metric": True},
     data,
     150,
-    obj=mg.boosting.xgboost_objective(mg.HybridLoss("f1", share=0.3)),
+    obj=mg.boosting.xgboost_objective(mg.HybridLoss("f1", metric_weight=0.3)),
     custom_metric=mg.boosting.eval_metric("f1"),
     evals=[(data, "training"), (test, "test")],
     evals_result=evaluated,

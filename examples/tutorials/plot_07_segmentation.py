@@ -64,7 +64,7 @@ def train(loss):
         return model.eval()(x_test)
 
 
-jaccard = mg.HybridLoss("jaccard", share=1.0, task="multiclass", ignore_index=255)
+jaccard = mg.HybridLoss("jaccard", metric_weight=1.0, task="multiclass", ignore_index=255)
 logits = {"cross-entropy": train(nn.CrossEntropyLoss(ignore_index=255)), "with Jaccard": train(jaccard)}
 
 # %%

@@ -67,7 +67,7 @@ def read_targets(task: str) -> np.ndarray:
 def test_the_rule_is_tuned_on_the_held_out_rows_of_all_repeats(task: Any, made: Path) -> None:
     model = runs.load(made / task).model
     scores, targets = read_held_out(made / task, read_targets(task))
-    expected = tune_threshold("f1", scores, targets, task=task, scarce="pooled")
+    expected = tune_threshold("f1", scores, targets, task=task, rare_labels="pooled")
     assert model.rule == expected.rule
     assert isinstance(model.rule, Offsets if task == "multiclass" else Threshold)
     assert model.about["tuned_on"] == f"the held-out rows of {REPEATS} repeats together"
@@ -79,7 +79,7 @@ def test_the_rule_is_tuned_on_the_held_out_rows_of_all_repeats(task: Any, made: 
 @pytest.mark.parametrize("task", ["binary", "multilabel"])
 def test_the_band_is_that_of_the_shipped_threshold(task: Any, made: Path) -> None:
     scores, targets = read_held_out(made / task, read_targets(task))
-    tuning = tune_threshold("f1", scores, targets, task=task, scarce="pooled")
+    tuning = tune_threshold("f1", scores, targets, task=task, rare_labels="pooled")
     plateaus = [tuning.plateau] if task == "binary" else tuning.plateau
     payload = embedded((made / task / "report.html").read_text())
     curves = payload["details"]["logistic regression"]["classes"]

@@ -106,7 +106,7 @@ def test_rare_labels_do_not_make_weights_nan() -> None:
 def test_dice_of_confident_background_is_finite() -> None:
     for level in range(-60, -40):
         z = torch.full((2, 1, 8, 8), float(level))
-        value, gradient = run(mg.baselines.dice(per_sample=True), z, torch.zeros(2, 1, 8, 8))
+        value, gradient = run(mg.baselines.dice(per_image=True), z, torch.zeros(2, 1, 8, 8))
         assert value.isfinite()
         assert gradient.isfinite().all()
 

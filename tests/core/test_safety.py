@@ -68,7 +68,7 @@ def test_extreme_multilabel_batches_are_finite(surrogate: Any, logits: str) -> N
         pytest.skip("an unbounded membership is as infinite as its logit")
     average: Any
     for metric, average, labels in itertools.product(METRICS, ("micro", "macro", "weighted", "samples", None), LABELS):
-        loss = mg.MetricLoss(metric, task="multilabel", surrogate=surrogate, average=average, absent="skip")
+        loss = mg.MetricLoss(metric, task="multilabel", surrogate=surrogate, average=average, empty_classes="skip")
         value, gradient = backward(loss, LOGITS[logits], LABELS[labels])
         assert value.isfinite().all(), (metric, average, labels)
         assert gradient.isfinite().all(), (metric, average, labels)
@@ -103,13 +103,13 @@ def test_empty_and_single_batches(rows: int, average: Any) -> None:
             assert gradient.isfinite().all()
 
 
-@pytest.mark.parametrize("absent", ["count", "skip"])
-def test_nothing_to_find_gives_a_finite_loss_and_no_gradient(absent: Any) -> None:
+@pytest.mark.parametrize("empty_classes", ["count", "skip"])
+def test_nothing_to_find_gives_a_finite_loss_and_no_gradient(empty_classes: Any) -> None:
     task: Any
     average: Any
     for task, average in (("binary", "macro"), ("multilabel", "macro"), ("multilabel", "micro")):
         z = torch.randn(6, 1, generator=torch.Generator().manual_seed(0))
-        loss = mg.MetricLoss("f1", task=task, average=average, absent=absent)
+        loss = mg.MetricLoss("f1", task=task, average=average, empty_classes=empty_classes)
         value, gradient = backward(loss, z, torch.zeros(6, 1))
         assert value.item() == 1
         assert (gradient == 0).all()

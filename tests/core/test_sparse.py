@@ -31,16 +31,18 @@ CASES: Any = {
     "labels": st.integers(1, 6),
     "average": st.sampled_from(["macro", "micro", "weighted", "samples", None]),
     "weighted": st.booleans(),
-    "absent": st.sampled_from(["count", "skip"]),
+    "empty_classes": st.sampled_from(["count", "skip"]),
 }
 
 
 @settings(deadline=None, max_examples=60)
 @given(**CASES)
-def test_evaluate_equals_dense(seed: int, rows: int, labels: int, average: Any, weighted: bool, absent: Any) -> None:
+def test_evaluate_equals_dense(
+    seed: int, rows: int, labels: int, average: Any, weighted: bool, empty_classes: Any
+) -> None:
     s, y = problem(seed, rows, labels)
     weight = np.random.default_rng(seed).integers(0, 3, rows) / 2 if weighted else None
-    how = {**LABELS, "average": average, "weight": weight, "absent": absent, "threshold": 0.35}
+    how = {**LABELS, "average": average, "weight": weight, "empty_classes": empty_classes, "threshold": 0.35}
     if seed % 3 == 0:
         how["labels"] = [labels - 1]
     metrics = ["f1", "mcc", "jaccard", "subset_accuracy"]
@@ -54,18 +56,18 @@ def test_evaluate_equals_dense(seed: int, rows: int, labels: int, average: Any, 
 
 
 @settings(deadline=None, max_examples=60)
-@given(**CASES, shared=st.booleans(), scarce=st.sampled_from(["own", "pooled", "fixed"]))
+@given(**CASES, shared=st.booleans(), rare_labels=st.sampled_from(["own", "pooled", "fixed"]))
 def test_tuned_thresholds_are_the_best_above_zero(
-    seed: int, rows: int, labels: int, average: Any, weighted: bool, absent: Any, shared: bool, scarce: Any
+    seed: int, rows: int, labels: int, average: Any, weighted: bool, empty_classes: Any, shared: bool, rare_labels: Any
 ) -> None:
     s, y = problem(seed, rows, labels)
     weight = np.random.default_rng(seed).integers(1, 3, rows) / 2 if weighted else None
     shared = shared or average == "samples"
     average = "macro" if average is None and shared else average
-    how = {**LABELS, "average": average, "weight": weight, "absent": absent}
+    how = {**LABELS, "average": average, "weight": weight, "empty_classes": empty_classes}
     sparse = (sp.csr_matrix(s), sp.coo_array(y))
-    tuning = mg.tune_threshold("f1", *sparse, shared=shared, scarce=scarce, **how)
-    dense = mg.tune_threshold("f1", s, y, shared=shared, scarce=scarce, **how)
+    tuning = mg.tune_threshold("f1", *sparse, shared=shared, rare_labels=rare_labels, **how)
+    dense = mg.tune_threshold("f1", s, y, shared=shared, rare_labels=rare_labels, **how)
     assert tuning.exact == dense.exact
     assert tuning.fewest == dense.fewest
     assert np.min(tuning.threshold) > 0
@@ -169,6 +171,6 @@ def test_a_hundred_thousand_labels_need_no_dense_matrix() -> None:
     s = sp.csr_matrix((rng.random(20_000), where), shape=(rows, labels))
     y = s > 0.5
     assert mg.evaluate(s, y, "f1", average="micro", **LABELS) == {"f1": 1.0}
-    tuning = mg.tune_threshold("f1", s, y, scarce="pooled", absent="skip", **LABELS)
+    tuning = mg.tune_threshold("f1", s, y, rare_labels="pooled", empty_classes="skip", **LABELS)
     assert tuning.value == pytest.approx(1)
     assert len(tuning.threshold) == labels

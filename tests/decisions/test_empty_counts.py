@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import metricgrad as mg
-from metricgrad.decisions import best_k
+from metricgrad.decisions import choose_k_labels
 from metricgrad.decisions.ensemble_selection import select_ensemble
 
 pytestmark = pytest.mark.quick
@@ -131,7 +131,7 @@ def test_more_starts_never_give_less(metric: str) -> None:
     tables = [torch.tensor([[0.51, 0.57, 0.51], [0.97, 0.61, 0.57], [0.29, 0.55, 0.47], [0.61, 0.93, 0.25]]).double()]
     tables += [torch.rand(8, 4, generator=torch.Generator().manual_seed(s), dtype=torch.float64) for s in range(25)]
     for p in tables:
-        one, many = (expected_value(metric, p, best_k(metric, p, 1, starts=starts)) for starts in (1, 8))
+        one, many = (expected_value(metric, p, choose_k_labels(metric, p, 1, starts=starts)) for starts in (1, 8))
         assert many >= one - 1e-9
         assert many <= 1
 
@@ -139,5 +139,5 @@ def test_more_starts_never_give_less(metric: str) -> None:
 def test_the_most_precise_label_of_each_row() -> None:
     p = torch.rand(300, 20, generator=torch.Generator().manual_seed(1), dtype=torch.float64) ** 3
     start = torch.nn.functional.one_hot(p.argmax(1), 20)
-    found = expected_value("precision", p, best_k("precision", p, 1))
+    found = expected_value("precision", p, choose_k_labels("precision", p, 1))
     assert expected_value("precision", p, start) <= found <= 1

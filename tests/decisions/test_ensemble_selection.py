@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 import metricgrad as mg
-from metricgrad.core.inputs import judged
+from metricgrad.core.inputs import as_scored_batch
 from metricgrad.core.metrics.constraints import Constraint
 from metricgrad.decisions import Argmax, Offsets, Threshold, ensemble_selection, selection_criteria
 from metricgrad.decisions.ensemble_selection import select_ensemble
-from metricgrad.decisions.threshold_tuning import Tuned
+from metricgrad.decisions.threshold_tuning import TuningSpec
 
 
 def problem(task: str, rows: int = 300, classes: int = 3, seed: int = 0, candidates: int = 4) -> tuple[Any, Tensor]:
@@ -171,7 +171,9 @@ def test_a_given_rule_and_other_criteria(task: Any) -> None:
         found = select_ensemble("f1", scores, y, select_by=name, **options)  # type: ignore[arg-type]
         assert found.weights == pytest.approx(greedy(scores, value, 6)[0])
         assert found.select_by == name
-        assert found.value == pytest.approx(mg.tune_threshold("f1", found.scores, y, task=task, scarce="pooled").value)
+        assert found.value == pytest.approx(
+            mg.tune_threshold("f1", found.scores, y, task=task, rare_labels="pooled").value
+        )
 
 
 def test_weights_count_as_repeated_rows() -> None:
@@ -242,11 +244,11 @@ def test_bins_find_the_same_threshold_as_a_sort(metric: str, kind: str, monkeypa
     scores, y = problem("binary", 600)
     w = torch.rand(600, generator=torch.Generator().manual_seed(1)).double() if kind == "weighted" else None
     y = torch.zeros_like(y) if kind == "no positives" else y
-    searched = Tuned(metric).problem()
+    searched = TuningSpec(metric).problem()
     for s in scores.values():
         s = {"tied": s.mul(50).round() / 50, "skewed": s**9, "constant": torch.full_like(s, 0.3)}.get(kind, s)
         expected = mg.tune_threshold(metric, s, y, weight=w).value
-        criterion: Any = selection_criteria.criterion_for("metric", searched, judged("binary", s, y, w), None)
+        criterion: Any = selection_criteria.criterion_for("metric", searched, as_scored_batch("binary", s, y, w), None)
         assert criterion.by_bins
         column = s.unsqueeze(1)
         assert criterion.value(column) == pytest.approx(expected, abs=1e-12)
@@ -257,9 +259,11 @@ def test_bins_find_the_same_threshold_as_a_sort(metric: str, kind: str, monkeypa
 
 def test_bins_are_for_metrics_that_rise_and_fall_everywhere() -> None:
     scores, y = problem("multilabel", 3 * selection_criteria.BINS, classes=2, candidates=2)
-    batch = judged("multilabel", scores["c0"], y)
+    batch = as_scored_batch("multilabel", scores["c0"], y)
     for metric, known in (("f1", True), ("f0.5", True), ("mcc", False), ("precision", False), (_own, False)):
-        criterion: Any = selection_criteria.criterion_for("metric", Tuned(metric, "multilabel").problem(), batch, None)
+        criterion: Any = selection_criteria.criterion_for(
+            "metric", TuningSpec(metric, "multilabel").problem(), batch, None
+        )
         assert criterion.by_bins is known
         expected = mg.tune_threshold(metric, scores["c0"], y, task="multilabel").value
         assert criterion.value(scores["c0"]) == pytest.approx(expected, abs=1e-12)

@@ -14,7 +14,7 @@ from torch import Tensor
 import metricgrad as mg
 from metricgrad.core.counts import cells
 from metricgrad.core.objective import Objective
-from metricgrad.decisions import TopK, WeightedTopK, best_k, tune_top_k
+from metricgrad.decisions import TopK, WeightedTopK, choose_k_labels, tune_top_k
 from metricgrad.decisions.k_labels import _Ascent, _DenseRows
 
 
@@ -41,7 +41,7 @@ def test_the_best_of_all_choices(metric: str, seed: int, at_most: bool) -> None:
     sizes = range(k + 1) if at_most else [k]
     sets = [torch.tensor([i in c for i in range(labels)]) for n in sizes for c in itertools.combinations(range(4), n)]
     highest = max(expected(metric, p, torch.stack(choice)) for choice in itertools.product(sets, repeat=rows))
-    chosen = best_k(metric, p, k, at_most=at_most, starts=30)
+    chosen = choose_k_labels(metric, p, k, at_most=at_most, starts=30)
     assert ((chosen.sum(1) <= k) if at_most else (chosen.sum(1) == k)).all()
     assert expected(metric, p, chosen) == pytest.approx(highest, abs=1e-9)
 
@@ -64,7 +64,7 @@ def coordinate_ascent(p: Tensor, k: int, sweeps: int = 20) -> Tensor:
 @pytest.mark.parametrize(("rows", "labels", "k"), [(60, 10, 1), (200, 30, 3)])
 def test_as_good_as_the_published_algorithm(rows: int, labels: int, k: int) -> None:
     p = probabilities(0, rows, labels)
-    published, ours = (expected("f1", p, x) for x in (coordinate_ascent(p, k), best_k("f1", p, k)))
+    published, ours = (expected("f1", p, x) for x in (coordinate_ascent(p, k), choose_k_labels("f1", p, k)))
     assert ours >= published - 1e-6
     assert ours > expected("f1", p, TopK(k)(p)) + 0.03
 
@@ -72,22 +72,22 @@ def test_as_good_as_the_published_algorithm(rows: int, labels: int, k: int) -> N
 def test_sparse_probabilities_are_chosen_from_what_is_stored() -> None:
     p = probabilities(1, 100, 12)
     p[p < 0.02] = 0
-    chosen = best_k("f1", sp.csr_matrix(p.numpy()), 2)
+    chosen = choose_k_labels("f1", sp.csr_matrix(p.numpy()), 2)
     assert sp.issparse(chosen)
     dense = torch.tensor(chosen.toarray())
     assert not (dense & (p == 0)).any()
     assert (dense.sum(1) == (p > 0).sum(1).clamp(max=2)).all()
-    assert expected("f1", p, dense) >= expected("f1", p, best_k("f1", p, 2)) - 1e-3
+    assert expected("f1", p, dense) >= expected("f1", p, choose_k_labels("f1", p, 2)) - 1e-3
 
 
 def test_kinds_of_arrays_and_edges() -> None:
     p = probabilities(2, 10, 4)
-    wanted = best_k("f1", p, 2)
+    wanted = choose_k_labels("f1", p, 2)
     assert isinstance(wanted, Tensor)
-    np.testing.assert_array_equal(best_k("f1", p.numpy(), 2), wanted.numpy())
-    assert best_k("f1", p, 4).all()
-    assert best_k("f1", p[:0], 2).shape == (0, 4)
-    assert best_k("f1", sp.csr_matrix((3, 4)), 2).nnz == 0
+    np.testing.assert_array_equal(choose_k_labels("f1", p.numpy(), 2), wanted.numpy())
+    assert choose_k_labels("f1", p, 4).all()
+    assert choose_k_labels("f1", p[:0], 2).shape == (0, 4)
+    assert choose_k_labels("f1", sp.csr_matrix((3, 4)), 2).nnz == 0
 
 
 def test_the_tuned_rule_beats_the_most_probable_labels_on_new_rows() -> None:
@@ -101,7 +101,7 @@ def test_the_tuned_rule_beats_the_most_probable_labels_on_new_rows() -> None:
     sparse = tune_top_k("f1", sp.csr_matrix(p.numpy()), sp.csr_matrix(y.numpy()), 3)
     np.testing.assert_allclose((sparse.scale, sparse.offset), (rule.scale, rule.offset), atol=1e-9)
     assert expected("f1", p, tune_top_k("f1", p, p, 3)(p)) == pytest.approx(
-        expected("f1", p, best_k("f1", p, 3)), abs=2e-4
+        expected("f1", p, choose_k_labels("f1", p, 3)), abs=2e-4
     )
 
 
@@ -118,10 +118,10 @@ def test_weighted_top_k_is_top_k_of_weighted_scores() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: best_k("f1", torch.rand(3, 2), 0), r"^k: expected a whole number of at least 1, got 0"),
-        (lambda: best_k("f1", torch.rand(3, 2), 3), r"^k: expected 1 to the number of labels"),
-        (lambda: best_k("f1", 2 + torch.rand(3, 2), 1), r"^probabilities: expected values in \[0, 1\]"),
-        (lambda: best_k("f1", sp.csr_matrix([[2.0, 0.0]]), 1), r"^probabilities: expected values in \[0, 1\]"),
+        (lambda: choose_k_labels("f1", torch.rand(3, 2), 0), r"^k: expected a whole number of at least 1, got 0"),
+        (lambda: choose_k_labels("f1", torch.rand(3, 2), 3), r"^k: expected 1 to the number of labels"),
+        (lambda: choose_k_labels("f1", 2 + torch.rand(3, 2), 1), r"^probabilities: expected values in \[0, 1\]"),
+        (lambda: choose_k_labels("f1", sp.csr_matrix([[2.0, 0.0]]), 1), r"^probabilities: expected values in \[0, 1\]"),
         (lambda: WeightedTopK(1, (1.0,), (0.0, 1.0)), r"^offset: expected 1, one per scale, got 2"),
         (lambda: WeightedTopK(1, (float("nan"),), (0.0,)), r"^scale: expected one finite number per label"),
         (lambda: WeightedTopK(1, (1.0,), (0.0,))(torch.rand(3, 2)), r"^scores: expected 1 labels, one scale"),

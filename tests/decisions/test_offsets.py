@@ -143,7 +143,7 @@ def test_scarce_classes_may_keep_the_argmax_before_anything_is_searched(monkeypa
     y = np.repeat([0, 1, 2], [60, 30, 19])
     z = rng.normal(size=(109, 3)) + np.eye(3)[y]
     p = np.exp(z) / np.exp(z).sum(1, keepdims=True)
-    tuned = mg.tune_threshold("f1", p, y, task="multiclass", scarce="fixed", labels=[0, 1])
+    tuned = mg.tune_threshold("f1", p, y, task="multiclass", rare_labels="fixed", labels=[0, 1])
     assert tuned.caution is None  # the scarce class does not count
     assert tuned.threshold != (0.0,) * 3
 
@@ -151,7 +151,7 @@ def test_scarce_classes_may_keep_the_argmax_before_anything_is_searched(monkeypa
         raise AssertionError("searched")
 
     monkeypatch.setattr("metricgrad.decisions.problem.tune_offsets", search)
-    kept = mg.tune_threshold("f1", p, y, task="multiclass", scarce="fixed", replicates=2)
+    kept = mg.tune_threshold("f1", p, y, task="multiclass", rare_labels="fixed", replicates=2)
     assert kept.caution == "only 19 positives or negatives in 1 of 3 classes: the argmax is kept"
     assert str(kept).splitlines()[-1] == f"caution: {kept.caution}"
     assert (kept.rule(p) == p.argmax(1)).all()
@@ -167,7 +167,7 @@ def test_scarce_classes_may_share_the_strength_of_their_offsets() -> None:
     y = np.repeat([0, 1, 2], [60, 30, 10])
     z = rng.normal(size=(100, 3)) + np.eye(3)[y] + np.log([0.6, 0.3, 0.1])
     p = np.exp(z) / np.exp(z).sum(1, keepdims=True)
-    tuned = mg.tune_threshold("f1", p, y, task="multiclass", scarce="pooled")
+    tuned = mg.tune_threshold("f1", p, y, task="multiclass", rare_labels="pooled")
     assert tuned.origins == ["pooled"] * 3
     assert tuned.caution == "only 10 positives or negatives in 1 of 3 classes: one number moves the offsets of all"
     shares = -np.log([0.6, 0.3, 0.1])
@@ -177,15 +177,15 @@ def test_scarce_classes_may_share_the_strength_of_their_offsets() -> None:
     for other in np.arange(-1, 2.01, 0.05):
         rule = mg.decisions.Offsets(tuple(other * shares), log=True)
         assert mg.evaluate(p, y, "f1", task="multiclass", rule=rule)["f1"] <= tuned.value + 1e-12
-    logits = mg.tune_threshold("f1", z, y, task="multiclass", scarce="pooled")
+    logits = mg.tune_threshold("f1", z, y, task="multiclass", rare_labels="pooled")
     assert np.allclose(logits.threshold, tuned.threshold)
-    many = mg.tune_threshold("f1", np.tile(p, (2, 1)), np.tile(y, 2), task="multiclass", scarce="pooled")
+    many = mg.tune_threshold("f1", np.tile(p, (2, 1)), np.tile(y, 2), task="multiclass", rare_labels="pooled")
     assert many.origins == ["own"] * 3
 
 
 def test_of_pooled_offsets_that_are_equally_good_the_weakest_is_taken() -> None:
     y = torch.tensor([0] * 8 + [1] * 4 + [2] * 2)  # told apart by every strength near 0, and by many others
     scores = torch.nn.functional.one_hot(y).double() * 0.97 + 0.01
-    found = mg.tune_threshold("f1", scores, y, task="multiclass", scarce="pooled")
+    found = mg.tune_threshold("f1", scores, y, task="multiclass", rare_labels="pooled")
     assert found.threshold == (0.0, 0.0, 0.0)
     assert found.value == 1.0

@@ -54,7 +54,7 @@ def test_the_shared_threshold_is_the_best_that_scarce_labels_can_share(metric: s
     for seed in range(2):
         s, y = small(seed)
         how = WAYS[way]
-        tuning = mg.tune_threshold(metric, s, y, task="multilabel", average=average, scarce="pooled", **how)
+        tuning = mg.tune_threshold(metric, s, y, task="multilabel", average=average, rare_labels="pooled", **how)
         pooled, own, same, other = tuning.threshold
         assert pooled == same
         assert tuning.origins == ["pooled", "own", "pooled", "own"]
@@ -75,7 +75,7 @@ def test_the_shared_threshold_is_the_best_that_scarce_labels_can_share(metric: s
 def test_the_samples_average_cannot_be_improved_by_one_of_its_thresholds(way: str) -> None:
     s, y = small(0)
     how = WAYS[way]
-    tuning = mg.tune_threshold("f1", s, y, task="multilabel", average="samples", scarce="pooled", **how)
+    tuning = mg.tune_threshold("f1", s, y, task="multilabel", average="samples", rare_labels="pooled", **how)
     assert not tuning.exact
     assert tuning.threshold[0] == tuning.threshold[2]
     for group in ([0, 2], [1], [3]):
@@ -88,8 +88,8 @@ def test_the_samples_average_cannot_be_improved_by_one_of_its_thresholds(way: st
 @pytest.mark.usefixtures("few")
 def test_without_an_average_the_shared_threshold_is_that_of_the_mean() -> None:
     s, y = small(1)
-    each = mg.tune_threshold("f1", s, y, task="multilabel", average=None, scarce="pooled")
-    macro = mg.tune_threshold("f1", s, y, task="multilabel", scarce="pooled")
+    each = mg.tune_threshold("f1", s, y, task="multilabel", average=None, rare_labels="pooled")
+    macro = mg.tune_threshold("f1", s, y, task="multilabel", rare_labels="pooled")
     assert each.rule == macro.rule
     assert np.mean(each.value) == pytest.approx(macro.value)
     assert each.plateau == macro.plateau
@@ -102,7 +102,7 @@ def test_without_an_average_the_shared_threshold_is_that_of_the_mean() -> None:
 def test_if_every_label_is_scarce_they_share_what_shared_finds(average: Any) -> None:
     s, y = small(0)
     s, y = s[:, [0, 2]], y[:, [0, 2]]
-    pooled = mg.tune_threshold("f1", s, y, task="multilabel", average=average, scarce="pooled")
+    pooled = mg.tune_threshold("f1", s, y, task="multilabel", average=average, rare_labels="pooled")
     shared = mg.tune_threshold("f1", s, y, task="multilabel", average=average, shared=True)
     assert pooled.value == pytest.approx(shared.value)
     assert pooled.exact
@@ -117,7 +117,8 @@ def test_one_scarce_label_or_none_has_nothing_to_share(average: Any, columns: li
     s, y = small(0)
     s, y = s[:, columns], y[:, columns]
     pooled, own = (
-        mg.tune_threshold("f1", s, y, task="multilabel", average=average, scarce=scarce) for scarce in ("pooled", "own")
+        mg.tune_threshold("f1", s, y, task="multilabel", average=average, rare_labels=rare_labels)
+        for rare_labels in ("pooled", "own")
     )
     assert pooled.rule == own.rule
     assert pooled.origins == ["own"] * len(columns)
@@ -129,7 +130,9 @@ def test_one_scarce_label_or_none_has_nothing_to_share(average: Any, columns: li
 @pytest.mark.parametrize("average", ["macro", "micro", "samples", None])
 def test_fixed_labels_stay_at_the_default_and_the_others_are_the_best_beside_them(average: Any) -> None:
     s, y = small(0)
-    tuning = mg.tune_threshold("f1", s, y, task="multilabel", average=average, scarce="fixed", default_threshold=0.4)
+    tuning = mg.tune_threshold(
+        "f1", s, y, task="multilabel", average=average, rare_labels="fixed", default_threshold=0.4
+    )
     assert (tuning.threshold[0], tuning.threshold[2]) == (0.4, 0.4)
     assert tuning.origins == ["fixed", "own", "fixed", "own"]
     assert tuning.caution == "only 2 positives or negatives in 2 of 4 classes: kept at 0.4"
@@ -145,7 +148,7 @@ def test_fixed_labels_stay_at_the_default_and_the_others_are_the_best_beside_the
 def test_any_increasing_scale_leads_to_the_same_decisions() -> None:
     s, y = small(0)
     for average in ("macro", "micro", "samples"):
-        how: dict[str, Any] = {"task": "multilabel", "average": average, "scarce": "pooled"}
+        how: dict[str, Any] = {"task": "multilabel", "average": average, "rare_labels": "pooled"}
         plain, steep = mg.tune_threshold("f1", s, y, **how), mg.tune_threshold("f1", np.exp(9 * s) - 50, y, **how)
         assert (plain.rule(s) == steep.rule(np.exp(9 * s) - 50)).all()
 
@@ -155,19 +158,21 @@ def test_labels_that_do_not_count_are_in_no_pool() -> None:
     s, y = small(0)
     for average in ("macro", "micro", "samples"):
         how: dict[str, Any] = {"task": "multilabel", "average": average, "labels": [0, 1]}
-        pooled, own = (mg.tune_threshold("f1", s, y, scarce=scarce, **how) for scarce in ("pooled", "own"))
+        pooled, own = (
+            mg.tune_threshold("f1", s, y, rare_labels=rare_labels, **how) for rare_labels in ("pooled", "own")
+        )
         assert pooled.rule == own.rule
         assert pooled.origins == ["own"] * 4
 
 
 @pytest.mark.usefixtures("few")
-@pytest.mark.parametrize("scarce", ["pooled", "fixed"])
+@pytest.mark.parametrize("rare_labels", ["pooled", "fixed"])
 @pytest.mark.parametrize("confidence", [None, 0.6])
-def test_under_a_constraint_every_label_is_tuned_on_its_own_and_meets_it(scarce: Any, confidence: Any) -> None:
+def test_under_a_constraint_every_label_is_tuned_on_its_own_and_meets_it(rare_labels: Any, confidence: Any) -> None:
     s, y = small(0)
     how: dict[str, Any] = {"task": "multilabel", "subject_to": "recall >= 0.4", "confidence": confidence}
-    tuning = mg.tune_threshold("precision", s, y, scarce=scarce, **how)
-    assert tuning.rule == mg.tune_threshold("precision", s, y, scarce="own", **how).rule
+    tuning = mg.tune_threshold("precision", s, y, rare_labels=rare_labels, **how)
+    assert tuning.rule == mg.tune_threshold("precision", s, y, rare_labels="own", **how).rule
     assert tuning.origins == ["own"] * 4
     assert min(value("recall", s, y, None, tuning.rule, {})) >= 0.4
     assert tuning.caution == "only 2 positives or negatives in 2 of 4 classes: the threshold is not to be trusted"
@@ -176,12 +181,12 @@ def test_under_a_constraint_every_label_is_tuned_on_its_own_and_meets_it(scarce:
 @pytest.mark.usefixtures("few")
 def test_resamples_do_with_scarce_labels_what_was_done_with_all_rows() -> None:
     s, y = small(0)
-    tuning = mg.tune_threshold("f1", s, y, task="multilabel", scarce="pooled", replicates=20)
+    tuning = mg.tune_threshold("f1", s, y, task="multilabel", rare_labels="pooled", replicates=20)
     low, _, same, _ = tuning.interval
     assert low == same
-    fixed = mg.tune_threshold("f1", s, y, task="multilabel", scarce="fixed", replicates=20)
+    fixed = mg.tune_threshold("f1", s, y, task="multilabel", rare_labels="fixed", replicates=20)
     assert fixed.interval[0] == (0.5, 0.5)
-    problem = mg.decisions.Tuned("f1", "multilabel", scarce="fixed").problem()
+    problem = mg.decisions.TuningSpec("f1", "multilabel", rare_labels="fixed").problem()
     batch = fixed._batch
     times = torch.ones(ROWS, dtype=torch.float64)
     times[torch.as_tensor(y[:, 1] == 1).nonzero()[:4, 0]] = 0  # two positives of label 1 are left in this resample
@@ -189,50 +194,52 @@ def test_resamples_do_with_scarce_labels_what_was_done_with_all_rows() -> None:
 
 
 @pytest.mark.usefixtures("few")
-@pytest.mark.parametrize("scarce", ["pooled", "fixed", "own"])
+@pytest.mark.parametrize("rare_labels", ["pooled", "fixed", "own"])
 @pytest.mark.parametrize("average", ["macro", "micro"])
-def test_an_evaluator_of_shards_does_the_same(scarce: Any, average: Any) -> None:
+def test_an_evaluator_of_shards_does_the_same(rare_labels: Any, average: Any) -> None:
     s, y = small(0)
-    whole = mg.tune_threshold("f1", s, y, task="multilabel", average=average, scarce=scarce)
+    whole = mg.tune_threshold("f1", s, y, task="multilabel", average=average, rare_labels=rare_labels)
     shards = [
         mg.Evaluator("f1", task="multilabel", average=average, keep_scores=True).update(s[part], y[part])
         for part in (slice(5), slice(5, None))
     ]
-    found = (shards[0] + shards[1]).tune("f1", scarce=scarce)
+    found = (shards[0] + shards[1]).tune("f1", rare_labels=rare_labels)
     for name in ("rule", "origins", "caution", "plateau", "exact"):
         assert getattr(found, name) == getattr(whole, name), name
     rounded = mg.Evaluator("f1", task="multilabel", average=average, keep_scores=True, score_bits=4).update(s, y)
-    coarse = rounded.tune("f1", scarce=scarce)
+    coarse = rounded.tune("f1", rare_labels=rare_labels)
     assert coarse.value == pytest.approx(value("f1", s, y, average, coarse.rule, {}))
-    assert coarse.threshold[0] == coarse.threshold[2] or scarce == "own"
-    assert coarse.error is None or scarce == "own"
+    assert coarse.threshold[0] == coarse.threshold[2] or rare_labels == "own"
+    assert coarse.error is None or rare_labels == "own"
 
 
 def test_one_decision_is_tuned_or_fixed() -> None:
     s = np.linspace(0, 1, 40)
     y = (np.arange(40) % 9 > 6).astype(int)
-    pooled, own, fixed = (mg.tune_threshold("f1", s, y, scarce=scarce) for scarce in ("pooled", "own", "fixed"))
+    pooled, own, fixed = (
+        mg.tune_threshold("f1", s, y, rare_labels=rare_labels) for rare_labels in ("pooled", "own", "fixed")
+    )
     assert pooled.rule == own.rule != fixed.rule == Threshold(0.5)
     assert fixed.value == pytest.approx(mg.evaluate(s, y, "f1")["f1"])
     assert fixed.caution == "only 8 positives or negatives: kept at 0.5"
     assert "f1 0.2857 with the default rule" in str(fixed)
     both, labels = np.stack((s, 1 - s), 1), np.stack((y, 1 - y), 1)
-    how: dict[str, Any] = {"task": "multilabel", "shared": True, "scarce": "fixed"}
+    how: dict[str, Any] = {"task": "multilabel", "shared": True, "rare_labels": "fixed"}
     assert mg.tune_threshold("f1", both[:20], labels[:20], **how).rule == Threshold(0.5)  # 4 + 4 is scarce
     assert mg.tune_threshold("f1", np.tile(both, (3, 1)), np.tile(labels, (3, 1)), **how).origins == ["own"]
 
 
 def test_what_makes_no_sense_is_refused_in_one_line() -> None:
     s, y = np.linspace(-3, 3, 12), np.arange(12) % 2
-    with pytest.raises(ValueError, match=r"^scarce: expected one of 'pooled', 'own', 'fixed', got 'keep'$"):
-        mg.tune_threshold("f1", s, y, scarce="keep")  # type: ignore[call-overload]
+    with pytest.raises(ValueError, match=r"^rare_labels: expected one of 'pooled', 'own', 'fixed', got 'keep'$"):
+        mg.tune_threshold("f1", s, y, rare_labels="keep")  # type: ignore[call-overload]
     with pytest.raises(ValueError, match=r"^default_threshold: expected a number, got 'half'$"):
         mg.tune_threshold("f1", s, y, default_threshold="half")  # type: ignore[call-overload]
     with pytest.raises(ValueError, match=r"^default_threshold: expected a number, got nan$"):
-        mg.decisions.Tuned("f1", default_threshold=float("nan")).problem()
+        mg.decisions.TuningSpec("f1", default_threshold=float("nan")).problem()
     with pytest.raises(
         ValueError, match=r"^default_threshold: expected one on the scale of the scores, -3 to 3, got 0.5"
     ):
-        mg.tune_threshold("f1", s, y, scarce="fixed")
-    assert mg.tune_threshold("f1", s, y, scarce="fixed", default_threshold=0.0).threshold == 0.0
+        mg.tune_threshold("f1", s, y, rare_labels="fixed")
+    assert mg.tune_threshold("f1", s, y, rare_labels="fixed", default_threshold=0.0).threshold == 0.0
     assert mg.tune_threshold("f1", s, y).origins == ["own"]  # nothing needs the default here

@@ -29,7 +29,7 @@ from metricgrad.decisions import (
     SizeHead,
     Threshold,
     TopK,
-    Tuned,
+    TuningSpec,
     WeightedTopK,
     threshold_averaging,
 )
@@ -153,7 +153,7 @@ def test_top_k_takes_the_first_of_equals() -> None:
         (lambda: GFM()(SCORES), r"scores: expected \(N, K, S \+ 1\), got \(3, 3\)"),
         (lambda: SizeHead(4, 3, sizes=4), "sizes: expected 1 to 3, got 4"),
         (lambda: SizeHead(4, 3).loss(torch.zeros(2, 4), torch.zeros(2, 2)), r"targets: expected shape \(2, 3\)"),
-        (lambda: Tuned("f1", task="neither").problem(), "task: expected one of"),  # type: ignore[arg-type]
+        (lambda: TuningSpec("f1", task="neither").problem(), "task: expected one of"),  # type: ignore[arg-type]
     ],
 )
 def test_bad_input_is_refused(make: Any, message: str) -> None:
@@ -431,7 +431,7 @@ def test_a_kind_of_a_name_that_is_taken_is_refused() -> None:
 def test_a_rule_tells_its_numbers_its_words_and_its_cut(rule: Rule, numbers: Any, text: str, cut: Any) -> None:
     assert rule.numbers == numbers
     assert rule.describe() == text
-    assert rule.cut(1) == cut
+    assert rule.threshold_of(1) == cut
 
 
 @pytest.mark.parametrize(
@@ -442,8 +442,8 @@ def test_at_centred_probabilities_the_default_rule_decides_as_the_rule_does(rule
     p = torch.rand(200, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     p[0] = torch.tensor([0.3, 0.5, 0.9])  # at thresholds
     default = default_rule(rule.tasks[-1])
-    assert torch.equal(default.decide(rule.centred(p)), rule.decide(p))
-    assert torch.equal(Above().centred(p), p)
+    assert torch.equal(default.decide(rule.recentre_probabilities(p)), rule.decide(p))
+    assert torch.equal(Above().recentre_probabilities(p), p)
 
 
 def test_the_default_rule() -> None:
@@ -457,7 +457,7 @@ def test_what_stands_at_the_threshold_is_more_probable_than_a_half(threshold: fl
     at = torch.tensor([threshold], dtype=torch.float64)
     below = torch.nextafter(at, torch.zeros_like(at))
     rule = Threshold(threshold)
-    moved = rule.centred(torch.cat((below, at)))
+    moved = rule.recentre_probabilities(torch.cat((below, at)))
     assert rule(torch.cat((below, at))).tolist() == [False, True]
     assert moved[0] <= 0.5 < moved[1]
     assert moved[1] == pytest.approx(0.5, abs=1e-6)

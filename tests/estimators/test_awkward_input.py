@@ -110,7 +110,7 @@ def test_probabilities_keep_the_order_of_the_scores(classifier: Any, threshold: 
     X, y = rows(400)
     scores = torch.tensor(classifier.fit(X, y).predict_proba(X)[:, 1])
     rule = mg.decisions.Threshold(threshold)
-    moved = rule.centred(scores)
+    moved = rule.recentre_probabilities(scores)
     assert torch.equal(moved > 0.5, rule(scores))
     assert moved.min() >= 0
     assert moved.max() <= 1

@@ -148,8 +148,8 @@ def test_frames_sparse_and_dense_agree() -> None:
 def test_pipelines_searches_validation_clone_and_pickle() -> None:
     X, y = imbalanced(500)
     pipe = make_pipeline(MinMaxScaler(), mg.MetricClassifier(epochs=3, random_state=0))
-    search = GridSearchCV(pipe, {"metricclassifier__share": [0.3, 1.0]}, cv=2, scoring="f1").fit(X, y)
-    assert search.best_params_["metricclassifier__share"] in (0.3, 1.0)
+    search = GridSearchCV(pipe, {"metricclassifier__metric_weight": [0.3, 1.0]}, cv=2, scoring="f1").fit(X, y)
+    assert search.best_params_["metricclassifier__metric_weight"] in (0.3, 1.0)
     assert len(cross_validate(pipe, X, y, cv=2, scoring="average_precision")["test_score"]) == 2
     again = pickle.loads(pickle.dumps(search.best_estimator_))  # noqa: S301
     np.testing.assert_array_equal(again.predict(X), search.predict(X))

@@ -81,7 +81,7 @@ def test_a_metric_loss_decides_better_at_one_half_than_cross_entropy(backend: An
     X, y = make_classification(4000, 10, weights=[0.93], class_sep=0.7, flip_y=0.05, random_state=3)
     options: dict[str, Any] = {"backend": backend, "rule": "fixed", **FAST}
     models = [
-        MetricBoostingClassifier(loss=loss, share=3.0, **options).fit(X[:2000], y[:2000])
+        MetricBoostingClassifier(loss=loss, metric_weight=3.0, **options).fit(X[:2000], y[:2000])
         for loss in ("cross-entropy", "metric", "hybrid")
     ]
     entropy, metric, hybrid = (f1_score(y[2000:], model.predict(X[2000:])) for model in models)
@@ -92,13 +92,13 @@ def test_a_metric_loss_decides_better_at_one_half_than_cross_entropy(backend: An
 def test_named_losses_are_those_of_the_library() -> None:
     X, y = BINARY
     losses: dict[Any, Any] = {
-        "hybrid": mg.HybridLoss("mcc", share=2.0),
+        "hybrid": mg.HybridLoss("mcc", metric_weight=2.0),
         "metric": mg.MetricLoss("mcc"),
         "cross-entropy": mg.baselines.bce(),
     }
     for name, loss in losses.items():
         named, given = (
-            MetricBoostingClassifier("mcc", loss=which, share=2.0, **FAST).fit(X, y).predict_scores(X)
+            MetricBoostingClassifier("mcc", loss=which, metric_weight=2.0, **FAST).fit(X, y).predict_scores(X)
             for which in (name, loss)
         )
         np.testing.assert_array_equal(named, given)
@@ -232,14 +232,14 @@ def test_training_stops_where_held_out_rows_say(backend: Any, monitor: str) -> N
 
 def test_a_loss_that_moves_starts_anew_and_stops_by_what_it_becomes() -> None:
     X, y = BINARY
-    loss = mg.HybridLoss("f1", share=1.0, warmup=10)
+    loss = mg.HybridLoss("f1", metric_weight=1.0, warmup=10)
     model = MetricBoostingClassifier(loss=loss, patience=30, **SINGLE)
     first, second = (model.fit(X, y).predict_scores(X) for _ in range(2))
     np.testing.assert_array_equal(first, second)
-    assert loss.current_share == 0
+    assert loss.current_metric_weight == 0
     assert model.n_estimators_[0] > 5
     # Without the loss growing with its share, the first round would have been the best.
-    last = mg.HybridLoss("f1", share=1.0)
+    last = mg.HybridLoss("f1", metric_weight=1.0)
     assert model.tuning_ is not None
     p, targets = model.tuning_._batch.logits, model.tuning_._batch.targets
     assert model.history_.loss.min() == pytest.approx(last(torch.logit(p), targets).item(), rel=1e-4)

@@ -71,8 +71,8 @@ def batch(task: str, rows: int = 40, members: int = 3) -> tuple[Tensor, Tensor, 
 def test_the_loss_is_the_mean_of_the_members_losses(task: Any, average: Any, weighted: bool, loss: Any) -> None:
     logits, targets, weight = batch(task)
     w = weight if weighted else None
-    model = mg.MetricClassifier("f1", average=average, loss=loss, share=0.7, model="tabm")
-    plain = loss_for(loss, "f1", share=0.7, task=task, average=average)
+    model = mg.MetricClassifier("f1", average=average, loss=loss, metric_weight=0.7, model="tabm")
+    plain = loss_for(loss, "f1", metric_weight=0.7, task=task, average=average)
     found, wanted = (logits.clone().requires_grad_() for _ in range(2))
     value = model._loss(task, 1000)(found, targets, w)
     each = [plain(z.squeeze(1) if task == "binary" else z, targets, w) for z in wanted.unbind(1)]

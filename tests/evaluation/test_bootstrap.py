@@ -17,7 +17,7 @@ from sklearn import metrics as sk
 from torch import Tensor
 
 import metricgrad as mg
-from metricgrad.decisions import Argmax, Offsets, Threshold, Tuned
+from metricgrad.decisions import Argmax, Offsets, Threshold, TuningSpec
 from metricgrad.decisions.resampling import group_index, of_units, weigh_cells, weigh_units
 from metricgrad.evaluation.one_more_row import OneMoreRow
 
@@ -234,7 +234,7 @@ FEW = ["f1", "precision", "recall", "accuracy", "mcc", "auroc", "average_precisi
 def test_five_positives_have_intervals_of_some_width(scores: str, kind: str) -> None:
     y = np.array([1] * 5 + [0] * 20)
     s = {"perfect": y * 0.8 + 0.1, "wrong": 0.9 - y * 0.8, "constant": np.full(25, 0.9)}[scores]
-    options: dict[str, dict[str, Any]] = {"rows": {"weight": np.ones(25)}, "tuned": {"rule": Tuned("f1")}}
+    options: dict[str, dict[str, Any]] = {"rows": {"weight": np.ones(25)}, "tuned": {"rule": TuningSpec("f1")}}
     how = options.get(kind, {})
     for name, found in mg.bootstrap(s, y, FEW, replicates=50, **how).items():
         assert found.low < found.high, name
@@ -275,7 +275,7 @@ def test_too_few_positives_are_refused() -> None:
         with pytest.raises(ValueError, match=message):
             mg.compare_paired(s, s, y, metric)
     with pytest.raises(ValueError, match=message):
-        mg.bootstrap(s, y, "f1", rule=Tuned("f1"))
+        mg.bootstrap(s, y, "f1", rule=TuningSpec("f1"))
     with pytest.raises(ValueError, match=r"too few positives for an interval, .* got 2"):  # two groups of positives
         mg.bootstrap(np.r_[s, s], np.r_[y, y], "f1", groups=np.r_[np.arange(40), np.arange(40)] // 2)
     assert mg.bootstrap(s, y, "brier_score")["brier_score"].low > 0  # a mean over rows
@@ -317,8 +317,16 @@ def test_an_average_over_classes_is_moved_less_than_a_class() -> None:
         (([0.1, 0.2], [0, 1], "f1"), {"groups": [1, 2, 3]}, r"groups: expected one per row, \(2,\), got \(3,\)"),
         (([0.1, 0.2], [0, 1], "f1"), {"rule": Argmax()}, "rule: expected one that decides label by label"),
         (([[0.1, 0.2]], [1], "f1"), {**CLASSES, "rule": Threshold(0.5)}, "rule: expected one that decides a class"),
-        (([0.1, 0.2], [0, 1], "f1"), {"rule": Tuned("f1"), "threshold": 0.3}, "threshold: expected none beside a rule"),
-        (([0.1, 0.2], [0, 1], "f1"), {"rule": Tuned("f1", **LABELS)}, "rule: expected one tuned for task='binary'"),
+        (
+            ([0.1, 0.2], [0, 1], "f1"),
+            {"rule": TuningSpec("f1"), "threshold": 0.3},
+            "threshold: expected none beside a rule",
+        ),
+        (
+            ([0.1, 0.2], [0, 1], "f1"),
+            {"rule": TuningSpec("f1", **LABELS)},
+            "rule: expected one tuned for task='binary'",
+        ),
     ],
 )
 def test_bad_input_is_refused(args: tuple[Any, ...], options: dict[str, Any], message: str) -> None:
@@ -343,12 +351,12 @@ def test_a_tuned_rule_is_valued_where_it_was_not_tuned(task: Any) -> None:
     noise = rng.random(90) if task == "binary" else rng.random((90, 3))
     y = rng.integers(0, 3, 90) if task == "multiclass" else rng.integers(0, 2, noise.shape)
     apparent = mg.tune_threshold("f1", noise, y, task=task)
-    found = mg.bootstrap(noise, y, ["f1", "accuracy"], rule=Tuned("f1", task=task), task=task, replicates=25)
+    found = mg.bootstrap(noise, y, ["f1", "accuracy"], rule=TuningSpec("f1", task=task), task=task, replicates=25)
     left_out = mg.tune_threshold("f1", noise, y, task=task, replicates=25).out_of_bag
     assert found["f1"].value == pytest.approx(left_out, abs=1e-12)  # the same seed draws the same rows
     assert found["f1"].value < apparent.value
     assert found["f1"].low < found["f1"].value < found["f1"].high
-    again = mg.bootstrap(noise, y, "f1", rule=Tuned("f1", task=task), task=task, replicates=25)
+    again = mg.bootstrap(noise, y, "f1", rule=TuningSpec("f1", task=task), task=task, replicates=25)
     assert again["f1"] == found["f1"]
 
 
@@ -374,7 +382,7 @@ def test_a_tuned_rule_by_hand() -> None:
                 f"metricgrad.evaluation.replicates.{name}", lambda *_: iter([torch.tensor(draws, dtype=torch.float64)])
             )
         patch.setattr(OneMoreRow, "add", lambda self, metrics, statistics, right: statistics)
-        got = mg.bootstrap(s, y, "f1", rule=Tuned("f1"), groups=groups, replicates=8)["f1"]
+        got = mg.bootstrap(s, y, "f1", rule=TuningSpec("f1"), groups=groups, replicates=8)["f1"]
     times = draws[:, groups]
     rules = [best(t) for t in times]
     value = np.mean([f1_of(rule, t == 0) for rule, t in zip(rules, times, strict=True)])
@@ -386,14 +394,14 @@ def test_a_tuned_rule_by_hand() -> None:
 
 def test_logits_need_no_scale_for_a_tuned_rule_and_nothing_may_be_left_out() -> None:
     s, y = binary(30)
-    found = mg.bootstrap(20 * s - 10, y, "f1", rule=Tuned("f1"), replicates=10)["f1"]
+    found = mg.bootstrap(20 * s - 10, y, "f1", rule=TuningSpec("f1"), replicates=10)["f1"]
     assert 0 < found.value < 1
     # Five groups: a replicate that draws them all leaves nothing to judge on, which is no value of 0.
     easy, labels = [0.9, 0.1] * 20, [1, 0] * 20
     with pytest.MonkeyPatch.context() as patch:
         all_drawn, some = torch.ones(1, 5, dtype=torch.float64), torch.tensor([[5.0, 0, 0, 0, 0]]).double()
         patch.setattr("metricgrad.evaluation.replicates.of_units", lambda *_: iter([torch.cat((all_drawn, some))]))
-        how: dict[str, Any] = {"rule": Tuned("f1"), "groups": np.arange(40) // 2 % 5, "replicates": 2}
+        how: dict[str, Any] = {"rule": TuningSpec("f1"), "groups": np.arange(40) // 2 % 5, "replicates": 2}
         assert mg.bootstrap(easy, labels, "f1", **how)["f1"].value == 1
         patch.setattr("metricgrad.evaluation.replicates.of_units", lambda *_: iter([all_drawn]))
         assert math.isnan(mg.bootstrap(easy, labels, "f1", **(how | {"replicates": 1}))["f1"].value)
@@ -416,7 +424,7 @@ KINDS: dict[str, tuple[Any, dict[str, Any]]] = {
     "rows": ("f1", {"weight": np.ones(70)}),
     "groups": ("accuracy", {"groups": np.arange(70) // 3}),
     "ranking": ("auroc", {}),
-    "tuned": ("f1", {"rule": Tuned("f1")}),
+    "tuned": ("f1", {"rule": TuningSpec("f1")}),
 }
 
 
@@ -515,7 +523,7 @@ def test_each_model_may_have_its_own_rule_and_scale() -> None:
     logits = np.log(b.clip(0.01, 0.99) / (1 - b.clip(0.01, 0.99)))
     own = mg.compare_paired(a, logits, y, "f1", rule=(Threshold(0.5), Threshold(0.0)), replicates=50)["f1"]
     assert own == mg.compare_paired(a, b, y, "f1", replicates=50)["f1"]
-    mixed = mg.compare_paired(a, logits, y, "f1", rule=(Threshold(0.5), Tuned("f1")), replicates=50)["f1"]
+    mixed = mg.compare_paired(a, logits, y, "f1", rule=(Threshold(0.5), TuningSpec("f1")), replicates=50)["f1"]
     assert 0 < mixed.p_value <= 1
     with pytest.raises(ValueError, match="rule: expected one, or a pair of them, got 3"):
         mg.compare_paired(a, b, y, "f1", rule=[None] * 3)
@@ -551,7 +559,7 @@ def test_intervals_hold_the_truth_as_often_as_they_say(kind: str, sets: int, rep
         rule: Any = Threshold(0.75)
         if kind == "tuned":
             best = mg.tune_threshold("f1", s, y)
-            rule, truth = Tuned("f1"), population_f1(shares[0], best.threshold)
+            rule, truth = TuningSpec("f1"), population_f1(shares[0], best.threshold)
             taken = mg.bootstrap(s, y, "f1", rule=best.rule, **how)["f1"]
             naive += taken.low <= truth <= taken.high
         else:

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from sklearn import metrics as sk
 
 import metricgrad as mg
-from metricgrad.decisions import GFM, Argmax, Offsets, Threshold, TopK, Tuned
+from metricgrad.decisions import GFM, Argmax, Offsets, Threshold, TopK, TuningSpec
 
 M = mg.metrics
 Array = npt.NDArray[Any]
@@ -213,7 +213,7 @@ def test_classes_without_positives_take_no_part_in_a_weighted_or_skipping_rankin
     shares = y[:, [0, 2]].sum(0) / y.sum()
     how: dict[str, Any] = {"task": "multilabel"}
     assert math.isnan(mg.evaluate(s, y, "auroc", **how)["auroc"])
-    assert mg.evaluate(s, y, "auroc", absent="skip", **how)["auroc"] == pytest.approx(np.mean(each))
+    assert mg.evaluate(s, y, "auroc", empty_classes="skip", **how)["auroc"] == pytest.approx(np.mean(each))
     assert mg.evaluate(s, y, "auroc", average="weighted", **how)["auroc"] == pytest.approx(shares @ each)
     assert mg.evaluate(s, y, "auroc", labels=[0, 2], **how)["auroc"] == pytest.approx(np.mean(each))
 
@@ -304,7 +304,7 @@ CLASSES: dict[str, Any] = {"task": "multiclass"}
         (S2, [0, 1], {}, r"got two columns; pass scores\[:, 1\]"),
         (S, Y, {"threshold": 0.3, "rule": Threshold(0.5)}, "threshold: expected none beside rule="),
         (S, Y, {"rule": 0.5}, "rule: expected a decision rule of mg.decisions, got 0.5"),
-        (S, Y, {"rule": Tuned("f1")}, "rule: expected a decision rule of mg.decisions"),
+        (S, Y, {"rule": TuningSpec("f1")}, "rule: expected a decision rule of mg.decisions"),
         (S, Y, {"rule": Argmax()}, r"rule: expected one that decides label by label for this task, got Argmax\(\)"),
         (S2, Y2, {**LABELS, "rule": Argmax()}, "rule: expected one that decides label by label"),
         (S2, [0, 1], {**CLASSES, "rule": Threshold(0.5)}, "rule: expected one that decides a class for each row"),
@@ -523,7 +523,7 @@ def test_classes_of_one_kind_do_not_spoil_the_bound() -> None:
     assert exact["auroc"] == 1
     assert apart.compute()["auroc"] == 0.75
     assert apart.curve_error()["auroc"] == 0.25
-    each = mg.Evaluator("auroc", score_bits=4, absent="skip", **LABELS)
+    each = mg.Evaluator("auroc", score_bits=4, empty_classes="skip", **LABELS)
     each.update([[0.9, 0.1], [0.3, 0.2]], [[1, 0], [0, 0]])
     assert each.curve_error()["auroc"] == 0
 

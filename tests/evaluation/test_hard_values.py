@@ -173,7 +173,7 @@ def test_absent_classes_can_be_skipped() -> None:
     present = [k for k in range(y.shape[1]) if y[:, k].any()]
     assert len(present) < y.shape[1]
     expected = sk.f1_score(y, z >= 0, average="macro", labels=present, sample_weight=w, zero_division=0)
-    check("f1", z, y, expected, w, task="multilabel", absent="skip")
+    check("f1", z, y, expected, w, task="multilabel", empty_classes="skip")
 
 
 def multiclass(case: str) -> tuple[Array, Array, Array | None]:
@@ -257,7 +257,7 @@ def test_dense_predictions_are_rows() -> None:
 
 
 def test_weights_of_elements_weigh_each_class_apart() -> None:
-    z, y, _ = multilabel("absent")
+    z, y, _ = multilabel("empty_classes")
     w = np.random.default_rng(4).random(z.shape)
     for ours, theirs in AVERAGED.values():
         expected = [

@@ -48,7 +48,7 @@ WAYS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "constrained": ({}, {"subject_to": "precision>=0.4"}),
     "confident": ({}, {"subject_to": "precision>=0.4", "confidence": 0.8}),
     "macro": (LABELS, {}),
-    "weighted": ({**LABELS, "average": "weighted", "absent": "skip"}, {"epsilon": 0.05}),
+    "weighted": ({**LABELS, "average": "weighted", "empty_classes": "skip"}, {"epsilon": 0.05}),
     "each": ({**LABELS, "average": None, "labels": [0, 2]}, {}),
     "micro": ({**LABELS, "average": "micro"}, {}),
     "shared": (LABELS, {"shared": True}),

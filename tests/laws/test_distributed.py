@@ -76,7 +76,7 @@ def others() -> dict[str, tuple[str, Make]]:
         "several thresholds": partial(mg.MetricLoss, "mcc", average="micro", threshold=[0.3, 0.6], **label),
         "several thresholds, samples": partial(mg.MetricLoss, "f1", average="samples", threshold=[0.3, 0.6], **label),
         "some labels": partial(mg.MetricLoss, "f1", labels=[0, 2], **label),
-        "absent skipped": partial(mg.MetricLoss, "f1", absent="skip", **label),
+        "absent skipped": partial(mg.MetricLoss, "f1", empty_classes="skip", **label),
         "custom surrogate": partial(mg.MetricLoss, "f1", surrogate=torch.sigmoid, **label),
         "learned, per class": learned(partial(mg.MetricLoss, average=None), "f1"),
         "learned, custom": learned(mg.MetricLoss, lambda c: c.tp / c.total.clamp(min=1)),
@@ -90,7 +90,7 @@ def others() -> dict[str, tuple[str, Make]]:
         "focal": partial(b.focal, **label),
         "asymmetric": b.asymmetric,
         "poly1": partial(b.poly1, **label),
-        "dice per sample": partial(b.dice, per_sample=True, smooth=1.0, **label),
+        "dice per sample": partial(b.dice, per_image=True, smooth=1.0, **label),
         "lovasz_hinge of labels": partial(b.lovasz_hinge, **label),
         "lovasz_hinge per image": partial(b.lovasz_hinge, per_image=True, **label),
         "constrained": partial(mg.ConstrainedLoss, "f1", ["precision>=0.5", "recall[each]>=0.5"], **label),
@@ -118,7 +118,7 @@ def others() -> dict[str, tuple[str, Make]]:
         "lovasz_softmax": b.lovasz_softmax,
         "lovasz_softmax per image": partial(b.lovasz_softmax, per_image=True),
         "cross_entropy, sum": partial(b.cross_entropy, [1.0, 2.0, 3.0, 4.0], reduction="sum"),
-        "per image": partial(mg.MetricLoss, "f1", per_image=True, absent="skip", task="multiclass"),
+        "per image": partial(mg.MetricLoss, "f1", per_image=True, empty_classes="skip", task="multiclass"),
         "per image and class": partial(mg.MetricLoss, "f1", per_image=True, average=None, task="multiclass"),
         "auroc rest": partial(mg.AUROCLoss, average="weighted", task="multiclass"),
         "auroc pairs": partial(mg.AUROCLoss, multi_class="ovo", average="weighted", task="multiclass"),
@@ -158,7 +158,7 @@ def evaluators() -> dict[str, mg.Evaluator]:
     }
 
 
-def judged(name: str, evaluator: mg.Evaluator, part: slice) -> mg.Evaluator:
+def as_scored_batch(name: str, evaluator: mg.Evaluator, part: slice) -> mg.Evaluator:
     x, labels, classes, weight = data()
     scores = x[part, :CLASSES]
     if not len(scores):
@@ -279,7 +279,7 @@ def worker(rank: int, folder: str) -> None:
         for name in BOOSTED:
             results["boosted " + shard, name] = boosted(name, build(name, process_group=group), parts[rank])
         for name, evaluator in evaluators().items():
-            results["judged " + shard, name] = judged(name, evaluator, parts[rank]).merged(group).compute()
+            results["judged " + shard, name] = as_scored_batch(name, evaluator, parts[rank]).merged(group).compute()
     for name in TRAINED:
         model = DistributedDataParallel(Network(name))
         results["trained", name] = trained(name, build(name, process_group="world"), model)
@@ -376,7 +376,7 @@ def test_workers_boost_with_the_gradient_of_all_data(results: Results, name: str
 
 @pytest.mark.parametrize("name", evaluators())
 def test_judgements_of_processes_equal_one(results: Results, name: str) -> None:
-    expected = judged(name, evaluators()[name], slice(0, ROWS)).compute()
+    expected = as_scored_batch(name, evaluators()[name], slice(0, ROWS)).compute()
     for own in found(results, "judged ", name):
         assert list(own) == list(expected)
         for metric, value in expected.items():

@@ -31,14 +31,15 @@ WORDS = {
     "average": "How the values of the classes become one. None returns one per class. "
     '"samples" is the mean over rows, for multi-label problems.',
     "labels": "The classes that count; leave a negative class out.",
-    "absent": 'What a class without positives does to the macro average: "count" (as in scikit-learn) or "skip".',
+    "empty_classes": "What a class without positives does to the macro average: "
+    '"count" (as in scikit-learn) or "skip".',
     "ignore_index": "Targets of this value do not count.",
     "process_group": "Make value and gradient those of all processes' data together; "
     "every process must call the loss and ``backward``.",
     "weight": "Per sample or per element.",
     "mask": "True for what counts.",
 }
-TAKING_SCORES = ["Evaluator", "bootstrap", "compare_paired", "decisions.Tuned", "evaluate", "tune_threshold"]
+TAKING_SCORES = ["Evaluator", "bootstrap", "compare_paired", "decisions.TuningSpec", "evaluate", "tune_threshold"]
 
 
 def public() -> Iterator[tuple[str, Any]]:
@@ -185,7 +186,7 @@ def test_losses_describe_the_same_parameter_in_the_same_words(name: str) -> None
 @pytest.mark.parametrize("name", TAKING_SCORES)
 def test_so_does_what_takes_scores(name: str) -> None:
     told, wanted = worded(EVERYTHING[name])
-    assert {"task", "average", "labels", "absent"} <= told.keys()
+    assert {"task", "average", "labels", "empty_classes"} <= told.keys()
     assert told == {key: words.replace("logits", "scores") for key, words in wanted.items()}
 
 

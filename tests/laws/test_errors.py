@@ -29,7 +29,7 @@ CONSTRUCTION: list[tuple[dict[str, Any], str]] = [
     ({"task": "multi-label"}, "task: expected one of 'binary', 'multiclass', 'multilabel', got 'multi-label'"),
     ({"average": "mean"}, "average: expected one of .* or None, got 'mean'"),
     ({"average": "samples"}, "average: 'samples' is for task='multilabel', got task='binary'"),
-    ({"absent": "drop"}, "absent: expected 'count' or 'skip', got 'drop'"),
+    ({"empty_classes": "drop"}, "empty_classes: expected 'count' or 'skip', got 'drop'"),
     ({"threshold": 0.0}, r"threshold: expected numbers in \(0, 1\), got 0.0"),
     ({"threshold": []}, r"threshold: expected numbers in \(0, 1\), got \[\]"),
     ({"threshold": "half"}, r"threshold: expected numbers in \(0, 1\), got 'half'"),
@@ -156,8 +156,8 @@ def test_an_error_inside_a_users_metric_is_theirs() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"share": -1.0}, "share: expected a number of at least 0, got -1.0"),
-        ({"share": float("nan")}, "share: expected"),
+        ({"metric_weight": -1.0}, "metric_weight: expected a number of at least 0, got -1.0"),
+        ({"metric_weight": float("nan")}, "metric_weight: expected"),
         ({"warmup": -1}, "warmup: expected"),
         ({"metric": mg.MetricLoss("f1"), "task": "multilabel"}, "a MetricLoss is complete, got also task"),
         ({"task": "nothing"}, "task: expected"),

@@ -41,10 +41,10 @@ few = st.integers(2, 12)
 # Every layout: cells per class from labels and from indices, cells per row, the matrix; one or several thresholds.
 SETUPS: dict[str, dict[str, Any]] = {
     "binary": {"metric": "f1"},
-    "binary, skip": {"metric": "f2", "absent": "skip"},
+    "binary, skip": {"metric": "f2", "empty_classes": "skip"},
     "binary, thresholds": {"metric": "jaccard", "threshold": [0.3, 0.5, 0.8]},
     "macro": {"metric": "f1", "task": "multilabel"},
-    "macro, skip": {"metric": "f1", "task": "multilabel", "absent": "skip"},
+    "macro, skip": {"metric": "f1", "task": "multilabel", "empty_classes": "skip"},
     "macro, labels": {"metric": "f1", "task": "multilabel", "labels": [1, 0]},
     "micro": {"metric": "f0.5", "task": "multilabel", "average": "micro"},
     "micro, labels": {"metric": "f0.5", "task": "multilabel", "average": "micro", "labels": [1]},

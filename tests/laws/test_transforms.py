@@ -40,7 +40,7 @@ SMOOTH: dict[str, tuple[Any, Tensor]] = {
 }
 KINKED: dict[str, tuple[Any, Tensor]] = {
     "linear": (loss_of("f1", task="multilabel"), LABELS),
-    "linear, off centre": (loss_of("g_mean", task="multilabel", threshold=0.3, absent="skip"), LABELS),
+    "linear, off centre": (loss_of("g_mean", task="multilabel", threshold=0.3, empty_classes="skip"), LABELS),
     "top two": (loss_of("f1", task="multiclass"), CLASSES),
     "top two, matrix": (loss_of("accuracy", task="multiclass"), CLASSES),
 }

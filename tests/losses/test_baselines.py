@@ -89,8 +89,8 @@ SIGMOID: dict[str, tuple[Callable[..., nn.Module], Scalar]] = {
     "asymmetric, both": (lambda **o: b.asymmetric(3.0, 1.0, 0.2, **o), asymmetric_term(3.0, 1.0, 0.2)),
     "asymmetric, no margin": (lambda **o: b.asymmetric(2.0, 0.5, 0.0, **o), asymmetric_term(2.0, 0.5, 0.0)),
     "poly1": (lambda **o: b.poly1(2.0, **o), lambda p, y: bce_term(p, y) + 2.0 * (1 - p if y else p)),
-    "dice of each": (lambda **o: b.dice(per_sample=True, **o), dice_term(0.0)),
-    "smooth dice of each": (lambda **o: b.dice(per_sample=True, smooth=1.0, **o), dice_term(1.0)),
+    "dice of each": (lambda **o: b.dice(per_image=True, **o), dice_term(0.0)),
+    "smooth dice of each": (lambda **o: b.dice(per_image=True, smooth=1.0, **o), dice_term(1.0)),
 }
 
 
@@ -245,10 +245,10 @@ def test_dice_of_each_image() -> None:
         p, y = [sigmoid(u) for u in IMAGES[n, k].flatten().tolist()], MASKS[n, k].flatten().tolist()
         overlap = 2 * sum(q * label for q, label in zip(p, y, strict=True))
         total += weight[n] * (1 - overlap / (sum(q * q for q in p) + sum(label * label for label in y)))
-    loss = b.dice(per_sample=True, task="multilabel")
+    loss = b.dice(per_image=True, task="multilabel")
     value = loss(IMAGES, MASKS, torch.tensor(weight, dtype=torch.float64))
     assert value.item() == pytest.approx(total / (2 * sum(weight)))
-    flat = b.dice(per_sample=True)
+    flat = b.dice(per_image=True)
     torch.testing.assert_close(flat(IMAGES[:, 0], MASKS[:, 0]), loss(IMAGES[:, :1], MASKS[:, :1]))
 
 
@@ -392,8 +392,8 @@ REDUCED: dict[str, tuple[Callable[..., nn.Module], Tensor, Tensor, tuple[int, ..
     "smoothed": (b.label_smoothed_cross_entropy, Z, INDEX, (9,)),
     "smoothed labels": (lambda **o: b.label_smoothed_cross_entropy(task="multilabel", **o), Z, Y, (9, 4)),
     "adjusted": (lambda **o: b.logit_adjusted_cross_entropy([4, 3, 2, 1], **o), Z, INDEX, (9,)),
-    "dice": (lambda **o: b.dice(per_sample=True, task="multilabel", **o), IMAGES, MASKS, (3, 2)),
-    "dice, one class": (lambda **o: b.dice(per_sample=True, **o), IMAGES[:, 0], MASKS[:, 0], (3,)),
+    "dice": (lambda **o: b.dice(per_image=True, task="multilabel", **o), IMAGES, MASKS, (3, 2)),
+    "dice, one class": (lambda **o: b.dice(per_image=True, **o), IMAGES[:, 0], MASKS[:, 0], (3,)),
     "hinge": (lambda **o: b.lovasz_hinge(task="binary", **o), Z, Y, ()),
     "hinge of labels": (lambda **o: b.lovasz_hinge(task="multilabel", **o), Z, Y, (4,)),
     "hinge of images": (lambda **o: b.lovasz_hinge(True, task="multilabel", **o), IMAGES, MASKS, (3, 2)),
@@ -517,7 +517,7 @@ def test_void_labels_do_not_count() -> None:
 def test_negatives_teach_dice_of_each_sample_only_when_it_is_smooth() -> None:
     for smooth, taught in ((0.0, False), (1.0, True)):
         z = torch.zeros(1, requires_grad=True)
-        b.dice(per_sample=True, smooth=smooth)(z, torch.zeros(1)).backward()
+        b.dice(per_image=True, smooth=smooth)(z, torch.zeros(1)).backward()
         assert z.grad is not None
         assert bool((z.grad != 0).any()) is taught
 
@@ -539,16 +539,16 @@ BAD: list[tuple[Callable[[], Any], str]] = [
     ),
     (
         lambda: b.dice(reduction="sum"),
-        "reduction: expected 'mean' unless per_sample, got 'sum'; use average=None per class",
+        "reduction: expected 'mean' unless per_image, got 'sum'; use average=None per class",
     ),
     (lambda: b.lovasz_hinge(task="multiclass"), "task: lovasz_hinge is for 'binary' or 'multilabel'"),
     (
-        lambda: b.dice(per_sample=True, average="micro", labels=[0]),
-        "per_sample: expected no options of the batch, got average, labels; leave them out",
+        lambda: b.dice(per_image=True, average="micro", labels=[0]),
+        "per_image: expected no options of the batch, got average, labels; leave them out",
     ),
     (
-        lambda: b.dice(per_sample=True, threshold=torch.tensor([0.2, 0.5])),
-        "per_sample: expected no options of the batch, got threshold",
+        lambda: b.dice(per_image=True, threshold=torch.tensor([0.2, 0.5])),
+        "per_image: expected no options of the batch, got threshold",
     ),
     (
         lambda: b.label_smoothed_cross_entropy(positive_weight=2.0),
@@ -558,7 +558,7 @@ BAD: list[tuple[Callable[[], Any], str]] = [
         lambda: b.label_smoothed_cross_entropy(class_weights=[1.0], task="binary"),
         "class_weights: expected None for task='binary'; use positive_weight and negative_weight",
     ),
-    (lambda: b.dice(per_sample=True, task="multiclass"), "task: dice is for 'binary' or 'multilabel'"),
+    (lambda: b.dice(per_image=True, task="multiclass"), "task: dice is for 'binary' or 'multilabel'"),
     (lambda: b.focal(task="multi"), "task: expected one of"),  # type: ignore[arg-type]
     (lambda: b.focal(-1.0), "gamma: expected a number of at least 0, got -1.0"),
     (lambda: b.focal(alpha=2.0), r"alpha: expected a number in \[0, 1\], got 2.0"),

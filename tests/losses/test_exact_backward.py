@@ -462,7 +462,7 @@ def test_running_loss_without_memory_is_the_loss_and_so_it_is_when_judging() -> 
 def test_running_hybrid_loss_is_cross_entropy_of_the_batch_and_the_running_metric() -> None:
     z, y, *_ = data("multilabel")
     z = z[:, :CLASSES]
-    hybrid = mg.HybridLoss("f1", share=0.4, warmup=2, **LABEL)
+    hybrid = mg.HybridLoss("f1", metric_weight=0.4, warmup=2, **LABEL)
     loss, metric = RunningLoss(hybrid, 0.8), RunningLoss(mg.MetricLoss("f1", **LABEL), 0.8)
     for step, logits in enumerate((z, -z, 2 * z)):
         leaf, its = (logits.clone().requires_grad_() for _ in range(2))
@@ -472,7 +472,7 @@ def test_running_hybrid_loss_is_cross_entropy_of_the_batch_and_the_running_metri
         torch.testing.assert_close(torch.autograd.grad(value, leaf), torch.autograd.grad(expected, its))
         hybrid.step()
     torch.testing.assert_close(loss.eval()(z, y), hybrid(z, y))
-    again = RunningLoss(mg.HybridLoss("f1", share=0.4, warmup=2, **LABEL), 0.8)
+    again = RunningLoss(mg.HybridLoss("f1", metric_weight=0.4, warmup=2, **LABEL), 0.8)
     again.load_state_dict(loss.state_dict())
     assert again.train()(z, y).item() == loss.train()(z, y).item()
 

@@ -33,7 +33,7 @@ def torch_entropy(task: str, z: Tensor, y: Tensor, w: Tensor) -> Tensor:
     ("task", "z", "y"), [("binary", Z[:, 0], LABELS[:, 0]), ("multilabel", Z, LABELS), ("multiclass", Z, CLASSES)]
 )
 def test_it_is_cross_entropy_plus_a_share_of_the_metric_loss(task: Any, z: Tensor, y: Tensor) -> None:
-    hybrid, metric = mg.HybridLoss("f2", share=0.7, task=task), mg.MetricLoss("f2", task=task)
+    hybrid, metric = mg.HybridLoss("f2", metric_weight=0.7, task=task), mg.MetricLoss("f2", task=task)
     for weight in (None, WEIGHT):
         expected = torch_entropy(task, z, y, torch.ones(12) if weight is None else weight) + 0.7 * metric(z, y, weight)
         torch.testing.assert_close(hybrid(z, y, weight), expected)
@@ -53,16 +53,16 @@ def test_what_is_left_out_counts_in_neither_part() -> None:
 
 
 def test_warm_up_starts_from_cross_entropy_alone_and_survives_saving() -> None:
-    hybrid: Any = mg.HybridLoss("f1", share=0.4, warmup=4, task="multilabel")
+    hybrid: Any = mg.HybridLoss("f1", metric_weight=0.4, warmup=4, task="multilabel")
     seen = []
     for _ in range(6):
-        seen.append(hybrid.current_share)
+        seen.append(hybrid.current_metric_weight)
         hybrid.step()
     assert seen == pytest.approx([0.0, 0.1, 0.2, 0.3, 0.4, 0.4])
-    again: Any = mg.HybridLoss("f1", share=0.4, warmup=4, task="multilabel")
+    again: Any = mg.HybridLoss("f1", metric_weight=0.4, warmup=4, task="multilabel")
     torch.testing.assert_close(again(Z, LABELS), F.binary_cross_entropy_with_logits(Z, LABELS))
     again.load_state_dict(hybrid.state_dict())
-    assert again.current_share == 0.4
+    assert again.current_metric_weight == 0.4
 
 
 def test_bad_targets_are_refused_during_the_warm_up_too() -> None:
@@ -73,9 +73,9 @@ def test_bad_targets_are_refused_during_the_warm_up_too() -> None:
 
 def test_it_takes_a_complete_metric_loss() -> None:
     metric = mg.MetricLoss("mcc", task="multilabel", surrogate=s.Sigmoid(), average="micro")
-    hybrid = mg.HybridLoss(metric, share=1.0)
+    hybrid = mg.HybridLoss(metric, metric_weight=1.0)
     torch.testing.assert_close(hybrid(Z, LABELS) - hybrid.cross_entropy(Z, LABELS), metric(Z, LABELS))
-    assert "share=1.0" in repr(hybrid)
+    assert "metric_weight=1.0" in repr(hybrid)
     assert "mcc" in repr(hybrid)
 
 
@@ -90,11 +90,11 @@ def test_a_masked_weight_may_be_anything() -> None:
 def test_the_metric_of_each_image() -> None:
     g = torch.Generator().manual_seed(3)
     z, y = torch.randn(4, 3, 5, 6, generator=g), torch.randint(0, 2, (4, 3, 5, 6), generator=g)
-    loss = mg.HybridLoss("f1", task="multilabel", per_image=True, share=0.5)
+    loss = mg.HybridLoss("f1", task="multilabel", per_image=True, metric_weight=0.5)
     images = mg.MetricLoss("f1", task="multilabel", per_image=True)(z, y)
     expected = mg.baselines.bce(task="multilabel")(z, y) + 0.5 * images
     torch.testing.assert_close(loss(z, y), expected)
-    assert loss(z, y) != mg.HybridLoss("f1", task="multilabel", share=0.5)(z, y)
+    assert loss(z, y) != mg.HybridLoss("f1", task="multilabel", metric_weight=0.5)(z, y)
     complete = mg.MetricLoss("f1")
     assert mg.HybridLoss(complete, per_image=False).metric_loss is complete
     with pytest.raises(ValueError, match=r"^metric: a MetricLoss is complete, got also per_image"):

@@ -97,10 +97,10 @@ def test_absent_classes_and_images_without_any_are_skipped() -> None:
     alone = mg.MetricLoss("f1", **{**options, "average": None})
     each = torch.stack([alone(Z[n : n + 1], INDEX[n : n + 1]) for n in range(N)])  # (images, classes)
     present = torch.tensor([[1.0, 1.0], [1.0, 0.0], [0.0, 0.0], [1.0, 1.0]]).double()
-    skipping = mg.MetricLoss("f1", **options, absent="skip", per_image=True)
+    skipping = mg.MetricLoss("f1", **options, empty_classes="skip", per_image=True)
     images = (each * present).sum(1)[[0, 1, 3]] / present.sum(1)[[0, 1, 3]]
     torch.testing.assert_close(skipping(Z, INDEX), images.mean())
-    classes = mg.MetricLoss("f1", **options, absent="skip", average=None, per_image=True)
+    classes = mg.MetricLoss("f1", **options, empty_classes="skip", average=None, per_image=True)
     torch.testing.assert_close(classes(Z, INDEX), (each * present).sum(0) / present.sum(0))
 
 

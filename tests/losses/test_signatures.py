@@ -12,12 +12,12 @@ from torch import nn
 
 import metricgrad as mg
 from metricgrad.core.batch import Task
-from metricgrad.core.metrics.averages import Absent, Average
+from metricgrad.core.metrics.averages import Average, EmptyClasses
 from metricgrad.public_names import available
 
 pytestmark = pytest.mark.quick
 
-CHOICES = {"task": Task, "average": Average, "absent": Absent}
+CHOICES = {"task": Task, "average": Average, "empty_classes": EmptyClasses}
 LOSSES = {
     **{name: getattr(mg, name) for name in available() if name.endswith("Loss")},
     **{f"presets.{name}": getattr(mg.presets, name) for name in vars(mg.presets)["__all__"]},
@@ -46,7 +46,7 @@ def test_choices_are_literal_types_and_defaults_are_among_them(name: str) -> Non
     assert found or LOSSES[name] is mg.RunningLoss  # which takes a complete loss
     for key, parameter in found.items():
         assert get_origin(CHOICES[key]) is Literal
-        assert parameter.annotation.removesuffix(" | None") == key.capitalize()
+        assert parameter.annotation.removesuffix(" | None") == "".join(map(str.capitalize, key.split("_")))
         assert parameter.default in get_args(CHOICES[key]) or (key == "task" and parameter.default is None)
 
 
@@ -80,7 +80,7 @@ def test_shared_options_are_described_in_the_words_of_metric_loss(name: str) -> 
     assert found.keys() == parameters(LOSSES[name]).keys()
     # ConstrainedLoss takes one threshold only, cross_entropy one task only.
     own = {"metric", "surrogate", {"ConstrainedLoss": "threshold", "baselines.cross_entropy": "task"}.get(name)}
-    if "lovasz" in name:  # which are of sets, not of averaged values
+    if "lovasz" in name or name == "baselines.dice":  # which are of sets, not of averaged values
         own |= {"per_image", "task"}
     for key in (words.keys() & found.keys()) - own:
         assert set(found[key]) <= set(words[key]), key
@@ -89,10 +89,10 @@ def test_shared_options_are_described_in_the_words_of_metric_loss(name: str) -> 
 @pytest.mark.parametrize("name", [name for name in LOSSES if name.startswith(("presets.", "baselines."))])
 def test_every_option_reaches_the_loss(name: str) -> None:
     """An option that a function takes and does not hand on would be ignored in silence."""
-    given = {"task": "multilabel", "average": "weighted", "labels": [0], "absent": "skip", "ignore_index": -7}
+    given = {"task": "multilabel", "average": "weighted", "labels": [0], "empty_classes": "skip", "ignore_index": -7}
     given |= {"process_group": "world", "reduction": "sum"}
     if name == "baselines.dice":
-        del given["reduction"]  # of the samples, see per_sample
+        del given["reduction"]  # of the samples, see per_image
     if name in ("presets.multiclass_f_beta", "baselines.cross_entropy", "baselines.lovasz_softmax"):
         given["task"] = "multiclass"
     taken = {key: value for key, value in given.items() if key in parameters(LOSSES[name])}
@@ -100,7 +100,7 @@ def test_every_option_reaches_the_loss(name: str) -> None:
     loss: Any = LOSSES[name](*first, **taken)
     assert isinstance(loss, nn.Module)
     for key, value in taken.items():
-        held = loss.objective if key in ("labels", "absent") else loss
+        held = loss.objective if key in ("labels", "empty_classes") else loss
         assert getattr(held, key) == (tuple(value) if isinstance(value, list) else value), key
     if "threshold" in parameters(LOSSES[name]):
         sharp = LOSSES[name](surrogate=mg.surrogates.Hard(), threshold=0.25, task="multilabel")

@@ -552,7 +552,7 @@ def average(
     positives: Sequence[float],
     kind: Literal["macro", "weighted"],
     labels: Sequence[int] | None = None,
-    absent: Literal["count", "skip"] = "count",
+    empty_classes: Literal["count", "skip"] = "count",
 ) -> float: ...
 @overload
 def average(
@@ -560,18 +560,18 @@ def average(
     positives: Sequence[float],
     kind: None,
     labels: Sequence[int] | None = None,
-    absent: Literal["count", "skip"] = "count",
+    empty_classes: Literal["count", "skip"] = "count",
 ) -> list[float]: ...
 def average(
     values: Sequence[float],
     positives: Sequence[float],
     kind: Literal["macro", "weighted"] | None,
     labels: Sequence[int] | None = None,
-    absent: Literal["count", "skip"] = "count",
+    empty_classes: Literal["count", "skip"] = "count",
 ) -> float | list[float]:
     """Average over classes: macro [fbeta, eq. 4; sigmoidf1, eq. 10, "micro" there], weighted [sigmoidf1, eq. 11].
 
-    Weighted divides by the sum of positives, which eq. 11 forgets; ``absent="skip"`` leaves classes without
+    Weighted divides by the sum of positives, which eq. 11 forgets; ``empty_classes="skip"`` leaves classes without
     positives out of macro; no class or no weight left gives 0. None keeps the classes, in the order of labels.
     """
     chosen = list(range(len(values))) if labels is None else list(labels)
@@ -581,7 +581,7 @@ def average(
     for k in chosen:
         if kind == "weighted":
             share = positives[k]
-        elif absent == "skip" and positives[k] == 0.0:
+        elif empty_classes == "skip" and positives[k] == 0.0:
             share = 0.0
         else:
             share = 1.0

@@ -20,10 +20,10 @@ from metricgrad.comparison.contenders.table import CONTENDERS, fit_members
 from metricgrad.comparison.errors import WRONG_CALL, UserError
 from metricgrad.core.metrics import get
 from metricgrad.core.metrics.constraints import parse
-from metricgrad.decisions.default_rule import SCARCE, default_rule
+from metricgrad.decisions.default_rule import RARE_LABELS, default_rule
 from metricgrad.decisions.problem import InfeasibleError
 from metricgrad.decisions.rules import Rule, Threshold
-from metricgrad.decisions.threshold_tuning import Tuned, Tuning, tune_threshold
+from metricgrad.decisions.threshold_tuning import TuningResult, TuningSpec, tune_threshold
 from metricgrad.evaluation.evaluator import Evaluator, evaluate
 from metricgrad.evaluation.score_tables import RANKING
 from metricgrad.storage import records
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from metricgrad.comparison.contenders.scorers import Effort, Goal, Scorer
     from metricgrad.comparison.splits import Split
     from metricgrad.comparison.tables.features import Features
-    from metricgrad.core.metrics.averages import Absent, Average
+    from metricgrad.core.metrics.averages import Average, EmptyClasses
     from metricgrad.core.metrics.constraints import Constraint
 
 
@@ -230,7 +230,7 @@ def make_rules(goal: Goal, scores: np.ndarray, targets: np.ndarray) -> dict[str,
     return found
 
 
-def tune_rule(goal: Goal, scores: np.ndarray, targets: np.ndarray) -> Tuning:
+def tune_rule(goal: Goal, scores: np.ndarray, targets: np.ndarray) -> TuningResult:
     """Return the rule that is best on the given scores."""
     how = describe_tuning(goal)
     options: dict[str, Any] = {
@@ -238,16 +238,18 @@ def tune_rule(goal: Goal, scores: np.ndarray, targets: np.ndarray) -> Tuning:
         "average": how.average,
         "shared": how.shared,
         "subject_to": how.subject_to,
-        "scarce": how.scarce,
+        "rare_labels": how.rare_labels,
     }
     return tune_threshold(how.metric, scores, targets, **options)
 
 
-def describe_tuning(goal: Goal) -> Tuned:
+def describe_tuning(goal: Goal) -> TuningSpec:
     """Return how the rule for a goal is tuned."""
     # With these averages a constraint can only be met by one threshold shared by all labels.
     pooled = goal.task == "multilabel" and goal.average in ("micro", "samples") and goal.subject_to is not None
-    return Tuned(goal.metric, goal.task, goal.average, shared=pooled, subject_to=goal.subject_to, scarce=SCARCE)
+    return TuningSpec(
+        goal.metric, goal.task, goal.average, shared=pooled, subject_to=goal.subject_to, rare_labels=RARE_LABELS
+    )
 
 
 def make_negative_rule(goal: Goal) -> Rule:
@@ -270,8 +272,10 @@ def evaluate_rule(goal: Goal, also: list[str], rule: Rule, scores: np.ndarray, t
     """Return the value of a rule on these rows, the other metrics, and whether the constraint is met there."""
     others = {}
     if also:
-        absent = choose_absent(goal, targets)
-        found = evaluate(scores, targets, also, task=goal.task, average=goal.average, rule=rule, absent=absent)
+        empty_classes = choose_empty_classes(goal, targets)
+        found = evaluate(
+            scores, targets, also, task=goal.task, average=goal.average, rule=rule, empty_classes=empty_classes
+        )
         others = {key: value if math.isfinite(value) else None for key, value in found.items()}
     value = compute_metric(goal, rule, scores, targets)
     return {"value": value, "others": others, "met": meets_constraints(goal, rule, scores, targets)}
@@ -308,7 +312,7 @@ def evaluate_constraint(constraint: Constraint, values: Any) -> ConstraintValue:
     return ConstraintValue(str(constraint), each[worst].item(), constraint.met(each))
 
 
-def choose_absent(goal: Goal, targets: np.ndarray) -> Absent:
+def choose_empty_classes(goal: Goal, targets: np.ndarray) -> EmptyClasses:
     """Return what averages over classes do with one that has no rows here: they leave it out, since it has no value.
 
     Where every class has rows, one that is lost in a bootstrap replicate counts. Of two classes there is no average.
@@ -321,7 +325,11 @@ def choose_absent(goal: Goal, targets: np.ndarray) -> Absent:
 
 def compute_metric(goal: Goal, rule: Rule, scores: np.ndarray, targets: np.ndarray) -> float:
     """Return the metric of a goal under a rule on these rows, or raise if it is not finite."""
-    options: dict[str, Any] = {"task": goal.task, "average": goal.average, "absent": choose_absent(goal, targets)}
+    options: dict[str, Any] = {
+        "task": goal.task,
+        "average": goal.average,
+        "empty_classes": choose_empty_classes(goal, targets),
+    }
     value = float(evaluate(scores, targets, {"": goal.metric}, rule=rule, **options)[""])
     if not math.isfinite(value):
         raise UserError(

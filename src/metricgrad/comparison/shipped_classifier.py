@@ -116,7 +116,7 @@ class ShippedClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: 
             ``(n, classes)`` in the order of ``classes_``, or ``(n, labels)`` for multi-label problems.
 
         """
-        found: NDArray[np.float64] = self._centred(X)[:, self._order]
+        found: NDArray[np.float64] = self._recentre_probabilities(X)[:, self._order]
         return found
 
     def _scores(self, X: Any) -> Tensor:

@@ -171,7 +171,7 @@ def describe_rule(contender: str, rule: Rule, about: dict[str, Any], thresholds:
         "contender": contender,
         "rule": rule.describe(),
         "kind": about["kind"],
-        "thresholds": [rule.cut(k) for k in range(thresholds)],
+        "thresholds": [rule.threshold_of(k) for k in range(thresholds)],
         "plateaus": about.get("plateaus") or [None] * thresholds,
         "offsets": list(rule.offsets) if isinstance(rule, Offsets) else None,
         "tuned_on": about["tuned_on"],

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from scipy import stats
 
-from metricgrad.comparison.protocol import choose_absent
+from metricgrad.comparison.protocol import choose_empty_classes
 from metricgrad.core.metrics import names
 from metricgrad.decisions.resampling import of_units
 from metricgrad.evaluation.metric_set import MetricSet
@@ -72,8 +72,14 @@ def resample(
     goal: Goal, rules: Sequence[Rule], scores: np.ndarray, targets: np.ndarray, times: torch.Tensor
 ) -> list[np.ndarray]:
     """Return, for each rule, how far the metric moves in every replicate from its value on these rows."""
-    absent = choose_absent(goal, targets)
-    options = {"threshold": 0.5, "average": goal.average, "labels": None, "absent": absent, "ignore_index": None}
+    empty_classes = choose_empty_classes(goal, targets)
+    options = {
+        "threshold": 0.5,
+        "average": goal.average,
+        "labels": None,
+        "empty_classes": empty_classes,
+        "ignore_index": None,
+    }
     metrics = MetricSet({"": goal.metric}, task=goal.task, rule=rules[0], **options)  # type: ignore[arg-type]
     batch = metrics.prepare_rows(scores, targets, None, None)
     draws = RowDraws([Model(metrics.under(rule), batch) for rule in rules], len(targets), None)

@@ -70,7 +70,7 @@ class Call:
     """One call of a loss, taken apart; plain attributes, since this is made for every batch."""
 
     __slots__ = (
-        *("check", "group", "image_weight", "learned", "mask", "objective", "plan", "row_weight", "serves"),
+        *("check", "group", "image_weight", "learned", "mask", "objective", "plan", "row_weight", "uses_kernel"),
         *("w", "y", "z"),
     )
 
@@ -92,13 +92,13 @@ class Call:
     """The surrogate's tensors."""
     check: bool
     """Whether the targets are still to be checked, which is cheapest where they are in the cache."""
-    serves: bool
+    uses_kernel: bool
     """Whether the kernel serves: no tracing, a surrogate of this library, no gradient of the targets or weights."""
 
     def loss(self) -> Tensor:
         """Return the loss."""
         inputs = (self.z, *self.learned)
-        if not self.serves or self.objective.is_vector or _are_dual(self.y, self.w):
+        if not self.uses_kernel or self.objective.is_vector or _are_dual(self.y, self.w):
             return self.plain_loss(*inputs)
         backward = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs)
         forward = _are_dual(*inputs)
@@ -112,7 +112,7 @@ class Call:
     def statistic(self) -> Any:
         """Return the statistic of this process's data, differentiably."""
         learned = self._shared(self.learned)
-        if not self.serves or _are_dual(self.z, self.y, self.w, *learned):
+        if not self.uses_kernel or _are_dual(self.z, self.y, self.w, *learned):
             return self._of_rows(self._plain_statistic(self.z, learned))
         state = Kernel.apply(self, False, self.z, *learned)  # type: ignore[no-untyped-call]
         return self._of_rows(self.plan.layout.finish(state))

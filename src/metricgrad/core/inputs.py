@@ -59,7 +59,7 @@ def like(given: Any, result: Tensor) -> Any:
     return result if isinstance(given, Tensor) else result.cpu().numpy()
 
 
-def judged(
+def as_scored_batch(
     task: Task | None, scores: Any, targets: Any, weight: Any = None, mask: Any = None, ignore_index: int | None = None
 ) -> Batch:
     """Return scores and targets as checked rows × classes; scores that are NaN are refused unless masked."""

@@ -14,10 +14,10 @@ from metricgrad.core.array_functions import functions_of
 from metricgrad.core.counts import Confusion, Counts, Mean, cells, wide
 from metricgrad.core.metrics import Metric, get, name_of, of_counts, of_matrix, subset_accuracy
 from metricgrad.core.metrics.averages import (
-    Absent,
     Average,
-    check_absent,
+    EmptyClasses,
     check_average,
+    check_empty_classes,
     check_labels,
     check_of_classes,
     class_weights,
@@ -26,7 +26,7 @@ from metricgrad.core.metrics.averages import (
     pool,
     selected,
 )
-from metricgrad.core.metrics.derivatives import FLOOR, Moving, as_constant, bounded, ratio
+from metricgrad.core.metrics.derivatives import FLOOR, CountsWithDerivatives, as_constant, bounded, ratio
 from metricgrad.core.metrics.registry import count_values, is_safe, of_classes
 
 if TYPE_CHECKING:
@@ -50,12 +50,12 @@ class Objective:
         metric: str | Metric,
         average: str | None = "macro",
         labels: Iterable[int] | None = None,
-        absent: str = "count",
+        empty_classes: str = "count",
         leading: bool = False,
     ) -> None:
         self.task, self.metric, self.leading = task, get(metric), leading
         self.average: Average = check_average(average)
-        self.absent: Absent = check_absent(absent)
+        self.empty_classes: EmptyClasses = check_empty_classes(empty_classes)
         self.labels = None if labels is None else tuple(int(label) for label in labels)
         self.of_matrix = task == "multiclass" and of_matrix(self.metric)
         self.is_vector = self.average == "per-class" and not self.of_matrix
@@ -144,11 +144,11 @@ class Objective:
     def mean_of_images(self, counts: Counts, image_weight: Tensor) -> Mean:
         """Turn cells per image, ``(..., images, K)``, into the running mean of their values.
 
-        With ``absent="skip"`` an image in which no class is present does not count; for one value per class, each class
-        is averaged over the images that it is present in.
+        With ``empty_classes="skip"`` an image in which no class is present does not count; for one value per class,
+        each class is averaged over the images that it is present in.
         """
         values, weight = self._over_classes(counts), image_weight
-        if self.absent == "skip" and self.average != "micro":
+        if self.empty_classes == "skip" and self.average != "micro":
             shares = class_weights("macro", counts.positives, self.labels, "skip")
             vector = self.average == "per-class"
             present = (self._chosen(shares) if vector else shares.sum(-1)) > 0
@@ -203,7 +203,7 @@ class Objective:
             keep = selected(self.labels, tp)
             a, b = (g.unsqueeze(-1) if keep is None else g.unsqueeze(-1) * keep for g in (a, b))
             return _one_minus(values.mean()), (a.expand(tp.shape), b.expand(tp.shape))
-        if self.average == "macro" and self.labels is None and self.absent == "count":
+        if self.average == "macro" and self.labels is None and self.empty_classes == "count":
             values, a, b = self._partials(state, -1.0 / tp.numel())
             return _one_minus(values.mean()), (a, b)
         weights = self._class_weights(state[2])
@@ -211,14 +211,16 @@ class Objective:
         return _one_minus(mean_over_classes(values, weights).mean()), (a, b)
 
     def _class_weights(self, positives: Tensor) -> Tensor:
-        return class_weights(self.average, positives, self.labels, self.absent)
+        return class_weights(self.average, positives, self.labels, self.empty_classes)
 
     def _differentiate_numbers(self, state: State) -> tuple[float, float, float]:
         """Return loss, a and b of one class in plain numbers: tensors of one number cost more than the arithmetic.
 
         For sums in float32, since plain numbers are divided by down to the ``FLOOR`` of that type.
         """
-        if (self.average == "weighted" or (self.average == "macro" and self.absent == "skip")) and state[2] < FLOOR:
+        if (self.average == "weighted" or (self.average == "macro" and self.empty_classes == "skip")) and state[
+            2
+        ] < FLOOR:
             return 1.0, 0.0, 0.0
         value, a, b = self._partials(state, -1.0)
         return 1.0 - float(value), float(a), float(b)
@@ -237,7 +239,7 @@ class Objective:
         numbers = isinstance(state[0], float)
         if self._arithmetic:
             try:
-                jet: Any = self.metric(Moving(*state))
+                jet: Any = self.metric(CountsWithDerivatives(*state))
                 a, b = jet.a, jet.b
                 if not numbers:
                     if jet.value.shape != state[0].shape:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from metricgrad.core.batch import Batch, Task
 from metricgrad.core.counts import Counts, cells, least_weight, subtract
-from metricgrad.core.inputs import as_tensor, judged
+from metricgrad.core.inputs import as_scored_batch, as_tensor
 
 
 class Cuts(NamedTuple):
@@ -174,14 +174,14 @@ def is_sparse(x: Any) -> TypeGuard[Any]:
     return hasattr(x, "tocsr") and hasattr(x, "nnz")
 
 
-def judged_or_sparse(
+def as_scored_batch_or_sparse(
     task: Task | None, scores: Any, targets: Any, weight: Any = None, mask: Any = None, ignore_index: int | None = None
 ) -> AnyBatch:
-    """Return scores and targets as ``judged`` does; of sparse scores, the stored elements alone."""
+    """Return scores and targets as ``as_scored_batch`` does; of sparse scores, the stored elements alone."""
     if not is_sparse(scores):
         # Dense scores are as large as dense targets.
         targets = targets.toarray() if is_sparse(targets) else targets
-        return judged(task, scores, targets, weight, mask, ignore_index)
+        return as_scored_batch(task, scores, targets, weight, mask, ignore_index)
     if task != "multilabel":
         raise ValueError(f"scores: expected sparse ones for task='multilabel' alone, got task={task!r}")
     for name, given in (("mask", mask), ("ignore_index", ignore_index)):

@@ -1,8 +1,9 @@
 """Decisions: the rules that turn scores into labels, and their tuning.
 
 Fixed: ``Threshold``, ``Argmax``, ``Offsets``, ``TopK``, ``WeightedTopK``. Tuned: ``tune_threshold``, ``tune_top_k``,
-``threshold_averaging``, and ``Tuned`` for a rule that is yet to be. For one instance's label set: ``ExpectedFBeta``,
-and ``GFM`` with the ``SizeHead`` it needs. For the label sets of all rows together: ``best_k``.
+``threshold_averaging``, and ``TuningSpec`` for a rule that is yet to be. For one instance's label set:
+``ExpectedFBeta``, and ``GFM`` with the ``SizeHead`` it needs. For the label sets of all rows together:
+``choose_k_labels``.
 """
 
 from typing import TYPE_CHECKING
@@ -12,16 +13,16 @@ from metricgrad.decisions.averaged_thresholds import threshold_averaging as thre
 from metricgrad.decisions.expected_f import GFM as GFM
 from metricgrad.decisions.expected_f import ExpectedFBeta as ExpectedFBeta
 from metricgrad.decisions.expected_f import SizeHead as SizeHead
-from metricgrad.decisions.k_labels import best_k as best_k
+from metricgrad.decisions.k_labels import choose_k_labels as choose_k_labels
 from metricgrad.decisions.k_labels import tune_top_k as tune_top_k
 from metricgrad.decisions.rules import *  # noqa: F403
-from metricgrad.decisions.threshold_tuning import Tuned as Tuned
-from metricgrad.decisions.threshold_tuning import Tuning as Tuning
+from metricgrad.decisions.threshold_tuning import TuningResult as TuningResult
+from metricgrad.decisions.threshold_tuning import TuningSpec as TuningSpec
 from metricgrad.decisions.threshold_tuning import tune_threshold as tune_threshold
 
 if not TYPE_CHECKING:  # type checkers read the imports above
     __all__ = [
         *rules.__all__,
         *("ExpectedFBeta", "GFM", "SizeHead"),
-        *("Tuned", "Tuning", "best_k", "threshold_averaging", "tune_threshold", "tune_top_k"),
+        *("TuningResult", "TuningSpec", "choose_k_labels", "threshold_averaging", "tune_threshold", "tune_top_k"),
     ]

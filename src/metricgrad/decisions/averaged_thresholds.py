@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from metricgrad.core.counts import Counts
-from metricgrad.core.inputs import judged
+from metricgrad.core.inputs import as_scored_batch
 from metricgrad.core.metrics import Metric, f1, get
 from metricgrad.decisions.rules import Threshold
 
@@ -44,7 +44,7 @@ def threshold_averaging(scores: Any, targets: Any, metric: str | Metric = f1) ->
     Threshold(threshold=0.625)
 
     """
-    batch = judged("multilabel", scores, targets)
+    batch = as_scored_batch("multilabel", scores, targets)
     s, order = batch.logits.sort(dim=1, descending=True)
     y = batch.targets.double().gather(1, order)
     tp, fp = y.cumsum(1), (1 - y).cumsum(1)

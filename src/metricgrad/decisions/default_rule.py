@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from metricgrad.core.batch import Task
     from metricgrad.decisions.rare_labels import Origin
 
-SCARCE: Origin = "pooled"
-"""What the estimators and the application do with a decision of few samples; chosen by benchmarks/scarce.py."""
+RARE_LABELS: Origin = "pooled"
+"""What the estimators and the application do with a decision of few samples; chosen by benchmarks/rare_labels.py."""
 
 
 def default_rule(task: Task, threshold: float | tuple[float, ...] = 0.5) -> Rule:

@@ -14,10 +14,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from metricgrad.core.batch import check_task
-from metricgrad.core.inputs import as_tensor, judged, whole_number
-from metricgrad.decisions.default_rule import SCARCE, chosen
+from metricgrad.core.inputs import as_scored_batch, as_tensor, whole_number
+from metricgrad.decisions.default_rule import RARE_LABELS, chosen
 from metricgrad.decisions.selection_criteria import SelectBy, criterion_for, with_scores
-from metricgrad.decisions.threshold_tuning import Tuned, Tuning, tune_threshold
+from metricgrad.decisions.threshold_tuning import TuningResult, TuningSpec, tune_threshold
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -64,7 +64,7 @@ class Selection:
 
     weights: dict[str, float]
     scores: Tensor
-    tuning: Tuning | None
+    tuning: TuningResult | None
     rule: Rule
     value: Any
     alone: dict[str, float]
@@ -103,11 +103,11 @@ class Goal:
 
     def problem(self) -> Problem:
         """Return the problem that the final rule solves."""
-        return Tuned(self.metric, **self.options).problem()
+        return TuningSpec(self.metric, **self.options).problem()
 
     def searched(self) -> Problem:
         """Return the problem that is solved for every candidate in every round."""
-        return Tuned(self.metric, **self.options | {"shared": self.coupled}).problem()
+        return TuningSpec(self.metric, **self.options | {"shared": self.coupled}).problem()
 
 
 def select_ensemble(
@@ -132,7 +132,7 @@ def select_ensemble(
     "weighted" and None): every mean is evaluated at its exactly tuned threshold, or one per label. "micro" and
     "samples": at the exact threshold that all labels share. "multiclass": at the offsets tuned for the scores chosen so
     far, tuned anew after rounds 1, 2, 4, 8, … The rule of the result is tuned in full by
-    ``tune_threshold(scarce="pooled")``.
+    ``tune_threshold(rare_labels="pooled")``.
 
     Parameters
     ----------
@@ -209,7 +209,7 @@ def select_ensemble(
     flat = mean.squeeze(1) if check_task(task) == "binary" else mean
     tuning, decided = None, given
     if decided is None:
-        tuning = tune_threshold(metric, flat, targets, weight=weight, scarce=SCARCE, **goal.options)
+        tuning = tune_threshold(metric, flat, targets, weight=weight, rare_labels=RARE_LABELS, **goal.options)
         decided = tuning.rule
     value = problem.value(with_scores(batch, mean), decided)
     order = shares.argsort(descending=True, stable=True).tolist()
@@ -229,7 +229,7 @@ def _stacked(scores: Mapping[str, Any], targets: Any, task: Task | None, weight:
     """Return the candidates' scores ``(C, N, K)``, and the checked rows with those of the first."""
     if not scores:
         raise ValueError("scores: expected at least one candidate, got none")
-    batches = [judged(task, as_tensor("scores", s).double(), targets, weight) for s in scores.values()]
+    batches = [as_scored_batch(task, as_tensor("scores", s).double(), targets, weight) for s in scores.values()]
     if len(shapes := {tuple(batch.logits.shape) for batch in batches}) > 1:
         raise ValueError(f"scores: expected one shape for all candidates, got {sorted(shapes)}")
     if not len(batches[0].logits):

@@ -86,7 +86,7 @@ def _of_counts(objective: Objective, wy: Tensor) -> Classwise | None:
             return objective.metric(counts)
 
         return Classwise(wy, lambda tp, predicted, k: (tp * keep[k], (predicted - tp) * keep[k]), pooled_value)
-    weights = class_weights(objective.average, positives, objective.labels, objective.absent)
+    weights = class_weights(objective.average, positives, objective.labels, objective.empty_classes)
     metric = _with_index(objective.metric, wy)
     if metric is None:
         return None

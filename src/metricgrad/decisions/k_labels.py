@@ -1,7 +1,8 @@
 """Budgeted decisions: the best k labels of each row for a macro metric of all rows [schultheis2023, schultheis2024].
 
 Which labels a row should get depends on those of all others: a label that no row has yet adds more to a macro average
-than one that many have. ``best_k`` chooses for given rows together, ``tune_top_k`` finds a rule for single rows.
+than one that many have. ``choose_k_labels`` chooses for given rows together, ``tune_top_k`` finds a rule for single
+rows.
 """
 
 from __future__ import annotations
@@ -16,7 +17,14 @@ from torch import Tensor
 from metricgrad.core.counts import Counts, cells, round_for_sums
 from metricgrad.core.inputs import as_tensor, like, whole_number
 from metricgrad.core.objective import Objective
-from metricgrad.core.sparse import SparseBatch, is_sparse, judged_or_sparse, like_sparse, sparse_scores, starts_of
+from metricgrad.core.sparse import (
+    SparseBatch,
+    as_scored_batch_or_sparse,
+    is_sparse,
+    like_sparse,
+    sparse_scores,
+    starts_of,
+)
 from metricgrad.decisions import hard_counts
 from metricgrad.decisions.rules import WeightedTopK
 
@@ -30,7 +38,7 @@ _FEWEST_BLOCKS, _MOST_BLOCKS = 16, 2048
 _ONE_BY_ONE = 512  # rows up to which none shares a block with another
 
 
-def best_k(
+def choose_k_labels(
     metric: str | Metric, probabilities: Any, k: int, *, at_most: bool = False, starts: int = 1, seed: int = 0
 ) -> Any:
     """Choose k labels for each row so that a macro metric of all rows together is expected to be highest.
@@ -73,7 +81,7 @@ def best_k(
     Examples
     --------
     >>> p = torch.tensor([[0.9, 0.5], [0.8, 0.1], [0.9, 0.2]])
-    >>> best_k("f1", p, 1)                     # the most probable label alone would never be the second
+    >>> choose_k_labels("f1", p, 1)                     # the most probable label alone would never be the second
     tensor([[False,  True],
             [ True, False],
             [ True, False]])
@@ -298,7 +306,7 @@ def tune_top_k(
 
     See Also
     --------
-    best_k : Choose for all rows together, without targets.
+    choose_k_labels : Choose for all rows together, without targets.
 
     Examples
     --------
@@ -310,7 +318,7 @@ def tune_top_k(
 
     """
     objective = Objective("multilabel", metric)
-    batch = judged_or_sparse("multilabel", scores, targets, weight)
+    batch = as_scored_batch_or_sparse("multilabel", scores, targets, weight)
     if not batch.rows:
         raise ValueError("scores: expected at least one sample to tune on, got none")
     classes, tries = batch.classes, whole_number("iterations", iterations, 1)

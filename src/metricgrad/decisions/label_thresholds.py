@@ -276,7 +276,7 @@ def _everywhere(problem: Problem, metric: Metric, batch: AnyBatch, group: list[i
             s, wy, wn, weights = *(x.reshape(1, -1) for x in (s, wy, wn)), y.new_ones(1)
         else:
             average = "macro" if average == "per-class" else average
-            weights = class_weights(average, wy.sum(1), None, problem.objective.absent)
+            weights = class_weights(average, wy.sum(1), None, problem.objective.empty_classes)
 
     def value(counts: Counts, part: slice) -> Tensor:
         return of_classes(metric, group[part], leading=True)(counts)

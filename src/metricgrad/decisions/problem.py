@@ -34,8 +34,8 @@ class Problem:
     """``objective`` over one threshold per class, one for all classes (``shared``), or offsets ("multiclass").
 
     ``confidence``: constraints must be met by their lower bound at this level. ``epsilon``: how much worse than the
-    best a plateau may be. ``scarce``: where the number of a decision comes from that has too few samples to tune on;
-    ``default_threshold``: where such a decision stays if it is "fixed".
+    best a plateau may be. ``rare_labels``: where the number of a decision comes from that has too few samples to tune
+    on; ``default_threshold``: where such a decision stays if it is "fixed".
     """
 
     objective: Objective
@@ -43,12 +43,12 @@ class Problem:
     constraints: tuple[Constraint, ...]
     confidence: float | None
     epsilon: float = 0.01
-    scarce: Origin = "own"
+    rare_labels: Origin = "own"
     default_threshold: float = 0.5
 
     def __post_init__(self) -> None:
         task, average = self.objective.task, self.objective.average
-        check_origin(self.scarce)
+        check_origin(self.rare_labels)
         if not is_number(self.default_threshold) or math.isnan(self.default_threshold):
             raise ValueError(f"default_threshold: expected a number, got {self.default_threshold!r}")
         if self.shared and task != "multilabel":
@@ -143,25 +143,25 @@ class Problem:
             return Allocation.alike("fixed", classes, why)
         counting = range(len(fewest)) if labels is None or len(fewest) == 1 else labels
         # A constraint must hold for each label: neither a shared threshold nor a default is made for that.
-        scarce: Origin = "own" if self.constraints else self.scarce
-        limit = POOLED if scarce == "pooled" and not multiclass else FEW
+        rare_labels: Origin = "own" if self.constraints else self.rare_labels
+        limit = POOLED if rare_labels == "pooled" and not multiclass else FEW
         few = [k for k in counting if fewest[k] < limit]
-        if scarce == "pooled" and len(few) < (1 if multiclass else 2):  # nothing to share
-            scarce, few = "own", [k for k in few if fewest[k] < FEW]
+        if rare_labels == "pooled" and len(few) < (1 if multiclass else 2):  # nothing to share
+            rare_labels, few = "own", [k for k in few if fewest[k] < FEW]
         if not few:
             return Allocation.alike("own", len(fewest))
         where = f" in {len(few)} of {len(counting)} classes" if len(counting) > 1 else ""
         why = f"only {min(fewest[k] for k in few):g} positives or negatives{where}: "
-        if scarce == "own":
+        if rare_labels == "own":
             return Allocation.alike("own", len(fewest), f"{why}the threshold is not to be trusted")
         if multiclass:  # offsets are relative to each other, so all or none are tuned
-            done = "the argmax is kept" if scarce == "fixed" else "one number moves the offsets of all"
-            return Allocation.alike(scarce, classes, why + done)
+            done = "the argmax is kept" if rare_labels == "fixed" else "one number moves the offsets of all"
+            return Allocation.alike(rare_labels, classes, why + done)
         why = f"{why}kept at {self.default_threshold:g}"
-        if scarce == "pooled":
+        if rare_labels == "pooled":
             why = f"fewer than {limit} positives or negatives{where}, which share one threshold"
         shares = set(few)
-        return Allocation(tuple(scarce if k in shares else "own" for k in range(len(fewest))), why)
+        return Allocation(tuple(rare_labels if k in shares else "own" for k in range(len(fewest))), why)
 
     def smaller_side(self, positives: Tensor, total: Tensor) -> Tensor:
         """Return the same of the positives and the total of each class."""

@@ -9,16 +9,16 @@ FEW = 20
 """With fewer positives or negatives than this a decision is scarce: a threshold tuned on them is mostly noise."""
 
 POOLED = 50
-"""With fewer than this a label gains from a threshold shared with others: benchmarks/scarce.py."""
+"""With fewer than this a label gains from a threshold shared with others: benchmarks/rare_labels.py."""
 
 Origin = Literal["pooled", "own", "fixed"]
 """Where the number of a decision comes from: shared with other scarce decisions, its own data, or the default rule."""
 
 
-def check_origin(scarce: str) -> None:
+def check_origin(rare_labels: str) -> None:
     """Raise if this is no way to treat scarce decisions."""
-    if scarce not in get_args(Origin):
-        raise ValueError(f"scarce: expected one of {', '.join(map(repr, get_args(Origin)))}, got {scarce!r}")
+    if rare_labels not in get_args(Origin):
+        raise ValueError(f"rare_labels: expected one of {', '.join(map(repr, get_args(Origin)))}, got {rare_labels!r}")
 
 
 @dataclass(frozen=True)

@@ -118,7 +118,7 @@ class Rule(Storable, abstract=True):
         """
         return repr(self)
 
-    def cut(self, k: int) -> float | None:
+    def threshold_of(self, k: int) -> float | None:
         """Return the threshold of a class.
 
         Parameters
@@ -134,7 +134,7 @@ class Rule(Storable, abstract=True):
         """
         return None
 
-    def centred(self, probabilities: Tensor) -> Tensor:
+    def recentre_probabilities(self, probabilities: Tensor) -> Tensor:
         """Return probabilities moved so that 0.5, or the argmax, decides as the rule does.
 
         Parameters
@@ -236,11 +236,11 @@ class Threshold(Rule):
             return f"threshold {self.threshold:.4g}"
         return f"a threshold per label, {min(self.threshold):.3g} to {max(self.threshold):.3g}"
 
-    def cut(self, k: int) -> float | None:
+    def threshold_of(self, k: int) -> float | None:
         cut = self.threshold if isinstance(self.threshold, float) else self.threshold[k]
         return cut if math.isfinite(cut) else None
 
-    def centred(self, probabilities: Tensor) -> Tensor:
+    def recentre_probabilities(self, probabilities: Tensor) -> Tensor:
         p, least = probabilities, 0.5 + 1e-9  # what stands exactly at the threshold is in the class
         cut, decided = torch.as_tensor(self.threshold, dtype=p.dtype).clamp(0, 1), self.decide(p)
         shifted = (p.logit() - cut.logit()).sigmoid()
@@ -354,7 +354,7 @@ class Offsets(Rule):
     def describe(self) -> str:
         return "largest score with offsets"
 
-    def centred(self, probabilities: Tensor) -> Tensor:
+    def recentre_probabilities(self, probabilities: Tensor) -> Tensor:
         offsets = torch.tensor(self.offsets, dtype=probabilities.dtype)
         return (self.levels(probabilities) + offsets).softmax(1)
 

@@ -84,7 +84,7 @@ def everywhere(objective: Objective, metric: Metric, batch: SparseBatch, group: 
         together, total, one = torch.zeros_like(population), total.sum(0, keepdim=True), wy.new_ones(1)
         return _events(s, together, wy, wn, total, batch.least, metric, one)
     positives = wy.new_zeros(len(group)).index_add_(0, population, wy)
-    weights = class_weights("macro" if average == "per-class" else average, positives, None, objective.absent)
+    weights = class_weights("macro" if average == "per-class" else average, positives, None, objective.empty_classes)
     return _events(s, population, wy, wn, total, batch.least, metric, weights)
 
 

@@ -15,7 +15,7 @@ from metricgrad.core.metrics.averages import check_labels
 from metricgrad.core.metrics.constraints import parse
 from metricgrad.core.objective import Objective
 from metricgrad.core.option_hints import explain_unknown
-from metricgrad.core.sparse import AnyBatch, judged_or_sparse
+from metricgrad.core.sparse import AnyBatch, as_scored_batch_or_sparse
 from metricgrad.decisions import hard_counts
 from metricgrad.decisions.problem import Problem
 from metricgrad.decisions.rare_labels import FEW, Origin
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
     from metricgrad.core.batch import Task
     from metricgrad.core.metrics import Metric
-    from metricgrad.core.metrics.averages import Absent, Average, Averaged
+    from metricgrad.core.metrics.averages import Average, Averaged, EmptyClasses
     from metricgrad.decisions.rules import Rule
 
 
 @dataclass(frozen=True)
-class Tuned:
+class TuningSpec:
     """A rule yet to be tuned: which metric is maximised, over which rules, under which constraints.
 
     ``bootstrap`` and ``compare_paired`` take it as a rule and tune it again in every replicate, since a rule that is
@@ -52,7 +52,7 @@ class Tuned:
         Tune one threshold for all classes of a multi-label problem instead of one per class.
     labels : iterable of int, optional
         The classes that count; leave a negative class out.
-    absent : {'count', 'skip'}, default 'count'
+    empty_classes : {'count', 'skip'}, default 'count'
         What a class without positives does to the macro average: "count" (as in scikit-learn) or "skip".
     subject_to : str, dict, Constraint or list of these, optional
         Constraints that the rule must meet, such as "precision >= 0.9" or {"precision": 0.9}; comma-separated for
@@ -60,7 +60,7 @@ class Tuned:
     confidence : float, optional
         With a number such as 0.95, the one-sided lower confidence bound of a constrained metric must meet its
         constraint, instead of the estimate.
-    scarce : {'pooled', 'own', 'fixed'}, default 'own'
+    rare_labels : {'pooled', 'own', 'fixed'}, default 'own'
         What becomes of a class that counts and has few positives or negatives. "own": nothing, it is tuned on its own
         data. "pooled": the labels with fewer than 50 share one threshold, the best for them together; offsets, where
         a class has fewer than 20, are all one multiple of −log(share of the class). Better on new data, as the
@@ -69,12 +69,12 @@ class Tuned:
         ``subject_to`` each class is tuned on its own data, so that each meets the constraints. ``origins`` and
         ``caution`` of the result say what was done.
     default_threshold : float, default 0.5
-        Where ``scarce="fixed"`` leaves a class, on the scale of the scores: 0.5 for probabilities, 0 for logits and
-        decision functions. With the default, scores outside [0, 1] are refused where it is needed.
+        Where ``rare_labels="fixed"`` leaves a class, on the scale of the scores: 0.5 for probabilities, 0 for logits
+        and decision functions. With the default, scores outside [0, 1] are refused where it is needed.
 
     Examples
     --------
-    >>> Tuned("f1", subject_to="precision >= 0.9").average
+    >>> TuningSpec("f1", subject_to="precision >= 0.9").average
     'macro'
 
     """
@@ -84,10 +84,10 @@ class Tuned:
     average: Average | None = "macro"
     shared: bool = False
     labels: Iterable[int] | None = None
-    absent: Absent = "count"
+    empty_classes: EmptyClasses = "count"
     subject_to: Any = None
     confidence: float | None = None
-    scarce: Origin = "own"
+    rare_labels: Origin = "own"
     default_threshold: float = 0.5
 
     def problem(self, epsilon: float = 0.01) -> Problem:
@@ -109,14 +109,14 @@ class Tuned:
             If the options do not fit together.
 
         """
-        objective = Objective(check_task(self.task), self.metric, self.average, self.labels, self.absent)
+        objective = Objective(check_task(self.task), self.metric, self.average, self.labels, self.empty_classes)
         return Problem(
             objective,
             self.shared,
             parse(self.subject_to),
             self.confidence,
             epsilon,
-            self.scarce,
+            self.rare_labels,
             self.default_threshold,
         )
 
@@ -137,7 +137,7 @@ class Resampling:
 
 
 @dataclass(frozen=True, eq=False)
-class Tuning(Generic[Value, Numbers]):
+class TuningResult(Generic[Value, Numbers]):
     """A tuned rule, its value on the data it was tuned on, and how certain it is.
 
     ``tune_threshold`` and ``Evaluator.tune`` return it. ``interval`` and ``out_of_bag`` resample the rows and tune
@@ -191,7 +191,7 @@ class Tuning(Generic[Value, Numbers]):
         return self.rule.numbers  # type: ignore[no-any-return]
 
     @property
-    def scarce(self) -> list[bool]:
+    def rare_labels(self) -> list[bool]:
         """Whether each decision has too few positives or negatives for a threshold of its own to be trusted."""
         return [few < FEW for few in self.fewest]
 
@@ -274,7 +274,7 @@ class TuningOptions(TypedDict, total=False):
     """The options of ``tune_threshold`` that do not change the types of its result."""
 
     labels: Iterable[int] | None
-    absent: Absent
+    empty_classes: EmptyClasses
     subject_to: Any
     confidence: float | None
     weight: Any
@@ -296,9 +296,9 @@ def tune_threshold(
     task: Literal["binary"] | None = None,
     average: Averaged = "macro",
     shared: bool = False,
-    scarce: Origin = "own",
+    rare_labels: Origin = "own",
     **options: Unpack[TuningOptions],
-) -> Tuning[float, float]: ...
+) -> TuningResult[float, float]: ...
 
 
 @overload
@@ -310,9 +310,9 @@ def tune_threshold(
     task: Literal["multilabel"],
     average: Averaged = "macro",
     shared: Literal[True],
-    scarce: Origin = "own",
+    rare_labels: Origin = "own",
     **options: Unpack[TuningOptions],
-) -> Tuning[float, float]: ...
+) -> TuningResult[float, float]: ...
 
 
 @overload
@@ -324,9 +324,9 @@ def tune_threshold(
     task: Literal["multilabel"],
     average: Averaged = "macro",
     shared: Literal[False] = False,
-    scarce: Origin = "own",
+    rare_labels: Origin = "own",
     **options: Unpack[TuningOptions],
-) -> Tuning[float, tuple[float, ...]]: ...
+) -> TuningResult[float, tuple[float, ...]]: ...
 
 
 @overload
@@ -338,9 +338,9 @@ def tune_threshold(
     task: Literal["multilabel"],
     average: None,
     shared: Literal[False] = False,
-    scarce: Origin = "own",
+    rare_labels: Origin = "own",
     **options: Unpack[TuningOptions],
-) -> Tuning[list[float], tuple[float, ...]]: ...
+) -> TuningResult[list[float], tuple[float, ...]]: ...
 
 
 @overload
@@ -352,9 +352,9 @@ def tune_threshold(
     task: Literal["multiclass"],
     average: Averaged = "macro",
     shared: bool = False,
-    scarce: Literal["own", "pooled"] = "own",
+    rare_labels: Literal["own", "pooled"] = "own",
     **options: Unpack[TuningOptions],
-) -> Tuning[float, tuple[float, ...]]: ...
+) -> TuningResult[float, tuple[float, ...]]: ...
 
 
 @overload
@@ -366,9 +366,9 @@ def tune_threshold(
     task: Task | None,
     average: Average | None = "macro",
     shared: bool = False,
-    scarce: Origin = "own",
+    rare_labels: Origin = "own",
     **options: Unpack[TuningOptions],
-) -> Tuning: ...
+) -> TuningResult: ...
 
 
 @explain_unknown
@@ -381,19 +381,19 @@ def tune_threshold(
     average: Average | None = "macro",
     shared: bool = False,
     labels: Iterable[int] | None = None,
-    absent: Absent = "count",
+    empty_classes: EmptyClasses = "count",
     subject_to: Any = None,
     confidence: float | None = None,
     weight: Any = None,
     mask: Any = None,
     ignore_index: int | None = None,
-    scarce: Origin = "own",
+    rare_labels: Origin = "own",
     default_threshold: float = 0.5,
     epsilon: float = 0.01,
     replicates: int = 200,
     seed: int = 0,
     groups: Any = None,
-) -> Tuning:
+) -> TuningResult:
     """Find the decision rule that maximises any metric on given scores, on the scores' own scale.
 
     "binary": the exact threshold. "multilabel": a threshold per class, or one for all (``shared=True``, exact for every
@@ -425,7 +425,7 @@ def tune_threshold(
         Tune one threshold for all classes of a multi-label problem instead of one per class.
     labels : iterable of int, optional
         The classes that count; leave a negative class out.
-    absent : {'count', 'skip'}, default 'count'
+    empty_classes : {'count', 'skip'}, default 'count'
         What a class without positives does to the macro average: "count" (as in scikit-learn) or "skip".
     subject_to : str, dict, Constraint or list of these, optional
         Constraints that the rule must meet, such as "precision >= 0.9" or {"precision": 0.9}; comma-separated for
@@ -439,7 +439,7 @@ def tune_threshold(
         True for what counts.
     ignore_index : int, optional
         Targets of this value do not count.
-    scarce : {'pooled', 'own', 'fixed'}, default 'own'
+    rare_labels : {'pooled', 'own', 'fixed'}, default 'own'
         What becomes of a class that counts and has few positives or negatives. "own": nothing, it is tuned on its own
         data. "pooled": the labels with fewer than 50 share one threshold, the best for them together; offsets, where
         a class has fewer than 20, are all one multiple of −log(share of the class). Better on new data, as the
@@ -448,8 +448,8 @@ def tune_threshold(
         ``subject_to`` each class is tuned on its own data, so that each meets the constraints. ``origins`` and
         ``caution`` of the result say what was done.
     default_threshold : float, default 0.5
-        Where ``scarce="fixed"`` leaves a class, on the scale of the scores: 0.5 for probabilities, 0 for logits and
-        decision functions. With the default, scores outside [0, 1] are refused where it is needed.
+        Where ``rare_labels="fixed"`` leaves a class, on the scale of the scores: 0.5 for probabilities, 0 for logits
+        and decision functions. With the default, scores outside [0, 1] are refused where it is needed.
     epsilon : float, default 0.01
         The plateau holds the thresholds whose value is within ``epsilon`` of the best.
     replicates : int, default 200
@@ -485,9 +485,9 @@ def tune_threshold(
         )
     if not epsilon >= 0:
         raise ValueError(f"epsilon: expected a number of at least 0, got {epsilon!r}")
-    how = (metric, task, average, shared, labels, absent, subject_to, confidence, scarce, default_threshold)
-    problem = Tuned(*how).problem(epsilon)
-    batch = judged_or_sparse(task, scores, targets, weight, mask, ignore_index)
+    how = (metric, task, average, shared, labels, empty_classes, subject_to, confidence, rare_labels, default_threshold)
+    problem = TuningSpec(*how).problem(epsilon)
+    batch = as_scored_batch_or_sparse(task, scores, targets, weight, mask, ignore_index)
     if not batch.rows:
         raise ValueError("scores: expected at least one sample to tune on, got none")
     check_labels(problem.objective.labels, batch.classes)
@@ -496,7 +496,7 @@ def tune_threshold(
     solution = problem.solve(batch, allocation)
     value = problem.value(batch, solution.rule)
     problem.objective.warn_if_undefined(value, of=())
-    return Tuning(
+    return TuningResult(
         solution.rule,
         _plain(value),
         solution.exact,

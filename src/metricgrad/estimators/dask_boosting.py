@@ -19,10 +19,10 @@ import torch
 from sklearn.utils import check_random_state, compute_class_weight
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
-from metricgrad.core.inputs import judged
+from metricgrad.core.inputs import as_scored_batch
 from metricgrad.core.metrics.scalars import is_whole
-from metricgrad.decisions.default_rule import SCARCE, chosen, default_rule
-from metricgrad.decisions.threshold_tuning import Tuned, Tuning, tune_threshold
+from metricgrad.decisions.default_rule import RARE_LABELS, chosen, default_rule
+from metricgrad.decisions.threshold_tuning import TuningResult, TuningSpec, tune_threshold
 from metricgrad.estimators.dask_partitions import example_of, find_blocks, know_categories, one_thread
 from metricgrad.estimators.frame_categories import categories
 from metricgrad.estimators.preparation import labels_to_learn, wanted_rule
@@ -194,10 +194,10 @@ class DaskFit:
         weight = np.empty(0) if self.weighted or self.estimator.class_weight is not None else None
         return PlacedRows(self.client, chosen, BoostingRows(np.empty((0, self.features)), y, weight, np.empty(shape)))
 
-    def tune(self, split: Split) -> Tuning:
+    def tune(self, split: Split) -> TuningResult:
         """Tune the rule on the scores of the rows that each model was trained without."""
         e, task = self.estimator, self.labels.task
-        how: dict[str, Any] = {"task": task, "average": e.average, "scarce": SCARCE}
+        how: dict[str, Any] = {"task": task, "average": e.average, "rare_labels": RARE_LABELS}
         fitted = self.client.scatter(one_thread(e), broadcast=True, hash=False)
         scores = self.client.map(_score, self.encoded, estimator=fitted, split=split, pure=False)
         if task == "multiclass" or e.average == "samples":
@@ -209,7 +209,7 @@ class DaskFit:
         while len(tables) > 1:  # where they are, two at a time
             pairs = zip(tables[::2], tables[1::2], strict=False)
             tables = [self.client.submit(add, *pair, pure=False) for pair in pairs] + tables[len(tables) & ~1 :]
-        return tune_tables(Tuned(e._metric, **how).problem(), tables[0].result())
+        return tune_tables(TuningSpec(e._metric, **how).problem(), tables[0].result())
 
 
 def deal(kinds: NDArray[np.int64], first: NDArray[np.int64], hands: int, seed: int) -> NDArray[np.int64]:
@@ -289,7 +289,7 @@ def _score(part: _Encoded, estimator: Any, split: Split) -> tuple[Tensor, Tensor
 
 
 def _tables(scored: Any, task: Any, bits: int | None) -> ScoreTables:
-    return ScoreTables.of(judged(task, *scored), bits)
+    return ScoreTables.of(as_scored_batch(task, *scored), bits)
 
 
 def _without_models(estimator: Any) -> Any:

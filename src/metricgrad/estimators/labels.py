@@ -125,10 +125,10 @@ class PredictsMixin:
         """Return the scores that the rule decides on."""
         raise NotImplementedError
 
-    def _centred(self, X: Features) -> NDArray[np.float64]:
+    def _recentre_probabilities(self, X: Features) -> NDArray[np.float64]:
         """Return the scores moved so that 0.5, or the argmax, is where the rule decides; of a binary problem both."""
         scores = self._scores(X)  # first, since it refuses what is not fitted
-        moved = self.rule_.centred(scores).numpy()
+        moved = self.rule_.recentre_probabilities(scores).numpy()
         return np.column_stack((1 - moved, moved)) if self.labels_.task == "binary" else moved
 
     def predict(self, X: Features) -> NDArray[Any]:
@@ -204,7 +204,7 @@ class DecidesMixin(PredictsMixin):
             ``(n, 2)`` for binary, ``(n, d)`` for multi-class, ``(n, K)`` for multi-label problems.
 
         """
-        return self._centred(X)
+        return self._recentre_probabilities(X)
 
 
 def is_dask(x: object) -> bool:

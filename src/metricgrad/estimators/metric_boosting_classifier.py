@@ -13,8 +13,8 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from torch import Tensor, nn
 
 from metricgrad.core.inputs import ArrayLike, whole_number
-from metricgrad.decisions.default_rule import SCARCE, chosen, default_rule
-from metricgrad.decisions.threshold_tuning import Tuning, tune_threshold
+from metricgrad.decisions.default_rule import RARE_LABELS, chosen, default_rule
+from metricgrad.decisions.threshold_tuning import TuningResult, tune_threshold
 from metricgrad.estimators.dask_predictions import DecidesLazilyMixin
 from metricgrad.estimators.frame_categories import categories, coded
 from metricgrad.estimators.labels import flat, is_dask
@@ -53,11 +53,11 @@ class MetricBoostingClassifier(DecidesLazilyMixin, ClassifierMixin, BaseEstimato
     backend : {'xgboost', 'lightgbm'}, default 'xgboost'
         The library that grows the trees.
     loss : {'hybrid', 'metric', 'cross-entropy'} or nn.Module, default 'hybrid'
-        "hybrid" is cross-entropy plus ``share`` × the metric loss; a module is copied.
-    share : float, default 0.3
-        The share of the metric loss in the hybrid.
+        "hybrid" is cross-entropy plus ``metric_weight`` × the metric loss; a module is copied.
+    metric_weight : float, default 0.3
+        The factor of the metric loss in the hybrid; it may exceed 1.
     rule : {'tuned', 'fixed'} or Rule, default 'tuned'
-        "tuned" on rows that the trees did not see, as ``tune_threshold(scarce="pooled")`` does: labels with few
+        "tuned" on rows that the trees did not see, as ``tune_threshold(rare_labels="pooled")`` does: labels with few
         positives share one threshold. "fixed" is 0.5, or the argmax. Or a rule of ``mg.decisions`` on probabilities.
     cv : int, splitter, iterable or None, default 5
         A number of folds (or a scikit-learn splitter, or pairs of train and test rows) trains one model per fold,
@@ -121,7 +121,7 @@ class MetricBoostingClassifier(DecidesLazilyMixin, ClassifierMixin, BaseEstimato
 
     """
 
-    tuning_: Tuning | None
+    tuning_: TuningResult | None
     backend_: Backend
     boosters_: list[Any]
     n_estimators_: list[int]
@@ -135,7 +135,7 @@ class MetricBoostingClassifier(DecidesLazilyMixin, ClassifierMixin, BaseEstimato
         average: Average = "macro",
         backend: Backend = "xgboost",
         loss: Literal["hybrid", "metric", "cross-entropy"] | nn.Module = "hybrid",
-        share: float = 0.3,
+        metric_weight: float = 0.3,
         rule: Literal["tuned", "fixed"] | Rule = "tuned",
         cv: Any = 5,
         validation_fraction: float = 0.2,
@@ -155,7 +155,7 @@ class MetricBoostingClassifier(DecidesLazilyMixin, ClassifierMixin, BaseEstimato
         self.average = average
         self.backend = backend
         self.loss = loss
-        self.share = share
+        self.metric_weight = metric_weight
         self.rule = rule
         self.cv = cv
         self.validation_fraction = validation_fraction
@@ -226,7 +226,12 @@ class MetricBoostingClassifier(DecidesLazilyMixin, ClassifierMixin, BaseEstimato
             p = [self._probabilities(model, rows[rest]) for model, (_, rest) in zip(self.boosters_, parts, strict=True)]
             held_out = np.concatenate([rest for _, rest in parts])
             weight = None if sample_weight is None else np.asarray(sample_weight, dtype=float)[held_out]
-            how: dict[str, Any] = {"task": labels.task, "average": self.average, "weight": weight, "scarce": SCARCE}
+            how: dict[str, Any] = {
+                "task": labels.task,
+                "average": self.average,
+                "weight": weight,
+                "rare_labels": RARE_LABELS,
+            }
             self.tuning_ = tune_threshold(self._metric, torch.cat(p), targets[held_out], **how)
             self.rule_ = self.tuning_.rule
         return self
@@ -246,7 +251,7 @@ class MetricBoostingClassifier(DecidesLazilyMixin, ClassifierMixin, BaseEstimato
 
     def _plan(self, seed: int) -> BoostingPlan:
         task = self.labels_.task
-        loss = loss_for(self.loss, self._metric, share=self.share, task=task, average=self.average)
+        loss = loss_for(self.loss, self._metric, metric_weight=self.metric_weight, task=task, average=self.average)
         # Tuning in every round is expensive, so only where it decides when to stop.
         decides = self.patience is not None and self.monitor == "metric" and task != "multiclass"
         rule = "fixed" if self.rule == "tuned" and not decides else self.rule

@@ -18,9 +18,9 @@ from metricgrad.core.batch import Batch, Task
 from metricgrad.core.inputs import whole_number
 from metricgrad.core.metrics.registry import count_values, get
 from metricgrad.core.metrics.scalars import is_number
-from metricgrad.decisions.default_rule import SCARCE, chosen, default_rule
+from metricgrad.decisions.default_rule import RARE_LABELS, chosen, default_rule
 from metricgrad.decisions.rules import Rule
-from metricgrad.decisions.threshold_tuning import Tuned, Tuning, tune_threshold
+from metricgrad.decisions.threshold_tuning import TuningResult, TuningSpec, tune_threshold
 from metricgrad.estimators.labels import DecidesMixin, Labels, dense, flat
 from metricgrad.estimators.preparation import labels_to_learn, loss_for, splits, training_weight, wanted_rule
 from metricgrad.training.networks import Model, build
@@ -67,17 +67,17 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
     dropout : float, default 0.0
         Dropout after each hidden layer of the networks made here.
     loss : {'hybrid', 'metric', 'cross-entropy'} or nn.Module, default 'hybrid'
-        "hybrid" is cross-entropy plus ``share`` × the metric loss; a module is copied.
-    share : float, default 0.3
-        The share of the metric loss in the hybrid.
+        "hybrid" is cross-entropy plus ``metric_weight`` × the metric loss; a module is copied.
+    metric_weight : float, default 0.3
+        The factor of the metric loss in the hybrid; it may exceed 1.
     surrogate : callable, optional
         The soft step of the metric loss, from ``mg.surrogates``; by default ``Linear``, or ``TopTwo`` for multi-class
         problems.
     warmup : int, default 0
-        The number of epochs during which the share grows from 0.
+        The number of epochs during which this factor grows from 0.
     rule : {'tuned', 'fixed'} or Rule, default 'tuned'
-        "tuned" on data that the network was not trained on, as ``tune_threshold(scarce="pooled")`` does: labels with
-        few positives share one threshold. "fixed" is 0.5, or the argmax. Or a rule of ``mg.decisions`` on
+        "tuned" on data that the network was not trained on, as ``tune_threshold(rare_labels="pooled")`` does: labels
+        with few positives share one threshold. "fixed" is 0.5, or the argmax. Or a rule of ``mg.decisions`` on
         probabilities.
     cv : int, splitter, iterable or None, default 5
         A number of folds (or a scikit-learn splitter, or pairs of train and test rows) trains one network per fold,
@@ -146,7 +146,7 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
 
     """
 
-    tuning_: Tuning | None
+    tuning_: TuningResult | None
     networks_: list[nn.Module]
 
     def __init__(
@@ -158,7 +158,7 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
         model: Model = (256,),
         dropout: float = 0.0,
         loss: Literal["hybrid", "metric", "cross-entropy"] | nn.Module = "hybrid",
-        share: float = 0.3,
+        metric_weight: float = 0.3,
         surrogate: Any = None,
         warmup: int = 0,
         rule: Literal["tuned", "fixed"] | Rule = "tuned",
@@ -186,7 +186,7 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
         self.model = model
         self.dropout = dropout
         self.loss = loss
-        self.share = share
+        self.metric_weight = metric_weight
         self.surrogate = surrogate
         self.warmup = warmup
         self.rule = rule
@@ -346,11 +346,11 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
     def _batch_size(self, rows: int) -> int:
         return min(256, max(32, rows // 8)) if self.batch_size is None else self.batch_size
 
-    def _tuned(self, task: Task) -> Tuned:
+    def _tuned(self, task: Task) -> TuningSpec:
         if self.monitor not in ("metric", "loss"):
             raise ValueError(f"monitor: expected 'metric' or 'loss', got {self.monitor!r}")
         chosen(self.rule, task)
-        tuned = Tuned(self._metric, task, self.average, scarce=SCARCE)
+        tuned = TuningSpec(self._metric, task, self.average, rare_labels=RARE_LABELS)
         tuned.problem()
         return tuned
 
@@ -378,7 +378,7 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
 
     def _loss(self, task: Task, rows: int) -> nn.Module:
         steps = self.warmup * max(1, -(-rows // self._batch_size(rows)))
-        options = {"share": self.share, "warmup": steps, "surrogate": self.surrogate}
+        options = {"metric_weight": self.metric_weight, "warmup": steps, "surrogate": self.surrogate}
         average = self.average or "macro"  # None has one value per class, of which training needs the mean
         if not (isinstance(self.model, str) and self.model == "tabm"):
             return loss_for(self.loss, self._metric, task=task, average=average, **options)
@@ -390,7 +390,9 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
         at_once = plain and task == "multilabel" and average in ("macro", "weighted")
         return MemberLoss(loss_for(self.loss, self._metric, task=task, average=average, **options), at_once=at_once)
 
-    def _set_rule(self, data: TrainingData, parts: list[Any], tuned: Tuned, rule: Any, weight: Tensor | None) -> None:
+    def _set_rule(
+        self, data: TrainingData, parts: list[Any], tuned: TuningSpec, rule: Any, weight: Tensor | None
+    ) -> None:
         self.tuning_ = None
         self.rule_ = rule if isinstance(rule, Rule) else default_rule(self.labels_.task)
         if rule != "tuned" or parts[0][1] is None:
@@ -405,7 +407,7 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
             "task": tuned.task,
             "average": tuned.average,
             "weight": _rows(weight, rows),
-            "scarce": tuned.scarce,
+            "rare_labels": tuned.rare_labels,
         }
         self.tuning_ = tune_threshold(tuned.metric, torch.cat(p), data.targets[rows], **how)
         self.rule_ = self.tuning_.rule
@@ -435,7 +437,7 @@ class _Judge:
     ``weight``: of the held-out rows in the metric, without class weights: those say how to train, not how to judge.
     """
 
-    def __init__(self, tuned: Tuned, monitor: str, rule: Any, labels: Labels, weight: Tensor | None) -> None:
+    def __init__(self, tuned: TuningSpec, monitor: str, rule: Any, labels: Labels, weight: Tensor | None) -> None:
         self.tuned, self.monitor, self.rule, self.labels = tuned, monitor, rule, labels
         self.weight = None if weight is None else weight.unsqueeze(1)
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from metricgrad.core.metrics.averages import Average
     from metricgrad.decisions.rules import Rule
     from metricgrad.decisions.selection_criteria import SelectBy
-    from metricgrad.decisions.threshold_tuning import Tuning
+    from metricgrad.decisions.threshold_tuning import TuningResult
 
 
 class MetricEnsembleClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -69,8 +69,8 @@ class MetricEnsembleClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
         How the values of the classes become one. None returns one per class. "samples" is the mean over rows, for
         multi-label problems.
     rule : {'tuned', 'fixed'} or Rule, default 'tuned'
-        "tuned" on the out-of-fold scores, as ``tune_threshold(scarce="pooled")`` does: labels with few positives share
-        one threshold; "fixed" is 0.5, or the argmax; or a rule of ``mg.decisions`` on probabilities.
+        "tuned" on the out-of-fold scores, as ``tune_threshold(rare_labels="pooled")`` does: labels with few positives
+        share one threshold; "fixed" is 0.5, or the argmax; or a rule of ``mg.decisions`` on probabilities.
     subject_to : str, dict, Constraint or list of these, optional
         Constraints that the rule must meet, such as "precision >= 0.9"; see ``tune_threshold``. With ``average``
         "micro" or "samples" the labels share one threshold.
@@ -131,7 +131,7 @@ class MetricEnsembleClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
 
     """
 
-    tuning_: Tuning | None
+    tuning_: TuningResult | None
     members_: list[Member]
     encoder_: Any
 

@@ -30,16 +30,16 @@ def labels_to_learn(y: Any) -> Labels:
     return labels
 
 
-def loss_for(loss: Any, metric: Any, *, share: float = 1.0, warmup: int = 0, **options: Any) -> nn.Module:
+def loss_for(loss: Any, metric: Any, *, metric_weight: float = 1.0, warmup: int = 0, **options: Any) -> nn.Module:
     """Return the loss that is meant, fresh: a named one of the metric, with MetricLoss's ``options``, or a copy."""
     if isinstance(loss, nn.Module):
         found: nn.Module = copy.deepcopy(loss)
     elif loss == "hybrid":
-        found = HybridLoss(metric, share=share, warmup=warmup, **options)
+        found = HybridLoss(metric, metric_weight=metric_weight, warmup=warmup, **options)
     elif loss == "metric":
         found = MetricLoss(metric, **options)
     elif loss == "cross-entropy":
-        found = HybridLoss(metric, share=0.0, **options)
+        found = HybridLoss(metric, metric_weight=0.0, **options)
     else:
         raise ValueError(f"loss: expected 'hybrid', 'metric', 'cross-entropy' or a module, got {loss!r}")
     trust_logits(found)

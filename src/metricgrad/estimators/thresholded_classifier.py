@@ -15,7 +15,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, indexable
 from torch import Tensor
 
-from metricgrad.decisions.default_rule import SCARCE
+from metricgrad.decisions.default_rule import RARE_LABELS
 from metricgrad.decisions.threshold_tuning import tune_threshold
 from metricgrad.estimators.labels import Labels, PredictsMixin, dense, flat
 
@@ -38,7 +38,7 @@ class ThresholdedClassifier(PredictsMixin, ClassifierMixin, MetaEstimatorMixin, 
     """Any scikit-learn classifier with the exact decision rule for a metric, tuned on rows it was not fitted on.
 
     Takes binary, multi-class and multi-label targets; see ``tune_threshold`` for what is exact. Labels with few
-    positives share one threshold, as with ``tune_threshold(scarce="pooled")``.
+    positives share one threshold, as with ``tune_threshold(rare_labels="pooled")``.
 
     Parameters
     ----------
@@ -204,7 +204,7 @@ class ThresholdedClassifier(PredictsMixin, ClassifierMixin, MetaEstimatorMixin, 
             subject_to=self.subject_to,
             confidence=self.confidence,
             weight=None if sample_weight is None else np.asarray(sample_weight, dtype=float),
-            scarce=SCARCE,
+            rare_labels=RARE_LABELS,
             default_threshold=0.0 if self._method() == "decision_function" else 0.5,
         )
         self.rule_ = self.tuning_.rule
@@ -266,4 +266,4 @@ class ThresholdedClassifier(PredictsMixin, ClassifierMixin, MetaEstimatorMixin, 
             ``(n, 2)`` for binary, ``(n, d)`` for multi-class, ``(n, K)`` for multi-label problems.
 
         """
-        return self._centred(X)
+        return self._recentre_probabilities(X)

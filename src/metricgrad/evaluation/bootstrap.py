@@ -11,7 +11,7 @@ from torch import Tensor
 
 from metricgrad.decisions.default_rule import default_rule
 from metricgrad.decisions.resampling import check_replicates
-from metricgrad.decisions.threshold_tuning import Tuned
+from metricgrad.decisions.threshold_tuning import TuningSpec
 from metricgrad.evaluation.interval_ends import check_positives, find_ends
 from metricgrad.evaluation.metric_set import Metrics, MetricSet
 from metricgrad.evaluation.replicates import Model, exchange, make_draws, replicate
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from metricgrad.core.batch import Task
     from metricgrad.core.inputs import ArrayLike
-    from metricgrad.core.metrics.averages import Absent, Average
+    from metricgrad.core.metrics.averages import Average, EmptyClasses
     from metricgrad.decisions.rules import Rule
 
 
@@ -90,10 +90,10 @@ def bootstrap(
     *,
     task: Task | None = None,
     threshold: float | Sequence[float] = 0.5,
-    rule: Rule | Tuned | None = None,
+    rule: Rule | TuningSpec | None = None,
     average: Average | None = "macro",
     labels: Iterable[int] | None = None,
-    absent: Absent = "count",
+    empty_classes: EmptyClasses = "count",
     weight: ArrayLike | None = None,
     mask: ArrayLike | None = None,
     ignore_index: int | None = None,
@@ -127,14 +127,14 @@ def bootstrap(
         Not for "multiclass".
     rule : Rule or Tuned, optional
         A decision rule of ``mg.decisions`` instead of ``threshold``; by default the argmax for "multiclass".
-        ``Tuned(metric)`` is a rule that is tuned on these very data: it is tuned again in every replicate and evaluated
-        on the rows left out.
+        ``TuningSpec(metric)`` is a rule that is tuned on these very data: it is tuned again in every replicate and
+        evaluated on the rows left out.
     average : {'macro', 'micro', 'weighted', 'samples'} or None, default 'macro'
         How the values of the classes become one. None returns one per class. "samples" is the mean over rows, for
         multi-label problems.
     labels : iterable of int, optional
         The classes that count; leave a negative class out.
-    absent : {'count', 'skip'}, default 'count'
+    empty_classes : {'count', 'skip'}, default 'count'
         What a class without positives does to the macro average: "count" (as in scikit-learn) or "skip".
     weight : array-like, optional
         Per sample or per element.
@@ -177,7 +177,7 @@ def bootstrap(
         threshold=threshold,
         average=average,
         labels=labels,
-        absent=absent,
+        empty_classes=empty_classes,
         ignore_index=ignore_index,
     )
     model = _model(make, rule, scores, targets, weight, mask)
@@ -198,10 +198,10 @@ def compare_paired(
     *,
     task: Task | None = None,
     threshold: float | Sequence[float] = 0.5,
-    rule: Rule | Tuned | Sequence[Rule | Tuned | None] | None = None,
+    rule: Rule | TuningSpec | Sequence[Rule | TuningSpec | None] | None = None,
     average: Average | None = "macro",
     labels: Iterable[int] | None = None,
-    absent: Absent = "count",
+    empty_classes: EmptyClasses = "count",
     weight: ArrayLike | None = None,
     mask: ArrayLike | None = None,
     ignore_index: int | None = None,
@@ -239,14 +239,14 @@ def compare_paired(
         Not for "multiclass".
     rule : Rule, Tuned or a pair of these, optional
         A decision rule of ``mg.decisions`` instead of ``threshold``; by default the argmax for "multiclass".
-        ``Tuned(metric)`` is a rule that is tuned on these very data: it is tuned again in every replicate and evaluated
-        on the rows left out. One rule is for both models.
+        ``TuningSpec(metric)`` is a rule that is tuned on these very data: it is tuned again in every replicate and
+        evaluated on the rows left out. One rule is for both models.
     average : {'macro', 'micro', 'weighted', 'samples'} or None, default 'macro'
         How the values of the classes become one. None returns one per class. "samples" is the mean over rows, for
         multi-label problems.
     labels : iterable of int, optional
         The classes that count; leave a negative class out.
-    absent : {'count', 'skip'}, default 'count'
+    empty_classes : {'count', 'skip'}, default 'count'
         What a class without positives does to the macro average: "count" (as in scikit-learn) or "skip".
     weight : array-like, optional
         Per sample or per element.
@@ -290,10 +290,10 @@ def compare_paired(
         threshold=threshold,
         average=average,
         labels=labels,
-        absent=absent,
+        empty_classes=empty_classes,
         ignore_index=ignore_index,
     )
-    rules: Sequence[Rule | Tuned | None] = rule if isinstance(rule, tuple | list) else (rule, rule)
+    rules: Sequence[Rule | TuningSpec | None] = rule if isinstance(rule, tuple | list) else (rule, rule)
     if len(rules) != 2:
         raise ValueError(f"rule: expected one, or a pair of them, got {len(rules)}")
     pairs = zip((scores_a, scores_b), rules, strict=True)
@@ -308,7 +308,7 @@ def compare_paired(
 
 def _model(make: Callable[..., MetricSet], rule: Any, scores: Any, targets: Any, weight: Any, mask: Any) -> Model:
     """Return the model of some scores under a rule, which may be one yet to be tuned."""
-    tuned = rule if isinstance(rule, Tuned) else None
+    tuned = rule if isinstance(rule, TuningSpec) else None
     metrics = make(rule=None if tuned is not None else rule)
     if tuned is not None:
         if metrics.rule != default_rule(metrics.task):

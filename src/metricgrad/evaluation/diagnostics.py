@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from metricgrad.core.batch import check_task
-from metricgrad.core.inputs import judged, whole_number
+from metricgrad.core.inputs import as_scored_batch, whole_number
 from metricgrad.core.surrogates import Hard
 from metricgrad.evaluation.score_bins import find_bins
 from metricgrad.losses.metric_loss import MetricLoss
@@ -98,7 +98,7 @@ def reliability(
     """
     bins = whole_number("bins", bins, 1)
     check_task(task)
-    batch = judged(task, probabilities, targets, weight, mask)
+    batch = as_scored_batch(task, probabilities, targets, weight, mask)
     p, y = batch.logits.double(), batch.targets
     if p.numel() and not (p.min() >= 0 and p.max() <= 1):
         raise ValueError(f"probabilities: expected values in [0, 1], got {p.min().item():g} to {p.max().item():g}")

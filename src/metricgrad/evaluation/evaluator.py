@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from metricgrad.core import processes
 from metricgrad.core.option_hints import explain_unknown
-from metricgrad.decisions.threshold_tuning import Tuned, Tuning
+from metricgrad.decisions.threshold_tuning import TuningResult, TuningSpec
 from metricgrad.evaluation.metric_set import Metrics, MetricSet, Statistics
 from metricgrad.evaluation.sharded_tuning import tune_tables
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from metricgrad.core.batch import Task
     from metricgrad.core.inputs import ArrayLike
     from metricgrad.core.metrics import Metric
-    from metricgrad.core.metrics.averages import Absent, Average, Averaged
+    from metricgrad.core.metrics.averages import Average, Averaged, EmptyClasses
     from metricgrad.core.processes import ProcessGroup
     from metricgrad.decisions.rare_labels import Origin
     from metricgrad.decisions.rules import Rule
@@ -55,7 +55,7 @@ class Evaluator:
         multi-label problems.
     labels : iterable of int, optional
         The classes that count; leave a negative class out.
-    absent : {'count', 'skip'}, default 'count'
+    empty_classes : {'count', 'skip'}, default 'count'
         What a class without positives does to the macro average: "count" (as in scikit-learn) or "skip".
     ignore_index : int, optional
         Targets of this value do not count.
@@ -98,7 +98,7 @@ class Evaluator:
         rule: Rule | None = None,
         average: Average | None = "macro",
         labels: Iterable[int] | None = None,
-        absent: Absent = "count",
+        empty_classes: EmptyClasses = "count",
         ignore_index: int | None = None,
         class_names: Sequence[str] | None = None,
         keep_scores: bool = False,
@@ -111,7 +111,7 @@ class Evaluator:
             rule=rule,
             average=average,
             labels=labels,
-            absent=absent,
+            empty_classes=empty_classes,
             ignore_index=ignore_index,
             keep_scores=keep_scores,
             score_bits=score_bits,
@@ -278,10 +278,10 @@ class Evaluator:
         shared: bool = False,
         subject_to: Any = None,
         confidence: float | None = None,
-        scarce: Origin = "own",
+        rare_labels: Origin = "own",
         default_threshold: float = 0.5,
         epsilon: float = 0.01,
-    ) -> Tuning:
+    ) -> TuningResult:
         """Find the best rule for a metric on all batches together: what ``tune_threshold`` finds on the whole.
 
         For "binary" and "multilabel", with the task, average, labels and absent of this evaluator. Scores must have
@@ -302,10 +302,10 @@ class Evaluator:
         confidence : float, optional
             With a number such as 0.95, the one-sided lower confidence bound of a constrained metric must meet its
             constraint, instead of the estimate.
-        scarce : {'pooled', 'own', 'fixed'}, default 'own'
+        rare_labels : {'pooled', 'own', 'fixed'}, default 'own'
             What becomes of a class that counts and has few positives or negatives, as in ``tune_threshold``.
         default_threshold : float, default 0.5
-            Where ``scarce="fixed"`` leaves a class, on the scale of the scores.
+            Where ``rare_labels="fixed"`` leaves a class, on the scale of the scores.
         epsilon : float, default 0.01
             The plateau holds the thresholds whose value is within ``epsilon`` of the best.
 
@@ -334,8 +334,8 @@ class Evaluator:
             raise ValueError(f"tune: expected {wanted}, got none")
         over = self._metrics.over_classes
         average = None if over.average == "per-class" else over.average
-        how = (shared, over.labels, over.absent, subject_to, confidence, scarce, default_threshold)
-        tuned = Tuned(metric, self.task, average, *how)
+        how = (shared, over.labels, over.empty_classes, subject_to, confidence, rare_labels, default_threshold)
+        tuned = TuningSpec(metric, self.task, average, *how)
         return tune_tables(tuned.problem(epsilon), self._statistics["scores"])
 
     def __add__(self, other: Evaluator) -> Evaluator:
@@ -395,7 +395,7 @@ class EvaluationOptions(TypedDict, total=False):
     threshold: float | Sequence[float]
     rule: Rule | None
     labels: Iterable[int] | None
-    absent: Absent
+    empty_classes: EmptyClasses
     weight: ArrayLike | None
     mask: ArrayLike | None
     ignore_index: int | None
@@ -436,7 +436,7 @@ def evaluate(
     rule: Rule | None = None,
     average: Average | None = "macro",
     labels: Iterable[int] | None = None,
-    absent: Absent = "count",
+    empty_classes: EmptyClasses = "count",
     weight: ArrayLike | None = None,
     mask: ArrayLike | None = None,
     ignore_index: int | None = None,
@@ -471,7 +471,7 @@ def evaluate(
         multi-label problems.
     labels : iterable of int, optional
         The classes that count; leave a negative class out.
-    absent : {'count', 'skip'}, default 'count'
+    empty_classes : {'count', 'skip'}, default 'count'
         What a class without positives does to the macro average: "count" (as in scikit-learn) or "skip".
     weight : array-like, optional
         Per sample or per element.
@@ -509,7 +509,7 @@ def evaluate(
         rule=rule,
         average=average,
         labels=labels,
-        absent=absent,
+        empty_classes=empty_classes,
         ignore_index=ignore_index,
         class_names=class_names,
         score_bits=score_bits,

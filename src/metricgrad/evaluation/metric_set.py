@@ -15,7 +15,7 @@ from metricgrad.core.metrics import Metric, name_of, subset_accuracy
 from metricgrad.core.metrics.registry import find
 from metricgrad.core.metrics.scalars import is_number, is_whole
 from metricgrad.core.objective import Objective
-from metricgrad.core.sparse import AnyBatch, SparseBatch, judged_or_sparse
+from metricgrad.core.sparse import AnyBatch, SparseBatch, as_scored_batch_or_sparse
 from metricgrad.decisions import hard_counts
 from metricgrad.decisions.default_rule import default_rule
 from metricgrad.decisions.rules import Rule, Threshold
@@ -83,7 +83,7 @@ class MetricSet:
         rule: Rule | None,
         average: str | None,
         labels: Iterable[int] | None,
-        absent: str,
+        empty_classes: str,
         ignore_index: int | None,
         keep_scores: bool = False,
         score_bits: int | None = None,
@@ -114,8 +114,10 @@ class MetricSet:
                 self.score_metrics[name] = of_scores
                 continue
             by_rows = find(metric, OF_SCORES) is subset_accuracy and self.task == "multilabel"
-            self.objectives[name] = Objective(self.task, metric, "samples" if by_rows else average, labels, absent)
-        self.over_classes = Objective(self.task, "f1", average, labels, absent)
+            self.objectives[name] = Objective(
+                self.task, metric, "samples" if by_rows else average, labels, empty_classes
+            )
+        self.over_classes = Objective(self.task, "f1", average, labels, empty_classes)
         by_class = [*self.ranking, *(name for name, metric in self.score_metrics.items() if not metric.by_row)]
         if by_class and self.over_classes.average == "samples":
             raise ValueError(f"average: 'samples' is not for {', '.join(by_class)}; use 'macro' or 'micro'")
@@ -142,7 +144,7 @@ class MetricSet:
         over = self.over_classes
         metrics = [(name, name_of(o.metric)) for name, o in self.objectives.items()]
         ranking = [*self.ranking, *self.pair_ranking, *map(repr, self.score_metrics.items()), self.keeps_scores]
-        return (self.task, repr(self.rule), over.average, over.labels, over.absent, metrics, ranking)
+        return (self.task, repr(self.rule), over.average, over.labels, over.empty_classes, metrics, ranking)
 
     def under(self, rule: Rule) -> Self:
         """Return the same metrics under another rule."""
@@ -154,7 +156,7 @@ class MetricSet:
         self, scores: ArrayLike, targets: ArrayLike, weight: ArrayLike | None, mask: ArrayLike | None
     ) -> AnyBatch:
         """Return a checked batch; with the default threshold, scores outside [0, 1] are refused."""
-        batch = judged_or_sparse(self.declared_task, scores, targets, weight, mask, self.ignore_index)
+        batch = as_scored_batch_or_sparse(self.declared_task, scores, targets, weight, mask, self.ignore_index)
         if self.has_default_threshold and (self.objectives or any(m.decides for m in self.score_metrics.values())):
             check_scale(batch.logits)
         return batch

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 import torch
 
 from metricgrad.core import curves
-from metricgrad.core.inputs import check_scale, judged
+from metricgrad.core.inputs import as_scored_batch, check_scale
 from metricgrad.core.metrics import get, name_of
 from metricgrad.decisions import hard_counts
 from metricgrad.decisions.default_rule import default_rule
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from metricgrad.core.inputs import ArrayLike
     from metricgrad.core.metrics import Metric
     from metricgrad.decisions.rules import Rule
-    from metricgrad.decisions.threshold_tuning import Tuning
+    from metricgrad.decisions.threshold_tuning import TuningResult
 
 __all__ = ["confusion_matrix", "metric_by_threshold", "precision_recall", "reliability"]
 
@@ -31,7 +31,7 @@ def precision_recall(
     scores: ArrayLike,
     targets: ArrayLike,
     *,
-    tuning: Tuning | None = None,
+    tuning: TuningResult | None = None,
     weight: ArrayLike | None = None,
     ax: Axes | None = None,
 ) -> Axes:
@@ -74,7 +74,7 @@ def metric_by_threshold(
     scores: ArrayLike,
     targets: ArrayLike,
     *,
-    tuning: Tuning | None = None,
+    tuning: TuningResult | None = None,
     weight: ArrayLike | None = None,
     ax: Axes | None = None,
 ) -> Axes:
@@ -153,13 +153,13 @@ def confusion_matrix(
     """
     ax = _axes(ax)
     if task == "binary":
-        batch = judged("binary", scores, targets)
+        batch = as_scored_batch("binary", scores, targets)
         if rule is None:
             check_scale(batch.logits)
         counts = hard_counts.counts(batch, rule or default_rule("binary"))
         cells = torch.stack((counts.tn, counts.fp, counts.fn, counts.tp)).view(2, 2)
     elif task == "multiclass":
-        batch = judged("multiclass", scores, targets)
+        batch = as_scored_batch("multiclass", scores, targets)
         cells = hard_counts.matrix(batch, rule or default_rule("multiclass")).matrix
     else:
         raise ValueError(f"task: expected 'binary' or 'multiclass', got {task!r}")

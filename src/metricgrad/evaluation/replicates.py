@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from metricgrad.core.inputs import ArrayLike
-    from metricgrad.decisions.threshold_tuning import Tuned
+    from metricgrad.decisions.threshold_tuning import TuningSpec
     from metricgrad.evaluation.metric_set import MetricSet, Statistics, Values
 
 _CELLS = 1 << 12  # up to this number of cells, cells are weighed instead of rows
@@ -38,7 +38,7 @@ class Model:
 
     metrics: MetricSet
     batch: Batch
-    tuned: Tuned | None = None
+    tuned: TuningSpec | None = None
 
 
 def make_draws(models: list[Model], groups: ArrayLike | None) -> CellDraws | RowDraws:
@@ -281,7 +281,9 @@ def replicate(draws: CellDraws | RowDraws, model: int, replicates: int, seed: in
     return {name: value[0] for name, value in values.items()}, drawn
 
 
-def _replicate_tuned(draws: RowDraws, model: int, tuned: Tuned, replicates: int, seed: int) -> tuple[Values, Values]:
+def _replicate_tuned(
+    draws: RowDraws, model: int, tuned: TuningSpec, replicates: int, seed: int
+) -> tuple[Values, Values]:
     """Return what to expect of a tuned rule on new data, and how that varies.
 
     Its place is the mean out-of-bag value of rules tuned on resamples. It varies with the data to evaluate on (the

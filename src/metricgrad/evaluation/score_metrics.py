@@ -72,7 +72,9 @@ class ScoreMetric(ABC):
         values = self.value(sums)
         if over.average == "per-class":
             return values if over.labels is None else values[..., list(over.labels)]
-        return mean_over_classes(values, class_weights(over.average, self.positives(sums), over.labels, over.absent))
+        return mean_over_classes(
+            values, class_weights(over.average, self.positives(sums), over.labels, over.empty_classes)
+        )
 
 
 # Calibration: probabilities against what happened

@@ -145,7 +145,7 @@ class ScoreTables:
         if over.average == "per-class":
             return values[..., classes]
         positives = torch.stack([curve.counts.tp[..., -1] for curve in found], -1)
-        return mean_over_classes(values, class_weights(over.average, positives, over.labels, over.absent))
+        return mean_over_classes(values, class_weights(over.average, positives, over.labels, over.empty_classes))
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,7 +19,7 @@ from metricgrad.core.metrics.averages import class_weights, mean_over_classes
 from metricgrad.core.metrics.registry import count_values
 from metricgrad.decisions import threshold_search
 from metricgrad.decisions.rules import Rule, Threshold
-from metricgrad.decisions.threshold_tuning import Tuning
+from metricgrad.decisions.threshold_tuning import TuningResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from metricgrad.evaluation.score_tables import ScoreTables
 
 
-def tune_tables(problem: Problem, tables: ScoreTables) -> Tuning:
+def tune_tables(problem: Problem, tables: ScoreTables) -> TuningResult:
     """Find the best rule on all scores that were added to the tables."""
     objective = problem.objective
     if several := [*count_values(objective.metric)]:
@@ -53,7 +53,7 @@ def tune_tables(problem: Problem, tables: ScoreTables) -> Tuning:
         exact = exact and error == 0
     value = problem.value(batch, rule)
     origins, caution = list(allocation.origins), allocation.caution
-    return Tuning(rule, value.tolist(), exact, plateau, fewest, origins, caution, problem, batch, None, error)
+    return TuningResult(rule, value.tolist(), exact, plateau, fewest, origins, caution, problem, batch, None, error)
 
 
 def _on_the_grid(batch: Batch, rule: Rule, plateau: Any, allocation: Allocation) -> tuple[Rule, Any]:
@@ -102,7 +102,7 @@ def _error(problem: Problem, batch: Batch, rule: Rule) -> Any:
         return errors[list(objective.labels)].tolist() if objective.labels is not None else errors.tolist()
     positives = (batch.targets * batch.weight).sum(0)  # type: ignore[operator]
     return mean_over_classes(
-        errors, class_weights(objective.average, positives, objective.labels, objective.absent)
+        errors, class_weights(objective.average, positives, objective.labels, objective.empty_classes)
     ).item()
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from metricgrad.core.batch import Task
     from metricgrad.core.counts import Statistic
     from metricgrad.core.metrics import Metric
-    from metricgrad.core.metrics.averages import Absent, Average
+    from metricgrad.core.metrics.averages import Average, EmptyClasses
     from metricgrad.core.metrics.constraints import Constraints
     from metricgrad.core.processes import ProcessGroup
 
@@ -79,7 +79,7 @@ class ConstrainedLoss(nn.Module):
         The threshold of a step on probabilities, and of the hard constraints.
     labels : iterable of int, optional
         The classes that count; leave a negative class out.
-    absent : {'count', 'skip'}, default 'count'
+    empty_classes : {'count', 'skip'}, default 'count'
         What a class without positives does to the macro average: "count" (as in scikit-learn) or "skip".
     ignore_index : int, optional
         Targets of this value do not count.
@@ -127,7 +127,7 @@ class ConstrainedLoss(nn.Module):
         average: Average | None = "macro",
         threshold: float | Tensor = 0.5,
         labels: Iterable[int] | None = None,
-        absent: Absent = "count",
+        empty_classes: EmptyClasses = "count",
         ignore_index: int | None = None,
         process_group: ProcessGroup | None = None,
     ) -> None:
@@ -153,7 +153,7 @@ class ConstrainedLoss(nn.Module):
             "task": task,
             "average": average,
             "labels": None if labels is None else tuple(labels),  # read several times
-            "absent": absent,
+            "empty_classes": empty_classes,
             "ignore_index": ignore_index,
             "process_group": process_group,
         }

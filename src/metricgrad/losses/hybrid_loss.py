@@ -1,4 +1,4 @@
-"""``HybridLoss``: cross-entropy plus a share of the metric loss.
+"""``HybridLoss``: cross-entropy plus a multiple of the metric loss.
 
 A pure metric loss decides well at its threshold but ranks worse than cross-entropy, and a run that starts saturated
 gets no gradient. The mix keeps the ranking and the gradient; ``warmup`` starts from cross-entropy alone.
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
     from metricgrad.core.batch import Task
     from metricgrad.core.metrics import Metric
-    from metricgrad.core.metrics.averages import Absent, Average
+    from metricgrad.core.metrics.averages import Average, EmptyClasses
     from metricgrad.core.processes import ProcessGroup
 
 
 class HybridLoss(nn.Module):
-    """Cross-entropy + ``share`` × metric loss.
+    """Cross-entropy + ``metric_weight`` × metric loss.
 
     Cross-entropy is binary for the tasks "binary" and "multilabel", softmax for "multiclass", the mean over what
     counts, weighted as the metric is.
@@ -36,10 +36,10 @@ class HybridLoss(nn.Module):
     metric : MetricLoss, str or callable
         A name ("f1", "f0.5", "mcc", ...), "package.module:function", a function of ``Counts`` (or ``Confusion``), or a
         complete ``MetricLoss``, which allows none of the options from ``task`` on.
-    share : float, default 0.3
+    metric_weight : float, default 0.3
         The factor of the metric loss, at least 0.
     warmup : int, default 0
-        During the first ``warmup`` calls of ``step()`` the share grows from 0 to ``share``.
+        During the first ``warmup`` calls of ``step()`` the factor grows from 0 to ``metric_weight``.
     task : {'binary', 'multilabel', 'multiclass'} or None, default None
         "binary": logits of any shape with targets of that shape. "multilabel": logits ``(N, K)`` or ``(N, K, ...)``
         with targets of that shape. "multiclass": the same logits with class indices ``(N,)`` or ``(N, ...)``, or soft
@@ -53,7 +53,7 @@ class HybridLoss(nn.Module):
         The threshold of a step on probabilities; with several, the loss is the mean over them.
     labels : iterable of int, optional
         The classes that count; leave a negative class out.
-    absent : {'count', 'skip'}, default 'count'
+    empty_classes : {'count', 'skip'}, default 'count'
         What a class without positives does to the macro average: "count" (as in scikit-learn) or "skip".
     per_image : bool, default False
         Average the values of the samples, each with the counts of its own positions, instead of the value of all
@@ -76,7 +76,7 @@ class HybridLoss(nn.Module):
 
     Examples
     --------
-    >>> loss = HybridLoss("f1", share=0.3)
+    >>> loss = HybridLoss("f1", metric_weight=0.3)
     >>> loss(torch.tensor([2.0, -1.0]), torch.tensor([1, 0]))
     tensor(0.2457)
     """
@@ -88,21 +88,21 @@ class HybridLoss(nn.Module):
         self,
         metric: MetricLoss | str | Metric,
         *,
-        share: float = 0.3,
+        metric_weight: float = 0.3,
         warmup: int = 0,
         task: Task | None = None,
         surrogate: Callable[..., Tensor] | None = None,
         average: Average | None = "macro",
         threshold: float | Sequence[float] | Tensor = 0.5,
         labels: Iterable[int] | None = None,
-        absent: Absent = "count",
+        empty_classes: EmptyClasses = "count",
         per_image: bool = False,
         ignore_index: int | None = None,
         process_group: ProcessGroup | None = None,
     ) -> None:
         super().__init__()
-        if not share >= 0:
-            raise ValueError(f"share: expected a number of at least 0, got {share!r}")
+        if not metric_weight >= 0:
+            raise ValueError(f"metric_weight: expected a number of at least 0, got {metric_weight!r}")
         if warmup < 0:
             raise ValueError(f"warmup: expected a number of steps of at least 0, got {warmup!r}")
         options: dict[str, Any] = {
@@ -111,7 +111,7 @@ class HybridLoss(nn.Module):
             "average": average,
             "threshold": threshold,
             "labels": labels,
-            "absent": absent,
+            "empty_classes": empty_classes,
             "per_image": per_image,
             "ignore_index": ignore_index,
             "process_group": process_group,
@@ -131,7 +131,7 @@ class HybridLoss(nn.Module):
             ignore_index=self.metric_loss.ignore_index,
             process_group=self.metric_loss.process_group,
         )
-        self.share, self.warmup = share, warmup
+        self.metric_weight, self.warmup = metric_weight, warmup
         self.register_buffer("position", torch.tensor(0))
 
     def step(self) -> None:
@@ -139,14 +139,16 @@ class HybridLoss(nn.Module):
         self.position += 1
 
     @property
-    def current_share(self) -> float:
+    def current_metric_weight(self) -> float:
         """The factor of the metric loss at the current step, a float."""
-        return self.share if not self.warmup else self.share * min(int(self.position) / self.warmup, 1.0)
+        return (
+            self.metric_weight if not self.warmup else self.metric_weight * min(int(self.position) / self.warmup, 1.0)
+        )
 
     def forward(
         self, logits: Tensor, targets: Tensor, weight: Tensor | None = None, mask: Tensor | None = None
     ) -> Tensor:
-        """Return cross-entropy + share × metric loss.
+        """Return cross-entropy + metric_weight × metric loss.
 
         Parameters
         ----------
@@ -165,15 +167,17 @@ class HybridLoss(nn.Module):
             A scalar.
         """
         entropy: Tensor = self.cross_entropy(logits, targets, weight, mask)
-        share = self.current_share
-        return entropy if share == 0 else entropy + share * self.metric_loss(logits, targets, weight, mask)
+        metric_weight = self.current_metric_weight
+        return (
+            entropy if metric_weight == 0 else entropy + metric_weight * self.metric_loss(logits, targets, weight, mask)
+        )
 
     def extra_repr(self) -> str:
-        """Return the share and the warm-up, for ``repr``.
+        """Return the factor and the warm-up, for ``repr``.
 
         Returns
         -------
         str
             Comma-separated ``name=value``.
         """
-        return f"share={self.share}" + (f", warmup={self.warmup}" if self.warmup else "")
+        return f"metric_weight={self.metric_weight}" + (f", warmup={self.warmup}" if self.warmup else "")

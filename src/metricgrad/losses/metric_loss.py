@@ -13,7 +13,7 @@ from metricgrad.core import processes
 from metricgrad.core.batch import Task, check_task, encode
 from metricgrad.core.call import Call, KernelPlan
 from metricgrad.core.metrics import Metric, name_of
-from metricgrad.core.metrics.averages import Absent, Average, image_weights, row_weights
+from metricgrad.core.metrics.averages import Average, EmptyClasses, image_weights, row_weights
 from metricgrad.core.objective import Objective
 from metricgrad.core.option_hints import explain_unknown
 from metricgrad.core.statistics import Columns, Indices, Matrix, PerRow
@@ -53,7 +53,7 @@ class MetricLoss(TakesLogits):
         The threshold of a step on probabilities; with several, the loss is the mean over them.
     labels : iterable of int, optional
         The classes that count; leave a negative class out.
-    absent : {'count', 'skip'}, default 'count'
+    empty_classes : {'count', 'skip'}, default 'count'
         What a class without positives does to the macro average: "count" (as in scikit-learn) or "skip".
     per_image : bool, default False
         Average the values of the samples, each with the counts of its own positions, instead of the value of all
@@ -81,8 +81,9 @@ class MetricLoss(TakesLogits):
     For "multiclass" the names accuracy, balanced_accuracy, g_mean, mcc, kappa and quadratic_kappa mean the quantities
     of the d×d matrix, as in scikit-learn, and take no average.
 
-    With ``per_image`` and ``absent="skip"`` a class counts in the images that contain it, an image without any of the
-    classes does not. An image weighs the mean weight of its positions. It takes the memory of plain torch operations.
+    With ``per_image`` and ``empty_classes="skip"`` a class counts in the images that contain it, an image without any
+    of the classes does not. An image weighs the mean weight of its positions. It takes the memory of plain torch
+    operations.
 
     Examples
     --------
@@ -108,7 +109,7 @@ class MetricLoss(TakesLogits):
         average: Average | None = "macro",
         threshold: float | Sequence[float] | Tensor = 0.5,
         labels: Iterable[int] | None = None,
-        absent: Absent = "count",
+        empty_classes: EmptyClasses = "count",
         per_image: bool = False,
         ignore_index: int | None = None,
         process_group: ProcessGroup | None = None,
@@ -121,7 +122,7 @@ class MetricLoss(TakesLogits):
         self.ignore_index = ignore_index
         self.process_group = process_group
         self.thresholds = read_thresholds(threshold)
-        self.objective = Objective(self.task, metric, average, labels, absent, self._leading)
+        self.objective = Objective(self.task, metric, average, labels, empty_classes, self._leading)
         self._check()
         self._plans: dict[bool, KernelPlan] = {}
         for name, tensor in _tensors(self.metric).items():
@@ -260,10 +261,10 @@ class MetricLoss(TakesLogits):
         if not (traced or self._scale_is_known) and isinstance(surrogate, Surrogate):  # one's own may take anything
             self._look_at_scale(logits)
         moving = getattr(targets, "requires_grad", False) or getattr(weight, "requires_grad", False)
-        call.serves = call.check = not (traced or moving or self.per_image) and isinstance(surrogate, Surrogate)
+        call.uses_kernel = call.check = not (traced or moving or self.per_image) and isinstance(surrogate, Surrogate)
         plain = weight is None and mask is None and self.ignore_index is None
         call.row_weight = call.image_weight = None
-        if call.serves and plain and self._is_usual(logits, targets):
+        if call.uses_kernel and plain and self._is_usual(logits, targets):
             call.z, call.y, call.w, call.mask = logits, targets, None, None
         else:
             # Targets are checked by the kernel if it serves.
@@ -328,8 +329,13 @@ class MetricLoss(TakesLogits):
             parts.append(f"average={None if self.average == 'per-class' else self.average!r}")
         if self._leading or self.thresholds != (0.5,):
             parts.append(f"threshold={list(self.thresholds) if self._leading else self.thresholds[0]}")
-        for name, default in (("labels", None), ("absent", "count"), ("per_image", False), ("ignore_index", None)):
-            owner = self.objective if name in ("labels", "absent") else self
+        for name, default in (
+            ("labels", None),
+            ("empty_classes", "count"),
+            ("per_image", False),
+            ("ignore_index", None),
+        ):
+            owner = self.objective if name in ("labels", "empty_classes") else self
             if getattr(owner, name) != default:
                 parts.append(f"{name}={getattr(owner, name)!r}")
         return ", ".join(parts)

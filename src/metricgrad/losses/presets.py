@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from metricgrad.core.batch import Task
-    from metricgrad.core.metrics.averages import Absent, Average
+    from metricgrad.core.metrics.averages import Average, EmptyClasses
     from metricgrad.core.processes import ProcessGroup
 
     Step = Callable[..., Tensor]
@@ -50,7 +50,7 @@ def any_loss(
     average: Average | None = "macro",
     threshold: float | Sequence[float] | Tensor = 0.5,
     labels: Iterable[int] | None = None,
-    absent: Absent = "count",
+    empty_classes: EmptyClasses = "count",
     ignore_index: int | None = None,
     process_group: ProcessGroup | None = None,
 ) -> MetricLoss:
@@ -75,7 +75,7 @@ def any_loss(
         The threshold of a step on probabilities; with several, the loss is the mean over them.
     labels : iterable of int, optional
         The classes that count; leave a negative class out.
-    absent : {'count', 'skip'}, default 'count'
+    empty_classes : {'count', 'skip'}, default 'count'
         What a class without positives does to the macro average: "count" (as in scikit-learn) or "skip".
     ignore_index : int, optional
         Targets of this value do not count.
@@ -105,7 +105,7 @@ def any_loss(
         average=average,
         threshold=threshold,
         labels=labels,
-        absent=absent,
+        empty_classes=empty_classes,
         ignore_index=ignore_index,
         process_group=process_group,
     )
@@ -119,7 +119,7 @@ def soft_set(
     average: Average | None = "macro",
     threshold: float | Sequence[float] | Tensor = 0.5,
     labels: Iterable[int] | None = None,
-    absent: Absent = "count",
+    empty_classes: EmptyClasses = "count",
     ignore_index: int | None = None,
     process_group: ProcessGroup | None = None,
 ) -> MetricLoss:
@@ -142,7 +142,7 @@ def soft_set(
         The threshold of a step on probabilities; with several, the loss is the mean over them.
     labels : iterable of int, optional
         The classes that count; leave a negative class out.
-    absent : {'count', 'skip'}, default 'count'
+    empty_classes : {'count', 'skip'}, default 'count'
         What a class without positives does to the macro average: "count" (as in scikit-learn) or "skip".
     ignore_index : int, optional
         Targets of this value do not count.
@@ -172,7 +172,7 @@ def soft_set(
         average=average,
         threshold=threshold,
         labels=labels,
-        absent=absent,
+        empty_classes=empty_classes,
         ignore_index=ignore_index,
         process_group=process_group,
     )
@@ -187,7 +187,7 @@ def sigmoid_f1(
     surrogate: Step | None = None,
     threshold: float | Sequence[float] | Tensor = 0.5,
     labels: Iterable[int] | None = None,
-    absent: Absent = "count",
+    empty_classes: EmptyClasses = "count",
     ignore_index: int | None = None,
     process_group: ProcessGroup | None = None,
 ) -> MetricLoss:
@@ -214,7 +214,7 @@ def sigmoid_f1(
         The threshold of a step on probabilities; with several, the loss is the mean over them.
     labels : iterable of int, optional
         The classes that count; leave a negative class out.
-    absent : {'count', 'skip'}, default 'count'
+    empty_classes : {'count', 'skip'}, default 'count'
         What a class without positives does to the macro average: "count" (as in scikit-learn) or "skip".
     ignore_index : int, optional
         Targets of this value do not count.
@@ -245,7 +245,7 @@ def sigmoid_f1(
         average=average,
         threshold=threshold,
         labels=labels,
-        absent=absent,
+        empty_classes=empty_classes,
         ignore_index=ignore_index,
         process_group=process_group,
     )
@@ -258,7 +258,7 @@ def unbounded_f1(
     average: Average | None = "macro",
     threshold: float | Sequence[float] | Tensor = 0.5,
     labels: Iterable[int] | None = None,
-    absent: Absent = "count",
+    empty_classes: EmptyClasses = "count",
     ignore_index: int | None = None,
     process_group: ProcessGroup | None = None,
 ) -> MetricLoss:
@@ -282,7 +282,7 @@ def unbounded_f1(
         The threshold of a step on probabilities; with several, the loss is the mean over them.
     labels : iterable of int, optional
         The classes that count; leave a negative class out.
-    absent : {'count', 'skip'}, default 'count'
+    empty_classes : {'count', 'skip'}, default 'count'
         What a class without positives does to the macro average: "count" (as in scikit-learn) or "skip".
     ignore_index : int, optional
         Targets of this value do not count.
@@ -307,7 +307,7 @@ def unbounded_f1(
         average=average,
         threshold=threshold,
         labels=labels,
-        absent=absent,
+        empty_classes=empty_classes,
         ignore_index=ignore_index,
         process_group=process_group,
     )
@@ -323,7 +323,7 @@ def mfom_f1(
     average: Average | None = "micro",
     threshold: float | Sequence[float] | Tensor = 0.5,
     labels: Iterable[int] | None = None,
-    absent: Absent = "count",
+    empty_classes: EmptyClasses = "count",
     ignore_index: int | None = None,
     process_group: ProcessGroup | None = None,
 ) -> MetricLoss:
@@ -354,7 +354,7 @@ def mfom_f1(
         The threshold of a step on probabilities; with several, the loss is the mean over them.
     labels : iterable of int, optional
         The classes that count; leave a negative class out.
-    absent : {'count', 'skip'}, default 'count'
+    empty_classes : {'count', 'skip'}, default 'count'
         What a class without positives does to the macro average: "count" (as in scikit-learn) or "skip".
     ignore_index : int, optional
         Targets of this value do not count.
@@ -383,7 +383,7 @@ def mfom_f1(
         average=average,
         threshold=threshold,
         labels=labels,
-        absent=absent,
+        empty_classes=empty_classes,
         ignore_index=ignore_index,
         process_group=process_group,
     )
@@ -399,7 +399,7 @@ def mfom_eer(
     average: Average | None = "macro",
     threshold: float | Sequence[float] | Tensor = 0.5,
     labels: Iterable[int] | None = None,
-    absent: Absent = "count",
+    empty_classes: EmptyClasses = "count",
     ignore_index: int | None = None,
     process_group: ProcessGroup | None = None,
 ) -> MetricLoss:
@@ -430,7 +430,7 @@ def mfom_eer(
         The threshold of a step on probabilities; with several, the loss is the mean over them.
     labels : iterable of int, optional
         The classes that count; leave a negative class out.
-    absent : {'count', 'skip'}, default 'count'
+    empty_classes : {'count', 'skip'}, default 'count'
         What a class without positives does to the macro average: "count" (as in scikit-learn) or "skip".
     ignore_index : int, optional
         Targets of this value do not count.
@@ -466,7 +466,7 @@ def mfom_eer(
         average=average,
         threshold=threshold,
         labels=labels,
-        absent=absent,
+        empty_classes=empty_classes,
         ignore_index=ignore_index,
         process_group=process_group,
     )
@@ -485,7 +485,7 @@ def mfom_detection_cost(
     average: Average | None = "micro",
     threshold: float | Sequence[float] | Tensor = 0.5,
     labels: Iterable[int] | None = None,
-    absent: Absent = "count",
+    empty_classes: EmptyClasses = "count",
     ignore_index: int | None = None,
     process_group: ProcessGroup | None = None,
 ) -> MetricLoss:
@@ -523,7 +523,7 @@ def mfom_detection_cost(
         The threshold of a step on probabilities; with several, the loss is the mean over them.
     labels : iterable of int, optional
         The classes that count; leave a negative class out.
-    absent : {'count', 'skip'}, default 'count'
+    empty_classes : {'count', 'skip'}, default 'count'
         What a class without positives does to the macro average: "count" (as in scikit-learn) or "skip".
     ignore_index : int, optional
         Targets of this value do not count.
@@ -553,7 +553,7 @@ def mfom_detection_cost(
         average=average,
         threshold=threshold,
         labels=labels,
-        absent=absent,
+        empty_classes=empty_classes,
         ignore_index=ignore_index,
         process_group=process_group,
     )
@@ -573,7 +573,7 @@ def multiclass_f_beta(
     average: Average | None = "macro",
     threshold: float | Sequence[float] | Tensor = 0.5,
     labels: Iterable[int] | None = None,
-    absent: Absent = "count",
+    empty_classes: EmptyClasses = "count",
     ignore_index: int | None = None,
     process_group: ProcessGroup | None = None,
 ) -> MetricLoss:
@@ -597,7 +597,7 @@ def multiclass_f_beta(
         The threshold of a step on probabilities; with several, the loss is the mean over them.
     labels : iterable of int, optional
         The classes that count; leave a negative class out.
-    absent : {'count', 'skip'}, default 'count'
+    empty_classes : {'count', 'skip'}, default 'count'
         What a class without positives does to the macro average: "count" (as in scikit-learn) or "skip".
     ignore_index : int, optional
         Targets of this value do not count.
@@ -623,7 +623,7 @@ def multiclass_f_beta(
         average=average,
         threshold=threshold,
         labels=labels,
-        absent=absent,
+        empty_classes=empty_classes,
         ignore_index=ignore_index,
         process_group=process_group,
     )
@@ -636,7 +636,7 @@ def soft_dice(
     average: Average | None = "macro",
     threshold: float | Sequence[float] | Tensor = 0.5,
     labels: Iterable[int] | None = None,
-    absent: Absent = "count",
+    empty_classes: EmptyClasses = "count",
     ignore_index: int | None = None,
     process_group: ProcessGroup | None = None,
 ) -> MetricLoss:
@@ -657,7 +657,7 @@ def soft_dice(
         The threshold of a step on probabilities; with several, the loss is the mean over them.
     labels : iterable of int, optional
         The classes that count; leave a negative class out.
-    absent : {'count', 'skip'}, default 'count'
+    empty_classes : {'count', 'skip'}, default 'count'
         What a class without positives does to the macro average: "count" (as in scikit-learn) or "skip".
     ignore_index : int, optional
         Targets of this value do not count.
@@ -686,7 +686,7 @@ def soft_dice(
         average=average,
         threshold=threshold,
         labels=labels,
-        absent=absent,
+        empty_classes=empty_classes,
         ignore_index=ignore_index,
         process_group=process_group,
     )

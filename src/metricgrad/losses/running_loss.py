@@ -95,8 +95,8 @@ class RunningLoss(nn.Module):
         entropy: Tensor = self.loss.cross_entropy(logits, targets, weight, mask)
         # Also while the share is still zero: the average is then known when it is needed.
         metric = self._running(self.loss.metric_loss, logits, targets, weight, mask)
-        share = self.loss.current_share
-        return entropy if share == 0 else entropy + share * metric
+        metric_weight = self.loss.current_metric_weight
+        return entropy if metric_weight == 0 else entropy + metric_weight * metric
 
     def _running(
         self, loss: MetricLoss, logits: Tensor, targets: Tensor, weight: Tensor | None, mask: Tensor | None

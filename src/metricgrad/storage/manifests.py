@@ -129,7 +129,7 @@ _METRICS = ("metric", "subject_to")
 
 @dataclass(frozen=True)
 class TuningSummary:
-    """What a folder keeps of a ``Tuning``: not the rows it was tuned on, so no ``interval`` and no ``out_of_bag``."""
+    """What a folder keeps of a ``TuningResult``: no rows that it was tuned on, so no ``interval`` or ``out_of_bag``."""
 
     rule: Rule
     value: Any

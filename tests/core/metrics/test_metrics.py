@@ -19,7 +19,7 @@ import metricgrad as mg
 import reference
 from metricgrad import Confusion, Counts
 from metricgrad.core.metrics import registry
-from metricgrad.core.metrics.derivatives import Jet, Moving
+from metricgrad.core.metrics.derivatives import CountsWithDerivatives, Jet
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +30,7 @@ M = mg.metrics
 
 
 def moving(c: Counts) -> Any:
-    return Moving(c.tp, c.fp, c.positives, c.negatives)
+    return CountsWithDerivatives(c.tp, c.fp, c.positives, c.negatives)
 
 
 def assert_tight(got: Tensor, expected: Tensor | list[float]) -> None:

@@ -64,7 +64,9 @@ def test_the_gradient_is_that_of_the_metric_times_n(weight: Array | None) -> Non
 @pytest.mark.parametrize("weight", [None, WEIGHT])
 def test_cross_entropy_has_the_built_in_gradient(weight: Array | None) -> None:
     w = np.ones(N) if weight is None else weight
-    binary, labels, classes = (mg.HybridLoss("f1", share=0.0, task=t) for t in ("binary", "multilabel", "multiclass"))
+    binary, labels, classes = (
+        mg.HybridLoss("f1", metric_weight=0.0, task=t) for t in ("binary", "multilabel", "multiclass")
+    )
     softmax = np.exp(ZK) / np.exp(ZK).sum(1, keepdims=True)
     for loss, y, z, p in (
         (binary, Y, Z, sigmoid(Z)),
@@ -77,7 +79,7 @@ def test_cross_entropy_has_the_built_in_gradient(weight: Array | None) -> None:
 
 
 def test_the_expected_curvature_of_cross_entropy_is_the_built_in_one() -> None:
-    objective = xgboost_objective(mg.HybridLoss("f1", share=0.0))
+    objective = xgboost_objective(mg.HybridLoss("f1", metric_weight=0.0))
     p, n = sigmoid(Z), np.full(N, 1.0)
     mean = p * objective(n, Z)[1] + (1 - p) * objective(0 * n, Z)[1]
     np.testing.assert_allclose(mean, p * (1 - p), rtol=1e-4)
@@ -190,10 +192,10 @@ LOSSES: dict[str, tuple[str, Any]] = {
     "linear": ("binary", mg.MetricLoss("f1")),
     "identity": ("binary", soft_f1()),
     "mcc": ("binary", mg.MetricLoss("mcc", surrogate=s.LogitSigmoid())),
-    "hybrid": ("binary", mg.HybridLoss("f1", share=1.0)),
+    "hybrid": ("binary", mg.HybridLoss("f1", metric_weight=1.0)),
     "auroc": ("binary", mg.AUROCLoss()),
     "wmw": ("binary", mg.WMWLoss()),
-    "classes": ("multiclass", mg.HybridLoss("f1", share=1.0, task="multiclass")),
+    "classes": ("multiclass", mg.HybridLoss("f1", metric_weight=1.0, task="multiclass")),
     "kappa": ("multiclass", mg.MetricLoss("kappa", task="multiclass", surrogate=s.Identity())),
     "labels": ("multilabel", mg.MetricLoss("f1", task="multilabel", average="micro")),
 }
@@ -231,7 +233,7 @@ def test_weights_reach_the_trees() -> None:
 
 @pytest.mark.filterwarnings("ignore:The argument 'eval_set' is deprecated")  # by LightGBM 4.7, for what 4.6 has not
 def test_the_scikit_learn_classes_take_them() -> None:
-    loss = mg.HybridLoss("f1", share=1.0)
+    loss = mg.HybridLoss("f1", metric_weight=1.0)
     ours: Any = xgboost.XGBClassifier(objective=xgboost_objective(loss), n_estimators=20, n_jobs=1)
     metric = eval_metric("f1", backend="lightgbm")
     theirs: Any = lightgbm.LGBMClassifier(objective=lightgbm_objective(loss), n_estimators=20, n_jobs=1, verbosity=-1)
@@ -249,13 +251,13 @@ def test_the_scikit_learn_classes_take_them() -> None:
 
 def test_a_warm_up_and_an_annealed_step_move_on_every_round() -> None:
     step = s.Annealed(s.Linear(0.2, 1.0), s.Linear(0.01, 0.2), steps=10)
-    loss = mg.HybridLoss(mg.MetricLoss("f1", surrogate=step), share=1.0, warmup=10)
+    loss = mg.HybridLoss(mg.MetricLoss("f1", surrogate=step), metric_weight=1.0, warmup=10)
     boosted_loss = pickle.loads(pickle.dumps(xgboost_objective(loss)))  # noqa: S301
     for _ in range(4):
         boosted_loss(Y, Z)
-    assert boosted_loss.loss.current_share == pytest.approx(0.4)
+    assert boosted_loss.loss.current_metric_weight == pytest.approx(0.4)
     assert "position=4" in repr(boosted_loss.loss.metric_loss.surrogate) or int(boosted_loss.loss.position) == 4
-    assert loss.current_share == 0.0
+    assert loss.current_metric_weight == 0.0
 
 
 def test_a_plain_function_is_a_loss() -> None:

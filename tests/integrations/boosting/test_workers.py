@@ -289,7 +289,7 @@ def test_workers_that_share_out_the_columns_are_refused(cluster: Cluster) -> Non
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("shards", SHARDS)
 def test_trees_are_those_of_one_process(cluster: Cluster, shards: str, task: str) -> None:
-    loss = mg.HybridLoss("f1", share=1.0, task=task)  # type: ignore[arg-type]
+    loss = mg.HybridLoss("f1", metric_weight=1.0, task=task)  # type: ignore[arg-type]
     parameters = {"nthread": 1, "base_score": 0.0, "disable_default_eval_metric": True, "max_depth": 4}
     if task == "multiclass":
         parameters["num_class"] = K

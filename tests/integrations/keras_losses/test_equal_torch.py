@@ -117,7 +117,7 @@ def test_every_surrogate(task: Any, surrogate: s.Surrogate) -> None:
 CELLS = {
     "usual": [[3.0, 0.5, 9.0], [1.0, 4.0, 0.25], [2.0, 2.5, 0.75], [5.0, 4.0, 1.0]],
     "perfect": [[3.0, 1.0, 9.0], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0], [5.0, 4.0, 1.0]],
-    "absent": [[3.0, 0.0, 0.0], [1.0, 4.0, 0.0], [2.0, 0.0, 0.0], [5.0, 4.0, 1.0]],
+    "empty_classes": [[3.0, 0.0, 0.0], [1.0, 4.0, 0.0], [2.0, 0.0, 0.0], [5.0, 4.0, 1.0]],
     "empty": [[0.0] * 3] * 4,
 }
 
@@ -165,7 +165,7 @@ def test_every_surrogate_is_on_both_sides() -> None:
         ("multilabel", "weight", {"average": "micro"}),
         ("multilabel", "mask", {"labels": [1, 2], "average": "samples"}),
         ("multilabel", "weight", {"average": "samples"}),
-        ("multilabel", "weight", {"absent": "skip"}),
+        ("multilabel", "weight", {"empty_classes": "skip"}),
         (
             "multilabel",
             "plain",
@@ -178,7 +178,7 @@ def test_every_surrogate_is_on_both_sides() -> None:
 )
 def test_options(task: Any, given: str, options: dict[str, Any]) -> None:
     z, y, w, mask = batch(task)
-    if options.get("absent") == "skip":
+    if options.get("empty_classes") == "skip":
         y[:, 1] = 0
     if given == "ignored":
         y, options = y.where(mask, -1), {**options, "ignore_index": -1}

@@ -107,7 +107,7 @@ def test_the_mask_of_a_layer_counts() -> None:
     "loss",
     [
         mk.MetricLoss("f0.5", task="multilabel", surrogate=s.StraightThrough(s.Sigmoid(k=5.0)), threshold=[0.3, 0.6]),
-        mk.HybridLoss(mg.metrics.mcc, share=0.7, task="multilabel", average="micro", labels=[0, 2]),
+        mk.HybridLoss(mg.metrics.mcc, metric_weight=0.7, task="multilabel", average="micro", labels=[0, 2]),
         mk.sigmoid_f1(beta=2.0, surrogate=s.LogitSigmoid(torch.tensor([1.0, 2.0, 3.0]))),
         mk.multiclass_f_beta([0.5, 1.0, 2.0]),
     ],

@@ -55,5 +55,5 @@ def losses_of_own_metrics() -> list[mg.MetricLoss | mg.HybridLoss]:
         mg.MetricLoss(critical_success),
         mg.MetricLoss(lambda c: 1 - (2 * c.fp + 5 * c.fn) / (7 * c.total)),
         mg.MetricLoss(trace, task="multiclass"),
-        mg.HybridLoss("f1", share=0.3, per_image=True),
+        mg.HybridLoss("f1", metric_weight=0.3, per_image=True),
     ]

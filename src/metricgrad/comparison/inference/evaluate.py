@@ -12,7 +12,7 @@ import torch
 from metricgrad.comparison import run_folder as runs
 from metricgrad.comparison.errors import WRONG_CALL, UserError, one_line
 from metricgrad.comparison.inference.drift import measure_drift
-from metricgrad.comparison.inference.measures import SORTED_SCORES, TOO_FEW, Judge, Measures, choose_absent
+from metricgrad.comparison.inference.measures import SORTED_SCORES, TOO_FEW, Judge, Measures, choose_empty_classes
 from metricgrad.comparison.inference.parts import AGAIN, PartTask, check_cluster, list_parts, map_parts, share_model
 from metricgrad.comparison.inference.promise import describe_broken, read_promise
 from metricgrad.comparison.inference.report import check_output, write_evaluation
@@ -147,7 +147,7 @@ def _find_intervals(
                 seed=seed,
                 task=model.goal.task,
                 average=model.goal.average,
-                absent=choose_absent(model.goal.task),
+                empty_classes=choose_empty_classes(model.goal.task),
                 rule=model.rule,
             )
         except TooFewPositivesError:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from metricgrad.comparison.inference.row_checks import Labelled
     from metricgrad.comparison.report.sections.evaluation import Value
     from metricgrad.comparison.shipped_model import Model
-    from metricgrad.core.metrics.averages import Absent
+    from metricgrad.core.metrics.averages import EmptyClasses
 
 SORTED_SCORES = 20_000_000
 """The most scores to sort in the replicates of ranking metrics: a few seconds."""
@@ -78,7 +78,7 @@ class Measures:
         )
 
 
-def choose_absent(task: str) -> Absent:
+def choose_empty_classes(task: str) -> EmptyClasses:
     """Return what averages over classes do with one that has no rows in the new data: they leave it out.
 
     Its value is not known. Of two classes there is no average.
@@ -96,8 +96,8 @@ class Judge:
     def __init__(self, model: Model, names: Sequence[str]) -> None:
         self.model, goal = model, model.goal
         task = check_task(model.schema.task)
-        absent = choose_absent(task)
-        plain: dict[str, Any] = {"threshold": 0.5, "labels": None, "absent": absent, "ignore_index": None}
+        empty_classes = choose_empty_classes(task)
+        plain: dict[str, Any] = {"threshold": 0.5, "labels": None, "empty_classes": empty_classes, "ignore_index": None}
         under_rule = {"task": task, "rule": model.rule, **plain}
         self.metrics = MetricSet(list(names), average=goal.average, **under_rule)
         each = ["precision", "recall", "f1"]

@@ -17,9 +17,9 @@ from metricgrad.comparison.options import name_metric
 from metricgrad.comparison.report import page
 from metricgrad.comparison.report.sections.threshold import list_plateaus
 from metricgrad.core.metrics.constraints import parse
-from metricgrad.decisions.default_rule import SCARCE
+from metricgrad.decisions.default_rule import RARE_LABELS
 from metricgrad.decisions.problem import InfeasibleError
-from metricgrad.decisions.threshold_tuning import Tuning, tune_threshold
+from metricgrad.decisions.threshold_tuning import TuningResult, tune_threshold
 from metricgrad.evaluation.evaluator import evaluate
 from metricgrad.storage import records
 from metricgrad.storage.values import encode
@@ -125,7 +125,7 @@ class Expected(NamedTuple):
         ]
 
 
-def _expect(goal: Goal, tuning: Tuning, scores: np.ndarray, targets: np.ndarray) -> Expected:
+def _expect(goal: Goal, tuning: TuningResult, scores: np.ndarray, targets: np.ndarray) -> Expected:
     """Return the means over rules that are tuned on resamples, on the rows left out, but nothing better than here.
 
     Such a rule may break the constraint on the rows left out and gain by it, so that its value alone says too much.
@@ -176,7 +176,9 @@ def _choose_goal(model: Model, metric: str | None, average: str | None, subject_
     return goal
 
 
-def _tune_rule(goal: Goal, scores: np.ndarray, targets: np.ndarray, confidence: float | None, seed: int) -> Tuning:
+def _tune_rule(
+    goal: Goal, scores: np.ndarray, targets: np.ndarray, confidence: float | None, seed: int
+) -> TuningResult:
     try:
         return tune_threshold(
             goal.metric,
@@ -187,7 +189,7 @@ def _tune_rule(goal: Goal, scores: np.ndarray, targets: np.ndarray, confidence: 
             shared=protocol.describe_tuning(goal).shared,
             subject_to=goal.subject_to,
             confidence=confidence,
-            scarce=SCARCE,
+            rare_labels=RARE_LABELS,
             replicates=50,
             seed=seed,
         )

@@ -55,7 +55,7 @@ def render(payload: Payload, sections: Sequence[Section] = SECTIONS) -> str:
         f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(css)}'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
-    judged = f"{metric_title(payload['metric'])} on {payload['data']['file']}"
+    as_scored_batch = f"{metric_title(payload['metric'])} on {payload['data']['file']}"
     return Template(read_asset("report.html")).substitute(
         policy=policy,
         css=css,
@@ -64,7 +64,7 @@ def render(payload: Payload, sections: Sequence[Section] = SECTIONS) -> str:
         version=escape(payload["version"]),
         created=escape(payload["created"]),
         day=escape(payload["created"][:10]),
-        title=escape(judged),
+        title=escape(as_scored_batch),
         file=escape(payload["data"]["file"]),
         metric=escape(metric_title(payload["metric"])),
         opening="".join(section.html(payload) for section in opening),

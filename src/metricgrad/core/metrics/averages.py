@@ -19,7 +19,7 @@ from metricgrad.core.metrics.derivatives import is_zero, ratio
 Average = Literal["micro", "macro", "weighted", "samples", "per-class"]
 Averaged = Literal["micro", "macro", "weighted", "samples"]
 """An average that makes one number of all classes."""
-Absent = Literal["count", "skip"]
+EmptyClasses = Literal["count", "skip"]
 
 
 def check_average(average: str | None) -> Average:
@@ -31,11 +31,11 @@ def check_average(average: str | None) -> Average:
     return average  # type: ignore[return-value]
 
 
-def check_absent(absent: str) -> Absent:
+def check_empty_classes(empty_classes: str) -> EmptyClasses:
     """Return the policy for classes without positives, or raise."""
-    if absent not in get_args(Absent):
-        raise ValueError(f"absent: expected 'count' or 'skip', got {absent!r}")
-    return absent  # type: ignore[return-value]
+    if empty_classes not in get_args(EmptyClasses):
+        raise ValueError(f"empty_classes: expected 'count' or 'skip', got {empty_classes!r}")
+    return empty_classes  # type: ignore[return-value]
 
 
 def check_of_classes(task: str, average: Average, labels: tuple[int, ...] | None = None) -> None:
@@ -77,13 +77,13 @@ def pool(cell: Tensor, labels: tuple[int, ...] | None = None) -> Tensor:
 
 
 def class_weights(
-    average: Average, positives: Tensor, labels: tuple[int, ...] | None = None, absent: Absent = "count"
+    average: Average, positives: Tensor, labels: tuple[int, ...] | None = None, empty_classes: EmptyClasses = "count"
 ) -> Tensor:
     """Return the weight of each class in the macro or weighted average, ``(..., K)``, summing to one (or to zero)."""
     keep, f = selected(labels, positives), functions_of(positives)
     if average == "weighted":
         raw = positives
-    elif absent == "skip":
+    elif empty_classes == "skip":
         raw = f.where(
             is_zero(positives), 0.0, f.ones_like(positives)
         )  # NaN is not zero, so that it shows in the result

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
-from metricgrad.core.metrics.derivatives import Jet, Moving, Number
+from metricgrad.core.metrics.derivatives import CountsWithDerivatives, Jet, Number
 
 if TYPE_CHECKING:
     from metricgrad.core.metrics.registry import Metric
@@ -145,7 +145,7 @@ def limits(metric: Metric, span: Span, positives: float, negatives: float) -> Li
     tensor([0.2857], dtype=torch.float64)
     """
     tp, fp = Box(None, (0.0, 1.0, 0.0), span), Box(None, (0.0, 0.0, 1.0), span)
-    jet: object = metric(Moving(tp, fp, positives, negatives))
+    jet: object = metric(CountsWithDerivatives(tp, fp, positives, negatives))
     if not isinstance(jet, Jet | int | float):
         raise TypeError("not arithmetic")
     found = Jet.of(jet)

@@ -223,7 +223,7 @@ def _divide(x: Any, y: Any) -> Any:
     return math.nan if x == 0 or math.isnan(x) else math.copysign(math.inf, x)
 
 
-class Moving:
+class CountsWithDerivatives:
     """Counts with derivatives, as passed to a metric: TP, FP and what follows from them are jets, P and N constants.
 
     FN and TN are computed on access, since every operation on a small tensor takes time.

@@ -82,8 +82,8 @@ def _fill(name: str, value: Mapping[str, Any], classes: Sequence[str]) -> list[A
             close = difflib.get_close_matches(key, classes, 1)
             hint = f"did you mean {close[0]!r}?" if close else f"the classes are {', '.join(classes[:20])}"
             raise ValueError(f"{name}: unknown class {key!r}; {hint}")
-    if absent := [one for one in classes if one not in value and REST not in value]:
-        raise ValueError(f"{name}: expected a number for every class, got none for {absent[0]!r}; add rest=1")
+    if missing := [one for one in classes if one not in value and REST not in value]:
+        raise ValueError(f"{name}: expected a number for every class, got none for {missing[0]!r}; add rest=1")
     return [value.get(one, value.get(REST)) for one in classes]
 
 

@@ -65,7 +65,7 @@ class Evaluation(Hook):
             if workers is not None:
                 p, targets, weight = processes.gathered((p, targets, weight), workers)
             return tune_threshold(self.metric, p, targets, weight=weight, **how).value  # type: ignore[no-any-return]
-        how |= {"threshold": 0.5, "labels": None, "absent": "count", "ignore_index": None}
+        how |= {"threshold": 0.5, "labels": None, "empty_classes": "count", "ignore_index": None}
         metrics = MetricSet({"": self.metric}, rule=self.rule, **how)
         found = metrics.statistics(metrics.prepare(p, targets, weight, None))
         total = {name: processes.total(statistic, workers) for name, statistic in found.items()}

@@ -155,7 +155,7 @@ def lightgbm_objective(loss: Callable[..., Tensor], *, targets: ArrayLike | None
     --------
     >>> import numpy as np
     >>> from metricgrad import HybridLoss
-    >>> gradient, _ = lightgbm_objective(HybridLoss("f1", share=0.0))(np.array([1, 0]), np.array([0.0, 0.0]))
+    >>> gradient, _ = lightgbm_objective(HybridLoss("f1", metric_weight=0.0))(np.array([1, 0]), np.array([0.0, 0.0]))
     >>> gradient                                                            # cross-entropy: p − y
     array([-0.5,  0.5], dtype=float32)
 

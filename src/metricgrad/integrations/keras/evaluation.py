@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from metricgrad.core.batch import Task
     from metricgrad.core.metrics import Metric
-    from metricgrad.core.metrics.averages import Absent, Average
+    from metricgrad.core.metrics.averages import Average, EmptyClasses
 
 
 @keras.saving.register_keras_serializable(package="metricgrad")
@@ -49,7 +49,7 @@ class ExactMetric(keras.metrics.Metric):  # type: ignore[misc]
         multi-label problems.
     labels : iterable of int, optional
         The classes that count; leave a negative class out.
-    absent : {'count', 'skip'}, default 'count'
+    empty_classes : {'count', 'skip'}, default 'count'
         What a class without positives does to the macro average: "count" (as in scikit-learn) or "skip".
     ignore_index : int, optional
         Targets of this value do not count.
@@ -84,13 +84,13 @@ class ExactMetric(keras.metrics.Metric):  # type: ignore[misc]
         threshold: float | Sequence[float] = 0.5,
         average: Average | None = "macro",
         labels: Iterable[int] | None = None,
-        absent: Absent = "count",
+        empty_classes: EmptyClasses = "count",
         ignore_index: int | None = None,
         name: str | None = None,
         dtype: str | None = None,
     ) -> None:
         labels = None if labels is None else list(labels)
-        self._objective = Objective(check_task(task), metric, average, labels, absent)
+        self._objective = Objective(check_task(task), metric, average, labels, empty_classes)
         if task == "multiclass" and threshold != 0.5:
             raise ValueError(f"threshold: task='multiclass' decides by argmax and takes no threshold, got {threshold}")
         super().__init__(name=name or name_of(self._objective.metric), dtype=dtype)
@@ -100,7 +100,7 @@ class ExactMetric(keras.metrics.Metric):  # type: ignore[misc]
             "threshold": threshold,
             "average": average,
             "labels": labels,
-            "absent": absent,
+            "empty_classes": empty_classes,
             "ignore_index": ignore_index,
         }
         self._total: Any = None

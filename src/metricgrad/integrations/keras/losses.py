@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from metricgrad.core.batch import Task
     from metricgrad.core.metrics import Metric
-    from metricgrad.core.metrics.averages import Absent, Average
+    from metricgrad.core.metrics.averages import Average, EmptyClasses
     from metricgrad.core.objective import Objective
     from metricgrad.integrations.keras.batch import Batch
 
@@ -58,7 +58,7 @@ class MetricLoss(keras.losses.Loss):  # type: ignore[misc]
         The threshold of a step on probabilities; with several, the loss is the mean over them.
     labels : iterable of int, optional
         The classes that count; leave a negative class out.
-    absent : {'count', 'skip'}, default 'count'
+    empty_classes : {'count', 'skip'}, default 'count'
         What a class without positives does to the macro average: "count" (as in scikit-learn) or "skip".
     ignore_index : int, optional
         Targets of this value do not count.
@@ -95,7 +95,7 @@ class MetricLoss(keras.losses.Loss):  # type: ignore[misc]
         average: Average | None = "macro",
         threshold: float | Sequence[float] = 0.5,
         labels: Iterable[int] | None = None,
-        absent: Absent = "count",
+        empty_classes: EmptyClasses = "count",
         ignore_index: int | None = None,
         reduction: str | None = "sum_over_batch_size",
         name: str = "metric_loss",
@@ -116,7 +116,7 @@ class MetricLoss(keras.losses.Loss):  # type: ignore[misc]
             average=average,
             threshold=threshold,
             labels=labels,
-            absent=absent,
+            empty_classes=empty_classes,
             ignore_index=ignore_index,
         )
         self._options = {
@@ -126,7 +126,7 @@ class MetricLoss(keras.losses.Loss):  # type: ignore[misc]
             "average": average,
             "threshold": threshold,
             "labels": labels,
-            "absent": absent,
+            "empty_classes": empty_classes,
             "ignore_index": ignore_index,
         }
         self._reduced = _Given(name=name, reduction=reduction, dtype=batches.wide_enough(self.dtype))
@@ -222,7 +222,7 @@ class MetricLoss(keras.losses.Loss):  # type: ignore[misc]
 
 @keras.saving.register_keras_serializable(package="metricgrad")
 class HybridLoss(MetricLoss):
-    """Cross-entropy + ``share`` × metric loss, as a loss of Keras.
+    """Cross-entropy + ``metric_weight`` × metric loss, as a loss of Keras.
 
     The same as ``metricgrad.HybridLoss``, in Keras's conventions; see ``MetricLoss`` for these. Cross-entropy is
     binary for the tasks "binary" and "multilabel", softmax for "multiclass", the mean over what counts, weighted as
@@ -232,7 +232,7 @@ class HybridLoss(MetricLoss):
     ----------
     metric : str or callable
         A name ("f1", "f0.5", "mcc", ...), "package.module:function", or a function of ``Counts`` (or ``Confusion``).
-    share : float, default 0.3
+    metric_weight : float, default 0.3
         The factor of the metric loss, at least 0. It stays as it is: a compiled step cannot see it change.
     task : {'binary', 'multilabel', 'multiclass'} or None, default None
         "binary": logits of any shape with targets of that shape. "multilabel": logits ``(N, K)`` or ``(N, ..., K)``
@@ -247,7 +247,7 @@ class HybridLoss(MetricLoss):
         The threshold of a step on probabilities; with several, the loss is the mean over them.
     labels : iterable of int, optional
         The classes that count; leave a negative class out.
-    absent : {'count', 'skip'}, default 'count'
+    empty_classes : {'count', 'skip'}, default 'count'
         What a class without positives does to the macro average: "count" (as in scikit-learn) or "skip".
     ignore_index : int, optional
         Targets of this value do not count.
@@ -261,7 +261,7 @@ class HybridLoss(MetricLoss):
     Raises
     ------
     ValueError
-        If ``average`` is None, or ``share`` is negative.
+        If ``average`` is None, or ``metric_weight`` is negative.
 
     See Also
     --------
@@ -269,7 +269,7 @@ class HybridLoss(MetricLoss):
 
     Examples
     --------
-    >>> loss = HybridLoss("f1", share=0.3)
+    >>> loss = HybridLoss("f1", metric_weight=0.3)
     >>> round(float(loss([1, 0], [2.0, -1.0])), 4)
     0.2457
     """
@@ -278,13 +278,13 @@ class HybridLoss(MetricLoss):
         self,
         metric: str | Metric,
         *,
-        share: float = 0.3,
+        metric_weight: float = 0.3,
         task: Task | None = None,
         surrogate: Callable[..., Any] | None = None,
         average: Average | None = "macro",
         threshold: float | Sequence[float] = 0.5,
         labels: Iterable[int] | None = None,
-        absent: Absent = "count",
+        empty_classes: EmptyClasses = "count",
         ignore_index: int | None = None,
         reduction: str | None = "sum_over_batch_size",
         name: str = "hybrid_loss",
@@ -297,20 +297,20 @@ class HybridLoss(MetricLoss):
             average=average,
             threshold=threshold,
             labels=labels,
-            absent=absent,
+            empty_classes=empty_classes,
             ignore_index=ignore_index,
             reduction=reduction,
             name=name,
             dtype=dtype,
         )
-        if not share >= 0:
-            raise ValueError(f"share: expected a number of at least 0, got {share!r}")
+        if not metric_weight >= 0:
+            raise ValueError(f"metric_weight: expected a number of at least 0, got {metric_weight!r}")
         if self._torch.objective.is_vector:
             raise ValueError(
                 "average: expected 'micro', 'macro', 'weighted' or 'samples', got None; the mix is one number: use "
                 "MetricLoss for a loss per class"
             )
-        self._options["share"] = share
+        self._options["metric_weight"] = metric_weight
 
     def _of(self, batch: Batch) -> Any:
         if self._torch.task == "multiclass":
@@ -319,7 +319,7 @@ class HybridLoss(MetricLoss):
             terms = ops.softplus(batch.z) - batch.y * batch.z
         weights = batch.w * ops.ones_like(terms)
         entropy = ratio(ops.sum(terms * weights), ops.sum(weights))
-        return entropy + self._options["share"] * super()._of(batch)
+        return entropy + self._options["metric_weight"] * super()._of(batch)
 
 
 def on_backend(objective: Objective, like: Any) -> Objective:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from metricgrad.core.batch import Task
     from metricgrad.core.metrics import Metric
-    from metricgrad.core.metrics.averages import Absent, Average
+    from metricgrad.core.metrics.averages import Average, EmptyClasses
 
     Step = Callable[..., Any]
 
@@ -33,7 +33,7 @@ def soft_set(
     average: Average | None = "macro",
     threshold: float | Sequence[float] = 0.5,
     labels: Iterable[int] | None = None,
-    absent: Absent = "count",
+    empty_classes: EmptyClasses = "count",
     ignore_index: int | None = None,
     name: str = "soft_set",
 ) -> MetricLoss:
@@ -56,7 +56,7 @@ def soft_set(
         The threshold of a step on probabilities; with several, the loss is the mean over them.
     labels : iterable of int, optional
         The classes that count; leave a negative class out.
-    absent : {'count', 'skip'}, default 'count'
+    empty_classes : {'count', 'skip'}, default 'count'
         What a class without positives does to the macro average: "count" (as in scikit-learn) or "skip".
     ignore_index : int, optional
         Targets of this value do not count.
@@ -84,7 +84,7 @@ def soft_set(
         average=average,
         threshold=threshold,
         labels=labels,
-        absent=absent,
+        empty_classes=empty_classes,
         ignore_index=ignore_index,
         name=name,
     )
@@ -99,7 +99,7 @@ def sigmoid_f1(
     surrogate: Step | None = None,
     threshold: float | Sequence[float] = 0.5,
     labels: Iterable[int] | None = None,
-    absent: Absent = "count",
+    empty_classes: EmptyClasses = "count",
     ignore_index: int | None = None,
     name: str = "sigmoid_f1",
 ) -> MetricLoss:
@@ -126,7 +126,7 @@ def sigmoid_f1(
         The threshold of a step on probabilities; with several, the loss is the mean over them.
     labels : iterable of int, optional
         The classes that count; leave a negative class out.
-    absent : {'count', 'skip'}, default 'count'
+    empty_classes : {'count', 'skip'}, default 'count'
         What a class without positives does to the macro average: "count" (as in scikit-learn) or "skip".
     ignore_index : int, optional
         Targets of this value do not count.
@@ -154,7 +154,7 @@ def sigmoid_f1(
         average=average,
         threshold=threshold,
         labels=labels,
-        absent=absent,
+        empty_classes=empty_classes,
         ignore_index=ignore_index,
         name=name,
     )
@@ -167,7 +167,7 @@ def unbounded_f1(
     average: Average | None = "macro",
     threshold: float | Sequence[float] = 0.5,
     labels: Iterable[int] | None = None,
-    absent: Absent = "count",
+    empty_classes: EmptyClasses = "count",
     ignore_index: int | None = None,
     name: str = "unbounded_f1",
 ) -> MetricLoss:
@@ -191,7 +191,7 @@ def unbounded_f1(
         The threshold of a step on probabilities; with several, the loss is the mean over them.
     labels : iterable of int, optional
         The classes that count; leave a negative class out.
-    absent : {'count', 'skip'}, default 'count'
+    empty_classes : {'count', 'skip'}, default 'count'
         What a class without positives does to the macro average: "count" (as in scikit-learn) or "skip".
     ignore_index : int, optional
         Targets of this value do not count.
@@ -219,7 +219,7 @@ def unbounded_f1(
         average=average,
         threshold=threshold,
         labels=labels,
-        absent=absent,
+        empty_classes=empty_classes,
         ignore_index=ignore_index,
         name=name,
     )
@@ -234,7 +234,7 @@ def mfom_f1(
     average: Average | None = "micro",
     threshold: float | Sequence[float] = 0.5,
     labels: Iterable[int] | None = None,
-    absent: Absent = "count",
+    empty_classes: EmptyClasses = "count",
     ignore_index: int | None = None,
     name: str = "mfom_f1",
 ) -> MetricLoss:
@@ -262,7 +262,7 @@ def mfom_f1(
         The threshold of a step on probabilities; with several, the loss is the mean over them.
     labels : iterable of int, optional
         The classes that count; leave a negative class out.
-    absent : {'count', 'skip'}, default 'count'
+    empty_classes : {'count', 'skip'}, default 'count'
         What a class without positives does to the macro average: "count" (as in scikit-learn) or "skip".
     ignore_index : int, optional
         Targets of this value do not count.
@@ -290,7 +290,7 @@ def mfom_f1(
         average=average,
         threshold=threshold,
         labels=labels,
-        absent=absent,
+        empty_classes=empty_classes,
         ignore_index=ignore_index,
         name=name,
     )
@@ -304,7 +304,7 @@ def multiclass_f_beta(
     average: Average | None = "macro",
     threshold: float | Sequence[float] = 0.5,
     labels: Iterable[int] | None = None,
-    absent: Absent = "count",
+    empty_classes: EmptyClasses = "count",
     ignore_index: int | None = None,
     name: str = "multiclass_f_beta",
 ) -> MetricLoss:
@@ -328,7 +328,7 @@ def multiclass_f_beta(
         The threshold of a step on probabilities; with several, the loss is the mean over them.
     labels : iterable of int, optional
         The classes that count; leave a negative class out.
-    absent : {'count', 'skip'}, default 'count'
+    empty_classes : {'count', 'skip'}, default 'count'
         What a class without positives does to the macro average: "count" (as in scikit-learn) or "skip".
     ignore_index : int, optional
         Targets of this value do not count.
@@ -358,7 +358,7 @@ def multiclass_f_beta(
         average=average,
         threshold=threshold,
         labels=labels,
-        absent=absent,
+        empty_classes=empty_classes,
         ignore_index=ignore_index,
         name=name,
     )
@@ -371,7 +371,7 @@ def soft_dice(
     average: Average | None = "macro",
     threshold: float | Sequence[float] = 0.5,
     labels: Iterable[int] | None = None,
-    absent: Absent = "count",
+    empty_classes: EmptyClasses = "count",
     ignore_index: int | None = None,
     name: str = "soft_dice",
 ) -> MetricLoss:
@@ -392,7 +392,7 @@ def soft_dice(
         The threshold of a step on probabilities; with several, the loss is the mean over them.
     labels : iterable of int, optional
         The classes that count; leave a negative class out.
-    absent : {'count', 'skip'}, default 'count'
+    empty_classes : {'count', 'skip'}, default 'count'
         What a class without positives does to the macro average: "count" (as in scikit-learn) or "skip".
     ignore_index : int, optional
         Targets of this value do not count.
@@ -420,7 +420,7 @@ def soft_dice(
         average=average,
         threshold=threshold,
         labels=labels,
-        absent=absent,
+        empty_classes=empty_classes,
         ignore_index=ignore_index,
         name=name,
     )

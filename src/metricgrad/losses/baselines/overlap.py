@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from metricgrad.core.batch import Task
     from metricgrad.core.counts import Counts
     from metricgrad.core.metrics import Metric
-    from metricgrad.core.metrics.averages import Absent, Average
+    from metricgrad.core.metrics.averages import Average, EmptyClasses
     from metricgrad.core.processes import ProcessGroup
     from metricgrad.losses.elementwise import Reduction
 
@@ -32,7 +32,7 @@ __all__ = ["dice", "focal_tversky", "tversky"]
 
 
 def dice(
-    per_sample: bool = False,
+    per_image: bool = False,
     smooth: float = 0.0,
     *,
     task: Task | None = None,
@@ -40,24 +40,24 @@ def dice(
     average: Average | None = "macro",
     threshold: float | Sequence[float] | Tensor = 0.5,
     labels: Iterable[int] | None = None,
-    absent: Absent = "count",
+    empty_classes: EmptyClasses = "count",
     reduction: Reduction = "mean",
     ignore_index: int | None = None,
     process_group: ProcessGroup | None = None,
 ) -> MetricLoss | WeightedMean:
     r"""Soft Dice loss, $1 - (2\sum py + s) / (\sum p + \sum y + s)$ of the batch, per class.
 
-    With ``per_sample=True`` it is $1 - (2\sum py + s) / (\sum p^2 + \sum y^2 + s)$ [milletari2016] over the positions
+    With ``per_image=True`` it is $1 - (2\sum py + s) / (\sum p^2 + \sum y^2 + s)$ [milletari2016] over the positions
     of each sample (and label), then the mean: the sets are images. With ``(N,)`` logits every sample is a set of its
     own; that is the baseline of the binary soft-set paper [tsoi2022, table 7, 12], whose code lacks the 2. Negatives
     get no gradient then unless ``smooth`` > 0, which is the form for text, ``smooth=1`` [li2020].
 
     Parameters
     ----------
-    per_sample : bool, default False
+    per_image : bool, default False
         Dice of each sample instead of the batch; then ``surrogate``, ``average``, ``threshold``, ``labels`` and
-        ``absent`` must be left out, and the task is "binary" or "multilabel". ``MetricLoss(per_image=True)`` is without
-        the squares, and for every task.
+        ``empty_classes`` must be left out, and the task is "binary" or "multilabel". ``MetricLoss(per_image=True)`` is
+        without the squares, and for every task.
     smooth : float, default 0.0
         The smoothing s, at least 0.
     task : {'binary', 'multilabel', 'multiclass'} or None, default None
@@ -73,7 +73,7 @@ def dice(
         The threshold of a step on probabilities; with several, the loss is the mean over them.
     labels : iterable of int, optional
         The classes that count; leave a negative class out.
-    absent : {'count', 'skip'}, default 'count'
+    empty_classes : {'count', 'skip'}, default 'count'
         What a class without positives does to the macro average: "count" (as in scikit-learn) or "skip".
     reduction : {'mean', 'sum', 'none'}, default 'mean'
         "mean": Σ weight·term / Σ weight. "sum": Σ weight·term. "none": weight·term of each, 0 for what does not count.
@@ -86,7 +86,7 @@ def dice(
     Returns
     -------
     nn.Module
-        A loss called as ``loss(logits, targets, weight=None, mask=None)``; a ``MetricLoss`` unless ``per_sample``.
+        A loss called as ``loss(logits, targets, weight=None, mask=None)``; a ``MetricLoss`` unless ``per_image``.
 
     Examples
     --------
@@ -94,10 +94,10 @@ def dice(
     tensor(0.1806)
     """
     smooth = check_number("smooth", smooth, least=0.0)
-    if per_sample:
+    if per_image:
         options: dict[str, Any] = {"surrogate": surrogate, "average": average, "threshold": threshold}
-        if given := changed({**options, "labels": labels, "absent": absent}):
-            raise ValueError(f"per_sample: expected no options of the batch, got {', '.join(given)}; leave them out")
+        if given := changed({**options, "labels": labels, "empty_classes": empty_classes}):
+            raise ValueError(f"per_image: expected no options of the batch, got {', '.join(given)}; leave them out")
         return WeightedMean(
             terms.dice,
             {"smooth": smooth},
@@ -108,7 +108,7 @@ def dice(
             process_group=process_group,
         )
     if reduction != "mean":
-        raise ValueError(f"reduction: expected 'mean' unless per_sample, got {reduction!r}; use average=None per class")
+        raise ValueError(f"reduction: expected 'mean' unless per_image, got {reduction!r}; use average=None per class")
     return MetricLoss(
         partial(smoothed_dice, smooth=smooth) if smooth else f1,
         task=task,
@@ -116,7 +116,7 @@ def dice(
         average=average,
         threshold=threshold,
         labels=labels,
-        absent=absent,
+        empty_classes=empty_classes,
         ignore_index=ignore_index,
         process_group=process_group,
     )
@@ -131,7 +131,7 @@ def tversky(
     average: Average | None = "macro",
     threshold: float | Sequence[float] | Tensor = 0.5,
     labels: Iterable[int] | None = None,
-    absent: Absent = "count",
+    empty_classes: EmptyClasses = "count",
     ignore_index: int | None = None,
     process_group: ProcessGroup | None = None,
 ) -> MetricLoss:
@@ -156,7 +156,7 @@ def tversky(
         The threshold of a step on probabilities; with several, the loss is the mean over them.
     labels : iterable of int, optional
         The classes that count; leave a negative class out.
-    absent : {'count', 'skip'}, default 'count'
+    empty_classes : {'count', 'skip'}, default 'count'
         What a class without positives does to the macro average: "count" (as in scikit-learn) or "skip".
     ignore_index : int, optional
         Targets of this value do not count.
@@ -187,7 +187,7 @@ def tversky(
         average=average,
         threshold=threshold,
         labels=labels,
-        absent=absent,
+        empty_classes=empty_classes,
         ignore_index=ignore_index,
         process_group=process_group,
     )
@@ -203,7 +203,7 @@ def focal_tversky(
     average: Average | None = "macro",
     threshold: float | Sequence[float] | Tensor = 0.5,
     labels: Iterable[int] | None = None,
-    absent: Absent = "count",
+    empty_classes: EmptyClasses = "count",
     ignore_index: int | None = None,
     process_group: ProcessGroup | None = None,
 ) -> MetricLoss:
@@ -232,7 +232,7 @@ def focal_tversky(
         The threshold of a step on probabilities; with several, the loss is the mean over them.
     labels : iterable of int, optional
         The classes that count; leave a negative class out.
-    absent : {'count', 'skip'}, default 'count'
+    empty_classes : {'count', 'skip'}, default 'count'
         What a class without positives does to the macro average: "count" (as in scikit-learn) or "skip".
     ignore_index : int, optional
         Targets of this value do not count.
@@ -263,7 +263,7 @@ def focal_tversky(
         average=average,
         threshold=threshold,
         labels=labels,
-        absent=absent,
+        empty_classes=empty_classes,
         ignore_index=ignore_index,
         process_group=process_group,
     )

@@ -117,7 +117,7 @@ def _measure_rows(tested: Predictions, places: np.ndarray) -> dict[str, Any]:
     if len(rows) < LEAST_ROWS or (goal.task != "multiclass" and targets[first].sum() < LEAST_POSITIVES):
         return nothing
     scores = np.eye(goal.classes)[decided] if goal.task == "multiclass" else decided.astype(float)
-    how: dict[str, Any] = {"task": goal.task, "average": goal.average, "absent": "skip"}
+    how: dict[str, Any] = {"task": goal.task, "average": goal.average, "empty_classes": "skip"}
     try:
         found = bootstrap(scores, targets, {"": goal.metric}, groups=tested.rows[places], replicates=REPLICATES, **how)[
             ""

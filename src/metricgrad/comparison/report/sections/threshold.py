@@ -98,7 +98,7 @@ def _curve(predictions: Predictions, k: int) -> ClassCurve:
     binary, s, y = predictions.goal.task == "binary", predictions.scores, predictions.targets
     place = 0 if binary else k
     if predictions.shipped is not None:
-        threshold, plateau = predictions.shipped.cut(place), predictions.shipped_plateaus[place]
+        threshold, plateau = predictions.shipped.threshold_of(place), predictions.shipped_plateaus[place]
     else:
         threshold, plateau = _take_medians(predictions, place)
     column, truth = (s, y) if s.ndim == 1 else (s[:, k], y == k if y.ndim == 1 else y[:, k])
@@ -113,7 +113,7 @@ def _curve(predictions: Predictions, k: int) -> ClassCurve:
 
 def _take_medians(predictions: Predictions, place: int) -> tuple[float | None, Ends | None]:
     """Return the median over the splits of a threshold, and of the ends of its plateau if every split has one."""
-    thresholds = [cut for rule in predictions.rules if (cut := rule.cut(place)) is not None]
+    thresholds = [cut for rule in predictions.rules if (cut := rule.threshold_of(place)) is not None]
     plateaus = [list_plateaus(plateau, place + 1)[place] for plateau in predictions.plateaus]
     known = [plateau for plateau in plateaus if plateau is not None]
     if not thresholds:
@@ -126,7 +126,7 @@ def _take_medians(predictions: Predictions, place: int) -> tuple[float | None, E
 def list_plateaus(plateau: Any, thresholds: int) -> list[Ends | None]:
     """Return the plateau of each threshold: None if there is none, or if one of its ends is infinite.
 
-    ``plateau``: of a ``Tuning``, one for all or one per threshold.
+    ``plateau``: of a ``TuningResult``, one for all or one per threshold.
 
     >>> list_plateaus((0.2, 0.4), 2), list_plateaus([(0.2, 0.4), (0.1, float("inf"))], 2)
     ([(0.2, 0.4), (0.2, 0.4)], [(0.2, 0.4), None])

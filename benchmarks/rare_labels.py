@@ -1,7 +1,7 @@
 """What should the threshold of a rare label be? Rules for labels with few positives, compared on rows not tuned on.
 
-    python benchmarks/scarce.py --data FOLDER [--cache FOLDER]
-    python benchmarks/scarce.py --summary
+    python benchmarks/rare_labels.py --data FOLDER [--cache FOLDER]
+    python benchmarks/rare_labels.py --summary
 
 Needs the extras ``sklearn`` and ``bench``; ``datasets.py`` says what the folder holds. Training sets are so small that
 labels are rare. Out-of-fold scores of training rows and scores of test rows are made once for every set, size, split
@@ -32,7 +32,7 @@ import metricgrad as mg
 from datasets import load
 from metricgrad.decisions import Offsets, Threshold, problem
 
-RESULTS = Path(__file__).parent / "results" / "scarce.csv"
+RESULTS = Path(__file__).parent / "results" / "rare_labels.csv"
 MODELS = ("cross-entropy", "hybrid", "logistic")
 MULTILABEL = {"yeast": (200, 400, 800, 1800), "scene": (200, 400, 800, 1800), "cancerHallmarks": (200, 400, 800, 1389)}
 """The rows that are trained on; the last is all but the test rows."""
@@ -127,7 +127,7 @@ def scored(cell: Cell, folder: Path) -> dict[str, Any]:
         scores = np.concatenate([logistic(np.delete(X, part, 0), np.delete(y, part, 0), X[part]) for part in held])
         y, tested = y[np.concatenate(held)], logistic(X, y, test)
     else:
-        model: Any = mg.MetricClassifier(loss=cell.model, share=0.3, model=(32, 16), random_state=cell.split)  # type: ignore[arg-type]
+        model: Any = mg.MetricClassifier(loss=cell.model, metric_weight=0.3, model=(32, 16), random_state=cell.split)  # type: ignore[arg-type]
         model.fit(X, y)
         batch = model.tuning_._batch
         scores, y, tested = batch.logits.numpy(), batch.targets.numpy(), model.predict_scores(test)
@@ -153,10 +153,12 @@ def logistic(X: Any, y: Any, test: Any) -> Any:
 # Rules
 
 
-def tuned(task: Any, metric: str, average: Any, scores: Any, targets: Any, scarce: Any, limit: int = 20) -> Any:
+def tuned(task: Any, metric: str, average: Any, scores: Any, targets: Any, rare_labels: Any, limit: int = 20) -> Any:
     """Return the numbers of a tuned rule: thresholds or offsets, if fewer positives than ``limit`` are scarce."""
     with mock.patch.object(problem, "FEW", limit), mock.patch.object(problem, "POOLED", limit):
-        found = mg.tune_threshold(metric, scores, targets, task=task, average=average, scarce=scarce).threshold
+        found = mg.tune_threshold(
+            metric, scores, targets, task=task, average=average, rare_labels=rare_labels
+        ).threshold
     return np.zeros(scores.shape[1]) if found is None else np.atleast_1d(found)
 
 
@@ -232,7 +234,7 @@ def study(folder: Path, cache: Path) -> None:
     wide = found.value.unstack("rule").round(5)
     wide.insert(0, "rare", found.rare.groupby(index).mean().round(1))
     versions = ", ".join(f"{name} {version(name)}" for name in ("metricgrad", "torch", "scikit-learn"))
-    about = f"# python benchmarks/scarce.py --data FOLDER; {versions}\n"
+    about = f"# python benchmarks/rare_labels.py --data FOLDER; {versions}\n"
     RESULTS.write_text(about + wide.reset_index().to_csv(index=False))
 
 
