@@ -160,7 +160,7 @@ BROKEN: dict[str, tuple[Callable[[Path], Any], str]] = {
     "not there": (shutil.rmtree, "expected a run folder, got a path that does not exist"),
     "no run folder": (lambda run: (run / "run.json").unlink(), "expected a run folder with a run.json"),
     "of a later version": (lambda run: of_version(run, 99), "upgrade metricgrad"),
-    "of an earlier version": (lambda run: of_version(run, 1), "expected a run of format 3, got 1; run again"),
+    "of an earlier version": (lambda run: of_version(run, 0), "expected a run of format 1, got 0; run again"),
     "damaged": (damaged, "was changed since it was written"),
     "without a model": (lambda run: shutil.rmtree(run / "model"), "its model cannot be used"),
     "not finished": (unfinished, "the run is not finished"),

@@ -148,19 +148,6 @@ def test_what_cannot_be_met_is_marked_and_decides_for_nothing() -> None:
     assert not found["tuned"].rule(scores).any()
 
 
-def test_files_keep_the_name_of_a_met_constraint() -> None:
-    """Folders that were saved call it "held"."""
-    decision = protocol.Decision(Threshold(0.5), 0.7, {}, met=False)
-    outcome = Outcome("hybrid", 0, 30, 10, 1.0, decision, decision, [])
-    written = outcome.to_json()
-    assert written["tuned"]["held"] is False
-    assert "met" not in written["tuned"]
-    assert not Outcome.from_json(written).tuned.met
-    written["tuned"]["met"] = written["tuned"].pop("held")
-    with pytest.raises(ValueError, match=r"^unit: tuned: expected"):
-        Outcome.from_json(written)
-
-
 def test_outcomes_survive_json() -> None:
     x, y = data("multilabel")
     split = make_splits(y, "multilabel", 2, 0)[0]

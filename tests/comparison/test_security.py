@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 import re
 import sys
-import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ import pytest
 
 import metricgrad as mg
 from damage import change, cuts, flips, reseal
+from metricgrad import strict_json
 from metricgrad.cli.main import main
 from metricgrad.comparison import protocol, tree_sandbox, tree_sandbox_work, unit_runner
 from metricgrad.comparison import run_folder as runs
@@ -30,10 +29,9 @@ from metricgrad.comparison.study import Verdict
 from metricgrad.comparison.trained_rows import MOST
 from metricgrad.comparison.tree_sandbox import Trial
 from metricgrad.decisions.rules import Threshold
-from metricgrad.storage import folders, records
+from metricgrad.storage import folders
 from tables import binary, multilabel, written
 
-OLDER = Path(__file__).parents[1] / "support" / "older"
 KINDS = {
     "prior": "majority",
     "trees": "xgboost",
@@ -550,102 +548,6 @@ def test_a_forged_verdict_cannot_command_a_terminal() -> None:
     assert str(forged) == "Ship ?[2J it.\nSo?5n be it."
 
 
-# The older format
-
-
-def older(name: str, folder: Path) -> Path:
-    """Unpack a folder that the version of format 2 wrote."""
-    for file, text in json.loads((OLDER / f"{name}.json").read_bytes()).items():
-        place = folder / name / file
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(zlib.decompress(base64.b64decode(text)))
-    return folder / name
-
-
-@pytest.mark.parametrize("name", ["run", "trees"])
-def test_older_runs_are_refused_and_converted(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = older(name, tmp_path)
-    data = written(binary(120), tmp_path, "apples.csv")
-    for command in (["info"], ["compare", "--resume"]):
-        assert main([*command, str(path)]) == 4
-        error = capsys.readouterr().err
-        assert f"got the older 2; convert it: metricgrad convert {path}\n" in error
-    assert main(["convert", str(path), "--out", f"{tmp_path}/new"]) == 0
-    assert main(["convert", str(path)]) == 0
-    for place in (path, tmp_path / "new"):
-        assert main(["info", str(place)]) == 0
-        assert main(["predict", str(place), data, "-o", f"{tmp_path}/out.csv", "--force"]) == 0
-        found = runs.load(place)
-        assert found.model.rule == Threshold(0.5)
-        assert main(["evaluate", str(place), data]) == 0
-        assert (
-            "warning: this is the file that the model was trained on; the value is too good" in capsys.readouterr().err
-        )
-        assert set(found.manifest["files"]) <= {file.name for file in place.iterdir()}
-    assert not list(tmp_path.glob(".*"))
-    assert main(["convert", str(path)]) == 4
-    assert "it has format 3 already" in capsys.readouterr().err
-
-
-def test_an_older_run_that_was_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    path = older("stopped", tmp_path)
-    written(binary(120), tmp_path, "apples.csv")
-    assert main(["convert", str(path)]) == 0
-    ran: list[str] = []
-    real = protocol.run_contender
-    monkeypatch.setattr(protocol, "run_contender", lambda name, *rest: ran.append(name) or real(name, *rest))  # type: ignore[func-returns-value]
-    assert main(["compare", "--resume", str(path), "--jobs", "1"]) == 0
-    assert len(ran) == 2, "two of four units were done before"
-
-
-@pytest.mark.parametrize("name", ["saved", "boosted"])
-def test_older_estimators_are_refused_and_converted(name: str, tmp_path: Path) -> None:
-    path = older(name, tmp_path)
-    with pytest.raises(ValueError, match=r"^folder: expected format 3, got the older 2; write it anew: metricgrad con"):
-        mg.load(path)
-    assert main(["convert", str(path)]) == 0
-    X = np.random.default_rng(0).normal(size=(60, 2))
-    model = mg.load(path)
-    assert list(model.classes_) == ["no", "yes"]
-    assert model.predict(X).shape == (60,)
-    assert main(["convert", str(path)]) == 4
-
-
-@pytest.mark.parametrize("name", ["trees", "stopped"])
-def test_older_runs_can_be_replaced(name: str, tmp_path: Path) -> None:
-    path, data = older(name, tmp_path), written(binary(120), tmp_path, "apples.csv")
-    assert main(["train", data, "--target", "ripe", "--contender", "majority", "--out", str(path), "--force"]) == 0
-    assert runs.load(path).model.contender == "majority"
-    assert not (path / ".scratch").exists()
-    assert not (path / "model" / "rule.json").exists()
-
-
-def test_older_folders_are_converted_strictly(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = older("run", tmp_path)
-    hashed = ("environment.json", "model/rule.json", "model/estimator/manifest.json", "lock")
-    for name in flips(path, 60):
-        if name.startswith("results/") or name in hashed or name == "run.json":
-            continue
-        assert main(["convert", str(path), "--out", f"{tmp_path}/new"]) == 4, name
-        assert capsys.readouterr().err.count("\n") == 1
-    for file, edit, message in (
-        ("model/rule.json", of_model("subject_to", value=["os:system>=1"]), "subject_to: expected a text"),
-        ("model/rule.json", of_model("rule", value={"type": "Popen"}), "expected a type of this library"),
-        ("results/majority-000.json", of_model("repeat", value=-1), "repeat: expected a whole number"),
-        ("run.json", of_model("state", value="done"), "state: expected 'running' or 'finished'"),
-    ):
-        before = (path / file).read_bytes()
-        change(path / file, edit)
-        assert main(["convert", str(path)]) == 4
-        assert message in capsys.readouterr().err
-        (path / file).write_bytes(before)
-    (path / ".env").write_text("mine")
-    assert main(["convert", str(path)]) == 4
-    assert "'.env' is not a file of metricgrad; move it away" in capsys.readouterr().err
-    assert (path / ".env").read_text() == "mine"
-
-
 # One answer to whether a constraint is met
 
 
@@ -674,4 +576,4 @@ def test_compare_and_evaluate_agree_whether_a_constraint_is_met(average: str, tm
 
 
 def test_hashes_of_records_and_folders_are_one() -> None:
-    assert folders.as_json is records.as_json
+    assert folders.as_json is strict_json.as_json

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from metricgrad.storage import records
+from metricgrad import strict_json
 
 
 def flips(folder: Path, count: int, seed: int = 0, skip: tuple[str, ...] = ()) -> Iterator[str]:
@@ -39,7 +39,7 @@ def cuts(folder: Path, count: int, seed: int = 0, skip: tuple[str, ...] = ()) ->
 
 def change(path: Path, edit: Callable[[Any], Any]) -> None:
     """Change what a JSON file holds; see ``reseal``."""
-    path.write_bytes(records.as_json(edit(json.loads(path.read_bytes()))))
+    path.write_bytes(strict_json.as_json(edit(json.loads(path.read_bytes()))))
 
 
 def reseal(folder: Path) -> None:
@@ -50,7 +50,7 @@ def reseal(folder: Path) -> None:
         unit = json.loads(path.read_bytes()) | {"scores": _sha256(path.with_suffix(".npy"))}
         if "held_out" in unit:
             unit["held_out"] = _sha256(path.with_name(f"{path.stem}-held.npy"))
-        path.write_bytes(records.sealed({key: value for key, value in unit.items() if key != "sha256"}))
+        path.write_bytes(strict_json.sealed({key: value for key, value in unit.items() if key != "sha256"}))
     if (run := folder / "run.json").is_file():
         _reseal(run, {name: folder / name for name in json.loads(run.read_bytes())["files"]})
 
@@ -59,7 +59,7 @@ def _reseal(path: Path, files: dict[str, Path]) -> None:
     data = json.loads(path.read_bytes())
     data.pop("sha256", None)
     data["files"] = {name: _sha256(file) if file.is_file() else data["files"][name] for name, file in files.items()}
-    path.write_bytes(records.sealed(data))
+    path.write_bytes(strict_json.sealed(data))
 
 
 def _sha256(path: Path) -> str:

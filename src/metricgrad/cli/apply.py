@@ -1,4 +1,4 @@
-"""The commands that use a run: ``metricgrad predict``, ``evaluate``, ``tune``, ``report`` and ``convert``."""
+"""The commands that use a run: ``metricgrad predict``, ``evaluate``, ``tune`` and ``report``."""
 
 from __future__ import annotations
 
@@ -220,19 +220,3 @@ def report(
         print_json(found)
         return
     print_pairs([("report", found["output"])])
-
-
-def convert(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or a folder written by mg.save.")],
-    out: Annotated[Path | None, typer.Option(help="A new folder to write to; by default in place.")] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Convert a folder of an older format to the current one."""
-    from metricgrad.cli.display import print_pairs
-    from metricgrad.comparison.inference.convert import convert as command
-
-    found = command(run, out)
-    if as_json:
-        print_json(found)
-        return
-    print_pairs([("written", found["written"]), ("format", str(found["format"]))])

@@ -9,8 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from metricgrad.cli.streams import STANDARD
-from metricgrad.comparison.errors import WRONG_CALL, UserError, one_line, suggest
+from metricgrad.comparison.errors import WRONG_CALL, UserError
 from metricgrad.comparison.option_texts import as_text
+from metricgrad.messages import one_line, suggest
 
 _NOT_IN_FILES = {"config", "resume", "force", "as_json", "cluster"}
 """Options for the command line alone: what becomes of other files and of the output, and whom to trust.

@@ -13,7 +13,7 @@ from rich.progress import Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
-from metricgrad.comparison.errors import one_line
+from metricgrad.messages import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

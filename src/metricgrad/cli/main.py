@@ -13,10 +13,11 @@ from typing import Annotated
 import typer
 
 from metricgrad import __version__
-from metricgrad.cli.apply import convert, evaluate, predict, report, tune
+from metricgrad.cli.apply import evaluate, predict, report, tune
 from metricgrad.cli.create import compare, demo, train
 from metricgrad.cli.output import info
-from metricgrad.comparison.errors import INTERRUPTED, WRITE, WRONG_CALL, UserError, one_line
+from metricgrad.comparison.errors import INTERRUPTED, WRITE, WRONG_CALL, UserError
+from metricgrad.messages import one_line
 
 BUG = 1
 
@@ -27,7 +28,7 @@ app = typer.Typer(
     help="Train on the metric you will be evaluated on.",
 )
 # --help lists them in this order.
-for command in (compare, train, demo, predict, evaluate, tune, report, info, convert):
+for command in (compare, train, demo, predict, evaluate, tune, report, info):
     app.command()(command)
 
 

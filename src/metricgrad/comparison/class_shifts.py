@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from metricgrad.comparison.errors import one_line
 from metricgrad.comparison.tables.stability import has_moved
+from metricgrad.messages import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
+from metricgrad import strict_json
 from metricgrad.comparison import run_comparison as command
-from metricgrad.comparison.errors import INTERRUPTED, UserError, one_line, writing
+from metricgrad.comparison.errors import INTERRUPTED, UserError, writing
 from metricgrad.comparison.options import Options, choose_repeats
 from metricgrad.comparison.python_errors import python_errors
 from metricgrad.comparison.study import Study
 from metricgrad.comparison.tables.frames import to_table
 from metricgrad.comparison.workers import count_cores
 from metricgrad.core.metrics.scalars import is_number
-from metricgrad.storage import records
+from metricgrad.messages import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -168,7 +169,7 @@ def _make_options(given: dict[str, Any]) -> Options:
     """Return the options of a run, of the right types."""
     options = {field.name: given[field.name] for field in fields(Options)}
     try:
-        records.check(options, Options, "options")
+        strict_json.check(options, Options, "options")
     except ValueError as error:
         raise UserError(str(error).removeprefix("options: ")) from error
     return Options(**options)

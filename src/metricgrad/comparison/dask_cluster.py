@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from metricgrad import __version__
-from metricgrad.comparison.errors import CLUSTER, WRONG_CALL, UserError, one_line
+from metricgrad.comparison.errors import CLUSTER, WRONG_CALL, UserError
 from metricgrad.comparison.workers import LOSSES, Shared, TaskLostError, fill, find_shared, killed
+from metricgrad.messages import one_line
 from metricgrad.training.training_loop import one_thread
 
 if TYPE_CHECKING:

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from metricgrad.comparison.contenders.scorers import average_scores
 from metricgrad.comparison.contenders.table import ENSEMBLE, choose_weights, find_shortage, select_candidates
-from metricgrad.comparison.errors import one_line
 from metricgrad.comparison.protocol import Finished, Outcome, evaluate_rules, make_rules
 from metricgrad.comparison.unit_runner import Failure, make_seed
 from metricgrad.comparison.workers import Shared, run_tasks
 from metricgrad.decisions.ensemble_selection import LEAST_WEIGHT
+from metricgrad.messages import one_line
 from metricgrad.training.training_loop import one_thread
 
 if TYPE_CHECKING:

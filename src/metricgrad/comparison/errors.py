@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
 import errno
 import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from metricgrad.messages import one_line
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
 WRONG_CALL = 2
@@ -35,29 +36,6 @@ class UserError(Exception):
     def __init__(self, message: str, code: int = DATA) -> None:
         super().__init__(one_line(message))
         self.code = code
-
-
-def one_line(text: object, most: int | None = None) -> str:
-    r"""Return text without line breaks and control characters, which cells and column names may contain.
-
-    >>> one_line("a\x1b[31m\nb"), one_line("a long story", most=8)
-    ('a?[31m b', 'a long …')
-    """
-    plain = " ".join(str(text).split())
-    plain = "".join(letter if letter.isprintable() else "?" for letter in plain)
-    return plain if most is None or len(plain) <= most else plain[: most - 1] + "…"
-
-
-def suggest(name: str, names: Iterable[str]) -> str:
-    """Return the end of an error message: the name that was probably meant, or all names.
-
-    >>> suggest("incom", ["age", "income"])
-    "did you mean 'income'?"
-    """
-    by_lower_case = {one.lower(): one for one in names}
-    if close := difflib.get_close_matches(name.lower(), by_lower_case, 1):
-        return f"did you mean {by_lower_case[close[0]]!r}?"
-    return f"choose one of {one_line(', '.join(by_lower_case.values()), 200)}"
 
 
 @contextmanager

@@ -15,11 +15,11 @@ import numpy as np
 from scipy import stats
 
 from metricgrad.comparison.contenders.scorers import Ensemble, Member, load_scorer
-from metricgrad.comparison.errors import one_line
 from metricgrad.comparison.protocol import SavedScorer, compute_metric, fit_contender
 from metricgrad.comparison.temporary_models import KEPT
 from metricgrad.comparison.unit_runner import Failure, make_seed
 from metricgrad.comparison.workers import Shared, run_tasks
+from metricgrad.messages import one_line
 from metricgrad.training.training_loop import one_thread
 
 if TYPE_CHECKING:
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from metricgrad.comparison.run_writer import Workspace
     from metricgrad.comparison.shipped_model import Model
     from metricgrad.comparison.splits import Split
-    from metricgrad.comparison.tables.encoder import Encoder
-    from metricgrad.comparison.tables.features import Features
     from metricgrad.comparison.workers import Workers
     from metricgrad.decisions.rules import Rule
+    from metricgrad.estimators.encoded_rows import Features
+    from metricgrad.estimators.table_encoder import Encoder
 
 ROWS = 3000
 """The most test rows of a repeat."""

@@ -6,8 +6,8 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from metricgrad import __version__
-from metricgrad.comparison.errors import one_line
 from metricgrad.comparison.report.markup import metric_title
+from metricgrad.messages import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

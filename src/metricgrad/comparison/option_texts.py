@@ -7,7 +7,8 @@ import io
 import json
 from collections.abc import Mapping, Sequence
 
-from metricgrad.comparison.errors import WRONG_CALL, UserError, one_line
+from metricgrad.comparison.errors import WRONG_CALL, UserError
+from metricgrad.messages import one_line
 
 _LEFT_OUT = {"compare": ("demo", "data_sha256"), "train": ("demo", "data_sha256", "repeats", "only")}
 """What ``config.json`` holds that is no option of the command."""

@@ -10,32 +10,33 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import pandas as pd
 
+from metricgrad import strict_json
 from metricgrad.comparison import protocol, splits
 from metricgrad.comparison import run_folder as runs
 from metricgrad.comparison.contenders.scorers import Effort, Goal
 from metricgrad.comparison.contenders.table import CONTENDERS, select_contenders
-from metricgrad.comparison.errors import DATA, WRONG_CALL, UserError, one_line, suggest
+from metricgrad.comparison.errors import DATA, WRONG_CALL, UserError
 from metricgrad.comparison.option_texts import as_text
 from metricgrad.comparison.report.markup import describe_metric
 from metricgrad.comparison.report.section_inputs import Table
 from metricgrad.comparison.tables import files, profile
-from metricgrad.comparison.tables.dates import check_date_format
-from metricgrad.comparison.tables.encoder import fit_encoder
-from metricgrad.comparison.tables.numbers import UNREADABLE
 from metricgrad.comparison.tables.rows import SAMPLE, name_rows
 from metricgrad.comparison.tables.schema import Schema
 from metricgrad.comparison.times import check_times, read_times
 from metricgrad.core.batch import check_task
 from metricgrad.core.metrics.parameters import with_parameters
-from metricgrad.storage import records
-from metricgrad.storage.records import Length, Range, Sha256
+from metricgrad.estimators.columns.dates import check_date_format
+from metricgrad.estimators.columns.numbers import UNREADABLE
+from metricgrad.estimators.table_encoder import fit_encoder
+from metricgrad.messages import one_line, suggest
+from metricgrad.strict_json import Length, Range, Sha256
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from metricgrad.comparison.splits import Split
-    from metricgrad.comparison.tables.encoder import Encoder
-    from metricgrad.comparison.tables.features import Features
+    from metricgrad.estimators.encoded_rows import Features
+    from metricgrad.estimators.table_encoder import Encoder
 
 LEAST_REPEATS = 2
 """The fewest repeats: without a spread over repeats no gain can be tested."""
@@ -247,9 +248,9 @@ def make_config(options: Options, keep: bool = False) -> dict[str, Any]:
 
 def read_options(config: dict[str, Any]) -> tuple[Options, str]:
     """Return the options and the hash of the data that ``make_config`` wrote, or raise a ``ValueError``."""
-    records.check(config.get("data_sha256"), Sha256, "config.json: data_sha256")
+    strict_json.check(config.get("data_sha256"), Sha256, "config.json: data_sha256")
     plain = {key: value for key, value in config.items() if key != "data_sha256"}
-    records.check(plain, Options, "config.json")
+    strict_json.check(plain, Options, "config.json")
     given: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in plain.items()}
     return Options(**given), config["data_sha256"]
 

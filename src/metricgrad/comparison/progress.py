@@ -20,8 +20,8 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from metricgrad.comparison.errors import one_line
 from metricgrad.comparison.unit_runner import Failure
+from metricgrad.messages import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

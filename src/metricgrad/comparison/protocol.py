@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import numpy as np
 import torch
 
+from metricgrad import strict_json
 from metricgrad.comparison.contenders.scorers import Rows
 from metricgrad.comparison.contenders.table import CONTENDERS, fit_members
 from metricgrad.comparison.errors import WRONG_CALL, UserError
@@ -26,17 +27,16 @@ from metricgrad.decisions.rules import Rule, Threshold
 from metricgrad.decisions.threshold_tuning import TuningResult, TuningSpec, tune_threshold
 from metricgrad.evaluation.evaluator import Evaluator, evaluate
 from metricgrad.evaluation.score_tables import RANKING
-from metricgrad.storage import records
-from metricgrad.storage.records import Name, Range
 from metricgrad.storage.values import decode, encode
+from metricgrad.strict_json import Name, Range
 from metricgrad.training.training_loop import one_thread
 
 if TYPE_CHECKING:
     from metricgrad.comparison.contenders.scorers import Effort, Goal, Scorer
     from metricgrad.comparison.splits import Split
-    from metricgrad.comparison.tables.features import Features
     from metricgrad.core.metrics.averages import Average, EmptyClasses
     from metricgrad.core.metrics.constraints import Constraint
+    from metricgrad.estimators.encoded_rows import Features
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Decision:
     """A decision rule, and its value on the test rows.
 
     ``feasible``: whether the rule meets the constraint on the rows it was tuned on. ``met``: whether it does on the
-    test rows; files call it "held". ``plateau``: the range of thresholds that are hardly worse.
+    test rows. ``plateau``: the range of thresholds that are hardly worse.
     """
 
     rule: Rule
@@ -84,7 +84,7 @@ class Outcome:
     def to_json(self) -> dict[str, Any]:
         """Return the outcome as plain data; ``members`` only if there are any."""
         decisions = {
-            name: _swap_names(asdict(replace(getattr(self, name), rule=None)) | {"rule": getattr(self, name).rule})
+            name: asdict(replace(getattr(self, name), rule=None)) | {"rule": getattr(self, name).rule}
             for name in ("fixed", "tuned")
         }
         plain = asdict(replace(self, fixed=None, tuned=None)) | decisions  # type: ignore[arg-type]
@@ -99,10 +99,7 @@ class Outcome:
             raise ValueError(f"expected plain data, got {error}") from error
         if isinstance(plain, dict):
             plain.setdefault("members", {})
-            plain |= {
-                name: _swap_names(plain[name]) for name in ("fixed", "tuned") if isinstance(plain.get(name), dict)
-            }
-        records.check(plain, cls, "unit")
+        strict_json.check(plain, cls, "unit")
         if plain["members"] and not math.isclose(sum(plain["members"].values()), 1, abs_tol=1e-6):
             raise ValueError("unit: members: expected weights that sum to 1, got others")
         return cls(**plain | {name: Decision(**plain[name]) for name in ("fixed", "tuned")})
@@ -133,12 +130,6 @@ class Finished(NamedTuple):
     scores: np.ndarray
     held_out: np.ndarray
     scorer: SavedScorer | None = None
-
-
-def _swap_names(decision: dict[str, Any]) -> dict[str, Any]:
-    """Return a decision with the field "met" called "held", as in files, or the other way round."""
-    names = {"met": "held", "held": "met"}
-    return {names.get(key, key): value for key, value in decision.items()}
 
 
 def check_goal(goal: Goal, also: list[str]) -> None:

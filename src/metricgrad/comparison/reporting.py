@@ -17,9 +17,9 @@ from metricgrad.comparison.leaderboard import RULES
 from metricgrad.comparison.report.section_inputs import ShippedModel
 from metricgrad.comparison.report.sections import SECTIONS
 from metricgrad.comparison.section_details import details, predict
-from metricgrad.comparison.tables.columns import Column, describe_column
 from metricgrad.core.metrics.constraints import parse
 from metricgrad.decisions.default_rule import default_rule
+from metricgrad.estimators.columns.column import Column, describe_column
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, TypedDic
 
 from filelock import FileLock, Timeout
 
-from metricgrad import __version__
+from metricgrad import __version__, strict_json
 from metricgrad.atomic_files import write_file
-from metricgrad.comparison.errors import RUN, WRONG_CALL, UserError, one_line, writing
+from metricgrad.comparison.errors import RUN, WRONG_CALL, UserError, writing
 from metricgrad.comparison.shipped_model import Model, ModelFile, decode_rule, describe_rule
-from metricgrad.storage import folders, records
-from metricgrad.storage.records import Line, Name, Range, Sha256
+from metricgrad.messages import one_line
+from metricgrad.storage import folders
+from metricgrad.strict_json import Line, Name, Range, Sha256
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from metricgrad.comparison.tables.schema import Schema
     from metricgrad.decisions.rules import Rule
 
-FORMAT = 3
+FORMAT = 1
 """The version of the folder format; it grows with every incompatible change."""
 
 _LIBRARIES = ("metricgrad", "torch", "numpy", "scikit-learn", "pandas", "pyarrow", "scipy", "xgboost", "xgboost-cpu")
@@ -99,24 +100,24 @@ class Run:
         """Return the contents of a JSON file of the run; its hash and its declared type are checked."""
         data = self.read_file(name)
         with refuse_invalid(self.path):
-            return records.read(data, expected, name)
+            return strict_json.read(data, expected, name)
 
     def read_file(self, name: str) -> bytes:
         """Return the bytes of a file of the run; its hash is checked."""
         data = read_bytes(self.path / name)
-        if records.sha256(data) != self.manifest["files"].get(name):
+        if strict_json.sha256(data) != self.manifest["files"].get(name):
             raise UserError(f"{self.path / name} was changed since it was written (its sha256 differs); run again", RUN)
         return data
 
     def write_manifest(self) -> None:
         """Write ``run.json``."""
-        write(self.path / "run.json", records.sealed(self.manifest))
+        write(self.path / "run.json", strict_json.sealed(self.manifest))
 
     def replace_file(self, name: str, data: bytes) -> None:
         """Replace a file of a finished run, and its hash in the manifest."""
         with locked(self.path):
             write(self.path / name, data)
-            self.manifest["files"][name] = records.sha256(data)
+            self.manifest["files"][name] = strict_json.sha256(data)
             self.write_manifest()
 
     @cached_property
@@ -135,7 +136,7 @@ class Run:
         """Return the rule of the shipped model without loading the model; ``thresholds``: how many there can be."""
         with refuse_invalid(self.path):
             manifest = folders.read(self.path / "model")[0]
-            records.check(manifest, ModelFile, "manifest.json")
+            strict_json.check(manifest, ModelFile, "manifest.json")
             about = dict(manifest["rule"])
             return describe_rule(manifest["contender"], decode_rule(about.pop("rule")), about, thresholds)
 
@@ -166,18 +167,12 @@ def open_run(path: Path) -> Run:
     check_folder(path)
     data = read_bytes(path / "run.json")
     with refuse_invalid(path):
-        # The older format does not end with its own hash.
-        if re.match(rb'\{\n  "format": 2,', data):
-            raise UserError(
-                f"{path}: expected a run of format {FORMAT}, got the older 2; convert it: metricgrad convert {path}",
-                RUN,
-            )
-        found = records.unsealed(data, dict[str, Any], "run.json")
-        records.check(found.get("format"), int, "run.json: format")
+        found = strict_json.unsealed(data, dict[str, Any], "run.json")
+        strict_json.check(found.get("format"), int, "run.json: format")
         if found["format"] != FORMAT:
             how = "upgrade metricgrad" if found["format"] > FORMAT else "run again"
             raise UserError(f"{path}: expected a run of format {FORMAT}, got {found['format']}; {how}", RUN)
-        records.check(found, RunFile, "run.json")
+        strict_json.check(found, RunFile, "run.json")
     return Run(path, found)
 
 
@@ -207,7 +202,7 @@ def refuse_links(path: Path) -> None:
 def read_bytes(path: Path) -> bytes:
     """Return the bytes of a file of a run folder, or raise; one that is too large is not read."""
     try:
-        return records.read_file(path)
+        return strict_json.read_file(path)
     except ValueError as error:
         raise UserError(f"{path.parent}: {error}; run again", RUN) from error
     except OSError as error:

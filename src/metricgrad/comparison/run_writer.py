@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 import numpy as np
 
-from metricgrad import atomic_files
+from metricgrad import atomic_files, strict_json
 from metricgrad.comparison.contenders.table import CONTENDERS
 from metricgrad.comparison.errors import RUN, UserError, writing
 from metricgrad.comparison.protocol import Outcome
@@ -50,8 +50,8 @@ from metricgrad.comparison.run_folder import (
 )
 from metricgrad.comparison.temporary_models import Scratch
 from metricgrad.comparison.unit_files import SCORES, name_unit, pack_unit, parse_scores
-from metricgrad.storage import folders, records
-from metricgrad.storage.records import Sha256  # noqa: TC001 (read at run time)
+from metricgrad.storage import folders
+from metricgrad.strict_json import Sha256  # noqa: TC001 (read at run time)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -82,19 +82,14 @@ OURS = {
 }
 """The names in a run folder."""
 
-NEWER = {"config.toml", "model_card.md", *INPUTS}
-"""Those that the older format does not have."""
-
-
 _UNITS = "|".join(re.escape(name.replace(" ", "-")) for name in CONTENDERS)
 _WRITTEN = re.compile(
     rf"{'|'.join(map(re.escape, OURS))}|results/({_UNITS})-\d{{3,}}(\.json|\.npy|-held\.npy)"
-    r"|model/(encoder\.(skops|safetensors)|rows\.bin|(schema|words|manifest|rule)\.json|estimator)"
+    r"|model/(encoder\.(skops|safetensors)|rows\.bin|(schema|words|manifest)\.json|estimator)"
     r"|model/estimator/(member-\d+-)?((manifest|history|prior|linear)\.json|(weights|linear)\.safetensors|scaler\.skops)"
     r"|model/estimator/((member-\d+-)?(trees|booster-\d+)\.\w+|ensemble\.json)"
-    r"|\.scratch(/(targets|features-\d+)\.npy)?"
 )
-"""The relative paths that a run may write; model/rule.json and .scratch are of the older format."""
+"""The relative paths that a run may write."""
 
 
 AGAIN = "delete it and resume, to run this unit again"
@@ -170,7 +165,7 @@ class Workspace(Run):
         """Write plain data as JSON, and return its hash."""
         packed = folders.as_json(data)
         write(self.path / name, packed)
-        return records.sha256(packed)
+        return strict_json.sha256(packed)
 
     def add_text(self, name: str, text: str) -> None:
         """Write a text."""
@@ -228,7 +223,7 @@ class Workspace(Run):
         path = self._name_scores(outcome, which)
         data = read_bytes(path)
         with refuse_invalid(path, AGAIN):
-            if records.sha256(data) != self._read_hashes(outcome)[which]:
+            if strict_json.sha256(data) != self._read_hashes(outcome)[which]:
                 raise ValueError("was changed since it was written (its sha256 differs)")
         return data
 
@@ -242,9 +237,9 @@ class Workspace(Run):
         """Return a unit and the hashes of its scores."""
         data = read_bytes(path)
         with refuse_invalid(path, AGAIN):
-            found = records.unsealed(data, dict[str, Any], path.name)
+            found = strict_json.unsealed(data, dict[str, Any], path.name)
             hashes = {which: found.pop(which) for which in SCORES if which in found}
-            records.check(hashes, _Hashes, path.name)
+            strict_json.check(hashes, _Hashes, path.name)
             outcome = Outcome.from_json(found)
             if name_unit(outcome) != path.stem or outcome.contender not in CONTENDERS:
                 raise ValueError(f"expected the unit of its file name, got {name_unit(outcome)}")

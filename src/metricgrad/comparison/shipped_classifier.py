@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
 
-from metricgrad.comparison.errors import one_line
 from metricgrad.comparison.python_errors import python_errors
 from metricgrad.comparison.tables import files
 from metricgrad.comparison.tables.frames import to_table
 from metricgrad.comparison.tables.gaps import Gaps
 from metricgrad.core.batch import check_task
 from metricgrad.estimators.labels import DecidesMixin, Labels
+from metricgrad.messages import one_line
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

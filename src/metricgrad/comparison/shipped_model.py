@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, TypedDic
 
 import numpy as np
 
+from metricgrad import strict_json
 from metricgrad.comparison.contenders import scorers
 from metricgrad.comparison.contenders.scorers import Goal, Scorer
-from metricgrad.comparison.tables.encoder import Encoder
 from metricgrad.comparison.tables.schema import Schema
 from metricgrad.comparison.trained_rows import TrainedRows
 from metricgrad.comparison.tree_sandbox import Trial
@@ -17,10 +17,11 @@ from metricgrad.core.batch import check_task
 from metricgrad.core.metrics import get
 from metricgrad.core.metrics.constraints import parse
 from metricgrad.decisions.rules import Offsets, Rule
+from metricgrad.estimators.table_encoder import Encoder
 from metricgrad.integrations.boosting.libraries import imported
-from metricgrad.storage import folders, records
-from metricgrad.storage.records import Length, Line, Name, Sha256
+from metricgrad.storage import folders
 from metricgrad.storage.values import decode, encode
+from metricgrad.strict_json import Length, Line, Name, Sha256
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -65,8 +66,7 @@ class Model:
     """A fitted contender with its schema, encoder and decision rule.
 
     ``about``: the metric, average and constraint that the rule was tuned for, the rows it was tuned on, its value
-    there, and for each threshold from where to where others are hardly worse. ``trained_rows``: None in runs
-    of older versions.
+    there, and for each threshold from where to where others are hardly worse.
     """
 
     schema: Schema
@@ -123,7 +123,7 @@ class Model:
     @classmethod
     def from_files(cls, manifest: dict[str, Any], files: dict[str, bytes]) -> Model:
         """Return the model of a folder with verified hashes, or raise; trees are tried in another process first."""
-        records.check(manifest, ModelFile, "manifest.json")
+        strict_json.check(manifest, ModelFile, "manifest.json")
         inner = {name.removeprefix(_ESTIMATOR): data for name, data in files.items() if name.startswith(_ESTIMATOR)}
         libraries = scorers.find_tree_files(inner)
         trials = [Trial(name, library, inner[name]) for name, library in libraries.items()]
@@ -153,7 +153,7 @@ class Model:
         self.decide(scores)
         self.goal.check_values(self.goal.metric)
         for constraint in parse(self.goal.subject_to):
-            if not records.names_code(constraint.metric):
+            if not strict_json.names_code(constraint.metric):
                 get(constraint.metric)
 
 

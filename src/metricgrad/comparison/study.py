@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from metricgrad import atomic_files
 from metricgrad.comparison import run_folder as runs
-from metricgrad.comparison.errors import RUN, UserError, one_line, writing
+from metricgrad.comparison.errors import RUN, UserError, writing
 from metricgrad.comparison.python_errors import python_errors
 from metricgrad.comparison.report.payload import REFERENCES
 from metricgrad.comparison.run_writer import OURS
 from metricgrad.comparison.shipped_classifier import ShippedClassifier
 from metricgrad.comparison.study_html import render_study
 from metricgrad.comparison.summaries import read_summary
+from metricgrad.messages import one_line
 
 if TYPE_CHECKING:
     import os

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 from metricgrad.comparison.report.payload import Row, Summary
-from metricgrad.storage.records import Line, Name  # noqa: TC001 (read at run time)
+from metricgrad.strict_json import Line, Name  # noqa: TC001 (read at run time)
 
 if TYPE_CHECKING:
     from metricgrad.comparison.run_folder import Run

@@ -11,14 +11,14 @@ import numpy as np
 from metricgrad import atomic_files
 from metricgrad.comparison.errors import writing
 from metricgrad.comparison.protocol import SavedScorer
-from metricgrad.comparison.tables.features import TextFeatures
 from metricgrad.comparison.workers import Shared
+from metricgrad.estimators.encoded_rows import TextFeatures
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from metricgrad.comparison.tables.encoder import Encoder
-    from metricgrad.comparison.tables.features import Features
+    from metricgrad.estimators.encoded_rows import Features
+    from metricgrad.estimators.table_encoder import Encoder
 
 KEPT = 5
 """The number of repeats whose models are kept."""

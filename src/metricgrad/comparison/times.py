@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from metricgrad.comparison.errors import DATA, UserError, one_line
-from metricgrad.comparison.tables.dates import ISO, find_date_formats, read_dates
-from metricgrad.comparison.tables.numbers import PLAIN, UNREADABLE, find_number_formats, read_formatted
+from metricgrad.comparison.errors import DATA, UserError
 from metricgrad.comparison.tables.rows import name_rows
+from metricgrad.estimators.columns.dates import ISO, find_date_formats, read_dates
+from metricgrad.estimators.columns.numbers import PLAIN, UNREADABLE, find_number_formats, read_formatted
+from metricgrad.messages import one_line
 
 FEWEST = 3
 """The fewest different times: one each for training, held-out and test rows."""

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from metricgrad.comparison.contenders.scorers import Ensemble
 from metricgrad.comparison.contenders.table import CONTENDERS
-from metricgrad.comparison.errors import WRONG_CALL, UserError, suggest
+from metricgrad.comparison.errors import WRONG_CALL, UserError
 from metricgrad.comparison.model_card import write_card
 from metricgrad.comparison.option_texts import write_toml
 from metricgrad.comparison.options import Options, choose_effort, make_config, prepare_dataset
 from metricgrad.comparison.run_writer import Workspace
 from metricgrad.comparison.shipping import fit_shipped_model
+from metricgrad.messages import suggest
 
 if TYPE_CHECKING:
     from metricgrad.comparison.report.payload import Rule

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from metricgrad.storage import records
+from metricgrad import strict_json
 
 if TYPE_CHECKING:
     from metricgrad.comparison.protocol import Outcome
@@ -30,8 +30,8 @@ def pack_unit(outcome: Outcome, scores: np.ndarray, held_out: np.ndarray | None)
             packed = io.BytesIO()
             np.save(packed, np.ascontiguousarray(array, dtype=np.float64), allow_pickle=False)
             files[f"{name}{SCORES[which]}"] = packed.getvalue()
-            about[which] = records.sha256(packed.getvalue())
-    return {**files, f"{name}.json": records.sealed(about)}
+            about[which] = strict_json.sha256(packed.getvalue())
+    return {**files, f"{name}.json": strict_json.sealed(about)}
 
 
 def parse_scores(data: bytes, rows: int, classes: int | None = None) -> np.ndarray:

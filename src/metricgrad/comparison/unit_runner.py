@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from metricgrad.comparison import protocol
-from metricgrad.comparison.errors import one_line
 from metricgrad.comparison.protocol import Finished
 from metricgrad.comparison.workers import run_tasks
+from metricgrad.messages import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator

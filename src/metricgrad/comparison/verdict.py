@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from metricgrad.comparison.contenders.table import CONTENDERS, REFERENCE
-from metricgrad.comparison.errors import NOTHING, WRONG_CALL, UserError, suggest
+from metricgrad.comparison.errors import NOTHING, WRONG_CALL, UserError
 from metricgrad.comparison.leaderboard import RULES
 from metricgrad.comparison.report.payload import REFERENCES, Claim, Difference, Row, Verdict
 from metricgrad.comparison.uncertainty import LEVEL
+from metricgrad.messages import suggest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

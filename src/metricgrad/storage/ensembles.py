@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
+from metricgrad import strict_json
 from metricgrad.estimators.candidates import OURS, Member
 from metricgrad.estimators.metric_ensemble_classifier import MetricEnsembleClassifier
-from metricgrad.storage import folders, forests, records, skops_files
+from metricgrad.storage import folders, forests, skops_files
 from metricgrad.storage.codec import Written
 from metricgrad.storage.manifests import Categories, SavedEnsemble
-from metricgrad.storage.records import first_line
 from metricgrad.storage.values import NotPlainError, decode, encode
+from metricgrad.strict_json import first_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,8 +67,8 @@ class EnsembleCodec:
     def read(self, manifest: Manifest, files: Files) -> Attributes:
         about = manifest["ensemble"]
         table, known = decode(about["candidates"]), decode(about["categories"])
-        records.check(table, list[SavedCandidate], f"{folders.MANIFEST}: candidates")
-        records.check(known, Categories, f"{folders.MANIFEST}: categories")
+        strict_json.check(table, list[SavedCandidate], f"{folders.MANIFEST}: candidates")
+        strict_json.check(known, Categories, f"{folders.MANIFEST}: categories")
         weights = {member["name"]: float(member["weight"]) for member in about["members"]}
         if len(weights) < len(about["members"]) or not np.isclose(sum(weights.values()), 1, atol=1e-6):
             raise ValueError(f"{folders.MANIFEST}: members: expected names of their own and weights that sum to 1")

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from sklearn.utils.validation import check_is_fitted
 
-from metricgrad.storage import folders, manifests, records
+from metricgrad import strict_json
+from metricgrad.storage import folders, manifests
 from metricgrad.storage.codec import Saved
 from metricgrad.storage.ensembles import EnsembleCodec
 from metricgrad.storage.networks import NetworkCodec
@@ -96,8 +97,7 @@ def load(
     """Return the estimator that ``save`` wrote; it predicts the same, bit for bit on the same machine.
 
     The hashes find damage, not forgery: a stranger's folder may predict anything, and forged trees may crash the parser
-    of XGBoost or LightGBM, but it runs no code unless you trust its types. See SECURITY.md. Folders of an older format
-    are rewritten by ``metricgrad convert``.
+    of XGBoost or LightGBM, but it runs no code unless you trust its types. See SECURITY.md.
 
     Parameters
     ----------
@@ -145,7 +145,7 @@ def restored(
 def checked(manifest: Contents, files: Files) -> tuple[Any, Attributes, Attributes]:
     """Return the estimator's class, its parameters and fitted attributes, as far as the JSON files hold them."""
     try:
-        records.check(manifest, manifests.Manifest, folders.MANIFEST)
+        strict_json.check(manifest, manifests.Manifest, folders.MANIFEST)
         codec = _CODECS[manifest["estimator"]]
         sound = cast("Manifest", manifest)
         fitted = manifests.fitted_attributes(sound)
@@ -156,7 +156,7 @@ def checked(manifest: Contents, files: Files) -> tuple[Any, Attributes, Attribut
         fitted |= codec.read(sound, files)
     except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError, RuntimeError) as error:
         raise ValueError(
-            f"folder: expected contents as mg.save writes them, got {records.first_line(error)}"
+            f"folder: expected contents as mg.save writes them, got {strict_json.first_line(error)}"
         ) from error
     return codec.kind, written, fitted
 

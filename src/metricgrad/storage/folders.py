@@ -6,8 +6,8 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from metricgrad.atomic_files import write_file, write_folder
-from metricgrad.storage.records import Sha256, check, read_file, sealed, sha256, unsealed
-from metricgrad.storage.records import as_json as as_json
+from metricgrad.strict_json import Sha256, check, read_file, sealed, sha256, unsealed
+from metricgrad.strict_json import as_json as as_json
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,18 +17,12 @@ Contents = dict[str, Any]
 Files = dict[str, bytes]
 """Files by name, with what is in them."""
 
-FORMAT = 3
+FORMAT = 1
 """Grows when an older version of this library could not read what is written."""
 
 MANIFEST = "manifest.json"
-OLDER = 2
-"""The format that ``metricgrad convert`` reads."""
 
 _FILE = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?", re.ASCII)
-
-
-class OlderFormatError(ValueError):
-    """The folder was written by an older version; ``metricgrad convert`` rewrites it."""
 
 
 # Writing
@@ -46,7 +40,7 @@ def write(folder: Path, contents: Contents, files: Files, overwrite: bool = Fals
 
 def rewrite(folder: Path, changes: Contents) -> None:
     """Change the contents of a manifest, the files staying as they are: one file, replaced in one step."""
-    manifest = _manifest(folder, FORMAT)
+    manifest = _manifest(folder)
     write_file(folder / MANIFEST, sealed({**manifest, **changes}))
 
 
@@ -66,24 +60,13 @@ def packed(contents: Contents, files: Files) -> Files:
 
 def read(folder: Path) -> tuple[Contents, Files]:
     """Return the manifest and the other files' bytes, so that what was checked is what is used."""
-    manifest = _manifest(folder, FORMAT)
+    manifest = _manifest(folder)
     return manifest, _files(folder, manifest)
-
-
-def read_older(folder: Path) -> tuple[Contents, Files]:
-    """Do as ``read`` for a folder of the older format, to convert it."""
-    manifest = _manifest(folder, OLDER)
-    return manifest, _files(folder, manifest)
-
-
-def version(folder: Path) -> int:
-    """Return the format of a folder that this version can read or convert."""
-    return int(_manifest(folder, OLDER, FORMAT)["format"])
 
 
 def unpacked(files: Files, name: str) -> tuple[Contents, Files]:
     """Do as ``read`` for files that are in memory already; ``name`` is that of their folder."""
-    manifest = _checked(files.get(MANIFEST, b""), name, FORMAT)
+    manifest = _checked(files.get(MANIFEST, b""), name)
     for one, wanted in manifest["files"].items():
         if one not in files:
             raise ValueError(f"folder: expected a file {one!r} in {name!r}, got none")
@@ -103,15 +86,15 @@ def _files(folder: Path, manifest: Contents) -> Files:
     return files
 
 
-def _manifest(folder: Path, *versions: int) -> Contents:
+def _manifest(folder: Path) -> Contents:
     try:
         data = read_file(folder / MANIFEST)
     except OSError as error:
         raise _no_manifest(str(folder)) from error
-    return _checked(data, str(folder), *versions)
+    return _checked(data, str(folder))
 
 
-def _checked(data: bytes, folder: str, *versions: int) -> Contents:
+def _checked(data: bytes, folder: str) -> Contents:
     """Return a manifest; its seal is compared first, so that nothing that was changed is read."""
     if not data.rstrip().endswith(b"}") or b'"sha256"' not in data:
         raise _no_manifest(folder)
@@ -120,13 +103,11 @@ def _checked(data: bytes, folder: str, *versions: int) -> Contents:
         check(manifest.get("format"), int, "format")
     except ValueError as error:
         raise ValueError(f"folder: {error}") from error
-    found, known = manifest["format"], max(versions)
-    if found > known:
-        raise ValueError(f"folder: expected format {known}, got the newer {found}; upgrade metricgrad to load it")
-    if found not in versions:
-        raise OlderFormatError(
-            f"folder: expected format {known}, got the older {found}; write it anew: metricgrad convert {folder}"
-        )
+    found = manifest["format"]
+    if found > FORMAT:
+        raise ValueError(f"folder: expected format {FORMAT}, got the newer {found}; upgrade metricgrad to load it")
+    if found < FORMAT:
+        raise ValueError(f"folder: expected format {FORMAT}, got {found}; save the model again")
     check(manifest.get("files"), dict[str, Sha256], f"folder: {MANIFEST} in {folder!r}: files")
     return manifest
 
@@ -140,7 +121,7 @@ def _check_replaceable(folder: Path, overwrite: bool) -> None:
         raise ValueError(f"folder: {str(folder)!r} exists; choose another, or pass overwrite=True")
     # Other files in it are not ours to delete.
     try:
-        ours = {MANIFEST, *_manifest(folder, OLDER, FORMAT)["files"]}
+        ours = {MANIFEST, *_manifest(folder)["files"]}
     except ValueError as error:
         raise ValueError(f"folder: overwrite=True replaces only what mg.save wrote, got {str(folder)!r}") from error
     ours |= {name.split("/")[0] for name in ours if "/" in name}

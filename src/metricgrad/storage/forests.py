@@ -10,7 +10,7 @@ from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
 from sklearn.tree import DecisionTreeClassifier, ExtraTreeClassifier
 
 from metricgrad.storage import skops_files
-from metricgrad.storage.records import first_line
+from metricgrad.strict_json import first_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, TypedDic
 import numpy as np
 import torch
 
+from metricgrad import strict_json
 from metricgrad.core.batch import Task  # noqa: TC001 (read at run time)
 from metricgrad.decisions.rules import Rule
 from metricgrad.decisions.selection_criteria import SelectBy  # noqa: TC001 (read at run time)
 from metricgrad.estimators.candidates import View  # noqa: TC001 (read at run time)
 from metricgrad.estimators.labels import Labels
-from metricgrad.storage import folders, records
-from metricgrad.storage.records import Length, Line, Name, Range
+from metricgrad.storage import folders
 from metricgrad.storage.values import NotPlainError, decode, encode
+from metricgrad.strict_json import Length, Line, Name, Range
 
 if TYPE_CHECKING:
     from metricgrad.storage.folders import Contents, Files
@@ -211,10 +212,10 @@ def _rule(data: Any, labels: Labels) -> Rule:
 
 def read_history(files: Files, models: int, steps: bool = False) -> dict[str, Any]:
     """Return the history of each model and, with ``steps``, after how many steps ``partial_fit`` continues."""
-    found: dict[str, Any] = decode(records.read(files[HISTORY], dict[str, Any], HISTORY))
-    records.check(found.get("history"), _History, f"{HISTORY}: history")
+    found: dict[str, Any] = decode(strict_json.read(files[HISTORY], dict[str, Any], HISTORY))
+    strict_json.check(found.get("history"), _History, f"{HISTORY}: history")
     if steps:
-        records.check(found.get("steps"), Annotated[int, Range(0, 2**63)], f"{HISTORY}: steps")
+        strict_json.check(found.get("steps"), Annotated[int, Range(0, 2**63)], f"{HISTORY}: steps")
     if len(found["history"]) != models:
         raise ValueError(f"{HISTORY}: expected the history of {models} models, got {len(found['history'])}")
     return found
@@ -233,7 +234,7 @@ class _Absent:
 def _written(key: str, value: Any) -> Any:
     try:
         data = encode(value)
-        if key not in _METRICS or not records.names_code(data):
+        if key not in _METRICS or not strict_json.names_code(data):
             return data
     except NotPlainError:
         pass
@@ -244,10 +245,10 @@ def read_parameter(key: str, data: Any) -> Any:
     """Return the value of a parameter, or the mark of one that could not be written, for ``complete``."""
     if isinstance(data, dict) and data.get("type") == "not written":
         return _Absent(str(data["was"]))
-    if key in _METRICS and records.names_code(data):
+    if key in _METRICS and strict_json.names_code(data):
         raise ValueError(f"{folders.MANIFEST}: {key}: expected no code to import, got {str(data)[:200]}")
     value = decode(data)
-    records.check(value, _PARAMETERS.get(key, Any), f"{folders.MANIFEST}: {key}")
+    strict_json.check(value, _PARAMETERS.get(key, Any), f"{folders.MANIFEST}: {key}")
     return value
 
 

@@ -15,9 +15,9 @@ from metricgrad.estimators.metric_classifier import MetricClassifier
 from metricgrad.storage import folders
 from metricgrad.storage.codec import Written
 from metricgrad.storage.manifests import HISTORY, Networks, read_history
-from metricgrad.storage.records import first_line
 from metricgrad.storage.skops_files import dump, load
 from metricgrad.storage.values import decode, encode
+from metricgrad.strict_json import first_line
 from metricgrad.training.networks import build
 from metricgrad.training.training_loop import scores
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import skops.io
 from skops.io.exceptions import UntrustedTypesFoundException
 
-from metricgrad.storage.records import first_line
+from metricgrad.strict_json import first_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

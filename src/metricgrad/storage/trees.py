@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from metricgrad import strict_json
 from metricgrad.estimators.metric_boosting_classifier import MetricBoostingClassifier
 from metricgrad.integrations.boosting.hooks import check_backend
 from metricgrad.integrations.boosting.libraries import LIBRARIES, imported
-from metricgrad.storage import folders, records
+from metricgrad.storage import folders
 from metricgrad.storage.codec import Written
 from metricgrad.storage.manifests import HISTORY, Boosters, Categories, read_history
-from metricgrad.storage.records import first_line
 from metricgrad.storage.values import NotPlainError, decode, encode
+from metricgrad.strict_json import first_line
 
 if TYPE_CHECKING:
     from metricgrad.integrations.boosting.hooks import Backend
@@ -39,7 +40,7 @@ class TreesCodec:
         about = manifest["boosters"]
         history = read_history(files, len(about["rounds"]))["history"]
         score, categories = decode(about["base_score"]), decode(about["categories"])
-        records.check(categories, Categories, f"{folders.MANIFEST}: categories")
+        strict_json.check(categories, Categories, f"{folders.MANIFEST}: categories")
         if not np.isfinite(np.asarray(score, dtype=float)).all():
             raise ValueError(f"{folders.MANIFEST}: base_score: expected numbers, got {score!r}")
         return {

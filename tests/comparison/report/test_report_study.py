@@ -18,8 +18,8 @@ from metricgrad.comparison.report.section_inputs import Predictions, ShippedMode
 from metricgrad.comparison.report.sections.columns import Columns
 from metricgrad.comparison.report.sections.importance import COLUMNS, POINTS, Importance
 from metricgrad.comparison.report.sections.segments import LEAST_POSITIVES, LEAST_ROWS, VALUES, Segments
-from metricgrad.comparison.tables.columns import Column, describe_column
 from metricgrad.decisions import rules
+from metricgrad.estimators.columns.column import Column, describe_column
 from report_example import simulate
 
 ROWS = 240

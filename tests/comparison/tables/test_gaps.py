@@ -14,9 +14,9 @@ import metricgrad as mg
 from metricgrad.cli.main import main
 from metricgrad.comparison.contenders.scorers import Effort
 from metricgrad.comparison.tables import files
-from metricgrad.comparison.tables.columns import Column, describe_column
 from metricgrad.comparison.tables.gaps import Gaps
 from metricgrad.comparison.tables.schema import Schema
+from metricgrad.estimators.columns.column import Column, describe_column
 from tables import written
 
 NUMBERS = ["size", "weight"]

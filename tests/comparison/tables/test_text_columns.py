@@ -27,11 +27,11 @@ from metricgrad.comparison.contenders import simple
 from metricgrad.comparison.contenders.scorers import Effort, Goal, Rows
 from metricgrad.comparison.errors import UserError
 from metricgrad.comparison.inference.evaluate import evaluate_run
-from metricgrad.comparison.tables import encoder as encoders
-from metricgrad.comparison.tables.encoder import Encoder, fit_encoder
-from metricgrad.comparison.tables.features import TextFeatures, to_dense, to_wide
 from metricgrad.comparison.tables.schema import Schema
-from metricgrad.comparison.tables.words import fit_words, rate_words
+from metricgrad.estimators import table_encoder as encoders
+from metricgrad.estimators.columns.words import fit_words, rate_words
+from metricgrad.estimators.encoded_rows import TextFeatures, to_dense, to_wide
+from metricgrad.estimators.table_encoder import Encoder, fit_encoder
 from tables import written
 
 N = 240

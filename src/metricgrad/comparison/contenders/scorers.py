@@ -11,22 +11,23 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Protocol,
 
 import numpy as np
 
+from metricgrad import strict_json
 from metricgrad.comparison.contenders.simple import load_linear, load_prior
-from metricgrad.comparison.tables.features import TextFeatures, to_dense, to_wide
 from metricgrad.core.metrics.parameters import check_values
+from metricgrad.estimators.encoded_rows import TextFeatures, to_dense, to_wide
 from metricgrad.estimators.metric_boosting_classifier import MetricBoostingClassifier
 from metricgrad.estimators.metric_classifier import MetricClassifier
-from metricgrad.storage import estimators, folders, records
-from metricgrad.storage.records import Length, Name, Range
+from metricgrad.storage import estimators, folders
+from metricgrad.strict_json import Length, Name, Range
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     import xgboost
 
-    from metricgrad.comparison.tables.features import Features
     from metricgrad.core.batch import Task
     from metricgrad.core.metrics.averages import Average
+    from metricgrad.estimators.encoded_rows import Features
     from metricgrad.integrations.boosting.hooks import Backend
 
 STEPS, SMALLEST, LARGEST = 128, 32, 4096
@@ -63,7 +64,7 @@ class Goal:
     def check_values(self, *metrics: str) -> None:
         """Raise a ``ValueError`` if a metric has parameters with one value per class, but not for these classes."""
         for metric in metrics:
-            if "(" in metric and not records.names_code(metric):  # what names code must not be looked up here
+            if "(" in metric and not strict_json.names_code(metric):  # what names code must not be looked up here
                 check_values(metric, 1 if self.task == "binary" else self.classes)
 
 
@@ -275,7 +276,7 @@ class Ensemble:
             {"name": member.name, "weight": member.weight, "kind": type(member.scorer).__name__}
             for member in self.members
         ]
-        found = {"ensemble.json": records.as_json(about)}
+        found = {"ensemble.json": strict_json.as_json(about)}
         for i, member in enumerate(self.members):
             found |= {f"member-{i}-{name}": data for name, data in member.scorer.files().items()}
         return found
@@ -326,7 +327,7 @@ def load_scorer(kind: str, files: dict[str, bytes]) -> Scorer:
 
 
 def _load_ensemble(files: dict[str, bytes]) -> Ensemble:
-    about: list[SavedMember] = records.read(
+    about: list[SavedMember] = strict_json.read(
         files["ensemble.json"], Annotated[list[SavedMember], Length(1, 100)], "ensemble.json"
     )
     if not math.isclose(sum(member["weight"] for member in about), 1, abs_tol=1e-6):

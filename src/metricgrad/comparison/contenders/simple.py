@@ -10,15 +10,15 @@ import safetensors.numpy
 import torch
 from scipy.special import expit, softmax
 
-from metricgrad.comparison.tables.features import to_wide
-from metricgrad.storage import records
-from metricgrad.storage.records import Range
+from metricgrad import strict_json
+from metricgrad.estimators.encoded_rows import to_wide
+from metricgrad.strict_json import Range
 from metricgrad.training.training_loop import one_thread
 
 if TYPE_CHECKING:
     from metricgrad.comparison.contenders.scorers import Effort, Goal, Rows
-    from metricgrad.comparison.tables.features import Features
     from metricgrad.core.batch import Task
+    from metricgrad.estimators.encoded_rows import Features
 
 STRENGTHS = (0.1, 1.0, 10.0)
 """The inverse strengths of the ridge penalty (scikit-learn's C) that are tried."""
@@ -38,7 +38,7 @@ class Prior:
         return np.broadcast_to(self.shares, (len(features), *self.shares.shape)).copy()
 
     def files(self) -> dict[str, bytes]:
-        return {"prior.json": records.as_json(self.shares.tolist())}
+        return {"prior.json": strict_json.as_json(self.shares.tolist())}
 
 
 def fit_prior(goal: Goal, effort: Effort, rows: Rows, seed: int) -> Prior:
@@ -49,7 +49,7 @@ def fit_prior(goal: Goal, effort: Effort, rows: Rows, seed: int) -> Prior:
 
 def load_prior(files: dict[str, bytes]) -> Prior:
     """Return the model of ``Prior.files``, or raise a ``ValueError``."""
-    return Prior(records.read(files["prior.json"], _Share | list[_Share], "prior.json"))
+    return Prior(strict_json.read(files["prior.json"], _Share | list[_Share], "prior.json"))
 
 
 # Logistic regression, by scikit-learn
@@ -79,7 +79,7 @@ class Linear:
     def files(self) -> dict[str, bytes]:
         about, arrays = _FILES
         packed = {"weights": np.ascontiguousarray(self.weights), "intercepts": self.intercepts}
-        return {about: records.as_json({"task": self.task}), arrays: safetensors.numpy.save(packed)}
+        return {about: strict_json.as_json({"task": self.task}), arrays: safetensors.numpy.save(packed)}
 
 
 class _About(TypedDict):
@@ -88,7 +88,7 @@ class _About(TypedDict):
 
 def load_linear(files: dict[str, bytes]) -> Linear:
     """Return the model of ``Linear.files``, or raise a ``ValueError``."""
-    about: _About = records.read(files[_FILES[0]], _About, _FILES[0])
+    about: _About = strict_json.read(files[_FILES[0]], _About, _FILES[0])
     arrays = safetensors.numpy.load(files[_FILES[1]])
     if sorted(arrays) != ["intercepts", "weights"] or any(one.dtype != np.float64 for one in arrays.values()):
         raise ValueError(f"{_FILES[1]}: expected weights and intercepts in float64, got others")

@@ -1,1 +1,1 @@
-"""Commands that use a run: predict, evaluate, tune and convert."""
+"""Commands that use a run: predict, evaluate, tune and report."""

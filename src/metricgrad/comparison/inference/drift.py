@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import stats
 
-from metricgrad.comparison.errors import one_line
 from metricgrad.comparison.tables.stability import CONFIDENCE, compute_psi
+from metricgrad.messages import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import pandas as pd
 
-    from metricgrad.comparison.tables.columns import Column
     from metricgrad.comparison.tables.schema import Schema
+    from metricgrad.estimators.columns.column import Column
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from metricgrad.comparison import run_folder as runs
-from metricgrad.comparison.errors import WRONG_CALL, UserError, one_line
+from metricgrad.comparison.errors import WRONG_CALL, UserError
 from metricgrad.comparison.inference.drift import measure_drift
 from metricgrad.comparison.inference.measures import SORTED_SCORES, TOO_FEW, Judge, Measures, choose_empty_classes
 from metricgrad.comparison.inference.parts import AGAIN, PartTask, check_cluster, list_parts, map_parts, share_model
@@ -23,6 +23,7 @@ from metricgrad.comparison.workers import open_workers
 from metricgrad.evaluation.bootstrap import bootstrap
 from metricgrad.evaluation.interval_ends import TooFewPositivesError
 from metricgrad.evaluation.score_tables import RANKING
+from metricgrad.messages import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

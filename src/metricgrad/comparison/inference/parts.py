@@ -14,10 +14,10 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from metricgrad import strict_json
 from metricgrad.comparison import run_folder as runs
 from metricgrad.comparison.errors import WRONG_CALL, UserError
 from metricgrad.comparison.workers import Shared, run_tasks
-from metricgrad.storage import records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
@@ -95,7 +95,7 @@ class Unchanged:
 def share_model(run: str | Path) -> Shared:
     """Share the model of a run."""
     place = Path(run).resolve() / "model" / "manifest.json"
-    return Shared(partial(_load_model, str(run), records.sha256(place.read_bytes())))
+    return Shared(partial(_load_model, str(run), strict_json.sha256(place.read_bytes())))
 
 
 @lru_cache(maxsize=1)
@@ -117,7 +117,7 @@ def map_parts(
             if seen:
                 return task
             content = Path(task.part.path).read_bytes()
-            if records.sha256(content) != task.done:
+            if strict_json.sha256(content) != task.done:
                 return replace(task, content=Shared.value(content))
             unchanged.append(task)  # need not travel
         return None

@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 import pyarrow as pa
 
-from metricgrad import __version__, atomic_files
+from metricgrad import __version__, atomic_files, strict_json
 from metricgrad.comparison import run_folder as runs
-from metricgrad.comparison.errors import WRITE, WRONG_CALL, UserError, one_line, writing
+from metricgrad.comparison.errors import WRITE, WRONG_CALL, UserError, writing
 from metricgrad.comparison.inference.parts import AGAIN, PartTask, list_parts, map_parts, share_model
 from metricgrad.comparison.inference.predictor import Predictor
 from metricgrad.comparison.tables import files
 from metricgrad.comparison.tables.gaps import Gaps
 from metricgrad.comparison.workers import open_workers
-from metricgrad.storage import records
-from metricgrad.storage.records import Name, Range, Sha256
+from metricgrad.messages import one_line
+from metricgrad.strict_json import Name, Range, Sha256
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -102,8 +102,8 @@ def _read_gaps(record: Record) -> Gaps:
 def _hash_call(run: str | Path, options: FolderOptions) -> str:
     """Return the hash of everything but the data that determines predictions."""
     manifest = runs.read_bytes(Path(run) / "model" / "manifest.json")
-    about = {"model": records.sha256(manifest), "what": options.what, "keep": options.keep, "version": __version__}
-    return records.sha256(records.as_json(about))
+    about = {"model": strict_json.sha256(manifest), "what": options.what, "keep": options.keep, "version": __version__}
+    return strict_json.sha256(strict_json.as_json(about))
 
 
 # On the workers
@@ -165,13 +165,13 @@ class _Output:
         record: Record = {
             "call": self.call,
             "data": found.data,
-            "predictions": records.sha256(found.content),
+            "predictions": strict_json.sha256(found.content),
             "rows": found.gaps.rows,
             "predicted": found.predicted,
             "missing": dict(found.gaps.missing),
             "unknown": dict(found.gaps.unknown),
         }
-        runs.write(self.path / RECORDS / f"{name}.json", records.sealed({**record}))
+        runs.write(self.path / RECORDS / f"{name}.json", strict_json.sealed({**record}))
         runs.write(self.path / name, found.content)
         self.records[name] = record
 
@@ -213,7 +213,7 @@ def _open_output(path: Path, call: str, names: set[str], force: bool) -> Iterato
 def _read_record(path: Path) -> Record | None:
     """Return a record, None if it cannot be used: its file has to be made again."""
     try:
-        found: Record = records.unsealed(runs.read_bytes(path), Record, path.name)
+        found: Record = strict_json.unsealed(runs.read_bytes(path), Record, path.name)
     except ValueError:
         return None
     return found

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from metricgrad.comparison.errors import WRONG_CALL, UserError, one_line, suggest
+from metricgrad.comparison.errors import WRONG_CALL, UserError
 from metricgrad.comparison.tables import files
 from metricgrad.comparison.tables.gaps import Gaps
+from metricgrad.messages import one_line, suggest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from metricgrad import __version__
+from metricgrad import __version__, strict_json
 from metricgrad.atomic_files import write_file
 from metricgrad.comparison import run_folder as runs
-from metricgrad.comparison.errors import RUN, WRITE, WRONG_CALL, UserError, one_line, writing
+from metricgrad.comparison.errors import RUN, WRITE, WRONG_CALL, UserError, writing
 from metricgrad.comparison.inference.drift import measure_drift
 from metricgrad.comparison.option_texts import as_text
 from metricgrad.comparison.report import page
@@ -21,7 +21,7 @@ from metricgrad.comparison.report.sections import EVALUATION, RUNS
 from metricgrad.comparison.report.sections.columns import COLUMNS
 from metricgrad.comparison.report.sections.segments import Segments
 from metricgrad.comparison.summaries import read_summary
-from metricgrad.storage import records
+from metricgrad.messages import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from metricgrad.comparison.report.sections.columns import ColumnProfile
     from metricgrad.comparison.report.sections.runs import Side
     from metricgrad.comparison.shipped_model import Model
-    from metricgrad.comparison.tables.columns import Column
+    from metricgrad.estimators.columns.column import Column
 
 CATEGORIES = 12
 """The most categories of a column whose drift is drawn."""
@@ -183,7 +183,7 @@ def write_report(paths: Sequence[str | Path], output: Path, force: bool = False)
     found = [_load_comparison(Path(path)) for path in paths]
     if len(found) == 1:
         data = runs.read_bytes(found[0].path / "report.html")
-        if records.sha256(data) != found[0].manifest["files"].get("report.html"):
+        if strict_json.sha256(data) != found[0].manifest["files"].get("report.html"):
             raise UserError(
                 f"{found[0].path / 'report.html'} was changed since it was written (its sha256 differs); run again", RUN
             )

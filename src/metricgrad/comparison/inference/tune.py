@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from metricgrad import strict_json
 from metricgrad.comparison import protocol
 from metricgrad.comparison import run_folder as runs
 from metricgrad.comparison.contenders.scorers import Goal
-from metricgrad.comparison.errors import NOTHING, WRONG_CALL, UserError, one_line
+from metricgrad.comparison.errors import NOTHING, WRONG_CALL, UserError
 from metricgrad.comparison.inference.row_checks import Labelled, describe_seen, describe_unlabelled
 from metricgrad.comparison.options import name_metric
 from metricgrad.comparison.report import page
@@ -21,7 +22,7 @@ from metricgrad.decisions.default_rule import RARE_LABELS
 from metricgrad.decisions.problem import InfeasibleError
 from metricgrad.decisions.threshold_tuning import TuningResult, tune_threshold
 from metricgrad.evaluation.evaluator import evaluate
-from metricgrad.storage import records
+from metricgrad.messages import one_line
 from metricgrad.storage.values import encode
 
 if TYPE_CHECKING:
@@ -157,7 +158,7 @@ def _renew_report(run: Run) -> list[str]:
         return []
     try:
         data = (run.path / name).read_bytes()
-        if records.sha256(data) != run.manifest["files"][name]:
+        if strict_json.sha256(data) != run.manifest["files"][name]:
             raise ValueError("it was changed since it was written")
         payload = page.read(data.decode())
         page.replace_rule(payload, run.model.describe(), run.schema.classes)

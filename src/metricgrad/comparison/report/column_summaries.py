@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from metricgrad.comparison.errors import one_line
-from metricgrad.comparison.tables.columns import as_texts
+from metricgrad.estimators.columns.column import as_texts
+from metricgrad.messages import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from metricgrad.comparison.tables.columns import Column
+    from metricgrad.estimators.columns.column import Column
 
 KINDS = ("number", "boolean", "category", "date")
 """Columns whose cells can be grouped."""

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from metricgrad.comparison.contenders.scorers import Goal
-    from metricgrad.comparison.tables.columns import Column
     from metricgrad.decisions.rules import Rule
+    from metricgrad.estimators.columns.column import Column
 
 
 @dataclass(frozen=True, eq=False)

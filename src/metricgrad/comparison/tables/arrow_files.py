@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from metricgrad.comparison.child_process import Child
-from metricgrad.comparison.errors import UserError, one_line
+from metricgrad.comparison.errors import UserError
 from metricgrad.comparison.tables import arrow_work
+from metricgrad.messages import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

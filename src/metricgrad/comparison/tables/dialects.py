@@ -19,7 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from metricgrad.comparison.errors import UserError, one_line
+from metricgrad.comparison.errors import UserError
+from metricgrad.messages import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

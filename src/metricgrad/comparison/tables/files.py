@@ -16,10 +16,11 @@ import pyarrow.parquet as pq
 
 from metricgrad.atomic_files import replacing
 from metricgrad.comparison.child_process import find_free_memory
-from metricgrad.comparison.errors import WRONG_CALL, UserError, one_line, writing
+from metricgrad.comparison.errors import WRONG_CALL, UserError, writing
 from metricgrad.comparison.tables.arrow_files import ArrowFile
 from metricgrad.comparison.tables.dialects import Dialect, find_dialect, read_tables
-from metricgrad.comparison.tables.numbers import UNREADABLE
+from metricgrad.estimators.columns.numbers import UNREADABLE
+from metricgrad.messages import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence

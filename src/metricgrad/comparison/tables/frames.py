@@ -9,7 +9,8 @@ import pandas as pd
 import pyarrow as pa
 from narwhals.exceptions import DuplicateError
 
-from metricgrad.comparison.errors import UserError, one_line
+from metricgrad.comparison.errors import UserError
+from metricgrad.messages import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable

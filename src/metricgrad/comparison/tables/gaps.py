@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from scipy import stats
 
-from metricgrad.comparison.errors import DATA, UserError, one_line
+from metricgrad.comparison.errors import DATA, UserError
+from metricgrad.messages import one_line
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
-    from metricgrad.comparison.tables.columns import Column
     from metricgrad.comparison.tables.schema import Schema
+    from metricgrad.estimators.columns.column import Column
 
 TOLERATED = 0.05
 """The share of cells that may be empty or new categories in any column, whatever it was in training."""

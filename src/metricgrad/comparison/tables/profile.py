@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from metricgrad.comparison.errors import one_line
-from metricgrad.comparison.tables.columns import ALIKE
-from metricgrad.comparison.tables.dates import ISO
-from metricgrad.comparison.tables.lookalikes import describe_numbers_in_texts
-from metricgrad.comparison.tables.numbers import PLAIN, find_number_formats, read_formatted
 from metricgrad.comparison.tables.rows import hash_rows
 from metricgrad.comparison.tables.schema import DROPPED
 from metricgrad.comparison.tables.targets import describe_spellings, find_spellings
+from metricgrad.estimators.columns.column import ALIKE
+from metricgrad.estimators.columns.dates import ISO
+from metricgrad.estimators.columns.lookalikes import describe_numbers_in_texts
+from metricgrad.estimators.columns.numbers import PLAIN, find_number_formats, read_formatted
+from metricgrad.messages import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from metricgrad.comparison.tables.columns import Column
     from metricgrad.comparison.tables.schema import Schema
+    from metricgrad.estimators.columns.column import Column
 
 _ROWS = 50_000  # leaks are searched for in a sample of this size
 _LEAK = 0.99  # the AUROC of a single column from which on it is suspected to leak the target

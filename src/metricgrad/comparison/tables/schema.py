@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Self, TypedDict
 import numpy as np
 import pandas as pd
 
-from metricgrad.comparison.errors import WRONG_CALL, UserError, one_line, suggest
+from metricgrad import strict_json
+from metricgrad.comparison.errors import WRONG_CALL, UserError
 from metricgrad.comparison.tables import targets as target_columns
-from metricgrad.comparison.tables.columns import Column, describe_column
-from metricgrad.comparison.tables.dates import check_date_format
-from metricgrad.comparison.tables.numbers import UNREADABLE, check_number_format
 from metricgrad.comparison.tables.targets import Target
-from metricgrad.storage import records
-from metricgrad.storage.records import Length, Range
+from metricgrad.estimators.columns.column import Column, describe_column
+from metricgrad.estimators.columns.dates import check_date_format
+from metricgrad.estimators.columns.numbers import UNREADABLE, check_number_format
+from metricgrad.messages import one_line, suggest
+from metricgrad.strict_json import Length, Range
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -180,7 +181,7 @@ class Schema:
     @classmethod
     def from_json(cls, data: bytes) -> Self:
         """Return the schema that ``to_json`` wrote, from the bytes of its file, or raise a ``ValueError``."""
-        found = records.read(data, _File, "schema.json")
+        found = strict_json.read(data, _File, "schema.json")
         columns = tuple(Column(**_tuples(one)) for one in found["columns"])
         target = Target(**_tuples(found["target"]))
         _check_target(target)

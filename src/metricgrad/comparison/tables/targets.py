@@ -11,9 +11,10 @@ import numpy as np
 import pandas as pd
 import pyarrow.compute as pc
 
-from metricgrad.comparison.errors import WRONG_CALL, UserError, one_line, suggest
-from metricgrad.comparison.tables.columns import as_numbers, as_texts
-from metricgrad.storage.records import Length, Pattern, Range
+from metricgrad.comparison.errors import WRONG_CALL, UserError
+from metricgrad.estimators.columns.column import as_numbers, as_texts
+from metricgrad.messages import one_line, suggest
+from metricgrad.strict_json import Length, Pattern, Range
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

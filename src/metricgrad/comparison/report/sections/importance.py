@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from metricgrad.comparison.report.payload import Details, Payload
     from metricgrad.comparison.report.section_inputs import ShippedModel
-    from metricgrad.comparison.tables.columns import Column
+    from metricgrad.estimators.columns.column import Column
 
 COLUMNS, POINTS, ROWS = 6, 12, 300
 """Of how many columns the dependence is drawn, at how many values of each, in the mean over how many rows."""

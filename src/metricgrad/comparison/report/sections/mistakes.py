@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
-from metricgrad.comparison.errors import one_line
 from metricgrad.comparison.report.markup import number, table
 from metricgrad.comparison.report.section import Section
+from metricgrad.messages import one_line
 
 if TYPE_CHECKING:
     from metricgrad.comparison.report.payload import Details, Payload

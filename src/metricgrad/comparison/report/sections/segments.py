@@ -18,7 +18,7 @@ from metricgrad.training.training_loop import one_thread
 if TYPE_CHECKING:
     from metricgrad.comparison.report.payload import Details, Payload
     from metricgrad.comparison.report.section_inputs import Predictions, ShippedModel
-    from metricgrad.comparison.tables.columns import Column
+    from metricgrad.estimators.columns.column import Column
 
 COLUMNS, VALUES, TESTS = 30, 8, 10_000
 """How many columns there are to choose from, how many values of each, and how many tests of rows are evaluated."""

@@ -14,13 +14,13 @@ import pytest
 
 from metricgrad.cli.main import main
 from metricgrad.comparison.errors import UserError
-from metricgrad.comparison.tables.dates import NAMES, check_date_format, find_date_formats, read_dates
 from metricgrad.comparison.tables.gaps import Gaps
-from metricgrad.comparison.tables.lookalikes import describe_numbers_in_texts
-from metricgrad.comparison.tables.numbers import check_number_format, find_number_formats, read_formatted
 from metricgrad.comparison.tables.profile import describe_data, find_warnings
 from metricgrad.comparison.tables.schema import Schema
 from metricgrad.comparison.times import read_times
+from metricgrad.estimators.columns.dates import NAMES, check_date_format, find_date_formats, read_dates
+from metricgrad.estimators.columns.lookalikes import describe_numbers_in_texts
+from metricgrad.estimators.columns.numbers import check_number_format, find_number_formats, read_formatted
 from tables import written
 
 pytestmark = pytest.mark.quick
@@ -187,20 +187,6 @@ def test_dates_that_could_be_two_are_not_guessed() -> None:
     assert "could be day/month/year or month/day/year; say which with --date-format day/month/year" in said
     chosen = Schema.of(data, "y", date_format="month/day/year")
     assert chosen.to_features(data)["when (month)"].tolist() == [1 + i % 12 for i in range(N)]
-
-
-def test_schemas_of_older_versions_mean_what_they_meant() -> None:
-    schema = Schema.of(table(day=[day.isoformat() for day in DAYS]), "y").to_json()
-    for column in schema["columns"]:
-        for name in ("number_format", "date_format", "date_parts"):
-            column.pop(name, None)
-    older = Schema.from_json(json.dumps(schema).encode())
-    features = older.to_features(table(size=["1,5"] * N, day=["2021-12-31T10:00"] * N))
-    assert features.columns.tolist() == ["size", "day (days)", "day (weekday)", "day (hour)"]
-    assert features["size"].unique().tolist() == [1.5]
-    assert features["day (hour)"].unique().tolist() == [10]
-    assert older.to_features(table(size=["1,500"] * N, day="2021-12-31"))["size"].isna().all()
-    assert Schema.from_json(json.dumps(older.to_json()).encode()) == older
 
 
 def test_what_is_odd_is_said() -> None:

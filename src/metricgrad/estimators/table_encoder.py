@@ -14,9 +14,9 @@ import safetensors.numpy
 import skops.io
 from scipy import sparse
 
-from metricgrad.comparison.tables.features import Features, TextFeatures
-from metricgrad.comparison.tables.words import Words, fit_words
-from metricgrad.storage import records
+from metricgrad import strict_json
+from metricgrad.estimators.columns.words import Words, fit_words
+from metricgrad.estimators.encoded_rows import Features, TextFeatures
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -93,7 +93,7 @@ class Encoder:
             arrays |= {f"idf-{i}": words.idf, f"topics-{i}": words.topics}
         if self.scaling is not None:
             arrays["scaling"] = self.scaling
-            files[_WORDS] = records.as_json([list(words.vocabulary) for words in self.words.values()])
+            files[_WORDS] = strict_json.as_json([list(words.vocabulary) for words in self.words.values()])
         # safetensors writes the memory as it lies.
         packed = {name: np.ascontiguousarray(one) for name, one in arrays.items()}
         return files | ({_ARRAYS: safetensors.numpy.save(packed)} if packed else {})
@@ -104,7 +104,7 @@ class Encoder:
         plain = _read_plain(files[_PLAIN], schema)
         levels, texts = schema.encoded_levels, schema.texts
         arrays: dict[str, np.ndarray] = safetensors.numpy.load(files[_ARRAYS]) if levels or texts else {}
-        vocabularies = records.read(files[_WORDS], list[list[str]], _WORDS) if texts else []
+        vocabularies = strict_json.read(files[_WORDS], list[list[str]], _WORDS) if texts else []
         names = [f"levels-{i}" for i in range(len(levels))] + (["scaling"] if texts else [])
         names += [f"{part}-{i}" for i in range(len(texts)) for part in ("idf", "topics")]
         if sorted(arrays) != sorted(names) or len(vocabularies) != len(texts):

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 import pytest
 
-from metricgrad.storage import records
-from metricgrad.storage.records import Length, Pattern, Range
+from metricgrad import strict_json
+from metricgrad.strict_json import Length, Pattern, Range
 
 pytestmark = pytest.mark.quick
 
@@ -33,8 +33,8 @@ GOOD: dict[str, Any] = {"count": 3, "share": 1, "inner": [{"name": "n"}], "pair"
 
 
 def test_what_is_declared_is_read() -> None:
-    assert records.read(records.as_json(GOOD), Outer, "x.json") == GOOD
-    assert records.read(records.as_json(GOOD | {"pair": None, "named": "xx"}), Outer, "x.json")["named"] == "xx"
+    assert strict_json.read(strict_json.as_json(GOOD), Outer, "x.json") == GOOD
+    assert strict_json.read(strict_json.as_json(GOOD | {"pair": None, "named": "xx"}), Outer, "x.json")["named"] == "xx"
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_what_is_declared_is_read() -> None:
 )
 def test_what_is_not_declared_is_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=r"^x\.json: ") as caught:
-        records.read(records.as_json(GOOD | changes), Outer, "x.json")
+        strict_json.read(strict_json.as_json(GOOD | changes), Outer, "x.json")
     assert str(caught.value) == message
 
 
@@ -77,13 +77,13 @@ def test_what_is_not_declared_is_refused(changes: dict[str, Any], message: str) 
         (b"[" * 100_000 + b"]" * 100_000, "expected values nested at most 48 deep, got more"),
         (b'{"a":' * 100_000, "expected values nested at most 48 deep, got more"),
         (b'["' + b'[\\"' * 100 + b'", ' + b"[" * 60, "expected values nested at most 48 deep, got more"),
-        (b"[" + b"0," * (records.MOST + 1) + b"0]", "expected at most 4000000 values, got more"),
-        (b'"' + b" " * records.LARGEST + b'"', "expected at most 67108864 bytes, got 67108866"),
+        (b"[" + b"0," * (strict_json.MOST + 1) + b"0]", "expected at most 4000000 values, got more"),
+        (b'"' + b" " * strict_json.LARGEST + b'"', "expected at most 67108864 bytes, got 67108866"),
     ],
 )
 def test_hostile_bytes_are_refused_in_one_line(data: bytes, message: str) -> None:
     with pytest.raises(ValueError, match=r"^x\.json: ") as caught:
-        records.read(data, Any, "x.json")
+        strict_json.read(data, Any, "x.json")
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 400
@@ -91,18 +91,18 @@ def test_hostile_bytes_are_refused_in_one_line(data: bytes, message: str) -> Non
 
 def test_brackets_in_texts_do_not_nest() -> None:
     text = '["\\' * 100
-    assert records.read(records.as_json([text]), list[str], "x.json") == [text]
+    assert strict_json.read(strict_json.as_json([text]), list[str], "x.json") == [text]
 
 
 def test_a_seal_covers_every_byte() -> None:
-    data = records.sealed({"a": 1, "b": [2]})
-    assert records.unsealed(data, dict[str, Any], "x.json") == {"a": 1, "b": [2]}
+    data = strict_json.sealed({"a": 1, "b": [2]})
+    assert strict_json.unsealed(data, dict[str, Any], "x.json") == {"a": 1, "b": [2]}
     for at in range(len(data)):
         with pytest.raises(ValueError, match=r"^x.json was changed since it was written \(its sha256 differs\)$"):
-            records.unsealed(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :], dict[str, Any], "x.json")
+            strict_json.unsealed(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :], dict[str, Any], "x.json")
     for at in range(len(data)):
         with pytest.raises(ValueError, match=r"^x.json was changed"):
-            records.unsealed(data[:at], dict[str, Any], "x.json")
+            strict_json.unsealed(data[:at], dict[str, Any], "x.json")
 
 
 def test_names_of_code_are_found_wherever_they_are() -> None:
@@ -113,16 +113,16 @@ def test_names_of_code_are_found_wherever_they_are() -> None:
         {"os:system": 1},
         {"a": ({"c": "d:e"},)},
     ]
-    assert all(map(records.names_code, code))
+    assert all(map(strict_json.names_code, code))
     plain: list[Any] = ["f1", None, 3, ["precision>=0.9", {"recall": 0.5}]]
-    assert not any(map(records.names_code, plain))
+    assert not any(map(strict_json.names_code, plain))
 
 
 def test_the_reader_needs_the_standard_library_alone() -> None:
     code = (
         "import sys, importlib.util as u\n"
-        f"spec = u.spec_from_file_location('records', {records.__file__!r})\n"
-        "module = sys.modules['records'] = u.module_from_spec(spec)\n"
+        f"spec = u.spec_from_file_location('strict_json', {strict_json.__file__!r})\n"
+        "module = sys.modules['strict_json'] = u.module_from_spec(spec)\n"
         "spec.loader.exec_module(module)\n"
         "print(sorted({'torch', 'numpy', 'metricgrad'} & set(sys.modules)))"
     )

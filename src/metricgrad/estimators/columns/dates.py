@@ -10,7 +10,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metricgrad.comparison.tables.numbers import as_arrow
+from metricgrad.estimators.columns.numbers import as_arrow
 
 ISO = "year-month-day"
 """The format of ISO 8601, with or without a time of day; also that of columns which hold dates, not texts."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,11 +10,11 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metricgrad.comparison.tables.dates import ISO, find_date_formats, has_clock, read_dates
-from metricgrad.comparison.tables.ids import are_whole, identifies_rows
-from metricgrad.comparison.tables.lookalikes import describe_numbers_in_texts
-from metricgrad.comparison.tables.numbers import PLAIN, UNREADABLE, find_number_formats, read_formatted
-from metricgrad.storage.records import Length, Pattern, Range
+from metricgrad.estimators.columns.dates import ISO, find_date_formats, has_clock, read_dates
+from metricgrad.estimators.columns.ids import are_whole, identifies_rows
+from metricgrad.estimators.columns.lookalikes import describe_numbers_in_texts
+from metricgrad.estimators.columns.numbers import PLAIN, UNREADABLE, find_number_formats, read_formatted
+from metricgrad.strict_json import Length, Pattern, Range
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,8 +35,6 @@ _BINS = 10
 _BOOLEANS = {
     word: value for value in (True, False) for word in (value, f"{value}", f"{value}".lower(), f"{value}".upper())
 }
-_COMMA = re.compile(r"[-+]?(?:\d{4,}|0|),\d+|[-+]?\d+,(?:\d{1,2}|\d{4,})")
-_ANY_COMMA = re.compile(r"^([-+]?\d*),(\d+)$")
 _EPOCH = pd.Timestamp("2000-01-01")
 
 
@@ -51,8 +48,7 @@ class Column:
     the share of those that are no numbers or dates. ``mean``, ``sd``: mean and standard deviation of numbers.
     ``edges``, ``shares``: the edges between ten bins of numbers, and the share of cells in every bin; for categories
     the share of each. The numbers of a text column are those of words. ``number_format``, ``date_format``: how texts
-    are read as numbers or dates. ``date_parts``: the numbers that a date becomes. Older versions had none of these
-    three.
+    are read as numbers or dates. ``date_parts``: the numbers that a date becomes.
     """
 
     name: str
@@ -74,7 +70,7 @@ class Column:
     def parts(self) -> tuple[str, ...]:
         """The names of the columns that it becomes."""
         if self.kind == "date":
-            return tuple(f"{self.name} ({part})" for part in self.date_parts or _OLDER_PARTS)
+            return tuple(f"{self.name} ({part})" for part in self.date_parts)
         return (self.name, self.level_part) if self.levels else (self.name,)
 
     @property
@@ -97,7 +93,7 @@ class Column:
             return found
         if self.kind == "date":
             found = read_dates(cells, self.date_format)
-            return {f"{self.name} ({part})": _OF_DATE[part](found) for part in self.date_parts or _OLDER_PARTS}
+            return {f"{self.name} ({part})": _OF_DATE[part](found) for part in self.date_parts}
         with np.errstate(over="ignore"):
             return {self.name: self._read_numbers(cells).astype(np.float32)}
 
@@ -106,10 +102,6 @@ class Column:
             return as_numbers(cells)
         if self.number_format is not None:
             return _without_huge(read_formatted(cells, self.number_format))
-        # Older versions read 1,5 as 1.5 in files where no comma could mean anything else.
-        commas = cells.astype(object).where(cells.notna(), "").map(str)
-        if commas.str.fullmatch(_COMMA).any():
-            cells = cells.map(lambda cell: re.sub(_ANY_COMMA, r"\1.\2", str(cell)), na_action="ignore")
         return as_numbers(cells)
 
     def to_codes(self, cells: pd.Series) -> np.ndarray:
@@ -318,4 +310,3 @@ _OF_DATE: dict[str, Callable[[pd.Series], np.ndarray]] = {
     "weekday": lambda dates: dates.dt.day_of_week.to_numpy(np.float32, na_value=np.nan),
     "hour": lambda dates: dates.dt.hour.to_numpy(np.float32, na_value=np.nan),
 }
-_OLDER_PARTS = ("days", "weekday", "hour")

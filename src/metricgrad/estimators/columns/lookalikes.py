@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from metricgrad.comparison.errors import one_line
-from metricgrad.comparison.tables.numbers import UNIT
+from metricgrad.estimators.columns.numbers import UNIT
+from metricgrad.messages import one_line
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -1,0 +1,1 @@
+"""Columns of tables: what kind each is, and how its cells become numbers."""
