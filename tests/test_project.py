@@ -21,18 +21,11 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "metricgrad"
 # Each room may import those before it: dependencies point one way. The folder listing is the architecture.
 ROOMS = [
-    *(
-        "atomic_files",
-        "core.array_functions",
-        "core.storable",
-        "core.counts",
-        "core.metrics",
-        "core.surrogates",
-        "core",
-    ),
-    *("losses", "decisions", "evaluation", "integrations.keras", "training", "integrations.boosting", "estimators"),
-    *("storage", "comparison.child_process", "comparison.errors", "comparison.tables", "comparison.contenders"),
-    *("comparison.report", "comparison", "cli"),
+    *("atomic_files", "messages", "strict_json"),
+    *("core.array_functions", "core.storable", "core.counts", "core.metrics", "core.surrogates", "core"),
+    *("losses", "decisions", "evaluation", "integrations.keras", "training", "integrations.boosting"),
+    *("estimators.columns", "estimators", "storage", "comparison.child_process", "comparison.errors"),
+    *("comparison.tables", "comparison.contenders", "comparison.report", "comparison", "cli"),
 ]
 # These import nothing but what is asked for.
 OUTSIDE = (
