@@ -86,7 +86,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="the folder of data sets")
     parser.add_argument("--rows", type=int, default=10_000)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--only", default=CONTENDERS)
+    parser.add_argument("--contenders", default=CONTENDERS)
     parser.add_argument("--results", type=Path, default=RESULTS)
     asked = parser.parse_args()
     frame = read_comments(asked.data / "goemotions", asked.rows)

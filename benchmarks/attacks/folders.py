@@ -27,7 +27,6 @@ from sklearn.linear_model import LogisticRegression
 import metricgrad as mg
 from metricgrad.cli.main import main
 from metricgrad.comparison import unit_runner
-from metricgrad.comparison.contenders.scorers import Effort
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "support"))
 import damage
@@ -59,7 +58,7 @@ def made() -> Path:
     (place / "evil.py").write_text(f"open({str(place / 'was-run')!r}, 'w')\nfrom metricgrad.metrics import f1\n")
     for kind, contender in TRAINED.items():
         _told(["train", data, "--target", "ripe", "--contender", contender, "--out", f"{place}/{kind}"])
-    ask = ["compare", data, "--target", "ripe", "--repeats", "2", "--only", "majority", "--jobs", "1"]
+    ask = ["compare", data, "--target", "ripe", "--repeats", "2", "--contenders", "majority", "--jobs", "1"]
     _told([*ask, "--out", f"{place}/compared"])
     done, count = unit_runner.run_unit, 0
 

@@ -331,7 +331,7 @@ def test_ctrl_c_while_comparing_can_be_resumed(
     out = str(tmp_path / "run")
     words = ["compare", str(place / "data.csv"), "--target", "ripe", "--quick", "--jobs", "1", "--out", out]
     monkeypatch.setattr(protocol, "run_contender", interrupt)
-    failed(capsys, 130, "metricgrad compare --resume", [*words, "--only", "majority"])
+    failed(capsys, 130, "metricgrad compare --resume", [*words, "--contenders", "majority"])
     failed(capsys, 4, "is not finished", ["predict", out, str(place / "data.csv"), "-o", str(tmp_path / "out.csv")])
 
 

@@ -14,22 +14,22 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from metricgrad.comparison.unit_runner import Failure
 from rich.console import Console
 
 from metricgrad.cli.main import main
-from metricgrad.comparison.contenders.scorers import Effort
 from metricgrad.comparison.model_card import plain
 from metricgrad.comparison.option_texts import write_toml
 from metricgrad.comparison.progress import LiveProgress
-from metricgrad.comparison.unit_runner import Failure
+from short_training import shorten_training
 from tables import binary, multilabel, written
 
-ASK = ["--target", "ripe", "--repeats", "2", "--only", "majority", "--jobs", "1"]
+ASK = ["--target", "ripe", "--repeats", "2", "--contenders", "majority", "--jobs", "1"]
 
 
 @pytest.fixture(autouse=True)
 def little(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Effort, "of", classmethod(lambda cls, rows, quick=False: Effort(2, 2, 3)))
+    shorten_training(monkeypatch)
 
 
 @pytest.fixture

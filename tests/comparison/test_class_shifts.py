@@ -12,13 +12,14 @@ from sklearn.metrics import f1_score
 
 from metricgrad.cli.main import main
 from metricgrad.comparison.class_shifts import describe_absent, describe_moved
-from metricgrad.comparison.contenders.scorers import Effort, Goal
 from metricgrad.comparison.errors import UserError
+from metricgrad.comparison.goal import Goal
 from metricgrad.comparison.inference.evaluate import evaluate_run
 from metricgrad.comparison.protocol import compute_metric
 from metricgrad.comparison.splits import make_splits
 from metricgrad.comparison.uncertainty import Draws, resample
 from metricgrad.decisions.default_rule import default_rule
+from short_training import shorten_training
 from tables import binary, written
 
 
@@ -107,9 +108,9 @@ def test_evaluate_takes_rows_of_one_class(tmp_path: Path) -> None:
 
 
 def test_compare_and_evaluate_say_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Effort, "of", classmethod(lambda cls, rows, quick=False: Effort(3, 3, 5)))
+    shorten_training(monkeypatch, 3, 5)
     run, data = tmp_path / "run", written(seasons(), tmp_path)
-    words = ["--target", "kind", "--time", "day", "--only", "majority", "--repeats", "3", "--jobs", "1"]
+    words = ["--target", "kind", "--time", "day", "--contenders", "majority", "--repeats", "3", "--jobs", "1"]
     assert main(["compare", data, *words, "--out", str(run)]) == 0
     said = json.loads((run / "summary.json").read_bytes())["data"]["warnings"]
     assert any("'winter' has no test rows in 1 of 3 repeats" in text for text in said)

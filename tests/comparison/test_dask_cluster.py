@@ -26,17 +26,17 @@ import metricgrad as mg
 from metricgrad.cli.main import main
 from metricgrad.comparison import dask_cluster as places
 from metricgrad.comparison import run_writer, unit_runner
-from metricgrad.comparison.contenders.scorers import Effort
 from metricgrad.comparison.errors import UserError
 from metricgrad.comparison.inference import parts, predict_folder
 from metricgrad.comparison.inference.evaluate import evaluate_run
 from metricgrad.comparison.inference.predict import predict
 from metricgrad.comparison.workers import Shared, open_workers, run_tasks
+from short_training import shorten_training
 from tables import binary, multiclass, multilabel, written
 
 LocalCluster: Any = distributed.LocalCluster  # its types are incomplete
 Client: Any = distributed.Client
-ASK = ["--target", "ripe", "--metric", "f1,auroc", "--repeats", "2", "--only", "majority,hybrid"]
+ASK = ["--target", "ripe", "--metric", "f1,auroc", "--repeats", "2", "--contenders", "majority,hybrid"]
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def address(cluster: Any) -> str:
 
 @pytest.fixture
 def little(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Effort, "of", classmethod(lambda cls, rows, quick=False: Effort(2, 2, 3)))
+    shorten_training(monkeypatch)
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def test_two_and_three_workers_find_what_one_process_does(
 
 def test_the_ensemble_is_that_of_one_process(address: str, data: str, tmp_path: Path) -> None:
     ask = ["--target", "ripe", "--metric", "f1", "--repeats", "2"]
-    ask += ["--only", "majority,logistic regression,cross-entropy,ensemble"]
+    ask += ["--contenders", "majority,logistic regression,cross-entropy,ensemble"]
     for name, where in (("one", ["--jobs", "1"]), ("cluster", ["--cluster", address])):
         assert main(["compare", data, *ask, *where, "--out", str(tmp_path / name)]) == 0
     found = results(tmp_path / "cluster")
@@ -110,13 +110,13 @@ def test_the_ensemble_is_that_of_one_process(address: str, data: str, tmp_path: 
 def test_a_killed_worker_costs_nothing(
     address: str, data: str, tmp_path: Path, one_process: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    added, add = list[tuple[str, int]](), run_writer.Workspace.add_unit
+    added, add = list[tuple[str, int]](), run_writer.RunWriter.add_unit
 
-    def counted(self: run_writer.Workspace, outcome: Any, *rest: Any) -> None:
+    def counted(self: run_writer.RunWriter, outcome: Any, *rest: Any) -> None:
         added.append((outcome.contender, outcome.repeat))
         add(self, outcome, *rest)
 
-    monkeypatch.setattr(run_writer.Workspace, "add_unit", counted)
+    monkeypatch.setattr(run_writer.RunWriter, "add_unit", counted)
     monkeypatch.setattr(unit_runner, "run_unit", partial(killed_worker.run_unit, tmp_path / "marker"))
     assert main(["compare", data, *ASK, "--cluster", address, "--out", str(tmp_path / "run")]) == 0
     assert (tmp_path / "marker").exists()
@@ -218,9 +218,9 @@ def test_ctrl_c_and_resume(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    out, add, count = tmp_path / "run", run_writer.Workspace.add_unit, 0
+    out, add, count = tmp_path / "run", run_writer.RunWriter.add_unit, 0
 
-    def interrupted(self: run_writer.Workspace, outcome: Any, *rest: Any) -> None:
+    def interrupted(self: run_writer.RunWriter, outcome: Any, *rest: Any) -> None:
         nonlocal count
         count += 1
         if count == 3:
@@ -228,7 +228,7 @@ def test_ctrl_c_and_resume(
         add(self, outcome, *rest)
 
     with monkeypatch.context() as patch:
-        patch.setattr(run_writer.Workspace, "add_unit", interrupted)
+        patch.setattr(run_writer.RunWriter, "add_unit", interrupted)
         assert main(["compare", data, *ASK, "--cluster", address, "--out", str(out)]) == 130
     assert capsys.readouterr().err.endswith(f"interrupted; continue with: metricgrad compare --resume {out}\n")
     assert len(list((out / "results").glob("*.json"))) == 2
@@ -238,10 +238,8 @@ def test_ctrl_c_and_resume(
 
 KILLED = """
 import os, signal, sys
-from metricgrad.comparison.contenders import scorers
 from metricgrad.comparison import run_folder, run_writer
 from metricgrad.cli.main import main
-scorers.Effort.of = classmethod(lambda cls, rows, quick=False: scorers.Effort(2, 2, 3))
 write, count = run_folder.write, 0
 def killing(path, data):
     global count

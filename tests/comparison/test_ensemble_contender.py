@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from metricgrad.comparison.contenders.simple import Prior
+from metricgrad.comparison.ensemble import average_weights, describe_members
 from sklearn.metrics import f1_score
 
 import metricgrad as mg
@@ -19,19 +21,17 @@ from damage import reseal
 from metricgrad.cli.main import main
 from metricgrad.comparison import protocol, run_comparison, unit_runner, verdict
 from metricgrad.comparison import run_folder as runs
-from metricgrad.comparison.contenders.scorers import Effort, Ensemble, Goal, average_scores, load_scorer
-from metricgrad.comparison.contenders.simple import Prior
-from metricgrad.comparison.contenders.table import CONTENDERS, ENSEMBLE, choose_weights, select_contenders
-from metricgrad.comparison.ensemble import average_weights, describe_members
-from metricgrad.comparison.protocol import Decision, Outcome
+from metricgrad.comparison.contenders import CONTENDERS, ENSEMBLE, choose_weights, select_contenders
+from metricgrad.comparison.goal import Goal
+from metricgrad.comparison.outcomes import Decision, Outcome
 from metricgrad.comparison.report.sections.members import Members
-from metricgrad.comparison.run_writer import Workspace
 from metricgrad.comparison.splits import make_splits
 from metricgrad.decisions.rules import Threshold
+from short_training import shorten_training
 from tables import binary, multiclass, multilabel, written
 
 CANDIDATES = ("logistic regression", "cross-entropy", "xgboost")
-ASK = ["--repeats", "2", "--jobs", "1", "--only", "majority,logistic regression,xgboost,ensemble"]
+ASK = ["--repeats", "2", "--jobs", "1", "--contenders", "majority,logistic regression,xgboost,ensemble"]
 TASKS: dict[str, tuple[Any, str]] = {
     "binary": (binary, "ripe"),
     "multiclass": (multiclass, "kind"),
@@ -41,7 +41,7 @@ TASKS: dict[str, tuple[Any, str]] = {
 
 @pytest.fixture(autouse=True)
 def little(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Effort, "of", classmethod(lambda cls, rows, quick=False: Effort(2, 2, 3)))
+    shorten_training(monkeypatch)
 
 
 def compared(task: str, folder: Path, *more: str, out: str = "run") -> Path:
@@ -131,7 +131,7 @@ def test_its_seconds_are_those_of_its_members(tmp_path: Path) -> None:
 
 def test_it_changes_nothing_else(tmp_path: Path) -> None:
     others = ",".join(ASK[-1].split(",")[:-1])
-    with_it, without = compared("binary", tmp_path), compared("binary", tmp_path, "--only", others, out="without")
+    with_it, without = compared("binary", tmp_path), compared("binary", tmp_path, "--contenders", others, out="without")
     one, two = summary(with_it), summary(without)
     assert [row for row in one["leaderboard"] if row["contender"] != ENSEMBLE] == two["leaderboard"]
     assert len(one["leaderboard"]) == len(two["leaderboard"]) + 2
@@ -286,10 +286,8 @@ def test_mean_weights_are_shipped_without_small_ones() -> None:
 
 KILLED = """
 import os, signal, sys
-from metricgrad.comparison.contenders import scorers
 from metricgrad.comparison import run_comparison, run_writer
 from metricgrad.cli.main import main
-scorers.Effort.of = classmethod(lambda cls, rows, quick=False: scorers.Effort(2, 2, 3))
 verdict = run_comparison.write_verdict
 run_comparison.write_verdict = lambda *given: {**verdict(*given), "ship": "ensemble", "rule": "tuned"}
 write = run_writer.write

@@ -17,16 +17,17 @@ from sklearn.metrics import f1_score
 from metricgrad.cli.main import main
 from metricgrad.comparison import importance, protocol, run_comparison, run_writer, temporary_models, unit_runner
 from metricgrad.comparison import run_folder as runs
-from metricgrad.comparison.contenders.scorers import Effort, Goal
+from metricgrad.comparison.goal import Goal
 from metricgrad.decisions import rules
+from short_training import shorten_training
 from tables import binary, multiclass, multilabel, written
 
-ASK = ["--repeats", "2", "--only", "hybrid", "--jobs", "1"]
+ASK = ["--repeats", "2", "--contenders", "hybrid", "--jobs", "1"]
 
 
 @pytest.fixture(autouse=True)
 def little(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Effort, "of", classmethod(lambda cls, rows, quick=False: Effort(4, 4, 3)))
+    shorten_training(monkeypatch, 4, 3)
 
 
 def read(run: Path) -> dict[str, Any]:
@@ -115,7 +116,7 @@ def test_a_run_names_the_columns_that_matter(tmp_path: Path, capsys: pytest.Capt
 @pytest.mark.parametrize(("make", "target"), [(multiclass, "kind"), (multilabel, "label 0,label 1,label 2")])
 def test_other_tasks_and_the_ensemble(make: Any, target: str, tmp_path: Path) -> None:
     data = written(make(), tmp_path)
-    only = ["--repeats", "2", "--only", "hybrid,xgboost,ensemble", "--ship", "ensemble"]
+    only = ["--repeats", "2", "--contenders", "hybrid,xgboost,ensemble", "--ship", "ensemble"]
     ask = ["--target", target, *only, "--jobs", "1"]
     assert main(["compare", data, *ask, "--out", str(tmp_path / "run")]) == 0
     found = {one["column"]: one["drop"] for one in read(tmp_path / "run")["importance"]}
@@ -162,7 +163,7 @@ def test_of_many_columns_those_that_change_the_scores_are_measured(
     y = rng.random(300) < 0.4
     frame = pd.DataFrame({**noise, "signal": y + 0.2 * rng.normal(size=300), "y": y.astype(int)})
     monkeypatch.setattr(importance, "COLUMNS", 5)
-    monkeypatch.setattr(Effort, "of", classmethod(lambda cls, rows, quick=False: Effort(10, 10, 3)))
+    shorten_training(monkeypatch, 10, 3)
     data = written(frame, tmp_path)
     assert main(["compare", data, "--target", "y", *ASK, "--out", str(tmp_path / "run")]) == 0
     found = [one["column"] for one in read(tmp_path / "run")["importance"]]
@@ -172,11 +173,11 @@ def test_of_many_columns_those_that_change_the_scores_are_measured(
 
 def test_models_are_kept_only_until_the_report_is_made(tmp_path: Path) -> None:
     path = tmp_path / "run"
-    with run_writer.Workspace.create(path, "compare", {}) as space:
+    with run_writer.RunWriter.create(path, "compare", {}) as space:
         assert space.scratch.read_scorer("hybrid", 0) is None
-        decision = protocol.Decision(rules.Threshold(0.5), 0.5, {})
+        decision = Decision(rules.Threshold(0.5), 0.5, {})
         for repeat in (0, temporary_models.KEPT):
-            outcome = protocol.Outcome("hybrid", repeat, 3, 2, 1.0, decision, decision, [])
+            outcome = Outcome("hybrid", repeat, 3, 2, 1.0, decision, decision, [])
             saved = protocol.SavedScorer("Prior", {"prior.json": b"0.5"})
             space.add_unit(outcome, np.zeros(2), np.zeros(2), saved)
         assert space.scratch.read_scorer("hybrid", 0) == saved

@@ -9,7 +9,7 @@ import pytest
 
 from metricgrad.comparison.errors import UserError
 from metricgrad.comparison.leaderboard import RULES, rank_contenders
-from metricgrad.comparison.protocol import Decision, Outcome
+from metricgrad.comparison.outcomes import Decision, Outcome
 from metricgrad.comparison.report.payload import Row
 from metricgrad.comparison.uncertainty import adjust_by_holm, estimate_mean
 from metricgrad.comparison.verdict import Circumstances, write_verdict

@@ -20,7 +20,7 @@ rng = np.random.default_rng(0)
 late = rng.random(300) < 0.3
 columns = {"distance": rng.normal(size=300) + late, "<b>carrier</b>": rng.choice(["x", "y"], 300), "late": late}
 frame = pd.DataFrame(columns)
-study = mg.compare(frame, "late", "f2", only="logistic regression", quick=True, jobs=1)
+study = mg.compare(frame, "late", "f2", contenders="logistic regression", quick=True, jobs=1)
 study
 """,
     "study.model",

@@ -11,10 +11,11 @@ import pytest
 from sklearn.metrics import f1_score, fbeta_score, precision_score
 
 from metricgrad.comparison import demo, protocol, unit_runner
-from metricgrad.comparison.contenders.scorers import Effort, Goal, choose_batch_size, load_scorer
-from metricgrad.comparison.contenders.table import CONTENDERS, select_contenders
+from metricgrad.comparison.contenders import CONTENDERS, select_contenders
 from metricgrad.comparison.errors import UserError
-from metricgrad.comparison.protocol import Finished, Outcome
+from metricgrad.comparison.goal import Goal
+from metricgrad.comparison.outcomes import Outcome
+from metricgrad.comparison.protocol import Finished
 from metricgrad.comparison.report.section_inputs import Table
 from metricgrad.comparison.section_details import details, predict
 from metricgrad.comparison.splits import Split, make_splits

@@ -17,19 +17,20 @@ from metricgrad.cli import display
 from metricgrad.cli.main import main
 from metricgrad.comparison import protocol
 from metricgrad.comparison import run_folder as runs
-from metricgrad.comparison.contenders.scorers import Effort, Goal
 from metricgrad.comparison.errors import UserError, writing
+from metricgrad.comparison.goal import Goal
 from metricgrad.comparison.options import Options
 from metricgrad.comparison.report import page
 from metricgrad.comparison.splits import make_splits
+from short_training import shorten_training
 from tables import binary, written
 
-ASK = ["--target", "ripe", "--only", "majority,hybrid", "--jobs", "1"]
+ASK = ["--target", "ripe", "--contenders", "majority,hybrid", "--jobs", "1"]
 
 
 @pytest.fixture(autouse=True)
 def little(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Effort, "of", classmethod(lambda cls, rows, quick=False: Effort(2, 2, 3)))
+    shorten_training(monkeypatch)
 
 
 @pytest.fixture

@@ -20,17 +20,18 @@ from damage import change, reseal
 from metricgrad.cli.main import main
 from metricgrad.comparison import protocol, run_writer, unit_runner
 from metricgrad.comparison import run_folder as runs
-from metricgrad.comparison.contenders.scorers import Effort, Goal
-from metricgrad.comparison.contenders.table import select_contenders
+from metricgrad.comparison.contenders import select_contenders
 from metricgrad.comparison.errors import UserError
+from metricgrad.comparison.goal import Goal
+from short_training import shorten_training
 from tables import binary, multiclass, multilabel, written
 
-ASK = ["--target", "ripe", "--metric", "f1,auroc", "--repeats", "2", "--only", "majority,hybrid", "--jobs", "1"]
+ASK = ["--target", "ripe", "--metric", "f1,auroc", "--repeats", "2", "--contenders", "majority,hybrid", "--jobs", "1"]
 
 
 @pytest.fixture(autouse=True)
 def little(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Effort, "of", classmethod(lambda cls, rows, quick=False: Effort(2, 2, 3)))
+    shorten_training(monkeypatch)
 
 
 @pytest.fixture
@@ -124,7 +125,7 @@ def test_several_classes_and_a_metric_of_ones_own(
     monkeypatch.setattr(sys, "path", [*sys.path])
     Path("mine.py").write_text("def half(c):\n    return c.tp / (c.tp + c.fn + c.fp + 1)\n")
     data = written(multiclass(), tmp_path)
-    ask = ["--target", "kind", "--metric", "mine:half,kappa", "--repeats", "2", "--jobs", "1", "--only", "hybrid"]
+    ask = ["--target", "kind", "--metric", "mine:half,kappa", "--repeats", "2", "--jobs", "1", "--contenders", "hybrid"]
     assert main(["compare", data, *ask]) == 0
     assert "Ship " in capsys.readouterr().out
     assert runs.load("metricgrad-run-data-mine-half").model.scores(multiclass()).shape == (300, 3)
@@ -135,10 +136,8 @@ def test_several_classes_and_a_metric_of_ones_own(
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from metricgrad.comparison.contenders import scorers
 from metricgrad.comparison import run_writer
 from metricgrad.cli.main import main
-scorers.Effort.of = classmethod(lambda cls, rows, quick=False: scorers.Effort(2, 2, 3))
 write, count = run_writer.write, 0
 def killing(path, data):
     global count
@@ -338,7 +337,11 @@ def test_a_group_with_most_rows_is_named(tmp_path: Path, capsys: pytest.CaptureF
     [
         (["--target", "rip"], 2, "did you mean 'ripe'?"),
         (["--target", "ripe", "--metric", "auroc"], 2, "--metric: auroc evaluates a ranking, not decisions"),
-        (["--target", "ripe", "--only", "hibrid"], 2, "--only: unknown contender 'hibrid'; did you mean 'hybrid'?"),
+        (
+            ["--target", "ripe", "--contenders", "hibrid"],
+            2,
+            "--only: unknown contender 'hibrid'; did you mean 'hybrid'?",
+        ),
         (["--target", "ripe", "--group", "frm"], 2, "--group and --time: expected a column, got 'frm'"),
         (["--target", "ripe", "--time", "shape"], 3, "--time shape: expected dates of one format, or numbers, got '"),
         (

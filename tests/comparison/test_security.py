@@ -19,17 +19,16 @@ from metricgrad import strict_json
 from metricgrad.cli.main import main
 from metricgrad.comparison import protocol, tree_sandbox, tree_sandbox_work, unit_runner
 from metricgrad.comparison import run_folder as runs
-from metricgrad.comparison.contenders.scorers import Effort
 from metricgrad.comparison.errors import UserError
 from metricgrad.comparison.inference.evaluate import evaluate_run
 from metricgrad.comparison.options import read_options
-from metricgrad.comparison.run_writer import Workspace
-from metricgrad.comparison.shipped_model import Model
+from metricgrad.comparison.shipped_model import ShippedModel
 from metricgrad.comparison.study import Verdict
 from metricgrad.comparison.trained_rows import MOST
-from metricgrad.comparison.tree_sandbox import Trial
+from metricgrad.comparison.tree_sandbox import TreeSandbox
 from metricgrad.decisions.rules import Threshold
 from metricgrad.storage import folders
+from short_training import shorten_training
 from tables import binary, multilabel, written
 
 KINDS = {
@@ -44,7 +43,7 @@ EVIL = "from pathlib import Path\nPath('was-run').touch()\nfrom metricgrad.metri
 
 @pytest.fixture(autouse=True)
 def little(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Effort, "of", classmethod(lambda cls, rows, quick=False: Effort(2, 2, 3)))
+    shorten_training(monkeypatch)
 
 
 @pytest.fixture(scope="module")
@@ -52,10 +51,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("made")
     data = written(binary(200), folder)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Effort, "of", classmethod(lambda cls, rows, quick=False: Effort(2, 2, 3)))
+        shorten_training(patch)
         for kind, contender in KINDS.items():
             assert main(["train", data, "--target", "ripe", "--contender", contender, "--out", f"{folder}/{kind}"]) == 0
-        ask = ["compare", data, "--target", "ripe", "--repeats", "2", "--only", "majority", "--jobs", "1"]
+        ask = ["compare", data, "--target", "ripe", "--repeats", "2", "--contenders", "majority", "--jobs", "1"]
         assert main([*ask, "--out", f"{folder}/compared"]) == 0
         interrupted(patch)
         assert main([*ask, "--out", f"{folder}/stopped"]) == 130
@@ -99,7 +98,7 @@ def refused(read: Callable[[], Any], *, match: str = ".") -> None:
 
 def resumable(path: Path) -> None:
     """Read all that --resume reads."""
-    with Workspace.resume(path) as space:
+    with RunWriter.resume(path) as space:
         with runs.refuse_invalid(path):
             read_options(space.config)
         for outcome in space.read_finished():
@@ -241,7 +240,7 @@ def test_forged_values_are_refused(
     run: Callable[[str], Path],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Trial, "finish", Trial.stop)  # the trees are not the matter here
+    monkeypatch.setattr(TreeSandbox, "finish", TreeSandbox.stop)  # the trees are not the matter here
     path = run(kind)
     change(path / file, edit)
     reseal(path)
@@ -361,11 +360,11 @@ def test_a_library_that_crashes_or_hangs_is_reported(tmp_path: Path, monkeypatch
     monkeypatch.setattr(tree_sandbox_work, "__file__", str(script))
     script.write_text("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n")
     with pytest.raises(ValueError, match=r"^t.ubj cannot be used: it crashes its library \(SIGSEGV\)$"):
-        Trial("t.ubj", "xgboost", b"x" * 10**6).finish()
+        TreeSandbox("xgboost", {"t.ubj": b"x" * 10**6}).finish()
     script.write_text("while True: pass\n")
     monkeypatch.setattr(tree_sandbox, "SECONDS", 0.5)
     with pytest.raises(ValueError, match=r"^t.ubj cannot be used: its library did not finish reading it$"):
-        Trial("t.ubj", "xgboost", b"").finish()
+        TreeSandbox("xgboost", {"t.ubj": b""}).finish()
 
 
 # Names of code
@@ -429,7 +428,7 @@ def test_a_metric_of_ones_own_is_typed_again_to_resume(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = written(binary(200), tmp_path)
-    ask = ["--target", "ripe", "--metric", "evil:f1,mcc", "--repeats", "2", "--only", "majority", "--jobs", "1"]
+    ask = ["--target", "ripe", "--metric", "evil:f1,mcc", "--repeats", "2", "--contenders", "majority", "--jobs", "1"]
     interrupted(monkeypatch)
     assert main(["compare", data, *ask, "--out", "run"]) == 130
     assert main(["compare", "--resume", "run"]) == 2
@@ -533,12 +532,12 @@ def test_a_model_that_cannot_be_read_is_not_called_finished(
     def refuse(*given: Any) -> Any:
         raise ValueError("holds types that are not trusted")
 
-    monkeypatch.setattr(Model, "from_files", refuse)
+    monkeypatch.setattr(ShippedModel, "from_files", refuse)
     data, out = written(binary(200), tmp_path), tmp_path / "run"
     assert main(["train", data, "--target", "ripe", "--contender", "majority", "--out", str(out)]) == 4
     assert "its model cannot be used: holds types that are not trusted" in capsys.readouterr().err
     assert not out.exists()
-    ask = ["compare", data, "--target", "ripe", "--repeats", "2", "--only", "majority", "--jobs", "1"]
+    ask = ["compare", data, "--target", "ripe", "--repeats", "2", "--contenders", "majority", "--jobs", "1"]
     assert main([*ask, "--out", str(out)]) == 4
     assert runs.open_run(out).manifest["state"] == "running"
 

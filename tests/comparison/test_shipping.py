@@ -13,12 +13,12 @@ import pytest
 
 from metricgrad.cli.main import main
 from metricgrad.comparison import run_folder as runs
-from metricgrad.comparison.contenders.scorers import Effort
 from metricgrad.comparison.inference.tune import tune
 from metricgrad.decisions.rules import Offsets, Threshold
 from metricgrad.decisions.threshold_tuning import tune_threshold
 from metricgrad.evaluation.evaluator import evaluate
 from report_pages import Reader, embedded
+from short_training import shorten_training
 from tables import binary, multiclass, multilabel, written
 
 TASKS: dict[str, tuple[Any, str, int]] = {
@@ -34,10 +34,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with a run of each task, named like it, and one that ships a fixed rule."""
     place = tmp_path_factory.mktemp("shipped")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Effort, "of", classmethod(lambda cls, rows, quick=False: Effort(2, 2, 3)))
+        shorten_training(patch)
         for task, (make, target, _) in TASKS.items():
             data = written(make(), place, f"{task}.csv")
-            ask = ["--target", target, "--repeats", str(REPEATS), "--jobs", "1", "--only", "logistic regression"]
+            ask = ["--target", target, "--repeats", str(REPEATS), "--jobs", "1", "--contenders", "logistic regression"]
             ask += ["--ship", "logistic regression"]
             assert main(["compare", data, *ask, "--out", str(place / task)]) == 0
         ask[-1] += ", fixed"
@@ -145,7 +145,7 @@ def test_the_card_expects_what_test_rows_gave(task: str, made: Path) -> None:
 def test_the_card_of_train_says_that_less_is_to_be_expected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(Effort, "of", classmethod(lambda cls, rows, quick=False: Effort(2, 2, 3)))
+    shorten_training(monkeypatch)
     ask = ["--target", "ripe", "--contender", "logistic regression", "--out", str(tmp_path / "run")]
     assert main(["train", written(binary(), tmp_path), *ask]) == 0
     there = runs.load(tmp_path / "run").model.about["value_there"]

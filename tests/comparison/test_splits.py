@@ -3,32 +3,49 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
 
+from metricgrad.comparison import splits
 from metricgrad.comparison.errors import UserError
-from metricgrad.comparison.splits import Split, count_left_out, find_strata, make_splits, split_all_rows
+from metricgrad.comparison.splits import RowsToSplit, Split, count_left_out, find_strata
 
 pytestmark = pytest.mark.quick
 
 
+def make_splits(y: Any, task: Any, repeats: int, seed: int, group: Any = None, time: Any = None) -> list[Split]:
+    rows = RowsToSplit(y, task, group, time)
+    return splits.split_repeatedly(rows, repeats, 5, seed, [seed + i for i in range(repeats)])
+
+
+def split_all_rows(y: Any, task: Any, seed: int, group: Any = None, time: Any = None) -> Split:
+    return splits.split_all_rows(RowsToSplit(y, task, group, time), 5, seed)
+
+
 def check_parts(split: Split, rows: int) -> None:
-    together = np.concatenate((split.fit, split.held_out, split.test))
+    together = np.concatenate((split.train, split.test))
     assert len(np.unique(together)) == len(together) <= rows
+    assert np.array_equal(split.train, np.sort(split.train))
+    for (fit, left_out), (place, other) in zip(split.folds, split.folds_of_train, strict=True):
+        assert not set(fit) & set(left_out)
+        assert set(fit) | set(left_out) == set(split.train)
+        assert np.array_equal(split.train[place], fit)
+        assert np.array_equal(split.train[other], left_out)
+    if len(split.folds) > 1:
+        assert sorted(split.left_out) == split.train.tolist()
 
 
 def test_stratified_parts_have_every_class_in_proportion() -> None:
     y = np.repeat([0, 1, 2], [800, 150, 50])
     for split in make_splits(y, "multiclass", 3, seed=1):
         check_parts(split, 1000)
-        assert [len(split.fit), len(split.held_out), len(split.test)] == [600, 150, 250] or len(split.test) in (
-            249,
-            250,
-            251,
-        )
+        assert len(split.folds) == 5
         np.testing.assert_allclose(np.bincount(y[split.test]), [200, 38, 12], atol=1)
-        np.testing.assert_allclose(np.bincount(y[split.fit]), [480, 90, 30], atol=1)
+        for fit, left_out in split.folds:
+            np.testing.assert_allclose(np.bincount(y[left_out]), [120, 22.5, 7.5], atol=1)
+            np.testing.assert_allclose(np.bincount(y[fit]), [480, 90, 30], atol=1)
 
 
 def test_repeats_differ_and_the_seed_repeats_them() -> None:
@@ -39,10 +56,11 @@ def test_repeats_differ_and_the_seed_repeats_them() -> None:
     assert not np.array_equal(one[0].test, other[0].test)
 
 
-def test_a_class_of_three_rows_is_in_every_part() -> None:
+def test_a_class_of_few_rows_is_in_every_part() -> None:
     y = np.array([0] * 50 + [1] * 3)
     for split in make_splits(y, "binary", 5, seed=0):
-        assert all(1 in y[part] for part in (split.fit, split.held_out, split.test))
+        assert len(split.folds) == 2, "not more than it has training rows"
+        assert all(1 in y[part] for part in (split.test, *split.folds[0], *split.folds[1]))
 
 
 def test_a_stratum_is_never_wholly_in_test() -> None:
@@ -51,12 +69,11 @@ def test_a_stratum_is_never_wholly_in_test() -> None:
     y[:, 0], y[0, 1], y[1:3, 2] = 1, 1, 1
     for seed in range(20):
         for split in [*make_splits(y, "multilabel", 2, seed), split_all_rows(y, "multilabel", seed)]:
-            assert 0 in split.fit
-            assert y[split.fit, 2].sum() >= 1
-    # A class of two rows: one in test, one in training, none left to hold out.
+            assert 0 in split.train
+            assert y[split.train, 2].sum() >= 1
     classes = np.array([0] * 40 + [1] * 2)
-    for split in make_splits(classes, "binary", 5, seed=0):
-        assert classes[split.test].sum() == classes[split.fit].sum() == 1
+    with pytest.raises(UserError, match=r"^target: expected two training rows or more of each class, got one"):
+        make_splits(classes, "binary", 5, seed=0)
 
 
 def test_multilabel_rows_are_spread_by_their_rarest_label() -> None:
@@ -72,10 +89,19 @@ def test_groups_stay_together() -> None:
     rng = np.random.default_rng(0)
     group, y = rng.integers(0, 20, 500), rng.integers(0, 2, 500)
     for split in [*make_splits(y, "binary", 4, 0, group=group), split_all_rows(y, "binary", 0, group=group)]:
-        parts = [set(group[part]) for part in (split.fit, split.held_out, split.test)]
-        assert not (parts[0] & parts[1] | parts[0] & parts[2] | parts[1] & parts[2])
         check_parts(split, 500)
-        assert len(split.held_out) > 0
+        for part in (split.test, *(left_out for _, left_out in split.folds)):
+            rest = np.setdiff1d(np.arange(500), part)
+            assert not set(group[part]) & set(group[rest])
+
+
+def test_groups_get_fewer_folds_if_a_class_would_be_lost() -> None:
+    """Three groups have the rare class: with five folds, some model would train on none or all of them."""
+    group = np.repeat(np.arange(12), 10)
+    y = np.isin(group, [2, 5, 9]).astype(int)
+    for split in make_splits(y, "binary", 3, 0, group=group):
+        assert 2 <= len(split.folds) <= 5
+        assert all(set(y[fit]) == {0, 1} for fit, _ in split.folds)
 
 
 def test_time_goes_forward_and_equal_times_stay_together() -> None:
@@ -85,12 +111,14 @@ def test_time_goes_forward_and_equal_times_stay_together() -> None:
     assert len(found) == 4
     for split in found:
         check_parts(split, 600)
-        assert time[split.fit].max() < time[split.held_out].min()
-        assert time[split.held_out].max() < time[split.test].min()
+        ((fit, latest),) = split.folds
+        assert time[fit].max() < time[latest].min()
+        assert time[latest].max() < time[split.test].min()
     assert [time[s.test].max() < time[t.test].min() for s, t in itertools.pairwise(found)] == [True] * 3
     assert set(found[-1].train) | set(found[-1].test) == set(range(600))
     last = split_all_rows(y, "binary", 0, time=time)
-    assert time[last.fit].max() < time[last.held_out].min()
+    ((fit, latest),) = last.folds
+    assert time[fit].max() < time[latest].min()
     assert len(last.train) == 600
 
 
@@ -113,7 +141,8 @@ def test_groups_and_time_together() -> None:
     last = split_all_rows(y, "binary", 0, group, time)
     for split in [*make_splits(y, "binary", 3, 0, group, time), last]:
         check_parts(split, 600)
-        earlier = [split.fit, split.held_out, split.test] if len(split.test) else [split.fit, split.held_out]
+        ((fit, latest),) = split.folds
+        earlier = [fit, latest, split.test] if len(split.test) else [fit, latest]
         for before, after in itertools.pairwise(earlier):
             assert time[before].max() < time[after].min()
         for one, other in itertools.combinations(earlier, 2):

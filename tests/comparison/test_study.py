@@ -27,7 +27,7 @@ import metricgrad as mg
 from metricgrad.cli import create
 from metricgrad.cli.main import main
 from metricgrad.comparison import run_writer
-from metricgrad.comparison.contenders.scorers import Effort
+from short_training import shorten_training
 from tables import binary, multiclass, multilabel, written
 
 ASK: dict[str, Any] = {"metric": ["f1", "auroc"], "only": ["logistic regression", "xgboost"], "repeats": 2, "jobs": 1}
@@ -39,7 +39,7 @@ def little(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def make_little(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Effort, "of", classmethod(lambda cls, rows, quick=False: Effort(3, 3, 5)))
+    shorten_training(patch, 3, 5)
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,7 @@ def test_frames_of_all_libraries_and_a_file_give_the_same(study: mg.Study, tmp_p
         "ripe",
         "--metric",
         "f1,auroc",
-        "--only",
+        "--contenders",
         ",".join(ASK["only"]),
         "--repeats",
         "2",
@@ -342,7 +342,7 @@ import pandas as pd
 import metricgrad as mg
 
 frame = pd.DataFrame({"a": [i % 7 for i in range(90)], "y": [int(i % 7 > 4) for i in range(90)]})
-study = mg.compare(frame, "y", only="majority", quick=True, jobs=2)
+study = mg.compare(frame, "y", contenders="majority", quick=True, jobs=2)
 print(study.verdict.ship)
 """
 
@@ -371,7 +371,7 @@ def test_names_with_commas_are_names(tmp_path: Path) -> None:
 def test_the_command_line_and_its_file_quote_names_with_commas(tmp_path: Path) -> None:
     data = written(with_commas(), tmp_path)
     drop = '"weight, kg","shape ""a"", b"'
-    words = ["--target", "ripe, or not", "--only", "majority", "--repeats", "2", "--jobs", "1", "--drop", drop]
+    words = ["--target", "ripe, or not", "--contenders", "majority", "--repeats", "2", "--jobs", "1", "--drop", drop]
     assert main(["compare", data, *words, "--out", str(tmp_path / "run")]) == 0
     expected = mg.load_run(tmp_path / "run")
     assert expected.model.feature_names_in_.tolist() == ["size", "farm"]

@@ -10,7 +10,7 @@ from scipy import stats
 from sklearn.metrics import f1_score, matthews_corrcoef
 
 from metricgrad.comparison import uncertainty
-from metricgrad.comparison.contenders.scorers import Goal
+from metricgrad.comparison.goal import Goal
 from metricgrad.comparison.uncertainty import Draws, Estimate, estimate_mean, find_limits, resample
 from metricgrad.decisions.rules import Argmax, Rule, Threshold
 

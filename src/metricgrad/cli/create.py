@@ -84,11 +84,11 @@ def compare(
     rows: RowsOption = None,
     repeats: Annotated[int | None, typer.Option(min=2, help="Number of splits; 5, or 2 with --quick.")] = None,
     seed: SeedOption = 0,
-    only: Annotated[
+    contenders: Annotated[
         str | None, typer.Option(help="Contenders to compare, comma-separated; metricgrad info lists them.")
     ] = None,
-    contenders: Annotated[
-        str | None, typer.Option(help="Further contenders, which take long: tabm, hybrid tabm (comma-separated).")
+    extra_contenders: Annotated[
+        str | None, typer.Option(help="Further contenders, comma-separated, such as tabm; metricgrad info lists them.")
     ] = None,
     quick: QuickOption = False,
     budget: BudgetOption = None,
@@ -142,7 +142,7 @@ def _make_options(context: typer.Context, **changes: Any) -> Options:
     names = {field.name for field in fields(Options)}
     given = {name: value for name, value in context.params.items() if name in names} | changes
     given |= {name: split_columns(given[name], given["data"]) for name in ("target", "drop")}
-    given |= {name: split_names(given[name]) for name in ("metric", "only", "contenders") if name in given}
+    given |= {name: split_names(given[name]) for name in ("metric", "contenders", "extra_contenders") if name in given}
     given |= {name: split_values(name, given[name]) for name in ("beta", "alpha")}
     if not given["metric"]:
         raise UserError("--metric: expected the name of a metric, got none", WRONG_CALL)
@@ -232,6 +232,7 @@ def train(
     rows: RowsOption = None,
     seed: SeedOption = 0,
     quick: Annotated[bool, typer.Option("--quick", help="A first look: a third of the epochs.")] = False,
+    jobs: JobsOption = None,
     out: OutOption = None,
     force: ForceOption = False,
     config: ConfigOption = None,
@@ -250,7 +251,8 @@ def train(
         options = _make_options(context, data=path)
         place = out or _choose_new_folder(f"{Path(path).name.split('.')[0]}-{contender.replace(' ', '-')}")
         keep = data == STANDARD
-        found = command.train(options, contender, rule, place, progress, force=force, keep=keep)  # type: ignore[arg-type]
+        processes = count_jobs(jobs)
+        found = command.train(options, contender, rule, place, progress, jobs=processes, force=force, keep=keep)  # type: ignore[arg-type]
     if as_json:
         print_json({"run": str(place), **found})
         return

@@ -44,7 +44,7 @@ def info(
 
 
 def _describe_installation(as_json: bool) -> None:
-    from metricgrad.comparison.contenders.table import CONTENDERS
+    from metricgrad.comparison.contenders import CONTENDERS
     from metricgrad.comparison.run_folder import describe_environment
 
     found = describe_environment()

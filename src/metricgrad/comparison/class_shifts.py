@@ -68,10 +68,10 @@ def _compute_shares(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the share of each class among the rows to train on, and among the test rows: ``(repeats, classes)``."""
     one_hot = targets if targets.ndim == 2 else targets[:, None] == np.arange(len(classes))
-    then, now = ([one_hot[getattr(part, name)].mean(0) for part in parts] for name in ("fit", "test"))
+    then, now = ([one_hot[getattr(part, name)].mean(0) for part in parts] for name in ("train", "test"))
     return np.stack(then), np.stack(now)
 
 
 def _has_moved(then: float, now: float, part: Split) -> bool:
     """Return whether a share moved; a class without rows is another matter."""
-    return then > 0 and now > 0 and has_moved(then, now, len(part.fit), len(part.test))
+    return then > 0 and now > 0 and has_moved(then, now, len(part.train), len(part.test))

@@ -15,11 +15,13 @@ import pyarrow.parquet as pq
 
 from metricgrad import strict_json
 from metricgrad.comparison import run_comparison as command
+from metricgrad.comparison.contenders import CONTENDERS
 from metricgrad.comparison.errors import INTERRUPTED, UserError, writing
 from metricgrad.comparison.options import Options, choose_repeats
 from metricgrad.comparison.python_errors import python_errors
 from metricgrad.comparison.study import Study
 from metricgrad.comparison.tables.frames import to_table
+from metricgrad.comparison.unit_files import name_file
 from metricgrad.comparison.workers import count_cores
 from metricgrad.core.metrics.scalars import is_number
 from metricgrad.messages import one_line
@@ -47,8 +49,8 @@ def compare(
     rows: int | None = None,
     repeats: int | None = None,
     seed: int = 0,
-    only: str | Sequence[str] | None = None,
     contenders: str | Sequence[str] | None = None,
+    extra_contenders: str | Sequence[str] | Mapping[str, Any] | None = None,
     quick: bool = False,
     budget: float | None = None,
     ship: str | None = None,
@@ -97,10 +99,12 @@ def compare(
         The number of splits; 5, or 2 with ``quick``.
     seed : int, default 0
         Random seed for splits and training.
-    only : str or list of str, optional
-        The contenders to compare.
     contenders : str or list of str, optional
-        Further contenders, which take long: "tabm", "hybrid tabm".
+        The contenders to compare, instead of the default ones.
+    extra_contenders : str, list of str or dict of str to estimator, optional
+        Further contenders: names, such as "tabm", or classifiers of your own with ``predict_proba``, ``{"mine":
+        pipeline}``. These get the columns of the data as they are; ``make_pipeline(mg.TableEncoder(), classifier)``
+        encodes them.
     quick : bool, default False
         A first look: fewer contenders, repeats and epochs.
     budget : float, optional
@@ -133,7 +137,7 @@ def compare(
     --------
     >>> from sklearn.datasets import load_breast_cancer
     >>> frame = load_breast_cancer(as_frame=True).frame
-    >>> study = compare(frame, "target", "mcc", only="logistic regression", quick=True, jobs=1)
+    >>> study = compare(frame, "target", "mcc", contenders="logistic regression", quick=True, jobs=1)
     >>> study.verdict.ship in set(study.leaderboard["contender"])
     True
     >>> study.model.predict(frame.head(3))
@@ -142,7 +146,10 @@ def compare(
     """
     given = {**locals(), "demo": False}
     with python_errors():
-        given |= {name: _list_names(name, given[name]) for name in ("target", "metric", "drop", "only", "contenders")}
+        own = _take_estimators(extra_contenders)
+        given |= {name: _list_names(name, given[name]) for name in ("target", "metric", "drop", "contenders")}
+        given["extra_contenders"] = () if own else _list_names("extra_contenders", given["extra_contenders"])
+        given["own_contenders"] = tuple(own)
         given |= {name: _read_values(name, given[name]) for name in ("beta", "alpha")}
         given["positive"] = None if positive is None else str(positive)
         given["repeats"] = choose_repeats(repeats, quick)
@@ -154,7 +161,7 @@ def compare(
             place = Path(tempfile.mkdtemp(prefix="metricgrad-run-")) if out is None else Path(out)
             try:
                 with _make_progress(verbose) as progress:
-                    command.compare(options, place, progress, **places, force=force, keep=keep)
+                    command.compare(options, place, progress, **places, force=force, keep=keep, own=own)
                 return Study(place, temporary=out is None)
             except BaseException as error:
                 if out is not None:
@@ -163,6 +170,26 @@ def compare(
                 if isinstance(error, UserError) and error.code == INTERRUPTED:
                     raise KeyboardInterrupt("interrupted; with out= the run could be continued") from None
                 raise
+
+
+def _take_estimators(given: Any) -> dict[str, Any]:
+    """Return the user's own estimators by name; none if the option holds names."""
+    if not isinstance(given, Mapping):
+        return {}
+    files: dict[str, str] = {}
+    for name, estimator in given.items():
+        if not isinstance(name, str) or not name.strip() or name in CONTENDERS:
+            raise UserError(f"extra_contenders: expected a name that no contender has, got {name!r}; choose another")
+        if not hasattr(estimator, "fit") or not hasattr(estimator, "predict_proba"):
+            raise UserError(
+                f"extra_contenders: expected classifiers with predict_proba, got {type(estimator).__name__} as "
+                f"{name!r}; scikit-learn's CalibratedClassifierCV adds it"
+            )
+        file = name_file(name, 0)
+        if file in files:
+            raise UserError(f"extra_contenders: {files[file]!r} and {name!r} differ in signs only; choose another name")
+        files[file] = name
+    return dict(given)
 
 
 def _make_options(given: dict[str, Any]) -> Options:

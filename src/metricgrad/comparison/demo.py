@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.resources
 from pathlib import Path
 
-from metricgrad.comparison.contenders.table import CONTENDERS
+from metricgrad.comparison.contenders import CONTENDERS
 from metricgrad.comparison.errors import WRONG_CALL, UserError
 from metricgrad.comparison.options import Options
 
@@ -25,6 +25,6 @@ def make_options(repeats: int = 5, quick: bool = False) -> Options:
     data = Path(str(package / "datasets" / "yeast.csv.gz"))
     target = tuple(f"Class{k}" for k in range(1, GROUPS + 1))
     # All contenders would take too long for a demo.
-    only = () if quick else tuple(name for name, contender in CONTENDERS.items() if contender.demo)
+    contenders = () if quick else tuple(one.name for one in CONTENDERS.values() if one.demo)
     metric = ("f1", "average_precision")
-    return Options(str(data), target, metric=metric, repeats=repeats, only=only, quick=quick, demo=True)
+    return Options(str(data), target, metric=metric, repeats=repeats, contenders=contenders, quick=quick, demo=True)

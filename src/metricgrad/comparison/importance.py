@@ -1,7 +1,7 @@
 """What the model looks at: how much of the metric is lost when a column of the table is shuffled among the test rows.
 
 Permutation importance [breiman2001] of the contender to ship, with its models and rules of the repeats: the metric of
-the run under the rule, not accuracy or scores. The models of the units are kept until then (``Scratch``);
+the run under the rule, not accuracy or scores. The models of the repeats are kept until then (``TemporaryModels``);
 those that an earlier call fitted are fitted again.
 """
 
@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import stats
 
-from metricgrad.comparison.contenders.scorers import Ensemble, Member, load_scorer
-from metricgrad.comparison.protocol import SavedScorer, compute_metric, fit_contender
-from metricgrad.comparison.temporary_models import KEPT
-from metricgrad.comparison.unit_runner import Failure, make_seed
+from metricgrad.comparison.candidate_runs import Failure, run_candidates
+from metricgrad.comparison.protocol import compute_metric
+from metricgrad.comparison.temporary_models import MOST_REPEATS
 from metricgrad.comparison.workers import Shared, run_tasks
-from metricgrad.messages import one_line
+from metricgrad.estimators.cross_fitting import Member
 from metricgrad.training.training_loop import one_thread
 
 if TYPE_CHECKING:
@@ -27,17 +26,16 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from metricgrad.comparison.contenders.scorers import Effort, Goal, Scorer
-    from metricgrad.comparison.protocol import Outcome
+    from metricgrad.comparison.candidate_tasks import SplitTasks
+    from metricgrad.comparison.goal import Goal
+    from metricgrad.comparison.outcomes import Outcome
     from metricgrad.comparison.report.payload import ColumnImportance
     from metricgrad.comparison.run_comparison import Plan, Progress
-    from metricgrad.comparison.run_writer import Workspace
-    from metricgrad.comparison.shipped_model import Model
-    from metricgrad.comparison.splits import Split
+    from metricgrad.comparison.run_writer import RunWriter
+    from metricgrad.comparison.shipped_model import ShippedModel
     from metricgrad.comparison.workers import Workers
     from metricgrad.decisions.rules import Rule
-    from metricgrad.estimators.encoded_rows import Features
-    from metricgrad.estimators.table_encoder import Encoder
+    from metricgrad.estimators.table_encoder import TableEncoder
 
 ROWS = 3000
 """The most test rows of a repeat."""
@@ -53,62 +51,83 @@ _SCREENED = 64  # rows on which columns are chosen
 
 
 @dataclass(frozen=True, eq=False)
-class SampledRows:
-    """Some test rows before they are encoded, and the encoder of their repeat."""
+class TableRows:
+    """Rows of the table: as they are in the data, and the parts that they were read as."""
 
-    encoder: Encoder
-    features: pd.DataFrame
-    targets: np.ndarray
+    frame: pd.DataFrame
+    parts: pd.DataFrame
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    def take(self, order: np.ndarray) -> TableRows:
+        """Return rows by their positions."""
+        return TableRows(self.frame.take(order), self.parts.take(order))
+
+
+@dataclass(frozen=True)
+class TableColumn:
+    """A column of the table and the parts that it is read as, which are shuffled together."""
+
+    name: str
+    parts: tuple[str, ...]
 
 
 @dataclass(frozen=True, eq=False)
-class TrainingRows:
-    """What it takes to fit a contender again."""
+class FittedMembers:
+    """The fitted candidates of a contender in a repeat, and the encoder of the rows that they score."""
 
-    features: Features
-    targets: np.ndarray
-    split: Split
-    effort: Effort
+    encoder: TableEncoder
+    members: list[Member]
+    goal: Goal
+
+    def score(self, rows: TableRows) -> np.ndarray:
+        """Return the scores of rows."""
+        labels = self.goal.labels
+        found: Any = 0.0
+        for member in self.members:
+            seen = rows.frame if member.view == "given" else self.encoder.encode(rows.parts, member.view)
+            found = found + member.weight * member.scores(seen, labels)
+        return np.asarray(found)
 
 
 @dataclass(frozen=True, eq=False)
 class Probe:
     """What a process needs to measure the importance of columns in one repeat.
 
-    ``weights``: of the contenders whose mean scores are decided on, a single one unless it is an ensemble. ``columns``:
-    the parts of each column. ``rows``, ``models``, ``training``: ``Shared``; in the process that runs it
-    ``SampledRows``, {contender: SavedScorer}, and ``TrainingRows``, or None if all models are at hand.
+    ``rows``, ``targets``, ``members``: ``Shared``; in the process that runs it ``TableRows``, their targets, and
+    ``FittedMembers``.
     """
 
+    contender: str
     repeat: int
     goal: Goal
     rule: Rule
     seed: int
-    weights: dict[str, float]
-    columns: tuple[tuple[str, ...], ...]
+    columns: tuple[TableColumn, ...]
     rows: Any
-    models: Any
-    training: Any
+    targets: Any
+    members: Any
 
 
 def measure_importance(
     plan: Plan,
-    space: Workspace,
+    space: RunWriter,
     progress: Progress,
     workers: Workers,
     outcomes: Sequence[Outcome],
     rule: str,
-    model: Model,
+    model: ShippedModel,
 ) -> list[ColumnImportance]:
     """Return the drop of the metric for each column, largest first, with its interval over the repeats.
 
     ``outcomes``: those of the contender to ship. ``rule``: which of its rules. ``model``: the one that is shipped.
     """
     dataset = plan.dataset
-    outcomes = sorted(outcomes, key=lambda o: o.repeat)[:KEPT]
-    columns = {column.name: column.parts for column in dataset.schema.columns}
-    columns = {name: columns[name] for name in _screen(plan, model, columns)}
-    probes = _yield_probes(plan, space, progress, outcomes, rule, tuple(columns.values()))
+    outcomes = sorted(outcomes, key=lambda outcome: outcome.repeat)[:MOST_REPEATS]
+    columns = tuple(TableColumn(column.name, column.parts) for column in dataset.schema.columns)
+    columns = _screen(plan, model, columns)
+    probes = _yield_probes(plan, space, progress, workers, outcomes, rule, columns)
     found: dict[int, np.ndarray] = {}
     with closing(run_tasks(workers, run_probe, lambda: next(probes, None))) as results:
         for probe, result in results:
@@ -118,7 +137,7 @@ def measure_importance(
             found[probe.repeat] = result
     drops = np.stack([found[repeat] for repeat in sorted(found)])
     ratio = float(np.mean([o.test_rows / o.train_rows for o in outcomes]))
-    importance = [_estimate(name, each, ratio) for name, each in zip(columns, drops.T, strict=True)]
+    importance = [_estimate(column.name, each, ratio) for column, each in zip(columns, drops.T, strict=True)]
     return sorted(importance, key=lambda one: -one["drop"])
 
 
@@ -134,119 +153,133 @@ def _estimate(column: str, drops: np.ndarray, ratio: float) -> ColumnImportance:
     return {"column": column, "drop": mean, "low": mean - half, "high": mean + half}
 
 
-def _screen(plan: Plan, model: Model, columns: dict[str, tuple[str, ...]]) -> list[str]:
-    """Return the names of at most ``COLUMNS`` columns: those that change the shipped model's scores most."""
-    names = list(columns)
-    if len(names) <= COLUMNS:
-        return names
+def _screen(plan: Plan, model: ShippedModel, columns: tuple[TableColumn, ...]) -> tuple[TableColumn, ...]:
+    """Return at most ``COLUMNS`` columns: those that change the shipped model's scores most."""
+    if len(columns) <= COLUMNS:
+        return columns
     rng = np.random.default_rng(plan.options.seed)
-    features = plan.dataset.features.iloc[rng.permutation(len(plan.dataset.features))[:_SCREENED]]
-    before = model.score_features(features)
-    changes = np.zeros(len(names))
-    for places, scores in _score_shuffled(model.score_features, features, list(columns.values()), 1, rng):
+    rows = _take_rows(plan, rng.permutation(len(plan.dataset.features))[:_SCREENED])
+
+    def score(some: TableRows) -> np.ndarray:
+        return model.score_parts(some.parts, some.frame)
+
+    before = score(rows)
+    changes = np.zeros(len(columns))
+    for places, scores in _score_shuffled(score, rows, columns, 1, rng):
         for i, one in zip(places, scores, strict=True):
             changes[i] = np.abs(one - before).mean()
     kept = np.sort(np.argsort(-changes, kind="stable")[:COLUMNS])
-    return [names[i] for i in kept]
+    return tuple(columns[i] for i in kept)
+
+
+def _take_rows(plan: Plan, rows: np.ndarray) -> TableRows:
+    dataset = plan.dataset
+    return TableRows(dataset.table.frame[dataset.schema.inputs].iloc[rows], dataset.features.iloc[rows])
 
 
 def _yield_probes(
     plan: Plan,
-    space: Workspace,
+    space: RunWriter,
     progress: Progress,
+    workers: Workers,
     outcomes: Sequence[Outcome],
     rule: str,
-    columns: tuple[tuple[str, ...], ...],
+    columns: tuple[TableColumn, ...],
 ) -> Iterator[Probe]:
     """Yield what is to be done in each repeat."""
     dataset = plan.dataset
-    for o in outcomes:
-        part, seed = plan.parts[o.repeat], make_seed(plan.options.seed, o.repeat)
-        weights = {name: weight for name, weight in o.members.items() if weight} or {o.contender: 1.0}
-        models = {name: saved for name in weights if (saved := space.scratch.read_scorer(name, o.repeat)) is not None}
-        encoder, training = space.scratch.encoders.get(o.repeat), None
-        if encoder is None or len(models) < len(weights):
-            progress.say(f"fitting {o.contender} again in repeat {o.repeat + 1}, to measure the importance of columns")
-            encoder, encoded = dataset.encode(part.train)
-            training = Shared.value(TrainingRows(encoded, dataset.targets, part, plan.effort))
-        rng = np.random.default_rng([plan.options.seed, o.repeat])
-        some = np.sort(rng.permutation(part.test)[:ROWS])
-        rows = SampledRows(encoder, dataset.features.iloc[some], dataset.targets[some])
-        chosen = getattr(o, rule).rule
-        shared = (Shared.value(rows), Shared.value(models), training)
-        yield Probe(o.repeat, dataset.goal, chosen, seed, weights, columns, *shared)
+    for outcome in outcomes:
+        repeat = outcome.repeat
+        tasks = plan.make_tasks(space, repeat)
+        kept = {name: space.temporary.read_models(name, repeat) for name in outcome.weights}
+        missing = [name for name, models in kept.items() if models is None]
+        if missing:
+            what = f"{outcome.contender} again in repeat {repeat + 1}"
+            progress.say(f"fitting {what}, to measure the importance of columns")
+            kept |= _fit_again(tasks, missing, workers)
+        views = {candidate.name: candidate.view for candidate in tasks.candidates}
+        members = [Member(name, weight, views[name], kept[name] or []) for name, weight in outcome.weights.items()]
+        rng = np.random.default_rng([plan.options.seed, repeat])
+        some = np.sort(rng.permutation(tasks.split.test)[:ROWS])
+        yield Probe(
+            contender=outcome.contender,
+            repeat=repeat,
+            goal=dataset.goal,
+            rule=getattr(outcome, rule).rule,
+            seed=tasks.random_state,
+            columns=columns,
+            rows=Shared.value(_take_rows(plan, some)),
+            targets=Shared.value(dataset.targets[some]),
+            members=Shared.value(FittedMembers(tasks.encoder, members, dataset.goal)),
+        )
+
+
+def _fit_again(tasks: SplitTasks, names: list[str], workers: Workers) -> dict[str, list[Any]]:
+    """Fit candidates again that an earlier call of this command fitted."""
+    found = {}
+    with closing(run_candidates(tasks.yield_tasks(names), workers)) as results:
+        for _, result in results:
+            if isinstance(result, Failure):
+                raise RuntimeError(f"{result.contender} could be fitted before: {result.why}")
+            found[result.candidate] = result.models
+    return found
 
 
 def run_probe(probe: Probe) -> np.ndarray | Failure:
     """Return the drop of the metric in one repeat for each column."""
     try:
         with one_thread():
-            members = [
-                Member(name, weight, _load_or_fit(probe, name, probe.models.get(name)))
-                for name, weight in probe.weights.items()
-            ]
-            scorer = members[0].scorer if len(members) == 1 else Ensemble(members)
-            rows = probe.rows
-            return measure_drops(
-                lambda features: scorer.scores(rows.encoder.transform(features)),
-                probe.goal,
-                probe.rule,
-                rows.features,
-                rows.targets,
-                probe.columns,
-                np.random.default_rng([probe.seed, 1]),
-            )
+            rng = np.random.default_rng([probe.seed, 1])
+            score = probe.members.score
+            return measure_drops(score, probe.goal, probe.rule, probe.rows, probe.targets, probe.columns, rng)
     except Exception as error:  # a comparison must not be lost for it
-        return Failure(", ".join(probe.weights), probe.repeat, one_line(f"{type(error).__name__}: {error}", 200))
-
-
-def _load_or_fit(probe: Probe, name: str, saved: SavedScorer | None) -> Scorer:
-    if saved is not None:
-        return load_scorer(*saved)
-    again = probe.training
-    features, targets = again.features, np.asarray(again.targets)
-    return fit_contender(name, probe.goal, again.effort, features, targets, again.split, probe.seed).scorer
+        return Failure.of(probe.contender, probe.repeat, error)
 
 
 def measure_drops(
-    score: Callable[[pd.DataFrame], np.ndarray],
+    score: Callable[[TableRows], np.ndarray],
     goal: Goal,
     rule: Rule,
-    features: pd.DataFrame,
+    rows: TableRows,
     targets: np.ndarray,
-    columns: Sequence[tuple[str, ...]],
+    columns: Sequence[TableColumn],
     rng: np.random.Generator,
 ) -> np.ndarray:
     """Return by how much the metric under a rule falls when each column is shuffled, in the mean over shuffles.
 
-    ``score``: a function from features to scores. ``columns``: the parts of each column, which are shuffled together.
+    ``score``: a function from rows to scores.
     """
-    times = min(max(SCORED // (len(features) * len(columns)), 1), MOST)
-    drops = np.full(len(columns), compute_metric(goal, rule, score(features), targets))
-    for places, scores in _score_shuffled(score, features, columns, times, rng):
+    times = min(max(SCORED // (len(rows) * len(columns)), 1), MOST)
+    drops = np.full(len(columns), compute_metric(goal, rule, score(rows), targets))
+    for places, scores in _score_shuffled(score, rows, columns, times, rng):
         for i, one in zip(places, scores, strict=True):
             drops[i] -= compute_metric(goal, rule, one, targets) / times
     return drops
 
 
 def _score_shuffled(
-    score: Callable[[pd.DataFrame], np.ndarray],
-    features: pd.DataFrame,
-    columns: Sequence[tuple[str, ...]],
+    score: Callable[[TableRows], np.ndarray],
+    rows: TableRows,
+    columns: Sequence[TableColumn],
     times: int,
     rng: np.random.Generator,
 ) -> Iterator[tuple[np.ndarray, list[np.ndarray]]]:
     """Yield places in ``columns`` and, for each, the scores of the rows with that column shuffled."""
-    size = len(features)
+    size = len(rows)
     wanted = np.repeat(np.arange(len(columns)), times)
     for places in np.array_split(wanted, min(len(wanted), -(-len(wanted) * size // _AT_ONCE))):
         order = np.tile(np.arange(size), len(places))
-        positions: dict[str, np.ndarray] = {}
+        cells: dict[str, np.ndarray] = {}  # of each column that is shuffled, from which row its cells come
+        parts: dict[str, np.ndarray] = {}
         for number, place in enumerate(places):
             shuffled = rng.permutation(size)
-            for part in columns[place]:
-                positions.setdefault(part, order.copy())[number * size : (number + 1) * size] = shuffled
-        many = features.take(order)
-        for part, where in positions.items():
-            many[part] = features[part].to_numpy()[where]
+            block = slice(number * size, (number + 1) * size)
+            cells.setdefault(columns[place].name, order.copy())[block] = shuffled
+            for part in columns[place].parts:
+                parts.setdefault(part, order.copy())[block] = shuffled
+        many = rows.take(order)
+        for name, where in cells.items():
+            many.frame[name] = rows.frame[name].array[where]
+        for name, where in parts.items():
+            many.parts[name] = rows.parts[name].to_numpy()[where]
         yield places, np.split(score(many), len(places))

@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from metricgrad.comparison.contenders.table import CONTENDERS, REFERENCE
+from metricgrad.comparison.contenders import CONTENDERS, REFERENCE
 from metricgrad.comparison.report.payload import REFERENCES, Difference, Row, Rule
 from metricgrad.comparison.uncertainty import LEVEL, Draws, adjust_by_holm, estimate_mean, find_limits, resample
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from metricgrad.comparison.contenders import Contender
     from metricgrad.comparison.options import Dataset
-    from metricgrad.comparison.protocol import Outcome
+    from metricgrad.comparison.outcomes import Outcome
     from metricgrad.comparison.splits import Split
     from metricgrad.comparison.uncertainty import Estimate
 
@@ -49,12 +50,17 @@ def resample_outcomes(
     return {place: np.stack([moves[repeat] for repeat in sorted(moves)]) for place, moves in found.items()}
 
 
-def rank_contenders(outcomes: Sequence[Outcome], moves: Mapping[Place, np.ndarray], metric: str) -> list[Row]:
+def rank_contenders(
+    outcomes: Sequence[Outcome],
+    moves: Mapping[Place, np.ndarray],
+    metric: str,
+    contenders: Mapping[str, Contender] = CONTENDERS,
+) -> list[Row]:
     """Return a row for each contender and rule, best first; the reference must be among the contenders.
 
     Rows that do not meet the constraint come last. ``moves``: from ``resample_outcomes``.
     """
-    found = {name: sorted((o for o in outcomes if o.contender == name), key=lambda o: o.repeat) for name in CONTENDERS}
+    found = {name: sorted((o for o in outcomes if o.contender == name), key=lambda o: o.repeat) for name in contenders}
     found = {name: mine for name, mine in found.items() if mine}
     ratio = fmean(o.test_rows / o.train_rows for o in found[REFERENCE])
     limits = find_limits(metric)
@@ -69,7 +75,7 @@ def rank_contenders(outcomes: Sequence[Outcome], moves: Mapping[Place, np.ndarra
             rows[name, rule] = {
                 "contender": name,
                 "rule": rule,
-                "family": CONTENDERS[name].family,
+                "family": contenders[name].family,
                 "value": fmean(values),
                 "low": low,
                 "high": high,

@@ -12,7 +12,8 @@ from metricgrad.messages import one_line
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from metricgrad.comparison.shipped_model import Model
+    from metricgrad.comparison.shipped_model import ShippedModel
+
 
 _ROWS = 10
 """The most rows of the leaderboard, and of the classes, to list; summary.json has all."""
@@ -39,7 +40,7 @@ def plain(text: object, most: int | None = 200) -> str:
     return re.sub(r"([\\`*_\[\]<>#!|~$&]|(?<=:)/(?=/))", r"\\\1", one_line(text, most))
 
 
-def write_card(model: Model, summary: Mapping[str, Any]) -> str:
+def write_card(model: ShippedModel, summary: Mapping[str, Any]) -> str:
     """Return the model card of a run: of ``compare``, whose summary has a leaderboard, or of ``train``."""
     from skops.card import Card
 
@@ -70,7 +71,7 @@ def write_card(model: Model, summary: Mapping[str, Any]) -> str:
     return str(card.render()).lstrip("\n")
 
 
-def _describe_rule(model: Model) -> str:
+def _describe_rule(model: ShippedModel) -> str:
     """Return the rule, with the offsets of classes if it has any, and what it was chosen for."""
     about, schema = model.about, model.schema
     offsets = model.describe()["offsets"] or []

@@ -13,9 +13,10 @@ import pandas as pd
 from metricgrad import strict_json
 from metricgrad.comparison import protocol, splits
 from metricgrad.comparison import run_folder as runs
-from metricgrad.comparison.contenders.scorers import Effort, Goal
-from metricgrad.comparison.contenders.table import CONTENDERS, select_contenders
+from metricgrad.comparison.candidate_runs import ALL_ROWS, make_seed
+from metricgrad.comparison.contenders import CONTENDERS, Contender, make_own_contender, select_contenders
 from metricgrad.comparison.errors import DATA, WRONG_CALL, UserError
+from metricgrad.comparison.goal import Goal
 from metricgrad.comparison.option_texts import as_text
 from metricgrad.comparison.report.markup import describe_metric
 from metricgrad.comparison.report.section_inputs import Table
@@ -27,7 +28,7 @@ from metricgrad.core.batch import check_task
 from metricgrad.core.metrics.parameters import with_parameters
 from metricgrad.estimators.columns.dates import check_date_format
 from metricgrad.estimators.columns.numbers import UNREADABLE
-from metricgrad.estimators.table_encoder import fit_encoder
+from metricgrad.estimators.cross_fitting import FitSeeds
 from metricgrad.messages import one_line, suggest
 from metricgrad.strict_json import Length, Range, Sha256
 
@@ -35,8 +36,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from metricgrad.comparison.splits import Split
-    from metricgrad.estimators.encoded_rows import Features
-    from metricgrad.estimators.table_encoder import Encoder
+
+FOLDS = 5
+"""The number of folds that candidates are cross-fitted on, as in ``MetricEnsembleClassifier``."""
+
+QUICK_FOLDS = 2
+"""That of ``--quick``."""
 
 LEAST_REPEATS = 2
 """The fewest repeats: without a spread over repeats no gain can be tested."""
@@ -59,14 +64,20 @@ class Options:
     rows: Annotated[int, Range(1, 2**53)] | None = None
     repeats: Annotated[int, Range(0, 10_000)] = 5
     seed: Annotated[int, Range(0, 2**63)] = 0
-    only: tuple[str, ...] = ()
+    contenders: tuple[str, ...] = ()
     quick: bool = False
     demo: bool = False
     beta: float | dict[str, float] | None = None
     alpha: float | dict[str, float] | None = None
     date_format: str | None = None
-    contenders: tuple[str, ...] = ()
+    extra_contenders: tuple[str, ...] = ()
+    own_contenders: tuple[str, ...] = ()
     drop_unlabelled: bool = False
+
+    @property
+    def folds(self) -> int:
+        """The number of models that each candidate is averaged of."""
+        return QUICK_FOLDS if self.quick else FOLDS
 
     def command(self, ship: str | None = None, budget: float | None = None) -> str:
         """Return the command line; that of the demo does not name the data file, which lies where pip put it."""
@@ -116,17 +127,20 @@ class Dataset:
         positive = one_line(self.schema.positive or "", 60)
         return describe_metric(self.goal.metric, self.goal.average, self.goal.task, positive)
 
-    def split(self, repeats: int, seed: int) -> list[Split]:
+    @property
+    def _rows(self) -> splits.RowsToSplit:
+        return splits.RowsToSplit(self.targets, self.goal.task, self.group, self.time)
+
+    def split(self, options: Options) -> list[Split]:
         """Return the split of every repeat."""
-        return splits.make_splits(self.targets, self.goal.task, repeats, seed, self.group, self.time)
+        states = [make_seed(options.seed, repeat) for repeat in range(options.repeats)]
+        fold_seeds = [FitSeeds.draw(state).folds for state in states]
+        return splits.split_repeatedly(self._rows, options.repeats, options.folds, options.seed, fold_seeds)
 
-    def split_all_rows(self, seed: int) -> Split:
+    def split_all_rows(self, options: Options) -> Split:
         """Return all rows to train and to tune on, none to test: for the model that is shipped."""
-        return splits.split_all_rows(self.targets, self.goal.task, seed, self.group, self.time)
-
-    def encode(self, train: np.ndarray) -> tuple[Encoder, Features]:
-        """Return an encoder fitted on the training rows, and all rows encoded with it."""
-        return fit_encoder(self.schema, self.features, self.targets, train)
+        fold_seed = FitSeeds.draw(make_seed(options.seed, ALL_ROWS)).folds
+        return splits.split_all_rows(self._rows, options.folds, fold_seed)
 
 
 def prepare_dataset(options: Options) -> Dataset:
@@ -218,18 +232,25 @@ def _find_large_group(frame: pd.DataFrame, column: str | None) -> list[str]:
     return [
         f"--group {column}: {one_line(str(group), 60)!r} has {share:.0%} of the rows, so the parts of a split "
         "are uneven, and one may hold little else"
-        for group, share in shares[shares > splits.TEST].items()
+        for group, share in shares[shares > splits.TEST_SHARE].items()
     ]
 
 
-def choose_contenders(options: Options, goal: Goal) -> tuple[list[str], list[tuple[str, str]]]:
-    """Return the contenders to compare, and those left out with the reason."""
-    only = list(options.only) or ([c.name for c in CONTENDERS.values() if c.quick] if options.quick else None)
-    for flag, names in (("only", only or ()), ("contenders", options.contenders)):
+def choose_contenders(
+    options: Options, goal: Goal, own: Mapping[str, Any] | None = None
+) -> tuple[dict[str, Contender], list[tuple[str, str]]]:
+    """Return the contenders to compare, and those left out with the reason; ``own``: estimators of the user's."""
+    mine = {name: make_own_contender(name, estimator) for name, estimator in (own or {}).items()}
+    known = [*CONTENDERS, *mine]
+    for flag, names in (("contenders", options.contenders), ("extra-contenders", options.extra_contenders)):
         for name in names:
-            if name not in CONTENDERS:
-                raise UserError(f"--{flag}: unknown contender {name!r}; {suggest(name, list(CONTENDERS))}", WRONG_CALL)
-    return select_contenders(goal, only, options.contenders)
+            if name not in known:
+                raise UserError(f"--{flag}: unknown contender {name!r}; {suggest(name, known)}", WRONG_CALL)
+    named: list[str] | None = list(options.contenders) or None
+    if named is None and options.quick:
+        named = [one.name for one in CONTENDERS.values() if one.quick]
+    extra = [name for name in options.extra_contenders if name not in mine]
+    return select_contenders(goal, named, extra, mine)
 
 
 def choose_repeats(repeats: int | None, quick: bool) -> int:
@@ -253,8 +274,3 @@ def read_options(config: dict[str, Any]) -> tuple[Options, str]:
     strict_json.check(plain, Options, "config.json")
     given: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in plain.items()}
     return Options(**given), config["data_sha256"]
-
-
-def choose_effort(options: Options, dataset: Dataset) -> Effort:
-    """Return the training budget of each contender."""
-    return Effort.of(len(dataset.targets), options.quick)

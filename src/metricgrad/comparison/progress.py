@@ -20,7 +20,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from metricgrad.comparison.unit_runner import Failure
+from metricgrad.comparison.candidate_runs import Failure
 from metricgrad.messages import one_line
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from metricgrad.comparison.unit_runner import Result
+    from metricgrad.comparison.candidate_runs import CandidateRun
 
 WARNINGS = 12
 """The most warnings to print; the report has all of them."""
@@ -87,15 +87,13 @@ class LiveProgress:
             self._bar_task = self._bar.add_task("training", total=total, completed=done)
             self._bar.start()
 
-    def finish_unit(self, result: Result) -> None:
+    def finish_unit(self, run: CandidateRun | Failure) -> None:
         """Advance the bar, or print a line now and then."""
         self._done += 1
-        if isinstance(result, Failure):
-            self.say(f"{result.contender} failed: {result.why}")
+        if isinstance(run, Failure):
+            self.say(f"{run.contender} failed: {run.why}")
         elif self._verbose:
-            outcome = result.outcome
-            values = f"fixed {outcome.fixed.value:.3f}, tuned {outcome.tuned.value:.3f}"
-            self.say(f"repeat {outcome.repeat + 1}, {outcome.contender}: {values} ({outcome.seconds:.1f} s)")
+            self.say(f"repeat {run.repeat + 1}, {run.candidate}: fitted in {run.seconds:.1f} s")
         if self._bar is not None:
             self._bar.advance(self._bar_task)
         elif self._done < self._total and LINES * self._done // self._total > LINES * (self._done - 1) // self._total:
@@ -123,7 +121,7 @@ class NoProgress:
     def start(self, total: int, done: int) -> None:
         """Show nothing."""
 
-    def finish_unit(self, result: Result) -> None:
+    def finish_unit(self, run: CandidateRun | Failure) -> None:
         """Show nothing."""
 
     def say(self, text: str) -> None:

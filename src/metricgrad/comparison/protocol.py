@@ -1,24 +1,19 @@
-"""The protocol: fit a contender once, and evaluate its scores on test rows with a fixed and with a tuned rule.
+"""The protocol: decision rules for scores, fixed and tuned, and their values on other rows.
 
-The rule is tuned on rows held out of training, which are the same for every contender.
+A rule is tuned on out-of-fold scores: each row is scored by a model that was not trained on it.
 """
 
 from __future__ import annotations
 
-import importlib
 import math
-import time
-from dataclasses import asdict, dataclass, field, replace
-from functools import cache, partial
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from metricgrad import strict_json
-from metricgrad.comparison.contenders.scorers import Rows
-from metricgrad.comparison.contenders.table import CONTENDERS, fit_members
 from metricgrad.comparison.errors import WRONG_CALL, UserError
+from metricgrad.comparison.outcomes import Decision
 from metricgrad.core.metrics import get
 from metricgrad.core.metrics.constraints import parse
 from metricgrad.decisions.default_rule import RARE_LABELS, default_rule
@@ -27,32 +22,11 @@ from metricgrad.decisions.rules import Rule, Threshold
 from metricgrad.decisions.threshold_tuning import TuningResult, TuningSpec, tune_threshold
 from metricgrad.evaluation.evaluator import Evaluator, evaluate
 from metricgrad.evaluation.score_tables import RANKING
-from metricgrad.storage.values import decode, encode
-from metricgrad.strict_json import Name, Range
-from metricgrad.training.training_loop import one_thread
 
 if TYPE_CHECKING:
-    from metricgrad.comparison.contenders.scorers import Effort, Goal, Scorer
-    from metricgrad.comparison.splits import Split
+    from metricgrad.comparison.goal import Goal
     from metricgrad.core.metrics.averages import Average, EmptyClasses
     from metricgrad.core.metrics.constraints import Constraint
-    from metricgrad.estimators.encoded_rows import Features
-
-
-@dataclass(frozen=True)
-class Decision:
-    """A decision rule, and its value on the test rows.
-
-    ``feasible``: whether the rule meets the constraint on the rows it was tuned on. ``met``: whether it does on the
-    test rows. ``plateau``: the range of thresholds that are hardly worse.
-    """
-
-    rule: Rule
-    value: float
-    others: dict[str, float | None]
-    feasible: bool = True
-    met: bool = True
-    plateau: tuple[float, float] | list[tuple[float, float]] | None = None
 
 
 @dataclass(frozen=True)
@@ -62,74 +36,6 @@ class ConstraintValue:
     constraint: str
     value: float
     met: bool
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """The result of one contender in one repeat: a finished unit of work.
-
-    ``members``: of an ensemble, the weight of every contender that it was chosen from.
-    """
-
-    contender: Name
-    repeat: Annotated[int, Range(0, 10**6)]
-    train_rows: Annotated[int, Range(1, 2**53)]
-    test_rows: Annotated[int, Range(1, 2**53)]
-    seconds: Annotated[float, Range(0, 10**9)]
-    fixed: Decision
-    tuned: Decision
-    history: list[dict[str, float]]
-    members: dict[Name, Annotated[float, Range(0, 1)]] = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the outcome as plain data; ``members`` only if there are any."""
-        decisions = {
-            name: asdict(replace(getattr(self, name), rule=None)) | {"rule": getattr(self, name).rule}
-            for name in ("fixed", "tuned")
-        }
-        plain = asdict(replace(self, fixed=None, tuned=None)) | decisions  # type: ignore[arg-type]
-        return encode({key: value for key, value in plain.items() if key != "members" or value})  # type: ignore[no-any-return]
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Outcome:
-        """Return the outcome that ``to_json`` wrote, or raise a ``ValueError``."""
-        try:
-            plain = decode(data)
-        except (TypeError, OverflowError) as error:
-            raise ValueError(f"expected plain data, got {error}") from error
-        if isinstance(plain, dict):
-            plain.setdefault("members", {})
-        strict_json.check(plain, cls, "unit")
-        if plain["members"] and not math.isclose(sum(plain["members"].values()), 1, abs_tol=1e-6):
-            raise ValueError("unit: members: expected weights that sum to 1, got others")
-        return cls(**plain | {name: Decision(**plain[name]) for name in ("fixed", "tuned")})
-
-
-class Fitted(NamedTuple):
-    """A fitted contender, its fixed and its tuned rule, and its scores of the held-out rows."""
-
-    scorer: Scorer
-    rules: dict[str, Decision]
-    held_out: np.ndarray
-
-
-class SavedScorer(NamedTuple):
-    """A fitted contender as ``load_scorer`` takes it: the name of its class, and its files."""
-
-    kind: str
-    files: dict[str, bytes]
-
-
-class Finished(NamedTuple):
-    """A finished unit of work: its outcome, its scores of the test rows and of the held-out rows, and its model.
-
-    An ensemble has no model of its own.
-    """
-
-    outcome: Outcome
-    scores: np.ndarray
-    held_out: np.ndarray
-    scorer: SavedScorer | None = None
 
 
 def check_goal(goal: Goal, also: list[str]) -> None:
@@ -149,61 +55,6 @@ def check_goal(goal: Goal, also: list[str]) -> None:
         raise UserError(
             str(error).replace("subject_to:", "--subject-to:").replace("metric:", "--metric:"), WRONG_CALL
         ) from error
-
-
-def run_contender(
-    name: str,
-    goal: Goal,
-    also: list[str],
-    effort: Effort,
-    features: Features,
-    targets: np.ndarray,
-    split: Split,
-    seed: int,
-    repeat: int,
-) -> Finished:
-    """Fit a contender on a split's training rows, and evaluate it on the test rows."""
-    _import_lazy_modules(CONTENDERS[name].needs)
-    started = time.perf_counter()
-    scorer, rules, held_out = fit_contender(name, goal, effort, features, targets, split, seed)
-    seconds = time.perf_counter() - started
-    scores = scorer.scores(features[split.test])
-    fixed, tuned = evaluate_rules(goal, also, rules, scores, targets[split.test])
-    history = [{key: float(value) for key, value in row.items()} for row in scorer.history]
-    outcome = Outcome(name, repeat, len(split.train), len(split.test), seconds, fixed, tuned, history)
-    return Finished(outcome, scores, held_out, SavedScorer(type(scorer).__name__, scorer.files()))
-
-
-@cache
-def _import_lazy_modules(packages: tuple[str, ...]) -> None:
-    """Import what the first fit in a process would import, so that its seconds are those of training."""
-    for package in packages:
-        importlib.import_module(package)
-    torch.optim.SGD([torch.zeros(1, requires_grad=True)])  # the first optimiser imports most of torch's compiler
-
-
-def fit_contender(
-    name: str,
-    goal: Goal,
-    effort: Effort,
-    features: Features,
-    targets: np.ndarray,
-    split: Split,
-    seed: int,
-    weights: dict[str, float] | None = None,
-) -> Fitted:
-    """Fit a contender, and make its fixed and its tuned rule, not yet evaluated on test rows.
-
-    ``weights``: of the ensemble's members if they are known; otherwise all contenders are fitted to choose them.
-    """
-    train = split.train
-    count = len(split.fit)
-    rows = Rows(features[train], targets[train], np.arange(count), np.arange(count, len(train)))
-    fit = CONTENDERS[name].fit if weights is None else partial(fit_members, weights)
-    with one_thread():
-        scorer = fit(goal, effort, rows, seed)
-        held_out = scorer.scores(features[split.held_out])
-        return Fitted(scorer, make_rules(goal, held_out, targets[split.held_out]), held_out)
 
 
 def make_rules(goal: Goal, scores: np.ndarray, targets: np.ndarray) -> dict[str, Decision]:

@@ -11,10 +11,10 @@ import pandas as pd
 
 from metricgrad import __version__
 from metricgrad.comparison import run_folder as runs
-from metricgrad.comparison.contenders.table import ENSEMBLE
-from metricgrad.comparison.ensemble import describe_members
+from metricgrad.comparison.contender_outcomes import describe_members
+from metricgrad.comparison.contenders import ENSEMBLE
 from metricgrad.comparison.leaderboard import RULES
-from metricgrad.comparison.report.section_inputs import ShippedModel
+from metricgrad.comparison.report.section_inputs import ShippedModelInputs
 from metricgrad.comparison.report.sections import SECTIONS
 from metricgrad.comparison.section_details import details, predict
 from metricgrad.core.metrics.constraints import parse
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from metricgrad.comparison.options import Dataset, Options
-    from metricgrad.comparison.protocol import Outcome
+    from metricgrad.comparison.outcomes import Outcome
     from metricgrad.comparison.report.payload import ColumnImportance, Data, Metric, Payload
     from metricgrad.comparison.report.section_inputs import Predictions
     from metricgrad.comparison.run_comparison import Plan
-    from metricgrad.comparison.run_writer import Workspace
-    from metricgrad.comparison.shipped_model import Model
+    from metricgrad.comparison.run_writer import RunWriter
+    from metricgrad.comparison.shipped_model import ShippedModel
 
 
 TOP = 20
@@ -44,7 +44,7 @@ def flatten(outcomes: Sequence[Outcome], metric: str) -> pd.DataFrame:
         for rule in RULES:
             decision = getattr(o, rule)
             about = {"contender": o.contender, "repeat": o.repeat, "rule": rule, "decision": repr(decision.rule)}
-            more = {"feasible": decision.feasible, "held": decision.met, "seconds": o.seconds}
+            more = {"feasible": decision.feasible, "met": decision.met, "seconds": o.seconds}
             more |= {"train_rows": o.train_rows, "test_rows": o.test_rows}
             for name, value in {metric: decision.value, **decision.others}.items():
                 rows.append({**about, "metric": name, "value": value, **more})
@@ -53,8 +53,10 @@ def flatten(outcomes: Sequence[Outcome], metric: str) -> pd.DataFrame:
 
 def describe_protocol(plan: Plan, repeats: int) -> list[str]:
     """Return the protocol in words."""
-    options, dataset, budget = plan.options, plan.dataset, plan.effort
-    sizes = [round(np.mean([len(getattr(part, name)) for part in plan.parts])) for name in ("fit", "held_out", "test")]
+    options, dataset = plan.options, plan.dataset
+    train_rows = round(np.mean([len(part.train) for part in plan.parts]))
+    test_rows = round(np.mean([len(part.test) for part in plan.parts]))
+    folds = len(plan.parts[0].folds)
     how = "stratified by class" if dataset.goal.task != "multilabel" else "stratified by the rarest label of each row"
     if options.group is not None:
         how = f"by whole groups of {options.group}"
@@ -62,24 +64,34 @@ def describe_protocol(plan: Plan, repeats: int) -> list[str]:
         how = f"forward in {options.time}: trained on the past, evaluated on the future"
         if options.group is not None:
             how += f", without the past of any {options.group} that is in it"
-    ensemble = (
-        "The ensemble averages the scores of the others, baselines aside; its weights are chosen in each repeat for "
-        "the metric under its tuned rule, on the held-out rows. Shipped, it has the mean weights over the repeats."
+    fitted = (
+        f"Every contender is cross-fitted: {folds} models, each trained without a {_name_part(folds)} of the training "
+        "rows, which it is stopped early and scored on. Their mean is what is evaluated on the test rows."
+        if folds > 1
+        else "Every contender is trained on the earlier training rows; the latest fifth is for early stopping and tuning."
     )
+    ensemble = (
+        "The ensemble averages others; its weights are chosen in each repeat for the metric under its tuned rule, on "
+        "the same out-of-fold scores. It is a MetricEnsembleClassifier."
+    )
+    quick = "This is a first look: fewer contenders, repeats, folds and epochs than by default."
     return [
-        f"{repeats} repeats, {how}: {sizes[0]} rows for training, {sizes[1]} for early stopping and tuning, {sizes[2]} "
-        "for evaluation.",
-        "Every contender gets the same rows; the encoder of its features is fitted on the training rows.",
-        f"Networks: one hidden layer of 256, up to {budget.epochs} epochs. Trees: up to {budget.rounds} rounds.",
-        f"Each fit is evaluated with two rules: fixed ({default_rule(dataset.goal.task).describe()}), and tuned on "
-        "rows held out of training.",
+        f"{repeats} repeats, {how}: {train_rows} rows for training, {test_rows} for evaluation.",
+        *([quick] if options.quick else []),
+        f"Every contender gets the same rows; the encoder of its features is fitted on the training rows. {fitted}",
+        f"Each is evaluated with two rules: fixed ({default_rule(dataset.goal.task).describe()}), and tuned on "
+        "the scores of rows that the models were not trained on.",
         "Intervals (95 %) and p-values: a bootstrap of the test rows, paired and with all repeats together, plus the "
         "variance over the repeats that test rows do not explain. Those of differences are adjusted by Holm's method "
         "for the two references: an interval excludes 0 exactly if p < 5 %.",
-        *([ensemble] if ENSEMBLE in plan.names else []),
-        f"The shipped model is the named contender fitted on all {len(dataset.targets)} rows in the same way. If its "
-        "rule is tuned, then on the held-out rows of all repeats together.",
+        *([ensemble] if ENSEMBLE in plan.contenders else []),
+        f"The shipped model is the named contender fitted on all {len(dataset.targets)} rows in the same way, its rule "
+        "too.",
     ]
+
+
+def _name_part(folds: int) -> str:
+    return {2: "half", 3: "third", 4: "quarter", 5: "fifth"}.get(folds, f"part of {folds}")
 
 
 def describe_data(options: Options, dataset: Dataset) -> Data:
@@ -118,11 +130,11 @@ def describe_goal(dataset: Dataset) -> Metric:
 
 def make_payload(
     plan: Plan,
-    space: Workspace,
+    space: RunWriter,
     outcomes: Sequence[Outcome],
     rows: Any,
     found: Any,
-    model: Model,
+    model: ShippedModel,
     importance: Sequence[ColumnImportance],
     budget: float | None,
 ) -> Payload:
@@ -173,14 +185,14 @@ def make_payload(
 
 
 def _measure_study(
-    plan: Plan, model: Model, tested: Predictions, importance: Sequence[ColumnImportance]
+    plan: Plan, model: ShippedModel, tested: Predictions, importance: Sequence[ColumnImportance]
 ) -> dict[str, Any]:
     """Return what sections measure once; ``tested``: the test rows as the shipped kind of rule decides them."""
     dataset = plan.dataset
-    shipped = ShippedModel(
+    shipped = ShippedModelInputs(
         dataset.goal,
         dataset.table,
-        dataset.split_all_rows(plan.options.seed).held_out,
+        dataset.split_all_rows(plan.options).left_out,
         model.scores,
         model.rule,
         dataset.schema.columns,
@@ -198,10 +210,10 @@ def _describe_others(dataset: Dataset) -> list[Column]:
 
 
 def _predict(
-    plan: Plan, space: Workspace, outcomes: Sequence[Outcome], rule: str, shipped: Model | None = None
+    plan: Plan, space: RunWriter, outcomes: Sequence[Outcome], rule: str, shipped: ShippedModel | None = None
 ) -> Predictions:
     """Return the predictions of one contender on the test rows of all repeats."""
     goal = plan.dataset.goal
-    scores = [space.read_scores(o, goal.score_columns) for o in outcomes]
+    scores = [space.read_outcome_scores(o, goal.score_columns) for o in outcomes]
     rows = [plan.parts[o.repeat].test for o in outcomes]
     return predict(goal, plan.dataset.table, outcomes, scores, rows, rule, shipped)

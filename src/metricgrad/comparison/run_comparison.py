@@ -6,18 +6,20 @@ import re
 import shlex
 import time
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from metricgrad.comparison import reporting, unit_runner
+from metricgrad.comparison import reporting
 from metricgrad.comparison import run_folder as runs
+from metricgrad.comparison.candidate_runs import ALL_ROWS, Failure, make_seed, run_candidates
+from metricgrad.comparison.candidate_tasks import SplitTasks
 from metricgrad.comparison.class_shifts import describe_absent, describe_moved
-from metricgrad.comparison.contenders.table import ENSEMBLE, REFERENCE
-from metricgrad.comparison.ensemble import average_weights, run_ensembles
+from metricgrad.comparison.contender_outcomes import OutcomeTask, find_outcome
+from metricgrad.comparison.contenders import ENSEMBLE, REFERENCE, Contender, find_shortage
 from metricgrad.comparison.errors import DATA, INTERRUPTED, NOTHING, RUN, WRONG_CALL, UserError, writing
 from metricgrad.comparison.importance import measure_importance
 from metricgrad.comparison.leaderboard import rank_contenders, resample_outcomes
@@ -28,24 +30,23 @@ from metricgrad.comparison.options import (
     Dataset,
     Options,
     choose_contenders,
-    choose_effort,
     make_config,
     prepare_dataset,
     read_options,
 )
 from metricgrad.comparison.report import page
 from metricgrad.comparison.report.payload import summarise
-from metricgrad.comparison.run_writer import INPUTS, Workspace
-from metricgrad.comparison.shipping import fit_shipped_model, tune_on_repeats
+from metricgrad.comparison.run_writer import INPUTS, RunWriter
+from metricgrad.comparison.shipping import fit_shipped_model
 from metricgrad.comparison.verdict import Circumstances, check_ship, write_verdict
-from metricgrad.comparison.workers import Shared, open_workers
+from metricgrad.comparison.workers import Shared, open_workers, run_tasks
 from metricgrad.decisions.rare_labels import FEW
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from metricgrad.comparison.contenders.scorers import Effort
-    from metricgrad.comparison.protocol import Outcome
+    from metricgrad.comparison.candidate_runs import CandidateRun, CandidateTask
+    from metricgrad.comparison.outcomes import Outcome
     from metricgrad.comparison.report.payload import Payload
     from metricgrad.comparison.splits import Split
     from metricgrad.comparison.workers import Workers
@@ -63,7 +64,7 @@ class Progress(Protocol):
     def start(self, total: int, done: int) -> None:
         """Start with the number of units in all, and of those that an earlier run has finished."""
 
-    def finish_unit(self, result: unit_runner.Result) -> None:
+    def finish_unit(self, run: CandidateRun | Failure) -> None:
         """Count one more unit as finished, or as failed."""
 
     def say(self, text: str) -> None:
@@ -76,35 +77,40 @@ class Plan:
 
     options: Options
     dataset: Dataset
-    names: list[str]
+    contenders: dict[str, Contender]
     left_out: list[tuple[str, str]]
     parts: list[Split]
-
-    @property
-    def fitted(self) -> list[str]:
-        """The contenders that are fitted: all but the ensemble, which is made of their scores."""
-        return [name for name in self.names if name != ENSEMBLE]
+    _tasks: dict[int, SplitTasks] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, options: Options) -> Plan:
-        """Read the data and make the plan; a comparison that cannot run is refused here, before anything is written."""
+    def of(cls, options: Options, own: Mapping[str, Any] | None = None) -> Plan:
+        """Read the data and make the plan; a comparison that cannot run is refused here, before anything is written.
+
+        ``own``: estimators of the user's, by name.
+        """
         dataset = prepare_dataset(options)
-        names, left_out = choose_contenders(options, dataset.goal)
-        parts = dataset.split(options.repeats, options.seed)
+        contenders, left_out = choose_contenders(options, dataset.goal, own)
+        parts = dataset.split(options)
         about = (dataset.targets, dataset.goal.task, dataset.schema.classes, parts)
         more = [*describe_absent(*about), *([] if options.time is None else describe_moved(*about, options.time))]
-        if min(_count_rarest(dataset.targets[part.held_out], dataset.goal.classes) for part in parts) < FEW:
+        if min(_count_rarest(dataset.targets[part.left_out], dataset.goal.classes) for part in parts) < FEW:
             what = "offset" if dataset.goal.task == "multiclass" else "threshold"
             more.append(f"a class has fewer than {FEW} rows to tune on: its {what} is not to be trusted")
         more += dataset.describe_left_out(parts)
         # Only the first ones are printed, and those of the columns may be many.
         dataset = replace(dataset, warnings=[*more, *dataset.warnings])
-        return cls(options, dataset, names, left_out, parts)
+        return cls(options, dataset, contenders, left_out, parts)
 
-    @property
-    def effort(self) -> Effort:
-        """The training budget of each contender."""
-        return choose_effort(self.options, self.dataset)
+    def make_tasks(self, space: RunWriter, repeat: int) -> SplitTasks:
+        """Return what is to be done in a repeat, or with ``ALL_ROWS`` for the model that is shipped."""
+        if repeat in self._tasks:
+            return self._tasks[repeat]
+        split = self.dataset.split_all_rows(self.options) if repeat == ALL_ROWS else self.parts[repeat]
+        random_state = make_seed(self.options.seed, repeat)
+        self._tasks[repeat] = SplitTasks(
+            self.dataset, self.contenders, split, repeat, random_state, self.options.quick, space.temporary
+        )
+        return self._tasks[repeat]
 
 
 def _count_rarest(targets: np.ndarray, classes: int) -> int:
@@ -124,18 +130,20 @@ def compare(
     ship: str | None = None,
     force: bool = False,
     keep: bool = False,
+    own: Mapping[str, Any] | None = None,
 ) -> Payload:
     """Compare contenders, write a new run folder, and return the report's payload.
 
     ``jobs``: the number of processes. ``cluster``: the address of a Dask scheduler, whose workers run the units
     instead. ``budget``: in minutes. ``ship``: the contender to ship, whatever is best, with ", fixed" for its fixed
-    rule. ``keep``: copy the data into the run folder, since they are in no file that stays.
+    rule. ``keep``: copy the data into the run folder, since they are in no file that stays. ``own``: estimators of the
+    user's, by name.
     """
-    plan, config = Plan.of(options), make_config(options, keep)
-    check_ship(ship, plan.names)
+    plan, config = Plan.of(options, own), make_config(options, keep)
+    check_ship(ship, list(plan.contenders))
     with (
         open_workers(jobs, cluster, AGAIN) as workers,
-        Workspace.create(out, "compare", config, force) as space,
+        RunWriter.create(out, "compare", config, force) as space,
     ):
         space.reopen(ship=ship)
         space.add_text("config.toml", write_toml("compare", config))
@@ -162,9 +170,12 @@ def resume(
     ``metric``, ``subject_to``: those of the run; they must be given again if they name code. ``repeats``: more than the
     run has. ``ship``: as for ``compare``.
     """
-    with Workspace.resume(run) as space:
+    with RunWriter.resume(run) as space:
         with runs.refuse_invalid(run):
             options, sha256 = read_options(space.config)
+        if options.own_contenders:
+            names = ", ".join(options.own_contenders)
+            raise UserError(f"{run}: {names} are estimators of your own, which no folder holds; compare again", RUN)
         options = replace(options, repeats=_choose_repeats(options, space.manifest.get("repeats"), repeats))
         for flag, written, typed in (
             ("--metric", as_text(options.metric), None if metric is None else as_text(metric)),
@@ -181,7 +192,7 @@ def resume(
             raise UserError(f"{data}: the data changed since the run began; start a new run", RUN)
         # The report shows the path of the data as people type it, not where they are on this machine.
         plan = replace(Plan.of(replace(options, data=str(data))), options=replace(options, data=_shorten(options.data)))
-        check_ship(ship, plan.names)
+        check_ship(ship, list(plan.contenders))
         with open_workers(jobs, cluster, AGAIN) as workers:
             if repeats is not None:
                 space.reopen(repeats=repeats)
@@ -212,7 +223,7 @@ def _choose_repeats(options: Options, added: int | None, wanted: int | None) -> 
 
 def _run(
     plan: Plan,
-    space: Workspace,
+    space: RunWriter,
     progress: Progress,
     workers: Workers,
     budget: float | None,
@@ -222,34 +233,33 @@ def _run(
     progress.show_profile(dataset.profile, dataset.warnings)
     space.add_splits(plan.parts)
     try:
-        outcomes, failed = _run_units(plan, space, progress, workers, budget)
-        read_scores = partial(space.read_scores, classes=dataset.goal.score_columns)
+        outcomes, failed = _run_contenders(plan, space, progress, workers, budget)
+        read_scores = partial(space.read_outcome_scores, columns=dataset.goal.score_columns)
         moves = resample_outcomes(dataset, plan.parts, outcomes, read_scores, options.seed)
-        rows = rank_contenders(outcomes, moves, dataset.goal.metric)
+        rows = rank_contenders(outcomes, moves, dataset.goal.metric, plan.contenders)
         if not any(row["feasible"] for row in rows):
             raise UserError(
-                f"--subject-to: no contender can meet {options.subject_to!r} on the held-out rows; relax it",
+                f"--subject-to: no contender can meet {options.subject_to!r} on the rows to tune on; relax it",
                 NOTHING,
             )
         about = Circumstances(dataset.metric_title, options.subject_to, len(plan.parts), options.time is None)
-        found = write_verdict(rows, about, ship or space.manifest.get("ship"))
-        shipped = [o for o in outcomes if o.contender == found["ship"]]
-        rule = tune_on_repeats(plan, space, shipped, found["rule"])
+        found = write_verdict(rows, about, ship or space.manifest.get("ship"), plan.contenders)
         space.reopen(ship=ship)  # only now: a finished run stays one if nothing can be shipped
         space.add_table("results.parquet", reporting.flatten(outcomes, dataset.goal.metric))
         progress.say(f"fitting {found['ship']} on all rows")
-        weights = average_weights(shipped) if found["ship"] == ENSEMBLE else None
-        model = fit_shipped_model(dataset, found["ship"], found["rule"], plan.effort, options.seed, weights, rule)
+        all_rows = plan.make_tasks(space, ALL_ROWS)
+        model = fit_shipped_model(all_rows, found["ship"], found["rule"], workers, failed)
         space.add_model(model)
+        shipped = [outcome for outcome in outcomes if outcome.contender == found["ship"]]
         importance = measure_importance(plan, space, progress, workers, shipped, found["rule"], model)
         workers.executor.shutdown(wait=False)  # they end while the report is made
-        space.scratch.clear()
-        payload = reporting.make_payload(
-            replace(plan, left_out=[*plan.left_out, *failed]), space, outcomes, rows, found, model, importance, budget
-        )
+        reported = replace(plan, left_out=[*plan.left_out, *failed.items()])
+        payload = reporting.make_payload(reported, space, outcomes, rows, found, model, importance, budget)
     except KeyboardInterrupt as error:
         again = f"metricgrad compare --resume {shlex.quote(str(space.path))}"
         raise UserError(f"interrupted; continue with: {again}", INTERRUPTED) from error
+    finally:
+        space.temporary.clear()
     with writing(space.path):
         page.write(payload, space.path / "report.html")
     space.add_json("summary.json", summarise(payload))
@@ -258,57 +268,126 @@ def _run(
     return payload
 
 
-def _run_units(
-    plan: Plan, space: Workspace, progress: Progress, workers: Workers, budget: float | None
-) -> tuple[list[Outcome], list[tuple[str, str]]]:
-    """Run the unfinished units; return the outcomes of complete repeats, and failed contenders with the reason."""
-    done = {(o.contender, o.repeat): o for o in space.read_finished()}
-    progress.start(len(plan.names) * len(plan.parts), len(done))
+def _run_contenders(
+    plan: Plan, space: RunWriter, progress: Progress, workers: Workers, budget: float | None
+) -> tuple[list[Outcome], dict[str, str]]:
+    """Run what is unfinished; return the outcomes of complete repeats, and failed contenders with the reason."""
     failed: dict[str, str] = {}
-    units = _yield_open_units(plan, space, progress, budget, done, failed)
-    with closing(unit_runner.run_units(units, workers)) as results:
-        for result in results:
-            progress.finish_unit(result)
-            if isinstance(result, unit_runner.Failure):
-                failed.setdefault(result.contender, result.why)
-                if result.contender == REFERENCE:
-                    raise UserError(f"{REFERENCE}, which the others are compared with, failed: {result.why}", DATA)
+    repeats = _run_candidates(plan, space, progress, workers, budget, failed)
+    able = {name: one for name, one in plan.contenders.items() if name not in failed}
+    if ENSEMBLE in able and (shortage := find_shortage(able.values())):
+        failed[ENSEMBLE] = shortage
+        del able[ENSEMBLE]
+    saved = {(outcome.contender, outcome.repeat): outcome for outcome in space.read_outcomes()}
+    outcomes: dict[tuple[str, int], Outcome] = {}
+    tasks = _yield_outcome_tasks(plan, space, repeats, able, failed, saved, outcomes)
+    with closing(run_tasks(workers, find_outcome, lambda: next(tasks, None))) as results:
+        for task, result in results:
+            if isinstance(result, Failure):
+                _note_failure(result, failed)
             else:
-                space.add_unit(*result)
-                done[result.outcome.contender, result.outcome.repeat] = result.outcome
-    able = [name for name in plan.fitted if name not in failed]
-    complete = [repeat for repeat in range(len(plan.parts)) if all((name, repeat) in done for name in able)]
-    outcomes = [done[name, repeat] for name in able for repeat in complete]
-    if ENSEMBLE in plan.names:
-        ensembles, why = run_ensembles(plan, space, progress, workers, outcomes, done)
-        outcomes += ensembles
-        failed |= {} if why is None else {ENSEMBLE: why}
-    return outcomes, list(failed.items())
+                space.add_outcome(result)
+                outcomes[task.contender, task.repeat] = result
+    complete = [name for name in able if name not in failed]
+    return [outcomes[name, repeat] for name in complete for repeat in repeats], failed
+
+
+def _note_failure(failure: Failure, failed: dict[str, str]) -> None:
+    failed.setdefault(failure.contender, failure.why)
+    if failure.contender == REFERENCE:
+        raise UserError(f"{REFERENCE}, which the others are compared with, failed: {failure.why}", DATA)
+
+
+def _run_candidates(
+    plan: Plan,
+    space: RunWriter,
+    progress: Progress,
+    workers: Workers,
+    budget: float | None,
+    failed: dict[str, str],
+) -> list[int]:
+    """Cross-fit the candidates that are not finished, as long as the budget lasts; return the complete repeats.
+
+    ``failed``: gets the contenders that cannot be fitted, with the reason.
+    """
+    started: list[int] = []
+    units = _yield_open_units(plan, space, progress, budget, started, failed)
+    with closing(run_candidates(units, workers)) as results:
+        for _, result in results:
+            if isinstance(result, Failure):
+                progress.finish_unit(result)
+                _note_failure(result, failed)
+            else:
+                space.add_candidate(result)
+                progress.finish_unit(result)
+    return started
 
 
 def _yield_open_units(
     plan: Plan,
-    space: Workspace,
+    space: RunWriter,
     progress: Progress,
     budget: float | None,
-    done: Collection[tuple[str, int]],
+    started: list[int],
     failed: Collection[str],
-) -> Iterator[unit_runner.Unit]:
-    """Yield the unfinished units, repeat by repeat, as long as the budget lasts."""
-    dataset, started, repeats = plan.dataset, time.monotonic(), 0
-    targets = space.scratch.share_array("targets.npy", dataset.targets)
-    for repeat, part in enumerate(plan.parts):
-        names = [name for name in plan.fitted if (name, repeat) not in done]
-        if not names:
-            continue
-        spent = (time.monotonic() - started) / 60
+) -> Iterator[CandidateTask]:
+    """Yield the unfinished units, repeat by repeat, as long as the budget lasts; ``started`` gets the repeats."""
+    beginning, fitted = time.monotonic(), 0
+    for repeat in range(len(plan.parts)):
+        spent = (time.monotonic() - beginning) / 60
         # The next repeat is expected to take as long as the mean of those so far.
-        if budget is not None and repeat >= LEAST_REPEATS and spent + spent / max(repeats, 1) > budget:
+        if budget is not None and repeat >= LEAST_REPEATS and spent + spent / max(fitted, 1) > budget:
             progress.say(f"the budget of {budget:g} minutes allows {repeat} of {len(plan.parts)} repeats")
             return
-        repeats += 1
-        space.scratch.encoders[repeat], encoded = dataset.encode(part.train)
-        features = space.scratch.share_features(repeat, encoded)
-        shared = (features, targets, Shared.value(part))
-        common = (dataset.goal, tuple(dataset.also), plan.effort, plan.options.seed, *shared)
-        yield from (unit_runner.Unit(name, repeat, *common) for name in names if name not in failed)
+        tasks = plan.make_tasks(space, repeat)
+        names = [candidate.name for candidate in tasks.candidates]
+        if repeat == 0:
+            everything = [(name, one) for name in names for one in range(len(plan.parts))]
+            progress.start(len(everything), sum(space.has_candidate(*one) for one in everything))
+        started.append(repeat)
+        unfinished = [name for name in names if not space.has_candidate(name, repeat)]
+        fitted += bool(unfinished)
+        for task in tasks.yield_tasks(unfinished):
+            if task.contender not in failed:
+                yield task
+
+
+def _yield_outcome_tasks(
+    plan: Plan,
+    space: RunWriter,
+    repeats: Sequence[int],
+    able: Mapping[str, Contender],
+    failed: Collection[str],
+    saved: Mapping[tuple[str, int], Outcome],
+    outcomes: dict[tuple[str, int], Outcome],
+) -> Iterator[OutcomeTask]:
+    """Yield the outcomes that are to be found; those that were saved of the same candidates go to ``outcomes``."""
+    dataset = plan.dataset
+    columns = dataset.goal.score_columns
+    for repeat in repeats:
+        tasks = plan.make_tasks(space, repeat)
+        left_out, test = tasks.split.left_out, tasks.split.test
+        targets, test_targets = Shared.value(dataset.targets[left_out]), Shared.value(dataset.targets[test])
+        for contender in able:
+            names = tasks.list_candidates(contender, failed)
+            before = saved.get((contender, repeat))
+            if before is not None and list(before.members) == names:
+                outcomes[contender, repeat] = before
+                continue
+            records = {name: space.read_record(name, repeat) for name in names}
+            out_of_fold = {name: space.read_out_of_fold(name, repeat, len(left_out), columns) for name in names}
+            scores = {name: space.read_candidate_scores(name, repeat, len(test), columns) for name in names}
+            yield OutcomeTask(
+                contender=contender,
+                repeat=repeat,
+                goal=dataset.goal,
+                also=tuple(dataset.also),
+                seed=tasks.seeds.selection,
+                train_rows=len(tasks.split.train),
+                seconds={name: record.seconds for name, record in records.items()},
+                histories={name: record.history for name, record in records.items()},
+                out_of_fold=Shared.value(out_of_fold),
+                targets=targets,
+                scores=Shared.value(scores),
+                test_targets=test_targets,
+            )

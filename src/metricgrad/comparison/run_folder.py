@@ -22,13 +22,13 @@ from filelock import FileLock, Timeout
 from metricgrad import __version__, strict_json
 from metricgrad.atomic_files import write_file
 from metricgrad.comparison.errors import RUN, WRONG_CALL, UserError, writing
-from metricgrad.comparison.shipped_model import Model, ModelFile, decode_rule, describe_rule
+from metricgrad.comparison.shipped_model import ModelFile, ShippedModel, decode_rule, describe_rule
 from metricgrad.messages import one_line
 from metricgrad.storage import folders
 from metricgrad.strict_json import Line, Name, Range, Sha256
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterator, Sequence
 
     from metricgrad.comparison.report.payload import Shipped
     from metricgrad.comparison.tables.schema import Schema
@@ -121,14 +121,14 @@ class Run:
             self.write_manifest()
 
     @cached_property
-    def model(self) -> Model:
+    def model(self) -> ShippedModel:
         """The shipped model."""
         return self.check_model()
 
-    def check_model(self) -> Model:
+    def check_model(self, trusted: Sequence[str] = ()) -> ShippedModel:
         """Read the model from its files and return it, or raise a ``UserError``."""
         try:
-            return Model.from_files(*folders.read(self.path / "model"))
+            return ShippedModel.from_files(*folders.read(self.path / "model"), trusted)
         except Exception as error:  # a forged file may raise anything in scikit-learn, skops or XGBoost
             raise UserError(f"{self.path}: its model cannot be used: {one_line(error, 300)}", RUN) from error
 

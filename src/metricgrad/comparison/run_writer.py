@@ -6,12 +6,12 @@
     stdin.csv, frame.parquet  the data, if they came from standard input, or from a frame in memory
     environment.json   versions and machine
     splits.npz         the rows of every repeat
-    results/           the units: NAME-REPEAT.json with its own hash, the scores of the test rows in NAME-REPEAT.npy,
-                       and those of the held-out rows in NAME-REPEAT-held.npy
+    candidates/        the units: NAME-REPEAT.json with its own hash, the scores of the test rows in NAME-REPEAT.npy,
+                       and those of the training rows, out of fold, in NAME-REPEAT-out-of-fold.npy
+    results/           the outcome of each contender in each repeat
     results.parquet    the same in one table
-    model/             the shipped model: estimator/, encoder.skops, schema.json, manifest.json with the rule, and
-                       rows.bin, hashes of the rows that it was trained on; with many categories or texts also
-                       encoder.safetensors and words.json
+    model/             the shipped model: estimator/, as mg.save writes it, schema.json, manifest.json with the rule,
+                       and rows.bin, hashes of the rows that it was trained on
     summary.json       the leaderboard and the verdict
     report.html        the same for people
     model_card.md      what the model is, for those who use it
@@ -28,14 +28,14 @@ import shutil
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from metricgrad import atomic_files, strict_json
-from metricgrad.comparison.contenders.table import CONTENDERS
+from metricgrad.comparison.contender_outcomes import average_scores
 from metricgrad.comparison.errors import RUN, UserError, writing
-from metricgrad.comparison.protocol import Outcome
+from metricgrad.comparison.outcomes import Outcome
 from metricgrad.comparison.run_folder import (
     FORMAT,
     Run,
@@ -48,18 +48,17 @@ from metricgrad.comparison.run_folder import (
     refuse_invalid,
     write,
 )
-from metricgrad.comparison.temporary_models import Scratch
-from metricgrad.comparison.unit_files import SCORES, name_unit, pack_unit, parse_scores
+from metricgrad.comparison.temporary_models import TemporaryModels
+from metricgrad.comparison.unit_files import SUFFIXES, CandidateRecord, name_file, pack_candidate, parse_scores
 from metricgrad.storage import folders
-from metricgrad.strict_json import Sha256  # noqa: TC001 (read at run time)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     import pandas as pd
 
-    from metricgrad.comparison.protocol import SavedScorer
-    from metricgrad.comparison.shipped_model import Model
+    from metricgrad.comparison.candidate_runs import CandidateRun
+    from metricgrad.comparison.shipped_model import ShippedModel
     from metricgrad.comparison.splits import Split
 
 INPUTS = {"stdin.csv", "frame.parquet"}
@@ -71,6 +70,7 @@ OURS = {
     "config.toml",
     "environment.json",
     "splits.npz",
+    "candidates",
     "results",
     "results.parquet",
     "summary.json",
@@ -82,12 +82,10 @@ OURS = {
 }
 """The names in a run folder."""
 
-_UNITS = "|".join(re.escape(name.replace(" ", "-")) for name in CONTENDERS)
 _WRITTEN = re.compile(
-    rf"{'|'.join(map(re.escape, OURS))}|results/({_UNITS})-\d{{3,}}(\.json|\.npy|-held\.npy)"
-    r"|model/(encoder\.(skops|safetensors)|rows\.bin|(schema|words|manifest)\.json|estimator)"
-    r"|model/estimator/(member-\d+-)?((manifest|history|prior|linear)\.json|(weights|linear)\.safetensors|scaler\.skops)"
-    r"|model/estimator/((member-\d+-)?(trees|booster-\d+)\.\w+|ensemble\.json)"
+    rf"{'|'.join(map(re.escape, OURS))}"
+    r"|candidates/[\w.-]+-\d{3,}(\.json|\.npy|-out-of-fold\.npy)|results/[\w.-]+-\d{3,}\.json"
+    r"|model/(rows\.bin|(schema|manifest)\.json|estimator(/[\w-][\w.-]*){0,3})"
 )
 """The relative paths that a run may write."""
 
@@ -95,17 +93,12 @@ _WRITTEN = re.compile(
 AGAIN = "delete it and resume, to run this unit again"
 
 
-class _Hashes(TypedDict):
-    scores: Sha256
-    held_out: NotRequired[Sha256]
-
-
-class Workspace(Run):
+class RunWriter(Run):
     """A run folder that is being written."""
 
     @classmethod
     @contextmanager
-    def create(cls, path: Path, kind: str, config: dict[str, Any], force: bool = False) -> Iterator[Workspace]:
+    def create(cls, path: Path, kind: str, config: dict[str, Any], force: bool = False) -> Iterator[RunWriter]:
         """Make a new run folder and lock it; ``force`` replaces an older one."""
         there = path.exists()
         if there and (not path.is_dir() or any(path.iterdir())):
@@ -122,7 +115,8 @@ class Workspace(Run):
                 _remove(path)
             try:
                 with writing(path):
-                    (path / "results").mkdir()
+                    for name in ("candidates", "results"):
+                        (path / name).mkdir()
                 space = cls(path, {"format": FORMAT, "kind": kind, "state": "running", "created": now(), "files": {}})
                 for name, data in (("config.json", config), ("environment.json", describe_environment())):
                     space.manifest["files"][name] = space.add_json(name, data)
@@ -138,7 +132,7 @@ class Workspace(Run):
 
     @classmethod
     @contextmanager
-    def resume(cls, path: Path) -> Iterator[Workspace]:
+    def resume(cls, path: Path) -> Iterator[RunWriter]:
         """Open and lock an unfinished run folder."""
         open_run(path)
         with locked(path):
@@ -172,78 +166,98 @@ class Workspace(Run):
         write(self.path / name, text.encode())
 
     def add_splits(self, splits: Sequence[Split]) -> None:
-        """Write the rows of every repeat."""
-        parts = {"fit": "fit", "held": "held_out", "test": "test"}  # the name in the file, and the attribute
-        arrays = {f"{name}-{i}": getattr(split, part) for i, split in enumerate(splits) for name, part in parts.items()}
+        """Write the rows of every repeat: training and test rows, and the fold that each training row is left out of."""
+        arrays = {}
+        for i, split in enumerate(splits):
+            fold_sizes = [len(left_out) for _, left_out in split.folds]
+            arrays[f"train-{i}"], arrays[f"test-{i}"] = split.train, split.test
+            arrays[f"left-out-{i}"] = split.left_out
+            arrays[f"fold-{i}"] = np.repeat(np.arange(len(fold_sizes)), fold_sizes)
         packed = io.BytesIO()
         np.savez_compressed(packed, allow_pickle=False, **arrays)
         write(self.path / "splits.npz", packed.getvalue())
 
-    def add_unit(
-        self, outcome: Outcome, scores: np.ndarray, held_out: np.ndarray, scorer: SavedScorer | None = None
-    ) -> None:
-        """Write a finished unit: its scores first, so that a unit with a JSON file is complete.
+    # Candidates and outcomes
 
-        ``scorer`` is kept in scratch.
-        """
-        if scorer is not None:
-            self.scratch.add_scorer(outcome.contender, outcome.repeat, scorer)
-        for name, data in pack_unit(outcome, scores, held_out).items():
-            write(self.path / "results" / name, data)
-
-    def read_finished(self) -> list[Outcome]:
-        """Return the finished units, after the hashes of their scores were verified."""
-        found = [self._read_unit(path)[0] for path in sorted((self.path / "results").glob("[!.]*.json"))]
-        for outcome in found:
-            for which in self._read_hashes(outcome):
-                self._read_score_bytes(outcome, which)
+    @cached_property
+    def _records(self) -> dict[tuple[str, int], CandidateRecord]:
+        """The finished candidates by name and repeat, read once, after the hashes of their scores were verified."""
+        found = {}
+        for path in sorted((self.path / "candidates").glob("[!.]*.json")):
+            data = read_bytes(path)
+            with refuse_invalid(path, AGAIN):
+                record = CandidateRecord.from_json(strict_json.unsealed(data, dict[str, Any], path.name))
+                if record.file_name != path.stem:
+                    raise ValueError(f"expected the unit of its file name, got {record.file_name}")
+            for which in SUFFIXES:
+                self._read_score_bytes(record, which)
+            found[record.candidate, record.repeat] = record
         return found
 
-    def read_scores(self, outcome: Outcome, classes: int | None) -> np.ndarray:
-        """Return a unit's scores of the test rows: of ``classes`` columns, or one score per row if None."""
-        return self._read_array(outcome, "scores", outcome.test_rows, classes)
+    def has_candidate(self, candidate: str, repeat: int) -> bool:
+        """Return whether a unit is finished."""
+        return (candidate, repeat) in self._records
 
-    def has_held_out(self, outcome: Outcome) -> bool:
-        """Return whether a unit has scores of the held-out rows; earlier versions did not write them."""
-        return "held_out" in self._read_hashes(outcome)
+    def add_candidate(self, run: CandidateRun) -> None:
+        """Write a finished unit: its scores first, so that a unit with a JSON file is complete."""
+        self.temporary.add_models(run.candidate, run.repeat, run.models)
+        record, files = pack_candidate(run)
+        for name, data in files.items():
+            write(self.path / "candidates" / name, data)
+        self._records[record.candidate, record.repeat] = record
 
-    def read_held_out(self, outcome: Outcome, rows: int, classes: int | None) -> np.ndarray:
-        """Return a unit's scores of the held-out rows, which it must have."""
-        return self._read_array(outcome, "held_out", rows, classes)
+    def read_record(self, candidate: str, repeat: int) -> CandidateRecord:
+        """Return what is kept of a finished unit."""
+        return self._records[candidate, repeat]
 
-    def _read_array(self, outcome: Outcome, which: str, rows: int, classes: int | None) -> np.ndarray:
-        data = self._read_score_bytes(outcome, which)
-        with refuse_invalid(self._name_scores(outcome, which), AGAIN):
-            found = parse_scores(data, rows, classes)
-            if classes is None and found.ndim != 1:
-                raise ValueError(f"expected one score per row, got {found.shape}")
-            return found
+    def read_candidate_scores(self, candidate: str, repeat: int, rows: int, columns: int | None) -> np.ndarray:
+        """Return the scores of the test rows: of ``columns`` columns, or one per row if None."""
+        return self._read_scores(self._records[candidate, repeat], "scores", rows, columns)
 
-    def _read_score_bytes(self, outcome: Outcome, which: str) -> bytes:
-        path = self._name_scores(outcome, which)
+    def read_out_of_fold(self, candidate: str, repeat: int, rows: int, columns: int | None) -> np.ndarray:
+        """Return the scores of the training rows by the models that did not see them, fold after fold."""
+        return self._read_scores(self._records[candidate, repeat], "out_of_fold", rows, columns)
+
+    def read_outcome_scores(self, outcome: Outcome, columns: int | None) -> np.ndarray:
+        """Return a contender's scores of the test rows."""
+        each = {
+            name: self.read_candidate_scores(name, outcome.repeat, outcome.test_rows, columns)
+            for name in outcome.weights
+        }
+        return average_scores(outcome.weights, each)
+
+    def _read_scores(self, record: CandidateRecord, which: str, rows: int, columns: int | None) -> np.ndarray:
+        data = self._read_score_bytes(record, which)
+        with refuse_invalid(self._name_scores(record, which), AGAIN):
+            return parse_scores(data, rows, columns)
+
+    def _read_score_bytes(self, record: CandidateRecord, which: str) -> bytes:
+        path = self._name_scores(record, which)
         data = read_bytes(path)
         with refuse_invalid(path, AGAIN):
-            if strict_json.sha256(data) != self._read_hashes(outcome)[which]:
+            if strict_json.sha256(data) != getattr(record, which):
                 raise ValueError("was changed since it was written (its sha256 differs)")
         return data
 
-    def _name_scores(self, outcome: Outcome, which: str) -> Path:
-        return self.path / "results" / f"{name_unit(outcome)}{SCORES[which]}"
+    def _name_scores(self, record: CandidateRecord, which: str) -> Path:
+        return self.path / "candidates" / f"{record.file_name}{SUFFIXES[which]}"
 
-    def _read_hashes(self, outcome: Outcome) -> dict[str, str]:
-        return self._read_unit(self.path / "results" / f"{name_unit(outcome)}.json")[1]
+    def add_outcome(self, outcome: Outcome) -> None:
+        """Write the outcome of a contender in a repeat."""
+        name = name_file(outcome.contender, outcome.repeat)
+        write(self.path / "results" / f"{name}.json", strict_json.sealed(outcome.to_json()))
 
-    def _read_unit(self, path: Path) -> tuple[Outcome, dict[str, str]]:
-        """Return a unit and the hashes of its scores."""
-        data = read_bytes(path)
-        with refuse_invalid(path, AGAIN):
-            found = strict_json.unsealed(data, dict[str, Any], path.name)
-            hashes = {which: found.pop(which) for which in SCORES if which in found}
-            strict_json.check(hashes, _Hashes, path.name)
-            outcome = Outcome.from_json(found)
-            if name_unit(outcome) != path.stem or outcome.contender not in CONTENDERS:
-                raise ValueError(f"expected the unit of its file name, got {name_unit(outcome)}")
-        return outcome, hashes
+    def read_outcomes(self) -> list[Outcome]:
+        """Return the outcomes that were written."""
+        found = []
+        for path in sorted((self.path / "results").glob("[!.]*.json")):
+            data = read_bytes(path)
+            with refuse_invalid(path, AGAIN):
+                outcome = Outcome.from_json(strict_json.unsealed(data, dict[str, Any], path.name))
+                if name_file(outcome.contender, outcome.repeat) != path.stem:
+                    raise ValueError(f"expected the outcome of its file name, got {outcome.contender!r}")
+            found.append(outcome)
+        return found
 
     def add_table(self, name: str, frame: pd.DataFrame) -> None:
         """Write a table as Parquet."""
@@ -252,11 +266,11 @@ class Workspace(Run):
         write(self.path / name, packed.getvalue())
 
     @cached_property
-    def scratch(self) -> Scratch:
+    def temporary(self) -> TemporaryModels:
         """What is kept until the report is made."""
-        return Scratch(self.path)
+        return TemporaryModels()
 
-    def add_model(self, model: Model) -> None:
+    def add_model(self, model: ShippedModel) -> None:
         """Write the shipped model, whole or not at all."""
         with writing(self.path / "model"):
             _remove(self.path, under="model/")  # written by a run that was stopped afterwards

@@ -12,11 +12,11 @@ from metricgrad.comparison.report.sections import SECTIONS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from metricgrad.comparison.contenders.scorers import Goal
-    from metricgrad.comparison.protocol import Outcome
+    from metricgrad.comparison.goal import Goal
+    from metricgrad.comparison.outcomes import Outcome
     from metricgrad.comparison.report.payload import Details
     from metricgrad.comparison.report.section_inputs import Table
-    from metricgrad.comparison.shipped_model import Model
+    from metricgrad.comparison.shipped_model import ShippedModel
 
 
 def predict(
@@ -26,7 +26,7 @@ def predict(
     scores: Sequence[Any],
     rows: Sequence[Any],
     rule: str,
-    shipped: Model | None = None,
+    shipped: ShippedModel | None = None,
 ) -> Predictions:
     """Return one contender's predictions by its "fixed" or "tuned" rule, given its scores and test rows per repeat.
 

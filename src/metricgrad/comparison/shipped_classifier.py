@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from metricgrad.comparison.shipped_model import Model
+    from metricgrad.comparison.shipped_model import ShippedModel
 
 
 class ShippedClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -36,7 +36,7 @@ class ShippedClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: 
 
     Parameters
     ----------
-    model : Model
+    model : ShippedModel
         The model of a run folder.
     allow_missing : bool, default False
         Whether to predict also if a column is mostly unknown.
@@ -55,7 +55,7 @@ class ShippedClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: 
 
     """
 
-    def __init__(self, model: Model, allow_missing: bool = False) -> None:
+    def __init__(self, model: ShippedModel, allow_missing: bool = False) -> None:
         self.model = model
         self.allow_missing = allow_missing
         schema = model.schema

@@ -1,35 +1,44 @@
-"""The model of a run: a data frame in, scores and decisions out; written to a folder and read back without pickle."""
+"""The shipped model: a data frame in, scores and decisions out; written to a folder and read back without pickle.
+
+Whatever the contender, it is a ``MetricEnsembleClassifier``; a single contender is its only member.
+"""
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, TypedDict
 
 import numpy as np
+import pandas as pd
 
 from metricgrad import strict_json
-from metricgrad.comparison.contenders import scorers
-from metricgrad.comparison.contenders.scorers import Goal, Scorer
+from metricgrad.comparison.goal import Goal
 from metricgrad.comparison.tables.schema import Schema
 from metricgrad.comparison.trained_rows import TrainedRows
-from metricgrad.comparison.tree_sandbox import Trial
+from metricgrad.comparison.tree_sandbox import TreeSandbox
 from metricgrad.core.batch import check_task
 from metricgrad.core.metrics import get
 from metricgrad.core.metrics.constraints import parse
 from metricgrad.decisions.rules import Offsets, Rule
-from metricgrad.estimators.table_encoder import Encoder
+from metricgrad.estimators.metric_ensemble_classifier import MetricEnsembleClassifier
 from metricgrad.integrations.boosting.libraries import imported
-from metricgrad.storage import folders
+from metricgrad.storage import estimators, folders
+from metricgrad.storage.manifests import list_unwritten
 from metricgrad.storage.values import decode, encode
 from metricgrad.strict_json import Length, Line, Name, Sha256
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from collections.abc import Sequence
 
     from metricgrad.comparison.report.payload import Shipped
     from metricgrad.comparison.tables.gaps import Gaps
+    from metricgrad.integrations.boosting.hooks import Backend
 
 _ESTIMATOR = "estimator/"
+
+_TREE_FILES: dict[str, Backend] = {"ubj": "xgboost", "txt": "lightgbm"}
+"""How the names of files of boosted trees end, and the library of each."""
 
 
 class OneRule(TypedDict):
@@ -56,42 +65,62 @@ class ModelFile(TypedDict):
 
     format: int
     contender: Name
-    kind: Literal["Prior", "Linear", "Trees", "Estimator", "Ensemble"]
     rule: RuleFile
     files: Annotated[dict[Name, Sha256], Length(1, 100_000)]
 
 
 @dataclass(eq=False)
-class Model:
-    """A fitted contender with its schema, encoder and decision rule.
+class ShippedModel:
+    """A fitted contender with its schema and decision rule.
 
     ``about``: the metric, average and constraint that the rule was tuned for, the rows it was tuned on, its value
-    there, and for each threshold from where to where others are hardly worse.
+    there, and for each threshold from where to where others are hardly worse. ``trained_rows``: hashes of the rows that
+    it was trained on.
     """
 
     schema: Schema
-    encoder: Encoder
-    scorer: Scorer
+    estimator: MetricEnsembleClassifier
     contender: str
     rule: Rule
     about: dict[str, Any]
-    trained_rows: TrainedRows | None = None
+    trained_rows: TrainedRows
 
     def scores(self, frame: pd.DataFrame, gaps: Gaps | None = None) -> np.ndarray:
         """Return the scores of the rows of a frame as it was read: ``(n,)``, ``(n, classes)`` or ``(n, K)``.
 
         ``gaps`` counts the cells that cannot be used.
         """
-        return self.score_features(self.schema.to_features(frame, gaps))
+        return self.score_parts(self.schema.to_features(frame, gaps), frame)
 
-    def score_features(self, features: pd.DataFrame) -> np.ndarray:
-        """Return the scores of features that ``schema.to_features`` returned."""
-        found: np.ndarray = self.scorer.scores(self.encoder.transform(features))
+    def score_parts(self, parts: pd.DataFrame, frame: pd.DataFrame) -> np.ndarray:
+        """Return the scores of rows that were read: their parts by ``schema.to_features``, and the frame itself."""
+        found: np.ndarray = self.estimator._score_parts(parts, frame[self.schema.inputs]).numpy()
         return found
 
     def decide(self, scores: np.ndarray) -> np.ndarray:
         """Return class indices, or 0/1 per label."""
         return np.asarray(self.rule(scores)).astype(int)
+
+    @property
+    def members(self) -> dict[str, float]:
+        """The weights of the candidates that it averages."""
+        return dict(self.estimator.weights_)
+
+    @property
+    def width(self) -> int:
+        """The largest number of columns that a row is encoded in."""
+        encoder = self.estimator.encoder_
+        row = self.make_blank_parts()
+        views = [view for view in self.estimator._list_views() if view != "given"]
+        return max([encoder.encode(row, view).shape[1] for view in views], default=len(self.schema.inputs))
+
+    def make_blank(self) -> pd.DataFrame:
+        """Return a table of one row whose cells are missing."""
+        return pd.DataFrame({name: pd.Series([None], dtype=object) for name in self.schema.inputs})
+
+    def make_blank_parts(self) -> pd.DataFrame:
+        """Return the parts of a row whose cells are missing."""
+        return self.schema.to_features(self.make_blank())
 
     def describe(self) -> Shipped:
         """Return the rule for people and programs."""
@@ -106,14 +135,10 @@ class Model:
 
     def to_files(self) -> tuple[dict[str, Any], dict[str, bytes]]:
         """Return the contents of the manifest and the files of a model folder."""
-        contents = {"contender": self.contender, "kind": type(self.scorer).__name__, "rule": self.pack_rule()}
-        files = {
-            **self.encoder.to_files(),
-            "schema.json": folders.as_json(self.schema.to_json()),
-            **{f"{_ESTIMATOR}{name}": data for name, data in self.scorer.files().items()},
-        }
-        if self.trained_rows is not None:
-            files["rows.bin"] = self.trained_rows.to_bytes()
+        contents = {"contender": self.contender, "rule": self.pack_rule()}
+        files = {f"{_ESTIMATOR}{name}": data for name, data in estimators.packed(self.estimator).items()}
+        files["schema.json"] = folders.as_json(self.schema.to_json())
+        files["rows.bin"] = self.trained_rows.to_bytes()
         return contents, files
 
     def pack_rule(self) -> dict[str, Any]:
@@ -121,40 +146,59 @@ class Model:
         return {"rule": encode(self.rule), **self.about}
 
     @classmethod
-    def from_files(cls, manifest: dict[str, Any], files: dict[str, bytes]) -> Model:
-        """Return the model of a folder with verified hashes, or raise; trees are tried in another process first."""
+    def from_files(cls, manifest: dict[str, Any], files: dict[str, bytes], trusted: Sequence[str] = ()) -> ShippedModel:
+        """Return the model of a folder with verified hashes, or raise; trees are tried in another process first.
+
+        ``trusted``: names of types in estimators of the user's own that may be made.
+        """
         strict_json.check(manifest, ModelFile, "manifest.json")
         inner = {name.removeprefix(_ESTIMATOR): data for name, data in files.items() if name.startswith(_ESTIMATOR)}
-        libraries = scorers.find_tree_files(inner)
-        trials = [Trial(name, library, inner[name]) for name, library in libraries.items()]
-        try:
-            schema = Schema.from_json(files["schema.json"])
-            encoder = Encoder.from_files(files, schema)
-            for library in libraries.values():
-                imported(library)  # while the trials run
-            for trial in trials:
-                trial.finish()
-        finally:
-            for trial in trials:
-                trial.stop()
+        about_estimator, estimator_files = folders.unpacked(inner, "estimator")
+        _try_trees(estimator_files)
+        # A function or a module is not saved; only fitting needs it.
+        missing = dict.fromkeys(list_unwritten(about_estimator))
+        estimator = estimators.restored(about_estimator, estimator_files, trusted=trusted, **missing)
+        if not isinstance(estimator, MetricEnsembleClassifier) or not hasattr(estimator.encoder_, "columns_"):
+            raise ValueError(f"estimator: expected an ensemble of tables, got a {type(estimator).__name__}")
+        schema = Schema.from_json(files["schema.json"], estimator.encoder_.columns_)
         about = dict(manifest["rule"])
-        rule, scorer = decode_rule(about.pop("rule")), scorers.load_scorer(manifest["kind"], inner)
-        trained_rows = TrainedRows.from_bytes(files["rows.bin"]) if "rows.bin" in files else None
-        found = cls(schema, encoder, scorer, manifest["contender"], rule, about, trained_rows)
+        rule = decode_rule(about.pop("rule"))
+        trained_rows = TrainedRows.from_bytes(files["rows.bin"])
+        found = cls(schema, estimator, manifest["contender"], rule, about, trained_rows)
         found.check()
         return found
 
     def check(self) -> None:
         """Raise unless the parts fit together: send one row through all of them."""
-        scores = self.scorer.scores(self.encoder.make_blank())
-        expected = (1,) if self.schema.task == "binary" else (1, len(self.schema.classes))
-        if scores.shape != expected:
-            raise ValueError(f"estimator: expected scores of shape {expected}, got {scores.shape}")
-        self.decide(scores)
+        wanted = (1,) if self.schema.task == "binary" else (1, len(self.schema.classes))
+        if self.estimator.labels_.scores_shape(1) != wanted:
+            raise ValueError(f"estimator: expected scores of shape {wanted}, got others")
+        if "given" not in self.estimator._list_views():  # a contender of the user's own may not take missing cells
+            scores = self.scores(self.make_blank())
+            if scores.shape != wanted:
+                raise ValueError(f"estimator: expected scores of shape {wanted}, got {scores.shape}")
+            self.decide(scores)
         self.goal.check_values(self.goal.metric)
         for constraint in parse(self.goal.subject_to):
             if not strict_json.names_code(constraint.metric):
                 get(constraint.metric)
+
+
+def _try_trees(files: dict[str, bytes]) -> None:
+    """Load all boosted trees in other processes, which may die of it, and import their libraries meanwhile."""
+    trees: dict[Backend, dict[str, bytes]] = {}
+    for name, data in files.items():
+        end = name.rpartition(".")[2]
+        if end in _TREE_FILES:
+            trees.setdefault(_TREE_FILES[end], {})[name] = data
+    with ExitStack() as stack:
+        sandboxes = [TreeSandbox(library, own) for library, own in trees.items()]
+        for sandbox in sandboxes:
+            stack.callback(sandbox.stop)
+        for library in trees:
+            imported(library)
+        for sandbox in sandboxes:
+            sandbox.finish()
 
 
 def decode_rule(plain: Any) -> Rule:

@@ -1,95 +1,108 @@
-"""The model to ship: a contender fitted on all rows, with a rule tuned on the held-out rows of all repeats together.
+"""The model to ship: a contender cross-fitted on all rows in the same way as in the repeats.
 
-The held-out rows of one split are few, and a threshold that is tuned on them moves with the split. Those of all repeats
-are several times as many. Their scores come from the models of the repeats, each of rows that it was not trained on.
-They are put below each other and not averaged: the mean of several models' scores varies less than the scores of one
-model, and it is one model that is shipped. A row that was held out in several repeats counts in each of them.
+Its rule is tuned on the out-of-fold scores of all rows, each scored by a model that was not trained on it.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from contextlib import closing
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from metricgrad.comparison import protocol
-from metricgrad.comparison.errors import NOTHING, UserError
-from metricgrad.comparison.report.sections.threshold import list_plateaus
-from metricgrad.comparison.shipped_model import Model
+from metricgrad.comparison.candidate_runs import CandidateRun, Failure, run_candidates
+from metricgrad.comparison.contender_outcomes import average_scores, choose_weights
+from metricgrad.comparison.errors import DATA, NOTHING, UserError
+from metricgrad.comparison.plateaus import list_plateaus
+from metricgrad.comparison.shipped_model import ShippedModel
 from metricgrad.comparison.trained_rows import TrainedRows
+from metricgrad.estimators.cross_fitting import Member
+from metricgrad.estimators.metric_ensemble_classifier import MetricEnsembleClassifier
 from metricgrad.training.training_loop import one_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection
 
-    from metricgrad.comparison.contenders.scorers import Effort
+    from metricgrad.comparison.candidate_tasks import SplitTasks
     from metricgrad.comparison.options import Dataset
-    from metricgrad.comparison.protocol import Decision, Outcome
-    from metricgrad.comparison.run_comparison import Plan
-    from metricgrad.comparison.run_writer import Workspace
-
-
-class ShippedRule(NamedTuple):
-    """The rule to ship with its value and plateau on the rows that it was tuned on, and these rows in words."""
-
-    decision: Decision
-    tuned_on: str
-
-
-def tune_on_repeats(plan: Plan, space: Workspace, outcomes: Sequence[Outcome], kind: str) -> ShippedRule | None:
-    """Return the "fixed" or "tuned" rule of a contender for the held-out rows of all its repeats together.
-
-    ``outcomes``: those of the contender. None if none has scores of held-out rows.
-    """
-    goal, targets = plan.dataset.goal, plan.dataset.targets
-    kept = [o for o in sorted(outcomes, key=lambda o: o.repeat) if space.has_held_out(o)]
-    if not kept:
-        return None
-    rows = [plan.parts[o.repeat].held_out for o in kept]
-    scores = [space.read_held_out(o, len(mine), goal.score_columns) for o, mine in zip(kept, rows, strict=True)]
-    with one_thread():
-        decision = protocol.make_rules(goal, np.concatenate(scores), targets[np.concatenate(rows)])[kind]
-    found = ShippedRule(decision, f"the held-out rows of {len(kept)} repeats together")
-    _check_feasible(found, kept[0].contender, goal.subject_to)
-    return found
+    from metricgrad.comparison.outcomes import Decision
+    from metricgrad.comparison.workers import Workers
 
 
 def fit_shipped_model(
-    dataset: Dataset,
-    contender: str,
-    kind: str,
-    effort: Effort,
-    seed: int,
-    weights: dict[str, float] | None = None,
-    rule: ShippedRule | None = None,
-) -> Model:
-    """Fit a contender on all rows, a fifth of them held out for early stopping; return it with its rule.
+    tasks: SplitTasks, contender: str, kind: str, workers: Workers, failed: Collection[str] = ()
+) -> ShippedModel:
+    """Fit a contender on all rows, and return it with its rule.
 
-    ``kind``: "fixed" or "tuned". ``weights``: of the ensemble's members, if they are known. ``rule``: that of
-    ``tune_on_repeats``; without repeats, it is tuned on the rows held out here.
+    ``tasks``: of the split of all rows. ``kind``: of the rule, "fixed" or "tuned". ``failed``: contenders
+    that could not be fitted in the repeats, which an ensemble does without.
     """
-    split = dataset.split_all_rows(seed)
-    encoder, features = dataset.encode(split.train)
-    scorer, own, _ = protocol.fit_contender(
-        contender, dataset.goal, effort, features, dataset.targets, split, seed, weights
-    )
-    if rule is None:
-        rule = ShippedRule(own[kind], f"{len(split.held_out)} rows held out of training")
-        _check_feasible(rule, contender, dataset.goal.subject_to)
-    decision = rule.decision
+    dataset = tasks.dataset
+    goal = dataset.goal
+    runs = _run_all(tasks, tasks.list_candidates(contender, failed), workers)
+    targets = dataset.targets[tasks.split.left_out]
+    out_of_fold = {name: run.out_of_fold for name, run in runs.items()}
+    with one_thread():
+        weights = choose_weights(contender, goal, out_of_fold, targets, tasks.seeds.selection)
+        decision = protocol.make_rules(goal, average_scores(weights, out_of_fold), targets)[kind]
+    tuned_on = f"the out-of-fold scores of {len(targets)} rows"
+    if not decision.feasible:
+        raise UserError(f"--subject-to: {contender} cannot meet {goal.subject_to!r} on {tuned_on}; relax it", NOTHING)
     about = {
-        "metric": dataset.goal.metric,
-        "average": dataset.goal.average,
-        "subject_to": dataset.goal.subject_to,
+        "metric": goal.metric,
+        "average": goal.average,
+        "subject_to": goal.subject_to,
         "kind": kind,
-        "tuned_on": rule.tuned_on,
+        "tuned_on": tuned_on,
         "value_there": decision.value,
-        "plateaus": list_plateaus(decision.plateau, dataset.goal.score_columns or 1),
+        "plateaus": list_plateaus(decision.plateau, goal.score_columns or 1),
     }
-    trained_rows = TrainedRows.of(dataset.features.iloc[split.train], dataset.targets[split.train])
-    return Model(dataset.schema, encoder, scorer, contender, decision.rule, about, trained_rows)
+    estimator = _assemble(dataset, tasks, weights, runs, decision)
+    train = tasks.split.train
+    trained_rows = TrainedRows.of(dataset.features.iloc[train], dataset.targets[train])
+    return ShippedModel(dataset.schema, estimator, contender, decision.rule, about, trained_rows)
 
 
-def _check_feasible(rule: ShippedRule, contender: str, subject_to: str | None) -> None:
-    if not rule.decision.feasible:
-        raise UserError(f"--subject-to: {contender} cannot meet {subject_to!r} on {rule.tuned_on}; relax it", NOTHING)
+def _run_all(tasks: SplitTasks, wanted: list[str], workers: Workers) -> dict[str, CandidateRun]:
+    """Cross-fit candidates on all rows."""
+    found: dict[str, CandidateRun] = {}
+    with closing(run_candidates(tasks.yield_tasks(wanted), workers)) as results:
+        for _, result in results:
+            if isinstance(result, Failure):
+                raise UserError(f"{result.contender} cannot be fitted on all rows: {result.why}", DATA)
+            found[result.candidate] = result
+    return {name: found[name] for name in wanted}
+
+
+def _assemble(
+    dataset: Dataset,
+    tasks: SplitTasks,
+    weights: dict[str, float],
+    runs: dict[str, CandidateRun],
+    decision: Decision,
+) -> MetricEnsembleClassifier:
+    """Return the estimator that ``MetricEnsembleClassifier.fit`` would be with these candidates and folds."""
+    goal = dataset.goal
+    model = MetricEnsembleClassifier(
+        goal.metric,
+        average=goal.average,
+        subject_to=goal.subject_to,
+        cv=len(tasks.split.folds),
+        random_state=tasks.random_state,
+    )
+    views = {candidate.name: candidate.view for candidate in tasks.candidates}
+    model.labels_ = goal.labels
+    model.classes_ = model.labels_.classes
+    model.encoder_ = tasks.encoder
+    model.feature_names_in_ = np.asarray(dataset.schema.inputs, dtype=object)
+    model.n_features_in_ = len(dataset.schema.inputs)
+    model.weights_ = weights
+    model.select_by_ = None
+    model.tuning_, model.rule_ = None, decision.rule
+    model.members_ = [Member(name, weight, views[name], runs[name].models) for name, weight in weights.items()]
+    model._candidates_table = [
+        {"name": name, "weight": weights.get(name, 0.0), "value": float("nan"), "seconds": run.seconds}
+        for name, run in runs.items()
+    ]
+    return model

@@ -1,91 +1,82 @@
-"""What a comparison keeps until its report is made: arrays that processes share, and the models of its units."""
+"""What a comparison keeps until its report is made: arrays that processes share, and the models of its candidates.
+
+The folder is private to the user and this process, and not part of the run folder: only what this process wrote there
+is read.
+"""
 
 from __future__ import annotations
 
 import shutil
+import tempfile
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Any
 
+import joblib
 import numpy as np
+from scipy import sparse
 
-from metricgrad import atomic_files
 from metricgrad.comparison.errors import writing
-from metricgrad.comparison.protocol import SavedScorer
 from metricgrad.comparison.workers import Shared
-from metricgrad.estimators.encoded_rows import TextFeatures
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from metricgrad.estimators.encoded_rows import Features
-    from metricgrad.estimators.table_encoder import Encoder
-
-KEPT = 5
+MOST_REPEATS = 5
 """The number of repeats whose models are kept."""
 
-_KIND = ".kind"  # the file that names the class of a model
 
+class TemporaryModels:
+    """A temporary folder, made when it is first needed."""
 
-class Scratch:
-    """A temporary folder in a run folder, made when it is first needed.
-
-    ``encoders``: by repeat, those that this process fitted.
-    """
-
-    def __init__(self, run: Path) -> None:
-        self._run = run
+    def __init__(self) -> None:
         self._path: Path | None = None
-        self.encoders: dict[int, Encoder] = {}
 
     @property
     def path(self) -> Path:
         """The folder."""
         if self._path is None:
-            self._path = atomic_files.temporary(self._run / "scratch")
-            with writing(self._path):
-                self._path.mkdir()
+            self._path = Path(tempfile.mkdtemp(prefix="metricgrad-models-"))
         return self._path
 
-    def share_array(self, name: str, array: np.ndarray) -> Shared:
-        """Write an array for all processes, which map it into memory."""
-        return Shared(partial(_map_array, self._add_array(name, array)))
-
-    def share_features(self, repeat: int, features: Features) -> Shared:
-        """Write the encoded rows of a repeat for all processes: an array, or several."""
-        if isinstance(features, np.ndarray):
-            return self.share_array(f"features-{repeat}.npy", features)
-        paths = {name: self._add_array(f"{name}-{repeat}.npy", array) for name, array in features.arrays.items()}
-        return Shared(partial(_map_features, paths))
+    def share_matrix(self, name: str, matrix: Any) -> Shared:
+        """Write a matrix, dense or sparse, for all processes, which map it into memory; other values are sent."""
+        if sparse.issparse(matrix):
+            parts = {part: self._add_array(f"{name}-{part}", getattr(matrix, part)) for part in _SPARSE_PARTS}
+            return Shared(partial(_map_sparse, parts, matrix.shape))
+        if isinstance(matrix, np.ndarray):
+            return Shared(partial(_map_array, self._add_array(name, matrix)))
+        return Shared.value(matrix)
 
     def _add_array(self, name: str, array: np.ndarray) -> Path:
-        path = self.path / name
+        path = self.path / f"{name}.npy"
         with writing(path):
             np.save(path, array, allow_pickle=False)
         return path
 
-    def add_scorer(self, contender: str, repeat: int, scorer: SavedScorer) -> None:
-        """Write the model of a unit, in the first repeats."""
-        if repeat >= KEPT:
-            return
-        folder = self.path / f"{contender}-{repeat}"
-        with writing(folder):
-            folder.mkdir()
-            for name, data in {**scorer.files, _KIND: scorer.kind.encode()}.items():
-                (folder / name).write_bytes(data)
+    def add_models(self, candidate: str, repeat: int, models: list[Any]) -> None:
+        """Keep the models of a candidate, in the first repeats."""
+        if repeat < MOST_REPEATS:
+            path = self._name_models(candidate, repeat)
+            with writing(path):
+                joblib.dump(models, path)
 
-    def read_scorer(self, contender: str, repeat: int) -> SavedScorer | None:
-        """Return the model of a unit that this process finished, None of others."""
-        folder = self.path / f"{contender}-{repeat}"
-        if not folder.is_dir():
+    def read_models(self, candidate: str, repeat: int) -> list[Any] | None:
+        """Return the models of a candidate that this process kept, None of others."""
+        path = self._name_models(candidate, repeat)
+        if not path.is_file():
             return None
-        files = {path.name: path.read_bytes() for path in folder.iterdir()}
-        return SavedScorer(files.pop(_KIND).decode(), files)
+        models: list[Any] = joblib.load(path)
+        return models
+
+    def _name_models(self, candidate: str, repeat: int) -> Path:
+        return self.path / f"models-{candidate.replace(' ', '-').replace('/', '-')}-{repeat}"
 
     def clear(self) -> None:
         """Remove everything."""
         if self._path is not None:
             shutil.rmtree(self._path, ignore_errors=True)
-        self._path, self.encoders = None, {}
+        self._path = None
+
+
+_SPARSE_PARTS = ("data", "indices", "indptr")
 
 
 def _map_array(path: Path) -> np.ndarray:
@@ -93,5 +84,6 @@ def _map_array(path: Path) -> np.ndarray:
     return found
 
 
-def _map_features(paths: dict[str, Path]) -> TextFeatures:
-    return TextFeatures.of_arrays({name: _map_array(path) for name, path in paths.items()})
+def _map_sparse(parts: dict[str, Path], shape: tuple[int, int]) -> sparse.csr_matrix:
+    arrays = tuple(_map_array(parts[name]) for name in _SPARSE_PARTS)
+    return sparse.csr_matrix(arrays, shape, copy=False)

@@ -1,4 +1,4 @@
-"""What the separate process of ``trial`` does: loads, checks and uses the trees. It imports nothing of metricgrad."""
+"""What the separate process of ``tree_sandbox`` does: loads, checks and uses trees. It imports nothing of metricgrad."""
 
 from __future__ import annotations
 
@@ -14,13 +14,17 @@ if TYPE_CHECKING:
 
 
 def work(limit: Callable[[int], None], library: str) -> None:
-    """Try the trees of a library, "xgboost" or "lightgbm", on standard input."""
+    """Try files of trees of a library, "xgboost" or "lightgbm": on standard input, each after its length in 8 bytes."""
     # Both libraries work without scikit-learn, which takes longer to import than everything else.
     sys.modules["sklearn"] = None  # type: ignore[assignment]
     importlib.import_module(library)  # while the caller goes on
-    trees = sys.stdin.buffer.read()
-    limit(len(trees))
-    _TRY[library](trees)
+    data = sys.stdin.buffer.read()
+    limit(len(data))
+    start = 0
+    while start < len(data):
+        end = start + 8 + int.from_bytes(data[start : start + 8], "big")
+        _TRY[library](data[start + 8 : end])
+        start = end
 
 
 def _make_rows(width: int) -> np.ndarray:

@@ -32,7 +32,7 @@ from metricgrad.evaluation.replicates import Model, RowDraws
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from metricgrad.comparison.contenders.scorers import Goal
+    from metricgrad.comparison.goal import Goal
     from metricgrad.decisions.rules import Rule
 
 LEVEL = 0.05

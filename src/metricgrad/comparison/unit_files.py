@@ -1,41 +1,74 @@
-"""The files of a unit: its scores, and its outcome with their hashes."""
+"""The files of a candidate in a repeat: its scores, and a record with their hashes."""
 
 from __future__ import annotations
 
 import io
 import math
-from typing import TYPE_CHECKING
+import re
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
 from metricgrad import strict_json
+from metricgrad.strict_json import Name, Range, Sha256
 
 if TYPE_CHECKING:
-    from metricgrad.comparison.protocol import Outcome
+    from metricgrad.comparison.candidate_runs import CandidateRun
 
-SCORES = {"scores": ".npy", "held_out": "-held.npy"}
-"""The scores of a unit, of test and of held-out rows: the key of their hash, and how the name of their file ends."""
-
-
-def name_unit(outcome: Outcome) -> str:
-    """Return the name of a unit's files without their suffix."""
-    return f"{outcome.contender.replace(' ', '-')}-{outcome.repeat:03d}"
+SUFFIXES = {"scores": ".npy", "out_of_fold": "-out-of-fold.npy"}
+"""How the names of the files of scores end: of the test rows, and of the training rows."""
 
 
-def pack_unit(outcome: Outcome, scores: np.ndarray, held_out: np.ndarray | None) -> dict[str, bytes]:
-    """Return the files of a unit by name: the scores, and the outcome with their hashes."""
-    name, about, files = name_unit(outcome), outcome.to_json(), dict[str, bytes]()
-    for which, array in (("scores", scores), ("held_out", held_out)):
-        if array is not None:
-            packed = io.BytesIO()
-            np.save(packed, np.ascontiguousarray(array, dtype=np.float64), allow_pickle=False)
-            files[f"{name}{SCORES[which]}"] = packed.getvalue()
-            about[which] = strict_json.sha256(packed.getvalue())
-    return {**files, f"{name}.json": strict_json.sealed(about)}
+@dataclass(frozen=True)
+class CandidateRecord:
+    """What is kept of a candidate in a repeat besides its scores, and the hashes of these."""
+
+    candidate: Name
+    repeat: Annotated[int, Range(0, 10**6)]
+    seconds: Annotated[float, Range(0, 10**9)]
+    history: list[dict[str, float]]
+    scores: Sha256
+    out_of_fold: Sha256
+
+    @property
+    def file_name(self) -> str:
+        """The name of its files without their suffix."""
+        return name_file(self.candidate, self.repeat)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> CandidateRecord:
+        """Return the record that a file holds, or raise a ``ValueError``."""
+        strict_json.check(data, cls, "candidate")
+        return cls(**data)
 
 
-def parse_scores(data: bytes, rows: int, classes: int | None = None) -> np.ndarray:
-    """Return the scores of an ``.npy`` file: float64, with this number of rows, and of classes if given.
+def name_file(name: str, repeat: int) -> str:
+    """Return the name of the files of a candidate or contender in a repeat, without a suffix.
+
+    >>> name_file("logistic regression, C=0.1", 3)
+    'logistic-regression-C-0.1-003'
+    """
+    return f"{re.sub(r'[^0-9A-Za-z.]+', '-', name)}-{repeat:03d}"
+
+
+def pack_candidate(run: CandidateRun) -> tuple[CandidateRecord, dict[str, bytes]]:
+    """Return the record and the files of a finished unit; its JSON file comes last, when the others are complete."""
+    packed = {"scores": _pack_array(run.scores), "out_of_fold": _pack_array(run.out_of_fold)}
+    hashes = {key: strict_json.sha256(data) for key, data in packed.items()}
+    record = CandidateRecord(run.candidate, run.repeat, run.seconds, run.history, **hashes)
+    files = {f"{record.file_name}{SUFFIXES[key]}": data for key, data in packed.items()}
+    return record, {**files, f"{record.file_name}.json": strict_json.sealed(asdict(record))}
+
+
+def _pack_array(array: np.ndarray) -> bytes:
+    packed = io.BytesIO()
+    np.save(packed, np.ascontiguousarray(array, dtype=np.float64), allow_pickle=False)
+    return packed.getvalue()
+
+
+def parse_scores(data: bytes, rows: int, columns: int | None = None) -> np.ndarray:
+    """Return the scores of an ``.npy`` file: float64, one per row, or this number of columns.
 
     The header is compared with the size of the file before any memory is allocated.
     """
@@ -46,7 +79,7 @@ def parse_scores(data: bytes, rows: int, classes: int | None = None) -> np.ndarr
         shape, by_columns, dtype = np.lib.format.read_array_header_1_0(file)
     except Exception as error:  # the header is a Python literal, and parsing it may raise anything
         raise ValueError(f"expected a numpy array, got one that cannot be read ({error})") from error
-    right = len(shape) in (1, 2) and shape[0] == rows and (classes is None or shape == (rows, classes))
+    right = shape == ((rows,) if columns is None else (rows, columns))
     if not right or by_columns or dtype != np.float64 or len(data) - file.tell() != 8 * math.prod(shape):
         raise ValueError(f"expected float64 scores of {rows} rows, got {dtype} of shape {shape}")
     return np.frombuffer(data, np.float64, offset=file.tell()).reshape(shape)

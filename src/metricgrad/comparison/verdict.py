@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from metricgrad.comparison.contenders.table import CONTENDERS, REFERENCE
+from metricgrad.comparison.contenders import CONTENDERS, REFERENCE
 from metricgrad.comparison.errors import NOTHING, WRONG_CALL, UserError
 from metricgrad.comparison.leaderboard import RULES
 from metricgrad.comparison.report.payload import REFERENCES, Claim, Difference, Row, Verdict
@@ -17,7 +17,9 @@ from metricgrad.comparison.uncertainty import LEVEL
 from metricgrad.messages import suggest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+
+    from metricgrad.comparison.contenders import Contender
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,12 @@ class Circumstances:
     extensible: bool = True
 
 
-def write_verdict(rows: Sequence[Row], about: Circumstances, ship: str | None = None) -> Verdict:
+def write_verdict(
+    rows: Sequence[Row],
+    about: Circumstances,
+    ship: str | None = None,
+    contenders: Mapping[str, Contender] = CONTENDERS,
+) -> Verdict:
     """Return what to ship, and whether its gains over the references are proven.
 
     The best mean is shipped, among equals the simplest, or ``ship``: a contender, with ", fixed" for its fixed rule.
@@ -57,7 +64,7 @@ def write_verdict(rows: Sequence[Row], about: Circumstances, ship: str | None = 
     proven = rival is None or (rival in claims and claims[rival]["proven"])
     return {
         "headline": _write_headline(shipped, best, rival, proven, about),
-        "text": _write_text(rows, shipped, claims, about),
+        "text": _write_text(contenders, rows, shipped, claims, about),
         "ship": shipped["contender"],
         "rule": shipped["rule"],
         "gain_is_real": proven and shipped["contender"] != REFERENCE,
@@ -126,7 +133,13 @@ def _write_headline(shipped: Row, best: Row, rival: str | None, proven: bool, ab
     return f"Ship {_format_name(shipped)}: {why}.{cut}"
 
 
-def _write_text(rows: Sequence[Row], shipped: Row, claims: dict[str, Claim], about: Circumstances) -> str:
+def _write_text(
+    contenders: Mapping[str, Contender],
+    rows: Sequence[Row],
+    shipped: Row,
+    claims: dict[str, Claim],
+    about: Circumstances,
+) -> str:
     spread = "" if shipped["low"] is None else f" (95 % interval {shipped['low']:.3f} to {shipped['high']:.3f})"
     text = [f"{about.name}: {shipped['value']:.3f}{spread}."]
     if about.subject_to:
@@ -136,7 +149,7 @@ def _write_text(rows: Sequence[Row], shipped: Row, claims: dict[str, Claim], abo
     if shipped["contender"] == REFERENCE:
         second = next((row for row in rows if row["feasible"] and row["contender"] != REFERENCE), None)
         text += [] if second is None else [f"Next is {_format_name(second)} with {second['value']:.3f}."]
-    return " ".join(filter(None, [*text, _describe_loss_gain(rows, shipped)]))
+    return " ".join(filter(None, [*text, _describe_loss_gain(contenders, rows, shipped)]))
 
 
 def _describe_claim(reference: str, claim: Claim, about: Circumstances) -> str:
@@ -155,10 +168,10 @@ def _describe_claim(reference: str, claim: Claim, about: Circumstances) -> str:
     return f"{gain}, not proven ({p}); about {claim['repeats_needed']} repeats would settle it ({how})."
 
 
-def _describe_loss_gain(rows: Sequence[Row], shipped: Row) -> str:
+def _describe_loss_gain(contenders: Mapping[str, Contender], rows: Sequence[Row], shipped: Row) -> str:
     """Describe, if no network ships, what training networks on the metric gains."""
     trained = [
-        row for row in rows if row["feasible"] and row["family"] == "network" and CONTENDERS[row["contender"]].on_metric
+        row for row in rows if row["feasible"] and row["family"] == "network" and contenders[row["contender"]].on_metric
     ]
     if shipped["family"] == "network" or not trained or REFERENCES[1] not in trained[0]["against"]:
         return ""

@@ -1,52 +1,42 @@
-"""The default candidates of an ensemble, and how any candidate is cross-fitted."""
+"""Candidates: the estimators that an ensemble is chosen from, and those that ``compare`` ranks."""
 
 from __future__ import annotations
 
-import copy
 import importlib.util
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-import torch
-from sklearn.base import clone
-from sklearn.compose import ColumnTransformer
 from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
-from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GroupKFold, StratifiedGroupKFold, check_cv
-from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
-from sklearn.utils import _safe_indexing, get_tags
-from sklearn.utils.validation import has_fit_parameter
-from torch import Tensor
 
-from metricgrad.core.metrics.scalars import is_whole
 from metricgrad.estimators.metric_boosting_classifier import MetricBoostingClassifier
 from metricgrad.estimators.metric_classifier import MetricClassifier
-from metricgrad.estimators.preparation import checked_pairs, splits
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from metricgrad.estimators.labels import Labels
     from metricgrad.integrations.boosting.hooks import Backend
 
-View = Literal["given", "numbers", "standard"]
-"""What a candidate sees: the features as given; as numbers, categories coded, NaN missing; or one-hot and standard."""
-
-Part = tuple[Any, Any]
-"""The rows to fit on, and the rows left out."""
+View = Literal["given", "linear", "dense", "trees"]
+"""What a candidate sees: the features as given, or as ``TableEncoder(view)`` encodes them."""
 
 OURS = (MetricClassifier, MetricBoostingClassifier)
 """These take the folds themselves and hold one model for each."""
 
-STRENGTHS = (0.003, 0.1, 3.0)
+INVERSE_PENALTIES = (0.003, 0.1, 3.0)
 """The inverse ridge penalties (``C``) of logistic regression."""
 
-TREES = 100
-"""Trees of each fold's forest."""
+EPOCHS, PATIENCE = 100, 15
+"""The most epochs of networks, and after how many without improvement they stop."""
+
+ROUNDS = 200
+"""The most rounds of boosted trees."""
+
+TREES_PER_FOREST = 100
+
+FEW_ROWS = 10_000
+"""With fewer rows boosted trees get coarser bins: fine ones hold hardly a row each and take most of the time."""
+
+MANY_ROWS = 100_000
+"""With more rows networks are trained for fewer epochs, each of which has more steps."""
 
 
 @dataclass(frozen=True)
@@ -58,217 +48,77 @@ class Candidate:
     view: View = "given"
 
 
-# The default candidates
+@dataclass(frozen=True)
+class CandidateSpec:
+    """What the settings of candidates depend on.
+
+    ``metric``, ``average``: what is optimised. ``rows``: the number of training rows. ``outputs``: of scores per row.
+    ``has_texts``: whether words are among the features. ``quick``: a third of the training, for a first look.
+    """
+
+    metric: Any
+    average: Any
+    rows: int
+    outputs: int
+    has_texts: bool = False
+    quick: bool = False
 
 
-def default_candidates(metric: Any, average: Any, rows: int, outputs: int) -> list[Candidate]:
-    """Return the default candidates for data of this size; boosted trees where their library is installed."""
-    average = average or "macro"
-    found = [
-        Candidate(f"logistic regression, C={c:g}", LogisticRegression(C=c, max_iter=500), "standard") for c in STRENGTHS
-    ]
-    # The view is standardised; doing it again would make the ones of a rare category large.
-    found.append(Candidate("network", MetricClassifier(metric, average=average, scale=False), "standard"))
-    # Every label or class has trees of its own, so their number is kept in bounds.
-    growth: dict[str, Any] = {"n_estimators": min(200, max(40, 2000 // outputs)), "max_depth": 4, "n_jobs": 1}
-    losses: dict[Backend, Any] = {"xgboost": "cross-entropy", "lightgbm": "hybrid"}
-    for backend, loss in losses.items():
-        if importlib.util.find_spec(backend) is not None:
-            bins = {"max_bin": 64} if rows < 10_000 else None
-            model = MetricBoostingClassifier(
-                metric, average=average, backend=backend, loss=loss, backend_params=bins, **growth
-            )
-            found.append(Candidate(backend, model, "numbers"))
-    leaf = max(2, rows // 4000)  # so that trees of many rows stay small
-    for name, kind in (("random forest", RandomForestClassifier), ("extra trees", ExtraTreesClassifier)):
-        found.append(Candidate(name, kind(TREES, min_samples_leaf=leaf), "numbers"))
+def default_candidates(spec: CandidateSpec) -> list[Candidate]:
+    """Return the default candidates of an ensemble; boosted trees where their library is installed."""
+    found = make_logistic_regressions(spec)
+    found.append(make_network("hybrid", spec))
+    if importlib.util.find_spec("xgboost") is not None:
+        found.append(make_boosted_trees("xgboost", spec, "xgboost", "cross-entropy"))
+    if importlib.util.find_spec("lightgbm") is not None:
+        found.append(make_boosted_trees("metric boosting", spec, "lightgbm", "hybrid"))
+    found.append(make_forest("random forest", spec, RandomForestClassifier))
+    found.append(make_forest("extra trees", spec, ExtraTreesClassifier))
     return found
+
+
+def make_logistic_regressions(spec: CandidateSpec) -> list[Candidate]:
+    """Return logistic regression with several penalties, or with the middle one for a first look."""
+    penalties = INVERSE_PENALTIES[1:2] if spec.quick else INVERSE_PENALTIES
+    return [
+        Candidate(f"logistic regression, C={c:g}", LogisticRegression(C=c, max_iter=500), "linear") for c in penalties
+    ]
+
+
+def make_network(name: str, spec: CandidateSpec, view: View = "linear", **options: Any) -> Candidate:
+    """Return a ``MetricClassifier``; ``options``: its parameters besides those that the data decide."""
+    # The view is standardised already; doing it again would make the ones of a rare category large.
+    settings: dict[str, Any] = {"average": spec.average or "macro", "scale": False}
+    if spec.has_texts and view == "linear":
+        settings["dropout"] = 0.5  # every word has weights of its own, and so many overfit
+    share = min(1.0, MANY_ROWS / spec.rows) / (3 if spec.quick else 1)
+    settings |= {"epochs": max(2, round(EPOCHS * share)), "patience": max(2, round(PATIENCE * share))}
+    return Candidate(name, MetricClassifier(spec.metric, **settings | options), view)
+
+
+def make_boosted_trees(name: str, spec: CandidateSpec, backend: Backend, loss: Any) -> Candidate:
+    """Return a ``MetricBoostingClassifier``."""
+    # Every label or class has trees of its own, so their number is kept in bounds.
+    rounds = min(ROUNDS, max(40, 2000 // spec.outputs))
+    model = MetricBoostingClassifier(
+        spec.metric,
+        average=spec.average or "macro",
+        backend=backend,
+        loss=loss,
+        n_estimators=rounds // 2 if spec.quick else rounds,
+        max_depth=4,
+        n_jobs=1,
+        backend_params={"max_bin": 64} if spec.rows < FEW_ROWS else None,
+    )
+    return Candidate(name, model, "trees")
+
+
+def make_forest(name: str, spec: CandidateSpec, kind: type[RandomForestClassifier | ExtraTreesClassifier]) -> Candidate:
+    """Return a random forest, or extra trees."""
+    leaf = max(2, spec.rows // 4000)  # so that trees of many rows stay small
+    return Candidate(name, kind(TREES_PER_FOREST, min_samples_leaf=leaf), "trees")
 
 
 def missing_libraries() -> list[str]:
     """Return which libraries of the default candidates are not installed."""
     return [name for name in ("xgboost", "lightgbm") if importlib.util.find_spec(name) is None]
-
-
-def standardiser(X: Any, categorical: Sequence[int]) -> Any:
-    """Return what makes numbers fit for a linear model or a network, yet to be fitted.
-
-    Numbers: the median in the place of missing ones, zero mean and unit variance. Categories: one-hot, those of fewer
-    than 10 rows together, missing being one of them.
-    """
-    if hasattr(X, "toarray"):
-        return StandardScaler(with_mean=False)
-    numeric = [j for j in range(X.shape[1]) if j not in categorical]
-    scaled = make_pipeline(SimpleImputer(strategy="median", keep_empty_features=True), StandardScaler())
-    hot = OneHotEncoder(handle_unknown="infrequent_if_exist", min_frequency=10, sparse_output=False)
-    return ColumnTransformer([("numbers", scaled, numeric), ("categories", hot, list(categorical))])
-
-
-# Cross-fitting
-
-
-def folds(labels: Labels, targets: Tensor, cv: Any, groups: Any, seed: int) -> list[Part]:
-    """Return for each fold the rows to fit on and those left out; all and None where a class has one row."""
-    if cv is None:
-        raise ValueError("cv: expected a number of at least 2, a splitter or pairs of rows, got None")
-    if groups is None:
-        found = splits(labels, targets, cv, 0.5, seed)
-        return [(rows.numpy(), None if held is None else held.numpy()) for rows, held in found]
-    y, groups = targets.numpy(), np.asarray(groups)
-    if groups.shape != (len(y),):
-        raise ValueError(f"groups: expected one for each of {len(y)} rows, got shape {groups.shape}")
-    if not is_whole(cv):
-        return checked_pairs(check_cv(cv, y, classifier=True).split(np.zeros(len(y)), y, groups))
-    number = min(int(cv), len(np.unique(groups)))
-    if number < 2:
-        raise ValueError(f"groups: expected at least two, and cv of at least 2, got cv={cv!r}")
-    # Classes of fewer rows than folds cannot be in all of them.
-    spread = labels.task != "multilabel" and np.bincount(y.astype(int)).min() >= number
-    kind = StratifiedGroupKFold if spread else GroupKFold
-    return list(kind(number, shuffle=True, random_state=seed).split(np.zeros(len(y)), y, groups))
-
-
-@dataclass(frozen=True, eq=False)
-class CrossFitted:
-    """The models of a candidate, one per fold, the scores of the rows that each left out, and the seconds it took.
-
-    A model is an estimator or, for several labels of an estimator of one, a list of these; a label that had one value
-    only is that number. The models of our own estimators are one estimator that holds them all.
-    """
-
-    models: list[Any]
-    scores: Tensor
-    seconds: float
-
-
-def cross_fit(
-    candidate: Candidate, X: Any, y: Any, weight: Any, labels: Labels, parts: list[Part], seed: int
-) -> CrossFitted:
-    """Fit a candidate once for each part, and score the rows left out (all rows, where none are)."""
-    start = time.perf_counter()
-    if isinstance(candidate.estimator, OURS):
-        models, scores = _fit_ours(candidate, X, y, weight, parts, seed)
-    else:
-        models, scores = [], []
-        for i, (rows, held) in enumerate(parts):
-            some = None if weight is None else weight[rows]
-            one = _seeded(clone(candidate.estimator), seed + i)
-            models.append(_fit(one, candidate.name, _safe_indexing(X, rows), y[rows], some, labels))
-            scores.append(probabilities(models[-1], _safe_indexing(X, rows if held is None else held), labels))
-    return CrossFitted(models, torch.cat(scores), time.perf_counter() - start)
-
-
-def _fit_ours(
-    candidate: Candidate, X: Any, y: Any, weight: Any, parts: list[Part], seed: int
-) -> tuple[list[Any], list[Tensor]]:
-    """Hand our own estimator the folds, and read what each of its models says of the rows that it did not see."""
-    folds = [part for part in parts if part[1] is not None] or None
-    model = _seeded(clone(candidate.estimator).set_params(cv=folds, rule="fixed"), seed)
-    model.fit(X, y, sample_weight=weight).set_params(cv=None)  # the rows are not the model's business any more
-    if folds is None:
-        return [model], [model._scores(X)]
-    held = [_safe_indexing(X, rows) for _, rows in folds]
-    attribute = "networks_" if isinstance(model, MetricClassifier) else "boosters_"
-    scores = []
-    for part, one in zip(held, getattr(model, attribute), strict=True):
-        alone = copy.copy(model)
-        setattr(alone, attribute, [one])
-        scores.append(alone._scores(part))
-    return [model], scores
-
-
-def _seeded(estimator: Any, seed: int) -> Any:
-    """Give a seed to all that has none."""
-    given = estimator.get_params()
-    free = [key for key, value in given.items() if key.split("__")[-1] == "random_state" and value is None]
-    return estimator.set_params(**dict.fromkeys(free, seed))
-
-
-def _fit(estimator: Any, name: str, X: Any, y: Any, weight: Any, labels: Labels) -> Any:
-    how = {} if weight is None else {_weight_argument(estimator, name): weight}
-    several = labels.task == "multilabel"
-    if not several and (y == y[0]).all():
-        raise ValueError(f"cv: expected two classes in every part that is fitted, got {y[0]} alone in one")
-    try:
-        if not several or get_tags(estimator).classifier_tags.multi_label:
-            return estimator.fit(X, y, **how)
-        return [
-            float(column[0]) if (column == column[0]).all() else clone(estimator).fit(X, column, **how)
-            for column in y.T
-        ]
-    except Exception as error:  # of any library: say which candidate it is
-        said = (str(error).strip() or type(error).__name__).splitlines()[0]
-        kind = TypeError if isinstance(error, TypeError) else ValueError
-        raise kind(f"candidate {name!r} cannot be fitted: {said}") from error
-
-
-def _weight_argument(estimator: Any, name: str) -> str:
-    """Return what ``fit`` calls the sample weights."""
-    last = estimator.steps[-1] if isinstance(estimator, Pipeline) else ("", estimator)
-    if not has_fit_parameter(last[1], "sample_weight"):
-        raise ValueError(f"sample_weight: expected estimators that take it, got {name!r}, which does not; leave it out")
-    return f"{last[0]}__sample_weight" if last[0] else "sample_weight"
-
-
-def probabilities(model: Any, X: Any, labels: Labels) -> Tensor:
-    """Return what a model says as ``Labels.probabilities`` would: ``(N,)``, ``(N, d)`` or ``(N, K)``."""
-    if isinstance(model, OURS):
-        return model._scores(X)
-    if isinstance(model, list):
-        rows = X.shape[0] if hasattr(X, "shape") else len(X)
-        columns = [np.full(rows, one) if isinstance(one, float) else _column(one, X) for one in model]
-        return torch.from_numpy(np.column_stack(columns))
-    raw = model.predict_proba(X)
-    if labels.task == "multilabel":
-        if isinstance(raw, list):  # a list of (N, classes), one per label
-            raw = np.column_stack([_positive(one, known) for one, known in zip(raw, model.classes_, strict=True)])
-        return torch.from_numpy(np.asarray(raw, dtype=np.float64))
-    full = np.zeros((len(raw), len(labels.classes)))
-    full[:, np.searchsorted(labels.classes, model.classes_)] = raw
-    return torch.from_numpy(full[:, 1].copy() if labels.task == "binary" else full)
-
-
-def _column(model: Any, X: Any) -> Any:
-    return _positive(model.predict_proba(X), model.classes_)
-
-
-def _positive(raw: Any, classes: Any) -> Any:
-    """Return the column of class 1, which a label that was never there does not have."""
-    place = np.flatnonzero(np.asarray(classes) == 1)
-    return np.asarray(raw)[:, place[0]].astype(np.float64) if len(place) else np.zeros(len(raw))
-
-
-@dataclass(frozen=True, eq=False)
-class Member:
-    """A candidate that was chosen: its weight, what it sees of the features, and its models, one per fold.
-
-    Parameters
-    ----------
-    name : str
-        The candidate's name.
-    weight : float
-        Its share of the ensemble's scores.
-    view : {'given', 'numbers', 'standard'}
-        The features as given; as numbers, with categories coded; or one-hot and standardised.
-    models : list
-        Fitted estimators, whose mean is the member's scores. A list of estimators in it has one for each label.
-
-    """
-
-    name: str
-    weight: float
-    view: View
-    models: list[Any]
-
-    def scores(self, X: Any, labels: Labels) -> Tensor:
-        """Return the mean of the models' probabilities."""
-        return torch.stack([probabilities(model, X, labels) for model in self.models]).mean(0)
-
-
-def flattened(models: list[Any]) -> Iterator[Any]:
-    """Yield the models, and those of each label where they are lists."""
-    for model in models:
-        if isinstance(model, list):
-            yield from model
-        else:
-            yield model

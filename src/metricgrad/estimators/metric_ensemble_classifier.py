@@ -8,27 +8,24 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 import torch
 from joblib import Parallel, delayed
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import check_random_state, indexable
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.utils import indexable
 from sklearn.utils.validation import _check_sample_weight, _num_samples, check_is_fitted, validate_data
 from torch import Tensor
 
 from metricgrad.decisions.default_rule import default_rule
 from metricgrad.decisions.ensemble_selection import Goal, Selection, select_ensemble
-from metricgrad.estimators.candidates import (
-    Candidate,
+from metricgrad.estimators.array_encoder import ArrayEncoder, check_no_sparse_nan
+from metricgrad.estimators.candidates import Candidate, CandidateSpec, View, default_candidates, missing_libraries
+from metricgrad.estimators.cross_fitting import (
     CrossFitted,
+    FitSeeds,
+    Fold,
     Member,
-    Part,
-    View,
     cross_fit,
-    default_candidates,
-    flattened,
-    folds,
-    missing_libraries,
-    standardiser,
+    flatten_models,
+    make_folds,
 )
-from metricgrad.estimators.frame_categories import Categories, categories, coded
 from metricgrad.estimators.labels import DecidesMixin, dense, flat
 from metricgrad.estimators.preparation import labels_to_learn
 
@@ -50,9 +47,8 @@ class MetricEnsembleClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
     Takes binary, multi-class and multi-label (indicator) targets of any labels. By default the candidates are three
     ridge logistic regressions, a ``MetricClassifier``, boosted trees of XGBoost (on the log-loss) and of LightGBM (on
     log-loss and metric) where these are installed, a random forest and extra trees. They take arrays, sparse matrices,
-    and frames of pandas or polars with numbers, texts and categories; NaN is a missing value, which a sparse matrix
-    must not have. Trees get categories as numbers; the others get them one-hot (those of fewer than 10 rows together),
-    with missing numbers as the median.
+    and frames of pandas or polars with numbers, categories, dates and texts, which ``TableEncoder`` encodes. NaN is a
+    missing value, which a sparse matrix must not have.
 
     Parameters
     ----------
@@ -62,6 +58,8 @@ class MetricEnsembleClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
         Your own candidates instead, classifiers with ``predict_proba``. They get the features as you give them. A
         classifier of one label is fitted once per label of a multi-label problem. A ``MetricClassifier`` or
         ``MetricBoostingClassifier`` gets the folds as its ``cv``.
+    encoder : TableEncoder, optional
+        How frames are encoded for the default candidates, if not by ``TableEncoder()``.
     metric_params : dict, optional
         Parameters of a metric given by name: {"beta": 2}, {"alpha": 0.3, "beta": 0.7}. For one value per class a
         sequence, or {"beta": {"dog": 0.25, "rest": 1}}, where "rest" stands for the classes that are not named.
@@ -105,10 +103,8 @@ class MetricEnsembleClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
         How the rule was tuned on out-of-fold scores; None if it was not.
     classes_ : ndarray
         The labels; of a multi-label problem their indices.
-    categories_ : dict
-        The categories of columns that are no numbers, by the index of the column; empty for your own ``estimators``.
-    encoder_ : transformer or None
-        What makes the features one-hot and standard; None for your own ``estimators``.
+    encoder_ : TableEncoder, ArrayEncoder or None
+        What encodes the features for the default candidates; None for your own ``estimators``.
     n_features_in_ : int
         The number of features, if your own ``estimators`` know it.
     feature_names_in_ : ndarray
@@ -140,6 +136,7 @@ class MetricEnsembleClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
         metric: str | Metric = "f1",
         *,
         estimators: Any = None,
+        encoder: Any = None,
         metric_params: Mapping[str, Any] | None = None,
         average: Average | None = "macro",
         rule: Literal["tuned", "fixed"] | Rule = "tuned",
@@ -155,6 +152,7 @@ class MetricEnsembleClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
         self.metric = metric
         self.metric_params = metric_params
         self.estimators = estimators
+        self.encoder = encoder
         self.average = average
         self.rule = rule
         self.subject_to = subject_to
@@ -202,15 +200,14 @@ class MetricEnsembleClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
         goal = (self._metric, labels.task, self.average, self.subject_to, self.rule, self.select_by)
         rule = Goal(*goal, self.rounds, self.bags).rule
         weight = None if sample_weight is None else _check_sample_weight(sample_weight, given, ensure_non_negative=True)
-        seeds = check_random_state(self.random_state).randint(np.iinfo(np.int32).max, size=3)
-        parts = folds(labels, targets, self.cv, groups, int(seeds[0]))
-        candidates = self._candidates(len(y))
-        counted = given if weight is None or self.estimators is not None else given[weight > 0]
-        views = self._views(given, {candidate.view for candidate in candidates}, counted)
-        found = self._cross_fitted(candidates, views, y, weight, parts, int(seeds[1]))
-        self._choose(candidates, found, targets, weight, parts, rule, int(seeds[2]))
+        seeds = FitSeeds.draw(self.random_state)
+        folds = make_folds(labels, targets, self.cv, groups, seeds.folds)
+        views = self._fit_views(given, y, weight)
+        candidates = self._list_candidates(len(y))
+        found = self._cross_fit_all(candidates, views, y, weight, folds, seeds)
+        self._choose(candidates, found, targets, weight, folds, rule, seeds.selection)
         if self.estimators is not None:  # the features are theirs, and so is what is known of them
-            models = (one for candidate in found for one in flattened(candidate.models))
+            models = (one for candidate in found for one in flatten_models(candidate.models))
             first: Any = next((one for one in models if not isinstance(one, float)), None)
             for name in ("n_features_in_", "feature_names_in_"):
                 if hasattr(first, name):
@@ -218,29 +215,44 @@ class MetricEnsembleClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
         return self
 
     def _check_input(self, X: Any, y: Any) -> tuple[Any, Any]:
-        """Return features and targets; for the default candidates the features as numbers."""
-        if self.estimators is None:
-            self.categories_: Categories = categories(X, texts=True)
-            X, y = validate_data(
-                self, coded(X, self.categories_), y, multi_output=True, ensure_min_samples=2, **_ALLOWED
-            )
-            if hasattr(X, "toarray") and np.isnan(X.data).any():
-                raise ValueError(
-                    "X: expected a sparse matrix without NaN, got some; pass a dense array or impute first"
-                )
-        else:
+        """Return features and targets, checked as far as the candidates do not check them."""
+        if self.estimators is not None or is_frame(X):
             if y is None:
                 raise ValueError("requires y to be passed, but the target y is None")
             X, y = indexable(X, y)
             if (rows := _num_samples(X)) < 2:
                 raise ValueError(f"X: expected at least two rows, got n_samples={rows}")
-            self.categories_ = {}
+        else:
+            X, y = validate_data(self, X, y, multi_output=True, ensure_min_samples=2, **_ALLOWED)
+            check_no_sparse_nan(X)
         y = flat(np.asarray(dense(y)))
         return X, y
 
-    def _candidates(self, rows: int) -> list[Candidate]:
+    def _fit_views(self, X: Any, y: Any, weight: Any) -> dict[View, Any]:
+        """Fit the encoder, and return the training rows as the candidates see them; rows of weight 0 do not count."""
+        counted = slice(None) if weight is None else np.flatnonzero(weight > 0)
+        self.encoder_: Any = None
+        if self.estimators is not None:
+            return {"given": X}
+        views: tuple[View, ...] = ("linear", "trees")
+        if not is_frame(X):
+            self.encoder_ = ArrayEncoder()
+            self.encoder_.fit_array(X[counted])
+            return {view: self.encoder_.encode(X, view) for view in views}
+        from metricgrad.estimators.table_encoder import TableEncoder, as_frame
+
+        self.encoder_ = TableEncoder() if self.encoder is None else clone(self.encoder)
+        table = as_frame(X)
+        self.encoder_.describe(table)
+        self.feature_names_in_, self.n_features_in_ = self.encoder_.feature_names_in_, self.encoder_.n_features_in_
+        parts = self.encoder_.read(table)
+        means = self.encoder_.fit_parts(parts, y, counted)
+        return {view: self.encoder_.encode(parts, view, means) for view in views}
+
+    def _list_candidates(self, rows: int) -> list[Candidate]:
         if self.estimators is None:
-            return default_candidates(self._metric, self.average, rows, self.labels_.outputs)
+            has_texts = bool(getattr(self.encoder_, "words_", None))
+            return default_candidates(CandidateSpec(self._metric, self.average, rows, self.labels_.outputs, has_texts))
         pairs = list(self.estimators) if isinstance(self.estimators, Iterable) else []
         if not pairs or not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
             raise ValueError(f"estimators: expected a list of (name, estimator), got {self.estimators!r}")
@@ -255,21 +267,18 @@ class MetricEnsembleClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
                 )
         return [Candidate(name, estimator) for name, estimator in pairs]
 
-    def _views(self, X: Any, wanted: set[View], fit_on: Any = None) -> dict[View, Any]:
-        """Return the features as the candidates see them; ``fit_on``: the rows to scale by, if not yet done."""
-        views: dict[View, Any] = {"given": X, "numbers": X}
-        if fit_on is not None:
-            self.encoder_ = standardiser(X, list(self.categories_)).fit(fit_on) if "standard" in wanted else None
-        if "standard" in wanted:
-            views["standard"] = self.encoder_.transform(X)
-        return views
-
-    def _cross_fitted(
-        self, candidates: list[Candidate], views: dict[View, Any], y: Any, weight: Any, parts: list[Part], seed: int
+    def _cross_fit_all(
+        self,
+        candidates: list[Candidate],
+        views: dict[View, Any],
+        y: Any,
+        weight: Any,
+        folds: list[Fold],
+        seeds: FitSeeds,
     ) -> list[CrossFitted]:
         jobs = (
-            delayed(cross_fit)(one, views[one.view], y, weight, self.labels_, parts, seed + 1000 * i)
-            for i, one in enumerate(candidates)
+            delayed(cross_fit)(one, views[one.view], y, weight, self.labels_, folds, seeds.of_candidate(place))
+            for place, one in enumerate(candidates)
         )
         found = Parallel(n_jobs=self.n_jobs, return_as="generator")(jobs)
         if self.verbose:
@@ -286,20 +295,20 @@ class MetricEnsembleClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
         found: list[CrossFitted],
         targets: Tensor,
         weight: Any,
-        parts: list[Part],
+        folds: list[Fold],
         rule: Rule | None,
         seed: int,
     ) -> None:
         """Set weights, members and rule."""
         names = [candidate.name for candidate in candidates]
         self.tuning_, self.rule_ = None, rule or default_rule(self.labels_.task)
-        if parts[0][1] is None:  # a class with one row: no scores that may be looked at
+        if folds[0][1] is None:  # a class with one row: no scores that may be looked at
             if self.subject_to is not None:
                 raise ValueError("subject_to: expected two rows or more of each class to tune on, got a class with one")
             self.weights_, self.select_by_ = dict.fromkeys(names, 1 / len(names)), None
             values = dict.fromkeys(names, np.nan)
         else:
-            rows = np.concatenate([held for _, held in parts])
+            rows = np.concatenate([held for _, held in folds])
             selection: Selection = select_ensemble(
                 self._metric,
                 {name: one.scores for name, one in zip(names, found, strict=True)},
@@ -338,11 +347,32 @@ class MetricEnsembleClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
 
     def _scores(self, X: Any) -> Tensor:
         check_is_fitted(self, "members_")
-        if self.members_[0].view != "given":
-            X = validate_data(self, coded(X, self.categories_), reset=False, **_ALLOWED)
-        views = self._views(X, {member.view for member in self.members_})
+        encoder = self.encoder_
+        if encoder is None:
+            return self._score_views({"given": X})
+        if isinstance(encoder, ArrayEncoder):
+            array = validate_data(self, X, reset=False, **_ALLOWED)
+            return self._score_views({view: encoder.encode(array, view) for view in self._list_views()})
+        return self._score_parts(encoder.read(X), X)
+
+    def _score_parts(self, parts: Any, given: Any) -> Tensor:
+        """Return the scores of rows of a table that the encoder has read; ``given``: the rows themselves."""
+        encode = self.encoder_.encode
+        return self._score_views(
+            {view: given if view == "given" else encode(parts, view) for view in self._list_views()}
+        )
+
+    def _score_views(self, views: dict[View, Any]) -> Tensor:
         each = [member.weight * member.scores(views[member.view], self.labels_) for member in self.members_]
         return torch.stack(each).sum(0)
+
+    def _list_views(self) -> list[View]:
+        return list(dict.fromkeys(member.view for member in self.members_))
+
+
+def is_frame(X: Any) -> bool:
+    """Return whether features are a table with named columns, of pandas, polars or another library."""
+    return hasattr(X, "columns") and hasattr(X, "shape")
 
 
 _ALLOWED: dict[str, Any] = {"ensure_all_finite": "allow-nan", "accept_sparse": "csr", "dtype": np.float64}

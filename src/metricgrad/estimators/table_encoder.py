@@ -1,204 +1,380 @@
-"""The encoder: features of a schema into arrays, fitted on training rows; written as plain arrays and texts.
+"""``TableEncoder``: a table of numbers, categories, dates and texts as the numbers that classifiers take.
 
-Numbers and frequent categories are encoded by scikit-learn's transformers. Columns of many categories are also encoded
-by the target: each category by the mean of every class among its training rows, shrunk to the mean of all rows.
+It works in two steps. ``read`` turns the cells of each column into *parts*: numbers, codes of categories, texts. This
+depends on the descriptions of the columns alone. ``encode`` turns parts into a matrix, with what was fitted on the
+training rows: medians, scales, the frequent categories, means of the targets, words.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 import numpy as np
-import safetensors.numpy
-import skops.io
+import pandas as pd
 from scipy import sparse
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.model_selection import KFold
+from sklearn.preprocessing import TargetEncoder
+from sklearn.utils.validation import check_is_fitted
 
-from metricgrad import strict_json
+from metricgrad.estimators.columns.column import Column, describe_column, read_columns
 from metricgrad.estimators.columns.words import Words, fit_words
-from metricgrad.estimators.encoded_rows import Features, TextFeatures
+from metricgrad.messages import one_line
 
 if TYPE_CHECKING:
-    import pandas as pd
-    from sklearn.compose import ColumnTransformer
+    from collections.abc import Mapping, Sequence
 
-    from metricgrad.comparison.tables.schema import Schema
+Output = Literal["linear", "dense", "trees"]
 
-CLASSES = 32
-"""The most classes or labels whose means encode a category, the most frequent ones."""
+MOST_TARGET_MEANS = 32
+"""The most classes or labels whose means encode a category; of more, the most frequent ones."""
 
 MOST_WORDS = 2000
-"""The most words and pairs of words that are columns, of all columns of text together."""
+"""The most words and pairs of words that become columns, of all columns of text together."""
 
-_FOLDS = 5  # the means of a training row are of the other folds
-_TRUSTED = ["numpy.dtype"]
-_PLAIN, _ARRAYS, _WORDS = "encoder.skops", "encoder.safetensors", "words.json"
+FREQUENT = 10
+"""Categories with fewer training rows are encoded as one."""
+
+_FOLDS = 5  # the target means of a training row come from the other folds
 
 
-@dataclass(frozen=True, eq=False)
-class Encoder:
-    """A fitted encoder.
+class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Turn a table of numbers, categories, dates and texts into the numbers that classifiers take.
 
-    ``plain``: of numbers and categories. ``levels``: for each column of many categories, the means of the classes: a
-    row for missing cells, one for each of ``Column.levels``, and one for new categories. ``words``: of each column of
-    text. ``scaling``: mean and standard deviation of the other columns if there is a column of text.
+    What a column holds is found from its cells: numbers and dates may be written as texts in any usual notation
+    ("1.234,50", "31.12.2024"); a date becomes day, year, month, weekday and, if there is a clock, hour. Columns that
+    are constant, wholly missing or different in every row (ids that are texts) are left out; ``dropped_`` says why.
+
+    Columns of more than 50 categories are also encoded by the target: the mean of every class among the rows of a
+    category, shrunk to that of all rows. In ``fit_transform`` the means of a row come from other rows (cross-fitted),
+    as in scikit-learn's ``TargetEncoder``. Of texts, the words that tell the classes apart best are kept.
+
+    Parameters
+    ----------
+    output : {'linear', 'dense', 'trees'}, default 'linear'
+        "linear", for linear models and networks: numbers standardised, with the median in the place of missing ones and
+        a column that says where; categories one-hot, those of fewer than 10 rows together; words as TF-IDF, and the
+        matrix sparse if there are any. "dense": the same with a few topics in the place of the words. "trees": numbers
+        as they are and categories as codes, NaN where they are missing, and topics.
+    columns : sequence of Column, optional
+        Descriptions of the columns, such as ``columns_`` of another encoder; by default they are found by ``fit``.
+    date_format : str, optional
+        How dates are written that could be read in two ways, such as "day/month/year".
+
+    Attributes
+    ----------
+    columns_ : tuple of Column
+        The columns that are used: name, kind, and their distribution in training.
+    dropped_ : dict of str to str
+        The columns that are not, and why.
+    n_features_in_ : int
+        The number of columns of the table.
+    feature_names_in_ : ndarray
+        Their names.
+
+    Examples
+    --------
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from sklearn.pipeline import make_pipeline
+    >>> table = pd.DataFrame({"size": ["1,5", "2,0", None, "3,5"] * 10, "shape": ["flat", "round"] * 20})
+    >>> encoder = TableEncoder().fit(table)
+    >>> encoder.get_feature_names_out().tolist()
+    ['size', 'size is missing', 'shape=flat', 'shape=round']
+    >>> model = make_pipeline(TableEncoder(), LogisticRegression()).fit(table, [0, 1] * 20)
+    >>> model.predict(table.head(2))
+    array([0, 1])
+
     """
 
-    plain: ColumnTransformer
-    levels: dict[str, np.ndarray] = field(default_factory=dict)
-    words: dict[str, Words] = field(default_factory=dict)
-    scaling: np.ndarray | None = None
+    columns_: tuple[Column, ...]
+    dropped_: dict[str, str]
 
-    def transform(self, features: pd.DataFrame) -> Features:
-        """Return the rows of ``Schema.to_features`` encoded, in float32."""
-        means = {name: table[features[name].to_numpy() + 1] for name, table in self.levels.items()}
-        return self._join(features, means)
+    def __init__(
+        self, output: Output = "linear", *, columns: Sequence[Column] | None = None, date_format: str | None = None
+    ) -> None:
+        self.output = output
+        self.columns = columns
+        self.date_format = date_format
 
-    @property
-    def width(self) -> int:
-        """The number of columns of encoded rows."""
-        one = self.make_blank()
-        return one.shape[1] if isinstance(one, np.ndarray) else sum(part.shape[1] for part in vars(one).values())
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.string = True
+        tags.input_tags.categorical = True
+        return tags
 
-    def make_blank(self) -> Features:
-        """Return one encoded row of zeros."""
-        width = len(self.plain.get_feature_names_out()) + sum(table.shape[1] for table in self.levels.values())
-        table = np.zeros((1, width), np.float32)
-        if self.scaling is None:
+    # Tables to matrices
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Learn the columns, and what encodes them.
+
+        Parameters
+        ----------
+        X : DataFrame or array-like
+            ``(n, columns)``, of pandas or whatever pandas makes a frame of.
+        y : array-like, optional
+            Labels ``(n,)`` or an indicator matrix ``(n, K)``. Without it categories are not encoded by the target, and
+            the most frequent words are kept.
+
+        Returns
+        -------
+        TableEncoder
+            Itself.
+
+        """
+        self.fit_transform(X, y)
+        return self
+
+    def fit_transform(self, X: Any, y: Any = None) -> Any:
+        """Do as ``fit``, and return the training rows encoded, by target means of other rows.
+
+        Parameters
+        ----------
+        X : DataFrame or array-like
+            ``(n, columns)``.
+        y : array-like, optional
+            Labels ``(n,)`` or an indicator matrix ``(n, K)``.
+
+        Returns
+        -------
+        ndarray or sparse matrix
+            ``(n, features)``.
+
+        """
+        if self.output not in get_args(Output):
+            raise ValueError(f"output: expected one of {', '.join(get_args(Output))}, got {self.output!r}")
+        frame = as_frame(X)
+        self.describe(frame)
+        parts = read_columns(self.columns_, frame)
+        means = self.fit_parts(parts, y)
+        return self.encode(parts, self.output, means)
+
+    def transform(self, X: Any) -> Any:
+        """Return rows encoded; new categories, and texts that are not written as in training, count as missing.
+
+        Parameters
+        ----------
+        X : DataFrame or array-like
+            With the columns of the table that was fitted.
+
+        Returns
+        -------
+        ndarray or sparse matrix
+            ``(n, features)``.
+
+        """
+        return self.encode(self.read(X), self.output)
+
+    def get_feature_names_out(self, input_features: Any = None) -> Any:
+        """Return the names of the encoded columns.
+
+        Parameters
+        ----------
+        input_features : array-like, optional
+            Not used; scikit-learn's convention.
+
+        Returns
+        -------
+        ndarray
+            Of texts.
+
+        """
+        check_is_fitted(self, "columns_")
+        numbers = list(self.numbers_)
+        codes = list(self.codes_)
+        means = [f"{name}: mean {k}" for name, table in self.target_means_.items() for k in range(table.shape[1])]
+        topics = [f"{name}: topic {i}" for name, words in self.words_.items() for i in range(len(words.topics))]
+        if self.output == "trees":
+            return np.array([*numbers, *codes, *means, *topics], dtype=object)
+        missing = [f"{name} is missing" for name, often in zip(numbers, self.often_missing_, strict=True) if often]
+        one_hot = [f"{name}={text}" for name in codes for text in self._name_slots(name)]
+        words = [f"{name}: {word}" for name, found in self.words_.items() for word in found.vocabulary]
+        texts = words if self.output == "linear" else topics
+        return np.array([*numbers, *missing, *one_hot, *means, *texts], dtype=object)
+
+    # Tables to parts
+
+    def describe(self, frame: pd.DataFrame) -> None:
+        """Set ``columns_`` and ``dropped_``: find out what the columns of a table hold, unless they are given."""
+        self.feature_names_in_ = np.asarray(frame.columns, dtype=object)
+        self.n_features_in_ = frame.shape[1]
+        if self.columns is not None:
+            self.columns_, self.dropped_ = tuple(self.columns), {}
+            return
+        found = {name: describe_column(name, frame[name], self.date_format, drop_ids=False) for name in frame.columns}
+        self.columns_ = tuple(column for column in found.values() if isinstance(column, Column))
+        self.dropped_ = {name: why for name, why in found.items() if isinstance(why, str)}
+        if not self.columns_:
+            why = one_line("; ".join(f"{name!r} {reason}" for name, reason in self.dropped_.items()), 200)
+            raise ValueError(f"X: expected columns that tell rows apart, got none ({why})")
+
+    def read(self, X: Any) -> pd.DataFrame:
+        """Return the parts of a table: float32 numbers with NaN for missing, codes with −1 for missing, and texts."""
+        check_is_fitted(self, "columns_")
+        frame = as_frame(X)
+        missing = [column.name for column in self.columns_ if column.name not in frame.columns]
+        if missing:
+            raise ValueError(f"X: expected the columns of the table that was fitted, got none named {missing[0]!r}")
+        return read_columns(self.columns_, frame)
+
+    # Parts to matrices
+
+    def name_parts(self) -> None:
+        """Set the names of the parts that are numbers, and of those that are codes of categories."""
+        self.numbers_ = tuple(part for one in self.columns_ if one.kind in _NUMERIC for part in one.parts)
+        self.codes_ = tuple(one.name for one in self.columns_ if one.kind == "category")
+
+    def fit_parts(self, parts: pd.DataFrame, y: Any = None, counted: Any = slice(None)) -> dict[str, np.ndarray]:
+        """Learn what encodes the parts of training rows, and return the cross-fitted target means of all rows given.
+
+        ``counted``: the indices of the rows to learn from; the others get the means of these.
+        """
+        columns, every_row = self.columns_, parts
+        parts = parts.iloc[counted]
+        self.name_parts()
+        numbers = self._take_numbers(parts)
+        self.often_missing_ = np.isnan(numbers).any(0)
+        self.medians_ = _find_medians(numbers)
+        filled = np.where(np.isnan(numbers), self.medians_, numbers).astype(np.float64)
+        self.shift_, self.scale_ = _find_scale(filled)
+        self.slots_ = {name: _assign_slots(parts[name].to_numpy()) for name in self.codes_}
+        indicators = None if y is None else _find_indicators(y)[counted]
+        self.target_means_: dict[str, np.ndarray] = {}
+        self.mean_scales_: dict[str, np.ndarray] = {}
+        crossed: dict[str, np.ndarray] = {}
+        for column in columns:
+            if column.levels and indicators is not None:
+                codes = parts[column.level_part].to_numpy()
+                table, means = _encode_by_target(codes, len(column.levels), indicators)
+                self.target_means_[column.name] = table
+                self.mean_scales_[column.name] = np.stack(_find_scale(means.astype(np.float64)))
+                crossed[column.name] = table[every_row[column.level_part].to_numpy() + 1]
+                crossed[column.name][counted] = means
+        texts = [column.name for column in columns if column.kind == "text"]
+        most = max(100, MOST_WORDS // max(1, len(texts)))
+        self.words_ = {name: fit_words(parts[name], indicators, most) for name in texts}
+        return crossed
+
+    def encode(self, parts: pd.DataFrame, output: Output, means: Mapping[str, np.ndarray] | None = None) -> Any:
+        """Return parts as a matrix; ``means``: target means of these rows to use in the place of those of all rows."""
+        if means is None:
+            level_parts = {column.name: column.level_part for column in self.columns_ if column.levels}
+            means = {name: table[parts[level_parts[name]].to_numpy() + 1] for name, table in self.target_means_.items()}
+        numbers = self._take_numbers(parts)
+        if output == "trees":
+            codes = [_code_missing_as_nan(parts[name].to_numpy()) for name in self.codes_]
+            blocks = [numbers, *(one[:, None] for one in codes), *means.values(), *self._find_topics(parts)]
+            return np.hstack([block.astype(np.float32, copy=False) for block in blocks])
+        filled = np.where(np.isnan(numbers), self.medians_, numbers).astype(np.float64)
+        blocks = [(filled - self.shift_) / self.scale_, np.isnan(numbers)[:, self.often_missing_].astype(np.float64)]
+        blocks += [_one_hot(parts[name].to_numpy(), self.slots_[name]) for name in self.codes_]
+        blocks += [(table - self.mean_scales_[name][0]) / self.mean_scales_[name][1] for name, table in means.items()]
+        if output == "dense":
+            blocks += self._find_topics(parts)
+        table = np.hstack(blocks)
+        if output == "dense" or not self.words_:
             return table
-        topics = sum(len(words.topics) for words in self.words.values())
-        count = sum(len(words.vocabulary) for words in self.words.values())
-        return TextFeatures(table, np.zeros((1, topics), np.float32), sparse.csr_matrix((1, count), dtype=np.float32))
+        words = [one.transform(parts[name]) for name, one in self.words_.items()]
+        return sparse.hstack((sparse.csr_matrix(table.astype(np.float32)), *words), "csr", np.float32)
 
-    def _join(self, features: pd.DataFrame, means: dict[str, np.ndarray]) -> Features:
-        table = self.plain.transform(features)
-        table = table.toarray() if hasattr(table, "toarray") else table
-        if means:
-            table = np.hstack((table, *means.values()))
-        if self.scaling is None:
-            return np.ascontiguousarray(table, dtype=np.float32)
-        words = {name: one.transform(features[name]) for name, one in self.words.items()}
-        topics = [matrix @ self.words[name].topics.T for name, matrix in words.items()]
-        mean, sd = self.scaling
-        scaled = ((table - mean) / sd).astype(np.float32)
-        return TextFeatures(scaled, np.hstack(topics).astype(np.float32), sparse.hstack([*words.values()], "csr"))
+    def _take_numbers(self, parts: pd.DataFrame) -> np.ndarray:
+        if not self.numbers_:
+            return np.empty((len(parts), 0), np.float32)
+        return np.column_stack([parts[name].to_numpy(np.float32) for name in self.numbers_])
 
-    # Files
+    def _find_topics(self, parts: pd.DataFrame) -> list[np.ndarray]:
+        """Return the topics of each column of text."""
+        return [np.asarray(one.transform(parts[name]) @ one.topics.T) for name, one in self.words_.items()]
 
-    def to_files(self) -> dict[str, bytes]:
-        """Return the files of the encoder, by name."""
-        files = {_PLAIN: skops.io.dumps(self.plain)}
-        arrays = {f"levels-{i}": table for i, table in enumerate(self.levels.values())}
-        for i, words in enumerate(self.words.values()):
-            arrays |= {f"idf-{i}": words.idf, f"topics-{i}": words.topics}
-        if self.scaling is not None:
-            arrays["scaling"] = self.scaling
-            files[_WORDS] = strict_json.as_json([list(words.vocabulary) for words in self.words.values()])
-        # safetensors writes the memory as it lies.
-        packed = {name: np.ascontiguousarray(one) for name, one in arrays.items()}
-        return files | ({_ARRAYS: safetensors.numpy.save(packed)} if packed else {})
-
-    @classmethod
-    def from_files(cls, files: dict[str, bytes], schema: Schema) -> Encoder:
-        """Return the encoder of a schema from its files; refuse anything that ``to_files`` does not write."""
-        plain = _read_plain(files[_PLAIN], schema)
-        levels, texts = schema.encoded_levels, schema.texts
-        arrays: dict[str, np.ndarray] = safetensors.numpy.load(files[_ARRAYS]) if levels or texts else {}
-        vocabularies = strict_json.read(files[_WORDS], list[list[str]], _WORDS) if texts else []
-        names = [f"levels-{i}" for i in range(len(levels))] + (["scaling"] if texts else [])
-        names += [f"{part}-{i}" for i in range(len(texts)) for part in ("idf", "topics")]
-        if sorted(arrays) != sorted(names) or len(vocabularies) != len(texts):
-            raise ValueError(f"{_ARRAYS}: expected the arrays of the columns of schema.json, got others")
-        if not all(one.dtype == np.float32 and np.isfinite(one).all() for one in arrays.values()):
-            raise ValueError(f"{_ARRAYS}: expected finite float32 numbers, got others")
-        tables = {column.level_part: arrays[f"levels-{i}"] for i, column in enumerate(levels)}
-        for column in levels:
-            rows, table = len(column.levels) + 2, tables[column.level_part]
-            if table.ndim != 2 or len(table) != rows or not 1 <= table.shape[1] <= CLASSES:
-                raise ValueError(f"{_ARRAYS}: expected means of {rows} categories, got shape {table.shape}")
-        words = {
-            column.name: Words.checked(vocabularies[i], arrays[f"idf-{i}"], arrays[f"topics-{i}"])
-            for i, column in enumerate(texts)
-        }
-        found = cls(plain, tables, words, arrays.get("scaling"))
-        if found.scaling is not None:
-            width = len(plain.get_feature_names_out()) + sum(table.shape[1] for table in tables.values())
-            if found.scaling.shape != (2, width) or (found.scaling[1] <= 0).any():
-                raise ValueError(f"{_ARRAYS}: expected means and deviations of {width} columns, got others")
-        return found
+    def _name_slots(self, name: str) -> list[str]:
+        """Return the names of the one-hot columns of a category column."""
+        (column,) = (one for one in self.columns_ if one.name == name)
+        texts = ["missing", *column.categories, "others"]
+        slots = self.slots_[name]
+        members = [[texts[code] for code in np.flatnonzero(slots == k)] for k in range(slots.max() + 1)]
+        return [one[0] if len(one) == 1 else "rare" for one in members]
 
 
-def fit_encoder(
-    schema: Schema, features: pd.DataFrame, targets: np.ndarray, train: np.ndarray
-) -> tuple[Encoder, Features]:
-    """Return an encoder fitted on the training rows, and all rows encoded.
+_NUMERIC = ("number", "boolean", "date")
 
-    The means that encode categories of a training row are of other rows (cross-fitted): its own target is not in them.
+
+def as_frame(X: Any) -> pd.DataFrame:
+    """Return a table as a frame of pandas whose columns have texts as names."""
+    if isinstance(X, pd.DataFrame):
+        return X if all(isinstance(name, str) for name in X.columns) else X.rename(columns=str)
+    if hasattr(X, "to_pandas"):  # polars, pyarrow and others
+        return X.to_pandas()
+    if getattr(X, "ndim", 2) != 2:
+        raise ValueError(f"X: expected a table of two dimensions, got {X.ndim}; a single column is X.reshape(-1, 1)")
+    return pd.DataFrame(X).rename(columns=str)
+
+
+def _find_medians(numbers: np.ndarray) -> np.ndarray:
+    """Return the median of each column, 0 of one without numbers."""
+    empty = np.isnan(numbers).all(0)
+    found = np.zeros(numbers.shape[1], np.float32)
+    found[~empty] = np.nanmedian(numbers[:, ~empty], axis=0)
+    return found
+
+
+def _find_scale(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return mean and standard deviation of each column, 1 where it is constant."""
+    deviations = numbers.std(0)
+    return numbers.mean(0), np.where(deviations > 0, deviations, 1.0)
+
+
+def _assign_slots(codes: np.ndarray) -> np.ndarray:
+    """Return the one-hot column of each code, from −1 (missing) on: the rare ones share one, −1 stands for none.
+
+    The last entry is for codes that did not occur; they go to the rare ones, if there are any.
     """
-    known = features.iloc[train]
-    plain = schema.make_encoder().fit(known)
-    indicators = _find_indicators(targets)
-    tables, means = {}, {}
-    for column in schema.encoded_levels:
-        part = column.level_part
-        tables[part], crossed = _encode_by_target(known[part].to_numpy(), len(column.levels), indicators[train])
-        means[part] = tables[part][features[part].to_numpy() + 1]
-        means[part][train] = crossed
-    if not schema.texts:
-        encoder = Encoder(plain, tables)
-        return encoder, encoder._join(features, means)
-    table = np.hstack((plain.transform(known), *(one[train] for one in means.values())))
-    sd = table.std(0)
-    scaling = np.stack((table.mean(0), np.where(sd > 0, sd, 1))).astype(np.float32)
-    most = max(100, MOST_WORDS // len(schema.texts))
-    words = {column.name: fit_words(known[column.name], indicators[train], most) for column in schema.texts}
-    encoder = Encoder(plain, tables, words, scaling)
-    return encoder, encoder._join(features, means)
+    counts = np.bincount(codes + 1, minlength=int(codes.max(initial=-1)) + 3)
+    frequent = counts >= FREQUENT
+    rare = (counts > 0) & ~frequent
+    slots = np.full(len(counts), -1)
+    slots[frequent] = np.arange(frequent.sum())
+    if rare.any():
+        slots[~frequent] = frequent.sum()
+    return slots
 
 
-def _find_indicators(targets: np.ndarray) -> np.ndarray:
-    """Return 0/1 per row and class: of all labels, of all classes, or only of the positive one of two."""
-    if targets.ndim == 2:
-        return targets
-    classes = int(targets.max()) + 1
-    return targets[:, None] if classes <= 2 else (targets[:, None] == np.arange(classes)).astype(np.int8)
+def _one_hot(codes: np.ndarray, slots: np.ndarray) -> np.ndarray:
+    """Return 0/1 of rows and one-hot columns."""
+    places = slots[np.minimum(codes + 1, len(slots) - 1)]
+    return np.asarray(places[:, None] == np.arange(slots.max() + 1), dtype=np.float64)
+
+
+def _code_missing_as_nan(codes: np.ndarray) -> np.ndarray:
+    return np.where(codes < 0, np.nan, codes).astype(np.float32)
+
+
+def _find_indicators(y: Any) -> np.ndarray:
+    """Return 0/1 per row and class: of all labels, of all classes, or only of the second one of two."""
+    targets = np.asarray(y.toarray() if hasattr(y, "toarray") else y)
+    if targets.ndim == 2 and targets.shape[1] > 1:
+        return np.asarray(targets)
+    classes, index = np.unique(targets.reshape(-1), return_inverse=True)
+    if len(classes) <= 2:
+        return np.asarray(index[:, None])
+    return np.asarray(index[:, None] == np.arange(len(classes)), dtype=np.int8)
 
 
 def _encode_by_target(codes: np.ndarray, levels: int, indicators: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the means of classes for codes from −1 to ``levels``, and the cross-fitted means of the training rows."""
-    from sklearn.model_selection import KFold
-    from sklearn.preprocessing import TargetEncoder
-
-    frequent = np.sort(np.argsort(-indicators.sum(0), kind="stable")[:CLASSES])
-    cells, every = codes[:, None], np.arange(-1, levels + 1)[:, None]
+    frequent = np.sort(np.argsort(-indicators.sum(0), kind="stable")[:MOST_TARGET_MEANS])
+    cells = codes[:, None]
+    every_code = np.arange(-1, levels + 1)[:, None]
     folds = list(KFold(_FOLDS, shuffle=True, random_state=0).split(codes))
-    table = np.empty((len(every), len(frequent)), np.float32)
+    table = np.empty((len(every_code), len(frequent)), np.float32)
     crossed = np.empty((len(codes), len(frequent)), np.float32)
-    for i, k in enumerate(frequent):
+    for place, k in enumerate(frequent):
         y = indicators[:, k].astype(float)
         # "continuous", since that takes any fold, even one without positives; the means are those of "binary".
-        table[:, i] = TargetEncoder(target_type="continuous").fit(cells, y).transform(every)[:, 0]
+        table[:, place] = TargetEncoder(target_type="continuous").fit(cells, y).transform(every_code)[:, 0]
         for others, own in folds:
             encoder = TargetEncoder(target_type="continuous").fit(cells[others], y[others])
-            crossed[own, i] = encoder.transform(cells[own])[:, 0]
+            crossed[own, place] = encoder.transform(cells[own])[:, 0]
     return table, crossed
 
 
-def _read_plain(data: bytes, schema: Schema) -> ColumnTransformer:
-    """Return the fitted transformer of ``Schema.make_encoder``; refuse anything else."""
-    from sklearn.compose import ColumnTransformer
-    from sklearn.impute import SimpleImputer
-    from sklearn.preprocessing import OneHotEncoder
-
-    untrusted = skops.io.get_untrusted_types(data=data)
-    if set(untrusted) - set(_TRUSTED):
-        raise ValueError(f"{_PLAIN} holds types that are not trusted: {untrusted}")
-    encoder = skops.io.loads(data, trusted=_TRUSTED)
-    parts = [part for column in schema.columns for part in column.parts]
-    if type(encoder) is not ColumnTransformer or list(encoder.feature_names_in_) != parts:
-        raise ValueError(f"{_PLAIN}: expected an encoder of the columns of schema.json, got another")
-    # "drop" stands for the columns that are encoded otherwise.
-    used = [one for _, one, names in encoder.transformers_ if len(names) and one != "drop"]
-    if any(type(one) not in (SimpleImputer, OneHotEncoder) for one in used):
-        raise ValueError(f"{_PLAIN}: expected an imputer and a one-hot encoder, got others")
-    return encoder
+__all__ = ["Column", "Output", "TableEncoder", "Words"]

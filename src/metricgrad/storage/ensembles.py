@@ -5,14 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
+import pandas as pd
 
 from metricgrad import strict_json
-from metricgrad.estimators.candidates import OURS, Member
+from metricgrad.estimators.array_encoder import ArrayEncoder
+from metricgrad.estimators.candidates import OURS
+from metricgrad.estimators.cross_fitting import Member
 from metricgrad.estimators.metric_ensemble_classifier import MetricEnsembleClassifier
 from metricgrad.storage import folders, forests, skops_files
 from metricgrad.storage.codec import Written
-from metricgrad.storage.manifests import Categories, SavedEnsemble
-from metricgrad.storage.values import NotPlainError, decode, encode
+from metricgrad.storage.manifests import list_unwritten
+from metricgrad.storage.table_encoders import read_encoder, write_encoder
+from metricgrad.storage.values import decode, encode
 from metricgrad.strict_json import first_line
 
 if TYPE_CHECKING:
@@ -21,9 +25,9 @@ if TYPE_CHECKING:
     from metricgrad.estimators.labels import Labels
     from metricgrad.storage.codec import Saved
     from metricgrad.storage.folders import Files
-    from metricgrad.storage.manifests import Attributes, Manifest, SavedMember
+    from metricgrad.storage.manifests import Attributes, Manifest, SavedEnsemble, SavedMember
 
-_ENCODER = "encoder.skops"
+_SCALER, _ENCODER = "scaler.skops", "encoder/"
 
 
 class SavedCandidate(TypedDict):
@@ -48,7 +52,7 @@ class EnsembleCodec:
         self.pack, self.unpack = pack, unpack
 
     def write(self, estimator: MetricEnsembleClassifier) -> Written:
-        files = {} if estimator.encoder_ is None else {_ENCODER: skops_files.dump(estimator.encoder_)}
+        files = _write_encoder(estimator.encoder_)
         for i, member in enumerate(estimator.members_):
             try:
                 files |= self._write_member(f"member-{i}", member.models)
@@ -66,16 +70,14 @@ class EnsembleCodec:
 
     def read(self, manifest: Manifest, files: Files) -> Attributes:
         about = manifest["ensemble"]
-        table, known = decode(about["candidates"]), decode(about["categories"])
+        table = decode(about["candidates"])
         strict_json.check(table, list[SavedCandidate], f"{folders.MANIFEST}: candidates")
-        strict_json.check(known, Categories, f"{folders.MANIFEST}: categories")
         weights = {member["name"]: float(member["weight"]) for member in about["members"]}
         if len(weights) < len(about["members"]) or not np.isclose(sum(weights.values()), 1, atol=1e-6):
             raise ValueError(f"{folders.MANIFEST}: members: expected names of their own and weights that sum to 1")
         return {
             "weights_": weights,
             "select_by_": about["select_by"],
-            "categories_": known,
             "_candidates_table": table,
         }
 
@@ -88,9 +90,8 @@ class EnsembleCodec:
             else:
                 models = [self._restore_ours(files, f"member-{i}", about, labels)]
             members.append(Member(about["name"], float(about["weight"]), about["view"], models))
-        encoder = skops_files.load(files, _ENCODER, ("numpy.dtype",)) if _ENCODER in files else None
         estimator = MetricEnsembleClassifier(**saved.parameters)
-        estimator.__dict__.update(saved.fitted, members_=members, encoder_=encoder)
+        estimator.__dict__.update(saved.fitted, members_=members, encoder_=_read_encoder(files))
         _try_members(estimator)
         return estimator
 
@@ -102,15 +103,26 @@ class EnsembleCodec:
             got = str(manifest.get("estimator"))[:80]
             raise ValueError(f"folder: expected a {about['kind']} in {folder}, got {got!r}")
         # A function or a module cannot be written; only fitting needs it.
-        gone: dict[str, Any] = {
-            key: None
-            for key, value in dict(manifest.get("parameters", {})).items()
-            if isinstance(value, dict) and value.get("type") == "not written"
-        }
-        model = self.unpack(manifest, inner, None, **gone)
+        model = self.unpack(manifest, inner, None, **dict.fromkeys(list_unwritten(manifest)))
         if model.labels_.task != labels.task or not np.array_equal(model.labels_.classes, labels.classes):
             raise ValueError(f"folder: expected the classes of the ensemble in {folder}, got {model.labels_.classes!r}")
         return model
+
+
+def _write_encoder(encoder: Any) -> Files:
+    """Return the files of what encodes the features, none for estimators that take them as they are given."""
+    if encoder is None:
+        return {}
+    if isinstance(encoder, ArrayEncoder):
+        return {_SCALER: skops_files.dump(encoder.scaler)}
+    return {f"{_ENCODER}{name}": data for name, data in write_encoder(encoder).items()}
+
+
+def _read_encoder(files: Files) -> Any:
+    if _SCALER in files:
+        return ArrayEncoder(skops_files.load(files, _SCALER, ("numpy.dtype",)))
+    own = {name.removeprefix(_ENCODER): data for name, data in files.items() if name.startswith(_ENCODER)}
+    return read_encoder(own) if own else None
 
 
 def _about(estimator: MetricEnsembleClassifier) -> SavedEnsemble:
@@ -123,28 +135,30 @@ def _about(estimator: MetricEnsembleClassifier) -> SavedEnsemble:
         }
         for member in estimator.members_
     ]
-    try:
-        return {
-            "members": members,
-            "candidates": encode(estimator._candidates_table),
-            "categories": encode(estimator.categories_),
-            "select_by": estimator.select_by_,
-        }
-    except NotPlainError as error:
-        raise ValueError(f"estimator: its categories must be plain data: {error}") from error
+    return {
+        "members": members,
+        "candidates": encode(estimator._candidates_table),
+        "select_by": estimator.select_by_,
+    }
+
+
+def _make_row(estimator: MetricEnsembleClassifier) -> Any:
+    """Return a row of zeros, or of a table a row of missing cells, as the encoder takes it."""
+    if isinstance(estimator.encoder_, ArrayEncoder):
+        return np.zeros((1, estimator.n_features_in_))
+    names = [] if estimator.encoder_ is None else [column.name for column in estimator.encoder_.columns_]
+    return estimator.encoder_.read(pd.DataFrame({name: [None] for name in names})) if names else None
 
 
 def _try_members(estimator: MetricEnsembleClassifier) -> None:
     """Let the default members score one row: what was forged must not wait for the first prediction to fail."""
     labels = estimator.labels_
-    if any(member.view == "given" for member in estimator.members_):
-        return
     wanted = labels.scores_shape(1)
     try:
-        views = estimator._views(
-            np.zeros((1, estimator.n_features_in_)), {member.view for member in estimator.members_}
-        )
-        scores = [member.scores(views[member.view], labels) for member in estimator.members_]
+        row = _make_row(estimator)
+        encoder = estimator.encoder_
+        encoded = [member for member in estimator.members_ if member.view != "given"]
+        scores = [member.scores(encoder.encode(row, member.view), labels) for member in encoded]
     except Exception as error:  # whatever lies in the parts has its own
         raise ValueError(f"folder: its members cannot score a row: {first_line(error)}") from error
     if any(tuple(one.shape) != tuple(wanted) or not one.isfinite().all() for one in scores):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from metricgrad.atomic_files import write_file, write_folder
@@ -22,7 +23,7 @@ FORMAT = 1
 
 MANIFEST = "manifest.json"
 
-_FILE = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?", re.ASCII)
+_FILE = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*){0,3}", re.ASCII)
 
 
 # Writing
@@ -49,7 +50,7 @@ def packed(contents: Contents, files: Files) -> Files:
     for name in files:
         if not _FILE.fullmatch(name) or name == MANIFEST:
             raise ValueError(
-                f"files: expected names of letters, digits, '.', '_', '-' and at most one '/', got {name!r}"
+                f"files: expected names of letters, digits, '.', '_', '-' and at most three '/', got {name!r}"
             )
     hashes = {name: sha256(data) for name, data in files.items()}
     return {**files, MANIFEST: sealed({"format": FORMAT, **contents, "files": hashes})}
@@ -124,6 +125,6 @@ def _check_replaceable(folder: Path, overwrite: bool) -> None:
         ours = {MANIFEST, *_manifest(folder)["files"]}
     except ValueError as error:
         raise ValueError(f"folder: overwrite=True replaces only what mg.save wrote, got {str(folder)!r}") from error
-    ours |= {name.split("/")[0] for name in ours if "/" in name}
+    ours |= {parent.as_posix() for name in ours for parent in PurePosixPath(name).parents}
     if others := sorted({path.relative_to(folder).as_posix() for path in folder.rglob("*")} - ours):
         raise ValueError(f"folder: overwrite=True would delete {others[0]!r}, which mg.save did not write")

@@ -24,6 +24,8 @@ from metricgrad.storage.values import NotPlainError, decode, encode
 from metricgrad.strict_json import Length, Line, Name, Range
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from metricgrad.storage.folders import Contents, Files
 
 Attributes = dict[str, Any]
@@ -90,7 +92,6 @@ class SavedEnsemble(TypedDict):
 
     members: Annotated[list[SavedMember], Length(1, 10_000)]
     candidates: Any
-    categories: Any
     select_by: SelectBy | None
 
 
@@ -250,6 +251,12 @@ def read_parameter(key: str, data: Any) -> Any:
     value = decode(data)
     strict_json.check(value, _PARAMETERS.get(key, Any), f"{folders.MANIFEST}: {key}")
     return value
+
+
+def list_unwritten(manifest: Mapping[str, Any]) -> list[str]:
+    """Return the parameters that a manifest does not hold, since they are code."""
+    parameters = dict(manifest.get("parameters", {}))
+    return [key for key, data in parameters.items() if isinstance(data, dict) and data.get("type") == "not written"]
 
 
 def complete(written: Attributes, given: Attributes) -> Attributes:

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from metricgrad.cli.main import main
-from metricgrad.comparison.contenders.scorers import Effort
 from metricgrad.comparison.inference.evaluate import evaluate_run
+from short_training import shorten_training
 from tables import binary, written
 
 
@@ -20,9 +20,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs")
     data = written(binary(), folder)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Effort, "of", classmethod(lambda cls, rows, quick=False: Effort(3, 3, 5)))
+        shorten_training(patch, 3, 5)
         ask = ["--target", "ripe", "--metric", "f2", "--drop", "day"]
-        only = ["--only", "logistic regression", "--ship", "logistic regression", "--repeats", "3", "--jobs", "1"]
+        only = ["--contenders", "logistic regression", "--ship", "logistic regression", "--repeats", "3", "--jobs", "1"]
         assert main(["compare", data, *ask, *only, "--out", str(folder / "compared")]) == 0
         one = ["--contender", "logistic regression", "--out", str(folder / "trained")]
         assert main(["train", data, *ask, *one]) == 0

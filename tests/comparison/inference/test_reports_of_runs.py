@@ -16,8 +16,8 @@ from sklearn.metrics import confusion_matrix, f1_score
 
 from metricgrad.cli.main import main
 from metricgrad.comparison import run_folder as runs
-from metricgrad.comparison.contenders.scorers import Effort
 from report_pages import Reader, embedded
+from short_training import shorten_training
 from tables import binary, multiclass, multilabel, written
 
 HOSTILE = '</script><img src=x onerror="alert(1)">'
@@ -28,19 +28,19 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with runs: two of the same data, of another metric, of other tasks, and one of train."""
     place = tmp_path_factory.mktemp("runs")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Effort, "of", classmethod(lambda cls, rows, quick=False: Effort(2, 2, 3)))
+        shorten_training(patch)
         data = written(binary(), place)
         hostile = binary().rename(columns={"shape": HOSTILE}).replace({"round": "<b>round</b>"})
         tables = {
             "first": (data, "ripe", []),
-            "second": (data, "ripe", ["--only", "hybrid"]),
+            "second": (data, "ripe", ["--contenders", "hybrid"]),
             "mcc": (data, "ripe", ["--metric", "mcc"]),
             "kinds": (written(multiclass(), place, "kinds.csv"), "kind", []),
             "labels": (written(multilabel(), place, "labels.csv"), "label 0,label 1,label 2", []),
             "hostile": (written(hostile, place, "hostile.csv"), "ripe", []),
         }
         for name, (file, target, more) in tables.items():
-            ask = ["--target", target, "--repeats", "2", "--jobs", "1", "--only", "majority", *more]
+            ask = ["--target", target, "--repeats", "2", "--jobs", "1", "--contenders", "majority", *more]
             assert main(["compare", file, *ask, "--out", str(place / name)]) == 0
         assert main(["train", data, "--target", "ripe", "--out", str(place / "trained")]) == 0
     return place
@@ -127,13 +127,13 @@ def test_a_run_of_train_can_be_evaluated_too(made: Path, tmp_path: Path, capsys:
 def test_a_metric_that_is_code_is_not_looked_up_unless_it_was_typed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Effort, "of", classmethod(lambda cls, rows, quick=False: Effort(2, 2, 3)))
+    shorten_training(monkeypatch)
     monkeypatch.syspath_prepend(tmp_path)
     module = tmp_path / "own_of_reports.py"
     module.write_text("def hits(c):\n    return c.tp / (c.tp + c.fn + c.fp + 1)\n")
     data, run = written(binary(), tmp_path), str(tmp_path / "run")
     metric = "own_of_reports:hits"
-    ask = ["--target", "ripe", "--metric", metric, "--repeats", "2", "--jobs", "1", "--only", "majority"]
+    ask = ["--target", "ripe", "--metric", metric, "--repeats", "2", "--jobs", "1", "--contenders", "majority"]
     assert main(["compare", data, *ask, "--out", run]) == 0
     for typed, looked_up in ((metric, True), ("f1", False)):
         if not looked_up:

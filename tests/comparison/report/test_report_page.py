@@ -19,7 +19,7 @@ import pytest
 import torch
 
 from metricgrad import metrics
-from metricgrad.comparison.contenders.scorers import Goal
+from metricgrad.comparison.goal import Goal
 from metricgrad.comparison.report.page import write
 from metricgrad.comparison.report.payload import Payload
 from metricgrad.comparison.report.section import Section

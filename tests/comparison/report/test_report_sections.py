@@ -13,15 +13,16 @@ import pytest
 
 from metricgrad.cli.main import main
 from metricgrad.comparison import reporting, section_details
-from metricgrad.comparison.contenders.scorers import Effort, Goal
+from metricgrad.comparison.goal import Goal
 from metricgrad.comparison.report.section import Section
-from metricgrad.comparison.report.section_inputs import Predictions, ShippedModel, Table
+from metricgrad.comparison.report.section_inputs import Predictions, ShippedModelInputs, Table
 from metricgrad.comparison.report.sections import SECTIONS
 from metricgrad.comparison.report.sections.classes import Classes
 from metricgrad.comparison.report.sections.decision import DecisionRule
 from metricgrad.comparison.report.sections.mistakes import CELLS, MISTAKES, Mistakes
 from metricgrad.comparison.report.sections.threshold import Threshold
 from metricgrad.decisions import rules
+from short_training import shorten_training
 from tables import binary, written
 
 
@@ -146,7 +147,7 @@ class Medians(Section):
     name = "medians"
     title = "Medians"
 
-    def measure_study(self, model: ShippedModel) -> dict[str, Any]:
+    def measure_study(self, model: ShippedModelInputs) -> dict[str, Any]:
         held = model.table.frame.iloc[model.held]
         scores = model.score(held)
         assert len(model.rule(scores)) == len(held) == len(model.held)
@@ -156,10 +157,10 @@ class Medians(Section):
 def test_a_run_measures_the_study_for_the_page_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(Effort, "of", classmethod(lambda cls, rows, quick=False: Effort(2, 2, 3)))
+    shorten_training(monkeypatch)
     for module in (reporting, section_details):
         monkeypatch.setattr(module, "SECTIONS", [*SECTIONS, Medians()])
-    ask = ["--target", "ripe", "--repeats", "2", "--only", "majority", "--jobs", "1", "--json"]
+    ask = ["--target", "ripe", "--repeats", "2", "--contenders", "majority", "--jobs", "1", "--json"]
     assert main(["compare", written(binary(), tmp_path), *ask, "--out", str(tmp_path / "run")]) == 0
     page = (tmp_path / "run" / "report.html").read_text()
     assert '"medians":{"size":' in page

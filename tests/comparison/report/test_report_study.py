@@ -11,10 +11,10 @@ from sklearn.inspection import partial_dependence
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score, matthews_corrcoef
 
-from metricgrad.comparison.contenders.scorers import Goal
+from metricgrad.comparison.goal import Goal
 from metricgrad.comparison.report.column_summaries import MISSING, OTHERS, choose_examples, draw_bars, group_cells
 from metricgrad.comparison.report.page_size import CLASSES, slim
-from metricgrad.comparison.report.section_inputs import Predictions, ShippedModel, Table
+from metricgrad.comparison.report.section_inputs import Predictions, ShippedModelInputs, Table
 from metricgrad.comparison.report.sections.columns import Columns
 from metricgrad.comparison.report.sections.importance import COLUMNS, POINTS, Importance
 from metricgrad.comparison.report.sections.segments import LEAST_POSITIVES, LEAST_ROWS, VALUES, Segments
@@ -30,7 +30,7 @@ def described(frame: pd.DataFrame) -> list[Column]:
     return [column for column in found if isinstance(column, Column)]
 
 
-def shipped(task: Any, metric: str = "f1") -> tuple[ShippedModel, LogisticRegression | None]:
+def shipped(task: Any, metric: str = "f1") -> tuple[ShippedModelInputs, LogisticRegression | None]:
     """Return a model of columns a, b, c and a category, tested in two splits that share rows."""
     rng = np.random.default_rng(5)
     frame = pd.DataFrame({name: rng.normal(size=ROWS).round(2) for name in "abc"})
@@ -65,7 +65,7 @@ def shipped(task: Any, metric: str = "f1") -> tuple[ShippedModel, LogisticRegres
     predictions = Predictions("hybrid", goal, table, tested, scores, targets[tested], decided, [rule], [None], [])
     columns = described(frame)
     important = ["a", "kind", "b", "c"]
-    return ShippedModel(goal, table, np.arange(100), score, rule, columns, [], important, predictions), fitted
+    return ShippedModelInputs(goal, table, np.arange(100), score, rule, columns, [], important, predictions), fitted
 
 
 @pytest.mark.parametrize("task", ["binary", "multiclass"])
@@ -122,7 +122,7 @@ def test_of_many_classes_the_dependence_is_of_those_that_are_drawn() -> None:
 
     scores = score(frame)
     predictions = Predictions("x", goal, table, np.arange(80), scores, targets, targets, [rule], [None], [])
-    model = ShippedModel(goal, table, np.arange(80), score, rule, described(frame), [], ["a"], predictions)
+    model = ShippedModelInputs(goal, table, np.arange(80), score, rule, described(frame), [], ["a"], predictions)
     (each,) = Importance().measure_study(model)["dependence"]
     payload = simulate(rows=200, contenders=2, classes=list(names)).payload
     payload["data"]["balance"] = (targets.sum(0) / 80).tolist()
@@ -172,7 +172,7 @@ def test_columns_that_are_no_features_can_be_segments() -> None:
     model, _ = shipped("binary")
     model.table.frame["farm"] = np.where(np.arange(ROWS) % 2, "north", "south")
     others = described(model.table.frame[["farm"]])
-    more = ShippedModel(**{**vars(model), "others": others})
+    more = ShippedModelInputs(**{**vars(model), "others": others})
     assert "farm" in [each["column"] for each in Segments().measure_study(more)["segments"]]
     assert "farm" not in [each["column"] for each in Columns().measure_study(more)["columns"]]
 
@@ -188,7 +188,7 @@ def test_rows_that_are_tested_twice_do_not_narrow_the_interval() -> None:
         tested = Predictions(
             "x", model.goal, model.table, rows, scores[rows], model.table.targets[rows], decided[rows], [], [], []
         )
-        segments = Segments().measure_study(ShippedModel(**{**vars(model), "tested": tested}))["segments"]
+        segments = Segments().measure_study(ShippedModelInputs(**{**vars(model), "tested": tested}))["segments"]
         one = next(s for each in segments if each["column"] == "kind" for s in each["segments"] if s["name"] == "x")
         widths.append(one["high"] - one["low"])
     assert widths[1] > 0.8 * widths[0]  # independent copies would halve it

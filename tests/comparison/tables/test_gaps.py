@@ -12,11 +12,11 @@ import pytest
 
 import metricgrad as mg
 from metricgrad.cli.main import main
-from metricgrad.comparison.contenders.scorers import Effort
 from metricgrad.comparison.tables import files
 from metricgrad.comparison.tables.gaps import Gaps
 from metricgrad.comparison.tables.schema import Schema
 from metricgrad.estimators.columns.column import Column, describe_column
+from short_training import shorten_training
 from tables import written
 
 NUMBERS = ["size", "weight"]
@@ -44,8 +44,8 @@ def with_commas(frame: pd.DataFrame) -> pd.DataFrame:
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Effort, "of", classmethod(lambda cls, rows, quick=False: Effort(3, 3, 5)))
-        words = ["--target", "ripe", "--only", "logistic regression", "--repeats", "2", "--jobs", "1"]
+        shorten_training(patch, 3, 5)
+        words = ["--target", "ripe", "--contenders", "logistic regression", "--repeats", "2", "--jobs", "1"]
         assert main(["compare", written(prices(), folder), *words, "--out", str(folder / "run")]) == 0
     return folder / "run"
 

@@ -17,13 +17,13 @@ from sklearn import metrics as reference
 
 from metricgrad.cli.main import main
 from metricgrad.comparison import run_folder as runs
-from metricgrad.comparison.contenders.scorers import Effort
+from short_training import shorten_training
 from tables import binary, multiclass, multilabel, written
 
 
 @pytest.fixture(autouse=True)
 def little(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Effort, "of", classmethod(lambda cls, rows, quick=False: Effort(2, 2, 3)))
+    shorten_training(monkeypatch)
 
 
 def separated(rows: int, seed: int) -> pd.DataFrame:
@@ -99,7 +99,7 @@ def test_a_table_from_the_comparison_to_its_evaluation(
     make, words = TABLES[case]
     table, new = make(240, 0), make(150, 1)
     data, run = written(table, tmp_path), str(tmp_path / "run")
-    quick = ["--quick", "--only", "logistic regression", "--jobs", "1", "--out", run]
+    quick = ["--quick", "--contenders", "logistic regression", "--jobs", "1", "--out", run]
     assert main(["compare", data, *words, *quick]) == 0
     said = capsys.readouterr().err
     assert SAID.get(case, "") in said

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import safetensors.numpy
+from metricgrad.estimators.encoded_rows import TextFeatures, to_dense, to_wide
 from scipy import sparse
 from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import TfidfVectorizer
@@ -24,14 +25,14 @@ from damage import change, reseal
 from metricgrad.cli.main import main
 from metricgrad.comparison import run_folder as runs
 from metricgrad.comparison.contenders import simple
-from metricgrad.comparison.contenders.scorers import Effort, Goal, Rows
 from metricgrad.comparison.errors import UserError
+from metricgrad.comparison.goal import Goal
 from metricgrad.comparison.inference.evaluate import evaluate_run
 from metricgrad.comparison.tables.schema import Schema
 from metricgrad.estimators import table_encoder as encoders
 from metricgrad.estimators.columns.words import fit_words, rate_words
-from metricgrad.estimators.encoded_rows import TextFeatures, to_dense, to_wide
 from metricgrad.estimators.table_encoder import Encoder, fit_encoder
+from short_training import shorten_training
 from tables import written
 
 N = 240
@@ -262,7 +263,7 @@ def test_logistic_regression_without_some_classes(classes: list[int]) -> None:
 
 @pytest.fixture(autouse=True)
 def little(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Effort, "of", classmethod(lambda cls, rows, quick=False: Effort(3, 3, 5)))
+    shorten_training(monkeypatch, 3, 5)
 
 
 @pytest.fixture(scope="module")
@@ -306,7 +307,7 @@ def test_an_encoder_is_read_as_it_was_written() -> None:
 
 def test_texts_are_compared(tmp_path: Path) -> None:
     words = ["compare", written(reviews(), tmp_path), "--target", "liked", "--repeats", "2", "--jobs", "1"]
-    words += ["--only", "majority,logistic regression,xgboost,ensemble", "--out", f"{tmp_path}/run"]
+    words += ["--contenders", "majority,logistic regression,xgboost,ensemble", "--out", f"{tmp_path}/run"]
     assert main(words) == 0
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     best = {row["contender"]: row["value"] for row in summary["leaderboard"] if row["rule"] == "tuned"}

@@ -16,11 +16,11 @@ import metricgrad as mg
 from damage import change, reseal
 from metricgrad.cli.main import main
 from metricgrad.comparison import run_folder as runs
-from metricgrad.comparison.contenders.scorers import Effort
 from metricgrad.comparison.errors import UserError
 from metricgrad.comparison.option_texts import split_values
 from metricgrad.core.metrics.parameters import with_parameters
 from metricgrad.core.metrics.registry import name_of
+from short_training import shorten_training
 from tables import multiclass, multilabel, written
 
 CLASSES = ["cat", "cow", "dog"]
@@ -235,7 +235,7 @@ def test_beta_of_a_binary_problem_is_that_of_the_positive_class() -> None:
 
 @pytest.fixture
 def little(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Effort, "of", classmethod(lambda cls, rows, quick=False: Effort(2, 2, 3)))
+    shorten_training(monkeypatch)
 
 
 @pytest.mark.usefixtures("little")
@@ -245,7 +245,7 @@ def test_compare_train_evaluate_and_tune_with_one_beta_per_class(
     data = written(multiclass(), tmp_path)
     out = f"{tmp_path}/run"
     asked = ["compare", data, "--target", "kind", "--metric", "f_beta", "--beta", "z=0.25,rest=1", "--jobs", "1"]
-    asked += ["--repeats", "2", "--only", "logistic regression,hybrid,metric boosting", "--out", out]
+    asked += ["--repeats", "2", "--contenders", "logistic regression,hybrid,metric boosting", "--out", out]
     assert main(asked) == 0
     model = runs.load(out).model
     assert model.about["metric"] == "f_beta(beta=1/1/0.25)"

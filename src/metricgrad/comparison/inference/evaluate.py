@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from metricgrad.comparison.report.sections.evaluation import Value
-    from metricgrad.comparison.shipped_model import Model
+    from metricgrad.comparison.shipped_model import ShippedModel
 
 _COMMON = {
     "binary": ("f1", "precision", "recall", "mcc", "average_precision"),
@@ -223,7 +223,7 @@ def _measure_part(task: PartTask, path: Path, sha256: str) -> Measures:
     return found
 
 
-def _find_balance_warnings(model: Model, measures: Measures) -> list[str]:
+def _find_balance_warnings(model: ShippedModel, measures: Measures) -> list[str]:
     """Return warnings about classes that are missing, or much more or less frequent than in training."""
     schema = model.schema
     then = np.array(schema.target.counts) / schema.rows

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from metricgrad.comparison.inference.row_checks import Labelled
     from metricgrad.comparison.report.sections.evaluation import Value
-    from metricgrad.comparison.shipped_model import Model
+    from metricgrad.comparison.shipped_model import ShippedModel
     from metricgrad.core.metrics.averages import EmptyClasses
 
 SORTED_SCORES = 20_000_000
@@ -93,7 +93,7 @@ def _add(one: Statistics, two: Statistics) -> Statistics:
 class Judge:
     """Measures rows scored by a model, and turns measures into values."""
 
-    def __init__(self, model: Model, names: Sequence[str]) -> None:
+    def __init__(self, model: ShippedModel, names: Sequence[str]) -> None:
         self.model, goal = model, model.goal
         task = check_task(model.schema.task)
         empty_classes = choose_empty_classes(task)

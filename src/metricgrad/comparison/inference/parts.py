@@ -22,7 +22,7 @@ from metricgrad.comparison.workers import Shared, run_tasks
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
 
-    from metricgrad.comparison.shipped_model import Model
+    from metricgrad.comparison.shipped_model import ShippedModel
     from metricgrad.comparison.workers import Workers
 
 Found = TypeVar("Found")
@@ -99,7 +99,7 @@ def share_model(run: str | Path) -> Shared:
 
 
 @lru_cache(maxsize=1)
-def _load_model(run: str, manifest: str) -> Model:
+def _load_model(run: str, manifest: str) -> ShippedModel:
     """Load a model once in every process; ``manifest`` is the hash of its manifest, which has those of all files."""
     return runs.load(run).model
 

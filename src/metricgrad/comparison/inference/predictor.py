@@ -17,7 +17,8 @@ from metricgrad.messages import one_line, suggest
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from metricgrad.comparison.shipped_model import Model
+    from metricgrad.comparison.shipped_model import ShippedModel
+
 
 WHAT = ("both", "labels", "scores")
 
@@ -28,7 +29,7 @@ _CELLS = 1 << 22  # the most encoded cells in a piece: 16 MB per copy
 class Predictor:
     """Turns pieces of the data into pieces of the output, and counts predictions and gaps."""
 
-    model: Model
+    model: ShippedModel
     what: str
     keep: tuple[str, ...]
     predicted: Counter[str] = field(default_factory=Counter)
@@ -44,7 +45,7 @@ class Predictor:
             raise UserError(
                 f"id: {min(clash)!r} is the name of a column of predictions; rename it in the data", WRONG_CALL
             )
-        self.rows = min(files.ROWS, max(1024, _CELLS // max(1, self.model.encoder.width)))
+        self.rows = min(files.ROWS, max(1024, _CELLS // max(1, self.model.width)))
         # Encoding has a cost per piece, scoring is faster within the cache: four parts per piece are fastest.
         self.part = -(-self.rows // 4)
 
@@ -66,11 +67,13 @@ class Predictor:
         """Return the predictions of a piece, how often each class was predicted, and the gaps in its columns."""
         model, gaps = self.model, Gaps()
         if piece.num_rows:
-            features = model.encoder.transform(model.schema.to_features(files.as_frame(piece), gaps))
-            parts = (features[start : start + self.part] for start in range(0, len(features), self.part))
-            scores = np.concatenate([model.scorer.scores(part) for part in parts])
+            frame = files.as_frame(piece)
+            parts = model.schema.to_features(frame, gaps)
+            starts = range(0, len(frame), self.part)
+            rows = [slice(start, start + self.part) for start in starts]
+            scores = np.concatenate([model.score_parts(parts.iloc[some], frame.iloc[some]) for some in rows])
         else:
-            scores = model.scorer.scores(model.encoder.make_blank())[:0]
+            scores = np.empty(model.estimator.labels_.scores_shape(0))
         decided = model.decide(scores)
         columns: list[pa.Array | pa.ChunkedArray] = [piece.column(name) for name in self.keep]
         if self.what != "scores":

@@ -16,7 +16,7 @@ from metricgrad.comparison.inference.drift import measure_drift
 from metricgrad.comparison.option_texts import as_text
 from metricgrad.comparison.report import page
 from metricgrad.comparison.report.column_summaries import format_number
-from metricgrad.comparison.report.section_inputs import Predictions, ShippedModel, Table
+from metricgrad.comparison.report.section_inputs import Predictions, ShippedModelInputs, Table
 from metricgrad.comparison.report.sections import EVALUATION, RUNS
 from metricgrad.comparison.report.sections.columns import COLUMNS
 from metricgrad.comparison.report.sections.segments import Segments
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from metricgrad.comparison.report.payload import Payload
     from metricgrad.comparison.report.sections.columns import ColumnProfile
     from metricgrad.comparison.report.sections.runs import Side
-    from metricgrad.comparison.shipped_model import Model
+    from metricgrad.comparison.shipped_model import ShippedModel
     from metricgrad.estimators.columns.column import Column
 
 CATEGORIES = 12
@@ -54,7 +54,7 @@ def check_output(path: Path, force: bool, option: str) -> None:
 
 def write_evaluation(
     path: Path,
-    model: Model,
+    model: ShippedModel,
     found: dict[str, Any],
     measures: Measures,
     rows: Labelled | None,
@@ -109,7 +109,7 @@ def write_evaluation(
         page.write(cast("Payload", payload), path, EVALUATION)
 
 
-def _gather(model: Model, rows: Labelled) -> tuple[Predictions, ShippedModel]:
+def _gather(model: ShippedModel, rows: Labelled) -> tuple[Predictions, ShippedModelInputs]:
     table, everyone = Table(rows.frame, rows.targets, model.schema.classes), np.arange(len(rows.frame))
     decided = model.decide(rows.scores)
     predictions = Predictions(
@@ -127,10 +127,10 @@ def _gather(model: Model, rows: Labelled) -> tuple[Predictions, ShippedModel]:
         shipped_plateaus=model.describe()["plateaus"],
     )
     parts = (everyone, model.scores, model.rule, model.schema.columns, (), ())
-    return predictions, ShippedModel(model.goal, table, *parts, predictions)
+    return predictions, ShippedModelInputs(model.goal, table, *parts, predictions)
 
 
-def _profile_drift(model: Model, measures: Measures) -> list[ColumnProfile]:
+def _profile_drift(model: ShippedModel, measures: Measures) -> list[ColumnProfile]:
     """Return the columns in the order of their drift, with the shares of their bins then and now."""
     by_name = {
         column.name: (column, counts) for column, counts in zip(model.schema.columns, measures.columns, strict=True)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from metricgrad.comparison.run_folder import Run
-    from metricgrad.comparison.shipped_model import Model
+    from metricgrad.comparison.shipped_model import ShippedModel
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,17 +34,17 @@ class Labelled:
     unlabelled: int
 
     @classmethod
-    def of(cls, model: Model, frame: pd.DataFrame) -> Labelled:
+    def of(cls, model: ShippedModel, frame: pd.DataFrame) -> Labelled:
         """Score the rows of a frame that all have a target."""
         gaps = Gaps()
-        features, targets = model.schema.to_features(frame, gaps), model.schema.encode_targets(frame)
-        seen = Seen() if model.trained_rows is None else model.trained_rows.count(features, targets)
-        return cls(
-            frame, model.score_features(features), targets, gaps, seen, model.schema.target.count_unlabelled(frame)
-        )
+        parts = model.schema.to_features(frame, gaps)
+        targets = model.schema.encode_targets(frame)
+        seen = model.trained_rows.count(parts, targets)
+        scores = model.score_parts(parts, frame)
+        return cls(frame, scores, targets, gaps, seen, model.schema.target.count_unlabelled(frame))
 
     @classmethod
-    def read(cls, model: Model, data: str | Path, rows: int | None, allow_missing: bool) -> Labelled:
+    def read(cls, model: ShippedModel, data: str | Path, rows: int | None, allow_missing: bool) -> Labelled:
         """Read the labelled rows of a file, or a sample of them, and score them.
 
         ``allow_missing``: also if a column is mostly unknown.
@@ -66,15 +66,10 @@ def describe_unlabelled(unlabelled: int, rows: int) -> list[str]:
     return [f"{unlabelled:,} of {rows:,} rows have an empty list of labels and count as having none, as in training"]
 
 
-def describe_seen(run: Run, seen: Seen, rows: int, data: str | Path) -> tuple[dict[str, Any] | None, list[str]]:
-    """Return how many rows the model was trained on, None if that is not known, and a warning if there are any.
-
-    Runs of older versions do not know their rows, but the hash of their data file.
-    """
+def describe_seen(run: Run, seen: Seen, rows: int, data: str | Path) -> tuple[dict[str, Any], list[str]]:
+    """Return how many rows the model was trained on, and a warning if there are any."""
     trained_rows, good = run.model.trained_rows, "the value is too good: use rows that it was not trained on"
     same = Path(data).is_file() and runs.hash_file(Path(data)) == run.config.get("data_sha256")
-    if trained_rows is None:
-        return None, [f"this is the file that the model was trained on; {good}"] if same else []
     about = {"rows": round(seen.share * rows), "share": seen.share}
     if not same and not trained_rows.is_suspicious(seen):
         return about, []

@@ -11,12 +11,12 @@ import torch
 from metricgrad import strict_json
 from metricgrad.comparison import protocol
 from metricgrad.comparison import run_folder as runs
-from metricgrad.comparison.contenders.scorers import Goal
 from metricgrad.comparison.errors import NOTHING, WRONG_CALL, UserError
+from metricgrad.comparison.goal import Goal
 from metricgrad.comparison.inference.row_checks import Labelled, describe_seen, describe_unlabelled
 from metricgrad.comparison.options import name_metric
+from metricgrad.comparison.plateaus import list_plateaus
 from metricgrad.comparison.report import page
-from metricgrad.comparison.report.sections.threshold import list_plateaus
 from metricgrad.core.metrics.constraints import parse
 from metricgrad.decisions.default_rule import RARE_LABELS
 from metricgrad.decisions.problem import InfeasibleError
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from metricgrad.comparison.run_folder import Run
-    from metricgrad.comparison.shipped_model import Model
+    from metricgrad.comparison.shipped_model import ShippedModel
     from metricgrad.decisions.rules import Rule
 
 
@@ -168,7 +168,7 @@ def _renew_report(run: Run) -> list[str]:
     return []
 
 
-def _choose_goal(model: Model, metric: str | None, average: str | None, subject_to: str | None) -> Goal:
+def _choose_goal(model: ShippedModel, metric: str | None, average: str | None, subject_to: str | None) -> Goal:
     """Return what to tune for: the options given, and the run's metric and average for those left out."""
     metric = metric or runs.check_code_was_typed(model.goal.metric, ())
     chosen: Any = average or model.goal.average  # any text; checked here
@@ -200,7 +200,7 @@ def _tune_rule(
         raise UserError(str(error), WRONG_CALL) from error
 
 
-def _list_rules(model: Model) -> list[dict[str, Any]]:
+def _list_rules(model: ShippedModel) -> list[dict[str, Any]]:
     """Return the previous rules of a model and its present one, as plain data."""
     about = {key: value for key, value in model.about.items() if key != "previous"}
     return [*model.about.get("previous", []), {"rule": encode(model.rule)} | about]

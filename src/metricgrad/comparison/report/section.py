@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from metricgrad.comparison.report.payload import Details, Payload
-    from metricgrad.comparison.report.section_inputs import Predictions, ShippedModel
+    from metricgrad.comparison.report.section_inputs import Predictions, ShippedModelInputs
 
 ASSETS = files("metricgrad.comparison.report") / "assets"
 
@@ -51,7 +51,7 @@ class Section:
         """Return what the page needs of a contender, as plain JSON, for ``payload["details"][contender]``."""
         return {}
 
-    def measure_study(self, model: ShippedModel) -> dict[str, Any]:
+    def measure_study(self, model: ShippedModelInputs) -> dict[str, Any]:
         """Return what the page needs once for the whole study, as plain JSON, for ``payload["study"]``."""
         return {}
 

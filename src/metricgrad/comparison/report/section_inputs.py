@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from metricgrad.comparison.contenders.scorers import Goal
+    from metricgrad.comparison.goal import Goal
     from metricgrad.decisions.rules import Rule
     from metricgrad.estimators.columns.column import Column
 
@@ -69,7 +69,7 @@ class Predictions:
 
 
 @dataclass(frozen=True, eq=False)
-class ShippedModel:
+class ShippedModelInputs:
     """The data and the model to ship, for what is measured once and not for every contender.
 
     Attributes

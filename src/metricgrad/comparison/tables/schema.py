@@ -7,23 +7,20 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Self, TypedDict
 
-import numpy as np
-import pandas as pd
-
 from metricgrad import strict_json
 from metricgrad.comparison.errors import WRONG_CALL, UserError
 from metricgrad.comparison.tables import targets as target_columns
 from metricgrad.comparison.tables.targets import Target
-from metricgrad.estimators.columns.column import Column, describe_column
-from metricgrad.estimators.columns.dates import check_date_format
-from metricgrad.estimators.columns.numbers import UNREADABLE, check_number_format
+from metricgrad.estimators.columns.column import Column, describe_column, read_columns
+from metricgrad.estimators.columns.numbers import UNREADABLE
 from metricgrad.messages import one_line, suggest
-from metricgrad.strict_json import Length, Range
+from metricgrad.strict_json import Range
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from sklearn.compose import ColumnTransformer
+    import numpy as np
+    import pandas as pd
 
     from metricgrad.comparison.tables.gaps import Gaps
 
@@ -110,16 +107,6 @@ class Schema:
         """The names of the feature columns."""
         return [column.name for column in self.columns]
 
-    @property
-    def texts(self) -> list[Column]:
-        """The columns of free text."""
-        return [column for column in self.columns if column.kind == "text"]
-
-    @property
-    def encoded_levels(self) -> list[Column]:
-        """The columns of many categories, which are also encoded by the target."""
-        return [column for column in self.columns if column.levels]
-
     def check(self, present: Iterable[str]) -> None:
         """Raise if a feature column is missing among ``present``."""
         _require(self.inputs, present, "the feature columns")
@@ -148,59 +135,32 @@ class Schema:
         New categories, and texts not written as in training, become missing; ``gaps`` counts them by column.
         """
         self.check(frame.columns)
-        found: dict[str, np.ndarray] = {}
-        for column in self.columns:
-            cells = frame[column.name]
-            with _refuse_unreadable(f"column {one_line(column.name, 60)!r}, in training of kind {column.kind!r}"):
-                numbers = column.to_numbers(cells)
-                if gaps is not None:
-                    gaps.count(column, cells, next(iter(numbers.values())))
-            found |= numbers
+        try:
+            found = read_columns(self.columns, frame, None if gaps is None else gaps.count)
+        except ValueError as error:
+            raise UserError(str(error)) from error
         if gaps is not None:
             gaps.rows += len(frame)
-        return pd.DataFrame(found, index=frame.index)
-
-    def make_encoder(self) -> ColumnTransformer:
-        """Return an unfitted transformer of numbers and categories into a float32 matrix without missing values."""
-        from sklearn.compose import ColumnTransformer
-        from sklearn.impute import SimpleImputer
-        from sklearn.preprocessing import OneHotEncoder
-
-        numbers = [part for column in self.columns if column.kind not in ("category", "text") for part in column.parts]
-        categories = [column.name for column in self.columns if column.kind == "category"]
-        one_hot = OneHotEncoder(
-            min_frequency=_RARE, handle_unknown="infrequent_if_exist", sparse_output=False, dtype=np.float32
-        )
-        imputer = SimpleImputer(strategy="median", add_indicator=True, keep_empty_features=True)
-        return ColumnTransformer([("numbers", imputer, numbers), ("categories", one_hot, categories)])
+        return found
 
     def to_json(self) -> dict[str, Any]:
-        """Return the schema as plain data."""
-        return asdict(self)
+        """Return the schema as plain data, but for the columns, which the encoder of the model holds."""
+        return {"target": asdict(self.target), "dropped": self.dropped, "rows": self.rows}
 
     @classmethod
-    def from_json(cls, data: bytes) -> Self:
+    def from_json(cls, data: bytes, columns: tuple[Column, ...]) -> Self:
         """Return the schema that ``to_json`` wrote, from the bytes of its file, or raise a ``ValueError``."""
-        found = strict_json.read(data, _File, "schema.json")
-        columns = tuple(Column(**_tuples(one)) for one in found["columns"])
-        target = Target(**_tuples(found["target"]))
+        found = strict_json.read(data, _SchemaFile, "schema.json")
+        about: dict[str, Any] = {
+            key: tuple(one) if isinstance(one, list) else one for key, one in found["target"].items()
+        }
+        target = Target(**about)
         _check_target(target)
-        for column in columns:
-            bins = len(column.categories) + column.others if column.kind == "category" else len(column.edges) + 1
-            if len(column.shares) != bins or list(column.edges) != sorted(column.edges):
-                raise ValueError(f"schema.json: columns: expected {bins} shares of {one_line(column.name, 60)!r}")
-            if column.levels and column.kind != "category":
-                raise ValueError(f"schema.json: columns: expected no levels of {one_line(column.name, 60)!r}")
-            if column.number_format is not None:
-                check_number_format(column.number_format)
-            if column.date_format is not None:
-                check_date_format(column.date_format)
         return cls(target, columns, found["dropped"], found["rows"])
 
 
-class _File(TypedDict):
+class _SchemaFile(TypedDict):
     target: Target
-    columns: Annotated[list[Column], Length(1, 10**6)]
     dropped: dict[str, str]
     rows: Annotated[int, Range(1, 2**53)]
 
@@ -233,7 +193,3 @@ def _require(names: Sequence[str], present: Iterable[str], what: str) -> None:
         shown = one_line(", ".join(map(repr, absent)), 200)
         verb = "is" if len(absent) == 1 else "are"
         raise UserError(f"data: expected {what}, of which {shown} {verb} missing; {suggest(absent[0], present)}")
-
-
-def _tuples(data: dict[str, Any]) -> dict[str, Any]:
-    return {key: tuple(value) if isinstance(value, list) else value for key, value in data.items()}

@@ -14,10 +14,11 @@ from metricgrad.estimators.columns.dates import ISO, find_date_formats, has_cloc
 from metricgrad.estimators.columns.ids import are_whole, identifies_rows
 from metricgrad.estimators.columns.lookalikes import describe_numbers_in_texts
 from metricgrad.estimators.columns.numbers import PLAIN, UNREADABLE, find_number_formats, read_formatted
+from metricgrad.messages import one_line
 from metricgrad.strict_json import Length, Pattern, Range
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 CATEGORIES = 255
 """The most categories of a column that are distinguished, the most frequent ones."""
@@ -141,18 +142,41 @@ class Column:
         return np.bincount(bins, minlength=len(self.shares))
 
 
-def describe_column(name: str, cells: pd.Series, date_format: str | None = None) -> Column | str:
+def read_columns(
+    columns: Iterable[Column], frame: pd.DataFrame, count: Callable[[Column, pd.Series, np.ndarray], None] | None = None
+) -> pd.DataFrame:
+    """Return the parts of all columns of a table: numbers, codes of categories, texts.
+
+    ``count``: called with each column, its cells and the first of its parts.
+    """
+    found: dict[str, np.ndarray] = {}
+    for column in columns:
+        cells = frame[column.name]
+        try:
+            numbers = column.to_numbers(cells)
+            if count is not None:
+                count(column, cells, next(iter(numbers.values())))
+        except UNREADABLE as error:
+            where = f"column {one_line(column.name, 60)!r}, in training of kind {column.kind!r}"
+            what = f"{type(error).__name__}: {one_line(error, 120)}"
+            raise ValueError(f"{where}: got cells that cannot be read ({what}); correct them") from error
+        found |= numbers
+    return pd.DataFrame(found, index=frame.index)
+
+
+def describe_column(name: str, cells: pd.Series, date_format: str | None = None, drop_ids: bool = True) -> Column | str:
     """Return the description of a column, or the reason why it cannot be used as a feature.
 
-    ``date_format``: that of dates which could be read in more than one way.
+    ``date_format``: that of dates which could be read in more than one way. ``drop_ids``: whether numbers that are
+    different in every row count as ids.
     """
     try:
-        return _describe_column(name, cells, date_format)
+        return _describe_column(name, cells, date_format, drop_ids)
     except UNREADABLE as error:
         return f"cannot be read ({type(error).__name__}: {error})"
 
 
-def _describe_column(name: str, cells: pd.Series, date_format: str | None) -> Column | str:
+def _describe_column(name: str, cells: pd.Series, date_format: str | None, drop_ids: bool) -> Column | str:
     blank = _find_kind(cells, date_format)
     if isinstance(blank, str):
         return blank
@@ -162,7 +186,7 @@ def _describe_column(name: str, cells: pd.Series, date_format: str | None) -> Co
     if blank["kind"] == "category":
         return _describe_category(name, cells, missing)
     column = Column(name, missing=missing, shares=(), **blank)
-    if column.kind == "number" and identifies_rows(name, column._read_numbers(cells)):
+    if drop_ids and column.kind == "number" and identifies_rows(name, column._read_numbers(cells)):
         return "looks like an id: every row has a different whole number"
     level = column.to_level(cells)
     known = level[np.isfinite(level)]

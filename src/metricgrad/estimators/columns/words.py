@@ -55,19 +55,24 @@ class Words:
         return found
 
 
-def fit_words(texts: pd.Series, indicators: np.ndarray, most: int) -> Words:
-    """Choose the words of training rows that tell classes apart best; ``indicators``: 0/1 per row and class."""
+def fit_words(texts: pd.Series, indicators: np.ndarray | None, most: int) -> Words:
+    """Choose the words of training rows that tell classes apart best; ``indicators``: 0/1 per row and class.
+
+    Without indicators, the words that are in most rows.
+    """
     from sklearn.decomposition import TruncatedSVD
 
     if len(texts) > _ROWS:
         some = np.sort(np.random.default_rng(0).choice(len(texts), _ROWS, replace=False))
-        texts, indicators = texts.iloc[some], indicators[some]
+        texts = texts.iloc[some]
+        indicators = None if indicators is None else indicators[some]
     found = _make_vectorizer(min_df=_RARE, max_features=_CANDIDATES)
     try:
         matrix = found.fit_transform(texts)
     except ValueError:  # no word is in two rows
         return Words((), np.zeros(0, np.float32), np.zeros((0, 0), np.float32))
-    chosen = np.sort(np.argsort(-rate_words(matrix, indicators), kind="stable")[:most])
+    rating = np.asarray((matrix > 0).sum(0)).ravel() if indicators is None else rate_words(matrix, indicators)
+    chosen = np.sort(np.argsort(-rating, kind="stable")[:most])
     words = Words(
         tuple(found.get_feature_names_out()[chosen].tolist()), found.idf_[chosen].astype(np.float32), np.zeros((0, 0))
     )

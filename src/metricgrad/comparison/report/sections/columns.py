@@ -10,7 +10,7 @@ from metricgrad.comparison.report.section import Section
 
 if TYPE_CHECKING:
     from metricgrad.comparison.report.payload import Details, Payload
-    from metricgrad.comparison.report.section_inputs import ShippedModel
+    from metricgrad.comparison.report.section_inputs import ShippedModelInputs
 
 COLUMNS = 60
 """The most columns that are drawn."""
@@ -43,7 +43,7 @@ class Columns(Section):
     drawn = True
     alone = True
 
-    def measure_study(self, model: ShippedModel) -> dict[str, Any]:
+    def measure_study(self, model: ShippedModelInputs) -> dict[str, Any]:
         """Return a ``ColumnProfile`` for each column, the most important one first, and how many columns there are."""
         rank = {name: i for i, name in enumerate(model.important)}
         columns = sorted(model.columns, key=lambda column: rank.get(column.name, len(rank)))

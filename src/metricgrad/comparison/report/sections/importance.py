@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from metricgrad.comparison.report.payload import Details, Payload
-    from metricgrad.comparison.report.section_inputs import ShippedModel
+    from metricgrad.comparison.report.section_inputs import ShippedModelInputs
     from metricgrad.estimators.columns.column import Column
 
 COLUMNS, POINTS, ROWS = 6, 12, 300
@@ -51,7 +51,7 @@ class Importance(Section):
     title = "What the model looks at"
     drawn = True
 
-    def measure_study(self, model: ShippedModel) -> dict[str, Any]:
+    def measure_study(self, model: ShippedModelInputs) -> dict[str, Any]:
         """Return a ``Dependence`` for each of the most important columns, on rows that were not trained on."""
         columns = {column.name: column for column in model.columns if column.kind in KINDS}
         important = [columns[name] for name in model.important if name in columns][:COLUMNS]
@@ -71,7 +71,7 @@ class Importance(Section):
         return table(self.title, ["Column", lost, "95 % interval"], rows) if rows else ""
 
 
-def _measure(model: ShippedModel, column: Column, frame: pd.DataFrame) -> Dependence:
+def _measure(model: ShippedModelInputs, column: Column, frame: pd.DataFrame) -> Dependence:
     """Return the partial dependence [friedman2001] of scores and predictions on a column."""
     cells = model.table.frame[column.name]
     positions, names, numbers = choose_examples(column, cells, POINTS)

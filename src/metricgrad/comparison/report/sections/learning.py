@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from metricgrad.comparison.contenders.table import CONTENDERS
+from metricgrad.comparison.contenders import CONTENDERS
 from metricgrad.comparison.report.markup import folded_table
 from metricgrad.comparison.report.section import Section
 
@@ -36,7 +36,8 @@ class Learning(Section):
 
     def measure(self, predictions: Predictions) -> dict[str, Any]:
         """Return an ``Epoch`` for each epoch of the first split, or each round of trees, and which of these it is."""
-        soft = CONTENDERS[predictions.contender].shows_soft_metric
+        contender = CONTENDERS.get(predictions.contender)
+        soft = contender is not None and contender.shows_soft_metric
         history: list[Epoch] = [
             {
                 "epoch": int(row["epoch"]) + 1,
@@ -46,7 +47,10 @@ class Learning(Section):
             }
             for row in predictions.history
         ]
-        return {"history": history, "step": "round" if CONTENDERS[predictions.contender].family == "trees" else "epoch"}
+        return {
+            "history": history,
+            "step": "round" if contender is not None and contender.family == "trees" else "epoch",
+        }
 
     def body(self, payload: Payload) -> str:
         return f'<div class="multiples" id="learning-charts"></div>\n{folded_table()}'

@@ -17,7 +17,7 @@ from metricgrad.training.training_loop import one_thread
 
 if TYPE_CHECKING:
     from metricgrad.comparison.report.payload import Details, Payload
-    from metricgrad.comparison.report.section_inputs import Predictions, ShippedModel
+    from metricgrad.comparison.report.section_inputs import Predictions, ShippedModelInputs
     from metricgrad.estimators.columns.column import Column
 
 COLUMNS, VALUES, TESTS = 30, 8, 10_000
@@ -63,7 +63,7 @@ class Segments(Section):
     drawn = True
     alone = True
 
-    def measure_study(self, model: ShippedModel) -> dict[str, Any]:
+    def measure_study(self, model: ShippedModelInputs) -> dict[str, Any]:
         """Return a ``Segmented`` for each column, the most important one first, and the value of all test rows."""
         rank = {name: i for i, name in enumerate(model.important)}
         columns = [column for column in (*model.columns, *model.others) if column.kind in KINDS]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from metricgrad.comparison.plateaus import Ends, list_plateaus
 from metricgrad.comparison.report.histograms import Binned, binned
 from metricgrad.comparison.report.markup import folded_table
 from metricgrad.comparison.report.section import Section
@@ -20,10 +21,6 @@ if TYPE_CHECKING:
 
     from metricgrad.comparison.report.payload import Details, Payload
     from metricgrad.comparison.report.section_inputs import Predictions
-
-
-Ends = tuple[float, float]
-"""From where to where thresholds are hardly worse."""
 
 
 class ClassCurve(Binned):
@@ -121,20 +118,6 @@ def _take_medians(predictions: Predictions, place: int) -> tuple[float | None, E
     if len(known) < len(thresholds):  # the band of some splits need not be around the threshold of all
         return median(thresholds), None
     return median(thresholds), (median(low for low, _ in known), median(high for _, high in known))
-
-
-def list_plateaus(plateau: Any, thresholds: int) -> list[Ends | None]:
-    """Return the plateau of each threshold: None if there is none, or if one of its ends is infinite.
-
-    ``plateau``: of a ``TuningResult``, one for all or one per threshold.
-
-    >>> list_plateaus((0.2, 0.4), 2), list_plateaus([(0.2, 0.4), (0.1, float("inf"))], 2)
-    ([(0.2, 0.4), (0.2, 0.4)], [(0.2, 0.4), None])
-    """
-    if plateau is None:
-        return [None] * thresholds
-    each = plateau if isinstance(plateau[0], tuple | list) else [plateau] * thresholds
-    return [(low, high) if np.isfinite((low, high)).all() else None for low, high in each]
 
 
 def _thinned(curve: ClassCurve, number: int) -> ClassCurve:

@@ -1,0 +1,127 @@
+"""From the scores of candidates to the outcome of a contender: weights, decision rules, and their values on test rows.
+
+A contender averages scores of candidates that were fitted once: a single one, the best of its own, or, for the
+ensemble, those that ``select_ensemble`` chooses.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from metricgrad.comparison.candidate_runs import Failure
+from metricgrad.comparison.contenders import ENSEMBLE
+from metricgrad.comparison.outcomes import Outcome
+from metricgrad.comparison.protocol import evaluate_rules, make_rules
+from metricgrad.decisions.ensemble_selection import select_ensemble
+from metricgrad.decisions.problem import InfeasibleError
+from metricgrad.training.training_loop import one_thread
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from metricgrad.comparison.goal import Goal
+    from metricgrad.comparison.report.payload import MemberWeight
+
+Scores = dict[str, np.ndarray]
+"""The scores of some rows by each candidate."""
+
+
+@dataclass(frozen=True, eq=False)
+class OutcomeTask:
+    """What a process needs to find the outcome of a contender in a repeat.
+
+    ``seed``: of the selection. ``seconds``, ``histories``: of each candidate. ``out_of_fold``, ``scores``: ``Shared``;
+    in the process that runs it the scores of the rows to tune on and of the test rows, and ``targets``,
+    ``test_targets`` the targets of these.
+    """
+
+    contender: str
+    repeat: int
+    goal: Goal
+    also: tuple[str, ...]
+    seed: int
+    train_rows: int
+    seconds: dict[str, float]
+    histories: dict[str, list[dict[str, float]]]
+    out_of_fold: Any
+    targets: Any
+    scores: Any
+    test_targets: Any
+
+
+def find_outcome(task: OutcomeTask) -> Outcome | Failure:
+    """Choose the weights of a contender's candidates, tune its rule, and evaluate it on the test rows."""
+    goal = task.goal
+    try:
+        with one_thread():
+            weights = choose_weights(task.contender, goal, task.out_of_fold, task.targets, task.seed)
+            rules = make_rules(goal, average_scores(weights, task.out_of_fold), task.targets)
+            scores = average_scores(weights, task.scores)
+            fixed, tuned = evaluate_rules(goal, list(task.also), rules, scores, task.test_targets)
+    except Exception as error:  # a contender that fails must not stop the others
+        return Failure.of(task.contender, task.repeat, error)
+    best = max(weights, key=lambda name: weights[name])
+    return Outcome(
+        contender=task.contender,
+        repeat=task.repeat,
+        train_rows=task.train_rows,
+        test_rows=len(task.test_targets),
+        seconds=sum(task.seconds[name] for name in weights),
+        fixed=fixed,
+        tuned=tuned,
+        history=[] if task.contender == ENSEMBLE else task.histories[best],
+        members={name: weights.get(name, 0.0) for name in task.out_of_fold},
+    )
+
+
+def choose_weights(contender: str, goal: Goal, scores: Scores, targets: np.ndarray, seed: int) -> dict[str, float]:
+    """Return the weights of a contender's candidates, largest first, given their scores of rows to tune on."""
+    if contender != ENSEMBLE:
+        losses = {name: compute_log_loss(one, targets) for name, one in scores.items()}
+        return {min(losses, key=lambda name: losses[name]): 1.0}
+    try:
+        return select_ensemble(
+            goal.metric,
+            scores,
+            targets,
+            task=goal.task,
+            average=goal.average,
+            subject_to=goal.subject_to,
+            seed=seed,
+        ).weights
+    except InfeasibleError:  # none can meet the constraint: that is said of the outcome
+        return dict.fromkeys(scores, 1 / len(scores))
+
+
+def average_scores(weights: Mapping[str, float], scores: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Return the weighted mean of scores; the weights sum to 1."""
+    parts = [weight * scores[name] for name, weight in weights.items()]
+    if len(shapes := {one.shape for one in parts}) > 1:  # numpy would broadcast them
+        raise ValueError(f"members: expected scores of one shape, got {sorted(shapes)}")
+    return np.sum(parts, axis=0)  # type: ignore[no-any-return]
+
+
+def compute_log_loss(scores: np.ndarray, targets: np.ndarray) -> float:
+    """Return the mean cross-entropy of probabilities."""
+    if scores.ndim > targets.ndim:
+        chance = np.take_along_axis(scores, targets[:, None], 1)
+    else:
+        chance = np.where(targets == 1, scores, 1 - scores)
+    return float(-np.log(np.clip(chance, 1e-12, 1)).mean())
+
+
+def describe_members(outcomes: Sequence[Outcome]) -> list[MemberWeight]:
+    """Return the mean weight of each member over the repeats, largest first, and the least and largest of one repeat.
+
+    ``outcomes``: those of the ensemble.
+    """
+    found: list[MemberWeight] = []
+    for name in sorted(outcomes[0].members):
+        weights = [outcome.members[name] for outcome in outcomes]
+        if max(weights) > 0:
+            found.append({"name": name, "weight": fmean(weights), "low": min(weights), "high": max(weights)})
+    return sorted(found, key=lambda member: -member["weight"])
