@@ -23,11 +23,12 @@ import distributed
 import numpy as np
 import pandas as pd
 
+from metricgrad.comparison.candidate_runs import CandidateRun, Failure
 from metricgrad.comparison.options import Options, prepare_dataset
 from metricgrad.comparison.progress import NoProgress
 from metricgrad.comparison.run_comparison import compare
-from metricgrad.comparison.unit_runner import Failure, Result
 from metricgrad.comparison.workers import Shared, open_workers, run_tasks
+from metricgrad.estimators.table_encoder import TableEncoder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,16 +48,16 @@ def write_data(path: Path, rows: int, features: int) -> str:
 
 
 class Clock(NoProgress):
-    """Keeps the seconds of every unit by contender, and when the first and the last one finished."""
+    """Keeps the seconds of every unit by candidate, and when the first and the last one finished."""
 
     def __init__(self) -> None:
         self.finished: list[float] = []
         self.units: dict[str, list[float]] = {}
 
-    def finish_unit(self, result: Result) -> None:
+    def finish_unit(self, run: CandidateRun | Failure) -> None:
         self.finished.append(time.perf_counter())
-        assert not isinstance(result, Failure), result
-        self.units.setdefault(result[0].contender, []).append(result[0].seconds)
+        assert not isinstance(run, Failure), run
+        self.units.setdefault(run.candidate, []).append(run.seconds)
 
 
 def time_study(options: Options, place: Path, where: dict[str, Any]) -> tuple[dict[str, float], Clock]:
@@ -92,9 +93,10 @@ def do_nothing(task: Nothing) -> None:
 def measure_constants(address: str, options: Options) -> dict[str, float]:
     """Return what a task and a byte cost on the way to a worker, and what encoding costs the caller."""
     dataset = prepare_dataset(options)
-    (part,) = dataset.split(2, 0)[:1]
-    cells = dataset.features.size
-    encode = time_call(lambda: dataset.encode(part.train), 3)
+    train = dataset.split(options)[0].train
+    features, targets = dataset.features.iloc[train], dataset.targets[train]
+    encoder = TableEncoder("linear", columns=dataset.schema.columns)
+    encode = time_call(lambda: encoder.fit_transform(features, targets), 3)
     with open_workers(1, address, "") as workers:
 
         def run(value: Shared, number: int) -> None:
@@ -111,7 +113,7 @@ def measure_constants(address: str, options: Options) -> dict[str, float]:
     return {
         "milliseconds per task": 1e3 * each,
         "megabytes per second to a worker": megabytes / send,
-        "nanoseconds per cell to encode": 1e9 * encode / cells,
+        "nanoseconds per cell to encode": 1e9 * encode / features.size,
     }
 
 
@@ -121,13 +123,13 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     quick = parser.parse_args().quick
     rows, repeats, rounds = (2_000, 2, 1) if quick else (10_000, 4, 3)
-    only = ("logistic regression", "weighted cross-entropy", "soft-set metric", "hybrid")
+    contenders = ("logistic regression", "weighted cross-entropy", "soft-set metric", "hybrid")
     with (
         tempfile.TemporaryDirectory() as folder,
         LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0") as cluster,
     ):
         place = Path(folder)
-        options = Options(write_data(place / "data.parquet", rows, 30), ("y",), repeats=repeats, only=only)
+        options = Options(write_data(place / "data.parquet", rows, 30), ("y",), repeats=repeats, contenders=contenders)
         address = cluster.scheduler_address
         ways: dict[str, dict[str, Any]] = {"local": {"jobs": 2}, "dask": {"cluster": address}}
         time_study(options, place / "warm", ways["dask"])  # the workers import torch once
@@ -137,8 +139,8 @@ def main() -> None:
             for name in list(ways)[:: -1 if number % 2 else 1]:
                 found, clock = time_study(options, place / name, ways[name])
                 seconds[name].append(found)
-                for contender, times in clock.units.items():
-                    units.setdefault(contender, []).extend(times)
+                for candidate, times in clock.units.items():
+                    units.setdefault(candidate, []).extend(times)
                 print(name, {phase: round(value, 1) for phase, value in found.items()}, flush=True)
         constants = measure_constants(address, options)
     pairs = list(zip(seconds["local"], seconds["dask"], strict=True))

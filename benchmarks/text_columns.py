@@ -2,9 +2,9 @@
 
     python benchmarks/text_columns.py --data FOLDER [--rows 10000]
 
-Both see the same rows: in every repeat they train on the same ones, tune a threshold for each label on the same rows
-held out, and are evaluated by macro-F1 on the same test rows. The peer has all words and pairs of words of two rows,
-and the penalty that is best on held-out rows. ``FOLDER`` is that of benchmarks/datasets.py.
+Both see the same rows and folds: in every repeat they are cross-fitted on the same training rows, tune a threshold for
+each label on the scores out of fold, and are evaluated by macro-F1 on the same test rows. The peer has all words and
+pairs of words of two rows, and the penalty that is best out of fold. ``FOLDER`` is that of benchmarks/datasets.py.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+from sklearn.base import clone
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score, precision_recall_curve
@@ -58,18 +59,22 @@ def evaluate_peer(texts: np.ndarray, y: np.ndarray, split: Split) -> float:
     """Return the macro-F1 of scikit-learn's models on the test rows of a split."""
     words = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, min_df=2).fit(texts[split.train])
     x = words.transform(texts)
-    fitted = [
-        OneVsRestClassifier(LogisticRegression(C=strength, max_iter=1000)).fit(x[split.fit], y[split.fit])
-        for strength in STRENGTHS
-    ]
+    fitted: dict[float, list[Any]] = {}
+    out_of_fold: dict[float, np.ndarray] = {}
+    for strength in STRENGTHS:
+        model = OneVsRestClassifier(LogisticRegression(C=strength, max_iter=1000))
+        models = [clone(model).fit(x[rows], y[rows]) for rows, _ in split.folds]
+        parts = [one.predict_proba(x[left_out]) for one, (_, left_out) in zip(models, split.folds, strict=True)]
+        fitted[strength], out_of_fold[strength] = models, np.concatenate(parts)
+    known = y[split.left_out]
 
-    def loss(model: Any) -> float:
-        p = model.predict_proba(x[split.held_out])
-        return float(-np.log(np.clip(np.where(y[split.held_out] == 1, p, 1 - p), 1e-12, 1)).mean())
+    def compute_loss(strength: float) -> float:
+        p = out_of_fold[strength]
+        return float(-np.log(np.clip(np.where(known == 1, p, 1 - p), 1e-12, 1)).mean())
 
-    best = min(fitted, key=loss)
-    held_out, test = (best.predict_proba(x[rows]) for rows in (split.held_out, split.test))
-    thresholds = [tune(held_out[:, k], y[split.held_out, k]) for k in range(y.shape[1])]
+    best = min(STRENGTHS, key=compute_loss)
+    test = np.mean([model.predict_proba(x[split.test]) for model in fitted[best]], axis=0)
+    thresholds = [tune(out_of_fold[best][:, k], known[:, k]) for k in range(y.shape[1])]
     return float(f1_score(y[split.test], test >= thresholds, average="macro", zero_division=0))
 
 
@@ -94,12 +99,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "goemotions.parquet"
         frame.to_parquet(data)
-        options = Options(str(data), tuple(labels), repeats=asked.repeats, only=split_names(asked.only))
+        options = Options(str(data), tuple(labels), repeats=asked.repeats, contenders=split_names(asked.contenders))
         dataset = prepare_dataset(options)
         texts = frame["text"].to_numpy(object)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a label may have no positive rows to tune on
-            peer = [evaluate_peer(texts, dataset.targets, split) for split in dataset.split(asked.repeats, 0)]
+            peer = [evaluate_peer(texts, dataset.targets, split) for split in dataset.split(options)]
         print("scikit-learn", peer, flush=True)
         found: Any = compare(options, Path(folder) / "run", NoProgress(), jobs=1)
     values = {row["contender"]: row["folds"] for row in found["leaderboard"] if row["rule"] == "tuned"}

@@ -2,8 +2,9 @@
 
     python benchmarks/verdict_calibration.py [--sets 100] [--json FILE]
 
-Data sets are drawn from a population, split as ``compare`` splits them, and ten contenders are fitted in each repeat:
-ridge regressions, which take milliseconds. The code that ranks them and writes the verdict is that of ``compare``.
+Data sets are drawn from a population, split as ``compare`` splits them, and ten contenders are cross-fitted in each
+repeat: ridge regressions, which take milliseconds. The code that ranks them and writes the verdict is that of
+``compare``.
 
 - "rows": each contender is blind to another part of the features. All features are equally good, so that no contender
   is better than another; which one comes out best depends on the training and test rows alone.
@@ -30,10 +31,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from metricgrad.comparison.contenders.scorers import Goal
+from metricgrad.comparison.goal import Goal
 from metricgrad.comparison.leaderboard import RULES, rank_contenders
-from metricgrad.comparison.protocol import Decision, Outcome
-from metricgrad.comparison.splits import make_splits
+from metricgrad.comparison.outcomes import Decision, Outcome
+from metricgrad.comparison.splits import RowsToSplit, split_repeatedly
 from metricgrad.comparison.uncertainty import Draws, resample
 from metricgrad.comparison.verdict import Circumstances, write_verdict
 from metricgrad.decisions.rules import Threshold
@@ -46,13 +47,14 @@ NAMES = (
     "soft-set metric",
     "sigmoid metric",
     "hybrid",
-    "recipe",
     "xgboost",
     "metric boosting",
+    "random forest",
     "ensemble",
 )
 FEATURES, BLIND = 50, 5
 FIXED = 0.3
+FOLDS = 5
 SIZES = ((1000, 2), (1000, 5), (4000, 2))
 """Rows and repeats."""
 GOAL = Goal("binary", 2, "f1", "macro", None)
@@ -77,16 +79,16 @@ def view(kind: str, number: int, rng: np.random.Generator) -> np.ndarray:
     return np.diag(seen)
 
 
-def fit(inputs: np.ndarray, targets: np.ndarray) -> np.ndarray:
-    """Return the weights of a ridge regression, with an intercept."""
-    z = np.c_[inputs, np.ones(len(inputs))]
+def fit(x: np.ndarray, seen: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """Return the weights of a ridge regression on what a contender sees, for all features, and the intercept."""
+    z = np.c_[x @ seen, np.ones(len(x))]
     found: np.ndarray = np.linalg.solve(z.T @ z + np.eye(z.shape[1]), z.T @ targets)
-    return found
+    return np.append(seen @ found[:-1], found[-1])
 
 
-def predict(x: np.ndarray, seen: np.ndarray, weights: np.ndarray) -> np.ndarray:
+def predict(x: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Return scores."""
-    return np.asarray(x @ (seen @ weights[:-1]) + weights[-1])
+    return np.asarray(x @ weights[:-1] + weights[-1])
 
 
 def tune(scores: np.ndarray, targets: np.ndarray) -> float:
@@ -109,16 +111,21 @@ def simulate(kind: str, rows: int, repeats: int, seed: int, world: tuple[np.ndar
     draws, outcomes = Draws(rows, None, seed), list[Outcome]()
     moves: dict[Any, list[np.ndarray]] = {(name, rule): [] for name in NAMES for rule in RULES}
     true: dict[Any, list[float]] = {place: [] for place in moves}
-    for repeat, part in enumerate(make_splits(y, "binary", repeats, seed)):
+    parts = split_repeatedly(
+        RowsToSplit(y, "binary"), repeats, FOLDS, seed, [seed + repeat for repeat in range(repeats)]
+    )
+    for repeat, part in enumerate(parts):
         times = draws.of_rows(part.test)
         for number, name in enumerate(NAMES):
-            seen = view(kind, number, rng)
-            weights = fit(x[part.fit] @ seen, y[part.fit])
-            scores = predict(x[part.test], seen, weights)
-            tuned = tune(predict(x[part.held_out], seen, weights), y[part.held_out])
+            of_folds = [fit(x[rows], view(kind, number, rng), y[rows]) for rows, _ in part.folds]
+            left_out = zip(of_folds, part.folds, strict=True)
+            out_of_fold = [predict(x[rows], weights) for weights, (_, rows) in left_out]
+            tuned = tune(np.concatenate(out_of_fold), y[part.left_out])
+            mean = np.mean(of_folds, axis=0)  # its scores are the mean of those of the folds
+            scores = predict(x[part.test], mean)
             rules = [Threshold(FIXED), Threshold(tuned)]
             found = resample(GOAL, rules, scores, y[part.test], times)
-            everyone = None if repeat else predict(world[0], seen, weights)
+            everyone = None if repeat else predict(world[0], mean)
             for rule, moved, cut in zip(RULES, found, (FIXED, tuned), strict=True):
                 moves[name, rule].append(moved)
                 true[name, rule] += [] if everyone is None else [f1(everyone, world[1], cut)]

@@ -25,7 +25,8 @@ ROOMS = [
     *("core.array_functions", "core.storable", "core.counts", "core.metrics", "core.surrogates", "core"),
     *("losses", "decisions", "evaluation", "integrations.keras", "training", "integrations.boosting"),
     *("estimators.columns", "estimators", "storage", "comparison.child_process", "comparison.errors"),
-    *("comparison.tables", "comparison.contenders", "comparison.report", "comparison", "cli"),
+    *("comparison.tables", "comparison.goal", "comparison.contenders", "comparison.plateaus"),
+    *("comparison.report", "comparison", "cli"),
 ]
 # These import nothing but what is asked for.
 OUTSIDE = (

@@ -26,7 +26,8 @@ from sklearn.linear_model import LogisticRegression
 
 import metricgrad as mg
 from metricgrad.cli.main import main
-from metricgrad.comparison import unit_runner
+from metricgrad.comparison import candidate_runs, options
+from metricgrad.estimators import candidates
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "support"))
 import damage
@@ -51,7 +52,8 @@ NASTY: list[Any] = [
 @cache
 def made() -> Path:
     """Make one folder of each kind, once for each process."""
-    Effort.of = classmethod(lambda cls, rows, quick=False: Effort(2, 2, 3))  # type: ignore[method-assign, assignment]
+    candidates.EPOCHS = candidates.PATIENCE = options.FOLDS = 2
+    candidates.ROUNDS = candidates.TREES_PER_FOREST = 3
     place = Path(tempfile.mkdtemp())
     data = written(binary(200), place)
     written(binary(40, seed=1), place, "new.csv")
@@ -60,18 +62,18 @@ def made() -> Path:
         _told(["train", data, "--target", "ripe", "--contender", contender, "--out", f"{place}/{kind}"])
     ask = ["compare", data, "--target", "ripe", "--repeats", "2", "--contenders", "majority", "--jobs", "1"]
     _told([*ask, "--out", f"{place}/compared"])
-    done, count = unit_runner.run_unit, 0
+    run_candidate, count = candidate_runs.run_candidate, 0
 
-    def unit(one: unit_runner.Unit) -> unit_runner.Result:
+    def stop_at_the_third(task: candidate_runs.CandidateTask) -> candidate_runs.CandidateRun | candidate_runs.Failure:
         nonlocal count
         count += 1
         if count > 2:
             raise KeyboardInterrupt
-        return done(one)
+        return run_candidate(task)
 
-    unit_runner.run_unit = unit  # type: ignore[assignment]
+    candidate_runs.run_candidate = stop_at_the_third
     _told([*ask, "--out", f"{place}/stopped"])
-    unit_runner.run_unit = done
+    candidate_runs.run_candidate = run_candidate
     X = np.random.default_rng(0).normal(size=(80, 3))
     y = np.where(X[:, 0] > 0, "yes", "no")
     mg.save(mg.MetricClassifier(epochs=1, random_state=0, cv=None).fit(X, y), place / "saved network")

@@ -22,7 +22,7 @@ from metricgrad.__main__ import main
 # --------------
 #
 # A table as one gets it: columns and a target, in a CSV file. On the command line this would be
-# ``metricgrad compare customers.csv --target churned --quick``: a first look, with a third of the epochs.
+# ``metricgrad compare customers.csv --target churned --quick``: a first look, with two folds and a third of the epochs.
 
 X, y = make_classification(2500, 10, n_informative=5, weights=[0.9], class_sep=0.8, flip_y=0.02, random_state=0)
 folder = Path(tempfile.mkdtemp())
@@ -30,7 +30,7 @@ table = pd.DataFrame(X, columns=[f"feature_{i}" for i in range(10)]).assign(chur
 table.to_csv(folder / "customers.csv", index=False)
 with contextlib.chdir(folder):
     command = ["compare", "customers.csv", "--target", "churned", "--out", "run", "--quick", "--repeats", "4"]
-    code = main([*command, "--only", "cross-entropy,hybrid,xgboost", "--jobs", "1"])
+    code = main([*command, "--contenders", "cross-entropy,hybrid,xgboost", "--jobs", "1"])
 
 # %%
 # The verdict
@@ -46,8 +46,10 @@ print(summary["verdict"]["headline"])
 # The leaderboard
 # ---------------
 #
-# The leaderboard has two rows for each contender: the fixed rule (0.5) and the rule tuned on held-out rows. Read
-# down the tuned rows first: that is the fair comparison, since cross-entropy with a tuned threshold costs nothing.
+# Every contender is cross-fitted on the training rows of a split: a model for each fold, fitted without it. The
+# leaderboard has two rows for each contender: the fixed rule (0.5) and the rule tuned on the scores that these models
+# gave to the rows they had not seen. Read down the tuned rows first: that is the fair comparison, since cross-entropy
+# with a tuned threshold costs nothing.
 
 results = pd.read_parquet(folder / "run" / "results.parquet")
 print(results[results.metric == results.metric.iloc[0]].groupby(["contender", "rule"]).value.mean().unstack().round(3))

@@ -18,7 +18,7 @@ import pytest
 
 from damage import change, reseal
 from metricgrad.cli.main import main
-from metricgrad.comparison import protocol
+from metricgrad.comparison import candidate_runs
 from metricgrad.comparison.tables import files
 from tables import binary, written
 
@@ -283,9 +283,10 @@ def test_a_full_disk_while_tuning_leaves_the_old_rule(
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
-@pytest.mark.parametrize("size", [64, 3000])  # of the first file, and of the model
+@pytest.mark.parametrize("size", [64, 3000])  # of the first file, and of the features or the model
 def test_a_full_disk_while_training(size: int, place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["train", str(place / "data.csv"), "--target", "ripe", "--quick", "--out", str(tmp_path / "run")]
+    words = ["train", str(place / "data.csv"), "--target", "ripe", "--quick", "--jobs", "1"]
+    words += ["--out", str(tmp_path / "run")]
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
     try:
@@ -319,8 +320,9 @@ def test_ctrl_c_while_predicting(
 def test_ctrl_c_while_training(
     place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(protocol, "fit_contender", interrupt)
-    words = ["train", str(place / "data.csv"), "--target", "ripe", "--quick", "--out", str(tmp_path / "run")]
+    monkeypatch.setattr(candidate_runs, "cross_fit", interrupt)
+    words = ["train", str(place / "data.csv"), "--target", "ripe", "--quick", "--jobs", "1"]
+    words += ["--out", str(tmp_path / "run")]
     failed(capsys, 130, "interrupted", words)
     assert list(tmp_path.iterdir()) == []
 
@@ -330,7 +332,7 @@ def test_ctrl_c_while_comparing_can_be_resumed(
 ) -> None:
     out = str(tmp_path / "run")
     words = ["compare", str(place / "data.csv"), "--target", "ripe", "--quick", "--jobs", "1", "--out", out]
-    monkeypatch.setattr(protocol, "run_contender", interrupt)
+    monkeypatch.setattr(candidate_runs, "cross_fit", interrupt)
     failed(capsys, 130, "metricgrad compare --resume", [*words, "--contenders", "majority"])
     failed(capsys, 4, "is not finished", ["predict", out, str(place / "data.csv"), "-o", str(tmp_path / "out.csv")])
 

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from metricgrad.comparison.unit_runner import Failure
 from rich.console import Console
 
 from metricgrad.cli.main import main
+from metricgrad.comparison.candidate_runs import CandidateRun, Failure
 from metricgrad.comparison.model_card import plain
 from metricgrad.comparison.option_texts import write_toml
 from metricgrad.comparison.progress import LiveProgress
@@ -68,7 +68,7 @@ def test_a_run_is_repeated_from_its_own_configuration(data: str, tmp_path: Path)
 def test_a_configuration_of_ones_own(data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = tmp_path / "mine.toml"
     config.write_text(
-        'data = "data.csv"\ntarget = "ripe"\nmetric = ["f2", "mcc"]\nonly = ["majority"]\nrepeats = 2\njobs = 1\n'
+        'data = "data.csv"\ntarget = "ripe"\nmetric = ["f2", "mcc"]\ncontenders = ["majority"]\nrepeats = 2\njobs = 1\n'
         'out = "run"\nsubject_to = "recall>=0.1"\n'
     )
     assert main(["compare", "--config", str(config), "--json"]) == 0
@@ -250,18 +250,8 @@ def test_text_of_the_data_is_no_markup_in_the_card(tmp_path: Path) -> None:
 # Progress
 
 
-def finished(repeat: int) -> Any:
-    class Decision:
-        value = 0.5
-
-    class Outcome:
-        contender, seconds, fixed, tuned = "hybrid", 1.0, Decision, Decision
-
-    class Result:
-        outcome = Outcome()
-
-    Result.outcome.repeat = repeat  # type: ignore[attr-defined]
-    return Result()
+def finished(repeat: int) -> CandidateRun:
+    return CandidateRun("hybrid", repeat, 1.0, [], np.zeros(1), np.zeros(1), [])
 
 
 def show(monkeypatch: pytest.MonkeyPatch, total: int, done: int, verbose: bool = False, terminal: bool = False) -> str:
@@ -297,10 +287,10 @@ def test_time_left_is_printed_now_and_then(monkeypatch: pytest.MonkeyPatch) -> N
 def test_verbose_prints_every_unit_and_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = show(monkeypatch, total=40, done=0, verbose=True).splitlines()
     assert sum(line.startswith("warning: ") for line in lines) == 14
-    assert "repeat 3, hybrid: fixed 0.500, tuned 0.500 (1.0 s)" in lines
+    assert "repeat 3, hybrid: fitted in 1.0 s" in lines
     assert sum(line.startswith("repeat ") for line in lines) == 39
     on_terminal = show(monkeypatch, total=4, done=0, verbose=True, terminal=True)
-    assert "repeat 2, hybrid: fixed 0.500, tuned 0.500 (1.0 s)" in on_terminal
+    assert "repeat 2, hybrid: fitted in 1.0 s" in on_terminal
     assert "units are finished, about" not in on_terminal
 
 

@@ -16,10 +16,10 @@ from metricgrad.comparison.errors import UserError
 from metricgrad.comparison.goal import Goal
 from metricgrad.comparison.inference.evaluate import evaluate_run
 from metricgrad.comparison.protocol import compute_metric
-from metricgrad.comparison.splits import make_splits
 from metricgrad.comparison.uncertainty import Draws, resample
 from metricgrad.decisions.default_rule import default_rule
 from short_training import shorten_training
+from split_rows import make_splits
 from tables import binary, written
 
 
@@ -43,7 +43,7 @@ def test_shares_that_move_and_classes_without_test_rows_are_said() -> None:
     moved = describe_moved(targets, "multiclass", classes.tolist(), parts, "day")
     assert moved[0].startswith("--time day: class 'summer' is ")
     split = parts[-1]
-    then, now = ((targets[rows] == 1).mean() for rows in (split.fit, split.test))
+    then, now = ((targets[rows] == 1).mean() for rows in (split.train, split.test))
     assert f"is {then:.1%} of the rows to train on and {now:.1%} of the test rows in repeat 3 (it moved in " in moved[0]
     shuffled = np.random.default_rng(0).permutation(targets)
     assert describe_moved(shuffled, "multiclass", classes.tolist(), parts, "day") == []

@@ -24,14 +24,14 @@ import pytest
 import killed_worker
 import metricgrad as mg
 from metricgrad.cli.main import main
+from metricgrad.comparison import candidate_runs, run_writer
 from metricgrad.comparison import dask_cluster as places
-from metricgrad.comparison import run_writer, unit_runner
 from metricgrad.comparison.errors import UserError
 from metricgrad.comparison.inference import parts, predict_folder
 from metricgrad.comparison.inference.evaluate import evaluate_run
 from metricgrad.comparison.inference.predict import predict
 from metricgrad.comparison.workers import Shared, open_workers, run_tasks
-from short_training import shorten_training
+from short_training import IN_ANOTHER_PROCESS, shorten_training
 from tables import binary, multiclass, multilabel, written
 
 LocalCluster: Any = distributed.LocalCluster  # its types are incomplete
@@ -68,7 +68,7 @@ def data(tmp_path: Path, little: None) -> str:
 
 def results(run: Path) -> dict[str, Any]:
     """Return the scores of every unit, bit for bit, and the summary without times."""
-    found = {path.name: path.read_bytes() for path in sorted((run / "results").glob("*.npy"))}
+    found = {path.name: path.read_bytes() for path in sorted((run / "candidates").glob("*.npy"))}
     summary = json.loads((run / "summary.json").read_bytes())
     for row in summary["leaderboard"]:
         row.pop("seconds")
@@ -99,25 +99,25 @@ def test_two_and_three_workers_find_what_one_process_does(
 
 def test_the_ensemble_is_that_of_one_process(address: str, data: str, tmp_path: Path) -> None:
     ask = ["--target", "ripe", "--metric", "f1", "--repeats", "2"]
-    ask += ["--contenders", "majority,logistic regression,cross-entropy,ensemble"]
+    ask += ["--contenders", "majority,logistic regression,hybrid,ensemble"]
     for name, where in (("one", ["--jobs", "1"]), ("cluster", ["--cluster", address])):
         assert main(["compare", data, *ask, *where, "--out", str(tmp_path / name)]) == 0
     found = results(tmp_path / "cluster")
-    assert {"ensemble-000.npy", "ensemble-001.npy"} <= found.keys()
+    assert {row["contender"] for row in found["leaderboard"]} >= {"ensemble"}
     assert found == results(tmp_path / "one")
 
 
 def test_a_killed_worker_costs_nothing(
     address: str, data: str, tmp_path: Path, one_process: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    added, add = list[tuple[str, int]](), run_writer.RunWriter.add_unit
+    added, add = list[tuple[str, int]](), run_writer.RunWriter.add_candidate
 
-    def counted(self: run_writer.RunWriter, outcome: Any, *rest: Any) -> None:
-        added.append((outcome.contender, outcome.repeat))
-        add(self, outcome, *rest)
+    def counted(self: run_writer.RunWriter, run: Any) -> None:
+        added.append((run.candidate, run.repeat))
+        add(self, run)
 
-    monkeypatch.setattr(run_writer.RunWriter, "add_unit", counted)
-    monkeypatch.setattr(unit_runner, "run_unit", partial(killed_worker.run_unit, tmp_path / "marker"))
+    monkeypatch.setattr(run_writer.RunWriter, "add_candidate", counted)
+    monkeypatch.setattr(candidate_runs, "run_candidate", partial(killed_worker.run_candidate, tmp_path / "marker"))
     assert main(["compare", data, *ASK, "--cluster", address, "--out", str(tmp_path / "run")]) == 0
     assert (tmp_path / "marker").exists()
     assert len(added) == len(set(added)) == 6
@@ -134,7 +134,7 @@ def test_a_unit_that_kills_its_workers_ends_the_run_which_can_be_resumed(
 ) -> None:
     out = str(tmp_path / "run")
     with monkeypatch.context() as patch:
-        patch.setattr(unit_runner, "run_unit", partial(killed_worker.run_unit, None))
+        patch.setattr(candidate_runs, "run_candidate", partial(killed_worker.run_candidate, None))
         capsys.readouterr()
         assert main(["compare", data, *ASK, "--cluster", address, "--out", out, "--json"]) == 4
     error = capsys.readouterr().err
@@ -218,32 +218,33 @@ def test_ctrl_c_and_resume(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    out, add, count = tmp_path / "run", run_writer.RunWriter.add_unit, 0
+    out, add, count = tmp_path / "run", run_writer.RunWriter.add_candidate, 0
 
-    def interrupted(self: run_writer.RunWriter, outcome: Any, *rest: Any) -> None:
+    def interrupted(self: run_writer.RunWriter, run: Any) -> None:
         nonlocal count
         count += 1
         if count == 3:
             raise KeyboardInterrupt
-        add(self, outcome, *rest)
+        add(self, run)
 
     with monkeypatch.context() as patch:
-        patch.setattr(run_writer.RunWriter, "add_unit", interrupted)
+        patch.setattr(run_writer.RunWriter, "add_candidate", interrupted)
         assert main(["compare", data, *ASK, "--cluster", address, "--out", str(out)]) == 130
     assert capsys.readouterr().err.endswith(f"interrupted; continue with: metricgrad compare --resume {out}\n")
-    assert len(list((out / "results").glob("*.json"))) == 2
+    assert len(list((out / "candidates").glob("*.json"))) == 2
     assert main(["compare", "--resume", str(out), "--cluster", address]) == 0
     assert results(out) == one_process
 
 
-KILLED = """
+KILLED = f"""
 import os, signal, sys
+{IN_ANOTHER_PROCESS}
 from metricgrad.comparison import run_folder, run_writer
 from metricgrad.cli.main import main
 write, count = run_folder.write, 0
 def killing(path, data):
     global count
-    count += path.parent.name == "results" or path.suffix == ".parquet"
+    count += path.parent.name == "candidates" or path.suffix == ".parquet"
     if count == 4:
         os.kill(os.getpid(), signal.SIGKILL)
     write(path, data)
@@ -256,7 +257,7 @@ def test_the_caller_is_killed(address: str, data: str, tmp_path: Path, one_proce
     out = tmp_path / "run"
     ask = [sys.executable, "-c", KILLED, "compare", data, *ASK, "--cluster", address, "--out", str(out)]
     assert subprocess.run(ask, capture_output=True).returncode == -signal.SIGKILL
-    assert len(list((out / "results").glob("*.json"))) == 1  # a unit is two files, and the fourth killed
+    assert len(list((out / "candidates").glob("*.json"))) == 1  # a unit is three files, and the fourth killed
     assert main(["compare", "--resume", str(out), "--cluster", address]) == 0
     assert results(out) == one_process
 

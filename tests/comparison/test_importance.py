@@ -15,9 +15,10 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
 
 from metricgrad.cli.main import main
-from metricgrad.comparison import importance, protocol, run_comparison, run_writer, temporary_models, unit_runner
+from metricgrad.comparison import candidate_runs, importance, run_comparison, temporary_models
 from metricgrad.comparison import run_folder as runs
 from metricgrad.comparison.goal import Goal
+from metricgrad.comparison.importance import TableColumn, TableRows
 from metricgrad.decisions import rules
 from short_training import shorten_training
 from tables import binary, multiclass, multilabel, written
@@ -58,8 +59,11 @@ def test_drops_are_those_of_scikit_learn_with_a_scorer_that_applies_the_rule(
     wanted = permutation_importance(model, features, y, scoring=judge, n_repeats=40, random_state=1)
     monkeypatch.setattr(importance, "SCORED", 10**9)
     monkeypatch.setattr(importance, "MOST", 40)
-    goal, columns = Goal(task, 2 if task == "binary" else 3, "f1"), [("a",), ("b",), ("c",)]
-    found = importance.measure_drops(score, goal, rule, features, y, columns, np.random.default_rng(2))
+    goal = Goal(task, 2 if task == "binary" else 3, "f1")
+    columns = [TableColumn(name, (name,)) for name in features]
+    rows = TableRows(features, features)
+    rng = np.random.default_rng(2)
+    found = importance.measure_drops(lambda some: score(some.parts), goal, rule, rows, y, columns, rng)
     error = wanted.importances_std * (2 / 40) ** 0.5
     assert (np.abs(found - wanted.importances_mean) < 4 * error + 1e-9).all()
     assert found[0] > 0.1
@@ -76,16 +80,20 @@ def test_intervals_are_of_the_corrected_resampled_t_test() -> None:
 
 def test_parts_of_a_column_are_shuffled_together_and_others_stay() -> None:
     features = pd.DataFrame({"day": np.arange(50.0), "hour": np.arange(50.0) + 1000, "rest": np.arange(50)})
-    seen: list[pd.DataFrame] = []
+    frame = pd.DataFrame({"date": [f"day {i}" for i in range(50)], "rest": np.arange(50)})
+    seen: list[TableRows] = []
 
-    def score(some: pd.DataFrame) -> np.ndarray:
+    def score(some: TableRows) -> np.ndarray:
         seen.append(some)
         return np.zeros(len(some))
 
-    columns, rng = [("day", "hour"), ("rest",)], np.random.default_rng(0)
-    parts = [places for places, _ in importance._score_shuffled(score, features, columns, 3, rng)]
-    assert np.concatenate(parts).tolist() == [0, 0, 0, 1, 1, 1]
-    together = pd.concat(seen)
+    columns, rng = [TableColumn("date", ("day", "hour")), TableColumn("rest", ("rest",))], np.random.default_rng(0)
+    shuffled = importance._score_shuffled(score, TableRows(frame, features), columns, 3, rng)
+    assert np.concatenate([places for places, _ in shuffled]).tolist() == [0, 0, 0, 1, 1, 1]
+    together = pd.concat([some.parts for some in seen])
+    given = pd.concat([some.frame for some in seen])
+    assert given["date"].tolist() == [f"day {day:.0f}" for day in together["day"]]
+    assert given["rest"].tolist() == together["rest"].tolist()
     for i in range(6):
         block = together.iloc[50 * i : 50 * (i + 1)]
         np.testing.assert_array_equal(block["hour"] - block["day"], 1000)
@@ -133,10 +141,11 @@ def test_models_that_are_not_at_hand_are_fitted_again_to_the_same_result(
     with monkeypatch.context() as patch:
         patch.setattr(run_comparison, "measure_importance", lambda *given: (_ for _ in ()).throw(KeyboardInterrupt))
         assert main([*ask, str(tmp_path / "stopped")]) == 130
-    ran: list[str] = []
-    monkeypatch.setattr(unit_runner, "run_unit", lambda unit: ran.append(unit.contender))
+    ran: list[int] = []
+    run_one = candidate_runs.run_candidate
+    monkeypatch.setattr(candidate_runs, "run_candidate", lambda task: ran.append(task.repeat) or run_one(task))  # type: ignore[func-returns-value]
     assert main(["compare", "--resume", str(tmp_path / "stopped"), "--jobs", "1"]) == 0
-    assert not ran
+    assert ran == [candidate_runs.ALL_ROWS, 0, 1], "the shipped model, and those that the importance needs"
     assert read(tmp_path / "stopped")["importance"] == read(tmp_path / "whole")["importance"]
     assert not list((tmp_path / "stopped").glob("**/.*"))
 
@@ -171,16 +180,14 @@ def test_of_many_columns_those_that_change_the_scores_are_measured(
     assert found[0] == "signal"
 
 
-def test_models_are_kept_only_until_the_report_is_made(tmp_path: Path) -> None:
-    path = tmp_path / "run"
-    with run_writer.RunWriter.create(path, "compare", {}) as space:
-        assert space.scratch.read_scorer("hybrid", 0) is None
-        decision = Decision(rules.Threshold(0.5), 0.5, {})
-        for repeat in (0, temporary_models.KEPT):
-            outcome = Outcome("hybrid", repeat, 3, 2, 1.0, decision, decision, [])
-            saved = protocol.SavedScorer("Prior", {"prior.json": b"0.5"})
-            space.add_unit(outcome, np.zeros(2), np.zeros(2), saved)
-        assert space.scratch.read_scorer("hybrid", 0) == saved
-        assert space.scratch.read_scorer("hybrid", temporary_models.KEPT) is None
-        space.scratch.clear()
-        assert not list(path.glob("**/.*"))
+def test_models_are_kept_only_until_the_report_is_made() -> None:
+    kept = temporary_models.TemporaryModels()
+    assert kept.read_models("hybrid", 0) is None
+    for repeat in (0, temporary_models.MOST_REPEATS):
+        kept.add_models("hybrid", repeat, [repeat])
+    assert kept.read_models("hybrid", 0) == [0]
+    assert kept.read_models("hybrid", temporary_models.MOST_REPEATS) is None
+    place = kept.path
+    assert place.stat().st_mode & 0o077 == 0, "nobody else may read or write there"
+    kept.clear()
+    assert not place.exists()

@@ -15,14 +15,15 @@ from rich.console import Console
 
 from metricgrad.cli import display
 from metricgrad.cli.main import main
-from metricgrad.comparison import protocol
+from metricgrad.comparison import candidate_runs
 from metricgrad.comparison import run_folder as runs
+from metricgrad.comparison.candidate_runs import ALL_ROWS
 from metricgrad.comparison.errors import UserError, writing
-from metricgrad.comparison.goal import Goal
 from metricgrad.comparison.options import Options
 from metricgrad.comparison.report import page
-from metricgrad.comparison.splits import make_splits
+from metricgrad.comparison.workers import fill, find_shared
 from short_training import shorten_training
+from small_studies import make_plan, open_space
 from tables import binary, written
 
 ASK = ["--target", "ripe", "--contenders", "majority,hybrid", "--jobs", "1"]
@@ -58,15 +59,16 @@ def test_more_repeats_are_added_to_a_finished_run(
         compared(data, tmp_path / "whole", "--repeats", "3"),
     )
     before = {path.name: path.read_bytes() for path in (run / "results").iterdir()}
-    fit, ran = protocol.run_contender, list[int]()
+    repeats, run_one = list[int](), candidate_runs.run_candidate
 
-    def counted(*given: Any) -> Any:
-        ran.append(given[-1])
-        return fit(*given)
+    def counted(task: Any) -> Any:
+        repeats.append(task.repeat)
+        return run_one(task)
 
-    monkeypatch.setattr(protocol, "run_contender", counted)
+    monkeypatch.setattr(candidate_runs, "run_candidate", counted)
     assert main(["compare", "--resume", str(run), "--repeats", "3", "--jobs", "1"]) == 0
-    assert ran == [2, 2, 2]
+    assert [repeat for repeat in repeats if repeat > 1 and repeat != ALL_ROWS] == [2] * repeats.count(2)
+    assert repeats.count(2) > 0
     assert before == {name: (run / "results" / name).read_bytes() for name in before}
     assert read(run) == read(whole)
     frame = binary()
@@ -229,15 +231,17 @@ def test_the_command_that_runs_the_same_again() -> None:
     assert full == "metricgrad compare a.csv --target y --budget 2.5 --ship 'hybrid, fixed'"
 
 
-def test_seconds_are_those_of_training(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_seconds_are_those_of_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
     monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
 
     def import_slowly(packages: tuple[str, ...]) -> None:
         clock[0] += 100
 
-    monkeypatch.setattr(protocol, "_import_lazy_modules", import_slowly)
-    x, y = np.zeros((40, 1), np.float32), np.arange(40) % 2
-    (split,) = make_splits(y, "binary", 1, 0)
-    found = protocol.run_contender("majority", Goal("binary", 2, "f1"), [], Effort(1, 1, 1), x, y, split, 0, 0)
-    assert found.outcome.seconds == 0
+    monkeypatch.setattr(candidate_runs, "_import_lazy_modules", import_slowly)
+    plan = make_plan(binary(), "ripe", tmp_path, contenders=("majority",))
+    with open_space(plan, tmp_path) as space:
+        (task,) = plan.make_tasks(space, 0).yield_tasks(["majority"])
+        found = candidate_runs.run_candidate(fill(task, {k: v.load() for k, v in find_shared(task).items()}))
+    assert isinstance(found, candidate_runs.CandidateRun)
+    assert found.seconds == 0

@@ -17,13 +17,12 @@ import pytest
 from filelock import FileLock
 
 from damage import change, reseal
+from interruptions import break_candidates, count_fits, interrupt_after
 from metricgrad.cli.main import main
-from metricgrad.comparison import protocol, run_writer, unit_runner
 from metricgrad.comparison import run_folder as runs
-from metricgrad.comparison.contenders import select_contenders
+from metricgrad.comparison import run_writer
 from metricgrad.comparison.errors import UserError
-from metricgrad.comparison.goal import Goal
-from short_training import shorten_training
+from short_training import IN_ANOTHER_PROCESS, shorten_training
 from tables import binary, multiclass, multilabel, written
 
 ASK = ["--target", "ripe", "--metric", "f1,auroc", "--repeats", "2", "--contenders", "majority,hybrid", "--jobs", "1"]
@@ -59,7 +58,8 @@ def test_a_run_folder_holds_everything(data: str, tmp_path: Path, capsys: pytest
     assert set(results["contender"]) == {"majority", "cross-entropy", "hybrid"}
     assert len(results) == 3 * 2 * 2 * 2  # contenders, repeats, rules, metrics
     with np.load(out / "splits.npz", allow_pickle=False) as parts:
-        assert len(parts["test-1"]) + len(parts["fit-1"]) + len(parts["held-1"]) == 400
+        assert len(parts["test-1"]) + len(parts["train-1"]) == 400
+        assert sorted(parts["left-out-1"]) == parts["train-1"].tolist()
     manifest = json.loads((out / "run.json").read_bytes())
     assert manifest["state"] == "finished"
     assert manifest["files"]["results.parquet"] == runs.hash_file(out / "results.parquet")
@@ -133,18 +133,19 @@ def test_several_classes_and_a_metric_of_ones_own(
 
 # Stopping and going on
 
-KILLED = """
+KILLED = f"""
 import os, signal, sys
+{IN_ANOTHER_PROCESS}
 from pathlib import Path
 from metricgrad.comparison import run_writer
 from metricgrad.cli.main import main
 write, count = run_writer.write, 0
 def killing(path, data):
     global count
-    if path.parent.name == "results" and path.suffix == ".json":
+    if path.parent.name == "candidates" and path.suffix == ".json":
         count += 1
         if count == 4:
-            path.with_name(f".metricgrad-{path.name}.0123456789abcdef").write_bytes(data[:20])
+            path.with_name(f".metricgrad-{{path.name}}.0123456789abcdef").write_bytes(data[:20])
             os.kill(os.getpid(), signal.SIGKILL)
     write(path, data)
 run_writer.write = killing
@@ -160,22 +161,16 @@ def test_kill_and_resume_repeats_nothing_and_finds_the_same(
         [sys.executable, "-c", KILLED, "compare", data, *ASK, "--out", str(killed)], capture_output=True
     )
     assert done.returncode == -signal.SIGKILL
-    finished = {path.stem: path.stat().st_mtime_ns for path in (killed / "results").glob("*.json")}
+    finished = {path.stem: path.stat().st_mtime_ns for path in (killed / "candidates").glob("*.json")}
     assert len(finished) == 3
     assert main(["info", str(killed)]) == 0
     assert re.search(r"^units done +3$", capsys.readouterr().out, re.MULTILINE)
     with pytest.raises(UserError, match="the run is not finished; finish it: metricgrad compare --resume"):
         runs.load(killed)
-    run, ran = protocol.run_contender, list[str]()
-
-    def counted(name: str, *rest: Any) -> Any:
-        ran.append(name)
-        return run(name, *rest)
-
-    monkeypatch.setattr(protocol, "run_contender", counted)
+    ran = count_fits(monkeypatch)
     assert main(["compare", "--resume", str(killed), "--jobs", "1"]) == 0
     assert str(tmp_path) not in (killed / "summary.json").read_text()
-    assert len(ran) == 3
+    assert len(ran) == 4, "three units, and the model that is shipped"
     assert finished == {name: (killed / "results" / f"{name}.json").stat().st_mtime_ns for name in finished}
     assert not list(killed.glob("**/.*"))
     assert main(["compare", data, *ASK, "--out", str(whole)]) == 0
@@ -183,8 +178,8 @@ def test_kill_and_resume_repeats_nothing_and_finds_the_same(
     frame = binary()
     np.testing.assert_array_equal(runs.load(killed).model.scores(frame), runs.load(whole).model.scores(frame))
     ran.clear()
-    assert main(["compare", "--resume", str(whole)]) == 0
-    assert not ran
+    assert main(["compare", "--resume", str(whole), "--jobs", "1"]) == 0
+    assert len(ran) == 1 + 2, "the shipped model, and those of two repeats for the importance of columns"
 
 
 def test_two_processes_find_what_one_does(tmp_path: Path) -> None:
@@ -198,29 +193,14 @@ def test_two_processes_find_what_one_does(tmp_path: Path) -> None:
     assert summary(out) == summary(tmp_path / "one")
 
 
-def interrupt(monkeypatch: pytest.MonkeyPatch, after: int) -> None:
-    """Make the next unit after so many fail as Ctrl-C would."""
-    done, count = unit_runner.run_unit, 0
-
-    def interrupted(unit: unit_runner.Unit) -> unit_runner.Result:
-        nonlocal count
-        count += 1
-        if count > after:
-            monkeypatch.setattr(unit_runner, "run_unit", done)
-            raise KeyboardInterrupt
-        return done(unit)
-
-    monkeypatch.setattr(unit_runner, "run_unit", interrupted)
-
-
 def test_ctrl_c_says_how_to_go_on(
     data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "run"
-    interrupt(monkeypatch, after=2)
+    interrupt_after(monkeypatch, 2)
     assert main(["compare", data, *ASK, "--out", str(out)]) == 130
     assert capsys.readouterr().err.endswith(f"interrupted; continue with: metricgrad compare --resume {out}\n")
-    assert len(list((out / "results").glob("*.json"))) == 2
+    assert len(list((out / "candidates").glob("*.json"))) == 2
     assert main(["compare", "--resume", str(out), "--jobs", "1"]) == 0
 
 
@@ -228,7 +208,7 @@ def test_resume_wants_the_same_data(
     data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "run"
-    interrupt(monkeypatch, after=1)
+    interrupt_after(monkeypatch, 1)
     assert main(["compare", data, *ASK, "--out", str(out)]) == 130
     assert main(["compare", data, "--resume", str(out)]) == 2
     assert "--resume: the run folder holds everything else, got data as well" in capsys.readouterr().err
@@ -271,14 +251,7 @@ def test_two_cannot_write_one_run(data: str, tmp_path: Path, capsys: pytest.Capt
 def test_a_failing_contender_is_left_out(
     data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = protocol.run_contender
-
-    def failing(name: str, *rest: Any) -> Any:
-        if name == "hybrid":
-            raise RuntimeError("no luck")
-        return run(name, *rest)
-
-    monkeypatch.setattr(protocol, "run_contender", failing)
+    break_candidates(monkeypatch, "hybrid")
     out = tmp_path / "run"
     assert main(["compare", data, *ASK, "--out", str(out)]) == 0
     assert "left out: hybrid, RuntimeError: no luck" in capsys.readouterr().out
@@ -309,7 +282,8 @@ def test_a_constraint_that_no_contender_meets(tmp_path: Path, capsys: pytest.Cap
     ask = ["--target", "ripe", "--drop", "weight,farm,day", "--subject-to", "precision>=0.95"]
     assert main(["train", data, *ask, "--out", str(tmp_path / "train")]) == 6
     assert (
-        "--subject-to: hybrid cannot meet 'precision>=0.95' on 80 rows held out of training" in capsys.readouterr().err
+        "--subject-to: hybrid cannot meet 'precision>=0.95' on the out-of-fold scores of 400 rows"
+        in capsys.readouterr().err
     )
     assert not (tmp_path / "train").exists()
 
@@ -340,7 +314,7 @@ def test_a_group_with_most_rows_is_named(tmp_path: Path, capsys: pytest.CaptureF
         (
             ["--target", "ripe", "--contenders", "hibrid"],
             2,
-            "--only: unknown contender 'hibrid'; did you mean 'hybrid'?",
+            "--contenders: unknown contender 'hibrid'; did you mean 'hybrid'?",
         ),
         (["--target", "ripe", "--group", "frm"], 2, "--group and --time: expected a column, got 'frm'"),
         (["--target", "ripe", "--time", "shape"], 3, "--time shape: expected dates of one format, or numbers, got '"),
@@ -376,7 +350,7 @@ def test_damaged_and_foreign_run_folders(data: str, tmp_path: Path, capsys: pyte
         _ = runs.load(out).model
     change(out / "run.json", lambda data: data | {"format": 99})
     reseal(out)
-    with pytest.raises(UserError, match="expected a run of format 3, got 99; upgrade metricgrad"):
+    with pytest.raises(UserError, match="expected a run of format 1, got 99; upgrade metricgrad"):
         runs.load(out)
     (out / "run.json").write_text("{")
     with pytest.raises(UserError, match=r"run.json was changed since it was written"):
@@ -424,10 +398,3 @@ def test_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     # The path of the file is not part of the report.
     assert "site-packages" not in (tmp_path / "demo" / "report.html").read_text()
     assert "Ship " in capsys.readouterr().out
-
-
-def test_tabm_takes_part_on_request() -> None:
-    goal = Goal("binary", 2, "f1", "macro", None)
-    assert not {"tabm", "hybrid tabm"} & {*select_contenders(goal)[0]}
-    assert {"tabm", "hybrid tabm", "xgboost"} <= {*select_contenders(goal, None, ["tabm", "hybrid tabm"])[0]}
-    assert select_contenders(goal, ["majority"], ["tabm"])[0] == ["majority", "cross-entropy", "tabm"]

@@ -15,13 +15,15 @@ import pytest
 
 import metricgrad as mg
 from damage import change, cuts, flips, reseal
+from interruptions import interrupt_after
 from metricgrad import strict_json
 from metricgrad.cli.main import main
-from metricgrad.comparison import protocol, tree_sandbox, tree_sandbox_work, unit_runner
+from metricgrad.comparison import protocol, tree_sandbox, tree_sandbox_work
 from metricgrad.comparison import run_folder as runs
 from metricgrad.comparison.errors import UserError
 from metricgrad.comparison.inference.evaluate import evaluate_run
 from metricgrad.comparison.options import read_options
+from metricgrad.comparison.run_writer import RunWriter
 from metricgrad.comparison.shipped_model import ShippedModel
 from metricgrad.comparison.study import Verdict
 from metricgrad.comparison.trained_rows import MOST
@@ -56,23 +58,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
             assert main(["train", data, "--target", "ripe", "--contender", contender, "--out", f"{folder}/{kind}"]) == 0
         ask = ["compare", data, "--target", "ripe", "--repeats", "2", "--contenders", "majority", "--jobs", "1"]
         assert main([*ask, "--out", f"{folder}/compared"]) == 0
-        interrupted(patch)
+        interrupt_after(patch, 2)
         assert main([*ask, "--out", f"{folder}/stopped"]) == 130
     return {name: folder / name for name in (*KINDS, "compared", "stopped")}
-
-
-def interrupted(patch: pytest.MonkeyPatch, after: int = 2) -> None:
-    done, count = unit_runner.run_unit, 0
-
-    def unit(one: unit_runner.Unit) -> unit_runner.Result:
-        nonlocal count
-        count += 1
-        if count > after:
-            patch.setattr(unit_runner, "run_unit", done)
-            raise KeyboardInterrupt
-        return done(one)
-
-    patch.setattr(unit_runner, "run_unit", unit)
 
 
 @pytest.fixture
@@ -101,8 +89,10 @@ def resumable(path: Path) -> None:
     with RunWriter.resume(path) as space:
         with runs.refuse_invalid(path):
             read_options(space.config)
-        for outcome in space.read_finished():
-            space.read_scores(outcome, None)
+        for name, repeat in list(space._records):
+            space.read_candidate_scores(name, repeat, 50, None)
+            space.read_out_of_fold(name, repeat, 150, None)
+        space.read_outcomes()
 
 
 # Damage
@@ -120,7 +110,7 @@ def test_every_damaged_byte_that_is_read_is_refused(
         seen.add(name)
         if name.startswith("model/"):
             refused(lambda: runs.load(path).model)
-        elif name in unread or name.startswith("results/"):
+        elif name in unread or name.startswith(("candidates/", "results/")):
             assert main(["info", str(path)]) == 0
         else:
             assert main(["info", str(path)]) == 4
@@ -169,10 +159,15 @@ def of_model(*keys: Any, value: Any) -> Callable[[Any], Any]:
     return edit
 
 
+MANIFEST = "model/estimator/manifest.json"
+NETWORK = "model/estimator/member-0/manifest.json"
+HISTORY = "model/estimator/member-0/history.json"
+MEMBER = ("ensemble", "members", 0)
+
+
 @pytest.mark.parametrize(
     ("kind", "file", "edit", "message"),
     [
-        ("prior", "model/manifest.json", of_model("kind", value="Popen"), "kind: expected 'Prior' or"),
         ("prior", "model/manifest.json", of_model("rule", value=[]), "rule: expected an object"),
         ("prior", "model/manifest.json", of_model("rule", "rule", value={"type": "Popen"}), "type of this library"),
         ("prior", "model/manifest.json", of_model("rule", "rule", "threshold", value=[1, 2]), "one threshold each"),
@@ -182,54 +177,68 @@ def of_model(*keys: Any, value: Any) -> Callable[[Any], Any]:
         ("prior", "model/manifest.json", of_model("rule", "metric", value=["os:system"]), "metric: expected a text"),
         ("prior", "model/manifest.json", of_model("rule", "average", value="median"), "average: expected 'macro'"),
         ("prior", "model/manifest.json", of_model("rule", "previous", value=[{}]), "previous: item 0: expected 'rule'"),
-        ("prior", "model/estimator/prior.json", lambda _: [0.5] * 3, "expected scores of shape"),
-        ("prior", "model/estimator/prior.json", lambda _: 1.5, "expected a number from 0 to 1"),
-        ("prior", "model/estimator/prior.json", lambda _: {"a": 1}, "expected a number from 0 to 1 or a list"),
         ("prior", "model/schema.json", of_model("rows", value=-3), "rows: expected a whole number from 1"),
-        ("prior", "model/schema.json", of_model("columns", value=[]), "columns: expected a list of length 1"),
-        ("prior", "model/schema.json", of_model("columns", 0, "kind", value="code"), "kind: expected a text like"),
-        ("prior", "model/schema.json", of_model("columns", 0, "shares", value=[]), "shares of 'size'"),
         (
             "prior",
-            "model/schema.json",
+            "model/estimator/encoder/encoder.json",
+            of_model("columns", value=[]),
+            "columns: expected a list of length 1",
+        ),
+        (
+            "prior",
+            "model/estimator/encoder/encoder.json",
+            of_model("columns", 0, "kind", value="code"),
+            "kind: expected a text like",
+        ),
+        (
+            "prior",
+            "model/estimator/encoder/encoder.json",
+            of_model("columns", 0, "shares", value=[]),
+            "shares of 'size'",
+        ),
+        (
+            "prior",
+            "model/estimator/encoder/encoder.json",
             of_model("columns", 0, "number_format", value="1x5"),
             "format of numbers such as",
         ),
-        ("prior", "model/schema.json", of_model("columns", 0, "date_format", value="%Q"), "a format of strptime, got"),
         (
             "prior",
-            "model/schema.json",
+            "model/estimator/encoder/encoder.json",
+            of_model("columns", 0, "date_format", value="%Q"),
+            "a format of strptime, got",
+        ),
+        (
+            "prior",
+            "model/estimator/encoder/encoder.json",
             of_model("columns", 0, "date_parts", value=["code"]),
             "expected a text like days",
         ),
         ("prior", "model/schema.json", of_model("target", "task", value="multilabel"), "expected scores of shape"),
         ("prior", "model/schema.json", of_model("target", "classes", value=["a"]), "classes of a binary task, got 1"),
         ("prior", "model/schema.json", of_model("target", "numeric", value=True), "expected whole numbers"),
-        ("network", "model/estimator/manifest.json", of_model("networks", "count", value=0), "count: expected a whole"),
-        ("network", "model/estimator/manifest.json", of_model("networks", "count", value=2), "history of 2 models"),
-        (
-            "network",
-            "model/estimator/manifest.json",
-            of_model("features", "count", value=-3),
-            "count: expected a whole",
-        ),
-        ("network", "model/estimator/manifest.json", of_model("features", "count", value=4), "as saved, got"),
-        ("network", "model/estimator/manifest.json", of_model("parameters", "model", value=[2**62]), "model: item 0"),
-        ("network", "model/estimator/manifest.json", of_model("parameters", "model", value="code"), "expected one of"),
-        ("network", "model/estimator/manifest.json", of_model("parameters", "metric", value="os:system"), "no code"),
-        ("network", "model/estimator/manifest.json", of_model("classes", "items", value=[0, 10**30]), "64 bits"),
-        ("network", "model/estimator/manifest.json", of_model("classes", "items", value=[0, 2**63]), "items of int64"),
-        ("network", "model/estimator/manifest.json", of_model("classes", "dtype", value="O,O"), "array of numbers"),
-        ("network", "model/estimator/history.json", of_model("history", value=[[{"loss": "x"}]]), "expected a number"),
-        ("boosting", "model/estimator/manifest.json", of_model("boosters", "rounds", value=[-1]), "rounds: item 0"),
-        ("boosting", "model/estimator/manifest.json", of_model("boosters", "backend", value="os"), "backend: expected"),
-        ("boosting", "model/estimator/manifest.json", of_model("boosters", "categories", value=[1]), "categories"),
-        ("ensemble", "model/estimator/ensemble.json", lambda _: [], "expected a list of length 1"),
-        ("ensemble", "model/estimator/ensemble.json", of_model(0, "weight", value=2), "weight: expected a number from"),
-        ("ensemble", "model/estimator/ensemble.json", of_model(0, "weight", value=0), "weights that sum to 1"),
-        ("ensemble", "model/estimator/ensemble.json", of_model(0, "kind", value="Ensemble"), "kind: expected 'Prior'"),
-        ("ensemble", "model/estimator/ensemble.json", of_model(0, "code", value="os:system"), "got also 'code'"),
-        ("ensemble", "model/manifest.json", of_model("kind", value="Trees"), "trees.ubj"),
+        ("network", NETWORK, of_model("networks", "count", value=0), "count: expected a whole"),
+        ("network", NETWORK, of_model("networks", "count", value=3), "history of 3 models"),
+        ("network", NETWORK, of_model("features", "count", value=-3), "count: expected a whole"),
+        ("network", NETWORK, of_model("features", "count", value=4), "as saved, got"),
+        ("network", NETWORK, of_model("parameters", "model", value=[2**62]), "model: item 0"),
+        ("network", NETWORK, of_model("parameters", "model", value="code"), "expected one of"),
+        ("network", NETWORK, of_model("parameters", "metric", value="os:system"), "no code"),
+        ("network", NETWORK, of_model("classes", "items", value=[0, 10**30]), "64 bits"),
+        ("network", NETWORK, of_model("classes", "items", value=[0, 2**63]), "items of int64"),
+        ("network", NETWORK, of_model("classes", "items", value=[0, 2]), "expected the classes of the ensemble"),
+        ("network", NETWORK, of_model("classes", "dtype", value="O,O"), "array of numbers"),
+        ("network", HISTORY, of_model("history", value=[[{"loss": "x"}]] * 2), "expected a number"),
+        ("boosting", NETWORK, of_model("boosters", "rounds", value=[-1, 1]), "rounds: item 0"),
+        ("boosting", NETWORK, of_model("boosters", "backend", value="os"), "backend: expected"),
+        ("boosting", NETWORK, of_model("boosters", "categories", value=[1]), "categories"),
+        ("ensemble", MANIFEST, of_model("ensemble", "members", value=[]), "members: expected a list of length 1"),
+        ("ensemble", MANIFEST, of_model(*MEMBER, "weight", value=2), "weight: expected a number from"),
+        ("ensemble", MANIFEST, of_model(*MEMBER, "weight", value=0), "weights that sum to 1"),
+        ("ensemble", MANIFEST, of_model(*MEMBER, "kind", value="Popen"), "kind: expected"),
+        ("ensemble", MANIFEST, of_model(*MEMBER, "view", value="code"), "view: expected"),
+        ("ensemble", MANIFEST, of_model(*MEMBER, "code", value="os:system"), "got also 'code'"),
+        ("ensemble", MANIFEST, of_model("parameters", "metric", value="os:system"), "no code"),
     ],
 )
 def test_forged_values_are_refused(
@@ -255,10 +264,10 @@ def test_forged_hashes_of_rows_are_refused(data: bytes, run: Callable[[str], Pat
     refused(lambda: runs.load(path).model, match="rows.bin: expected")
 
 
-@pytest.mark.parametrize("name", ["schema.json", "estimator/prior.json", "manifest.json"])
+@pytest.mark.parametrize("name", ["schema.json", "estimator/encoder/encoder.json", "manifest.json"])
 def test_deep_nesting_is_refused(name: str, run: Callable[[str], Path]) -> None:
     path = run("prior")
-    deep = b'{\n  "format": 3,\n  "a": ' + b"[" * 100_000 + b"]" * 100_000 + b"\n}"
+    deep = b'{\n  "format": 1,\n  "a": ' + b"[" * 100_000 + b"]" * 100_000 + b"\n}"
     if name == "manifest.json":
         deep = deep[:-2] + b',\n  "sha256": "' + hashlib.sha256(deep).hexdigest().encode() + b'"\n}'
     (path / "model" / name).write_bytes(deep)
@@ -281,18 +290,35 @@ def test_the_length_of_texts_is_not_taken_from_the_file(tmp_path: Path) -> None:
     [
         (of_model("repeat", value=-1), "repeat: expected a whole number from 0"),
         (of_model("repeat", value=7), "expected the unit of its file name"),
-        (of_model("contender", value="somebody"), "expected the unit of its file name"),
-        (of_model("tuned", value=None), "tuned"),
-        (of_model("tuned", "rule", value={"type": "Linear"}), "rule: expected a Rule"),
-        (of_model("tuned", "plateau", value="wide"), "plateau: expected"),
+        (of_model("candidate", value="somebody"), "expected the unit of its file name"),
+        (of_model("seconds", value=None), "seconds: expected a number"),
         (of_model("history", value=[{"loss": None}]), "expected a number"),
-        (of_model("test_rows", value=10**12), "float64 scores of 1000000000000 rows"),
-        (of_model("members", value={"hybrid": 2}), "expected a number from 0 to 1"),
-        (of_model("members", value={"hybrid": 0.0}), "members: expected weights that sum to 1"),
+        (of_model("scores", value="0"), "scores: expected"),
     ],
 )
 def test_forged_units_are_refused(edit: Callable[[Any], Any], message: str, run: Callable[[str], Path]) -> None:
     path = run("stopped")
+    place = path / "candidates" / "majority-000.json"
+    place.write_bytes(
+        strict_json.sealed({k: v for k, v in edit(json.loads(place.read_bytes())).items() if k != "sha256"})
+    )
+    refused(lambda: resumable(path), match=re.escape(message))
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (of_model("repeat", value=7), "expected the outcome of its file name"),
+        (of_model("contender", value="somebody"), "expected the outcome of its file name"),
+        (of_model("tuned", value=None), "tuned"),
+        (of_model("tuned", "rule", value={"type": "Linear"}), "rule: expected a Rule"),
+        (of_model("tuned", "plateau", value="wide"), "plateau: expected"),
+        (of_model("members", value={"hybrid": 2}), "expected a number from 0 to 1"),
+        (of_model("members", value={"hybrid": 0.0}), "members: expected weights that sum to 1"),
+    ],
+)
+def test_forged_outcomes_are_refused(edit: Callable[[Any], Any], message: str, run: Callable[[str], Path]) -> None:
+    path = run("compared")
     change(path / "results" / "majority-000.json", edit)
     reseal(path)
     refused(lambda: resumable(path), match=re.escape(message))
@@ -304,7 +330,7 @@ def test_forged_units_are_refused(edit: Callable[[Any], Any], message: str, run:
 def test_forged_arrays_are_refused(header: str, run: Callable[[str], Path]) -> None:
     path = run("stopped")
     length = len(header).to_bytes(2, "little")
-    (path / "results" / "majority-000.npy").write_bytes(b"\x93NUMPY\x01\x00" + length + header.encode() + bytes(400))
+    (path / "candidates" / "majority-000.npy").write_bytes(b"\x93NUMPY\x01\x00" + length + header.encode() + bytes(400))
     reseal(path)
     refused(lambda: resumable(path), match=r"majority-000\.npy")
 
@@ -346,12 +372,12 @@ def test_forged_trees_cost_a_line_and_not_the_process(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     path = run("trees")
-    trees = path / "model" / "estimator" / "trees.ubj"
+    trees = path / "model" / "estimator" / "member-0" / "booster-0.ubj"
     trees.write_bytes(make(trees.read_bytes()))
     reseal(path)
     assert main(["predict", str(path), written(binary(30), tmp_path, "new.csv"), "-o", f"{tmp_path}/out.csv"]) == 4
     error = capsys.readouterr().err
-    assert f"trees.ubj {message}" in error
+    assert f"booster-1.ubj {message}" in error
     assert error.count("\n") == 1
 
 
@@ -429,7 +455,7 @@ def test_a_metric_of_ones_own_is_typed_again_to_resume(
 ) -> None:
     data = written(binary(200), tmp_path)
     ask = ["--target", "ripe", "--metric", "evil:f1,mcc", "--repeats", "2", "--contenders", "majority", "--jobs", "1"]
-    interrupted(monkeypatch)
+    interrupt_after(monkeypatch, 2)
     assert main(["compare", data, *ask, "--out", "run"]) == 130
     assert main(["compare", "--resume", "run"]) == 2
     assert "if you trust it, type --metric evil:f1" in capsys.readouterr().err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,18 @@ import pytest
 
 from metricgrad.cli.main import main
 from metricgrad.comparison import run_folder as runs
+from metricgrad.comparison.candidate_runs import ALL_ROWS, CandidateRun, run_candidate
+from metricgrad.comparison.contender_outcomes import weigh_candidates
 from metricgrad.comparison.inference.tune import tune
+from metricgrad.comparison.options import read_options
+from metricgrad.comparison.run_comparison import Plan
+from metricgrad.comparison.workers import fill, find_shared
 from metricgrad.decisions.rules import Offsets, Threshold
 from metricgrad.decisions.threshold_tuning import tune_threshold
 from metricgrad.evaluation.evaluator import evaluate
 from report_pages import Reader, embedded
 from short_training import shorten_training
+from small_studies import open_space
 from tables import binary, multiclass, multilabel, written
 
 TASKS: dict[str, tuple[Any, str, int]] = {
@@ -45,13 +52,22 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def read_held_out(run: Path, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the scores and targets of the held-out rows of all repeats of a run, below each other."""
-    with np.load(run / "splits.npz", allow_pickle=False) as parts:
-        rows = [parts[f"held-{repeat}"] for repeat in range(REPEATS)]
-    names = [f"logistic-regression-{repeat:03d}-held.npy" for repeat in range(REPEATS)]
-    scores = [np.load(run / "results" / name, allow_pickle=False) for name in names]
-    return np.concatenate(scores), targets[np.concatenate(rows)]
+def fit_all_rows(run: Path, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the out-of-fold scores of all rows that the shipped model was tuned on, fitted again, and their targets."""
+    with pytest.MonkeyPatch.context() as patch:
+        shorten_training(patch)
+        options = read_options(runs.load(run).config)[0]
+        plan = Plan.of(options)
+        with tempfile.TemporaryDirectory() as folder, open_space(plan, Path(folder)) as space:
+            tasks = plan.make_tasks(space, ALL_ROWS)
+            wanted = tasks.list_candidates("logistic regression")
+            found = {}
+            for task in tasks.yield_tasks(wanted):
+                result = run_candidate(fill(task, {k: v.load() for k, v in find_shared(task).items()}))
+                assert isinstance(result, CandidateRun)
+                found[result.candidate] = result.out_of_fold
+        rows = targets[tasks.split.left_out]
+        return weigh_candidates("logistic regression", plan.dataset.goal, found, rows, 0).out_of_fold, rows
 
 
 def read_targets(task: str) -> np.ndarray:
@@ -64,13 +80,13 @@ def read_targets(task: str) -> np.ndarray:
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_the_rule_is_tuned_on_the_held_out_rows_of_all_repeats(task: Any, made: Path) -> None:
+def test_the_rule_is_tuned_on_the_out_of_fold_scores_of_all_rows(task: Any, made: Path) -> None:
     model = runs.load(made / task).model
-    scores, targets = read_held_out(made / task, read_targets(task))
+    scores, targets = fit_all_rows(made / task, read_targets(task))
     expected = tune_threshold("f1", scores, targets, task=task, rare_labels="pooled")
     assert model.rule == expected.rule
     assert isinstance(model.rule, Offsets if task == "multiclass" else Threshold)
-    assert model.about["tuned_on"] == f"the held-out rows of {REPEATS} repeats together"
+    assert model.about["tuned_on"] == f"the out-of-fold scores of {len(targets)} rows"
     assert model.about["value_there"] == pytest.approx(
         evaluate(scores, targets, ["f1"], task=task, rule=expected.rule)["f1"]
     )
@@ -78,7 +94,7 @@ def test_the_rule_is_tuned_on_the_held_out_rows_of_all_repeats(task: Any, made: 
 
 @pytest.mark.parametrize("task", ["binary", "multilabel"])
 def test_the_band_is_that_of_the_shipped_threshold(task: Any, made: Path) -> None:
-    scores, targets = read_held_out(made / task, read_targets(task))
+    scores, targets = fit_all_rows(made / task, read_targets(task))
     tuning = tune_threshold("f1", scores, targets, task=task, rare_labels="pooled")
     plateaus = [tuning.plateau] if task == "binary" else tuning.plateau
     payload = embedded((made / task / "report.html").read_text())
@@ -149,5 +165,6 @@ def test_the_card_of_train_says_that_less_is_to_be_expected(
     ask = ["--target", "ripe", "--contender", "logistic regression", "--out", str(tmp_path / "run")]
     assert main(["train", written(binary(), tmp_path), *ask]) == 0
     there = runs.load(tmp_path / "run").model.about["value_there"]
-    assert f"f1 {there:.3f} on 80 rows held out of training; expect less on new rows" in capsys.readouterr().out
-    assert f"On 80 rows held out of training the value is {there:.3f}." in (tmp_path / "run/model_card.md").read_text()
+    tuned_on = "the out-of-fold scores of 400 rows"
+    assert f"f1 {there:.3f} on {tuned_on}; expect less on new rows" in capsys.readouterr().out
+    assert f"On {tuned_on} the value is {there:.3f}." in (tmp_path / "run/model_card.md").read_text()

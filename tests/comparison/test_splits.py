@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
 
 import numpy as np
 import pytest
 
-from metricgrad.comparison import splits
 from metricgrad.comparison.errors import UserError
-from metricgrad.comparison.splits import RowsToSplit, Split, count_left_out, find_strata
+from metricgrad.comparison.splits import Split, count_left_out, find_strata
+from split_rows import make_splits, split_all_rows
 
 pytestmark = pytest.mark.quick
-
-
-def make_splits(y: Any, task: Any, repeats: int, seed: int, group: Any = None, time: Any = None) -> list[Split]:
-    rows = RowsToSplit(y, task, group, time)
-    return splits.split_repeatedly(rows, repeats, 5, seed, [seed + i for i in range(repeats)])
-
-
-def split_all_rows(y: Any, task: Any, seed: int, group: Any = None, time: Any = None) -> Split:
-    return splits.split_all_rows(RowsToSplit(y, task, group, time), 5, seed)
 
 
 def check_parts(split: Split, rows: int) -> None:

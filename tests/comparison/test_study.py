@@ -30,7 +30,12 @@ from metricgrad.comparison import run_writer
 from short_training import shorten_training
 from tables import binary, multiclass, multilabel, written
 
-ASK: dict[str, Any] = {"metric": ["f1", "auroc"], "only": ["logistic regression", "xgboost"], "repeats": 2, "jobs": 1}
+ASK: dict[str, Any] = {
+    "metric": ["f1", "auroc"],
+    "contenders": ["logistic regression", "xgboost"],
+    "repeats": 2,
+    "jobs": 1,
+}
 
 
 @pytest.fixture(autouse=True)
@@ -76,7 +81,7 @@ def test_frames_of_all_libraries_and_a_file_give_the_same(study: mg.Study, tmp_p
         "--metric",
         "f1,auroc",
         "--contenders",
-        ",".join(ASK["only"]),
+        ",".join(ASK["contenders"]),
         "--repeats",
         "2",
         "--jobs",
@@ -91,7 +96,7 @@ def test_categories_and_numbers_as_names_of_columns() -> None:
     plain = pl.from_pandas(frame.assign(farm=frame["farm"].astype(str))).with_columns(
         pl.col("farm").cast(pl.Categorical)
     )
-    ask = {**ASK, "only": "logistic regression"}
+    ask = {**ASK, "contenders": "logistic regression"}
     one, other = mg.compare(frame, "ripe", **ask), mg.compare(plain, "ripe", **ask)
     assert {column.name: column.kind for column in one.model.model.schema.columns}["farm"] == "category"
     np.testing.assert_equal(found(one), found(other))
@@ -176,7 +181,7 @@ def test_the_model_is_a_classifier_to_scikit_learn(study: mg.Study) -> None:
 
 def test_the_positive_class_may_be_the_first_and_a_boolean() -> None:
     frame = binary()
-    ask = {**ASK, "only": "logistic regression"}
+    ask = {**ASK, "contenders": "logistic regression"}
     study = mg.compare(frame, "ripe", positive="no", **ask)
     assert study.model.classes_.tolist() == ["no", "yes"]
     np.testing.assert_allclose(study.model.predict_proba(frame)[:, 0] > 0.5, study.model.predict(frame) == "no")
@@ -206,7 +211,7 @@ def test_a_study_is_saved_loaded_and_reported(study: mg.Study, tmp_path: Path) -
 
 
 def test_a_temporary_run_folder_lives_as_long_as_its_study() -> None:
-    study = mg.compare(binary(), "ripe", **{**ASK, "only": "majority"})
+    study = mg.compare(binary(), "ripe", **{**ASK, "contenders": "majority"})
     path, model = study.path, study.model
     assert (path / "summary.json").is_file()
     del study
@@ -223,7 +228,7 @@ def test_nothing_is_left_of_a_comparison_that_failed(tmp_path: Path, monkeypatch
 
 
 def test_a_frame_that_was_interrupted_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    out, frame, ask = tmp_path / "run", binary(), {**ASK, "only": "majority"}
+    out, frame, ask = tmp_path / "run", binary(), {**ASK, "contenders": "majority"}
     with monkeypatch.context() as patch:
         patch.setattr("metricgrad.comparison.run_comparison.rank_contenders", interrupt)
         with pytest.raises(KeyboardInterrupt, match=f"continue with: metricgrad compare --resume {out}$"):
@@ -257,7 +262,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "rows": ({"rows": 0}, "rows: expected "),
     "jobs": ({"jobs": 0}, "jobs: expected a whole number of at least 1, got 0"),
     "budget": ({"budget": -1}, "budget: expected minutes, got -1"),
-    "only": ({"only": "hybird"}, "only: unknown contender 'hybird'; did you mean 'hybrid'"),
+    "contenders": ({"contenders": "hybird"}, "contenders: unknown contender 'hybird'; did you mean 'hybrid'"),
     "subject_to": ({"subject_to": "precison>=0.9"}, "metric: unknown name 'precison'; did you mean 'precision'?"),
     "group": ({"group": "farms"}, "group and time: expected a column, got 'farms'; did you mean 'farm'"),
     "twice": ({"data": pd.DataFrame([[0, 1]] * 30, columns=["a", "a"])}, "data: expected every column name once"),
@@ -302,7 +307,7 @@ def test_bad_frames_to_predict_and_bad_folders(study: mg.Study, tmp_path: Path) 
 def test_text_of_the_data_is_escaped_in_html(tmp_path: Path) -> None:
     name = "<script>alert(1)</script>"
     frame = binary().rename(columns={"ripe": name, "shape": "<b>"})
-    study = mg.compare(frame, name, out=tmp_path / "<i>run", **{**ASK, "only": "majority"})
+    study = mg.compare(frame, name, out=tmp_path / "<i>run", **{**ASK, "contenders": "majority"})
     html = study._repr_html_() + study.model._repr_html_()
     assert "<script" not in html
     assert "<b>" not in study._repr_html_()
@@ -314,7 +319,7 @@ def test_mixed_cells_and_nullable_types_are_read() -> None:
     frame = binary()
     frame["mixed"] = pd.Series(["a", 1, 2.5, None] * 100, dtype=object)
     frame["whole"] = frame["farm"].astype("Int64").mask(frame["farm"] == 3)
-    columns = mg.compare(frame, "ripe", **{**ASK, "only": "majority"}).model.feature_names_in_
+    columns = mg.compare(frame, "ripe", **{**ASK, "contenders": "majority"}).model.feature_names_in_
     assert {"mixed", "whole"} <= set(columns)
 
 
@@ -328,9 +333,9 @@ def test_names_and_defaults_are_those_of_the_command_line() -> None:
 
 
 def test_progress_is_shown_only_if_asked(capfd: pytest.CaptureFixture[str]) -> None:
-    mg.compare(binary(), "ripe", **{**ASK, "only": "majority"})
+    mg.compare(binary(), "ripe", **{**ASK, "contenders": "majority"})
     assert capfd.readouterr() == ("", "")
-    mg.compare(binary(), "ripe", verbose=True, **{**ASK, "only": "majority"})
+    mg.compare(binary(), "ripe", verbose=True, **{**ASK, "contenders": "majority"})
     printed = capfd.readouterr()
     assert printed.out == ""
     assert "rows: 400\n" in printed.err
@@ -360,7 +365,7 @@ def with_commas() -> pd.DataFrame:
 
 
 def test_names_with_commas_are_names(tmp_path: Path) -> None:
-    ask = {**ASK, "metric": "f1", "only": "majority", "drop": ["weight, kg", "farm"]}
+    ask = {**ASK, "metric": "f1", "contenders": "majority", "drop": ["weight, kg", "farm"]}
     study = mg.compare(with_commas(), "ripe, or not", out=tmp_path / "run", **ask)
     assert study.model.feature_names_in_.tolist() == ["size", 'shape "a", b']
     assert json.loads((tmp_path / "run" / "config.json").read_bytes())["drop"] == ["weight, kg", "farm"]
@@ -387,7 +392,7 @@ def test_parameters_of_metrics_are_numbers_and_dicts(tmp_path: Path) -> None:
     frame = multiclass().replace({"kind": {"x": "a, b=c"}})
     first, *others = sorted(frame["kind"].unique())
     beta = {first: 0.25, **dict.fromkeys(others, 2)}
-    ask = {**ASK, "metric": "f_beta", "only": "majority", "beta": beta}
+    ask = {**ASK, "metric": "f_beta", "contenders": "majority", "beta": beta}
     study = mg.compare(frame, "kind", out=tmp_path / "run", **ask)
     assert study.summary["metric"]["name"] == "f_beta(beta=0.25/2/2)"
     config = tmp_path / "run" / "config.toml"

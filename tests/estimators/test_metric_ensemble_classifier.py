@@ -161,15 +161,67 @@ def test_frames_with_texts_categories_and_missing_values() -> None:
     table.loc[::7, "c"] = np.nan
     table.loc[::11, "a"] = None
     model = mg.MetricEnsembleClassifier(**QUICK).fit(table, y)
-    assert model.categories_ == {0: ["high", "low"], 1: ["no", "yes"]}
+    kinds = {column.name: column.kind for column in model.encoder_.columns_}
+    assert kinds == {name: "category" if name in "ab" else "number" for name in "abcdef"}
     assert list(model.feature_names_in_) == list("abcdef")
+    assert model.n_features_in_ == 6
     same = pl.from_pandas(table.astype({"b": str})).with_columns(pl.col("b").cast(pl.Categorical))
     again = mg.MetricEnsembleClassifier(**QUICK).fit(same, y)
-    assert again.categories_ == model.categories_
+    assert again.encoder_.columns_ == model.encoder_.columns_
     np.testing.assert_array_equal(again.predict_scores(same), model.predict_scores(table))
     strange = table.assign(a="never seen")
     assert np.isfinite(model.predict_scores(strange)).all()
     np.testing.assert_array_equal(model.predict_scores(strange), model.predict_scores(table.assign(a=None)))
+    with pytest.raises(ValueError, match=r"^X: expected the columns of the table that was fitted, got none named 'c'$"):
+        model.predict(table.drop(columns="c"))
+
+
+def make_visits(rows: int = 240) -> tuple[pd.DataFrame, np.ndarray]:
+    """Return dates that could be read in two ways, notes in free text, one of many towns, amounts; and the class."""
+    rng = np.random.default_rng(0)
+    y = (rng.random(rows) < 0.4).astype(int)
+    month = np.where(y, rng.integers(1, 7, rows), rng.integers(4, 12, rows))
+    table = pd.DataFrame(
+        {
+            "when": [f"{one}/{1 + i % 11}/2021" for i, one in enumerate(month)],
+            "note": [f"visit {i} was {'good and short' if one else 'bad and long'}" for i, one in enumerate(y)],
+            "town": [f"town{k}" for k in rng.integers(0, 70, rows)],
+            "paid": [f"{1 + i % 9},50 €" for i in range(rows)],
+        }
+    )
+    return table, y
+
+
+@pytest.mark.usefixtures("small")
+def test_frames_with_dates_and_free_text() -> None:
+    table, y = make_visits()
+    model = mg.MetricEnsembleClassifier(**QUICK).fit(table, y)
+    assert [(column.name, column.kind) for column in model.encoder_.columns_] == [
+        ("note", "text"),
+        ("town", "category"),
+        ("paid", "number"),
+    ]
+    assert model.encoder_.dropped_["when"].startswith("holds dates that could be day/month/year or month/day/year")
+    assert f1_score(y, model.predict(table)) > 0.95
+    encoder = mg.TableEncoder(date_format="month/day/year")
+    dated = mg.MetricEnsembleClassifier(encoder=encoder, **QUICK).fit(table, y)
+    assert not hasattr(encoder, "columns_"), "what was given is not touched"
+    assert dated.encoder_.columns_[0].date_format == "month/day/year"
+    alone = mg.MetricEnsembleClassifier(encoder=encoder, **QUICK).fit(table[["when"]], y)
+    late = alone.predict_scores(table.assign(when="11/5/2021"))
+    early = alone.predict_scores(table.assign(when="1/5/2021"))
+    assert (early > late).all()
+
+
+@pytest.mark.usefixtures("small")
+def test_a_table_is_encoded_as_by_the_encoder_alone() -> None:
+    table, y = make_visits()
+    model = mg.MetricEnsembleClassifier(**QUICK).fit(table, y)
+    encoded = {view: mg.TableEncoder(view).fit(table, y).transform(table) for view in ("linear", "trees")}
+    views = {member.view for member in model.members_}
+    assert views <= set(encoded)
+    expected = sum(member.weight * member.scores(encoded[member.view], model.labels_) for member in model.members_)
+    np.testing.assert_allclose(model.predict_scores(table), expected, rtol=1e-12)
 
 
 @pytest.mark.usefixtures("small")
@@ -394,6 +446,27 @@ def test_every_kind_of_member_survives(task: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("small", "all_chosen")
+def test_an_ensemble_of_a_table_survives(tmp_path: Path) -> None:
+    table, y = make_visits()
+    encoder = mg.TableEncoder(date_format="month/day/year")
+    model: Any = mg.MetricEnsembleClassifier(encoder=encoder, **QUICK).fit(table, y)
+    folder = mg.save(model, tmp_path / "model")
+    again: Any = mg.load(folder, encoder=encoder)
+    assert again.encoder_.columns_ == model.encoder_.columns_
+    assert again.encoder_.dropped_ == model.encoder_.dropped_
+    later = table.assign(town=None, note="a good visit", paid="1.000,00 €")
+    for rows in (table, later):
+        equal(model, again, rows)
+    encoder_file = folder / "encoder" / "encoder.json"
+    change(encoder_file, lambda about: about | {"columns": about["columns"][1:]})
+    reseal(folder)
+    with pytest.raises(
+        ValueError, match=r"^[^\n]*encoder.safetensors: expected medians and scales of 1 columns, [^\n]*$"
+    ):
+        mg.load(folder, encoder=encoder)
+
+
+@pytest.mark.usefixtures("small", "all_chosen")
 def test_damage_is_refused(tmp_path: Path) -> None:
     folder = mg.save(mg.MetricEnsembleClassifier(**QUICK).fit(*data()), tmp_path / "model")
     for damage in (flips, cuts):
@@ -529,11 +602,28 @@ def _another_tree(forest: Any) -> None:
 
 def test_the_default_network_sees_each_column_scaled_once() -> None:
     rng = np.random.default_rng(0)
-    X = np.column_stack((5 + 2 * rng.normal(size=300), np.arange(300) % 25 == 0))  # a number, and a category of 4 %
-    y = (X[:, 0] + rng.normal(size=300) > 5).astype(int)
-    (network,) = (one for one in candidates.default_candidates("f1", "macro", 300, 1) if one.name == "network")
-    assert network.view == "standard"
-    seen = candidates.standardiser(X, [1]).fit_transform(X)
+    table = pd.DataFrame(
+        {"size": 5 + 2 * rng.normal(size=300), "kind": np.where(np.arange(300) % 25 == 0, "rare", "usual")}
+    )
+    y = (table["size"] + rng.normal(size=300) > 5).astype(int)
+    spec = candidates.CandidateSpec(metric="f1", average="macro", rows=300, outputs=1)
+    (network,) = (one for one in candidates.default_candidates(spec) if one.name == "hybrid")
+    assert network.view == "linear"
+    seen = mg.TableEncoder(network.view).fit_transform(table, y)
     fitted = clone(network.estimator).set_params(epochs=1, cv=None).fit(seen, y)
     np.testing.assert_allclose(fitted._features(seen), seen, rtol=1e-6)
-    assert sorted(np.unique(seen[:, 2])) == [0, 1]
+    np.testing.assert_allclose(seen[:, 0].std(), 1, rtol=1e-6)
+    assert sorted(np.unique(seen[:, 1])) == sorted(np.unique(seen[:, 2])) == [0, 1]
+
+
+def test_default_candidates_and_what_they_see() -> None:
+    spec = candidates.CandidateSpec(metric="f1", average="macro", rows=300, outputs=1, has_texts=True)
+    found = {one.name: one for one in candidates.default_candidates(spec)}
+    linear = [*(f"logistic regression, C={c:g}" for c in candidates.INVERSE_PENALTIES), "hybrid"]
+    trees = ["xgboost", "metric boosting", "random forest", "extra trees"]
+    assert {name: one.view for name, one in found.items()} == dict.fromkeys(linear, "linear") | dict.fromkeys(
+        trees, "trees"
+    )
+    assert found["hybrid"].estimator.dropout == 0.5, "every word has weights of its own"
+    quick = candidates.default_candidates(dataclasses.replace(spec, quick=True))
+    assert [one.name for one in quick] == ["logistic regression, C=0.1", "hybrid", *trees]

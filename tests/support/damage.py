@@ -46,10 +46,11 @@ def reseal(folder: Path) -> None:
     """Make all hashes of a run folder or a model folder right again, as a forger would, nested folders first."""
     for path in sorted(folder.rglob("manifest.json"), key=lambda path: -len(path.parts)):
         _reseal(path, {name: path.parent / name for name in json.loads(path.read_bytes())["files"]})
-    for path in folder.glob("results/*.json"):
-        unit = json.loads(path.read_bytes()) | {"scores": _sha256(path.with_suffix(".npy"))}
-        if "held_out" in unit:
-            unit["held_out"] = _sha256(path.with_name(f"{path.stem}-held.npy"))
+    for path in (*folder.glob("candidates/*.json"), *folder.glob("results/*.json")):
+        unit = json.loads(path.read_bytes())
+        for key, end in (("scores", ".npy"), ("out_of_fold", "-out-of-fold.npy")):
+            if key in unit and (scores := path.with_name(f"{path.stem}{end}")).is_file():
+                unit[key] = _sha256(scores)
         path.write_bytes(strict_json.sealed({key: value for key, value in unit.items() if key != "sha256"}))
     if (run := folder / "run.json").is_file():
         _reseal(run, {name: folder / name for name in json.loads(run.read_bytes())["files"]})

@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from metricgrad.comparison import unit_runner
+from metricgrad.comparison import candidate_runs
 from metricgrad.comparison.inference import parts, predict_folder
 
 
@@ -20,14 +20,14 @@ def kill_once(marker: Path) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def run_unit(marker: Path | None, unit: unit_runner.Unit) -> unit_runner.Result:
+def run_candidate(marker: Path | None, unit: candidate_runs.CandidateTask) -> Any:
     """Do a unit; the process of the hybrid's first is killed, always if there is no marker."""
     if (unit.contender, unit.repeat) == ("hybrid", 0):
         if marker is None:
             os.kill(os.getpid(), signal.SIGKILL)
         else:
             kill_once(marker)
-    return unit_runner.run_unit(unit)
+    return candidate_runs.run_candidate(unit)
 
 
 def predict_part(marker: Path, task: parts.PartTask, path: Path, sha256: str) -> Any:

@@ -78,7 +78,7 @@ def describe_run(run: Path, as_json: bool) -> None:
         # ``tune`` may have replaced the rule since.
         several = len(summary.get("model", {}).get("thresholds", ()))
         summary["model"] = found.describe_rule(several)
-    units = len(list((run / "results").glob("[!.]*.json")))
+    units = len(list((run / "candidates").glob("[!.]*.json")))
     if as_json:
         about = {"run": str(run), "state": manifest["state"], "created": manifest["created"], "units": units}
         print_json({**about, **summary})

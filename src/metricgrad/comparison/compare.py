@@ -19,6 +19,7 @@ from metricgrad.comparison.contenders import CONTENDERS
 from metricgrad.comparison.errors import INTERRUPTED, UserError, writing
 from metricgrad.comparison.options import Options, choose_repeats
 from metricgrad.comparison.python_errors import python_errors
+from metricgrad.comparison.run_folder import list_types
 from metricgrad.comparison.study import Study
 from metricgrad.comparison.tables.frames import to_table
 from metricgrad.comparison.unit_files import name_file
@@ -162,7 +163,8 @@ def compare(
             try:
                 with _make_progress(verbose) as progress:
                     command.compare(options, place, progress, **places, force=force, keep=keep, own=own)
-                return Study(place, temporary=out is None)
+                # What this process made, it trusts.
+                return Study(place, temporary=out is None, trusted=list_types(place) if own else ())
             except BaseException as error:
                 if out is not None:
                     raise

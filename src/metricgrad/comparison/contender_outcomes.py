@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -58,8 +58,9 @@ def find_outcome(task: OutcomeTask) -> Outcome | Failure:
     goal = task.goal
     try:
         with one_thread():
-            weights = choose_weights(task.contender, goal, task.out_of_fold, task.targets, task.seed)
-            rules = make_rules(goal, average_scores(weights, task.out_of_fold), task.targets)
+            chosen = weigh_candidates(task.contender, goal, task.out_of_fold, task.targets, task.seed)
+            weights = chosen.weights
+            rules = make_rules(goal, chosen.out_of_fold, task.targets)
             scores = average_scores(weights, task.scores)
             fixed, tuned = evaluate_rules(goal, list(task.also), rules, scores, task.test_targets)
     except Exception as error:  # a contender that fails must not stop the others
@@ -78,13 +79,24 @@ def find_outcome(task: OutcomeTask) -> Outcome | Failure:
     )
 
 
-def choose_weights(contender: str, goal: Goal, scores: Scores, targets: np.ndarray, seed: int) -> dict[str, float]:
-    """Return the weights of a contender's candidates, largest first, given their scores of rows to tune on."""
+class WeighedCandidates(NamedTuple):
+    """The weights of a contender's candidates, largest first, and their mean scores of the rows to tune on."""
+
+    weights: dict[str, float]
+    out_of_fold: np.ndarray
+
+
+def weigh_candidates(contender: str, goal: Goal, scores: Scores, targets: np.ndarray, seed: int) -> WeighedCandidates:
+    """Return the weights of a contender's candidates, given their scores of the rows to tune on.
+
+    The ensemble's are chosen as in ``MetricEnsembleClassifier``. If none can meet the constraint, all weigh the same.
+    """
     if contender != ENSEMBLE:
         losses = {name: compute_log_loss(one, targets) for name, one in scores.items()}
-        return {min(losses, key=lambda name: losses[name]): 1.0}
+        best = min(losses, key=lambda name: losses[name])
+        return WeighedCandidates({best: 1.0}, scores[best])
     try:
-        return select_ensemble(
+        selection = select_ensemble(
             goal.metric,
             scores,
             targets,
@@ -92,9 +104,11 @@ def choose_weights(contender: str, goal: Goal, scores: Scores, targets: np.ndarr
             average=goal.average,
             subject_to=goal.subject_to,
             seed=seed,
-        ).weights
-    except InfeasibleError:  # none can meet the constraint: that is said of the outcome
-        return dict.fromkeys(scores, 1 / len(scores))
+        )
+    except InfeasibleError:  # the rule that is tuned next says so of the outcome
+        equal = dict.fromkeys(scores, 1 / len(scores))
+        return WeighedCandidates(equal, average_scores(equal, scores))
+    return WeighedCandidates(selection.weights, np.asarray(selection.scores))
 
 
 def average_scores(weights: Mapping[str, float], scores: Mapping[str, np.ndarray]) -> np.ndarray:

@@ -177,6 +177,7 @@ _TABLE = (
         on_metric=True,
         shows_soft_metric=True,
         demo=True,
+        on_request=True,
     ),
     Contender(
         "sigmoid metric",

@@ -264,7 +264,7 @@ def _run(
         page.write(payload, space.path / "report.html")
     space.add_json("summary.json", summarise(payload))
     space.add_text("model_card.md", write_card(model, summarise(payload)))
-    space.finish()
+    space.finish(trust_own_types=bool(options.own_contenders))
     return payload
 
 

@@ -25,6 +25,7 @@ from metricgrad.comparison.errors import RUN, WRONG_CALL, UserError, writing
 from metricgrad.comparison.shipped_model import ModelFile, ShippedModel, decode_rule, describe_rule
 from metricgrad.messages import one_line
 from metricgrad.storage import folders
+from metricgrad.storage.skops_files import list_untrusted_types
 from metricgrad.strict_json import Line, Name, Range, Sha256
 
 if TYPE_CHECKING:
@@ -86,10 +87,14 @@ def locked(path: Path, option: str = "--out") -> Iterator[None]:
 
 @dataclass(eq=False)
 class Run:
-    """A run folder, finished or not."""
+    """A run folder, finished or not.
+
+    ``trusted``: names of types in estimators of the user's own that may be made from its files.
+    """
 
     path: Path
     manifest: dict[str, Any]
+    trusted: Sequence[str] = ()
 
     @property
     def config(self) -> dict[str, Any]:
@@ -125,10 +130,10 @@ class Run:
         """The shipped model."""
         return self.check_model()
 
-    def check_model(self, trusted: Sequence[str] = ()) -> ShippedModel:
+    def check_model(self) -> ShippedModel:
         """Read the model from its files and return it, or raise a ``UserError``."""
         try:
-            return ShippedModel.from_files(*folders.read(self.path / "model"), trusted)
+            return ShippedModel.from_files(*folders.read(self.path / "model"), self.trusted)
         except Exception as error:  # a forged file may raise anything in scikit-learn, skops or XGBoost
             raise UserError(f"{self.path}: its model cannot be used: {one_line(error, 300)}", RUN) from error
 
@@ -160,6 +165,12 @@ def load(run: str | Path) -> Run:
         how = f"metricgrad compare --resume {path}" if kind == "compare" else "train again with --force"
         raise UserError(f"{path}: the run is not finished; finish it: {how}", RUN)
     return found
+
+
+def list_types(path: Path) -> list[str]:
+    """Return the types in the model of a run that a reader would have to trust."""
+    packed = sorted((path / "model" / "estimator").rglob("*.skops"))
+    return sorted({name for file in packed for name in list_untrusted_types(read_bytes(file))})
 
 
 def open_run(path: Path) -> Run:

@@ -41,6 +41,7 @@ from metricgrad.comparison.run_folder import (
     Run,
     describe_environment,
     hash_file,
+    list_types,
     locked,
     now,
     open_run,
@@ -276,11 +277,14 @@ class RunWriter(Run):
             _remove(self.path, under="model/")  # written by a run that was stopped afterwards
             folders.write(self.path / "model", *model.to_files())
 
-    def finish(self) -> None:
+    def finish(self, trust_own_types: bool = False) -> None:
         """Mark the run as finished in the manifest, and add the hashes of all files.
 
         The model is read first: with versions of libraries that do not fit together it could be written, but not read.
+        ``trust_own_types``: whether it may hold types of the user's own.
         """
+        # Types of the user's own are of this process; whoever reads the folder later must trust them by name.
+        self.trusted = list_types(self.path) if trust_own_types else ()
         self.check_model()
         files = [p for p in sorted(self.path.iterdir()) if p.is_file() and p.name in OURS - {"run.json", "lock"}]
         hashes = {p.name: hash_file(p) for p in files}

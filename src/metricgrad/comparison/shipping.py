@@ -12,7 +12,7 @@ import numpy as np
 
 from metricgrad.comparison import protocol
 from metricgrad.comparison.candidate_runs import CandidateRun, Failure, run_candidates
-from metricgrad.comparison.contender_outcomes import average_scores, choose_weights
+from metricgrad.comparison.contender_outcomes import weigh_candidates
 from metricgrad.comparison.errors import DATA, NOTHING, UserError
 from metricgrad.comparison.plateaus import list_plateaus
 from metricgrad.comparison.shipped_model import ShippedModel
@@ -44,8 +44,8 @@ def fit_shipped_model(
     targets = dataset.targets[tasks.split.left_out]
     out_of_fold = {name: run.out_of_fold for name, run in runs.items()}
     with one_thread():
-        weights = choose_weights(contender, goal, out_of_fold, targets, tasks.seeds.selection)
-        decision = protocol.make_rules(goal, average_scores(weights, out_of_fold), targets)[kind]
+        weights, mean = weigh_candidates(contender, goal, out_of_fold, targets, tasks.seeds.selection)
+        decision = protocol.make_rules(goal, mean, targets)[kind]
     tuned_on = f"the out-of-fold scores of {len(targets)} rows"
     if not decision.feasible:
         raise UserError(f"--subject-to: {contender} cannot meet {goal.subject_to!r} on {tuned_on}; relax it", NOTHING)

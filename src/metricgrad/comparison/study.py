@@ -21,13 +21,14 @@ from metricgrad.messages import one_line
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Sequence
 
     import pandas as pd
 
     from metricgrad.comparison.run_folder import Run
 
 
-def load_run(path: str | os.PathLike[str]) -> Study:
+def load_run(path: str | os.PathLike[str], *, trusted: Sequence[str] = ()) -> Study:
     """Open the run folder of ``mg.compare``, ``metricgrad compare`` or ``metricgrad demo`` again.
 
     Nothing in it is unpickled, and the hash of every file is verified before it is read.
@@ -36,6 +37,8 @@ def load_run(path: str | os.PathLike[str]) -> Study:
     ----------
     path : str or path
         The folder of a finished run.
+    trusted : sequence of str, default ()
+        Names of types to trust in a model of your own that was shipped, besides those that skops trusts.
 
     Returns
     -------
@@ -48,7 +51,7 @@ def load_run(path: str | os.PathLike[str]) -> Study:
         If the run is not finished, is not a comparison, or was damaged.
 
     """
-    return Study(Path(path))
+    return Study(Path(path), trusted=trusted)
 
 
 class Study:
@@ -60,6 +63,8 @@ class Study:
         The run folder.
     temporary : bool, default False
         Whether to remove the folder when nobody holds the study any more.
+    trusted : sequence of str, default ()
+        Names of types to trust in a model of your own.
 
     Attributes
     ----------
@@ -70,10 +75,11 @@ class Study:
 
     """
 
-    def __init__(self, path: Path, temporary: bool = False) -> None:
+    def __init__(self, path: Path, temporary: bool = False, trusted: Sequence[str] = ()) -> None:
         self.path = path.absolute()  # the working directory may change
         with python_errors():
             self._run: Run = runs.load(self.path)
+            self._run.trusted = trusted
             if self._run.manifest["kind"] != "compare":
                 raise UserError(
                     f"{path}: expected a run of compare or demo, got one of {self._run.manifest['kind']}; "

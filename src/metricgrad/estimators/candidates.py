@@ -35,6 +35,8 @@ TREES_PER_FOREST = 100
 FEW_ROWS = 10_000
 """With fewer rows boosted trees get coarser bins: fine ones hold hardly a row each and take most of the time."""
 
+_TINY = 2000  # with fewer rows an epoch has few steps, and fewer epochs would be too short even for a first look
+
 MANY_ROWS = 100_000
 """With more rows networks are trained for fewer epochs, each of which has more steps."""
 
@@ -91,7 +93,9 @@ def make_network(name: str, spec: CandidateSpec, view: View = "linear", **option
     settings: dict[str, Any] = {"average": spec.average or "macro", "scale": False}
     if spec.has_texts and view == "linear":
         settings["dropout"] = 0.5  # every word has weights of its own, and so many overfit
-    share = min(1.0, MANY_ROWS / spec.rows) / (3 if spec.quick else 1)
+    share = min(1.0, MANY_ROWS / spec.rows)
+    if spec.quick and spec.rows >= _TINY:
+        share /= 3
     settings |= {"epochs": max(2, round(EPOCHS * share)), "patience": max(2, round(PATIENCE * share))}
     return Candidate(name, MetricClassifier(spec.metric, **settings | options), view)
 

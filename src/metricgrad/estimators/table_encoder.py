@@ -15,9 +15,10 @@ from scipy import sparse
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.model_selection import KFold
 from sklearn.preprocessing import TargetEncoder
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from metricgrad.estimators.columns.column import Column, describe_column, read_columns
+from metricgrad.estimators.columns.dates import check_date_format
 from metricgrad.estimators.columns.words import Words, fit_words
 from metricgrad.messages import one_line
 
@@ -144,6 +145,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         if self.output not in get_args(Output):
             raise ValueError(f"output: expected one of {', '.join(get_args(Output))}, got {self.output!r}")
         frame = as_frame(X)
+        if y is not None:
+            check_consistent_length(frame, y)
         self.describe(frame)
         parts = read_columns(self.columns_, frame)
         means = self.fit_parts(parts, y)
@@ -196,6 +199,13 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def describe(self, frame: pd.DataFrame) -> None:
         """Set ``columns_`` and ``dropped_``: find out what the columns of a table hold, unless they are given."""
+        if not len(frame):
+            raise ValueError("X: expected rows, got none")
+        if not frame.columns.is_unique:
+            twice = frame.columns[frame.columns.duplicated()][0]
+            raise ValueError(f"X: expected every column name once, got {twice!r} twice; rename one")
+        if self.date_format is not None:
+            check_date_format(self.date_format)
         self.feature_names_in_ = np.asarray(frame.columns, dtype=object)
         self.n_features_in_ = frame.shape[1]
         if self.columns is not None:
@@ -289,7 +299,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def _name_slots(self, name: str) -> list[str]:
         """Return the names of the one-hot columns of a category column."""
         (column,) = (one for one in self.columns_ if one.name == name)
-        texts = ["missing", *column.categories, "others"]
+        texts = ["missing", *column.categories, "others", "new"]
         slots = self.slots_[name]
         members = [[texts[code] for code in np.flatnonzero(slots == k)] for k in range(slots.max() + 1)]
         return [one[0] if len(one) == 1 else "rare" for one in members]
@@ -304,6 +314,8 @@ def as_frame(X: Any) -> pd.DataFrame:
         return X if all(isinstance(name, str) for name in X.columns) else X.rename(columns=str)
     if hasattr(X, "to_pandas"):  # polars, pyarrow and others
         return X.to_pandas()
+    if sparse.issparse(X):
+        raise ValueError("X: expected a table, got a sparse matrix; sparse features need no TableEncoder")
     if getattr(X, "ndim", 2) != 2:
         raise ValueError(f"X: expected a table of two dimensions, got {X.ndim}; a single column is X.reshape(-1, 1)")
     return pd.DataFrame(X).rename(columns=str)

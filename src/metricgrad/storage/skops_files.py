@@ -25,14 +25,27 @@ def dump(part: Any) -> bytes:
         raise ValueError(f"estimator: skops cannot write it: {first_line(error)}") from error
 
 
+OWN_TYPES = (
+    "metricgrad.estimators.columns.column.Column",
+    "metricgrad.estimators.columns.words.Words",
+    "metricgrad.estimators.table_encoder.TableEncoder",
+)
+"""Types of this library that hold data alone, in a pipeline of the user's."""
+
+
 def load(files: Files, name: str, trusted: Sequence[str] = ()) -> Any:
-    """Return the object in a file; ``trusted``: names of types to trust besides those that skops trusts."""
+    """Return the object in a file; ``trusted``: names of types to trust besides those that skops trusts, and ours."""
     try:
-        return skops.io.loads(files[name], trusted=list(trusted))
+        return skops.io.loads(files[name], trusted=[*trusted, *OWN_TYPES])
     except UntrustedTypesFoundException as error:
-        types = skops.io.get_untrusted_types(data=files[name])
+        types = [one for one in list_untrusted_types(files[name]) if one not in OWN_TYPES]
         raise ValueError(
             f"trusted: expected {types}, if you trust whoever wrote {name}; got {list(trusted)}"
         ) from error
     except Exception as error:
         raise ValueError(f"folder: {name} cannot be read: {first_line(error)}") from error
+
+
+def list_untrusted_types(data: bytes) -> list[str]:
+    """Return the types in a file that skops does not trust."""
+    return list(skops.io.get_untrusted_types(data=data))

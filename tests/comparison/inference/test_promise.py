@@ -67,7 +67,7 @@ def test_train_and_tune_promise_what_they_measured(runs: Path, tmp_path: Path) -
     summary = json.loads((runs / "trained" / "summary.json").read_bytes())
     promised = evaluate_run(runs / "trained", data, replicates=20)["promised"]
     assert promised["value"] == summary["value_there"]
-    assert promised["source"] == "on 80 rows held out of training, on which the rule was tuned"
+    assert promised["source"] == "on the out-of-fold scores of 400 rows, on which the rule was tuned"
     tuned = shutil.copytree(runs / "compared", tmp_path / "tuned")
     assert main(["tune", str(tuned), data, "--metric", "mcc"]) == 0
     found = evaluate_run(tuned, data, replicates=20)

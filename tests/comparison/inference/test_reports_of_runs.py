@@ -189,7 +189,7 @@ def test_two_runs_side_by_side(made: Path, tmp_path: Path) -> None:
         else:
             assert row[2:] == ["–", "–"]
     assert "same splits of the same rows" in text
-    assert table_rows(out.read_text(), "options") == {"only": ["majority", "hybrid"]}
+    assert table_rows(out.read_text(), "options") == {"contenders": ["majority", "hybrid"]}
     assert set(table_rows(out.read_text(), "importances")) == {"size", "weight", "shape", "farm"}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import warnings as python_warnings
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from metricgrad.comparison.tables.files import read
 from metricgrad.comparison.tables.gaps import Gaps
 from metricgrad.comparison.tables.profile import describe_data, find_warnings
 from metricgrad.comparison.tables.schema import Schema
+from metricgrad.estimators.table_encoder import TableEncoder
 
 pytestmark = pytest.mark.quick
 
@@ -100,10 +100,12 @@ def test_types_of_parquet(tmp_path: Path) -> None:
 def test_json_and_back() -> None:
     for target in ("y", "new"):
         schema = Schema.of(frame(), target)
-        again = Schema.from_json(json.dumps(schema.to_json(), allow_nan=False).encode())
+        again = Schema.from_json(json.dumps(schema.to_json(), allow_nan=False).encode(), schema.columns)
         assert again == schema
     with pytest.raises(ValueError, match=r"^schema.json: expected 'target', got none$"):
-        Schema.from_json(b'{"columns": 3}')
+        Schema.from_json(b'{"rows": 3}', schema.columns)
+    with pytest.raises(ValueError, match=r"^schema.json: expected target, dropped, rows, got also 'columns'$"):
+        Schema.from_json(json.dumps(schema.to_json() | {"columns": []}).encode(), schema.columns)
 
 
 @pytest.mark.parametrize(
@@ -285,18 +287,17 @@ def test_strange_labels_later() -> None:
 # The encoder
 
 
-def test_encoder_gives_finite_float32_and_takes_what_it_has_not_seen() -> None:
+def test_an_encoder_of_the_columns_gives_finite_numbers_and_takes_what_it_has_not_seen() -> None:
     rng = np.random.default_rng(2)
     data = frame(gaps=np.where(rng.random(N) < 0.3, np.nan, rng.normal(size=N)))
     schema = Schema.of(data, "y")
-    with python_warnings.catch_warnings():
-        python_warnings.simplefilter("error")
-        encoder = schema.make_encoder().fit(schema.to_features(data.head(100)))
-        matrix = encoder.transform(schema.to_features(data.assign(colour="pink", size=np.nan)))
-    assert matrix.dtype == np.float32
+    encoder = TableEncoder(columns=schema.columns).fit(data.head(100))
+    later = data.assign(colour="pink", size=np.nan)
+    matrix = encoder.transform(later)
     assert np.isfinite(matrix).all()
     # size, new, five of a date, gaps and its indicator, three colours
     assert matrix.shape == (N, 12)
+    pd.testing.assert_frame_equal(encoder.read(later), schema.to_features(later))
 
 
 # The profile
@@ -376,6 +377,6 @@ def test_rows_with_an_empty_list_of_labels_can_be_left_out() -> None:
     assert len(schema.keep_labelled(data)) == N - 40
     assert dict(describe_data(data, schema))["rows"] == "200, of which 40 without a target"
     assert not [text for text in find_warnings(data, schema) if "tags" in text]
-    again = Schema.from_json(json.dumps(schema.to_json()).encode())
+    again = Schema.from_json(json.dumps(schema.to_json()).encode(), schema.columns)
     assert len(again.keep_labelled(data)) == N - 40
     assert Schema.of(data, "tags").rows == N

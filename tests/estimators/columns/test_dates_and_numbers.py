@@ -21,6 +21,8 @@ from metricgrad.comparison.times import read_times
 from metricgrad.estimators.columns.dates import NAMES, check_date_format, find_date_formats, read_dates
 from metricgrad.estimators.columns.lookalikes import describe_numbers_in_texts
 from metricgrad.estimators.columns.numbers import check_number_format, find_number_formats, read_formatted
+from metricgrad.estimators.table_encoder import TableEncoder
+from metricgrad.storage.table_encoders import read_encoder, write_encoder
 from tables import written
 
 pytestmark = pytest.mark.quick
@@ -167,7 +169,8 @@ def test_formats_are_said_and_stored_and_used_again() -> None:
     lines = describe_data(data, schema)
     assert ("column 'bought'", "read as day.month.year") in lines
     assert ("column 'price'", "read as numbers like 1.234,5 €") in lines
-    again = Schema.from_json(json.dumps(schema.to_json()).encode())
+    stored = read_encoder(write_encoder(TableEncoder(columns=schema.columns).fit(data)))
+    again = Schema.from_json(json.dumps(schema.to_json()).encode(), stored.columns_)
     assert again == schema
     later = table(price=["1.000,00 €"] * N, rate=["0.5"] * N, bought=["1.2.2022"] * N)
     gaps = Gaps()

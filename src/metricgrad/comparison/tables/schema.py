@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 DROPPED = "left out as asked"
 """The reason why a column named by ``drop`` is not a feature."""
 
-_RARE = 10  # categories with fewer rows are encoded as one
-
 
 @dataclass(frozen=True)
 class Schema:

@@ -44,8 +44,9 @@ class Words:
 
     def transform(self, texts: Iterable[str]) -> sparse.csr_matrix:
         """Return the TF-IDF of texts, float32, each row of length 1, or 0 if it has no known word."""
-        if not self.vocabulary:
-            return sparse.csr_matrix((len(list(texts)), 0), dtype=np.float32)
+        texts = list(texts)
+        if not self.vocabulary or not texts:  # scikit-learn refuses both
+            return sparse.csr_matrix((len(texts), len(self.vocabulary)), dtype=np.float32)
         return self._vectorizer.transform(texts)
 
     @cached_property
