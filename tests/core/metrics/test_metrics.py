@@ -252,7 +252,7 @@ def test_ratio_and_root_at_zero_have_zero_gradient() -> None:
 @pytest.mark.parametrize("kind", [float, torch.tensor, Jet], ids=["number", "tensor", "jet"])
 def test_numbers_tensors_and_jets_count_as_zero_below_the_same_floor(kind: Any) -> None:
     for size, is_zero in ((FLOOR, False), (math.nextafter(FLOOR, 1), False), (FLOOR / 2, True), (0.0, True)):
-        found = mg.metrics.ratio(kind(3 * size), kind(size), empty=7.0)
+        found: Any = mg.metrics.ratio(kind(3 * size), kind(size), empty=7.0)
         value = found.value if isinstance(found, Jet) else found
         assert float(value) == (7.0 if is_zero else 3.0), size
 
