@@ -5,8 +5,9 @@
 
 The changes are those of cosmic-ray (extra ``bench``). Of each module in ``TARGETS`` the first ``--each`` in a random
 order are tried, in a copy of the repository; a change keeps its place in that order when other lines change. Those that
-are done are kept in the file of ``--state``, and the same command goes on where it stopped. The tests of a module run
-in the order of its list in ``TARGETS``, ``test_<module>.py`` first, and stop at the first that fails.
+are done are kept in the file of ``--state``, and the same command goes on where it stopped; ``--again`` tries those
+that lack a test once more. The tests of a module run in the order of its list in ``TARGETS``, ``test_<module>.py``
+first, and stop at the first that fails.
 
 A change that no test notices is either the same program, for everything that is promised (``EQUIVALENT`` says why), or
 lacks a test. Some changes never make a difference that a test should notice, and are not tried:
@@ -103,9 +104,16 @@ EQUIVALENT = {
     ("averages", "weight.reshape(0, 1)", "weight.reshape(-1, 1)"): "nothing as one column is (0, 1) either way",
     ("bounds", "high.clamp(min=0)", "high.clamp(min=-1)"): "what is clamped is used only where it is above 0",
     ("constraints", "leaves[0].sum()", "leaves[-1].sum()"): "0 times any of the cells will do",
+    ("counts", "bit_length() - 52", "bit_length() - 53"): "sums are exact with one bit more, too",
+    ("counts", "left < least / 2", "left <= least / 2"): "what counts at all is not as little as half of the least",
+    ("counts", "m.shape[-1]", "m.shape[-2]"): "the matrix is square",
+    ("counts", "m.where(keep, 0)", "m.where(keep, -1)"): "what is masked has weight 0",
+    ("counts", "m.where(keep, 0)", "m.where(keep, 1)"): "what is masked has weight 0",
+    ("counts", "mask.unsqueeze(-1)", "mask.unsqueeze(1)"): "a mask of one axis: its last axis is its only one",
     ("counts", "max(rows, 1)", "max(rows, 0)"): "without rows there is nothing to round",
     ("counts", "weight.unsqueeze(-1)", "weight.unsqueeze(1)"): "a weight of one axis: its last axis is its only one",
-    ("incremental", "2 * column", "2 / column"): "any counts show whether a metric is elementwise",
+    ("counts", "y.where(keep, 0)", "y.where(keep, -1)"): "what is masked has weight 0",
+    ("counts", "y.where(keep, 0)", "y.where(keep, 1)"): "what is masked has weight 0",
     ("incremental", "2 * column", "3 * column"): "any counts show whether a metric is elementwise",
     (
         "incremental",
@@ -334,8 +342,8 @@ def prepare_copy(folder: Path) -> None:
     import_module("torch").set_num_threads(1)
 
 
-def measure(each: int, only: str, state_path: Path) -> dict[str, Any]:
-    """Try the changes that are not done yet; return these and those that were, with their outcomes."""
+def measure(each: int, only: str, again: bool, state_path: Path) -> dict[str, Any]:
+    """Try the changes that are not done yet, or lack a test; return these and those that were, with their outcomes."""
     state: dict[str, Any] = json.loads(state_path.read_text()) if state_path.exists() else {}
     chosen = [module for module in TARGETS if only in module and (ROOT / PACKAGE / module).exists()]
     changes = {module: list_changes(module, each) for module in chosen}
@@ -348,7 +356,8 @@ def measure(each: int, only: str, state_path: Path) -> dict[str, Any]:
                 if number >= len(changes[module]):
                     continue
                 change = changes[module][number]
-                if change.key in state:
+                done = state.get(change.key)
+                if done is not None and not (again and classify(done) == "lacking_a_test"):
                     continue
                 tests = order_tests(module, TARGETS[module])
                 _check_unchanged(tests, passing)
@@ -385,33 +394,38 @@ def _try_change(copy: Path, change: Change, tests: list[str]) -> str:
         path.write_text(original)
 
 
+def classify(one: dict[str, Any]) -> str:
+    """Return what became of a change that was tried: "noticed", "equivalent" or "lacking_a_test"."""
+    if one["outcome"] == "noticed":
+        return "noticed"
+    reason = explain_equivalence(one["module"], one["before"], one["after"])
+    return "lacking_a_test" if reason is None else "equivalent"
+
+
 def summarise(tried: dict[str, Any]) -> dict[str, Any]:
     """Return how many changes were noticed, make no difference or lack a test, in all and by module, and which."""
     nothing = {"tried": 0, "noticed": 0, "equivalent": 0, "lacking_a_test": 0}
     total = dict(nothing)
     modules: dict[str, dict[str, int]] = {}
-    equivalent, lacking = {}, []
+    keys: dict[str, list[str]] = {"noticed": [], "equivalent": [], "lacking_a_test": []}
     for key, one in tried.items():
-        reason = explain_equivalence(one["module"], one["before"], one["after"])
-        if one["outcome"] == "noticed":
-            kind = "noticed"
-        elif reason is not None:
-            kind = "equivalent"
-            equivalent[key] = reason
-        else:
-            kind = "lacking_a_test"
-            lacking.append(key)
+        kind = classify(one)
+        keys[kind].append(key)
         for counts in (total, modules.setdefault(one["module"], dict(nothing))):
             counts["tried"] += 1
             counts[kind] += 1
+    reasons = {}
+    for key in keys["equivalent"]:
+        one = tried[key]
+        reasons[key] = explain_equivalence(one["module"], one["before"], one["after"])
     return {
         "command": "python benchmarks/mutation.py " + " ".join(sys.argv[1:]),
         "versions": {name: version(name) for name in ("cosmic-ray", "torch", "metricgrad")}
         | {"python": platform.python_version()},
         **total,
         "modules": modules,
-        "which_are_equivalent": equivalent,
-        "which_lack_a_test": lacking,
+        "which_are_equivalent": reasons,
+        "which_lack_a_test": keys["lacking_a_test"],
         "outdated_entries": list_outdated(),
     }
 
@@ -423,6 +437,7 @@ def main() -> None:
     parser.add_argument("--only", default="", metavar="TEXT", help="modules whose path holds this text")
     parser.add_argument("--state", type=Path, default=Path("mutation-state.json"), help="what is done")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the summary there")
+    parser.add_argument("--again", action="store_true", help="try the changes that lack a test once more")
     parser.add_argument("--show", action="store_true", help="print the changes and stop")
     options = parser.parse_args()
     if options.show:
@@ -431,7 +446,7 @@ def main() -> None:
                 print("\n".join(change.key for change in list_changes(module, options.each)))
         return
     output = None if options.json is None else options.json.resolve()
-    found = summarise(measure(options.each, options.only, options.state.resolve()))
+    found = summarise(measure(options.each, options.only, options.again, options.state.resolve()))
     print(json.dumps(found, indent=1))
     if output is not None:
         output.write_text(json.dumps(found, indent=1) + "\n")

@@ -10,7 +10,7 @@ import torch
 
 import metricgrad as mg
 import reference as ref
-from metricgrad.core.counts import least_weight, round_for_sums, subtract
+from metricgrad.core.counts import least_weight, round_for_sums, subtract, wide
 
 pytestmark = pytest.mark.quick
 
@@ -59,12 +59,13 @@ def test_statistics_of_one_kind_add_and_others_do_not() -> None:
 
 
 def test_the_cells_of_each_class_in_a_matrix() -> None:
-    matrix = torch.tensor([[[4.0, 1.0, 0.0], [2.0, 3.0, 5.0], [0.0, 0.0, 7.0]]])
-    counts = mg.Confusion(matrix).counts()
-    assert counts.tp.tolist() == [[4.0, 3.0, 7.0]]
-    assert counts.fp.tolist() == [[2.0, 1.0, 5.0]]
-    assert counts.fn.tolist() == [[1.0, 7.0, 0.0]]
-    assert counts.tn.tolist() == [[15.0, 11.0, 10.0]]
+    matrix = torch.tensor([[4.0, 1.0, 0.0], [2.0, 3.0, 5.0], [0.0, 0.0, 7.0]])
+    counts = mg.Confusion(matrix.expand(2, 4, 3, 3)).counts()  # of two models, in four replicates each
+    assert counts.tp.shape == (2, 4, 3)
+    assert counts.tp[1, 3].tolist() == [4.0, 3.0, 7.0]
+    assert counts.fp[1, 3].tolist() == [2.0, 1.0, 5.0]
+    assert counts.fn[1, 3].tolist() == [1.0, 7.0, 0.0]
+    assert counts.tn[1, 3].tolist() == [15.0, 11.0, 10.0]
 
 
 def test_what_is_left_of_a_sum_of_weights_is_nothing_where_it_is_rounding() -> None:
@@ -76,6 +77,11 @@ def test_what_is_left_of_a_sum_of_weights_is_nothing_where_it_is_rounding() -> N
     assert left[:2].tolist() == [0, 0]
     assert left[2:].tolist() == pytest.approx([0.25, 0.2])
     assert subtract(torch.tensor(1.0), torch.tensor(0.9), None).item() == pytest.approx(0.1)
+
+
+def test_sums_of_many_numbers_are_in_float64() -> None:
+    most = torch.tensor(2.0**24)  # where float32 stops counting
+    assert (wide(most) + 1).item() == 2**24 + 1
 
 
 @pytest.mark.parametrize("rows", [1, 2, 1000])
