@@ -1,22 +1,33 @@
 """Change one operator, comparison or number at a time, and see whether the tests nearest to it notice.
 
     python benchmarks/mutation.py --each 10 --state mutation-state.json --json benchmarks/results/mutation.json
-    python benchmarks/mutation.py --show metricgrad/decisions/offsets.py:3     # one change, as a difference
+    python benchmarks/mutation.py --each 10 --only decisions/offsets --show     # print the changes, run nothing
 
 The changes are those of cosmic-ray (extra ``bench``). Of each module in ``TARGETS`` the first ``--each`` in a random
-order that is always the same are tried, in a copy of the repository; those that are done are kept in the file of
-``--state``, and the same command goes on where it stopped. A change that no test notices is either the same program
-(``EQUIVALENT`` says why) or lacks a test.
+order are tried, in a copy of the repository; a change keeps its place in that order when other lines change. Those that
+are done are kept in the file of ``--state``, and the same command goes on where it stopped; ``--again`` tries those
+that lack a test once more. The tests of a module run in the order of its list in ``TARGETS``, ``test_<module>.py``
+first, and stop at the first that fails.
+
+A change that no test notices is either the same program, for everything that is promised (``EQUIVALENT`` says why), or
+lacks a test. Some changes never make a difference that a test should notice, and are not tried:
+
+- ``frozen=``, ``eq=`` and ``repr=`` of dataclasses and their fields,
+- ``strict=`` of ``zip``,
+- the condition of ``if TYPE_CHECKING``,
+- what is inside ``Annotated[...]``: limits of numbers that are read from files,
+- the ``*`` that makes parameters keyword-only.
 """
 
 from __future__ import annotations
 
 import argparse
 import difflib
+import hashlib
 import json
 import os
 import platform
-import random
+import re
 import shutil
 import signal
 import sys
@@ -25,13 +36,14 @@ import time
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from cosmic_ray.ast import Visitor, get_ast
 from cosmic_ray.mutating import mutate_code
 from cosmic_ray.plugins import get_operator
 
 ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = Path("src/metricgrad")
 SECONDS = 400
 """A run of the tests that takes longer counts as noticed: the change made something endless."""
 
@@ -44,71 +56,245 @@ OPERATORS = [
     *("core/ReplaceTrueWithFalse", "core/ReplaceFalseWithTrue", "core/ReplaceBreakWithContinue"),
 ]
 
-DECISIONS = ["tests/decisions"]
-STUDY = [
+METRICS = ["tests/core/metrics", "tests/evaluation/test_hard_values.py", "tests/losses/test_constrained_loss.py"]
+TUNING = ["tests/decisions/test_threshold_tuning.py", "tests/decisions/test_rare_labels.py", "tests/decisions"]
+RULES = ["tests/decisions/test_rules.py", "tests/decisions"]
+BOOTSTRAP = ["tests/evaluation/test_bootstrap.py"]
+DOCSTRINGS = ["tests/laws/test_docstrings.py"]  # where defaults of public functions are
+COMPARISON = [
     f"tests/comparison/test_{name}.py" for name in ("leaderboard", "splits", "uncertainty", "protocol", "shipping")
 ]
-METRICS = ["tests/core/metrics", "tests/evaluation/test_hard_values.py", "tests/losses/test_constrained_loss.py"]
 TARGETS = {
-    **{f"core/metrics/{name}.py": METRICS for name in ("averages", "bounds", "constraints", "functions", "matrix")},
-    "core/metrics/derivatives.py": METRICS,
-    "core/counts.py": [*METRICS, "tests/decisions/test_empty_counts.py"],
+    "core/metrics/averages.py": [*METRICS, "tests/losses/test_per_image.py"],
+    "core/metrics/bounds.py": METRICS,
+    "core/metrics/constraints.py": [*METRICS, "tests/decisions/test_threshold_tuning.py"],
+    "core/metrics/derivatives.py": ["tests/core/metrics/test_metrics.py", "tests/core/test_precision.py", *METRICS],
+    "core/metrics/functions.py": ["tests/core/metrics/test_metrics.py", *METRICS],
+    "core/metrics/matrix.py": ["tests/core/metrics/test_metrics.py", *METRICS],
+    "core/counts.py": ["tests/core/test_counts.py", *METRICS, "tests/decisions/test_empty_counts.py"],
+    "core/kernel.py": ["tests/core"],
+    "core/objective.py": ["tests/core"],
+    "core/statistics.py": ["tests/core"],
+    "decisions/averaged_thresholds.py": RULES,
+    "decisions/ensemble_selection.py": ["tests/decisions"],
+    "decisions/expected_f.py": RULES,
+    "decisions/hard_counts.py": ["tests/evaluation/test_hard_values.py", "tests/decisions"],
+    "decisions/incremental.py": ["tests/decisions/test_offsets.py", "tests/decisions"],
+    "decisions/k_labels.py": ["tests/decisions"],
+    "decisions/label_thresholds.py": TUNING,
+    "decisions/offsets.py": ["tests/decisions"],
+    "decisions/problem.py": TUNING,
+    "decisions/rare_labels.py": TUNING,
+    "decisions/rules.py": ["tests/decisions", "tests/core/test_sparse.py", "tests/storage/test_persistence.py"],
+    "decisions/sparse_search.py": ["tests/core/test_sparse.py", "tests/decisions"],
+    "decisions/threshold_search.py": TUNING,
+    "decisions/threshold_tuning.py": [*TUNING, *DOCSTRINGS],
+    "evaluation/bootstrap.py": [*BOOTSTRAP, *DOCSTRINGS],
+    "evaluation/interval_ends.py": BOOTSTRAP,
+    "evaluation/one_more_row.py": BOOTSTRAP,
+    "evaluation/replicates.py": BOOTSTRAP,
     **{
-        f"decisions/{name}.py": DECISIONS
-        for name in (
-            *("averaged_thresholds", "ensemble_selection", "expected_f", "hard_counts", "incremental", "k_labels"),
-            *("label_thresholds", "offsets", "problem", "rare_labels", "rules", "sparse_search", "threshold_search"),
-            "threshold_tuning",
-        )
-    },
-    **{
-        f"evaluation/{name}.py": ["tests/evaluation/test_bootstrap.py"]
-        for name in ("bootstrap", "interval_ends", "one_more_row", "replicates")
-    },
-    **{
-        f"comparison/{name}.py": STUDY
+        f"comparison/{name}.py": COMPARISON
         for name in ("leaderboard", "protocol", "shipping", "splits", "uncertainty", "unit_runner", "verdict")
     },
 }
+"""The modules that are changed, and the tests that should notice: files, or folders of them."""
 
 EQUIVALENT = {
-    "metricgrad/core/metrics/bounds.py:0": "what is clamped is used only where it is above 0",
-    "metricgrad/core/counts.py:0": "a weight of one axis: its last axis is its only one",
+    ("averages", "weight.reshape(0, 1)", "weight.reshape(-1, 1)"): "nothing as one column is (0, 1) either way",
+    ("bounds", "high.clamp(min=0)", "high.clamp(min=-1)"): "what is clamped is used only where it is above 0",
+    ("constraints", "leaves[0].sum()", "leaves[-1].sum()"): "0 times any of the cells will do",
+    ("counts", "bit_length() - 52", "bit_length() - 53"): "sums are exact with one bit more, too",
+    ("counts", "left < least / 2", "left <= least / 2"): "what counts at all is not as little as half of the least",
+    ("counts", "m.shape[-1]", "m.shape[-2]"): "the matrix is square",
+    ("counts", "m.where(keep, 0)", "m.where(keep, -1)"): "what is masked has weight 0",
+    ("counts", "m.where(keep, 0)", "m.where(keep, 1)"): "what is masked has weight 0",
+    ("counts", "mask.unsqueeze(-1)", "mask.unsqueeze(1)"): "a mask of one axis: its last axis is its only one",
+    ("counts", "max(rows, 1)", "max(rows, 0)"): "without rows there is nothing to round",
+    ("counts", "weight.unsqueeze(-1)", "weight.unsqueeze(1)"): "a weight of one axis: its last axis is its only one",
+    ("counts", "y.where(keep, 0)", "y.where(keep, -1)"): "what is masked has weight 0",
+    ("counts", "y.where(keep, 0)", "y.where(keep, 1)"): "what is masked has weight 0",
+    ("incremental", "2 * column", "3 * column"): "any counts show whether a metric is elementwise",
+    (
+        "incremental",
+        "positives[k] == 0",
+        "positives[k] == -1",
+    ): "without positives the recall is 0, which is masked too",
+    ("k_labels", "linspace(0, 1, 65", "linspace(0, 1, 66"): "the steps of the line search are not promised",
+    ("k_labels", "max(1, _ELEMENTS", "max(2, _ELEMENTS"): "how many rows are looked at together",
+    ("one_more_row", "seed + 2", "seed + 1"): "any stream will do but that of the weights of the rows",
+    ("replicates", "full_like(moves[0]", "full_like(moves[-1]"): "only the shape is used",
+    ("replicates", "len(models) == 1", "len(models) == 0"): "several models are counted like one, more slowly",
+    ("replicates", "seed + 1", "seed + 2"): "any stream will do but that of the weights of the rows",
+    ("sparse_search", "after.nan_to_num(0, 0, 0)", "after.nan_to_num(0, 0, -1)"): "NaN takes its place in the sums",
+    ("sparse_search", "middle <= score", "middle < score"): "where they are equal, either is the same threshold",
 }
-"""Changes that make no difference, and why."""
+"""Changes that make no difference, and why: the name of the module, what stands in a line, and what it becomes.
+
+White space does not count, and neither does the rest of the line.
+"""
+
+UNIMPORTANT_ARGUMENTS = {
+    *(("dataclass", name) for name in ("frozen", "eq", "repr")),
+    *(("field", name) for name in ("frozen", "eq", "repr")),
+    ("zip", "strict"),
+}
+"""Functions and their keyword arguments that are not changed."""
 
 
-class _Places(Visitor):  # type: ignore[misc]
-    """Count the places where an operator can be applied."""
+# Which changes there are
 
-    def __init__(self, operator: Any) -> None:
-        self.operator, self.number = operator, 0
+
+class Place(NamedTuple):
+    """A place where an operator of cosmic-ray applies: which of all its places in a module, and where that is."""
+
+    operator: str
+    number: int
+    line: int
+    column: int
+
+
+class _PlaceFinder(Visitor):  # type: ignore[misc]
+    """Collect the places where an operator applies and may make a difference."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.operator = get_operator(name)()
+        self.seen = 0
+        self.places: list[Place] = []
 
     def visit(self, node: Any) -> Any:
-        self.number += len(list(self.operator.mutation_positions(node)))
+        for (line, column), _ in self.operator.mutation_positions(node):
+            if not is_unimportant(node):
+                self.places.append(Place(self.name, self.seen, line, column))
+            self.seen += 1  # cosmic-ray counts every place
         return node
 
 
-def list_changes(module: str) -> list[tuple[str, int]]:
-    """Return the changes of a module, operators and which of their places, in one random order."""
-    tree = get_ast((ROOT / "src/metricgrad" / module).read_text())
-    found = []
+def is_unimportant(node: Any) -> bool:
+    """Tell whether a change of a node of the syntax tree is one of those that are not tried: see the module."""
+    if node.type == "operator" and node.parent.type in ("parameters", "lambdef"):
+        return True
+    if node.type == "if_stmt":  # what is changed is its condition
+        return _asks_type_checking(node)
+    child, parent = node, node.parent
+    while parent is not None:
+        if parent.type == "if_stmt" and child is parent.children[1] and _asks_type_checking(parent):
+            return True
+        if parent.type == "atom_expr" and parent.children[0].get_code(include_prefix=False) == "Annotated":
+            return True
+        if parent.type == "argument" and _called_with(parent) in UNIMPORTANT_ARGUMENTS:
+            return True
+        child, parent = parent, parent.parent
+    return False
+
+
+def _asks_type_checking(if_statement: Any) -> bool:
+    condition = if_statement.children[1].get_code(include_prefix=False)
+    return condition in ("TYPE_CHECKING", "not TYPE_CHECKING")
+
+
+def _called_with(argument: Any) -> tuple[str, str]:
+    """Return the function that an argument is given to, and the keyword."""
+    call = argument.parent
+    while call is not None and call.type != "atom_expr":
+        call = call.parent
+    if call is None:
+        return "", ""
+    return call.children[0].get_code(include_prefix=False), argument.children[0].get_code(include_prefix=False)
+
+
+def list_places(module: str, source: str) -> list[Place]:
+    """Return the places of a module that can be changed, in a random order that depends on each alone."""
+    tree = get_ast(source)
+    lines = source.splitlines()
+    ranks: dict[Place, bytes] = {}
     for name in OPERATORS:
-        places = _Places(get_operator(name)())
-        places.walk(tree)
-        found += [(name, place) for place in range(places.number)]
-    random.Random(module).shuffle(found)  # noqa: S311
-    return found
+        finder = _PlaceFinder(name)
+        finder.walk(tree)
+        repeated: dict[str, int] = {}  # a number has two changes, and a line may occur twice
+        for place in finder.places:
+            line = lines[place.line - 1]
+            column = place.column - (len(line) - len(line.lstrip()))
+            identity = f"{module} {name} {column} {line.strip()}"
+            times = repeated[identity] = repeated.get(identity, 0) + 1
+            ranks[place] = hashlib.sha256(f"{identity} {times}".encode()).digest()
+    return sorted(ranks, key=lambda place: ranks[place])
 
 
-def make_change(module: str, number: int) -> tuple[str, str]:
-    """Return the source of a module with one change, and the lines that differ."""
-    before = (ROOT / "src/metricgrad" / module).read_text()
-    name, place = list_changes(module)[number]
-    after: str = mutate_code(before, get_operator(name)(), place)
-    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=0)
-    changed = [line for line in lines if line[:1] in "+-" and line[:3] not in ("+++", "---")]
-    return after, "\n".join(changed)
+class Change(NamedTuple):
+    """A change of a module: the number of the line, the line as it was and as it is, and the whole source."""
+
+    module: str
+    line: int
+    before: str
+    after: str
+    source: str
+
+    @property
+    def key(self) -> str:
+        """The change as text, for the file of what is done."""
+        return f"{self.module}:{self.line}: {self.before} -> {self.after}"
+
+
+def make_change(module: str, source: str, place: Place) -> Change:
+    """Return the change at a place."""
+    changed: str = mutate_code(source, get_operator(place.operator)(), place.number)
+    difference = list(difflib.unified_diff(source.splitlines(), changed.splitlines(), lineterm="", n=0))[2:]
+    before = " ".join(line[1:].strip() for line in difference if line.startswith("-"))
+    after = " ".join(line[1:].strip() for line in difference if line.startswith("+"))
+    return Change(module, place.line, before, after, changed)
+
+
+def list_changes(module: str, each: int) -> list[Change]:
+    """Return the first changes of a module."""
+    source = (ROOT / PACKAGE / module).read_text()
+    return [make_change(module, source, place) for place in list_places(module, source)[:each]]
+
+
+def explain_equivalence(module: str, before: str, after: str) -> str | None:
+    """Return why a change makes no difference; None if that is not known."""
+    name, line, changed = Path(module).stem, _without_space(before), _without_space(after)
+    for (where, old, new), reason in EQUIVALENT.items():
+        if where != name:
+            continue
+        old, new = _without_space(old), _without_space(new)
+        for found in re.finditer(re.escape(old), line):
+            if line[: found.start()] + new + line[found.end() :] == changed:
+                return reason
+    return None
+
+
+def list_outdated() -> list[str]:
+    """Return the entries of ``EQUIVALENT`` whose text is no longer in their module."""
+    sources = {Path(module).stem: (ROOT / PACKAGE / module) for module in TARGETS}
+    texts = {name: _without_space(path.read_text()) for name, path in sources.items() if path.exists()}
+    return [
+        f"{name}: {old} -> {new}" for name, old, new in EQUIVALENT if _without_space(old) not in texts.get(name, "")
+    ]
+
+
+def _without_space(text: str) -> str:
+    return re.sub(r"\s+", "", text)
+
+
+# Which tests notice
+
+
+def order_tests(module: str, tests: list[str], root: Path = ROOT) -> list[str]:
+    """Return the files of tests that exist: ``test_<module>.py`` first, then in the order given, folders by name."""
+    files: list[Path] = []
+    for name in tests:
+        path = root / name
+        if path.is_dir():
+            inside = sorted(path.rglob("test_*.py"), key=lambda file: (len(file.parts), file.name))  # subfolders last
+            files += inside
+        elif path.exists():
+            files.append(path)
+    own = f"test_{Path(module).stem}.py"
+    nearest = [file for file in files if file.name == own]
+    once = dict.fromkeys([*nearest, *files])
+    return [str(file.relative_to(root)) for file in once]
 
 
 def _run_in_child(tests: list[str]) -> NoReturn:
@@ -156,46 +342,91 @@ def prepare_copy(folder: Path) -> None:
     import_module("torch").set_num_threads(1)
 
 
-def measure(each: int, only: str, state_path: Path) -> dict[str, Any]:
-    """Try the changes that are not done yet, and keep what was found."""
+def measure(each: int, only: str, again: bool, state_path: Path) -> dict[str, Any]:
+    """Try the changes that are not done yet, or lack a test; return these and those that were, with their outcomes."""
     state: dict[str, Any] = json.loads(state_path.read_text()) if state_path.exists() else {}
+    chosen = [module for module in TARGETS if only in module and (ROOT / PACKAGE / module).exists()]
+    changes = {module: list_changes(module, each) for module in chosen}
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder).resolve()
         prepare_copy(copy)
-        for number in range(each):
-            for module, tests in TARGETS.items():
-                key = f"metricgrad/{module}:{number}"
-                if only not in module or key in state or number >= len(list_changes(module)):
+        passing: set[frozenset[str]] = set()
+        for number in range(each):  # a change of each module before the second of any
+            for module in chosen:
+                if number >= len(changes[module]):
                     continue
-                path = copy / "src/metricgrad" / module
-                original = path.read_text()
-                after, lines = make_change(module, number)
-                path.write_text(after)
-                state[key] = {"lines": lines, "outcome": run_tests(tests)}
-                path.write_text(original)
-                print(key, state[key]["outcome"], flush=True)
+                change = changes[module][number]
+                done = state.get(change.key)
+                if done is not None and not (again and classify(done) == "lacking_a_test"):
+                    continue
+                tests = order_tests(module, TARGETS[module])
+                _check_unchanged(tests, passing)
+                outcome = _try_change(copy, change, tests)
+                state[change.key] = {
+                    "module": module,
+                    "line": change.line,
+                    "before": change.before,
+                    "after": change.after,
+                    "outcome": outcome,
+                }
+                print(outcome, change.key, flush=True)
                 state_path.write_text(json.dumps(state, indent=1))
-    return state
+    wanted = [change.key for module in chosen for change in changes[module]]
+    return {key: state[key] for key in wanted}
 
 
-def summarise(state: dict[str, Any]) -> dict[str, Any]:
-    """Return the numbers of changes by module, and those that survived."""
+def _check_unchanged(tests: list[str], passing: set[frozenset[str]]) -> None:
+    """Raise if tests fail without any change, since they would seem to notice everything."""
+    if frozenset(tests) in passing:
+        return
+    if run_tests(tests) != "survived":
+        raise SystemExit(f"tests: expected to pass without a change, got a failure in one of {' '.join(tests)}")
+    passing.add(frozenset(tests))
+
+
+def _try_change(copy: Path, change: Change, tests: list[str]) -> str:
+    path = copy / PACKAGE / change.module
+    original = path.read_text()
+    path.write_text(change.source)
+    try:
+        return run_tests(tests)
+    finally:
+        path.write_text(original)
+
+
+def classify(one: dict[str, Any]) -> str:
+    """Return what became of a change that was tried: "noticed", "equivalent" or "lacking_a_test"."""
+    if one["outcome"] == "noticed":
+        return "noticed"
+    reason = explain_equivalence(one["module"], one["before"], one["after"])
+    return "lacking_a_test" if reason is None else "equivalent"
+
+
+def summarise(tried: dict[str, Any]) -> dict[str, Any]:
+    """Return how many changes were noticed, make no difference or lack a test, in all and by module, and which."""
+    nothing = {"tried": 0, "noticed": 0, "equivalent": 0, "lacking_a_test": 0}
+    total = dict(nothing)
     modules: dict[str, dict[str, int]] = {}
-    survived = {}
-    for key, one in state.items():
-        counts = modules.setdefault(key.split(":")[0], {"tried": 0, "noticed": 0})
-        counts["tried"] += 1
-        counts["noticed"] += one["outcome"] == "noticed"
-        if one["outcome"] == "survived":
-            survived[key] = {"lines": one["lines"], "why": EQUIVALENT.get(key, "no test")}
+    keys: dict[str, list[str]] = {"noticed": [], "equivalent": [], "lacking_a_test": []}
+    for key, one in tried.items():
+        kind = classify(one)
+        keys[kind].append(key)
+        for counts in (total, modules.setdefault(one["module"], dict(nothing))):
+            counts["tried"] += 1
+            counts[kind] += 1
+    reasons = {}
+    for key in keys["equivalent"]:
+        one = tried[key]
+        reasons[key] = explain_equivalence(one["module"], one["before"], one["after"])
     return {
         "command": "python benchmarks/mutation.py " + " ".join(sys.argv[1:]),
         "versions": {name: version(name) for name in ("cosmic-ray", "torch", "metricgrad")}
         | {"python": platform.python_version()},
-        "tried": sum(one["tried"] for one in modules.values()),
-        "noticed": sum(one["noticed"] for one in modules.values()),
+        **total,
         "modules": modules,
-        "survived": survived,
+        "which_are_equivalent": reasons,
+        "which_lack_a_test": keys["lacking_a_test"],
+        "outdated_entries": list_outdated(),
     }
 
 
@@ -206,14 +437,16 @@ def main() -> None:
     parser.add_argument("--only", default="", metavar="TEXT", help="modules whose path holds this text")
     parser.add_argument("--state", type=Path, default=Path("mutation-state.json"), help="what is done")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the summary there")
-    parser.add_argument("--show", metavar="MODULE:NUMBER", help="print one change and stop")
+    parser.add_argument("--again", action="store_true", help="try the changes that lack a test once more")
+    parser.add_argument("--show", action="store_true", help="print the changes and stop")
     options = parser.parse_args()
     if options.show:
-        module, _, number = options.show.removeprefix("metricgrad/").rpartition(":")
-        print(make_change(module, int(number))[1])
+        for module in TARGETS:
+            if options.only in module and (ROOT / PACKAGE / module).exists():
+                print("\n".join(change.key for change in list_changes(module, options.each)))
         return
     output = None if options.json is None else options.json.resolve()
-    found = summarise(measure(options.each, options.only, options.state.resolve()))
+    found = summarise(measure(options.each, options.only, options.again, options.state.resolve()))
     print(json.dumps(found, indent=1))
     if output is not None:
         output.write_text(json.dumps(found, indent=1) + "\n")

@@ -35,7 +35,7 @@ CASES: Any = {
 }
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=60, derandomize=True)
 @given(**CASES)
 def test_evaluate_equals_dense(
     seed: int, rows: int, labels: int, average: Any, weighted: bool, empty_classes: Any
@@ -55,7 +55,7 @@ def test_evaluate_equals_dense(
         np.testing.assert_allclose(sparse[name], dense[name], atol=1e-12, equal_nan=True)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=60, derandomize=True)
 @given(**CASES, shared=st.booleans(), rare_labels=st.sampled_from(["own", "pooled", "fixed"]))
 def test_tuned_thresholds_are_the_best_above_zero(
     seed: int, rows: int, labels: int, average: Any, weighted: bool, empty_classes: Any, shared: bool, rare_labels: Any
@@ -85,6 +85,34 @@ def test_all_labels_at_once_equal_label_by_label(seed: int) -> None:
     one_by_one = mg.tune_threshold("f1", *sparse, subject_to="recall >= 0", **LABELS)  # a constraint that always holds
     assert at_once.threshold == one_by_one.threshold
     assert at_once.plateau == one_by_one.plateau
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.05, 1.0])
+def test_plateaus_are_those_of_dense_scores(epsilon: float) -> None:
+    for seed in range(5):
+        s, y = problem(seed, 25, 3)
+        s = s + 0.1  # all are stored, so that every threshold is above 0
+        sparse, dense = (mg.tune_threshold("f1", x, y, epsilon=epsilon, **LABELS) for x in (sp.csr_matrix(s), s))
+        assert sparse.threshold == dense.threshold
+        assert sparse.plateau == dense.plateau
+        if epsilon == 1:  # any threshold will do, also one above all scores
+            assert [high for _, high in sparse.plateau] == [np.inf] * 3
+
+
+@pytest.mark.parametrize("average", ["macro", "micro"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_labels_that_share_a_threshold_share_that_of_dense_scores(average: Any, weighted: bool) -> None:
+    for seed in range(5):
+        s, y = problem(seed, 240, 3)
+        s = s + 0.1
+        y[:, :2] *= np.cumsum(y[:, :2], 0) < 20  # two labels with few positives
+        y[:, 2] = np.arange(240) % 2
+        weight = np.random.default_rng(seed).integers(0, 3, 240) / 2 if weighted else None
+        how = {**LABELS, "average": average, "rare_labels": "pooled", "weight": weight}
+        sparse, dense = (mg.tune_threshold("f1", x, y, **how) for x in (sp.csr_matrix(s), s))
+        assert sparse.origins == ["pooled", "pooled", "own"]
+        assert sparse.threshold == dense.threshold
+        assert sparse.value == pytest.approx(dense.value, abs=1e-12)
 
 
 def test_a_stream_of_sparse_batches_and_their_tuning() -> None:

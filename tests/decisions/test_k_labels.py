@@ -105,6 +105,23 @@ def test_the_tuned_rule_beats_the_most_probable_labels_on_new_rows() -> None:
     )
 
 
+def test_where_the_highest_scores_are_best_the_rule_is_just_these() -> None:
+    scores = torch.tensor([[0.2, 0.7, 0.9], [0.1, 0.8, 0.3], [0.9, 0.5, 0.8]])
+    y = TopK(2)(scores)
+    rule = tune_top_k("f1", scores, y, 2)
+    assert rule == WeightedTopK(2, scale=(1.0, 1.0, 1.0), offset=(0.0, 0.0, 0.0))
+    assert torch.equal(rule(scores), y)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_tuned_rule_is_never_worse_than_the_highest_scores_where_it_was_tuned(seed: int) -> None:
+    p = probabilities(seed, 30, 6)
+    y = torch.rand(p.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) < p
+    rule = tune_top_k("precision", p, y, 2, iterations=1)
+    tuned, top = (mg.evaluate(p, y, "precision", task="multilabel", rule=r)["precision"] for r in (rule, TopK(2)))
+    assert tuned >= top
+
+
 def test_weighted_top_k_is_top_k_of_weighted_scores() -> None:
     p = probabilities(6, 50, 5).round(decimals=1)
     scale, offset = (1.0, 2.0, -1.0, 0.5, 1.0), (0.0, -0.3, 0.4, 0.1, 0.0)

@@ -122,6 +122,34 @@ def test_a_form_that_disagrees_with_the_metric_is_not_used() -> None:
     assert offsets._Climb(levels, wy, Objective("multiclass", of_all)).sums is None
 
 
+def test_a_metric_of_ones_own_that_no_negative_count_may_enter_has_an_incremental_form(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def rooted(c: mg.Counts) -> Tensor:
+        return 1 - torch.sqrt(c.fn * c.fp) / c.total
+
+    levels, wy = data(0, "plain")
+    monkeypatch.setattr(offsets, "MOST_CLASSES", 3)  # without such a form four classes would be too many
+    tuning = mg.tune_threshold(rooted, levels, wy.argmax(1), task="multiclass")
+    assert tuning.origins == ["own"] * 4
+    assert tuning.value >= mg.evaluate(levels, wy.argmax(1), {"": rooted}, task="multiclass")[""]
+
+
+def mean_f1(c: mg.Counts) -> Tensor:
+    return metrics.f1(c).mean()
+
+
+def always_half(_: mg.Counts) -> Any:
+    return 0.5
+
+
+@pytest.mark.parametrize(("metric", "got"), [(mean_f1, r"\(\)"), (always_half, "float")])
+def test_a_metric_without_a_value_for_each_class_is_refused_in_one_line(metric: Any, got: str) -> None:
+    levels, wy = data(0, "plain")
+    with pytest.raises(ValueError, match=rf"^metric: {metric.__name__} must be elementwise.* got {got}$"):
+        mg.tune_threshold(metric, levels, wy.argmax(1), task="multiclass")
+
+
 def test_a_hundred_classes_of_four_rows_end() -> None:
     rng = np.random.default_rng(0)
     y = np.repeat(np.arange(100), 4)

@@ -111,6 +111,32 @@ def test_if_every_label_is_scarce_they_share_what_shared_finds(average: Any) -> 
 
 
 @pytest.mark.usefixtures("few")
+@pytest.mark.parametrize("seed", range(8))
+def test_the_threshold_that_all_labels_share_is_the_best_for_the_samples_average(seed: int) -> None:
+    s, y = small(seed)
+    y = y * (np.cumsum(y, 0) <= 3)  # every label is scarce
+    tuning = mg.tune_threshold("f1", s, y, task="multilabel", average="samples", rare_labels="pooled")
+    assert tuning.origins == ["pooled"] * 4
+    best = max(value("f1", s, y, "samples", Threshold(cut), {}) for cut in cuts(s))
+    assert tuning.value == pytest.approx(best, abs=1e-12)
+
+
+def test_fewer_than_fifty_share_a_threshold_and_fewer_than_twenty_are_cautioned_against() -> None:
+    rng = np.random.default_rng(0)
+
+    def tune(positives: tuple[int, ...], rare_labels: Any) -> Any:
+        y = (np.arange(200)[:, None] < np.array(positives)).astype(int)
+        return mg.tune_threshold("f1", rng.random(y.shape), y, task="multilabel", rare_labels=rare_labels)
+
+    assert tune((49, 49, 50), "pooled").origins == ["pooled", "pooled", "own"]
+    assert tune((151, 49, 150), "pooled").origins == ["pooled", "pooled", "own"]  # as few negatives
+    fixed = tune((19, 20, 50), "fixed")
+    assert fixed.origins == ["fixed", "own", "own"]
+    assert fixed.threshold[0] == 0.5
+    assert fixed.rare_labels == [True, False, False]
+
+
+@pytest.mark.usefixtures("few")
 @pytest.mark.parametrize("average", ["macro", "micro", "samples"])
 @pytest.mark.parametrize("columns", [[1, 3], [0, 1, 3]])
 def test_one_scarce_label_or_none_has_nothing_to_share(average: Any, columns: list[int]) -> None:

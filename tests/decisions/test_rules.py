@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pytest
+import scipy.sparse as sp
 import torch
 from torch import Tensor
 
@@ -130,6 +131,16 @@ def test_top_k_takes_the_first_of_equals() -> None:
         for row, got in zip(s, decided, strict=True):
             best = sorted(range(6), key=lambda i: (-row[i], i))[:k]
             assert sorted(np.flatnonzero(got)) == sorted(best)
+
+
+@pytest.mark.parametrize("rule", [TopK(2), WeightedTopK(2, (1.0, 1.0, 1.0), (0.0, 0.0, 0.0))])
+def test_a_positive_without_a_score_is_not_among_the_highest(rule: Rule) -> None:
+    scores = sp.csr_matrix([[0.5, 0.0, 0.0], [0.0, 0.3, 0.4]])
+    targets = sp.csr_matrix([[1, 0, 1], [0, 1, 0]])  # the last label of the first row has no score
+    np.testing.assert_array_equal(rule(scores).toarray(), [[True, False, False], [False, True, True]])
+    found = mg.evaluate(scores, targets, ["recall", "precision"], task="multilabel", rule=rule, average=None)
+    assert found["recall"] == [1.0, 1.0, 0.0]
+    assert found["precision"] == [1.0, 1.0, 0.0]
 
 
 @pytest.mark.parametrize(

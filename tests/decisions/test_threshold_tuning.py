@@ -324,6 +324,18 @@ def test_micro_of_a_metric_with_a_case_distinction_is_not_called_exact() -> None
         assert not mg.tune_threshold(metric, s, y, task="multilabel", average="micro").exact
 
 
+def test_micro_of_a_ratio_that_is_kept_between_0_and_1_is_exact() -> None:
+    """The limits never bind: no counts have more true positives than positives."""
+
+    def limited_f1(c: mg.Counts) -> torch.Tensor:
+        return mg.metrics.f1(c).clamp(0, 1)
+
+    s, y = labels_data("distinct", 0, 6, 2)
+    tuning = mg.tune_threshold(limited_f1, s, y, task="multilabel", average="micro")
+    assert tuning.exact
+    assert tuning.value == pytest.approx(best_of_all(ref.f_beta, s, y, False, average="micro"), abs=1e-12)
+
+
 def test_samples_per_class_is_a_local_optimum() -> None:
     for seed, way in itertools.product(range(3), ("plain", "row weights", "element mask")):
         s, y = labels_data("ties" if seed else "distinct", seed, 5, 2)
@@ -619,6 +631,25 @@ def test_constraints_on_one_threshold_for_all(average: Any) -> None:
         assert at(ref.recall, s >= tuning.threshold) >= bound - 1e-12
 
 
+@pytest.mark.parametrize("how", [{"average": "weighted"}, {"average": "macro", "empty_classes": "skip"}])
+def test_a_class_that_is_left_out_of_the_average_does_not_help_to_meet_a_constraint(how: dict[str, Any]) -> None:
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        y = (rng.random((40, 3)) < 0.4).astype(int)
+        y[:, 1] = 0
+        s = (rng.random(y.shape) + 0.3 * y).round(2)
+        precisions = {t: value_of(ref.precision, s >= t, y, **how) for t in cuts(s)}
+        allowed_cuts = [t for t, precision in precisions.items() if precision >= 0.8]
+        best = max(value_of(ref.recall, s >= t, y, **how) for t in allowed_cuts)
+        options: dict[str, Any] = {"task": "multilabel", "shared": True, **how}
+        tuning = mg.tune_threshold("recall", s, y, subject_to="precision >= 0.8", **options)
+        assert value_of(ref.precision, s >= tuning.threshold, y, **how) >= 0.8
+        assert tuning.value == pytest.approx(best, abs=1e-12)
+        highest = max(precisions.values())
+        with pytest.raises(ValueError, match=rf"misses it by {1.5 - highest:.4g}$"):
+            mg.tune_threshold("recall", s, y, subject_to="precision >= 1.5", **options)
+
+
 def agresti_coull(hits: float, misses: float, confidence: float) -> float:
     z = NormalDist().inv_cdf(confidence)
     n = hits + misses + z**2
@@ -736,6 +767,26 @@ def test_resampling_is_reproducible_and_seeded() -> None:
     (low, high), second = found(1)[0]
     assert low < high
     assert len(second) == 2
+
+
+def test_two_hundred_resamples_of_seed_0_unless_told_otherwise() -> None:
+    rng = np.random.default_rng(0)
+    s, y = rng.random(40), rng.integers(0, 2, 40)
+    default = mg.tune_threshold("f1", s, y)
+    told = mg.tune_threshold("f1", s, y, replicates=200, seed=0)
+    assert len(list(default.resample())) == 200
+    assert (default.interval, default.out_of_bag) == (told.interval, told.out_of_bag)
+    assert default.out_of_bag != mg.tune_threshold("f1", s, y, seed=1).out_of_bag
+
+
+def test_out_of_bag_has_a_value_for_each_class_that_is_that_of_the_class_alone() -> None:
+    rng = np.random.default_rng(0)
+    y = (rng.random((50, 3)) < [0.2, 0.4, 0.6]).astype(int)
+    s = rng.random((50, 3)) + 0.3 * y
+    together = mg.tune_threshold("f1", s, y, task="multilabel", average=None, replicates=20)
+    alone = [mg.tune_threshold("f1", s[:, k], y[:, k], replicates=20) for k in range(3)]
+    assert together.out_of_bag == pytest.approx([one.out_of_bag for one in alone], abs=1e-12)
+    assert together.interval == [one.interval for one in alone]
 
 
 def test_when_every_group_is_drawn_nothing_is_left_to_judge() -> None:

@@ -7,6 +7,7 @@ import importlib.util
 import inspect
 import re
 from collections.abc import Iterator
+from fractions import Fraction
 from functools import cached_property
 from types import ModuleType
 from typing import Any, get_type_hints
@@ -122,6 +123,16 @@ def signature(value: Any, bound: bool) -> tuple[dict[str, inspect.Parameter], bo
     return shown, signed.return_annotation not in (None, "None", inspect.Signature.empty)
 
 
+def says_default(text: str, default: Any) -> bool:
+    """Tell whether a docstring names the default that the signature has."""
+    if repr(default) == "<factory>":  # of a dataclass, whose signature does not show what it makes
+        return True
+    if isinstance(default, float) and "/" in text:
+        return float(Fraction(text)) == default
+    name = getattr(default, "__name__", None)  # of a metric
+    return text in (repr(default), repr(name))
+
+
 def check(value: Any, parameters: dict[str, inspect.Parameter], returns: bool, attributes: bool) -> None:
     """Fail unless the docstring has a summary and describes these parameters and what is returned."""
     doc = inspect.getdoc(value) or ""
@@ -138,6 +149,8 @@ def check(value: Any, parameters: dict[str, inspect.Parameter], returns: bool, a
         default = parameters[name].default
         if default is not inspect.Parameter.empty and parameters[name].kind is not inspect.Parameter.VAR_KEYWORD:
             assert re.search(r"\b(default|optional)\b", kind), f"{name} has a default, which its type does not say"
+            said = re.search(r"\bdefault (.+)$", kind)
+            assert not said or says_default(said[1], default), f"{name} has another default, {default!r}"
     assert not returns or "Returns" in found or "Yields" in found, "expected a section Returns"
 
 
@@ -198,6 +211,7 @@ def test_so_does_what_takes_scores(name: str) -> None:
         ("Add.\n\nParameters\n----------\na, b, c : int, optional\n    All.\n", "do not exist"),
         ("Add.\n\nParameters\n----------\na, b : int, optional\n", "no description"),
         ("Add.\n\nParameters\n----------\na, b : int\n    Both.\n", "has a default"),
+        ("Add.\n\nParameters\n----------\na : int\n    One.\nb : int, default 1\n    Two.\n", "another default, 0"),
         ("Add.\n\nParameters\n----------\na, b : int, optional\n    Both.\n", "section Returns"),
         ("", "summary"),
     ],

@@ -19,7 +19,7 @@ import metricgrad as mg
 import reference
 from metricgrad import Confusion, Counts
 from metricgrad.core.metrics import registry
-from metricgrad.core.metrics.derivatives import CountsWithDerivatives, Jet
+from metricgrad.core.metrics.derivatives import FLOOR, CountsWithDerivatives, Jet
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -247,6 +247,14 @@ def test_ratio_and_root_at_zero_have_zero_gradient() -> None:
     assert by_x.tolist() == [0.0, 0.0, pytest.approx(0.5 / math.sqrt(2.0)), 0.0]
     assert M.ratio(torch.tensor([1, 0]), torch.tensor([4, 0]), empty=1.0).tolist() == [0.25, 1.0]
     assert [M.ratio(1.0, 4.0), M.ratio(1.0, 0.0, 0.5), M.root(4.0), M.root(-1.0)] == [0.25, 0.5, 2.0, 0.0]
+
+
+@pytest.mark.parametrize("kind", [float, torch.tensor, Jet], ids=["number", "tensor", "jet"])
+def test_numbers_tensors_and_jets_count_as_zero_below_the_same_floor(kind: Any) -> None:
+    for size, is_zero in ((FLOOR, False), (math.nextafter(FLOOR, 1), False), (FLOOR / 2, True), (0.0, True)):
+        found: Any = mg.metrics.ratio(kind(3 * size), kind(size), empty=7.0)
+        value = found.value if isinstance(found, Jet) else found
+        assert float(value) == (7.0 if is_zero else 3.0), size
 
 
 def test_log_at_zero_has_a_value_and_zero_gradient() -> None:
