@@ -164,7 +164,7 @@ class ConstrainedLoss(nn.Module):
         self.soft = MetricLoss(whole.metric, surrogate=surrogate, threshold=threshold, **plain)
         self.hard = MetricLoss(whole.metric, surrogate=Hard(), threshold=threshold, **plain)
         trust_logits(self.hard)  # ``soft`` sees the same, and warns of probabilities
-        if self.soft._leading:
+        if self.soft._has_threshold_axis:
             raise ValueError(f"threshold: expected one number, got {list(self.soft.thresholds)}")
         self._memory = Memory()
         self.register_buffer("multipliers", torch.ones(len(self.constraints)))

@@ -14,7 +14,7 @@ from metricgrad.core.batch import Task, check_task, encode
 from metricgrad.core.counts import compute_dtype, wide
 from metricgrad.core.metrics.derivatives import FLOORS, ratio
 from metricgrad.losses.logit_scale import TakesLogits
-from metricgrad.losses.torch_modes import tracing, without_autocast
+from metricgrad.losses.torch_modes import is_traced, without_autocast
 
 if TYPE_CHECKING:
     from metricgrad.core.processes import ProcessGroup
@@ -114,7 +114,7 @@ class WeightedMean(TakesLogits):
             A scalar; with ``reduction="none"`` the shape of the logits, without the axis of the classes for
             "multiclass", or one number per set.
         """
-        traced = tracing(logits)
+        traced = is_traced(logits)
         if not traced:
             self._look_at_scale(logits)
         batch = encode(self.declared_task, logits, targets, weight, mask, self.ignore_index, not traced)
@@ -284,7 +284,7 @@ def lovasz_softmax(z: Tensor, y: Tensor, w: Tensor, task: str, classes: str) -> 
 
 
 def _check_hard(y: Tensor, name: str) -> None:
-    if not tracing(y) and not ((y == 0) | (y == 1)).all():
+    if not is_traced(y) and not ((y == 0) | (y == 1)).all():
         raise ValueError(f"targets: expected 0 or 1 for {name}, got values in between")
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from metricgrad.core.option_hints import explain_unknown
 from metricgrad.losses import baselines
 from metricgrad.losses.logit_scale import trust_logits
-from metricgrad.losses.metric_loss import MetricLoss, changed
+from metricgrad.losses.metric_loss import MetricLoss, list_changed_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -116,7 +116,7 @@ class HybridLoss(nn.Module):
             "ignore_index": ignore_index,
             "process_group": process_group,
         }
-        if isinstance(metric, MetricLoss) and (given := changed(options)):
+        if isinstance(metric, MetricLoss) and (given := list_changed_options(options)):
             raise ValueError(f"metric: a MetricLoss is complete, got also {', '.join(given)}; give these to MetricLoss")
         self.metric_loss = metric if isinstance(metric, MetricLoss) else MetricLoss(metric, **options)
         if self.metric_loss.average == "per-class":

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from metricgrad.core.counts import Counts, cells, wide
 from metricgrad.core.metrics.derivatives import ratio
-from metricgrad.core.surrogates import current
+from metricgrad.core.surrogates import current_surrogate
 from metricgrad.core.surrogates.steps import LogitSigmoid
 from metricgrad.losses.per_class import PerClassLoss
 
@@ -73,7 +73,7 @@ class OperatingPointLoss(PerClassLoss):
     ) -> None:
         super().__init__(task, average, ignore_index, process_group)
         self.surrogate: Any = LogitSigmoid() if surrogate is None else surrogate
-        step = current(self.surrogate)
+        step = current_surrogate(self.surrogate)
         if not isinstance(step, LogitSigmoid) or step.tensors() or step.eta != 0:
             raise ValueError(
                 f"surrogate: expected LogitSigmoid(beta) with eta=0, which the threshold is, got {surrogate!r}"
@@ -112,7 +112,7 @@ class OperatingPointLoss(PerClassLoss):
         return 1.0, 1.0
 
     def losses(self, z: Tensor, wy: Tensor, wn: Tensor) -> Tensor:
-        step = current(self.surrogate)
+        step = current_surrogate(self.surrogate)
         top = torch.finfo(z.dtype).max / 4
         z = wide(z.clamp(-top, top))  # finite, so that no difference of infinities is NaN
         start = self.threshold(z, wy, wn)

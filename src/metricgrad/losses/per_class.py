@@ -13,7 +13,7 @@ from metricgrad.core.counts import compute_dtype, wide
 from metricgrad.core.metrics.averages import check_average, check_of_classes, class_weights, mean_over_classes
 from metricgrad.core.metrics.derivatives import ratio
 from metricgrad.losses.logit_scale import TakesLogits
-from metricgrad.losses.torch_modes import tracing, without_autocast
+from metricgrad.losses.torch_modes import is_traced, without_autocast
 
 if TYPE_CHECKING:
     from metricgrad.core.batch import Task
@@ -100,7 +100,7 @@ class PerClassLoss(TakesLogits):
         Tensor
             A scalar, or one loss per class, ``(K,)``, for ``average=None``.
         """
-        traced = tracing(logits)
+        traced = is_traced(logits)
         if not traced:
             self._look_at_scale(logits)
         batch = encode(self.declared_task, logits, targets, weight, mask, self.ignore_index, not traced)

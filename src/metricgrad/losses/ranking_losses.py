@@ -19,7 +19,7 @@ from metricgrad.core.counts import wide
 from metricgrad.core.inputs import whole_number
 from metricgrad.core.metrics.derivatives import ratio
 from metricgrad.core.metrics.scalars import is_number
-from metricgrad.core.surrogates import current
+from metricgrad.core.surrogates import current_surrogate
 from metricgrad.core.surrogates.base import ProbabilityStep
 from metricgrad.core.surrogates.steps import Linear
 from metricgrad.losses.per_class import MultiClass, PerClassLoss
@@ -115,7 +115,7 @@ class AUROCLoss(PerClassLoss):
     ) -> None:
         super().__init__(task, average, ignore_index, process_group, multi_class)
         self.surrogate: Any = Linear() if surrogate is None else surrogate
-        if not isinstance(current(self.surrogate), ProbabilityStep):
+        if not isinstance(current_surrogate(self.surrogate), ProbabilityStep):
             raise ValueError(f"surrogate: expected a step on probabilities, Linear or Sigmoid, got {surrogate!r}")
         if curve not in get_args(CurveKind):
             raise ValueError(f"curve: expected 'roc' or 'pr', got {curve!r}")
@@ -131,7 +131,7 @@ class AUROCLoss(PerClassLoss):
         return 1 - self._area(*self.total(tp, fp, wy.sum(0).to(tp.dtype), wn.sum(0).to(tp.dtype)))
 
     def pair_losses(self, z: Tensor, wy: Tensor, index: Tensor | None) -> Tensor:
-        step, classes = current(self.surrogate), z.shape[1]
+        step, classes = current_surrogate(self.surrogate), z.shape[1]
         # Σ w·step of each column over the samples of each class: (k − 1, classes, columns).
         if index is not None and isinstance(step, Linear):
             own = wy.gather(1, index.unsqueeze(1))
@@ -145,7 +145,7 @@ class AUROCLoss(PerClassLoss):
 
     def _sums(self, z: Tensor, *weights: Tensor) -> list[Tensor]:
         """Return Σ w·step at the thresholds between 0 and 1, ``(k − 1, K)`` for each of the weights."""
-        step, p = current(self.surrogate), torch.sigmoid(z)
+        step, p = current_surrogate(self.surrogate), torch.sigmoid(z)
         if isinstance(step, Linear):
             return ramp_sums(step, self.thresholds, wide(p), *weights)
         return list(step_sums(step, self.thresholds, p, *(w.to(p.dtype) for w in weights)))

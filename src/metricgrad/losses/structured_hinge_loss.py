@@ -12,7 +12,7 @@ from metricgrad.core.batch import Batch, Task, check_task, encode
 from metricgrad.core.counts import compute_dtype
 from metricgrad.core.metrics import Metric, get, name_of, of_counts
 from metricgrad.losses.logit_scale import TakesLogits
-from metricgrad.losses.torch_modes import tracing, without_autocast
+from metricgrad.losses.torch_modes import is_traced, without_autocast
 from metricgrad.losses.worst_labelling import Worst, worst_labelling
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class LabellingLoss(TakesLogits):
         ValueError
             If targets are soft labels or weights are no whole numbers: a sample of weight 2 occurs twice.
         """
-        if not tracing(logits):
+        if not is_traced(logits):
             self._look_at_scale(logits)
         batch = encode(self.declared_task, logits, targets, weight, mask, self.ignore_index)
         if batch.logits.is_meta:

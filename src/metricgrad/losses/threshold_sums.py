@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from metricgrad.losses.torch_modes import tracing
+from metricgrad.losses.torch_modes import is_traced
 
 if TYPE_CHECKING:
     from metricgrad.core.surrogates.base import ProbabilityStep
@@ -62,7 +62,7 @@ def _from_the_right(x: Tensor) -> Tensor:
 def step_sums(step: ProbabilityStep, k: int, p: Tensor, *weights: Tensor) -> Tensor:
     """Return as ``ramp_sums``, ``(len(weights), k − 1, K)``, for any step, a few thresholds at a time."""
     tau = _between(k, p).view(-1, 1, 1)
-    if tracing(p) or any(w.requires_grad for w in weights):
+    if is_traced(p) or any(w.requires_grad for w in weights):
         return _table_sums(step, tau, p, *weights)
     return _StepSums.apply(step, tau, p, *weights)  # type: ignore[no-any-return, no-untyped-call]
 
