@@ -132,7 +132,7 @@ class Call:
             return self.plain_loss(*inputs)
         if is_backward or is_forward_mode:
             return Kernel.apply(self, True, *inputs)  # type: ignore[no-any-return, no-untyped-call]
-        statistic = processes.total(self.statistic(), self.group)
+        statistic = processes.total_statistic(self.statistic(), self.group)
         return 1 - self.objective.value(statistic.map(wide)).to(compute_dtype(self.logits))
 
     def statistic(self) -> Any:
@@ -148,7 +148,7 @@ class Call:
     def plain_loss(self, logits: Tensor, *tensors: Tensor) -> Tensor:
         """Return the loss."""
         statistic = self._average_rows(self._plain_statistic(logits, self._share_tensors(tensors)))
-        return 1 - self.objective.value(processes.total(statistic, self.group))
+        return 1 - self.objective.value(processes.total_statistic(statistic, self.group))
 
     def plain_cells(self, logits: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
         """Return the cells of the statistic."""
@@ -185,7 +185,7 @@ class Call:
     def _share_tensors(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """Return the surrogate's tensors, their gradients to be averaged over the processes."""
         group = self.group
-        return tensors if group is None else tuple(processes.shared(tensor, group) for tensor in tensors)
+        return tensors if group is None else tuple(processes.share_parameter(tensor, group) for tensor in tensors)
 
     def reduce_gradient(self, gradient: Tensor, mean: bool = False) -> Tensor:
         """Return a gradient summed (or averaged) over the processes."""

@@ -200,7 +200,7 @@ class Objective:
         if row_weight is not None:
             return self._differentiate_rows(sums, row_weight, group)
         if group is not None:
-            sums = processes.summed(sums, group)
+            sums = processes.sum_cells(sums, group)
         if len(sums) == 1:
             return self._differentiate_matrix(sums[0])
         tp, _fp, positives, _negatives = sums

@@ -290,7 +290,7 @@ class ConstrainedLoss(nn.Module):
 
     def _joined(self, statistic: Statistic) -> Statistic:
         """Return the sum of a statistic over all processes, differentiable."""
-        total: Statistic = processes.total(statistic, processes.resolve(self.process_group))
+        total: Statistic = processes.total_statistic(statistic, processes.resolve(self.process_group))
         return total
 
     def _urgency(self, hard: Statistic) -> Tensor:

@@ -120,7 +120,7 @@ class WeightedMean(TakesLogits):
         batch = encode(self.declared_task, logits, targets, weight, mask, self.ignore_index, not traced)
         group = processes.resolve(self.process_group)
         if group is not None and self.sets == "batch":
-            batch, group = processes.joined(batch, group), None  # one set of the samples of all processes
+            batch, group = processes.join_batches(batch, group), None  # one set of the samples of all processes
         z, y, w = batch.logits.to(compute_dtype(batch.logits)), batch.targets, batch.weight
         y = y if y.dim() == 1 else y.to(z.dtype)
         w = torch.ones_like(z[:, :1]) if w is None else w
@@ -135,7 +135,7 @@ class WeightedMean(TakesLogits):
         w = weights
         total, count = (each * w).sum(), w.expand(each.shape).sum()
         if group is not None:
-            total, count = processes.summed((total, count), group)
+            total, count = processes.sum_cells((total, count), group)
         return total if self.reduction == "sum" else ratio(total, count)
 
     def _shaped(self, each: Tensor, logits: Tensor) -> Tensor:

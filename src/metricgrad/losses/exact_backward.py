@@ -222,7 +222,7 @@ class _Counts:
         """Return the loss, and store its gradient with respect to the statistic."""
         leaf = self.statistic.map(lambda cell: cell.requires_grad_())
         group = processes.resolve(self.loss.process_group)
-        value = 1 - self.loss.value(processes.total(leaf, group))
+        value = 1 - self.loss.value(processes.total_statistic(leaf, group))
         self.gradient = torch.autograd.grad(_scaled(value, scaler), leaf.cells(), materialize_grads=True)
         return value.detach().to(compute_dtype(like))
 

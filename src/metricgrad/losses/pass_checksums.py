@@ -8,7 +8,7 @@ from typing import TypeGuard
 import torch
 from torch import Tensor, nn
 
-from metricgrad.core.checksums import checksum, mixed
+from metricgrad.core.checksums import checksum, mixing_numbers
 from metricgrad.core.counts import compute_dtype
 
 
@@ -65,7 +65,7 @@ def _fingerprint(x: Tensor) -> Tensor:
     """Return the sum weighted by row, and the sum of magnitudes, of values that may be rounded differently."""
     dtype = compute_dtype(x)
     rows = x.reshape(len(x), -1) if x.numel() and x.dim() else x.reshape(1, -1)
-    places = 1 + mixed(len(rows), x.device).to(dtype) / 2.0**64
+    places = 1 + mixing_numbers(len(rows), x.device).to(dtype) / 2.0**64
     return torch.stack(((rows.sum(1, dtype=dtype) * places).sum(), torch.linalg.vector_norm(x, 1, dtype=dtype)))
 
 

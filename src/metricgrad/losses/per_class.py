@@ -106,7 +106,7 @@ class PerClassLoss(TakesLogits):
         batch = encode(self.declared_task, logits, targets, weight, mask, self.ignore_index, not traced)
         group = processes.resolve(self.process_group)
         if group is not None and not self.additive:
-            batch = processes.joined(batch, group)
+            batch = processes.join_batches(batch, group)
         dtype = compute_dtype(batch.logits)
         z, y = batch.logits.to(dtype), batch.targets
         if self.task == "multiclass":
@@ -153,7 +153,7 @@ class PerClassLoss(TakesLogits):
             The same, summed over the processes if the loss is additive.
         """
         group = processes.resolve(self.process_group) if self.additive else None
-        return sums if group is None else processes.summed(sums, group)
+        return sums if group is None else processes.sum_cells(sums, group)
 
     def losses(self, z: Tensor, wy: Tensor, wn: Tensor) -> Tensor:
         """Return the loss of each class.

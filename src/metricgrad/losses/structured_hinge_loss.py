@@ -112,7 +112,7 @@ class LabellingLoss(TakesLogits):
             raise ValueError("logits: expected numbers to search among, got the meta device, which has none; use 'cpu'")
         group = processes.resolve(self.process_group)
         if group is not None:
-            batch = processes.joined(batch, group)
+            batch = processes.join_batches(batch, group)
         z = batch.logits.to(compute_dtype(batch.logits))
         scores, labels, copies = z.detach(), _labels(batch), _copies(batch)
         slope = torch.zeros_like(scores)
