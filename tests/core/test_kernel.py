@@ -11,7 +11,7 @@ from torch import Tensor
 
 import metricgrad as mg
 from metricgrad import surrogates as s
-from metricgrad.core import chunking, kernel
+from metricgrad.core import chunking, kernel, statistics
 
 ROWS, CLASSES = 23, 3
 CHUNKS = {
@@ -237,7 +237,7 @@ def test_several_thresholds_are_averaged(surrogate: Any, average: Any, weight: b
     thresholds = [0.2, 0.5, 0.9]
 
     def value(x: Tensor) -> Tensor:
-        return sum(average(surrogate(x, threshold), y, w) for threshold in thresholds) / 3  # type: ignore[return-value]
+        return torch.stack([average(surrogate(x, threshold), y, w) for threshold in thresholds]).mean()
 
     loss = mg.MetricLoss("f1", task="multilabel", surrogate=surrogate, average=average.__name__, threshold=thresholds)
     assert_loss(loss, value, z, y, *((w,) if weight else ()))
@@ -281,6 +281,17 @@ def test_a_scaled_loss_scales_its_gradient(task: Any, chunks: str) -> None:
     torch.testing.assert_close(scaled, -3.5 * plain, rtol=1e-13, atol=0)
 
 
+def test_a_scaled_loss_scales_the_gradient_of_learned_numbers(chunks: str) -> None:
+    z, y = draw(ROWS, CLASSES), draw_labels(ROWS, CLASSES)
+    learned = s.Learned(s.LogitSigmoid(), classes=CLASSES).double()
+    loss = mg.MetricLoss("f1", task="multilabel", surrogate=learned)
+    parameters = [*learned.parameters()]
+    plain = torch.autograd.grad(loss(z, y), parameters)
+    scaled = torch.autograd.grad(-3.5 * loss(z, y), parameters)
+    for gradient, other in zip(scaled, plain, strict=True):
+        torch.testing.assert_close(gradient, -3.5 * other, rtol=1e-13, atol=0)
+
+
 @pytest.mark.parametrize("surrogate", [s.Linear(), s.Learned(s.LogitSigmoid(), classes=CLASSES)], ids=repr)
 def test_a_second_backward_gives_the_same_bits(surrogate: Any, chunks: str) -> None:
     z, y = draw(ROWS, CLASSES).float().requires_grad_(), draw_labels(ROWS, CLASSES)
@@ -312,8 +323,8 @@ def test_counts_and_their_gradient(task: Any, metric: str, chunks: str) -> None:
     factors = [draw(*cell.shape, seed=7 + place) for place, cell in enumerate(cells)]
     for cell, other in zip(cells, expected, strict=True):
         torch.testing.assert_close(cell.detach(), other.detach(), rtol=1e-12, atol=1e-12)
-    (found,) = torch.autograd.grad(sum((f * c).sum() for f, c in zip(factors, cells, strict=True)), leaf)
-    (wanted,) = torch.autograd.grad(sum((f * c).sum() for f, c in zip(factors, expected, strict=True)), plain)
+    (found,) = torch.autograd.grad(cells, leaf, factors)
+    (wanted,) = torch.autograd.grad(expected, plain, factors)
     torch.testing.assert_close(found, wanted, rtol=1e-11, atol=1e-12)
 
 
@@ -426,6 +437,27 @@ def test_full_memberships_leave_exactly_nothing() -> None:
             assert counts.tn.abs().max().item() == 0
             loss = mg.MetricLoss("npv", task=task, surrogate=surrogate)(z, y)  # type: ignore[arg-type]
             assert loss.item() == 1  # nothing is predicted negative: 0/0 counts as 0
+
+
+def test_a_scaled_sum_does_not_exceed_its_margin() -> None:
+    """Memberships of 0.1 in units of slightly more than 10, as rounding makes them: FN and TN must not be negative."""
+    scale = 10 * (1 + 1e-6)
+    labels, full, weight = draw_labels(40, 1), torch.full((40, 1), 0.1).double(), draw_uniform(40, 1)
+    layout = statistics.ColumnLayout()
+    for tp, fp, positives, negatives in (
+        kernel._sum_memberships(layout, full.clone(), scale, labels, None, full.clone()),
+        kernel._sum_memberships(layout, full.clone(), scale, labels, weight, full.clone()),
+        kernel._sum_one_class(full.clone(), scale, labels, full.clone()),
+    ):
+        assert float(tp) == float(positives)
+        assert float(fp) == float(negatives)
+
+
+def test_positives_and_negatives_do_not_depend_on_the_logits() -> None:
+    z, y = draw(ROWS, CLASSES).requires_grad_(), draw_labels(ROWS, CLASSES)
+    call = mg.MetricLoss("f1", task="multilabel")._prepare_call(z, y, None, None)
+    sums = kernel.Kernel.apply(call, False, z)  # type: ignore[no-untyped-call]
+    assert [cell.requires_grad for cell in sums] == [True, True, False, False]
 
 
 def test_enormous_derivatives_of_tiny_weights_stay_finite() -> None:

@@ -307,4 +307,4 @@ def test_names_and_refusals() -> None:
         (("binary", "f1", "macro", [0]), "expected None for the one class"),
     ):
         with pytest.raises(ValueError, match=text):
-            Objective(*arguments)  # type: ignore[arg-type]
+            Objective(*arguments)

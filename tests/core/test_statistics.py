@@ -115,7 +115,8 @@ def test_a_scale_per_row_multiplies_memberships_but_not_margins(layout: Any, kin
 
 
 def test_the_buffer_may_be_the_memberships() -> None:
-    for layout in LAYOUTS:
+    layouts: list[Any] = LAYOUTS
+    for layout in layouts:
         memberships, targets = draw_memberships(), draw_targets(layout)
         expected = sum_slowly(layout, memberships, targets, None, None)
         given = memberships.clone()
