@@ -187,6 +187,15 @@ def test_one_negative_beside_many_positives_keeps_its_digits() -> None:
     assert (positives.item(), negatives.item()) == (rows - 1, 1)
 
 
+def test_many_rows_are_added_to_the_matrix_in_float64() -> None:
+    """Rows are added one by one: in float32 the sum of so many is off from the fourth digit on."""
+    rows = 300_000
+    memberships = torch.rand(rows, 2, generator=torch.Generator().manual_seed(7))
+    targets = torch.zeros(rows, dtype=torch.int64)
+    (matrix,) = MatrixLayout().sum_chunk(memberships, targets, None, None, torch.empty(rows, 2))
+    torch.testing.assert_close(matrix[0].double(), memberships.double().sum(0), rtol=1e-9, atol=0)
+
+
 def test_full_memberships_leave_exactly_nothing() -> None:
     """Weights that are no binary fractions: FN and TN are differences of sums, and must be zero and not rounding."""
     weight = torch.rand(1000, 1, generator=torch.Generator().manual_seed(4))

@@ -276,4 +276,4 @@ def smoothed_dice(c: Counts, smooth: float) -> Tensor:
 
 def focal_tversky_index(c: Counts, alpha: float, beta: float, gamma: float) -> Tensor:
     """1 − (1 − TI)^(1/γ)."""
-    return 1 - terms.power(1 - tversky_index(c, alpha, beta), 1 / gamma)
+    return 1 - terms.safe_power(1 - tversky_index(c, alpha, beta), 1 / gamma)
