@@ -159,7 +159,7 @@ def test_few_different_values_leave_bins_without_effect() -> None:
 
 
 def test_many_features_have_no_embeddings(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tabm, "MOST_EMBEDDED", 4)
+    monkeypatch.setattr(tabm, "MAX_EMBEDDED_FEATURES", 4)
     X, y = problem("binary")
     model = mg.MetricClassifier("f1", **QUICK).fit(X, y)
     assert all(network.embedding is None for network in model.networks_)
