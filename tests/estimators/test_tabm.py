@@ -118,7 +118,7 @@ def test_the_prediction_is_the_mean_of_the_members_probabilities(task: str) -> N
     p = []
     for network in model.networks_:
         with torch.no_grad():
-            z = network._members(x).double()  # type: ignore[operator]
+            z = network._compute_member_logits(x).double()  # type: ignore[operator]
         p.append((z.softmax(2) if task == "multiclass" else z.sigmoid()).mean(1))
     wanted = torch.stack(p).mean(0)
     assert wanted.std() > 0
