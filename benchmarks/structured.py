@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 import metricgrad as mg
-from metricgrad.losses.adversarial_loss import payoffs
+from metricgrad.losses.adversarial_loss import compute_payoffs
 from metricgrad.losses.worst_labelling import Ranking
 from metricgrad.losses.zero_sum_game import Game
 from timing import Loss, Run, Table, arguments, machine, race, show, step, write
@@ -73,13 +73,13 @@ def hinges(quick: bool) -> Table:
 def guaranteed(strategy: Tensor, z: Tensor) -> float:
     """Return what marginals ``(n, n)`` (sample by size from 1 on) of the adversary guarantee in the game of F1."""
     n = len(z)
-    alpha, gamma, _ = payoffs(mg.metrics.f1, n)
+    alpha, gamma, _ = compute_payoffs(mg.metrics.f1, n)
     chances = strategy.sum(0) / torch.arange(1, n + 1)
     strategy, chances = (part / chances.sum().clamp(min=1) for part in (strategy, chances))  # they may exceed 1 a bit
     chances = torch.cat(((1 - chances.sum()).unsqueeze(0), chances))
     game = Game(z / n, alpha[..., 0], gamma[..., 0])
     game.group = torch.arange(n)
-    answers = game.answers(strategy @ gamma[:, 1:, 0].T, alpha[..., 0] @ chances)
+    answers = game.best_values(strategy @ gamma[:, 1:, 0].T, alpha[..., 0] @ chances)
     return float(1 + strategy.sum(1) @ z / n - answers.max())
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 SOURCES = ("arrays", "parquet", "sampler")
 ROWS, EPOCHS = 90, 2
 WATCHED = (
-    *("checkpoints.py", "states.py", "streams.py", "parquet.py", "checksums.py", "constrained.py"),
+    *("checkpoints.py", "states.py", "batch_stream.py", "parquet_batches.py", "checksums.py", "constrained_loss.py"),
     *("samplers/epochs.py", "samplers/batches.py", "samplers/oversampling.py"),
 )
 """Files among whose lines a run dies."""

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from metricgrad.core.checksums import checksum, mixed
+from metricgrad.core.checksums import checksum, mixing_numbers
 
 pytestmark = pytest.mark.quick
 
@@ -39,7 +39,7 @@ def test_patterns_do_not_cancel() -> None:
     ones = torch.eye(12, dtype=torch.long)
     pairs = [ones[i] + ones[j] for i in range(12) for j in range(i)]
     assert len({int(checksum(pair)) for pair in pairs}) == len(pairs)
-    assert len(set(mixed(100_000).tolist())) == 100_000
+    assert len(set(mixing_numbers(100_000).tolist())) == 100_000
 
 
 def test_nothing_one_number_and_nan() -> None:

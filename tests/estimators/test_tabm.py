@@ -118,7 +118,7 @@ def test_the_prediction_is_the_mean_of_the_members_probabilities(task: str) -> N
     p = []
     for network in model.networks_:
         with torch.no_grad():
-            z = network._members(x).double()  # type: ignore[operator]
+            z = network._compute_member_logits(x).double()  # type: ignore[operator]
         p.append((z.softmax(2) if task == "multiclass" else z.sigmoid()).mean(1))
     wanted = torch.stack(p).mean(0)
     assert wanted.std() > 0
@@ -159,7 +159,7 @@ def test_few_different_values_leave_bins_without_effect() -> None:
 
 
 def test_many_features_have_no_embeddings(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tabm, "MOST_EMBEDDED", 4)
+    monkeypatch.setattr(tabm, "MAX_EMBEDDED_FEATURES", 4)
     X, y = problem("binary")
     model = mg.MetricClassifier("f1", **QUICK).fit(X, y)
     assert all(network.embedding is None for network in model.networks_)

@@ -13,7 +13,7 @@ import torch
 import metricgrad as mg
 from metricgrad import surrogates as s
 from metricgrad.core.metrics.constraints import Constraint
-from metricgrad.training.networks import build
+from metricgrad.training.networks import build_network
 from metricgrad.training.training_loop import Settings
 
 pytestmark = pytest.mark.quick
@@ -198,7 +198,7 @@ NUMPY: dict[str, Callable[[], Any]] = {
     "annealed": lambda: mg.surrogates.Annealed(mg.surrogates.Sigmoid(REAL(2)), mg.surrogates.Sigmoid(9), 5),
     "bits": lambda: mg.Evaluator("f1", score_bits=WHOLE(8)),
     "settings": lambda: Settings(epochs=WHOLE(3), batch_size=WHOLE(8)),
-    "sizes": lambda: build([WHOLE(4)], 3, 1, 0.0, "binary"),
+    "sizes": lambda: build_network([WHOLE(4)], 3, 1, 0.0, "binary"),
 }
 
 

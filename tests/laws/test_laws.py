@@ -577,10 +577,18 @@ def test_narrow_logits_are_counted_wide(setup: str, dtype: torch.dtype) -> None:
 # ------------------------------------------------------------------------------------------------ chunks
 
 CHUNKS = [
-    {"WHOLE": 8, "LARGE": 16, "TINY": 1},
-    {"WHOLE": 1, "LARGE": 1, "TINY": 0},  # a row at a time, no buffers kept
-    {"WHOLE": 10**6, "LARGE": 10**6, "TINY": 0},  # whole, but with the buffers of large batches
-    {"WHOLE": 16, "LARGE": 10**6, "TINY": 10**6},
+    {"MAX_UNSPLIT_ELEMENTS": 8, "MAX_CHUNK_ELEMENTS": 16, "MAX_NEW_BUFFER_ELEMENTS": 1},
+    {
+        "MAX_UNSPLIT_ELEMENTS": 1,
+        "MAX_CHUNK_ELEMENTS": 1,
+        "MAX_NEW_BUFFER_ELEMENTS": 0,
+    },  # a row at a time, no buffers kept
+    {
+        "MAX_UNSPLIT_ELEMENTS": 10**6,
+        "MAX_CHUNK_ELEMENTS": 10**6,
+        "MAX_NEW_BUFFER_ELEMENTS": 0,
+    },  # whole, but with the buffers of large batches
+    {"MAX_UNSPLIT_ELEMENTS": 16, "MAX_CHUNK_ELEMENTS": 10**6, "MAX_NEW_BUFFER_ELEMENTS": 10**6},
 ]
 
 
@@ -608,8 +616,8 @@ def test_chunks_do_not_matter(setup: str, soft: bool, monkeypatch: pytest.Monkey
 
 def test_many_chunks_keep_a_sum_beyond_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     """A running float32 sum stops at 2²⁴, where adding one more changes nothing."""
-    monkeypatch.setattr(chunking, "WHOLE", 1)
-    monkeypatch.setattr(chunking, "LARGE", 1)
+    monkeypatch.setattr(chunking, "MAX_UNSPLIT_ELEMENTS", 1)
+    monkeypatch.setattr(chunking, "MAX_CHUNK_ELEMENTS", 1)
     weight = torch.ones(65)
     weight[0] = 2.0**24
     counts = mg.MetricLoss("f1", surrogate=Hard()).counts(torch.ones(65), torch.ones(65), weight)

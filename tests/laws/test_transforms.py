@@ -13,7 +13,7 @@ from torch import Tensor
 
 import metricgrad as mg
 from metricgrad import surrogates as s
-from metricgrad.core.chunking import WHOLE
+from metricgrad.core.chunking import MAX_UNSPLIT_ELEMENTS
 
 G = torch.Generator().manual_seed(3)
 Z = torch.randn(14, 3, dtype=torch.float64, generator=G)
@@ -145,7 +145,7 @@ def test_a_thousand_small_memberships_in_bfloat16_add_up() -> None:
 @pytest.mark.parametrize("more", [0, 1], ids=["below", "above"])
 def test_backward_twice_and_without_the_first_gradient(more: int) -> None:
     """On both sides of the size up to which a batch is one chunk."""
-    shape = (WHOLE // 2 + more, 2)
+    shape = (MAX_UNSPLIT_ELEMENTS // 2 + more, 2)
     z = torch.randn(shape, generator=G).requires_grad_()
     y = (torch.rand(shape, generator=G) < 0.3).float()
     loss = mg.MetricLoss("f1", task="multilabel")

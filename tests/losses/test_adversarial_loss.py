@@ -18,7 +18,7 @@ from torch import Tensor
 import metricgrad as mg
 from metricgrad import metrics
 from metricgrad.losses import zero_sum_game
-from metricgrad.losses.adversarial_loss import payoffs
+from metricgrad.losses.adversarial_loss import compute_payoffs
 
 AFFINE = [
     "accuracy",
@@ -90,13 +90,13 @@ def test_the_gap_is_proven(metric: str, scale: float) -> None:
 
 def test_strategies_are_strategies() -> None:
     z, _ = draw(1, n=20, scale=0.1)
-    alpha, gamma, _ = payoffs(metrics.f1, 20)
-    point = zero_sum_game._start(zero_sum_game.Game(z, alpha[..., 0], gamma[..., 0]))
+    alpha, gamma, _ = compute_payoffs(metrics.f1, 20)
+    point = zero_sum_game._start_point(zero_sum_game.Game(z, alpha[..., 0], gamma[..., 0]))
     for _ in range(6):
         point.improve()
         low, high, weights, values = point.best_answers()
         assert low <= high
-        point = zero_sum_game._grown(point, weights, values)
+        point = zero_sum_game._add_better_sizes(point, weights, values)
         for side in (0, 1):
             player = point.player(side)
             assert float(player.c.sum()) == pytest.approx(1.0)
@@ -179,7 +179,7 @@ def test_a_parameter_per_class() -> None:
 @pytest.mark.parametrize("metric", AFFINE)
 def test_payoffs_are_the_metric_except_where_all_agree(metric: str) -> None:
     n = 9
-    alpha, gamma, spread = payoffs(metrics.get(metric), n)
+    alpha, gamma, spread = compute_payoffs(metrics.get(metric), n)
     values = []
     for k, m in itertools.product(range(n + 1), repeat=2):
         for tp in range(max(0, k + m - n), min(k, m) + 1):

@@ -113,7 +113,7 @@ def test_many_thresholds_at_a_time_are_those_one_by_one(monkeypatch: pytest.Monk
     loss = mg.AUROCLoss(s.Sigmoid(), 50)
     whole = value_and_gradient(lambda z: loss(z, Y[:, 0]), Z[:, 0])
     for size in (1, 3 * N, 7 * N + 1):
-        monkeypatch.setattr(threshold_sums, "TABLE", size)
+        monkeypatch.setattr(threshold_sums, "TABLE_ELEMENTS", size)
         torch.testing.assert_close(value_and_gradient(lambda z: loss(z, Y[:, 0]), Z[:, 0]), whole)
 
 

@@ -54,7 +54,7 @@ def draw(seed: int, n: int, share: float = 0.4, scale: float = 1.0, ties: bool =
 @pytest.mark.parametrize("whole", [True, False])
 def test_it_is_the_maximum_over_all_labellings(metric: Any, whole: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not whole:
-        monkeypatch.setattr(search, "WHOLE", 0)
+        monkeypatch.setattr(search, "MAX_EXHAUSTIVE_PAIRS", 0)
     found = metrics.get(metric)
     loss = mg.StructuredHingeLoss(metric)
     for seed in range(8):
@@ -71,9 +71,9 @@ def test_boxes_find_what_the_whole_table_holds(metric: str, seed: int, monkeypat
     labels = y == 1
     values = []
     for limit in (1 << 20, 0):
-        monkeypatch.setattr(search, "WHOLE", limit)
-        monkeypatch.setattr(search, "CHUNK", 500)  # many chunks, of rows and of boxes
-        worst = search.worst_labelling(metrics.get(metric), z, labels)
+        monkeypatch.setattr(search, "MAX_EXHAUSTIVE_PAIRS", limit)
+        monkeypatch.setattr(search, "PAIRS_AT_A_TIME", 500)  # many chunks, of rows and of boxes
+        worst = search.find_worst_labelling(metrics.get(metric), z, labels)
         values.append(float(worst.loss + worst.slope @ z))
     assert values[0] == pytest.approx(values[1], abs=1e-11)
 
@@ -81,17 +81,17 @@ def test_boxes_find_what_the_whole_table_holds(metric: str, seed: int, monkeypat
 def test_large_batches_are_bounded_not_searched() -> None:
     z, y = draw(0, n=50_000, share=0.5)
     rounds = []
-    parts = search._parts
+    parts = search._split_boxes
 
     def counted(box: Tensor) -> Tensor:
         rounds.append(box.shape[1])
         return parts(box)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(search, "_parts", counted)
+        patch.setattr(search, "_split_boxes", counted)
         for metric in ("f1", "mcc", "accuracy"):
             rounds.clear()
-            search.worst_labelling(metrics.get(metric), z + y, y == 1)
+            search.find_worst_labelling(metrics.get(metric), z + y, y == 1)
             assert 0 < sum(rounds) < 3000
 
 

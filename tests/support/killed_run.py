@@ -90,7 +90,7 @@ def saving(checkpoint: mg.Checkpoint, at: Callable[[str], None]) -> None:
     write, replace = type(checkpoint)._write, Path.replace
 
     def half(data: Any) -> None:
-        fresh, file = checkpoint._fresh()
+        fresh, file = checkpoint._open_new_file()
         with file:
             file.write(data[0])
             file.flush()

@@ -128,11 +128,11 @@ def sealed(content: Any) -> bytes:
     """Return a file with this content and the hash that it should have."""
     buffer = io.BytesIO()
     torch.save(content, buffer)
-    return b"".join(checkpoints._sealed(buffer.getbuffer()))
+    return b"".join(checkpoints._add_checksum(buffer.getbuffer()))
 
 
 def whole(**changes: Any) -> dict[str, Any]:
-    return {"parts": {}, "layouts": {}, "random": [{**states.random_state(), "generators": {}}], **changes}
+    return {"parts": {}, "layouts": {}, "random": [{**states.get_random_state(), "generators": {}}], **changes}
 
 
 def test_bad_checkpoints_are_refused_in_one_line(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_bad_checkpoints_are_refused_in_one_line(tmp_path: Path) -> None:
         (sealed(whole(parts={1: 2})), none),
         (sealed(whole(random=[1])), none),
         (sealed(whole(random={})), none),
-        (b"".join(checkpoints._sealed(memoryview(b"no torch file"))), none),
+        (b"".join(checkpoints._add_checksum(memoryview(b"no torch file"))), none),
         (sealed(whole(random=[{}, {}])), "expected a checkpoint of 1 processes, as here, got one of 2; start as many"),
         (sealed(whole(random=[{}])), r"random state: its state in .* does not fit \('python'\)"),
         (sealed(whole(random=[{"python": (3, (1,), None)}])), "random state: its state in .* does not fit"),

@@ -45,8 +45,9 @@ class Batch:
 
     def take(self, rows: slice | Tensor) -> Batch:
         """Return the batch of some rows."""
-        w, m = (None if x is None else x[rows] for x in (self.weight, self.mask))
-        return Batch(self.logits[rows], self.targets[rows], w, m)
+        weight = None if self.weight is None else self.weight[rows]
+        mask = None if self.mask is None else self.mask[rows]
+        return Batch(self.logits[rows], self.targets[rows], weight, mask)
 
     def reweighted(self, weight: Tensor) -> Batch:
         """Return the same rows with other weights, ``(N, 1)`` or ``(N, K)``."""
@@ -103,17 +104,7 @@ def encode(
     if task is None:
         check_evidently_binary(logits.shape, targets.shape)
         task = "binary"
-    if (
-        logits.shape == targets.shape
-        and logits.dim() == 2
-        and (task == "multilabel" or (task == "binary" and logits.shape[1] == 1))
-        and logits.dtype is targets.dtype in (torch.float32, torch.float64)
-        and weight is None
-        and mask is None
-        and ignore_index is None
-        and logits.shape[1]
-    ):
-        # The usual case, quickly: nothing to flatten or to leave out.
+    if weight is None and mask is None and ignore_index is None and _is_flat(task, logits, targets):
         if check_values and check_labels:
             check_targets(targets, logits.shape[1])
         return Batch(logits, targets, None, None)
@@ -121,27 +112,43 @@ def encode(
         raise ValueError(f"logits: expected floating point, got {logits.dtype}")
     if targets.is_complex():
         raise ValueError(f"targets: expected bool, integers or real numbers, got {targets.dtype}")
-    classes = _classes(task, logits, targets)
-    z, y, outer = _flattened(task, logits, targets, classes)
-    indices = y.dim() == 1
-    w, keep = _weight_and_mask(task, logits.shape, outer, y, weight, mask, ignore_index)
+    classes = _check_shapes(task, logits, targets)
+    z, y, positions = _flatten(task, logits, targets, classes)
+    has_indices = y.dim() == 1
+    w, keep = _flatten_weight_and_mask(task, logits.shape, positions, y, weight, mask, ignore_index)
     if keep is not None:
         # where, not a product: what is masked may be NaN, or a label that is no label.
         z = z.where(keep, 0)
-        y = y.where(keep.squeeze(1) if indices else keep, 0)
-    if indices:
+        y = y.where(keep.squeeze(1) if has_indices else keep, 0)
+    if has_indices:
         y = y.long()
     if check_values and check_labels:
         check_targets(y, classes)
-    if check_values and task == "multiclass" and not indices:
+    if check_values and task == "multiclass" and not has_indices:
         check_distributions(y, keep)
-    if check_values and w is not None and w.numel() and not w.is_meta and w.detach().min().item() < 0:
-        raise ValueError(f"weight: expected no negative value, got {w.min().item():g}")
+    if check_values and w is not None:
+        _check_weight(w)
     if w is not None:
         w = w.to(compute_dtype(z))
     if keep is not None:
         w = keep.to(compute_dtype(z)) if w is None else w.where(keep, 0)
     return Batch(z, y, w, keep)
+
+
+def _is_flat(task: Task, logits: Tensor, targets: Tensor) -> bool:
+    """Return whether logits and targets are ``(N, K)`` in one type already, as is usual."""
+    return (
+        logits.shape == targets.shape
+        and logits.dim() == 2
+        and (task == "multilabel" or (task == "binary" and logits.shape[1] == 1))
+        and logits.dtype is targets.dtype in (torch.float32, torch.float64)
+        and logits.shape[1] > 0
+    )
+
+
+def _check_weight(weight: Tensor) -> None:
+    if weight.numel() and not weight.is_meta and weight.detach().min().item() < 0:
+        raise ValueError(f"weight: expected no negative value, got {weight.min().item():g}")
 
 
 def _check_tensor(name: str, value: object) -> None:
@@ -152,11 +159,15 @@ def _check_tensor(name: str, value: object) -> None:
         raise ValueError(f"{name}: expected a dense tensor, got {value.layout}; pass {name}.to_dense()")
 
 
-def _classes(task: Task, logits: Tensor, targets: Tensor) -> int:
+def _check_shapes(task: Task, logits: Tensor, targets: Tensor) -> int:
     """Check the two shapes against each other and return the number of classes."""
     z, y = tuple(logits.shape), tuple(targets.shape)
     if task == "binary":
-        if z == y or (z[:1] + z[2:] == y and z[1] == 1) or (y[:1] + y[2:] == z and y[1] == 1):
+        if z == y:
+            return 1
+        logits_have_class_axis = z[:1] + z[2:] == y and z[1] == 1
+        targets_have_class_axis = y[:1] + y[2:] == z and y[1] == 1
+        if logits_have_class_axis or targets_have_class_axis:
             return 1
         hint = "; for one class of several use task='multiclass' or 'multilabel'" if len(z) > 1 and z[1] > 1 else ""
         raise ValueError(f"targets: expected the shape of the logits, {z}, for task='binary', got {y}{hint}")
@@ -171,44 +182,46 @@ def _classes(task: Task, logits: Tensor, targets: Tensor) -> int:
     return z[1]
 
 
-def _flattened(task: Task, logits: Tensor, targets: Tensor, classes: int) -> tuple[Tensor, Tensor, torch.Size]:
-    """Return logits and targets as rows, and the shape of these before: the axes but that of the classes."""
+def _flatten(task: Task, logits: Tensor, targets: Tensor, classes: int) -> tuple[Tensor, Tensor, torch.Size]:
+    """Return logits and targets as rows, and the shape of the positions: all axes but that of the classes."""
     if task == "binary":
-        outer = targets.shape if targets.dim() >= logits.dim() else logits.shape
-        return logits.reshape(outer.numel(), 1), targets.reshape(outer.numel(), 1), outer
-    outer = torch.Size([logits.shape[0], *logits.shape[2:]])
-    rows = outer.numel()
+        positions = targets.shape if targets.dim() >= logits.dim() else logits.shape
+        rows = positions.numel()
+        return logits.reshape(rows, 1), targets.reshape(rows, 1), positions
+    positions = torch.Size([logits.shape[0], *logits.shape[2:]])
+    rows = positions.numel()
     if targets.dim() == logits.dim():
-        return _flat(logits, rows, classes), _flat(targets, rows, classes), outer
+        return _classes_last(logits, rows, classes), _classes_last(targets, rows, classes), positions
     if targets.is_floating_point() or targets.dtype == torch.bool:
         raise ValueError(
             f"targets: expected class indices of an integer type for shape {tuple(targets.shape)}, got "
             f"{targets.dtype}; soft labels have the shape of the logits, {tuple(logits.shape)}"
         )
-    return _flat(logits, rows, classes), targets.reshape(rows), outer
+    return _classes_last(logits, rows, classes), targets.reshape(rows), positions
 
 
-def _weight_and_mask(
+def _flatten_weight_and_mask(
     task: Task,
-    full: torch.Size,
-    outer: torch.Size,
+    shape: torch.Size,
+    positions: torch.Size,
     y: Tensor,
     weight: Tensor | None,
     mask: Tensor | None,
     ignore_index: int | None,
 ) -> tuple[Tensor | None, Tensor | None]:
-    """Return the weight and what counts, each ``(rows, 1)`` or ``(rows, K)``; ``full``: the shape of the logits."""
-    rows, classes = outer.numel(), 1 if task == "binary" else full[1]
-    w = None if weight is None else _spread("weight", weight, outer, full, task, rows, classes)
-    keep = None if mask is None else _spread("mask", mask, outer, full, task, rows, classes)
+    """Return the weight and what counts, each ``(rows, 1)`` or ``(rows, K)``; ``shape`` is that of the logits."""
+    w = None if weight is None else _flatten_option("weight", weight, positions, shape, task)
+    keep = None if mask is None else _flatten_option("mask", mask, positions, shape, task)
     if keep is not None and keep.dtype != torch.bool:
         raise ValueError(f"mask: expected bool (True counts), got {keep.dtype}")
     if ignore_index is not None:
-        indices = y.dim() == 1
-        known = (y != ignore_index).unsqueeze(1) if indices else y != ignore_index
-        keep = known if keep is None else keep & known
-        if task == "multiclass" and not indices:
+        has_indices = y.dim() == 1
+        if task == "multiclass" and not has_indices:
             raise ValueError("ignore_index: expected class indices as targets; for soft labels use mask=")
+        is_known = y != ignore_index
+        if has_indices:
+            is_known = is_known.unsqueeze(1)
+        keep = is_known if keep is None else keep & is_known
     if task == "multiclass":
         for name, given in (("weight", w), ("mask", keep)):
             if given is not None and given.shape[1] != 1:
@@ -216,28 +229,33 @@ def _weight_and_mask(
     return w, keep
 
 
-def _flat(x: Tensor, rows: int, classes: int) -> Tensor:
+def _flatten_option(name: str, x: Tensor, positions: torch.Size, shape: torch.Size, task: Task) -> Tensor:
+    """Return a weight or mask as ``(rows, 1)`` or ``(rows, K)``; per sample, per position or per element was given."""
+    _check_tensor(name, x)
+    rows = positions.numel()
+    classes = 1 if task == "binary" else shape[1]
+    if x.shape == shape and task != "binary":
+        return _classes_last(x, rows, classes)
+    if x.shape == positions or (task == "binary" and _drop_ones(x.shape) == _drop_ones(shape)):
+        return x.reshape(rows, 1)
+    samples = shape[0] if shape else 1
+    rows_per_sample = rows // max(samples, 1)
+    if x.shape == (samples,) or x.shape == (samples, 1):
+        return x.reshape(samples, 1).expand(samples, rows_per_sample).reshape(rows, 1)
+    if task == "multilabel" and x.shape == shape[:2]:
+        return x.unsqueeze(1).expand(samples, rows_per_sample, classes).reshape(rows, classes)
+    expected = f"({samples},), {tuple(positions)}"
+    if task == "multilabel":
+        expected += f" or {tuple(shape)}"
+    raise ValueError(f"{name}: expected shape {expected}, got {tuple(x.shape)}")
+
+
+def _classes_last(x: Tensor, rows: int, classes: int) -> Tensor:
+    """Return ``(N, K, ...)`` as ``(rows, K)``."""
     return x if x.dim() == 2 else x.movedim(1, -1).reshape(rows, classes)
 
 
-def _spread(name: str, x: Tensor, outer: torch.Size, full: torch.Size, task: Task, rows: int, classes: int) -> Tensor:
-    """Return a weight or mask as ``(rows, 1)`` or ``(rows, K)``; per sample, per position or per element was given."""
-    _check_tensor(name, x)
-    if x.shape == full and task != "binary":
-        return _flat(x, rows, classes)
-    if x.shape == outer or (task == "binary" and _thin(x.shape) == _thin(full)):
-        return x.reshape(rows, 1)
-    samples = full[0] if full else 1
-    if x.shape == (samples,) or x.shape == (samples, 1):
-        return x.reshape(samples, 1).expand(samples, rows // max(samples, 1)).reshape(rows, 1)
-    if task == "multilabel" and x.shape == full[:2]:
-        between = rows // max(samples, 1)
-        return x.unsqueeze(1).expand(samples, between, classes).reshape(rows, classes)
-    wanted = f"({samples},), {tuple(outer)}" + (f" or {tuple(full)}" if task == "multilabel" else "")
-    raise ValueError(f"{name}: expected shape {wanted}, got {tuple(x.shape)}")
-
-
-def _thin(shape: torch.Size) -> list[int]:
+def _drop_ones(shape: torch.Size) -> list[int]:
     return [size for size in shape if size != 1]
 
 
@@ -245,25 +263,25 @@ def check_targets(y: Tensor, classes: int = 1) -> None:
     """Refuse targets outside their range: [0, 1], or ``(N,)`` class indices of an integer type."""
     if not y.numel() or y.dtype == torch.bool or y.is_meta:
         return
-    least, most = torch.aminmax(y.detach() if y.requires_grad else y)
-    low, high = least.item(), most.item()
-    indices = y.dim() == 1 and not y.is_floating_point()
-    top = classes - 1 if indices else 1
-    if low < 0 or high > top:  # NaN passes: it stays visible as NaN in the loss
-        raise ValueError(explain_targets(y, classes, indices))
+    smallest, largest = torch.aminmax(y.detach() if y.requires_grad else y)
+    are_indices = y.dim() == 1 and not y.is_floating_point()
+    highest_allowed = classes - 1 if are_indices else 1
+    if smallest.item() < 0 or largest.item() > highest_allowed:  # NaN passes: it stays visible as NaN in the loss
+        raise ValueError(explain_targets(y, classes, are_indices))
 
 
 def check_distributions(y: Tensor, keep: Tensor | None) -> None:
     """Refuse soft labels of several classes, ``(N, K)``, whose rows do not sum to 1, as of several labels at once."""
     if not y.numel() or y.is_meta:
         return
-    sums = y.detach().to(compute_dtype(y) if y.is_floating_point() else torch.float32).sum(1)
-    exact = y.dtype not in (torch.float16, torch.bfloat16)
-    wrong = (sums - 1).abs() > (1e-3 if exact else 2e-2)
+    dtype = compute_dtype(y) if y.is_floating_point() else torch.float32
+    sums = y.detach().to(dtype).sum(1)
+    tolerance = 2e-2 if y.dtype in (torch.float16, torch.bfloat16) else 1e-3
+    is_wrong = (sums - 1).abs() > tolerance
     if keep is not None:
-        wrong = wrong & keep.squeeze(1)
-    if wrong.any():
+        is_wrong = is_wrong & keep.squeeze(1)
+    if is_wrong.any():
         raise ValueError(
-            f"targets: expected rows that sum to 1 for task='multiclass', got {sums[wrong][0].item():g} in "
-            f"{int(wrong.sum())} of {len(y)}; use task='multilabel' if a row may have several labels or none"
+            f"targets: expected rows that sum to 1 for task='multiclass', got {sums[is_wrong][0].item():g} in "
+            f"{int(is_wrong.sum())} of {len(y)}; use task='multilabel' if a row may have several labels or none"
         )

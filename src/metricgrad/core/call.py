@@ -13,7 +13,7 @@ from metricgrad.core import processes
 from metricgrad.core.batch import check_targets
 from metricgrad.core.counts import compute_dtype, wide
 from metricgrad.core.kernel import Kernel
-from metricgrad.core.statistics import Columns
+from metricgrad.core.statistics import ColumnLayout
 from metricgrad.core.surrogates.base import Surrogate
 
 if TYPE_CHECKING:
@@ -26,11 +26,19 @@ if TYPE_CHECKING:
 class KernelPlan:
     """What is summed: the surrogate, at which thresholds, in which layout.
 
-    ``leading``: whether the thresholds are a leading axis of the result; otherwise there is one, and no such axis.
-    ``rowwise``: whether memberships are those of whole rows (multi-class) instead of elements. ``names``: the
-    surrogate's fields that are tensors; their values are passed beside the logits, in this order. ``closed``: what has
-    ``open`` and ``close``, the surrogate itself or its counterpart for rows; None if autograd differentiates it.
-    ``in_one_piece``: whether a small batch can do without loops over chunks and thresholds.
+    Attributes
+    ----------
+    has_threshold_axis : bool
+        Whether the thresholds are a leading axis of the result; otherwise there is one, and no such axis.
+    rowwise : bool
+        Whether memberships are those of whole rows (multi-class) instead of elements.
+    tensor_names : tuple of str
+        The surrogate's fields that are tensors; their values are passed beside the logits, in this order.
+    closed_form : Surrogate or None
+        What has ``forward_chunk`` and ``backward_chunk``, the surrogate itself or its counterpart; None if autograd
+        differentiates it.
+    fits_one_piece : bool
+        Whether a small batch can do without loops over chunks and thresholds.
     """
 
     def __init__(
@@ -38,129 +46,153 @@ class KernelPlan:
         surrogate: Callable[..., Tensor],
         layout: Layout,
         thresholds: tuple[float, ...],
-        leading: bool,
+        has_threshold_axis: bool,
         rowwise: bool,
     ) -> None:
-        self.surrogate, self.layout, self.thresholds = surrogate, layout, thresholds
-        self.leading, self.rowwise = leading, rowwise
-        self.names: tuple[str, ...] = ()
-        self.closed: Surrogate | None = None
+        self.surrogate = surrogate
+        self.layout = layout
+        self.thresholds = thresholds
+        self.has_threshold_axis = has_threshold_axis
+        self.rowwise = rowwise
+        self.tensor_names: tuple[str, ...] = ()
+        self.closed_form: Surrogate | None = None
         if isinstance(surrogate, Surrogate):
-            self.names, self.closed = tuple(surrogate.tensors()), surrogate.closed(rowwise)
-        self.in_one_piece = type(layout) is Columns and self.closed is not None and not leading and not rowwise
+            self.tensor_names = tuple(surrogate.tensors())
+            self.closed_form = surrogate.closed_form(rowwise)
+        is_elementwise = type(layout) is ColumnLayout and not has_threshold_axis and not rowwise
+        self.fits_one_piece = is_elementwise and self.closed_form is not None
 
     def with_tensors(self, tensors: tuple[Tensor, ...]) -> Callable[..., Tensor]:
         """Return the surrogate with its tensors replaced by the given ones."""
         if not tensors:
             return self.surrogate
-        return replace(self.surrogate, **dict(zip(self.names, tensors, strict=True)))  # type: ignore[type-var]
+        by_name = dict(zip(self.tensor_names, tensors, strict=True))
+        return replace(self.surrogate, **by_name)  # type: ignore[type-var]
 
-    def members(self, surrogate: Callable[..., Tensor], z: Tensor, y: Tensor, mask: Tensor | None) -> list[Tensor]:
+    def compute_memberships(
+        self, surrogate: Callable[..., Tensor], logits: Tensor, targets: Tensor, mask: Tensor | None
+    ) -> list[Tensor]:
         """Return the memberships, for each threshold."""
         if not isinstance(surrogate, Surrogate):
-            return [surrogate(z)]
+            return [surrogate(logits)]
         if self.rowwise:
-            return [surrogate.rows(z)]
+            return [surrogate.rows(logits)]
         if surrogate.takes_targets:
-            return [surrogate(z, y, mask)]  # type: ignore[arg-type, call-arg]
-        return [surrogate(z, threshold) for threshold in self.thresholds]
+            return [surrogate(logits, targets, mask)]  # type: ignore[arg-type, call-arg]
+        return [surrogate(logits, threshold) for threshold in self.thresholds]
 
 
 class Call:
     """One call of a loss, taken apart; plain attributes, since this is made for every batch."""
 
     __slots__ = (
-        *("check", "group", "image_weight", "learned", "mask", "objective", "plan", "row_weight", "uses_kernel"),
-        *("w", "y", "z"),
+        "group",
+        "image_weight",
+        "logits",
+        "mask",
+        "must_check_targets",
+        "objective",
+        "plan",
+        "row_weight",
+        "surrogate_tensors",
+        "targets",
+        "uses_kernel",
+        "weight",
     )
 
     objective: Objective
     plan: KernelPlan
     group: processes.Processes | None
-    z: Tensor
-    """``(N, K)``; for a binary task any shape, see ``rows``."""
-    y: Tensor
-    """``(N, K)``, or ``(N,)`` class indices; for a binary task the shape of ``z``."""
-    w: Tensor | None
+    logits: Tensor
+    """``(N, K)``; for a binary task any shape, see ``as_rows``."""
+    targets: Tensor
+    """``(N, K)``, or ``(N,)`` class indices; for a binary task the shape of the logits."""
+    weight: Tensor | None
     """The weights inside the cells."""
     mask: Tensor | None
     row_weight: Tensor | None
     """What each row counts, for the samples average."""
     image_weight: Tensor | None
     """What each image counts, if each has a value of its own; its positions are consecutive rows."""
-    learned: tuple[Tensor, ...]
-    """The surrogate's tensors."""
-    check: bool
+    surrogate_tensors: tuple[Tensor, ...]
+    """The surrogate's tensors, for which a gradient can be computed."""
+    must_check_targets: bool
     """Whether the targets are still to be checked, which is cheapest where they are in the cache."""
     uses_kernel: bool
-    """Whether the kernel serves: no tracing, a surrogate of this library, no gradient of the targets or weights."""
+    """Whether the kernel can be used: no tracing, a surrogate of this library, no gradient of targets or weights."""
 
     def loss(self) -> Tensor:
         """Return the loss."""
-        inputs = (self.z, *self.learned)
-        if not self.uses_kernel or self.objective.is_vector or _are_dual(self.y, self.w):
+        inputs = (self.logits, *self.surrogate_tensors)
+        if not self.uses_kernel or self.objective.is_vector or _have_tangents(self.targets, self.weight):
             return self.plain_loss(*inputs)
-        backward = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs)
-        forward = _are_dual(*inputs)
-        if backward and forward:  # which takes second derivatives: the gradient that the kernel keeps has none
+        is_backward = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs)
+        is_forward_mode = _have_tangents(*inputs)
+        if is_backward and is_forward_mode:  # second derivatives: the gradient that the kernel keeps has none
             return self.plain_loss(*inputs)
-        if backward or forward:
+        if is_backward or is_forward_mode:
             return Kernel.apply(self, True, *inputs)  # type: ignore[no-any-return, no-untyped-call]
-        statistic = processes.total(self.statistic(), self.group)
-        return 1 - self.objective.value(statistic.map(wide)).to(compute_dtype(self.z))
+        statistic = processes.total_statistic(self.statistic(), self.group)
+        return 1 - self.objective.value(statistic.map(wide)).to(compute_dtype(self.logits))
 
     def statistic(self) -> Any:
         """Return the statistic of this process's data, differentiably."""
-        learned = self._shared(self.learned)
-        if not self.uses_kernel or _are_dual(self.z, self.y, self.w, *learned):
-            return self._of_rows(self._plain_statistic(self.z, learned))
-        state = Kernel.apply(self, False, self.z, *learned)  # type: ignore[no-untyped-call]
-        return self._of_rows(self.plan.layout.finish(state))
+        tensors = self._share_tensors(self.surrogate_tensors)
+        if not self.uses_kernel or _have_tangents(self.logits, self.targets, self.weight, *tensors):
+            return self._average_rows(self._plain_statistic(self.logits, tensors))
+        sums = Kernel.apply(self, False, self.logits, *tensors)  # type: ignore[no-untyped-call]
+        return self._average_rows(self.plan.layout.to_statistic(sums))
 
     # By differentiable operations alone, for torch.compile, torch.func and second derivatives
 
-    def plain_loss(self, z: Tensor, *learned: Tensor) -> Tensor:
+    def plain_loss(self, logits: Tensor, *tensors: Tensor) -> Tensor:
         """Return the loss."""
-        statistic = self._of_rows(self._plain_statistic(z, self._shared(learned)))
-        return 1 - self.objective.value(processes.total(statistic, self.group))
+        statistic = self._average_rows(self._plain_statistic(logits, self._share_tensors(tensors)))
+        return 1 - self.objective.value(processes.total_statistic(statistic, self.group))
 
-    def plain_cells(self, z: Tensor, *learned: Tensor) -> tuple[Tensor, ...]:
+    def plain_cells(self, logits: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
         """Return the cells of the statistic."""
-        return self._plain_statistic(z, learned).cells()  # type: ignore[no-any-return]
+        return self._plain_statistic(logits, tensors).cells()  # type: ignore[no-any-return]
 
-    def _plain_statistic(self, z: Tensor, learned: tuple[Tensor, ...]) -> Any:
-        plan, z, y = self.plan, self.rows(z), self.rows(self.y)
-        if self.check:
-            check_targets(y, z.shape[1])
-        members = plan.members(plan.with_tensors(learned), z.to(compute_dtype(z)), y, self.mask)
-        m, w = torch.stack(members) if plan.leading else members[0], self.w
+    def _plain_statistic(self, logits: Tensor, tensors: tuple[Tensor, ...]) -> Any:
+        plan = self.plan
+        logits = self.as_rows(logits)
+        targets = self.as_rows(self.targets)
+        weight = self.weight
+        if self.must_check_targets:
+            check_targets(targets, logits.shape[1])
+        surrogate = plan.with_tensors(tensors)
+        per_threshold = plan.compute_memberships(surrogate, logits.to(compute_dtype(logits)), targets, self.mask)
+        memberships = torch.stack(per_threshold) if plan.has_threshold_axis else per_threshold[0]
         if self.image_weight is not None:
             images = len(self.image_weight)
-            folded = images, len(y) // max(images, 1)
-            m, y = m.unflatten(-2, folded), y.unflatten(0, folded)
-            w = None if w is None else w.unflatten(0, folded)
-        return plan.layout.plain(m, y, w)
+            image_shape = images, len(targets) // max(images, 1)
+            memberships = memberships.unflatten(-2, image_shape)
+            targets = targets.unflatten(0, image_shape)
+            weight = None if weight is None else weight.unflatten(0, image_shape)
+        return plan.layout.sum_differentiably(memberships, targets, weight)
 
-    def rows(self, x: Tensor) -> Tensor:
+    def as_rows(self, x: Tensor) -> Tensor:
         """Return logits or targets as ``(N, K)``: those of a binary task come in any shape, and are of one class."""
         return x.reshape(-1, 1) if self.objective.task == "binary" else x
 
-    def _of_rows(self, statistic: Any) -> Any:
+    def _average_rows(self, statistic: Any) -> Any:
+        """Return the mean of counts per image or per row; any other statistic as it is."""
         if self.image_weight is not None:
             return self.objective.mean_of_images(statistic, self.image_weight)
         return self.objective.mean_of_rows(statistic, self.row_weight)
 
-    def _shared(self, learned: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    def _share_tensors(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """Return the surrogate's tensors, their gradients to be averaged over the processes."""
         group = self.group
-        return learned if group is None else tuple(processes.shared(tensor, group) for tensor in learned)
+        return tensors if group is None else tuple(processes.share_parameter(tensor, group) for tensor in tensors)
 
-    def reduced(self, gradient: Tensor, mean: bool = False) -> Tensor:
+    def reduce_gradient(self, gradient: Tensor, mean: bool = False) -> Tensor:
         """Return a gradient summed (or averaged) over the processes."""
         return gradient if self.group is None else self.group.sum_gradient(gradient, mean)
 
 
-def _are_dual(*tensors: Tensor | None) -> bool:
+def _have_tangents(*tensors: Tensor | None) -> bool:
     """Return whether any tensor has a tangent, for forward-mode differentiation."""
     # The level spares every other call four looks; there is no public way to ask for it.
     if forward_ad._current_level < 0:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-_BLOCKS = 4096
+_BLOCKS_PER_ROW = 4096
 
 
 def checksum(x: Tensor) -> Tensor:
@@ -25,36 +25,40 @@ def checksum(x: Tensor) -> Tensor:
     """
     x = x.detach().resolve_conj().resolve_neg()
     x = torch.view_as_real(x) if x.is_complex() else x
-    rows = x.reshape(len(x) if x.dim() else 1, -1) if x.numel() else x.new_zeros(0, 1)
+    row_number = len(x) if x.dim() else 1
+    rows = x.reshape(row_number, -1) if x.numel() else x.new_zeros(0, 1)
     bits = rows.contiguous().view(_INTEGERS[x.element_size()])
     if bits.shape[1] * x.element_size() % 8 == 0:
         bits = bits.view(torch.int64)  # far fewer to add
-    size = bits.shape[1] // _BLOCKS
-    if size > 1:
-        whole = bits[:, : size * _BLOCKS].reshape(len(bits), _BLOCKS, size).sum(2, dtype=torch.int64)
-        bits = torch.cat((whole, bits[:, size * _BLOCKS :].long()), 1)
+    block_size = bits.shape[1] // _BLOCKS_PER_ROW
+    if block_size > 1:
+        in_blocks = block_size * _BLOCKS_PER_ROW
+        blocks = bits[:, :in_blocks].reshape(len(bits), _BLOCKS_PER_ROW, block_size)
+        block_sums = blocks.sum(2, dtype=torch.int64)
+        bits = torch.cat((block_sums, bits[:, in_blocks:].long()), 1)
     # Integers wrap around, which loses nothing that matters here.
-    by_row = (bits * mixed(bits.shape[1], x.device)).sum(1, dtype=torch.int64)
-    return (by_row * mixed(len(bits), x.device)).sum()
+    row_sums = (bits * mixing_numbers(bits.shape[1], x.device)).sum(1, dtype=torch.int64)
+    return (row_sums * mixing_numbers(len(bits), x.device)).sum()
 
 
-def mixed(number: int, device: torch.device | None = None) -> Tensor:
+_MAX_CACHED = 1 << 14
+"""Up to so many mixing numbers are kept for the next checksum."""
+
+
+def mixing_numbers(number: int, device: torch.device | None = None) -> Tensor:
     """Return ``number`` odd int64 numbers that look random and are always the same."""
-    return _kept(number, device) if number <= _KEPT else _made(number, device)
+    return _cached_mixing_numbers(number, device) if number <= _MAX_CACHED else _compute_mixing_numbers(number, device)
 
 
-def _made(number: int, device: torch.device | None) -> Tensor:
+def _compute_mixing_numbers(number: int, device: torch.device | None) -> Tensor:
     x = (torch.arange(number, device=device) + 1) * 0x1E3779B97F4A7C15
     x = (x ^ (x >> 30)) * 0x3F58476D1CE4E5B9
     x = (x ^ (x >> 27)) * 0x14D049BB133111EB
     return (x ^ (x >> 31)) | 1
 
 
-_KEPT = 1 << 14
-
-
 @lru_cache(maxsize=32)
-def _kept(number: int, device: torch.device | None) -> Tensor:
-    """Return the same, made once: for micro-batches this takes longer than all the rest."""
+def _cached_mixing_numbers(number: int, device: torch.device | None) -> Tensor:
+    # Cached, since for micro-batches this takes longer than all the rest.
     with torch.inference_mode(False):  # what is made in that mode could not be used outside of it
-        return _made(number, device)
+        return _compute_mixing_numbers(number, device)

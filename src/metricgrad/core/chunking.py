@@ -11,51 +11,63 @@ from torch import Tensor
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-WHOLE, LARGE = 1 << 19, 1 << 21
-"""Elements worked on at a time: all of a batch up to WHOLE; half (a fifth) of a larger one, up to LARGE.
+MAX_UNSPLIT_ELEMENTS = 1 << 19
+"""A batch with up to this many logits is worked on in one piece.
 
-Small enough that a buffer of that size is little beside the logits and mostly in the cache, large enough that the fixed
-cost of waking torch's threads, 10 µs and more a call, does not count.
+A larger one is split in two (rowwise: in five), or in more chunks of ``MAX_CHUNK_ELEMENTS``. That is small enough that
+a buffer of that size is little beside the logits and mostly in the cache, and large enough that the fixed cost of
+waking torch's threads, 10 µs and more a call, does not count.
 """
 
-TINY = 1 << 15
-"""Up to this many elements new buffers are as fast as reused ones."""
+MAX_CHUNK_ELEMENTS = 1 << 21
 
-_local = threading.local()
+MAX_NEW_BUFFER_ELEMENTS = 1 << 15
+"""Up to this many elements a new buffer is as fast as a reused one."""
+
+_thread = threading.local()
 
 
-def split(rowwise: bool, z: Tensor, *others: Tensor | None) -> Iterable[tuple[Any, ...]]:
+def split_rows(rowwise: bool, logits: Tensor, *others: Tensor | None) -> Iterable[tuple[Any, ...]]:
     """Return logits and other tensors of as many rows in chunks of rows.
 
     ``rowwise``: whether memberships are those of whole rows, which need two buffers and a matrix instead of one buffer.
     """
-    if z.numel() <= WHOLE:
-        return ((z, *others),)
-    return _parts(5 if rowwise else 2, z, *others)
+    if logits.numel() <= MAX_UNSPLIT_ELEMENTS:
+        return ((logits, *others),)
+    return _iterate_chunks(5 if rowwise else 2, logits, *others)
 
 
-def _parts(number: int, z: Tensor, *others: Tensor | None) -> Iterator[tuple[Any, ...]]:
-    rows = max(1, min(LARGE, z.numel() // number + 1) // z.shape[1])
-    for start in range(0, len(z), rows):
-        part = slice(start, start + rows)
-        yield z[part], *(None if other is None else other[part] for other in others)
+def _iterate_chunks(min_chunks: int, logits: Tensor, *others: Tensor | None) -> Iterator[tuple[Any, ...]]:
+    chunk_elements = min(MAX_CHUNK_ELEMENTS, logits.numel() // min_chunks + 1)
+    chunk_rows = max(1, chunk_elements // logits.shape[1])
+    for start in range(0, len(logits), chunk_rows):
+        rows = slice(start, start + chunk_rows)
+        yield logits[rows], *(None if other is None else other[rows] for other in others)
 
 
-def scratch(like: Tensor, which: int) -> Tensor:
-    """Return a buffer of a chunk's shape, reused from call to call: new memory takes longer than the arithmetic."""
+def get_buffer(like: Tensor, slot: int) -> Tensor:
+    """Return a buffer of a chunk's shape, reused from call to call: new memory takes longer than the arithmetic.
+
+    Buffers of different ``slot`` are different memory.
+    """
     size = like.numel()
-    if size <= TINY or size > LARGE or not like.is_cpu:
+    if size <= MAX_NEW_BUFFER_ELEMENTS or size > MAX_CHUNK_ELEMENTS or not like.is_cpu:
         return torch.empty_like(like)
-    kept: dict[tuple[torch.dtype, int], Tensor] = _local.__dict__.setdefault("kept", {})
-    buffer = kept.get((like.dtype, which))
+    buffers: dict[tuple[torch.dtype, int], Tensor] = _thread.__dict__.setdefault("buffers", {})
+    buffer = buffers.get((like.dtype, slot))
     if buffer is None or buffer.numel() < size:
-        with torch.inference_mode(False):  # a buffer made in inference mode could not serve training afterwards
-            buffer = kept[like.dtype, which] = torch.empty(size, dtype=like.dtype)
-    return (buffer if buffer.numel() == size else buffer[:size]).view(like.shape)
+        with torch.inference_mode(False):  # a buffer made in inference mode could not be used in training afterwards
+            buffer = torch.empty(size, dtype=like.dtype)
+        buffers[like.dtype, slot] = buffer
+    if buffer.numel() > size:
+        buffer = buffer[:size]
+    return buffer.view(like.shape)
 
 
-def converted(x: Tensor, dtype: torch.dtype) -> Tensor:
+def convert_dtype(x: Tensor, dtype: torch.dtype) -> Tensor:
     """Return a tensor in another type; bool as bytes, which torch converts several times as fast."""
     if x.dtype is dtype:
         return x
-    return (x.view(torch.uint8) if x.dtype is torch.bool else x).to(dtype)
+    if x.dtype is torch.bool:
+        x = x.view(torch.uint8)
+    return x.to(dtype)

@@ -1,26 +1,26 @@
-"""The kernel: logits to loss and gradient, or to the sums of a statistic, as one node of the graph.
+"""The kernel: logits to loss and gradient, or to the sums of a statistic, as one node of the autograd graph.
 
 Logits are worked on in chunks of rows that stay in the cache, and memberships are never stored. A surrogate with a
-closed form is *opened* (it writes its link, say sigmoid(z), and the memberships of a chunk) and *closed* (it turns the
-link into the gradient, in place); any other surrogate is evaluated again, chunk by chunk, and differentiated by
-autograd. The gradient of a loss is computed with the loss, since the derivative of the metric is known then: backward
-only scales it, and forward-mode differentiation multiplies it by the tangent. So the extra memory is that of the
-gradient, and the arithmetic runs from the cache.
+closed form has ``forward_chunk``, which computes the memberships of a chunk and saves one number per logit (say,
+sigmoid(z)), and ``backward_chunk``, which turns these numbers into the gradient, in place. Any other surrogate is
+evaluated again, chunk by chunk, and differentiated by autograd. The gradient of a loss is computed with the loss, since
+the derivative of the metric is known then: backward only scales it, and forward-mode differentiation multiplies it by
+the tangent. So the extra memory is that of the gradient, and the arithmetic runs from the cache.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from metricgrad.core import chunking
 from metricgrad.core.batch import check_targets
-from metricgrad.core.chunking import converted, scratch
+from metricgrad.core.chunking import convert_dtype, get_buffer, split_rows
 from metricgrad.core.counts import compute_dtype
 from metricgrad.core.metrics.derivatives import FLOORS, as_constant, bounded
-from metricgrad.core.statistics import LOPSIDED, State
+from metricgrad.core.statistics import MAX_POSITIVE_SHARE, Sums, SumsGradient
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -30,77 +30,111 @@ if TYPE_CHECKING:
     from metricgrad.core.surrogates.base import Surrogate
 
 Gradients = tuple[Tensor, list[Tensor]]
-"""With respect to the logits, and to the surrogate's tensors."""
+"""The gradient with respect to the logits, and those with respect to the surrogate's tensors."""
 
-Links = tuple[Tensor, list[tuple[Any, Any]]] | None
-"""What the sums leave for the gradient: the links of all logits, and of each chunk the scale and the note."""
+
+class SavedForBackward(NamedTuple):
+    """What the forward pass of a closed form leaves for the gradient, which is then written over ``values``."""
+
+    values: Tensor
+    """What ``forward_chunk`` saved, one number per logit."""
+    chunks: list[tuple[Any, Any]]
+    """Of each chunk, the scale and the context that ``forward_chunk`` returned."""
 
 
 class Kernel(torch.autograd.Function):
     """A loss, whose gradient is computed with it, or the sums of a statistic, whose gradient has to wait for theirs."""
 
     @staticmethod
-    def forward(ctx: Any, call: Call, is_loss: bool, z: Tensor, *tensors: Tensor) -> Any:
+    def forward(ctx: Any, call: Call, is_loss: bool, logits: Tensor, *tensors: Tensor) -> Any:
         """Return the loss, or the sums."""
-        ctx.call, ctx.is_loss = call, is_loss
-        ctx.save_for_backward(z, call.y, call.w, call.mask, *tensors)
+        ctx.call = call
+        ctx.is_loss = is_loss
+        ctx.save_for_backward(logits, call.targets, call.weight, call.mask, *tensors)
         if is_loss:
-            loss, ctx.gradients = _differentiated(call, z, tensors)
+            loss, ctx.gradients = _compute_loss_and_gradients(call, logits, tensors)
             return loss
-        state, ctx.links = _opened(call, z, tensors, keep=any(ctx.needs_input_grad[2:]))
-        ctx.mark_non_differentiable(*state[2:])  # P and N: the prediction does not move them
-        return state
+        sums, ctx.saved_for_backward = _forward_chunks(call, logits, tensors, save=any(ctx.needs_input_grad[2:]))
+        margins = sums[2:]  # P and N, which do not depend on the logits; a matrix has none
+        ctx.mark_non_differentiable(*margins)
+        return sums
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *output_gradients: Tensor) -> tuple[Tensor | None, ...]:
         """Scale the gradient, which is there already, or spread that of the sums over the logits."""
-        call = ctx.call
-        z, _, _, _, *tensors = ctx.saved_tensors  # raises if they, the targets or the weights were changed since
+        # Raises if the logits, the targets, the weights or the surrogate's tensors were changed in place since.
+        logits, _targets, _weight, _mask, *tensors = ctx.saved_tensors
         if torch.is_grad_enabled():  # create_graph=True: the gradient needs a graph of its own
-            outputs = [call.plain_loss(z, *tensors)] if ctx.is_loss else call.plain_cells(z, *tensors)[:2]
-            return None, None, *_with_graph(ctx.needs_input_grad[2:], outputs, grads, z, *tensors)
-        if not ctx.is_loss:
-            links, ctx.links = ctx.links, None
-            by_z, by_tensor = _closed(call, z, tuple(tensors), grads[:2], links)
-            return None, None, by_z.view(z.shape), *by_tensor
-        # A second time computed again, to the same bits.
-        (by_z, by_tensor), ctx.gradients = ctx.gradients or _differentiated(call, z, tuple(tensors))[1], None
-        grad = grads[0] if call.group is None else call.reduced(grads[0])
-        if not (grad.is_cpu and grad.item() == 1.0):  # a loss that is not scaled spares a pass over the logits
-            by_z, by_tensor = by_z.mul_(grad), [g.mul_(grad) for g in by_tensor]
-        by_z = by_z if by_z.shape == z.shape else by_z.view(z.shape)
-        return (None, None, by_z, *(call.reduced(g, mean=True) for g in by_tensor)) if by_tensor else (None, None, by_z)
+            return None, None, *_differentiate_with_graph(ctx, output_gradients, logits, *tensors)
+        if ctx.is_loss:
+            return None, None, *_backward_loss(ctx, output_gradients[0], logits, tuple(tensors))
+        saved = ctx.saved_for_backward
+        ctx.saved_for_backward = None  # it is overwritten by the gradient; a second backward computes it again
+        logits_gradient, tensor_gradients = _backward_chunks(
+            ctx.call, logits, tuple(tensors), output_gradients[:2], saved
+        )
+        return None, None, logits_gradient.view(logits.shape), *tensor_gradients
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Tensor:
         """Return the derivative of the loss in a direction: its gradient times that of the logits and tensors."""
-        by_z, by_tensor = ctx.gradients
-        pairs = zip((by_z, *by_tensor), tangents[2:], strict=True)
-        total = sum((g.reshape(-1) @ t.reshape(-1).to(g.dtype) for g, t in pairs if t is not None), by_z.new_zeros(()))
-        return ctx.call.reduced(total).to(compute_dtype(by_z))  # type: ignore[no-any-return]
+        logits_gradient, tensor_gradients = ctx.gradients
+        derivative = logits_gradient.new_zeros(())
+        for gradient, tangent in zip((logits_gradient, *tensor_gradients), tangents[2:], strict=True):
+            if tangent is not None:
+                derivative = derivative + gradient.reshape(-1) @ tangent.reshape(-1).to(gradient.dtype)
+        return ctx.call.reduce_gradient(derivative).to(compute_dtype(logits_gradient))  # type: ignore[no-any-return]
 
 
-def _with_graph(
-    needed: Sequence[bool], outputs: Sequence[Tensor], grads: Sequence[Tensor], *inputs: Tensor
-) -> Iterator[Tensor | None]:
-    """Yield the gradients that ``backward`` owes, with a graph of their own."""
-    wanted = [x for x, need in zip(inputs, needed, strict=True) if need]
-    found = iter(torch.autograd.grad(outputs, wanted, grads[: len(outputs)], create_graph=True))
-    return (next(found) if need else None for need in needed)
+def _backward_loss(
+    ctx: Any, loss_gradient: Tensor, logits: Tensor, tensors: tuple[Tensor, ...]
+) -> tuple[Tensor, *tuple[Tensor, ...]]:
+    """Return the gradients that were computed with the loss, times that of the loss."""
+    call = ctx.call
+    gradients = ctx.gradients
+    ctx.gradients = None  # they are scaled in place and handed out; a second backward computes them again
+    if gradients is None:
+        _, gradients = _compute_loss_and_gradients(call, logits, tensors)
+    logits_gradient, tensor_gradients = gradients
+    factor = call.reduce_gradient(loss_gradient)
+    if not (factor.is_cpu and factor.item() == 1.0):  # a loss that is not scaled spares a pass over the logits
+        logits_gradient.mul_(factor)
+        for gradient in tensor_gradients:
+            gradient.mul_(factor)
+    if logits_gradient.shape != logits.shape:
+        logits_gradient = logits_gradient.view(logits.shape)
+    return logits_gradient, *(call.reduce_gradient(gradient, mean=True) for gradient in tensor_gradients)
 
 
-def _differentiated(call: Call, z: Tensor, tensors: tuple[Tensor, ...]) -> tuple[Tensor, Gradients]:
-    """Return the loss and its gradients."""
-    if call.plan.in_one_piece and call.w is None and z.dtype in _WIDE and z.numel() <= chunking.WHOLE:
-        return _in_one_piece(call, z)
-    state, links = _opened(call, z, tensors, keep=True)
-    loss, gradient = call.objective.differentiate(state, call.row_weight, call.group)
-    if call.w is not None:
-        gradient = tuple(_within(g, compute_dtype(z)) for g in gradient)
-    return loss, _closed(call, z, tensors, gradient, links)
+def _differentiate_with_graph(ctx: Any, output_gradients: Sequence[Tensor], *inputs: Tensor) -> Iterator[Tensor | None]:
+    """Yield the gradients that ``backward`` owes, with a graph of their own, by plain operations."""
+    outputs = [ctx.call.plain_loss(*inputs)] if ctx.is_loss else ctx.call.plain_cells(*inputs)[:2]
+    is_needed = ctx.needs_input_grad[2:]
+    needed = [x for x, need in zip(inputs, is_needed, strict=True) if need]
+    gradients = iter(torch.autograd.grad(outputs, needed, output_gradients[: len(outputs)], create_graph=True))
+    return (next(gradients) if need else None for need in is_needed)
 
 
-def _within(x: Any, dtype: torch.dtype) -> Any:
+def _compute_loss_and_gradients(call: Call, logits: Tensor, tensors: tuple[Tensor, ...]) -> tuple[Tensor, Gradients]:
+    if (
+        call.plan.fits_one_piece
+        and call.weight is None
+        and logits.dtype in _COMPUTE_DTYPES
+        and logits.numel() <= chunking.MAX_UNSPLIT_ELEMENTS
+    ):
+        return _compute_in_one_piece(call, logits)
+    sums, saved = _forward_chunks(call, logits, tensors, save=True)
+    loss, sums_gradient = call.objective.differentiate(sums, call.row_weight, call.group)
+    if call.weight is not None:
+        dtype = compute_dtype(logits)
+        sums_gradient = tuple(_bound_derivative(derivative, dtype) for derivative in sums_gradient)
+    return loss, _backward_chunks(call, logits, tensors, sums_gradient, saved)
+
+
+_COMPUTE_DTYPES = (torch.float32, torch.float64)
+
+
+def _bound_derivative(x: Any, dtype: torch.dtype) -> Any:
     """Return a derivative that the type can hold: of tiny weights, the shares of shares have enormous ones."""
     if isinstance(x, Tensor):
         return bounded(x, dtype)
@@ -108,161 +142,242 @@ def _within(x: Any, dtype: torch.dtype) -> Any:
     return min(max(x, -bound), bound)
 
 
-_WIDE = (torch.float32, torch.float64)
+def _compute_in_one_piece(call: Call, logits: Tensor) -> tuple[Tensor, Gradients]:
+    """Compute loss and gradient without loops: for a small batch each call into torch counts, and each line of Python.
 
-
-def _in_one_piece(call: Call, z: Tensor) -> tuple[Tensor, Gradients]:
-    """Do the same in straight lines: beside a small batch each call into torch counts, and each line of Python."""
-    objective, plan, y, dtype = call.objective, call.plan, call.y, z.dtype
-    closed: Any = plan.closed
-    # One class in plain numbers, in any shape: tensors of one number take several times as long.
-    one = dtype is torch.float32 and z.is_cpu and objective.labels is None and call.group is None
-    one = one and (objective.task == "binary" or z.shape[1] == 1)
-    if not one:
-        z, y = call.rows(z), call.rows(y)
-    boolean, y = y.dtype is torch.bool, converted(y, dtype)
-    if call.check and not boolean:
-        check_targets(y)
-    link, buffer = torch.empty_like(z, memory_format=torch.contiguous_format), scratch(z, 0)
-    member, scale, note = closed.open(z, plan.thresholds[0], link, buffer)
-    sums = _sum_numbers(member, scale, y, buffer) if one else _sum(plan.layout, member, scale, y, None, buffer)
-    loss, gradient = objective.differentiate(sums, None, call.group)
-    closed.close(link, plan.layout.expand(_times(gradient, scale), y, None, buffer), note, None)
-    return loss, (link, [])
-
-
-def _opened(call: Call, z: Tensor, tensors: tuple[Tensor, ...], keep: bool) -> tuple[State, Links]:
-    """Return the sums of the statistic and, if ``keep`` and there is a closed form, the links."""
-    plan, layout, z, dtype = call.plan, call.plan.layout, call.rows(z), compute_dtype(z)
-    closed = _closed_form(plan, z)
-    # A number per logit pays only if it can become the gradient: one threshold, no change of type.
-    kept = None
-    if keep and closed is not None and not plan.leading and z.dtype is dtype:
-        kept = torch.empty_like(z, memory_format=torch.contiguous_format)
-    surrogate = plan.with_tensors(tensors)
-    notes: list[tuple[Any, Any]] = []
-    total: State = ()
-    parts = []
-    for zc, yc, wc, mask, link in chunking.split(plan.rowwise, z, call.rows(call.y), call.w, call.mask, kept):
-        zc, yc = converted(zc, dtype), yc if yc.dim() == 1 else converted(yc, dtype)
-        if call.check:
-            check_targets(yc, z.shape[1])
-        states = []
-        if closed is None:
-            members = plan.members(surrogate, zc, yc, mask)
-            states = [layout.reduce(m, yc, wc, wc, torch.empty_like(m)) for m in members]
-        else:
-            buffer = scratch(zc, 0)
-            for threshold in plan.thresholds:
-                own = scratch(zc, 1) if link is None else link
-                member, scale, note = closed.open(zc, threshold, own, buffer)
-                notes.append((scale, note))
-                if plan.rowwise:
-                    weight = scale if wc is None else scale * wc
-                    total = layout.add(total, member, yc, weight, wc, buffer, len(z))
-                else:
-                    states.append(_sum(layout, member, scale, yc, wc, buffer))
-        if not states:
-            continue
-        state = tuple(torch.stack(cell) for cell in zip(*states, strict=True)) if plan.leading else states[0]
-        if layout.additive:
-            total = layout.merge(total, state)
-        else:
-            parts.append(state)
-    if parts:
-        total = parts[0] if len(parts) == 1 else tuple(torch.cat(cell, -1) for cell in zip(*parts, strict=True))
-    return tuple(converted(cell, dtype) for cell in total), None if kept is None else (kept, notes)
-
-
-def _closed(call: Call, z: Tensor, tensors: tuple[Tensor, ...], gradient: State, links: Links) -> Gradients:
-    """Return the gradients, given that with respect to the sums (a, b or the matrix).
-
-    ``links``, if given, are consumed: the gradient is written over them.
+    The surrogate has a closed form of elements, and there is one threshold and no weight.
     """
-    plan, layout, z, dtype = call.plan, call.plan.layout, call.rows(z), compute_dtype(z)
-    closed = _closed_form(plan, z)
-    kept, notes = links or (None, [])
-    result = torch.empty_like(z, memory_format=torch.contiguous_format) if kept is None else kept
-    by_tensor = [torch.zeros_like(tensor) for tensor in tensors]
-    first = 0
-    parts = chunking.split(plan.rowwise, z, call.rows(call.y), call.w, call.mask, result)
-    for number, (zc, yc, wc, mask, out) in enumerate(parts):
-        yc = yc if yc.dim() == 1 else converted(yc, dtype)
-        own = gradient if layout.additive else tuple(g[..., first : first + zc.shape[0]] for g in gradient)
-        first += zc.shape[0]
-        if kept is not None and closed is not None:
-            _close(plan, own, yc, wc, out, *notes[number])
-            continue
-        each = list(zip(*(g.unbind(0) for g in own), strict=True)) if plan.leading else [own]
-        zc = converted(zc, dtype)
-        if closed is not None:
-            chunk = torch.zeros_like(zc)
-            for threshold, g in zip(plan.thresholds, each, strict=True):
-                link = torch.empty_like(zc)
-                _, scale, note = closed.open(zc, threshold, link, scratch(zc, 0))
-                _close(plan, g, yc, wc, link, scale, note)
-                chunk += link
-        else:
-            with torch.enable_grad():
-                leaves = [x.detach().requires_grad_() for x in (zc, *tensors)]
-                members = plan.members(plan.with_tensors(tuple(leaves[1:])), leaves[0], yc, mask)
-            spread = [layout.expand(g, yc, wc, torch.empty_like(zc)) for g in each]
-            chunk, *more = torch.autograd.grad(members, leaves, spread)
-            for grown, share in zip(by_tensor, more, strict=True):
-                grown += share
-        out.copy_(chunk)
-    return result, by_tensor
-
-
-def _close(plan: KernelPlan, gradient: State, y: Tensor, w: Tensor | None, link: Tensor, scale: Any, note: Any) -> None:
-    """Turn the links of a chunk into the gradient, given that with respect to the sums."""
-    closed: Any = plan.closed
-    if plan.rowwise:
-        closed.close(link, plan.layout.expand(gradient, y, w, scratch(link, 0)), note, scratch(link, 1))
+    objective = call.objective
+    layout = call.plan.layout
+    closed_form: Any = call.plan.closed_form
+    targets = call.targets
+    # One class is summed in plain numbers, in any shape: tensors of one number take several times as long.
+    has_one_class = objective.task == "binary" or logits.shape[1] == 1
+    in_numbers = (
+        has_one_class
+        and logits.dtype is torch.float32
+        and logits.is_cpu
+        and objective.labels is None
+        and call.group is None
+    )
+    if not in_numbers:
+        logits = call.as_rows(logits)
+        targets = call.as_rows(targets)
+    must_check = call.must_check_targets and targets.dtype is not torch.bool
+    targets = convert_dtype(targets, logits.dtype)
+    if must_check:
+        check_targets(targets)
+    saved = _empty_contiguous(logits)
+    buffer = get_buffer(logits, 0)
+    memberships, scale, context = closed_form.forward_chunk(logits, call.plan.thresholds[0], saved, buffer)
+    if in_numbers:
+        sums = _sum_one_class(memberships, scale, targets, buffer)
     else:
-        closed.close(link, plan.layout.expand(_times(gradient, scale), y, w, scratch(link, 0)), note, None)
+        sums = _sum_memberships(layout, memberships, scale, targets, None, buffer)
+    loss, sums_gradient = objective.differentiate(sums, None, call.group)
+    memberships_gradient = layout.spread_gradient(_scale_gradient(sums_gradient, scale), targets, None, buffer)
+    closed_form.backward_chunk(saved, memberships_gradient, context, None)
+    return loss, (saved, [])
 
 
-def _closed_form(plan: KernelPlan, z: Tensor) -> Surrogate | None:
-    """Return what has ``open`` and ``close``, or None; the memberships of a row need another class."""
-    return None if plan.rowwise and z.shape[1] == 1 else plan.closed
+def _forward_chunks(
+    call: Call, logits: Tensor, tensors: tuple[Tensor, ...], save: bool
+) -> tuple[Sums, SavedForBackward | None]:
+    """Return the sums of the statistic and, if ``save`` and there is a closed form, what the gradient needs."""
+    plan = call.plan
+    layout = plan.layout
+    logits = call.as_rows(logits)
+    dtype = compute_dtype(logits)
+    closed_form = _closed_form_for(plan, logits)
+    saved: SavedForBackward | None = None
+    # A saved number per logit pays only if the gradient can be written over it: one threshold, no change of type.
+    if save and closed_form is not None and not plan.has_threshold_axis and logits.dtype is dtype:
+        saved = SavedForBackward(_empty_contiguous(logits), [])
+    surrogate = plan.with_tensors(tensors)
+    total: Sums = ()
+    sums_of_rows: list[Sums] = []
+    saved_values = None if saved is None else saved.values
+    chunks = split_rows(plan.rowwise, logits, call.as_rows(call.targets), call.weight, call.mask, saved_values)
+    for z, y, weight, mask, saved_chunk in chunks:
+        z = convert_dtype(z, dtype)
+        y = y if y.dim() == 1 else convert_dtype(y, dtype)
+        if call.must_check_targets:
+            check_targets(y, logits.shape[1])
+        sums_per_threshold = []
+        if closed_form is None:
+            for memberships in plan.compute_memberships(surrogate, z, y, mask):
+                buffer = torch.empty_like(memberships)
+                sums_per_threshold.append(layout.sum_chunk(memberships, y, weight, weight, buffer))
+        else:
+            buffer = get_buffer(z, 0)
+            for threshold in plan.thresholds:
+                values = get_buffer(z, 1) if saved_chunk is None else saved_chunk
+                memberships, scale, context = closed_form.forward_chunk(z, threshold, values, buffer)
+                if saved is not None:
+                    saved.chunks.append((scale, context))
+                if plan.rowwise:  # one threshold; the scale is one per row
+                    row_scale = scale if weight is None else scale * weight
+                    total = layout.add_chunk(total, memberships, y, row_scale, weight, buffer, len(logits))
+                else:
+                    sums_per_threshold.append(_sum_memberships(layout, memberships, scale, y, weight, buffer))
+        if not sums_per_threshold:  # the chunk has been added to the total
+            continue
+        sums = _stack_cells(sums_per_threshold) if plan.has_threshold_axis else sums_per_threshold[0]
+        if layout.adds_over_rows:
+            total = layout.merge_sums(total, sums)
+        else:
+            sums_of_rows.append(sums)
+    if len(sums_of_rows) == 1:
+        total = sums_of_rows[0]
+    elif sums_of_rows:
+        total = tuple(torch.cat(cell, -1) for cell in zip(*sums_of_rows, strict=True))
+    return tuple(convert_dtype(cell, dtype) for cell in total), saved
 
 
-def _times(gradient: State, scale: float) -> State:
-    """Return the gradient with respect to memberships of which ``scale`` is the unit."""
+def _stack_cells(sums_per_threshold: list[Sums]) -> Sums:
+    """Return the sums with the thresholds as a leading axis of each cell."""
+    return tuple(torch.stack(cell) for cell in zip(*sums_per_threshold, strict=True))
+
+
+def _backward_chunks(
+    call: Call,
+    logits: Tensor,
+    tensors: tuple[Tensor, ...],
+    sums_gradient: SumsGradient,
+    saved: SavedForBackward | None,
+) -> Gradients:
+    """Return the gradients, given that with respect to the sums (a and b, or the matrix).
+
+    ``saved``, if given, is consumed: the gradient is written over its values.
+    """
+    plan = call.plan
+    layout = plan.layout
+    logits = call.as_rows(logits)
+    dtype = compute_dtype(logits)
+    closed_form = _closed_form_for(plan, logits)
+    logits_gradient = _empty_contiguous(logits) if saved is None else saved.values
+    tensor_gradients = [torch.zeros_like(tensor) for tensor in tensors]
+    first_row = 0
+    chunks = split_rows(plan.rowwise, logits, call.as_rows(call.targets), call.weight, call.mask, logits_gradient)
+    for number, (z, y, weight, mask, out) in enumerate(chunks):
+        y = y if y.dim() == 1 else convert_dtype(y, dtype)
+        chunk_gradient = sums_gradient
+        if not layout.adds_over_rows:
+            chunk_gradient = tuple(g[..., first_row : first_row + len(z)] for g in sums_gradient)
+        first_row += len(z)
+        if saved is not None:
+            scale, context = saved.chunks[number]
+            _backward_chunk(plan, chunk_gradient, y, weight, out, scale, context)
+            continue
+        z = convert_dtype(z, dtype)
+        if plan.has_threshold_axis:
+            gradient_per_threshold = list(zip(*(g.unbind(0) for g in chunk_gradient), strict=True))
+        else:
+            gradient_per_threshold = [chunk_gradient]
+        if closed_form is not None:
+            out.copy_(_recompute_chunk(plan, closed_form, gradient_per_threshold, z, y, weight))
+            continue
+        with torch.enable_grad():
+            leaves = [x.detach().requires_grad_() for x in (z, *tensors)]
+            surrogate = plan.with_tensors(tuple(leaves[1:]))
+            memberships = plan.compute_memberships(surrogate, leaves[0], y, mask)
+        spread = [layout.spread_gradient(g, y, weight, torch.empty_like(z)) for g in gradient_per_threshold]
+        z_gradient, *chunk_tensor_gradients = torch.autograd.grad(memberships, leaves, spread)
+        out.copy_(z_gradient)
+        for gradient, chunk_part in zip(tensor_gradients, chunk_tensor_gradients, strict=True):
+            gradient += chunk_part
+    return logits_gradient, tensor_gradients
+
+
+def _recompute_chunk(
+    plan: KernelPlan,
+    closed_form: Surrogate,
+    gradient_per_threshold: list[SumsGradient],
+    z: Tensor,
+    y: Tensor,
+    weight: Tensor | None,
+) -> Tensor:
+    """Return the gradient of a chunk of which nothing was saved, summed over the thresholds."""
+    z_gradient = torch.zeros_like(z)
+    for threshold, gradient in zip(plan.thresholds, gradient_per_threshold, strict=True):
+        values = torch.empty_like(z)
+        _, scale, context = closed_form.forward_chunk(z, threshold, values, get_buffer(z, 0))
+        _backward_chunk(plan, gradient, y, weight, values, scale, context)
+        z_gradient += values
+    return z_gradient
+
+
+def _backward_chunk(
+    plan: KernelPlan,
+    sums_gradient: SumsGradient,
+    y: Tensor,
+    weight: Tensor | None,
+    saved: Tensor,
+    scale: Any,
+    context: Any,
+) -> None:
+    """Turn what ``forward_chunk`` saved into the gradient, in place, given that with respect to the sums."""
+    closed_form: Any = plan.closed_form
+    spare = None
+    if plan.rowwise:
+        spare = get_buffer(saved, 1)
+    else:
+        sums_gradient = _scale_gradient(sums_gradient, scale)
+    memberships_gradient = plan.layout.spread_gradient(sums_gradient, y, weight, get_buffer(saved, 0))
+    closed_form.backward_chunk(saved, memberships_gradient, context, spare)
+
+
+def _empty_contiguous(like: Tensor) -> Tensor:
+    return torch.empty_like(like, memory_format=torch.contiguous_format)
+
+
+def _closed_form_for(plan: KernelPlan, logits: Tensor) -> Surrogate | None:
+    """Return what has ``forward_chunk`` and ``backward_chunk``, or None; that of rows needs two classes or more."""
+    return None if plan.rowwise and logits.shape[1] == 1 else plan.closed_form
+
+
+def _scale_gradient(sums_gradient: SumsGradient, scale: float) -> SumsGradient:
+    """Return the gradient with respect to the sums of memberships before they are multiplied by ``scale``."""
     if scale == 1.0:
-        return gradient
-    a, b = gradient
+        return sums_gradient
+    a, b = sums_gradient
     factor = as_constant(scale, a) if isinstance(a, Tensor) else scale
     return a * factor, b * factor
 
 
-def _sum(layout: Layout, member: Tensor, scale: float, y: Tensor, w: Tensor | None, buffer: Tensor) -> State:
-    """Return the sums of scale·member, with labels y and weights w."""
+def _sum_memberships(
+    layout: Layout, memberships: Tensor, scale: float, y: Tensor, weight: Tensor | None, buffer: Tensor
+) -> Sums:
+    """Return the sums of scale·memberships; ``memberships`` may be overwritten."""
     if scale == 1.0:
-        return layout.reduce(member, y, w, w, buffer)
-    if w is not None:
+        return layout.sum_chunk(memberships, y, weight, weight, buffer)
+    if weight is not None:
         # Before weighting, so that a full membership is exactly 1 and its sum exactly that of the weights.
-        member.mul_(as_constant(scale, member)).clamp_max_(1.0)
-        return layout.reduce(member, y, w, w, buffer)
-    tp, fp, positives, negatives = layout.reduce(member, y, w, w, buffer)
+        memberships.mul_(as_constant(scale, memberships)).clamp_max_(1.0)
+        return layout.sum_chunk(memberships, y, weight, weight, buffer)
+    tp, fp, positives, negatives = layout.sum_chunk(memberships, y, None, None, buffer)
     factor = as_constant(scale, tp)
     # A scaled membership reaches 1 up to rounding; the cells it leaves over must not become negative.
-    return torch.minimum(tp * factor, positives), torch.minimum(fp * factor, negatives), positives, negatives
+    tp = torch.minimum(tp * factor, positives)
+    fp = torch.minimum(fp * factor, negatives)
+    return tp, fp, positives, negatives
 
 
-def _sum_numbers(member: Tensor, scale: float, y: Tensor, buffer: Tensor) -> State:
-    """Return the sums of scale·member of one class as plain numbers."""
-    size, positives = y.numel(), y.sum().item()
+def _sum_one_class(memberships: Tensor, scale: float, targets: Tensor, buffer: Tensor) -> Sums:
+    """Return the sums of scale·memberships of one class, of any shape, as plain numbers."""
+    size = targets.numel()
+    positives = targets.sum().item()
     negatives = size - positives
-    if positives > LOPSIDED * size:
-        inside = member * y
-        tp, fp = inside.sum().item(), torch.sub(member, inside, out=inside).sum().item()
+    if positives > MAX_POSITIVE_SHARE * size:
+        inside = memberships * targets
+        tp = inside.sum().item()
+        fp = torch.sub(memberships, inside, out=inside).sum().item()
     else:
-        predicted = member.sum().item()
-        tp = torch.mul(member, y, out=buffer).sum().item()
+        predicted = memberships.sum().item()
+        tp = torch.mul(memberships, targets, out=buffer).sum().item()
         fp = predicted - tp
     if scale != 1.0:
         # The order of min's arguments lets NaN through.
-        tp, fp = min(tp * scale, positives), min(fp * scale, negatives)
+        tp = min(tp * scale, positives)
+        fp = min(fp * scale, negatives)
     return tp, fp, positives, negatives

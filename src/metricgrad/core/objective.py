@@ -34,14 +34,20 @@ if TYPE_CHECKING:
 
     from metricgrad.core.batch import Task
     from metricgrad.core.processes import Processes
-    from metricgrad.core.statistics import State
+    from metricgrad.core.statistics import Sums, SumsGradient
 
 
 class Objective:
     """What is maximised: ``metric`` averaged over classes or rows, and over thresholds if they are a leading axis.
 
-    ``of_matrix``: whether it is of the d×d matrix, and takes no average. ``is_vector``: whether it is one number per
-    class. ``pools_rows``: whether it is one number of sums over all rows.
+    Attributes
+    ----------
+    of_matrix : bool
+        Whether it is of the d×d matrix, and takes no average.
+    is_vector : bool
+        Whether it is one number per class.
+    pools_rows : bool
+        Whether it is one number of sums over all rows.
     """
 
     def __init__(
@@ -51,26 +57,29 @@ class Objective:
         average: str | None = "macro",
         labels: Iterable[int] | None = None,
         empty_classes: str = "count",
-        leading: bool = False,
+        has_threshold_axis: bool = False,
     ) -> None:
-        self.task, self.metric, self.leading = task, get(metric), leading
+        self.task = task
+        self.metric = get(metric)
+        self.has_threshold_axis = has_threshold_axis
         self.average: Average = check_average(average)
         self.empty_classes: EmptyClasses = check_empty_classes(empty_classes)
         self.labels = None if labels is None else tuple(int(label) for label in labels)
         self.of_matrix = task == "multiclass" and of_matrix(self.metric)
         self.is_vector = self.average == "per-class" and not self.of_matrix
         self.pools_rows = self.average != "samples" and not self.is_vector
-        self._arithmetic = True  # whether the metric is; found out at the first call
+        self._is_arithmetic = True  # whether the metric is nothing but arithmetic; found out at the first call
         self._may_be_undefined = not is_safe(self.metric)
-        self._check()
+        self._check_arguments()
 
     @property
     def name(self) -> str:
         """The metric with its average, for messages."""
-        plain = self.task == "binary" or self.of_matrix or self.average == "per-class"
-        return name_of(self.metric) if plain else f"{self.average} {name_of(self.metric)}"
+        if self.task == "binary" or self.of_matrix or self.average == "per-class":
+            return name_of(self.metric)
+        return f"{self.average} {name_of(self.metric)}"
 
-    def _check(self) -> None:
+    def _check_arguments(self) -> None:
         """Refuse what does not fit together, before any data is seen."""
         if self.task != "multiclass" and not of_counts(self.metric):
             raise ValueError(
@@ -98,24 +107,25 @@ class Objective:
         elif isinstance(statistic, Confusion):
             value = self.metric(statistic)
         else:
-            value = self._over_classes(statistic)
-        return functions_of(value).mean(value, 0) if self.leading else value
+            value = self._average_over_classes(statistic)
+        return functions_of(value).mean(value, 0) if self.has_threshold_axis else value
 
-    def _over_classes(self, counts: Counts) -> Tensor:
+    def _average_over_classes(self, counts: Counts) -> Tensor:
         """Return the metric averaged over the classes, ``(...)``, or of each class that counts, ``(..., K)``."""
         if self.average == "micro":
             return self.values(counts.map(lambda cell: pool(cell, self.labels)))
         values = self.values(counts)
         if self.average != "per-class":
             return mean_over_classes(values, self._class_weights(counts.positives))
-        return self._chosen(values)
+        return self._select_labels(values)
 
-    def _chosen(self, of_classes: Tensor) -> Tensor:
+    def _select_labels(self, per_class: Tensor) -> Tensor:
         """Return the numbers of the classes that count."""
         if self.labels is None:
-            return of_classes
-        check_labels(self.labels, of_classes.shape[-1])
-        return functions_of(of_classes).stack([of_classes[..., label] for label in self.labels], -1)  # type: ignore[no-any-return]
+            return per_class
+        check_labels(self.labels, per_class.shape[-1])
+        chosen = [per_class[..., label] for label in self.labels]
+        return functions_of(per_class).stack(chosen, -1)  # type: ignore[no-any-return]
 
     def values_of_class(self, k: int, counts: Counts) -> Tensor:
         """Apply the metric of class ``k``, elementwise."""
@@ -123,7 +133,8 @@ class Objective:
 
     def values(self, counts: Counts, metric: Metric | None = None) -> Tensor:
         """Apply the metric, or another one in its place, and check that it is elementwise."""
-        values = (self.metric if metric is None else metric)(counts)
+        metric = self.metric if metric is None else metric
+        values = metric(counts)
         if getattr(values, "shape", None) != counts.tp.shape:
             got = tuple(values.shape) if hasattr(values, "shape") else type(values).__name__
             raise ValueError(
@@ -137,9 +148,10 @@ class Objective:
         if row_weight is None:
             return statistic
         values = self.values(statistic)
-        f = functions_of(values)
-        total = f.sum(values * row_weight, -1)
-        return Mean(total, f.sum(row_weight, -1) * f.ones_like(total))
+        functions = functions_of(values)
+        total = functions.sum(values * row_weight, -1)
+        weight = functions.sum(row_weight, -1) * functions.ones_like(total)
+        return Mean(total, weight)
 
     def mean_of_images(self, counts: Counts, image_weight: Tensor) -> Mean:
         """Turn cells per image, ``(..., images, K)``, into the running mean of their values.
@@ -147,17 +159,16 @@ class Objective:
         With ``empty_classes="skip"`` an image in which no class is present does not count; for one value per class,
         each class is averaged over the images that it is present in.
         """
-        values, weight = self._over_classes(counts), image_weight
+        values = self._average_over_classes(counts)
+        is_per_class = self.average == "per-class"
+        weight = image_weight.unsqueeze(-1) if is_per_class else image_weight
         if self.empty_classes == "skip" and self.average != "micro":
             shares = class_weights("macro", counts.positives, self.labels, "skip")
-            vector = self.average == "per-class"
-            present = (self._chosen(shares) if vector else shares.sum(-1)) > 0
-            weight = (weight.unsqueeze(-1) if vector else weight) * present.to(weight.dtype)
-        elif self.average == "per-class":
-            weight = weight.unsqueeze(-1)
-        axis = -2 if self.average == "per-class" else -1
-        total = (values * weight).sum(axis)
-        return Mean(total, weight.expand_as(values).sum(axis))
+            is_present = (self._select_labels(shares) if is_per_class else shares.sum(-1)) > 0
+            weight = weight * is_present.to(weight.dtype)
+        images_axis = -2 if is_per_class else -1
+        total = (values * weight).sum(images_axis)
+        return Mean(total, weight.expand_as(values).sum(images_axis))
 
     def warn_if_undefined(self, *results: Any, of: tuple[Any, ...]) -> None:
         """Name a metric of the user's own whose value or derivatives are not finite, once; ``of``: its statistic."""
@@ -171,97 +182,127 @@ class Objective:
         )
 
     def differentiate(
-        self, state: State, row_weight: Tensor | None = None, group: Processes | None = None
-    ) -> tuple[Tensor, State]:
-        """Return the loss of the sums over all processes, and its gradient with respect to them: a, b or a matrix."""
-        loss, gradient = self._differentiate(state, row_weight, group)
-        self.warn_if_undefined(loss, *gradient, of=state)
+        self, sums: Sums, row_weight: Tensor | None = None, group: Processes | None = None
+    ) -> tuple[Tensor, SumsGradient]:
+        """Return the loss of the sums over all processes, and its gradient with respect to them: a and b, or a matrix.
+
+        ``row_weight``: what each row counts, if the sums are those of rows.
+        """
+        loss, gradient = self._differentiate(sums, row_weight, group)
+        self.warn_if_undefined(loss, *gradient, of=sums)
         return loss, gradient
 
-    def _differentiate(self, state: State, row_weight: Tensor | None, group: Processes | None) -> tuple[Tensor, State]:
-        if isinstance(state[0], float):
-            value, *gradient = self._differentiate_numbers(state)
-            return torch.scalar_tensor(value, dtype=torch.float32), tuple(gradient)
+    def _differentiate(
+        self, sums: Sums, row_weight: Tensor | None, group: Processes | None
+    ) -> tuple[Tensor, SumsGradient]:
+        if isinstance(sums[0], float):
+            return self._differentiate_numbers(sums)
         if row_weight is not None:
-            return self._of_rows(state, row_weight, group)
+            return self._differentiate_rows(sums, row_weight, group)
         if group is not None:
-            state = processes.summed(state, group)
-        tp = state[0]
-        if len(state) == 1:
-            # In float64 while d² is small: beside a class of nearly all rows MCC divides a difference of near equals.
-            with torch.enable_grad():
-                leaf = (wide(tp.detach()) if tp.numel() <= 1 << 16 else tp.detach()).requires_grad_()
-                loss = 1 - self.metric(Confusion(leaf))
-            (by_matrix,) = torch.autograd.grad(loss, leaf)
-            return loss.detach().to(tp.dtype), (bounded(by_matrix, tp.dtype),)
-        if tp.numel() == 1 and tp.is_cpu and tp.dtype is torch.float32 and self.labels is None and not self.leading:
+            sums = processes.sum_cells(sums, group)
+        if len(sums) == 1:
+            return self._differentiate_matrix(sums[0])
+        tp, _fp, positives, _negatives = sums
+        is_one_number = tp.numel() == 1 and tp.is_cpu and tp.dtype is torch.float32
+        if is_one_number and self.labels is None and not self.has_threshold_axis:
             # Plain numbers are faster, also where they spread the gradient.
-            return self._differentiate(tuple(cell.item() for cell in state), None, None)
-        share = 1.0 / (len(tp) if self.leading else 1)
+            return self._differentiate_numbers(tuple(cell.item() for cell in sums))
+        threshold_share = 1.0 / (len(tp) if self.has_threshold_axis else 1)
         if self.average == "micro":
-            values, a, b = self._partials(tuple(pool(cell, self.labels) for cell in state), -share)
-            keep = selected(self.labels, tp)
-            a, b = (g.unsqueeze(-1) if keep is None else g.unsqueeze(-1) * keep for g in (a, b))
-            return _one_minus(values.mean()), (a.expand(tp.shape), b.expand(tp.shape))
+            return self._differentiate_micro(sums, threshold_share)
         if self.average == "macro" and self.labels is None and self.empty_classes == "count":
-            values, a, b = self._partials(state, -1.0 / tp.numel())
+            values, a, b = self._differentiate_values(sums, -1.0 / tp.numel())
             return _one_minus(values.mean()), (a, b)
-        weights = self._class_weights(state[2])
-        values, a, b = self._partials(state, (-share * weights).expand(tp.shape))
+        weights = self._class_weights(positives)
+        values, a, b = self._differentiate_values(sums, (-threshold_share * weights).expand(tp.shape))
         return _one_minus(mean_over_classes(values, weights).mean()), (a, b)
 
     def _class_weights(self, positives: Tensor) -> Tensor:
         return class_weights(self.average, positives, self.labels, self.empty_classes)
 
-    def _differentiate_numbers(self, state: State) -> tuple[float, float, float]:
-        """Return loss, a and b of one class in plain numbers: tensors of one number cost more than the arithmetic.
+    def _differentiate_numbers(self, sums: Sums) -> tuple[Tensor, SumsGradient]:
+        """Differentiate by the sums of one class in plain numbers: tensors of one number cost more than the arithmetic.
 
         For sums in float32, since plain numbers are divided by down to the ``FLOOR`` of that type.
         """
-        if (self.average == "weighted" or (self.average == "macro" and self.empty_classes == "skip")) and state[
-            2
-        ] < FLOOR:
-            return 1.0, 0.0, 0.0
-        value, a, b = self._partials(state, -1.0)
-        return 1.0 - float(value), float(a), float(b)
+        positives = sums[2]
+        skips_empty_class = self.average == "weighted" or (self.average == "macro" and self.empty_classes == "skip")
+        if skips_empty_class and positives < FLOOR:
+            loss, a, b = 1.0, 0.0, 0.0
+        else:
+            value, a, b = self._differentiate_values(sums, -1.0)
+            loss = 1.0 - float(value)
+        return torch.scalar_tensor(loss, dtype=torch.float32), (float(a), float(b))
 
-    def _of_rows(self, state: State, row_weight: Tensor, group: Processes | None) -> tuple[Tensor, State]:
+    def _differentiate_matrix(self, matrix: Tensor) -> tuple[Tensor, SumsGradient]:
+        # In float64 while d² is small: beside a class of nearly all rows MCC divides a difference of near equals.
+        is_small = matrix.numel() <= 1 << 16
+        with torch.enable_grad():
+            leaf = (wide(matrix.detach()) if is_small else matrix.detach()).requires_grad_()
+            loss = 1 - self.metric(Confusion(leaf))
+        (gradient,) = torch.autograd.grad(loss, leaf)
+        return loss.detach().to(matrix.dtype), (bounded(gradient, matrix.dtype),)
+
+    def _differentiate_micro(self, sums: Sums, threshold_share: float) -> tuple[Tensor, SumsGradient]:
+        tp = sums[0]
+        pooled = tuple(pool(cell, self.labels) for cell in sums)
+        values, a, b = self._differentiate_values(pooled, -threshold_share)
+        a = a.unsqueeze(-1)
+        b = b.unsqueeze(-1)
+        counts_in_pool = selected(self.labels, tp)
+        if counts_in_pool is not None:
+            a = a * counts_in_pool
+            b = b * counts_in_pool
+        return _one_minus(values.mean()), (a.expand(tp.shape), b.expand(tp.shape))
+
+    def _differentiate_rows(
+        self, sums: Sums, row_weight: Tensor, group: Processes | None
+    ) -> tuple[Tensor, SumsGradient]:
         total = row_weight.sum()
         if group is not None:
             total = group.sum(total)
-        weights = ratio(row_weight, total) / (len(state[0]) if self.leading else 1)
-        values, a, b = self._partials(state, -weights)
+        weights = ratio(row_weight, total) / (len(sums[0]) if self.has_threshold_axis else 1)
+        values, a, b = self._differentiate_values(sums, -weights)
         value = (values * weights).sum()
-        return 1 - (value if group is None else group.sum(value)), (a, b)
+        if group is not None:
+            value = group.sum(value)
+        return 1 - value, (a, b)
 
-    def _partials(self, state: State, weights: Any) -> tuple[Any, Any, Any]:
-        """Return the metric's values, and the derivatives of their weighted sum: a ``Jet``'s a and b."""
-        numbers = isinstance(state[0], float)
-        if self._arithmetic:
+    def _differentiate_values(self, sums: Sums, weights: Any) -> tuple[Any, Any, Any]:
+        """Return the metric's values, and the derivatives of their weighted sum by TP and by FP, P and N fixed."""
+        if self._is_arithmetic:
             try:
-                jet: Any = self.metric(CountsWithDerivatives(*state))
-                a, b = jet.a, jet.b
-                if not numbers:
-                    if jet.value.shape != state[0].shape:
-                        raise TypeError
-                    # A direction in which the metric does not move has the plain number 0 for derivative.
-                    a, b = (g if isinstance(g, Tensor) else torch.full_like(state[0], g) for g in (a, b))
-                weights = as_constant(weights, a) if isinstance(a, Tensor) else weights
-                return jet.value, a * weights, b * weights
+                return self._differentiate_arithmetic(sums, weights)
             except ZeroDivisionError:
                 pass  # plain numbers refuse what tensors answer with ∞ or NaN: let tensors answer
             except (TypeError, AttributeError):
-                self._arithmetic = False  # it uses more than arithmetic: from here on autograd differentiates it
-        if numbers:
-            state = tuple(torch.full((1,), cell, dtype=torch.float32) for cell in state)
+                self._is_arithmetic = False  # it uses more than arithmetic: from here on autograd differentiates it
+        if isinstance(sums[0], float):
+            sums = tuple(torch.full((1,), cell, dtype=torch.float32) for cell in sums)
         with torch.enable_grad():
-            leaf = cells(*state).map(lambda cell: cell.detach().requires_grad_())
-            values = self.values(leaf)
+            counts = cells(*sums).map(lambda cell: cell.detach().requires_grad_())
+            values = self.values(counts)
             # The zero keeps a constant metric differentiable.
-            weighted = (values * weights).sum() + 0 * leaf.tp.sum()
-            grads = torch.autograd.grad(weighted, leaf.cells(), allow_unused=True)
-        tp, fp, fn, tn = (torch.zeros_like(leaf.tp) if g is None else g for g in grads)
-        return values.detach(), tp - fn, fp - tn
+            weighted = (values * weights).sum() + 0 * counts.tp.sum()
+            gradients = torch.autograd.grad(weighted, counts.cells(), allow_unused=True)
+        by_tp, by_fp, by_fn, by_tn = (torch.zeros_like(counts.tp) if g is None else g for g in gradients)
+        return values.detach(), by_tp - by_fn, by_fp - by_tn
+
+    def _differentiate_arithmetic(self, sums: Sums, weights: Any) -> tuple[Any, Any, Any]:
+        """Do as ``_differentiate_values``, by the metric's own arithmetic; raise if it is more than arithmetic."""
+        jet: Any = self.metric(CountsWithDerivatives(*sums))
+        a = jet.a
+        b = jet.b
+        tp = sums[0]
+        if isinstance(tp, Tensor):
+            if jet.value.shape != tp.shape:
+                raise TypeError
+            # A direction in which the metric does not move has the plain number 0 for derivative.
+            a = a if isinstance(a, Tensor) else torch.full_like(tp, a)
+            b = b if isinstance(b, Tensor) else torch.full_like(tp, b)
+            weights = as_constant(weights, a)
+        return jet.value, a * weights, b * weights
 
 
 def are_finite(numbers: tuple[Any, ...]) -> bool:

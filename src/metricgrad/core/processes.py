@@ -1,4 +1,4 @@
-"""Exact across processes: statistics that add are ``summed``, and rows that must be seen together are ``joined``.
+"""Exact across processes: statistics that add are summed, and rows that must be seen together are joined.
 
 Both give every process the same numbers, those of all data, so every process has the same loss. Under
 ``DistributedDataParallel`` (and ``fully_shard``), which averages gradients over the processes, the right gradient comes
@@ -76,16 +76,18 @@ class TorchProcesses:
 
     def check_alike(self, cells: Sequence[Tensor]) -> None:
         """Refuse different shapes. Asked once for each shape, since asking takes as long as adding up."""
-        own = [cells[0].shape[-1] if cells[0].dim() else 1, sum(cell.numel() for cell in cells)]
-        if (id(self.group), *own) in _agreed:
+        own_classes = cells[0].shape[-1] if cells[0].dim() else 1
+        own_size = sum(cell.numel() for cell in cells)
+        if (id(self.group), own_classes, own_size) in _agreed:
             return
-        classes, sizes = self.stack(torch.tensor(own, device=cells[0].device)).t().tolist()
+        own = torch.tensor([own_classes, own_size], device=cells[0].device)
+        classes, sizes = self.stack(own).t().tolist()
         if len(set(sizes)) > 1:
             raise ValueError(
                 f"process_group: expected the same classes and thresholds on all processes, got {classes} classes and "
                 f"{sizes} sums; give every process logits of all classes"
             )
-        _agreed.add((id(self.group), *own))
+        _agreed.add((id(self.group), own_classes, own_size))
 
     def sum(self, tensor: Tensor) -> Tensor:
         """Return the sum over the processes."""
@@ -179,13 +181,17 @@ class _Gathered(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: Tensor, lengths: list[int], group: Any) -> Tensor:
         """Gather: all send as many rows as the longest has, and what was added is cut off again."""
-        rank, longest = group.rank, max(lengths)
-        ctx.group, ctx.start, ctx.length = group, sum(lengths[:rank]), lengths[rank]
+        rank = group.rank
+        ctx.group = group
+        ctx.start = sum(lengths[:rank])
+        ctx.length = lengths[rank]
+        longest = max(lengths)
         if not longest:
             return rows.new_empty(rows.shape)
-        own = rows.new_zeros(longest, *rows.shape[1:])
-        own[: len(rows)] = rows
-        return torch.cat([part[:length] for part, length in zip(group.stack(own), lengths, strict=True)])
+        padded = rows.new_zeros(longest, *rows.shape[1:])
+        padded[: len(rows)] = rows
+        padded_parts = group.stack(padded)
+        return torch.cat([part[:length] for part, length in zip(padded_parts, lengths, strict=True)])
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
@@ -208,26 +214,31 @@ class _Shared(torch.autograd.Function):
         return ctx.group.sum_gradient(grad, mean=True), None
 
 
-def summed(cells: Sequence[Tensor], group: Processes) -> tuple[Tensor, ...]:
+def sum_cells(cells: Sequence[Tensor], group: Processes) -> tuple[Tensor, ...]:
     """Return the cells of a statistic summed over the processes, differentiably, in one call."""
     group.check_alike(cells)
-    whole = _Summed.apply(torch.cat([cell.reshape(-1) for cell in cells]), group)  # type: ignore[no-untyped-call]
-    return tuple(w.view(c.shape) for w, c in zip(whole.split([c.numel() for c in cells]), cells, strict=True))
+    flat = torch.cat([cell.reshape(-1) for cell in cells])
+    flat_sum = _Summed.apply(flat, group)  # type: ignore[no-untyped-call]
+    sums = flat_sum.split([cell.numel() for cell in cells])
+    return tuple(part.view(cell.shape) for part, cell in zip(sums, cells, strict=True))
 
 
-def total(statistic: Any, group: Processes | None) -> Any:
+def total_statistic(statistic: Any, group: Processes | None) -> Any:
     """Return a statistic of all processes, differentiably; without a group, of this one."""
-    return statistic if group is None else type(statistic)(*summed(statistic.cells(), group))
+    return statistic if group is None else type(statistic)(*sum_cells(statistic.cells(), group))
 
 
-def joined(batch: Batch, group: Processes) -> Batch:
+def join_batches(batch: Batch, group: Processes) -> Batch:
     """Return the rows of all processes in order of rank, differentiably; shards may be uneven or empty.
 
     A row of K classes costs K numbers of each of logits, targets and (if given, one or K) weights on the way there, and
     K logits' gradients on the way back. What is masked has no weight; the mask itself stays behind.
     """
-    z, y, w = batch.logits, batch.targets, batch.weight
-    own = [len(z), z.shape[1], z.element_size(), y.dim(), y.element_size(), 0 if w is None else w.shape[1]]
+    z = batch.logits
+    y = batch.targets
+    weight = batch.weight
+    weight_columns = 0 if weight is None else weight.shape[1]
+    own = [len(z), z.shape[1], z.element_size(), y.dim(), y.element_size(), weight_columns]
     # Every process raises where they disagree: a gather of different shapes would hang, or mix up numbers.
     heads = group.stack(torch.tensor(own, device=z.device))
     lengths, *kinds = heads.t().tolist()
@@ -236,20 +247,21 @@ def joined(batch: Batch, group: Processes) -> Batch:
             "process_group: expected the same classes, types and kind of weight (or none) on all processes, got "
             f"(rows, classes, bytes of a logit, axes and bytes of a target, weights a row) of {heads.tolist()}"
         )
-    whole = None if w is None else _gathered(w, lengths, group)
-    return Batch(_gathered(z, lengths, group), _gathered(y, lengths, group), whole, None)
+    all_weight = None if weight is None else _gather(weight, lengths, group)
+    return Batch(_gather(z, lengths, group), _gather(y, lengths, group), all_weight, None)
 
 
-def gathered(tensors: Sequence[Tensor | None], group: Processes) -> tuple[Any, ...]:
+def gather_rows(tensors: Sequence[Tensor | None], group: Processes) -> tuple[Any, ...]:
     """Return tensors of this process's rows as those of the rows of all processes, differentiably."""
-    lengths: list[int] = group.stack(torch.tensor(len(tensors[0]))).tolist()  # type: ignore[arg-type]
-    return tuple(None if rows is None else _gathered(rows, lengths, group) for rows in tensors)
+    own_length = torch.tensor(len(tensors[0]))  # type: ignore[arg-type]
+    lengths: list[int] = group.stack(own_length).tolist()
+    return tuple(None if rows is None else _gather(rows, lengths, group) for rows in tensors)
 
 
-def _gathered(rows: Tensor, lengths: list[int], group: Processes) -> Tensor:
+def _gather(rows: Tensor, lengths: list[int], group: Processes) -> Tensor:
     return _Gathered.apply(rows, lengths, group)  # type: ignore[no-any-return, no-untyped-call]
 
 
-def shared(tensor: Tensor, group: Processes) -> Tensor:
-    """Return a parameter that all processes hold, differentiably."""
+def share_parameter(tensor: Tensor, group: Processes) -> Tensor:
+    """Return a parameter that all processes hold; its gradient is averaged over them."""
     return _Shared.apply(tensor, group)  # type: ignore[no-any-return, no-untyped-call]

@@ -1,9 +1,10 @@
 """Layouts: how memberships of rows × classes are summed into a statistic, and how its gradient spreads back.
 
-Every statistic is linear in the memberships, so a layout is a linear map and its transpose: ``reduce`` sums one chunk
-of rows, ``expand`` turns the gradient of the sums into the gradient of the memberships. For cells that is two numbers
-per class, ∂L/∂m = b + y·(a − b), with a and b the derivatives of a ``Jet``; for the matrix ∂L/∂M = Y·G. ``plain`` is
-the same sum in differentiable operations, for ``torch.compile``, ``torch.func`` and second derivatives.
+Every statistic is linear in the memberships, so a layout is a linear map and its transpose: ``sum_chunk`` sums one
+chunk of rows, ``spread_gradient`` turns the gradient of the sums into the gradient of the memberships. For counts that
+takes two numbers per class, ∂L/∂m = b + y·(a − b), with a and b the derivatives of a ``Jet``; for the matrix
+∂L/∂M = Y·G. ``sum_differentiably`` is the same sum in operations that autograd can follow, for ``torch.compile``,
+``torch.func`` and second derivatives.
 """
 
 from __future__ import annotations
@@ -16,222 +17,301 @@ from torch import Tensor
 from metricgrad.core.counts import Confusion, Counts, cells, count, wide
 from metricgrad.core.metrics.derivatives import as_constant
 
-State = tuple[Any, ...]
-"""The sums of a statistic: (TP, FP, positives, negatives), or the matrix alone."""
+Sums = tuple[Any, ...]
+"""What is summed: (TP, FP, positives, negatives), or the matrix alone."""
+
+SumsGradient = tuple[Any, ...]
+"""The gradient of a loss with respect to the sums: (a, b) for TP and FP, or that of the matrix."""
 
 
-class Columns:
-    """Cells per class from ``(N, K)`` targets: binary, multi-label, and multi-class with soft labels."""
+class ColumnLayout:
+    """Counts per class from ``(N, K)`` targets: binary, multi-label, and multi-class with soft labels."""
 
-    additive: ClassVar[bool] = True
+    adds_over_rows: ClassVar[bool] = True
+    """Whether the sums of chunks are added; otherwise they are numbers per row, which are concatenated."""
 
-    def reduce(self, m: Tensor, y: Tensor, scale: Tensor | None, w: Tensor | None, out: Tensor) -> State:
-        """Sum a chunk; ``out`` is a buffer of its shape, and may be ``m`` itself.
+    def sum_chunk(
+        self, memberships: Tensor, targets: Tensor, scale: Tensor | None, weight: Tensor | None, buffer: Tensor
+    ) -> Sums:
+        """Sum a chunk; ``buffer`` has its shape, and may be ``memberships`` itself.
 
-        ``scale`` multiplies the memberships: the weights, divided by the row's sum where ``m`` is not yet normalised.
+        ``scale`` multiplies the memberships: the weights, divided by the row's sum where they are not yet normalised.
         """
-        return _margins(m, y, scale, w, out, axis=0)
+        return _sum_cells_and_margins(memberships, targets, scale, weight, buffer, axis=0)
 
-    def expand(self, gradient: State, y: Tensor, w: Tensor | None, out: Tensor) -> Tensor:
+    def add_chunk(
+        self,
+        total: Sums,
+        memberships: Tensor,
+        targets: Tensor,
+        scale: Tensor | None,
+        weight: Tensor | None,
+        buffer: Tensor,
+        batch_rows: int,
+    ) -> Sums:
+        """Sum a chunk, as ``sum_chunk`` does, and add it to the sums before it, of which there may be none."""
+        return self.merge_sums(total, self.sum_chunk(memberships, targets, scale, weight, buffer))
+
+    def merge_sums(self, total: Sums, chunk: Sums) -> Sums:
+        """Add the sums of a chunk to those before it, in float64; before the first there are none."""
+        if not total:
+            return chunk
+        return tuple(wide(before) + wide(new) for before, new in zip(total, chunk, strict=True))
+
+    def spread_gradient(self, gradient: SumsGradient, targets: Tensor, weight: Tensor | None, out: Tensor) -> Tensor:
         """Write the gradient with respect to the memberships of a chunk into ``out``."""
         a, b = gradient
         if isinstance(a, Tensor):
-            torch.lerp(b, a, y, out=out)
+            torch.lerp(b, a, targets, out=out)
         elif abs(a) < 0.05 * abs(b):  # b + (a − b) would lose digits of a
-            low, high = (torch.scalar_tensor(x, dtype=y.dtype) for x in (b, a))
-            torch.lerp(low, high, y, out=out)
+            a_tensor = torch.scalar_tensor(a, dtype=targets.dtype)
+            b_tensor = torch.scalar_tensor(b, dtype=targets.dtype)
+            torch.lerp(b_tensor, a_tensor, targets, out=out)
         else:  # one class on the CPU; one operation, since two with plain numbers take three times as long
-            torch.add(torch.scalar_tensor(b, dtype=y.dtype), y, alpha=a - b, out=out)
-        return out if w is None else out.mul_(w)
+            torch.add(torch.scalar_tensor(b, dtype=targets.dtype), targets, alpha=a - b, out=out)
+        return out if weight is None else out.mul_(weight)
 
-    def merge(self, total: State, state: State) -> State:
-        """Add the sums of a chunk to those before it, in float64; before the first there are none."""
-        return tuple(wide(a) + wide(b) for a, b in zip(total, state, strict=True)) if total else state
+    def to_statistic(self, sums: Sums) -> Counts:
+        """Return the statistic of the sums."""
+        return cells(*sums)
 
-    def add(
-        self, total: State, m: Tensor, y: Tensor, scale: Tensor | None, w: Tensor | None, out: Tensor, rows: int
-    ) -> State:
-        """Sum a chunk, as ``reduce`` does, and add it to the sums before it; ``rows``: those of the whole batch."""
-        return self.merge(total, self.reduce(m, y, scale, w, out))
-
-    def finish(self, state: State) -> Counts:
-        """Return the statistic."""
-        return cells(*state)
-
-    def plain(self, m: Tensor, y: Tensor, w: Tensor | None) -> Counts | Confusion:
-        """Return the statistic, differentiably, of memberships ``(..., N, K)``."""
-        return count(m, y, w)
+    def sum_differentiably(self, memberships: Tensor, targets: Tensor, weight: Tensor | None) -> Counts | Confusion:
+        """Return the statistic of memberships ``(..., N, K)``, in operations that autograd can follow."""
+        return count(memberships, targets, weight)
 
 
-class Indices(Columns):
-    """Cells per class from ``(N,)`` class indices, without a one-hot copy."""
+class IndexLayout(ColumnLayout):
+    """Counts per class from ``(N,)`` class indices, without a one-hot copy."""
 
-    def reduce(self, m: Tensor, y: Tensor, scale: Tensor | None, w: Tensor | None, out: Tensor) -> State:
-        index = y.unsqueeze(1)
-        own = m.gather(1, index)
-        ones = torch.ones_like(own) if w is None else w
-        hits = own if scale is None else own * scale
-        # Added one by one, so in float64: two numbers per row, not K.
-        each = wide(torch.cat((hits, ones), 1))
-        tp, positives = each.new_zeros(2, m.shape[1]).index_add_(1, y, each.t()).unbind(0)
-        if w is None:  # whole numbers, which are exact
-            negatives = as_constant(len(y), positives) - positives
+    def sum_chunk(
+        self, memberships: Tensor, targets: Tensor, scale: Tensor | None, weight: Tensor | None, buffer: Tensor
+    ) -> Sums:
+        classes = memberships.shape[1]
+        true_class = targets.unsqueeze(1)
+        hits = memberships.gather(1, true_class)
+        row_weight = torch.ones_like(hits) if weight is None else weight
+        if scale is not None:
+            hits = hits * scale
+        # Rows are added one by one, so in float64: two numbers per row, not K.
+        hits_and_weights = wide(torch.cat((hits, row_weight), 1))
+        per_class = hits_and_weights.new_zeros(2, classes).index_add_(1, targets, hits_and_weights.t())
+        tp, positives = per_class.unbind(0)
+        if weight is None:  # whole numbers, which are exact
+            negatives = as_constant(len(targets), positives) - positives
         else:  # the sum of all others: beside a class of nearly all weight a difference would have nothing left of it
-            negatives = _before(positives) + _before(positives.flip(0)).flip(0)
-        others = out.copy_(m).scatter_(1, index, 0.0)
-        fp = wide(others.sum(0) if scale is None else _weighted_sum(others, scale))
-        return _up_to_margins(tp, fp, positives, negatives, torch.finfo(m.dtype).eps)
+            negatives = _sum_before(positives) + _sum_before(positives.flip(0)).flip(0)
+        misses = buffer.copy_(memberships).scatter_(1, true_class, 0.0)
+        fp = wide(misses.sum(0) if scale is None else _weighted_row_sum(misses, scale))
+        return _snap_to_margins(tp, fp, positives, negatives, torch.finfo(memberships.dtype).eps)
 
-    def expand(self, gradient: State, y: Tensor, w: Tensor | None, out: Tensor) -> Tensor:
+    def spread_gradient(self, gradient: SumsGradient, targets: Tensor, weight: Tensor | None, out: Tensor) -> Tensor:
         a, b = gradient
-        if not isinstance(a, Tensor):  # plain numbers: there is one class, and every sample is in it
-            return out.fill_(a) if w is None else out.fill_(a).mul_(w)
-        out.copy_(b.expand(out.shape))
-        out.scatter_(1, y.unsqueeze(1), a.expand(out.shape[1])[y].unsqueeze(1))
-        return out if w is None else out.mul_(w)
+        if isinstance(a, Tensor):
+            classes = out.shape[1]
+            a_of_true_class = a.expand(classes)[targets].unsqueeze(1)
+            out.copy_(b.expand(out.shape))
+            out.scatter_(1, targets.unsqueeze(1), a_of_true_class)
+        else:  # plain numbers: there is one class, and every sample is in it
+            out.fill_(a)
+        return out if weight is None else out.mul_(weight)
 
-    def plain(self, m: Tensor, y: Tensor, w: Tensor | None) -> Counts | Confusion:
-        return count(m, _one_hot(y, m), w)
+    def sum_differentiably(self, memberships: Tensor, targets: Tensor, weight: Tensor | None) -> Counts | Confusion:
+        return count(memberships, _one_hot(targets, memberships), weight)
 
 
-class PerRow(Columns):
-    """Cells per row, for the samples average: every row's labels are its own population."""
+class RowLayout(ColumnLayout):
+    """Counts per row, for the samples average: every row's labels are its own population."""
 
-    additive: ClassVar[bool] = False
+    adds_over_rows: ClassVar[bool] = False
 
-    def reduce(self, m: Tensor, y: Tensor, scale: Tensor | None, w: Tensor | None, out: Tensor) -> State:
-        return _margins(m, y, scale, w, out, axis=1)
+    def sum_chunk(
+        self, memberships: Tensor, targets: Tensor, scale: Tensor | None, weight: Tensor | None, buffer: Tensor
+    ) -> Sums:
+        return _sum_cells_and_margins(memberships, targets, scale, weight, buffer, axis=1)
 
-    def expand(self, gradient: State, y: Tensor, w: Tensor | None, out: Tensor) -> Tensor:
+    def spread_gradient(self, gradient: SumsGradient, targets: Tensor, weight: Tensor | None, out: Tensor) -> Tensor:
         a, b = gradient
-        torch.lerp(b.unsqueeze(1), a.unsqueeze(1), y, out=out)
-        return out if w is None else out.mul_(w)
+        torch.lerp(b.unsqueeze(1), a.unsqueeze(1), targets, out=out)
+        return out if weight is None else out.mul_(weight)
 
-    def plain(self, m: Tensor, y: Tensor, w: Tensor | None) -> Counts | Confusion:
-        y = y.to(m.dtype)
-        w = torch.ones_like(y) if w is None else w
-        wy, wn = w * y, w * (1 - y)
-        return cells((m * wy).sum(-1), (m * wn).sum(-1), wy.sum(-1), wn.sum(-1))
+    def sum_differentiably(self, memberships: Tensor, targets: Tensor, weight: Tensor | None) -> Counts | Confusion:
+        targets = targets.to(memberships.dtype)
+        weight = torch.ones_like(targets) if weight is None else weight
+        inside = weight * targets
+        outside = weight * (1 - targets)
+        tp = (memberships * inside).sum(-1)
+        fp = (memberships * outside).sum(-1)
+        return cells(tp, fp, inside.sum(-1), outside.sum(-1))
 
 
-class Matrix:
+class MatrixLayout:
     """The d×d matrix, rows true and columns predicted, from class indices or soft labels; summed in float64."""
 
-    additive: ClassVar[bool] = True
+    adds_over_rows: ClassVar[bool] = True
 
-    def reduce(self, m: Tensor, y: Tensor, scale: Tensor | None, w: Tensor | None, out: Tensor) -> State:
-        """Sum a chunk; ``out`` is a buffer of its shape, and may be ``m`` itself."""
-        return self.add((), m, y, scale, w, out, len(m))
+    def sum_chunk(
+        self, memberships: Tensor, targets: Tensor, scale: Tensor | None, weight: Tensor | None, buffer: Tensor
+    ) -> Sums:
+        """Sum a chunk; ``buffer`` has its shape, and may be ``memberships`` itself."""
+        return self.add_chunk((), memberships, targets, scale, weight, buffer, len(memberships))
 
-    def add(
-        self, total: State, m: Tensor, y: Tensor, scale: Tensor | None, w: Tensor | None, out: Tensor, rows: int
-    ) -> State:
-        """Do as ``reduce``, on top of the sums before it; in place, since d² numbers are many."""
+    def add_chunk(
+        self,
+        total: Sums,
+        memberships: Tensor,
+        targets: Tensor,
+        scale: Tensor | None,
+        weight: Tensor | None,
+        buffer: Tensor,
+        batch_rows: int,
+    ) -> Sums:
+        """Do as ``sum_chunk``, on top of the sums before it; in place, since d² numbers are many."""
         if scale is not None:
-            m = torch.mul(m, scale, out=out)
-        if y.dim() > 1:
-            return self.merge(total, (_product(y, m),))
-        m = m if rows <= BLOCK else wide(m)
-        (matrix,) = total or (m.new_zeros(m.shape[1], m.shape[1]),)
-        return (matrix.index_add_(0, y, m),)
+            memberships = torch.mul(memberships, scale, out=buffer)
+        if targets.dim() > 1:
+            return self.merge_sums(total, (_transposed_product(targets, memberships),))
+        if batch_rows > MAX_FLOAT32_ROWS:
+            memberships = wide(memberships)
+        classes = memberships.shape[1]
+        (matrix,) = total or (memberships.new_zeros(classes, classes),)
+        return (matrix.index_add_(0, targets, memberships),)
 
-    def expand(self, gradient: State, y: Tensor, w: Tensor | None, out: Tensor) -> Tensor:
-        """Write the gradient with respect to the memberships of a chunk into ``out``."""
-        (g,) = gradient
-        torch.index_select(g, 0, y, out=out) if y.dim() == 1 else torch.matmul(y, g, out=out)
-        return out if w is None else out.mul_(w)
-
-    def merge(self, total: State, state: State) -> State:
+    def merge_sums(self, total: Sums, chunk: Sums) -> Sums:
         """Add the sums of a chunk to those before it, in float64 and in place."""
-        return (wide(total[0]).add_(state[0]),) if total else state
+        return (wide(total[0]).add_(chunk[0]),) if total else chunk
 
-    def finish(self, state: State) -> Confusion:
-        """Return the statistic."""
-        return Confusion(*state)
+    def spread_gradient(self, gradient: SumsGradient, targets: Tensor, weight: Tensor | None, out: Tensor) -> Tensor:
+        """Write the gradient with respect to the memberships of a chunk into ``out``."""
+        (matrix_gradient,) = gradient
+        if targets.dim() == 1:
+            torch.index_select(matrix_gradient, 0, targets, out=out)
+        else:
+            torch.matmul(targets, matrix_gradient, out=out)
+        return out if weight is None else out.mul_(weight)
 
-    def plain(self, m: Tensor, y: Tensor, w: Tensor | None) -> Counts | Confusion:
-        """Return the statistic, differentiably, of memberships ``(N, d)``."""
-        hot = _one_hot(y, m) if y.dim() == 1 else y.to(m.dtype)
-        return Confusion(_product(hot if w is None else hot * w, m).to(m.dtype))
+    def to_statistic(self, sums: Sums) -> Confusion:
+        """Return the statistic of the sums."""
+        return Confusion(*sums)
+
+    def sum_differentiably(self, memberships: Tensor, targets: Tensor, weight: Tensor | None) -> Counts | Confusion:
+        """Return the statistic of memberships ``(N, d)``, in operations that autograd can follow."""
+        labels = _one_hot(targets, memberships) if targets.dim() == 1 else targets.to(memberships.dtype)
+        if weight is not None:
+            labels = labels * weight
+        return Confusion(_transposed_product(labels, memberships).to(memberships.dtype))
 
 
-Layout = Columns | Matrix
+Layout = ColumnLayout | MatrixLayout
 
 
-FOLDED, MANY = 64, 1 << 17
-"""From MANY elements on, FOLDED blocks of rows are laid one upon another before their columns are summed."""
+FOLD_BLOCKS = 64
+"""So many blocks of rows are laid one upon another before their columns are summed, if the columns are long."""
 
-LOPSIDED, FEW = 0.98, 1 << 15
-"""FP as the difference of two sums is off by the rounding of TP: too much beside N if more than LOPSIDED are positive.
+MIN_FOLD_ELEMENTS = 1 << 17
+"""From this many elements on."""
 
-Up to FEW elements, and where looking at a value makes a device wait, FP is summed on its own without asking.
-"""
+MAX_POSITIVE_SHARE = 0.98
+"""FP as the difference of two sums is off by the rounding of TP: too much beside N if more than this are positive."""
 
-BLOCK = 4096
+MAX_UNASKED_ELEMENTS = 1 << 15
+"""Up to this many, and where looking at a value makes a device wait, FP is summed on its own without looking at P."""
+
+MAX_FLOAT32_ROWS = 4096
 """Rows that may be added one by one in float32, with an error around 1e-6; sums of such blocks are added in float64."""
 
 
-def _sum(x: Tensor, axis: int) -> Tensor:
+def _sum_over(x: Tensor, axis: int) -> Tensor:
     """Sum ``(N, K)`` over an axis.
 
     Torch walks down the columns on one thread, or nearly so: with many rows it is two to three times as fast to add up
     blocks of rows first, which are long vectors.
     """
     rows, columns = x.shape
-    if axis == 1 or columns == 1 or x.numel() < MANY or rows < 8 * FOLDED or not (x.is_cpu and x.is_contiguous()):
+    if axis == 1 or columns == 1 or x.numel() < MIN_FOLD_ELEMENTS or rows < 8 * FOLD_BLOCKS:
         return x.sum(axis)
-    whole = rows - rows % FOLDED
-    total = x[:whole].view(FOLDED, -1).sum(0).view(-1, columns).sum(0)
-    return total if whole == rows else total.add_(x[whole:].sum(0))
+    if not (x.is_cpu and x.is_contiguous()):
+        return x.sum(axis)
+    folded_rows = rows - rows % FOLD_BLOCKS
+    block_sum = x[:folded_rows].view(FOLD_BLOCKS, -1).sum(0)
+    total = block_sum.view(-1, columns).sum(0)
+    if folded_rows < rows:
+        total.add_(x[folded_rows:].sum(0))
+    return total
 
 
-def _before(x: Tensor) -> Tensor:
+def _sum_before(x: Tensor) -> Tensor:
     """Return at each place the sum of all before it."""
     return torch.cat((x.new_zeros(1), x[:-1].cumsum(0)))
 
 
-def _weighted_sum(x: Tensor, weight: Tensor) -> Tensor:
+def _weighted_row_sum(x: Tensor, weight: Tensor) -> Tensor:
     """Return Σ weight·x over the rows: products of a row and a matrix, without a weighted copy."""
-    if len(x) <= BLOCK:
+    if len(x) <= MAX_FLOAT32_ROWS:
         return (weight.t() @ x).squeeze(0)
-    parts = zip(weight.split(BLOCK), x.split(BLOCK), strict=True)
-    return torch.cat([w.t() @ block for w, block in parts]).sum(0)
+    blocks = zip(weight.split(MAX_FLOAT32_ROWS), x.split(MAX_FLOAT32_ROWS), strict=True)
+    block_sums = [block_weight.t() @ block for block_weight, block in blocks]
+    return torch.cat(block_sums).sum(0)
 
 
-def _product(y: Tensor, m: Tensor) -> Tensor:
-    """Return yᵀ·m, ``(d, d)`` in float64; differentiable."""
-    size = 64 * BLOCK  # a matrix product adds up in blocks of its own
-    parts = zip(y.split(size), m.split(size), strict=True)
-    return torch.stack([wide(a.t() @ b) for a, b in parts]).sum(0)
+def _transposed_product(targets: Tensor, memberships: Tensor) -> Tensor:
+    """Return targetsᵀ·memberships, ``(d, d)`` in float64; differentiable."""
+    block_rows = 64 * MAX_FLOAT32_ROWS  # a matrix product adds up in blocks of its own
+    blocks = zip(targets.split(block_rows), memberships.split(block_rows), strict=True)
+    products = [wide(y.t() @ m) for y, m in blocks]
+    return torch.stack(products).sum(0)
 
 
-def _up_to_margins(tp: Tensor, fp: Tensor, positives: Tensor, negatives: Tensor, eps: float) -> State:
-    """Return cells, each its margin if it differs from it by rounding alone: what is left over is exactly zero."""
-    cell, margin = torch.stack((tp, fp)), torch.stack((positives, negatives))
-    near = (margin - cell).abs_() <= margin * as_constant(16 * eps, margin)
-    tp, fp = torch.where(near, margin, cell).unbind(0)
+def _snap_to_margins(tp: Tensor, fp: Tensor, positives: Tensor, negatives: Tensor, eps: float) -> Sums:
+    """Return sums whose TP and FP are P and N where they differ by rounding alone, so that FN and TN are zero there."""
+    cell = torch.stack((tp, fp))
+    margin = torch.stack((positives, negatives))
+    rounding = margin * as_constant(16 * eps, margin)
+    is_full = (margin - cell).abs_() <= rounding
+    tp, fp = torch.where(is_full, margin, cell).unbind(0)
     return tp, fp, positives, negatives
 
 
-def _margins(m: Tensor, y: Tensor, scale: Tensor | None, w: Tensor | None, out: Tensor, axis: int) -> State:
-    """Sum the cells and their margins over rows or classes."""
+def _sum_cells_and_margins(
+    memberships: Tensor, targets: Tensor, scale: Tensor | None, weight: Tensor | None, buffer: Tensor, axis: int
+) -> Sums:
+    """Return TP, FP, P and N, summed over rows (axis 0) or classes (axis 1)."""
     if scale is not None:
-        m = m * scale
-        tp, fp = _sum(torch.mul(m, y, out=out), axis), _sum(m.sub_(out), axis)
-        inside = y if w is None else y * w
-        positives = _sum(inside, axis)
-        outside = as_constant(1.0, y) - y if w is None else w - inside
-        return _up_to_margins(tp, fp, positives, _sum(outside, axis), torch.finfo(m.dtype).eps)
-    positives = _sum(y, axis)
-    negatives = as_constant(y.shape[axis], positives) - positives
-    if m.numel() <= FEW or not m.is_cpu or bool((positives > LOPSIDED * y.shape[axis]).any()):
-        inside = m * y
-        return _sum(inside, axis), _sum(torch.sub(m, inside, out=inside), axis), positives, negatives
-    predicted = _sum(m, axis)
-    tp = _sum(torch.mul(m, y, out=out), axis)
+        return _sum_scaled(memberships, targets, scale, weight, buffer, axis)
+    positives = _sum_over(targets, axis)
+    negatives = as_constant(targets.shape[axis], positives) - positives
+    if (
+        memberships.numel() <= MAX_UNASKED_ELEMENTS
+        or not memberships.is_cpu
+        or bool((positives > MAX_POSITIVE_SHARE * targets.shape[axis]).any())
+    ):
+        inside = memberships * targets
+        tp = _sum_over(inside, axis)
+        outside = torch.sub(memberships, inside, out=inside)
+        return tp, _sum_over(outside, axis), positives, negatives
+    predicted = _sum_over(memberships, axis)
+    tp = _sum_over(torch.mul(memberships, targets, out=buffer), axis)
     return tp, predicted - tp, positives, negatives
 
 
-def _one_hot(y: Tensor, m: Tensor) -> Tensor:
+def _sum_scaled(
+    memberships: Tensor, targets: Tensor, scale: Tensor, weight: Tensor | None, buffer: Tensor, axis: int
+) -> Sums:
+    """Do the same for memberships times ``scale`` and targets times ``weight``."""
+    scaled = memberships * scale
+    tp = _sum_over(torch.mul(scaled, targets, out=buffer), axis)
+    fp = _sum_over(scaled.sub_(buffer), axis)
+    if weight is None:
+        positive_weight = targets
+        negative_weight = as_constant(1.0, targets) - targets
+    else:
+        positive_weight = targets * weight
+        negative_weight = weight - positive_weight
+    positives = _sum_over(positive_weight, axis)
+    negatives = _sum_over(negative_weight, axis)
+    return _snap_to_margins(tp, fp, positives, negatives, torch.finfo(memberships.dtype).eps)
+
+
+def _one_hot(targets: Tensor, like: Tensor) -> Tensor:
     # A comparison, since F.one_hot reads values back, which torch.func and torch.compile cannot.
-    return (y.unsqueeze(-1) == torch.arange(m.shape[-1], device=y.device)).to(m.dtype)
+    classes = torch.arange(like.shape[-1], device=targets.device)
+    return (targets.unsqueeze(-1) == classes).to(like.dtype)

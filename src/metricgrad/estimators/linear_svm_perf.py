@@ -19,13 +19,13 @@ from torch import Tensor
 from metricgrad.core.inputs import ArrayLike, as_tensor, like
 from metricgrad.estimators.cutting_planes import Planes
 from metricgrad.estimators.fitted_html import render_facts
-from metricgrad.losses.structured_hinge_loss import of_labellings
-from metricgrad.losses.worst_labelling import Ranking, Worst, worst_labelling
+from metricgrad.losses.structured_hinge_loss import get_count_metric
+from metricgrad.losses.worst_labelling import Ranking, WorstLabelling, find_worst_labelling
 
 if TYPE_CHECKING:
     from metricgrad.core.metrics import Metric
 
-Oracle = Callable[[Tensor, Tensor], Worst]
+Oracle = Callable[[Tensor, Tensor], WorstLabelling]
 """Scores and bool labels to the worst labelling: the loss is ``worst.loss + worst.slope @ scores``."""
 
 
@@ -110,7 +110,7 @@ class LinearSVMPerf:
             return worst_of_size
         if isinstance(self.metric, str) and (match := re.fullmatch(r"precision@(\d+)", self.metric)):
             return partial(worst_of_size, size=int(match[1]))
-        return partial(worst_labelling, of_labellings(self.metric))
+        return partial(find_worst_labelling, get_count_metric(self.metric))
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the parameters, as scikit-learn asks for them.
@@ -269,7 +269,7 @@ def _features(X: ArrayLike) -> Tensor:
     return x
 
 
-def worst_of_size(scores: Tensor, labels: Tensor, size: int | None = None) -> Worst:
+def worst_of_size(scores: Tensor, labels: Tensor, size: int | None = None) -> WorstLabelling:
     """Return the worst labelling of ``size`` positives, as many as there are if None [joachims2005, §4.2]."""
     positives = int(labels.sum())
     size = positives if size is None else size
@@ -279,10 +279,10 @@ def worst_of_size(scores: Tensor, labels: Tensor, size: int | None = None) -> Wo
     hits = torch.arange(max(0, size - len(labels) + positives), min(positives, size) + 1)
     losses = 1 - hits.to(torch.float64) / size
     best = int((losses + ranking.gains[0][hits] + ranking.gains[1][size - hits]).argmax())
-    return Worst(losses[best], ranking.slope(int(hits[best]), size - int(hits[best])))
+    return WorstLabelling(losses[best], ranking.slope(int(hits[best]), size - int(hits[best])))
 
 
-def worst_pairs(scores: Tensor, labels: Tensor) -> Worst:
+def worst_pairs(scores: Tensor, labels: Tensor) -> WorstLabelling:
     """Return the worst order of all pairs: the mean over (positive, negative) of max(0, 1 − z₊ + z₋), by sorting."""
     hits, alarms = scores[labels], scores[~labels]
     # A pair is swapped if that costs less than the 1 it wins.
@@ -291,4 +291,4 @@ def worst_pairs(scores: Tensor, labels: Tensor) -> Worst:
     slope = torch.empty_like(scores)
     pairs = len(hits) * len(alarms)
     slope[labels], slope[~labels] = -above.to(scores.dtype) / pairs, below.to(scores.dtype) / pairs
-    return Worst(above.sum().to(scores.dtype) / pairs, slope)
+    return WorstLabelling(above.sum().to(scores.dtype) / pairs, slope)

@@ -23,7 +23,7 @@ from metricgrad.decisions.rules import Rule
 from metricgrad.decisions.threshold_tuning import TuningResult, TuningSpec, tune_threshold
 from metricgrad.estimators.labels import DecidesMixin, Labels, dense, flat
 from metricgrad.estimators.preparation import labels_to_learn, loss_for, splits, training_weight, wanted_rule
-from metricgrad.training.networks import Model, build
+from metricgrad.training.networks import Model, build_network
 from metricgrad.training.tabm import MemberLoss, TabM
 from metricgrad.training.training_loop import (
     Batches,
@@ -31,8 +31,8 @@ from metricgrad.training.training_loop import (
     Settings,
     TrainingData,
     apply_loss,
+    compute_logits,
     one_thread,
-    scores,
     train,
 )
 
@@ -371,7 +371,9 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
         labels = self.labels_
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            network = copy.deepcopy(build(self.model, features.shape[1], labels.outputs, self.dropout, labels.task))
+            network = copy.deepcopy(
+                build_network(self.model, features.shape[1], labels.outputs, self.dropout, labels.task)
+            )
         if isinstance(network, TabM):
             network.fit_bins(features, rows)
         return network
@@ -399,7 +401,7 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
             return
         with one_thread():
             p = [
-                self.labels_.probabilities(scores(network, data.take(held).features))
+                self.labels_.probabilities(compute_logits(network, data.take(held).features))
                 for network, (_, held) in zip(self.networks_, parts, strict=True)
             ]
         rows = torch.cat([held for _, held in parts])
@@ -419,7 +421,7 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
         X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
         features = self._features(X)
         with one_thread():
-            each = [self.labels_.probabilities(scores(network, features)) for network in self.networks_]
+            each = [self.labels_.probabilities(compute_logits(network, features)) for network in self.networks_]
         return torch.stack(each).mean(0)
 
     @property
@@ -443,7 +445,7 @@ class _Judge:
 
     def values(self, network: nn.Module, held: TrainingData, loss: nn.Module) -> tuple[float, ...]:
         """Return the judgement, and minus the loss to tell epochs of an equal hard metric apart."""
-        z = scores(network, held.features)
+        z = compute_logits(network, held.features)
         with torch.no_grad():
             logits = z.squeeze(1) if self.labels.task == "binary" else z
             merit = -float(apply_loss(loss, logits, held.targets, held.weight))

@@ -1,6 +1,6 @@
 """``AdversarialLoss``: AP-Perf, the metric's value in a game against an adversary who labels the batch.
 
-``zero_sum`` solves the game; this module builds it from the values of the metric and turns it into a loss.
+``zero_sum_game`` solves the game; this module builds it from the values of the metric and turns it into a loss.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from torch import Tensor
 from metricgrad.core.counts import cells
 from metricgrad.core.metrics import Metric, name_of
 from metricgrad.losses.structured_hinge_loss import LabellingLoss
-from metricgrad.losses.worst_labelling import Worst
-from metricgrad.losses.zero_sum_game import Game, solve
+from metricgrad.losses.worst_labelling import WorstLabelling
+from metricgrad.losses.zero_sum_game import Game, solve_game
 
 if TYPE_CHECKING:
     from metricgrad.core.batch import Task
     from metricgrad.core.processes import ProcessGroup
 
-KEPT = 8
+MAX_CACHED_TABLES = 8
 """The largest number of payoff tables kept, one per batch size."""
 
 
@@ -87,9 +87,10 @@ class AdversarialLoss(LabellingLoss):
         super().__init__(metric, task=task, ignore_index=ignore_index, process_group=process_group)
         if not tol > 0:
             raise ValueError(f"tol: expected a number above 0, got {tol!r}")
-        self.tol, self.gap = tol, 0.0
+        self.tol = tol
+        self.gap = 0.0
         self._tables: dict[int, tuple[Tensor, Tensor, float]] = {}
-        payoffs(self.metric, 16)  # raises for an unsuitable metric before any data is seen
+        compute_payoffs(self.metric, 16)  # raises for an unsuitable metric before any data is seen
 
     def forward(
         self, logits: Tensor, targets: Tensor, weight: Tensor | None = None, mask: Tensor | None = None
@@ -128,7 +129,7 @@ class AdversarialLoss(LabellingLoss):
             warnings.warn(f"AdversarialLoss: gap {self.gap:.2g} above tol={self.tol:g}; raise tol", stacklevel=2)
         return loss
 
-    def worst(self, scores: Tensor, labels: Tensor, column: int) -> Worst:
+    def find_worst(self, scores: Tensor, labels: Tensor, column: int) -> WorstLabelling:
         """Return the adversary's mean labelling.
 
         Parameters
@@ -142,29 +143,31 @@ class AdversarialLoss(LabellingLoss):
 
         Returns
         -------
-        Worst
+        WorstLabelling
             The loss without its part in the scores, and the derivative with respect to the scores.
         """
         n = len(scores)
         y = labels.to(torch.float64)
         if not n or scores.isnan().any():
-            return Worst(y.new_tensor(torch.nan if n else 0.0), torch.zeros_like(y))
-        alpha, gamma, spread = self._payoffs(n)
-        alpha, gamma = (table[..., min(column, table.shape[-1] - 1)].to(scores.device) for table in (alpha, gamma))
+            return WorstLabelling(y.new_tensor(torch.nan if n else 0.0), torch.zeros_like(y))
+        alphas, gammas, metric_range = self._get_payoffs(n)
+        alpha = alphas[..., min(column, alphas.shape[-1] - 1)].to(scores.device)
+        gamma = gammas[..., min(column, gammas.shape[-1] - 1)].to(scores.device)
         z = scores.to(torch.float64) / n
         # A score beyond the range of the metric decides the label, and the game does not depend on how far beyond.
-        limit = 1.05 * spread
+        limit = 1.05 * metric_range
         bounded = z.clamp(-limit, limit)
-        solution = solve(Game(bounded, alpha, gamma), self.tol)
-        q = solution.marginals.clamp(0, 1).masked_fill(z > limit, 1.0).masked_fill(z < -limit, 0.0)
+        solution = solve_game(Game(bounded, alpha, gamma), self.tol)
+        marginals = solution.marginals.clamp(0, 1).masked_fill(z > limit, 1.0).masked_fill(z < -limit, 0.0)
         self.gap = max(self.gap, solution.gap)
-        return Worst(1 + solution.value - q @ bounded, (q - y) / n)
+        loss = 1 + solution.value - marginals @ bounded
+        return WorstLabelling(loss, (marginals - y) / n)
 
-    def _payoffs(self, n: int) -> tuple[Tensor, Tensor, float]:
+    def _get_payoffs(self, n: int) -> tuple[Tensor, Tensor, float]:
         if n not in self._tables:
-            if len(self._tables) >= KEPT:
+            if len(self._tables) >= MAX_CACHED_TABLES:
                 self._tables.clear()
-            self._tables[n] = payoffs(self.metric, n)
+            self._tables[n] = compute_payoffs(self.metric, n)
         return self._tables[n]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -181,35 +184,39 @@ class AdversarialLoss(LabellingLoss):
         return f"{super().extra_repr()}, tol={self.tol:g}"
 
 
-def payoffs(metric: Metric, n: int) -> tuple[Tensor, Tensor, float]:
+def compute_payoffs(metric: Metric, n: int) -> tuple[Tensor, Tensor, float]:
     """Return α and γ, ``(n + 1, n + 1, 1)``, by predicted (first) and actual positives, and the range of the metric.
 
     The third axis is longer for a metric with parameters per class. α + γ·TP is taken from the smallest and the largest
     possible TP and checked in between, at up to 16 places (so everywhere for n ≤ 34).
     """
     sizes = torch.arange(n + 1, dtype=torch.float64)
-    predicted, actual = sizes.reshape(-1, 1, 1), sizes.reshape(-1, 1)
-    least, most = (predicted + actual - n).clamp(min=0), torch.minimum(predicted, actual)
+    predicted = sizes.reshape(-1, 1, 1)
+    actual = sizes.reshape(-1, 1)
+    least_tp = (predicted + actual - n).clamp(min=0)
+    most_tp = torch.minimum(predicted, actual)
 
-    def value(tp: Tensor) -> Tensor:
+    def compute_metric(tp: Tensor) -> Tensor:
         return metric(cells(tp, predicted - tp, actual, n - actual)) + torch.zeros_like(tp)
 
-    low, high = value(least), value(most)
-    width = most - least
+    low = compute_metric(least_tp)
+    high = compute_metric(most_tp)
+    width = most_tp - least_tp
     gamma = (high - low) / width.clamp(min=1)
-    alpha = low - gamma * least
+    alpha = low - gamma * least_tp
     if not alpha.isfinite().all():
         raise ValueError(f"metric: {name_of(metric)} is not finite for all counts; divide with mg.metrics.ratio")
     for place in range(1, 17):
-        tp = least + (width * place / 17).round()
-        wrong = (value(tp) - alpha - gamma * tp).abs() > 1e-9
-        if wrong.any():
-            row, column, _ = wrong.nonzero()[0].tolist()
+        tp = least_tp + (width * place / 17).round()
+        is_wrong = (compute_metric(tp) - alpha - gamma * tp).abs() > 1e-9
+        if is_wrong.any():
+            row, column, _ = is_wrong.nonzero()[0].tolist()
             raise ValueError(
                 f"metric: {name_of(metric)} is not α + γ·TP, as the game needs (seen at {row} predicted and {column} "
                 f"actual positives of {n}); use StructuredHingeLoss or MetricLoss"
             )
+    # Where both label nothing, or everything, they agree.
     alpha[0, 0] = alpha[n, n] = 1.0
     gamma[0, 0] = gamma[n, n] = 0.0
-    everything = torch.cat((alpha + gamma * least, alpha + gamma * most))
-    return alpha, gamma, float(everything.max() - everything.min())
+    values = torch.cat((alpha + gamma * least_tp, alpha + gamma * most_tp))
+    return alpha, gamma, float(values.max() - values.min())

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 __all__ = ["EERLoss", "PRBEPLoss", "PrecisionAtKLoss", "RecallAtFPRLoss", "RecallAtPrecisionLoss"]
 
-SLACK = 1e-9
+CONSTRAINT_TOLERANCE = 1e-9
 """The relative tolerance of a constraint: 0.1 · 30 is not exactly 3 in floating point."""
 
 
-def _nearest(c: Counts, expected: float | Tensor) -> Tensor:
+def _distance_of_predicted(c: Counts, expected: float | Tensor) -> Tensor:
     """Return how far the predicted weight is from this one; ∞ if nothing is predicted, which has no precision."""
     return torch.where(c.predicted > 0, (c.predicted - expected).abs(), torch.inf)
 
@@ -86,13 +86,15 @@ class PrecisionAtKLoss(OperatingPointLoss):
         super().__init__(
             surrogate=surrogate, task=task, average=average, ignore_index=ignore_index, process_group=process_group
         )
-        whole = is_whole(k)
-        if not (k >= 1 if whole else is_number(k) and 0 < k < 1):
+        is_number_of_samples = is_whole(k) and k >= 1
+        is_share = not is_whole(k) and is_number(k) and 0 < k < 1
+        if not (is_number_of_samples or is_share):
             raise ValueError(f"k: expected a number of at least 1 (an int) or a share in (0, 1) (a float), got {k!r}")
-        self.k = int(k) if whole else float(k)
+        self.k = float(k) if is_share else int(k)
 
-    def distance(self, c: Counts) -> Tensor:
-        return _nearest(c, self.k * c.total if isinstance(self.k, float) else self.k)
+    def measure_distance(self, c: Counts) -> Tensor:
+        expected = self.k * c.total if isinstance(self.k, float) else self.k
+        return _distance_of_predicted(c, expected)
 
     def extra_repr(self) -> str:
         return f"k={self.k}, {super().extra_repr()}"
@@ -135,8 +137,8 @@ class PRBEPLoss(OperatingPointLoss):
 
     metric = staticmethod(precision)
 
-    def distance(self, c: Counts) -> Tensor:
-        return _nearest(c, c.positives)
+    def measure_distance(self, c: Counts) -> Tensor:
+        return _distance_of_predicted(c, c.positives)
 
 
 class EERLoss(OperatingPointLoss):
@@ -179,14 +181,18 @@ class EERLoss(OperatingPointLoss):
 
     metric = staticmethod(balanced_accuracy)
 
-    def distance(self, c: Counts) -> Tensor:
-        return (ratio(c.fn, c.positives) - ratio(c.fp, c.negatives)).abs()
+    def measure_distance(self, c: Counts) -> Tensor:
+        false_negative_rate = ratio(c.fn, c.positives)
+        false_positive_rate = ratio(c.fp, c.negatives)
+        return (false_negative_rate - false_positive_rate).abs()
 
-    def prices(self, positives: Tensor, negatives: Tensor) -> tuple[float | Tensor, float | Tensor]:
+    def list_prices(self, positives: Tensor, negatives: Tensor) -> tuple[float | Tensor, float | Tensor]:
         return ratio(1.0, positives), ratio(1.0, negatives)
 
-    def losses(self, z: Tensor, wy: Tensor, wn: Tensor) -> Tensor:
-        return torch.where((wy.sum(0) == 0) | (wn.sum(0) == 0), 0.5, super().losses(z, wy, wn))
+    def compute_losses(self, z: Tensor, positive_weight: Tensor, negative_weight: Tensor) -> Tensor:
+        has_one_side = (positive_weight.sum(0) == 0) | (negative_weight.sum(0) == 0)
+        losses = super().compute_losses(z, positive_weight, negative_weight)
+        return torch.where(has_one_side, 0.5, losses)
 
 
 class RecallAtPrecisionLoss(OperatingPointLoss):
@@ -250,10 +256,11 @@ class RecallAtPrecisionLoss(OperatingPointLoss):
             raise ValueError(f"p: expected a precision in (0, 1], got {p!r}")
         self.p = p
 
-    def distance(self, c: Counts) -> Tensor:
-        return torch.where(c.tp >= self.p * (1 - SLACK) * c.predicted, c.fn, torch.inf)
+    def measure_distance(self, c: Counts) -> Tensor:
+        reaches_precision = c.tp >= self.p * (1 - CONSTRAINT_TOLERANCE) * c.predicted
+        return torch.where(reaches_precision, c.fn, torch.inf)
 
-    def prices(self, positives: Tensor, negatives: Tensor) -> tuple[float | Tensor, float | Tensor]:
+    def list_prices(self, positives: Tensor, negatives: Tensor) -> tuple[float | Tensor, float | Tensor]:
         return self.p - 1, self.p
 
     def extra_repr(self) -> str:
@@ -315,10 +322,11 @@ class RecallAtFPRLoss(OperatingPointLoss):
             raise ValueError(f"fpr: expected a rate in [0, 1), got {fpr!r}")
         self.fpr = fpr
 
-    def distance(self, c: Counts) -> Tensor:
-        return torch.where(c.fp <= self.fpr * (1 + SLACK) * c.negatives, c.fn, torch.inf)
+    def measure_distance(self, c: Counts) -> Tensor:
+        keeps_rate = c.fp <= self.fpr * (1 + CONSTRAINT_TOLERANCE) * c.negatives
+        return torch.where(keeps_rate, c.fn, torch.inf)
 
-    def prices(self, positives: Tensor, negatives: Tensor) -> tuple[float | Tensor, float | Tensor]:
+    def list_prices(self, positives: Tensor, negatives: Tensor) -> tuple[float | Tensor, float | Tensor]:
         return 0.0, 1.0
 
     def extra_repr(self) -> str:

@@ -13,13 +13,15 @@ from metricgrad.core.metrics.constraints import ConstraintOutcome
 from metricgrad.losses.metric_loss import MetricLoss
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from torch import Tensor
 
     from metricgrad.core.counts import Statistic
     from metricgrad.core.metrics import Metric
     from metricgrad.core.metrics.constraints import Constraint
 
-FULL = 0.1
+FULL_RATE_VIOLATION = 0.1
 """The violation, and the slack, from which on a multiplier changes at the full rate."""
 STIFFNESS = 2.0
 """The largest exponent by which the current violation changes its weight, which damps oscillations."""
@@ -31,47 +33,55 @@ class BoundedMetric:
     def __init__(self, constraint: Constraint, options: dict[str, Any]) -> None:
         self.constraint = constraint
         self.soft = _bounded_loss(constraint, options)
-        self.hard = _bounded_loss(constraint, options, undefined=True)
+        self.hard = _bounded_loss(constraint, options, empty_is_nan=True)
 
-    def violation(self, soft: Statistic, margin: float) -> Tensor:
+    def compute_violation(self, soft: Statistic, margin: float) -> Tensor:
         """Return by how much a soft statistic fails the bound and its margin: one number, for "each" one per class."""
         return margin + self.constraint.violation(value_of(self.soft, soft)).reshape(-1)
 
-    def urgency(self, hard: Statistic, margin: float) -> Tensor:
+    def compute_urgency(self, hard: Statistic, margin: float) -> Tensor:
         """Return the same of a hard statistic, scaled to [−1, 1]: −1 is large slack or 0/0, 1 a large violation."""
         violation = margin + self.constraint.violation(value_of(self.hard, hard)).reshape(-1)
-        return (violation / FULL).nan_to_num(nan=-1.0).clamp(-1.0, 1.0)
+        return (violation / FULL_RATE_VIOLATION).nan_to_num(nan=-1.0).clamp(-1.0, 1.0)
 
-    def outcomes(self, statistic: Statistic) -> list[ConstraintOutcome]:
+    def list_outcomes(self, statistic: Statistic) -> list[ConstraintOutcome]:
         """Return the hard value and whether it meets the bound, of every class that the constraint is on."""
-        over, values = self.constraint.over, value_of(self.hard, statistic).reshape(-1)
-        classes = (self.hard.objective.labels or range(len(values))) if over == "each" else [over]
-        pairs = zip(classes, values, strict=True)
-        return [ConstraintOutcome(self.constraint.text(k), v.item(), self.constraint.met(v)) for k, v in pairs]
+        constraint = self.constraint
+        values = value_of(self.hard, statistic).reshape(-1)
+        classes: Iterable[Any] = [constraint.over]
+        if constraint.over == "each":
+            classes = self.hard.objective.labels or range(len(values))
+        outcomes = []
+        for k, value in zip(classes, values, strict=True):
+            outcomes.append(ConstraintOutcome(constraint.text(k), value.item(), constraint.met(value)))
+        return outcomes
 
 
 def value_of(part: MetricLoss, statistic: Statistic) -> Tensor:
     """Return the averaged metric of one part, given the statistic that several parts share."""
-    return part.value(
-        statistic.counts() if isinstance(statistic, Confusion) and not part.objective.of_matrix else statistic
-    )
+    if isinstance(statistic, Confusion) and not part.objective.of_matrix:
+        return part.value(statistic.counts())
+    return part.value(statistic)
 
 
-def _bounded_loss(constraint: Constraint, options: dict[str, Any], undefined: bool = False) -> MetricLoss:
-    """Return the loss whose value a constraint bounds; ``undefined``: with 0/0 as NaN, if not averaged over classes."""
+def _bounded_loss(constraint: Constraint, options: dict[str, Any], empty_is_nan: bool = False) -> MetricLoss:
+    """Return the loss whose value a constraint bounds.
+
+    ``empty_is_nan``: whether 0/0 is NaN, which it can be only if it is not averaged over classes.
+    """
     metric: Any = get(constraint.metric)
     classes: dict[str, Any] = {}
-    binary = options["task"] in (None, "binary")
-    if binary and constraint.over not in (None, "each"):
+    is_binary = options["task"] in (None, "binary")
+    if is_binary and constraint.over not in (None, "each"):
         raise ValueError(f"subject_to: expected no class, since task='binary' has one, got '{constraint}'")
-    if binary:
-        pass  # "each" is the one class
-    elif constraint.over == "each":
+    if constraint.over == "each" and not is_binary:
         classes = {"average": None}
-    elif constraint.over is not None:
+    elif constraint.over is not None and not is_binary:
         classes = {"average": "macro", "labels": [constraint.over]}
-    alone = classes or binary or options.get("average") == "micro"
-    bounded = partial(metric, empty=math.nan) if undefined and alone and _takes_empty(metric) else metric
+    is_averaged = not (classes or is_binary or options.get("average") == "micro")
+    bounded = metric
+    if empty_is_nan and not is_averaged and _takes_empty(metric):
+        bounded = partial(metric, empty=math.nan)
     part = MetricLoss(bounded, **{**options, **classes})
     if part.objective.of_matrix and classes:
         raise ValueError(

@@ -21,7 +21,7 @@ from metricgrad.core.surrogates import Hard
 from metricgrad.losses.bounded_metric import STIFFNESS, BoundedMetric, value_of
 from metricgrad.losses.logit_scale import trust_logits
 from metricgrad.losses.metric_loss import MetricLoss
-from metricgrad.losses.running_counts import Memory
+from metricgrad.losses.running_counts import RunningCounts
 from metricgrad.losses.torch_modes import can_keep_state, without_autocast
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from metricgrad.core.counts import Statistic
     from metricgrad.core.metrics import Metric
     from metricgrad.core.metrics.averages import Average, EmptyClasses
-    from metricgrad.core.metrics.constraints import Constraints
+    from metricgrad.core.metrics.constraints import ConstraintOutcome, Constraints
     from metricgrad.core.processes import ProcessGroup
 
 
@@ -146,10 +146,12 @@ class ConstrainedLoss(nn.Module):
         self.constraints = parse(subject_to)
         if not self.constraints:
             raise ValueError("subject_to: expected at least one constraint, got none; use MetricLoss without any")
-        self.margin, self.rate, self.cap = margin, rate, cap
-        self.memory, self.process_group = whole_number("memory", memory, 0), process_group
-        # These losses evaluate a shared statistic, which ``soft`` and ``hard`` count.
-        plain: dict[str, Any] = {
+        self.margin = margin
+        self.rate = rate
+        self.cap = cap
+        self.memory = whole_number("memory", memory, 0)
+        self.process_group = process_group
+        options: dict[str, Any] = {
             "task": task,
             "average": average,
             "labels": None if labels is None else tuple(labels),  # read several times
@@ -157,16 +159,18 @@ class ConstrainedLoss(nn.Module):
             "ignore_index": ignore_index,
             "process_group": process_group,
         }
-        self._objective = MetricLoss(maximise, **plain)
-        self._bounds = [BoundedMetric(constraint, plain) for constraint in self.constraints]
-        parts = (self._objective, *(bound.soft for bound in self._bounds))
-        whole = next((part for part in parts if part.objective.of_matrix), self._objective)
-        self.soft = MetricLoss(whole.metric, surrogate=surrogate, threshold=threshold, **plain)
-        self.hard = MetricLoss(whole.metric, surrogate=Hard(), threshold=threshold, **plain)
+        # The objective and the bounds evaluate one statistic, which ``soft`` and ``hard`` count: the matrix if any of
+        # them is of the matrix, whose counts the others take.
+        self._objective = MetricLoss(maximise, **options)
+        self._bounds = [BoundedMetric(constraint, options) for constraint in self.constraints]
+        metric_losses = (self._objective, *(bound.soft for bound in self._bounds))
+        counted = next((loss for loss in metric_losses if loss.objective.of_matrix), self._objective)
+        self.soft = MetricLoss(counted.metric, surrogate=surrogate, threshold=threshold, **options)
+        self.hard = MetricLoss(counted.metric, surrogate=Hard(), threshold=threshold, **options)
         trust_logits(self.hard)  # ``soft`` sees the same, and warns of probabilities
-        if self.soft._leading:
+        if self.soft._has_threshold_axis:
             raise ValueError(f"threshold: expected one number, got {list(self.soft.thresholds)}")
-        self._memory = Memory()
+        self._running_counts = RunningCounts()
         self.register_buffer("multipliers", torch.ones(len(self.constraints)))
 
     @without_autocast
@@ -191,21 +195,23 @@ class ConstrainedLoss(nn.Module):
         Tensor
             A scalar.
         """
-        soft = self._joined(self.soft.counts(logits, targets, weight, mask))
-        hard = self._count(logits, targets, weight, mask)
-        self._memory.check_classes(hard)
+        soft = self._sum_over_processes(self.soft.counts(logits, targets, weight, mask))
+        hard = self._count_hard(logits, targets, weight, mask)
+        self._running_counts.check_classes(hard)
         if self.training and can_keep_state(logits):
-            soft, hard = self._memory.add(soft, hard, self._rows(logits), self.memory)
-        violations = torch.cat([bound.violation(soft, self.margin) for bound in self._bounds])
-        factors = torch.exp(STIFFNESS * self._urgency(hard)).to(violations)
-        weights = (self._multipliers(len(factors)).to(violations) * factors).clamp(max=self.cap)
-        return (1 - value_of(self._objective, soft) + (weights * violations).sum()) / (1 + weights.sum())
+            soft, hard = self._running_counts.add(soft, hard, self._count_rows(logits), self.memory)
+        violations = torch.cat([bound.compute_violation(soft, self.margin) for bound in self._bounds])
+        factors = torch.exp(STIFFNESS * self._compute_urgency(hard)).to(violations)
+        multipliers = self._get_multipliers(len(factors)).to(violations)
+        weights = (multipliers * factors).clamp(max=self.cap)
+        objective_loss = 1 - value_of(self._objective, soft)
+        return (objective_loss + (weights * violations).sum()) / (1 + weights.sum())
 
     def reset(self) -> None:
         """Forget the batches seen so far; the multipliers stay as they are."""
-        self._memory.forget()
+        self._running_counts.forget()
 
-    def _rows(self, logits: Tensor) -> Tensor:
+    def _count_rows(self, logits: Tensor) -> Tensor:
         """Return the number of rows of all processes."""
         classes = logits.shape[1] if self.soft.task != "binary" and logits.dim() > 1 else 1
         rows = torch.full((), logits.numel() // max(classes, 1), dtype=torch.float32, device=logits.device)
@@ -238,12 +244,12 @@ class ConstrainedLoss(nn.Module):
         ValueError
             If no data is given and none was seen since the last step.
         """
-        recent = self._memory.take_recent()
-        seen = recent if logits is None else self._count(logits, targets, weight, mask)
+        recent = self._running_counts.take_recent()
+        seen = recent if logits is None else self._count_hard(logits, targets, weight, mask)
         if seen is None:
             raise ValueError("step: nothing was seen since the last one; call the loss in training mode, or give data")
-        factors = torch.exp(self.rate * self._urgency(seen))
-        moved = self._multipliers(len(factors)) * factors.to(self.multipliers)
+        factors = torch.exp(self.rate * self._compute_urgency(seen))
+        moved = self._get_multipliers(len(factors)) * factors.to(self.multipliers)
         self.multipliers.copy_(moved.clamp(1 / self.cap, self.cap))
 
     def report(
@@ -276,33 +282,38 @@ class ConstrainedLoss(nn.Module):
         ValueError
             If no data is given and no batch is remembered.
         """
-        hard = self._memory.hard if logits is None else self._count(logits, targets, weight, mask)
+        hard = self._running_counts.hard if logits is None else self._count_hard(logits, targets, weight, mask)
         if hard is None:
             raise ValueError("report: expected logits and targets, or a loss that was called in training mode before")
-        outcomes = tuple(outcome for bound in self._bounds for outcome in bound.outcomes(hard))
-        return Report(name_of(self._objective.metric), value_of(self._objective, hard).item(), outcomes)
+        outcomes: list[ConstraintOutcome] = []
+        for bound in self._bounds:
+            outcomes += bound.list_outcomes(hard)
+        value = value_of(self._objective, hard).item()
+        return Report(name_of(self._objective.metric), value, tuple(outcomes))
 
     @torch.no_grad()
-    def _count(self, logits: Tensor, targets: Tensor | None, weight: Tensor | None, mask: Tensor | None) -> Statistic:
+    def _count_hard(
+        self, logits: Tensor, targets: Tensor | None, weight: Tensor | None, mask: Tensor | None
+    ) -> Statistic:
         """Return the hard statistic of all processes, in float64 if the device has it: it is summed over an epoch."""
         hard = self.hard.counts(logits, targets, weight, mask)  # type: ignore[arg-type]
-        return self._joined(hard).map(wide)
+        return self._sum_over_processes(hard).map(wide)
 
-    def _joined(self, statistic: Statistic) -> Statistic:
+    def _sum_over_processes(self, statistic: Statistic) -> Statistic:
         """Return the sum of a statistic over all processes, differentiable."""
-        total: Statistic = processes.total(statistic, processes.resolve(self.process_group))
+        total: Statistic = processes.total_statistic(statistic, processes.resolve(self.process_group))
         return total
 
-    def _urgency(self, hard: Statistic) -> Tensor:
+    def _compute_urgency(self, hard: Statistic) -> Tensor:
         """Return the hard violations that the multipliers follow, scaled to [−1, 1]."""
-        return torch.cat([bound.urgency(hard, self.margin) for bound in self._bounds])
+        return torch.cat([bound.compute_urgency(hard, self.margin) for bound in self._bounds])
 
-    def _multipliers(self, number: int) -> Tensor:
+    def _get_multipliers(self, number: int) -> Tensor:
         """Return the multipliers, one per violation; the number of classes is known from the first batch on."""
-        have = len(self.multipliers)
-        if have != number:
-            if have != len(self.constraints):
-                raise ValueError(f"logits: expected the classes of before, for {have} multipliers, got {number}")
+        current = len(self.multipliers)
+        if current != number:
+            if current != len(self.constraints):
+                raise ValueError(f"logits: expected the classes of before, for {current} multipliers, got {number}")
             self.multipliers = self.multipliers.new_ones(number)
         return self.multipliers
 
@@ -325,7 +336,7 @@ class ConstrainedLoss(nn.Module):
         dict
             Lists of cells under "seen", "soft" and "hard", and the number of remembered "rows".
         """
-        return self._memory.state()
+        return self._running_counts.state()
 
     def set_extra_state(self, state: dict[str, Any] | list[Tensor]) -> None:
         """Restore what ``get_extra_state`` returned.
@@ -335,8 +346,8 @@ class ConstrainedLoss(nn.Module):
         state : dict or list of Tensor
             The state; a list is what versions without a memory saved.
         """
-        found = {"seen": state} if isinstance(state, list) else state
-        self._memory.restore(found, self.multipliers.device)
+        by_name = {"seen": state} if isinstance(state, list) else state
+        self._running_counts.restore(by_name, self.multipliers.device)
 
     def extra_repr(self) -> str:
         """Return the objective, the constraints and the options, for ``repr``.
@@ -346,5 +357,6 @@ class ConstrainedLoss(nn.Module):
         str
             Comma-separated.
         """
-        named = ", ".join(f"{name}={getattr(self, name)}" for name in ("margin", "rate", "cap", "memory"))
-        return f"{name_of(self._objective.metric)}, subject_to={', '.join(map(str, self.constraints))!r}, {named}"
+        options = ", ".join(f"{name}={getattr(self, name)}" for name in ("margin", "rate", "cap", "memory"))
+        constraints = ", ".join(map(str, self.constraints))
+        return f"{name_of(self._objective.metric)}, subject_to={constraints!r}, {options}"

@@ -14,7 +14,7 @@ from metricgrad.core.batch import Task, check_task, encode
 from metricgrad.core.counts import compute_dtype, wide
 from metricgrad.core.metrics.derivatives import FLOORS, ratio
 from metricgrad.losses.logit_scale import TakesLogits
-from metricgrad.losses.torch_modes import tracing, without_autocast
+from metricgrad.losses.torch_modes import is_traced, without_autocast
 
 if TYPE_CHECKING:
     from metricgrad.core.processes import ProcessGroup
@@ -73,7 +73,8 @@ class WeightedMean(TakesLogits):
         process_group: ProcessGroup | None = None,
     ) -> None:
         super().__init__()
-        self.terms, self.sets = terms, sets
+        self.terms = terms
+        self.sets = sets
         self.task: Task = check_task(task)
         self.declared_task = task
         if self.task not in tasks:
@@ -85,7 +86,8 @@ class WeightedMean(TakesLogits):
                 "reduction: expected 'mean' or 'sum' with process_group, got 'none'; leave one of them out"
             )
         self.reduction: Reduction = reduction
-        self.ignore_index, self.process_group = ignore_index, process_group
+        self.ignore_index = ignore_index
+        self.process_group = process_group
         self.numbers = {name: value for name, value in parameters.items() if not isinstance(value, Tensor)}
         for name, value in parameters.items():
             if isinstance(value, Tensor):
@@ -114,49 +116,57 @@ class WeightedMean(TakesLogits):
             A scalar; with ``reduction="none"`` the shape of the logits, without the axis of the classes for
             "multiclass", or one number per set.
         """
-        traced = tracing(logits)
+        traced = is_traced(logits)
         if not traced:
             self._look_at_scale(logits)
         batch = encode(self.declared_task, logits, targets, weight, mask, self.ignore_index, not traced)
         group = processes.resolve(self.process_group)
         if group is not None and self.sets == "batch":
-            batch, group = processes.joined(batch, group), None  # one set of the samples of all processes
-        z, y, w = batch.logits.to(compute_dtype(batch.logits)), batch.targets, batch.weight
-        y = y if y.dim() == 1 else y.to(z.dtype)
-        w = torch.ones_like(z[:, :1]) if w is None else w
+            batch = processes.join_batches(batch, group)  # one set of the samples of all processes
+            group = None
+        z = batch.logits.to(compute_dtype(batch.logits))
+        y = batch.targets if batch.targets.dim() == 1 else batch.targets.to(z.dtype)
+        w = torch.ones_like(z[:, :1]) if batch.weight is None else batch.weight
         if self.sets != "element":
             samples = logits.shape[0] if self.sets == "sample" and logits.dim() else 1
-            z, y, w = (_fold(x, samples) for x in (z, y, w))
-        each, weights = self.terms(z, y, w, self.task, **self.numbers, **self._tensors(z))
+            z = _fold_into_sets(z, samples)
+            y = _fold_into_sets(y, samples)
+            w = _fold_into_sets(w, samples)
+        terms, term_weights = self.terms(z, y, w, self.task, **self.numbers, **self._cast_tensors(z))
         if self.reduction == "none":
-            return self._shaped(each * weights, logits)
-        if batch.weight is None and weights is w and group is None and each.numel() and self.reduction == "mean":
-            return each.mean()  # the usual case, faster
-        w = weights
-        total, count = (each * w).sum(), w.expand(each.shape).sum()
+            return self._restore_shape(terms * term_weights, logits)
+        is_unweighted = batch.weight is None and term_weights is w
+        if is_unweighted and group is None and terms.numel() and self.reduction == "mean":
+            return terms.mean()  # the usual case, faster
+        total = (terms * term_weights).sum()
+        total_weight = term_weights.expand(terms.shape).sum()
         if group is not None:
-            total, count = processes.summed((total, count), group)
-        return total if self.reduction == "sum" else ratio(total, count)
+            total, total_weight = processes.sum_cells((total, total_weight), group)
+        return total if self.reduction == "sum" else ratio(total, total_weight)
 
-    def _shaped(self, each: Tensor, logits: Tensor) -> Tensor:
+    def _restore_shape(self, terms: Tensor, logits: Tensor) -> Tensor:
         """Return one number per row (or set) and class in the shape of the logits (or without their positions)."""
+        classes = terms.shape[-1]
         if self.sets == "batch":
-            each = each.squeeze(0)
+            terms = terms.squeeze(0)
         elif self.sets == "sample":
-            each = each.reshape(*logits.shape[:1], each.shape[1])
+            terms = terms.reshape(*logits.shape[:1], classes)
         elif self.task == "binary":
-            return each.reshape(logits.shape)
+            return terms.reshape(logits.shape)
         else:
-            each = each.reshape(*logits.shape[:1], *logits.shape[2:], each.shape[1])
-        return each.movedim(-1, min(1, each.dim() - 1)) if self.task == "multilabel" else each.squeeze(-1)
+            terms = terms.reshape(*logits.shape[:1], *logits.shape[2:], classes)
+        if self.task == "multilabel":
+            return terms.movedim(-1, min(1, terms.dim() - 1))
+        return terms.squeeze(-1)
 
-    def _tensors(self, z: Tensor) -> dict[str, Tensor]:
+    def _cast_tensors(self, z: Tensor) -> dict[str, Tensor]:
         """Return the parameters that are tensors, in the type of the logits."""
-        found = {name: value.to(z.dtype) for name, value in self.named_buffers(recurse=False)}
-        for name, value in found.items():
-            if value.shape[-1] != z.shape[-1]:
-                raise ValueError(f"{name}: expected one number per class, {z.shape[-1]}, got {value.shape[-1]}")
-        return found
+        classes = z.shape[-1]
+        tensors = {name: value.to(z.dtype) for name, value in self.named_buffers(recurse=False)}
+        for name, value in tensors.items():
+            if value.shape[-1] != classes:
+                raise ValueError(f"{name}: expected one number per class, {classes}, got {value.shape[-1]}")
+        return tensors
 
     def _get_name(self) -> str:
         return self.terms.__name__
@@ -180,9 +190,10 @@ class WeightedMean(TakesLogits):
         return ", ".join(f"{name}={value!r}" for name, value in shown.items())
 
 
-def _fold(x: Tensor, samples: int) -> Tensor:
+def _fold_into_sets(x: Tensor, samples: int) -> Tensor:
     """Turn rows into sets × rows; a sample's positions are consecutive rows."""
-    return x.reshape(samples, len(x) // max(samples, 1), *x.shape[1:])
+    rows_per_sample = len(x) // max(samples, 1)
+    return x.reshape(samples, rows_per_sample, *x.shape[1:])
 
 
 def bce(
@@ -197,53 +208,62 @@ def bce(
     """Binary cross-entropy, each side weighted."""
     if label_smoothing:
         y = y * (1 - label_smoothing) + label_smoothing / 2
-    odds = positive_weight / negative_weight  # torch has a weight for the positives only
-    weight = odds if isinstance(odds, Tensor) else None if odds == 1 else z.new_tensor(odds)
-    each = F.binary_cross_entropy_with_logits(z, y, pos_weight=weight, reduction="none")
-    return each if isinstance(negative_weight, float) and negative_weight == 1 else negative_weight * each, w
+    relative_weight: Any = positive_weight / negative_weight  # torch has a weight for the positives only
+    if not isinstance(relative_weight, Tensor):
+        relative_weight = None if relative_weight == 1 else z.new_tensor(relative_weight)
+    terms = F.binary_cross_entropy_with_logits(z, y, pos_weight=relative_weight, reduction="none")
+    if isinstance(negative_weight, Tensor) or negative_weight != 1:
+        terms = negative_weight * terms
+    return terms, w
 
 
 def cross_entropy(
     z: Tensor, y: Tensor, w: Tensor, task: str, label_smoothing: float = 0.0, class_weights: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Softmax cross-entropy, each class weighted; the weights count in the mean."""
-    each = F.cross_entropy(z, y, class_weights, reduction="none", label_smoothing=label_smoothing).unsqueeze(1)
+    terms = F.cross_entropy(z, y, class_weights, reduction="none", label_smoothing=label_smoothing).unsqueeze(1)
     if class_weights is None:
-        return each, w
-    own = (class_weights[y] if y.dim() == 1 else y @ class_weights).unsqueeze(1)
-    return ratio(each, own), w * own
+        return terms, w
+    row_weight = class_weights[y] if y.dim() == 1 else y @ class_weights
+    row_weight = row_weight.unsqueeze(1)
+    return ratio(terms, row_weight), w * row_weight
 
 
 def logit_adjusted_cross_entropy(z: Tensor, y: Tensor, w: Tensor, task: str, shift: Tensor) -> tuple[Tensor, Tensor]:
     """Cross-entropy of shifted logits."""
-    return (cross_entropy if task == "multiclass" else bce)(z + shift, y, w, task)
+    entropy = cross_entropy if task == "multiclass" else bce
+    return entropy(z + shift, y, w, task)
 
 
 def focal(z: Tensor, y: Tensor, w: Tensor, task: str, gamma: float, alpha: Any = None) -> tuple[Tensor, Tensor]:
     """−α(1 − p)^γ log p of the true label."""
 
     def term(log_p: Tensor) -> Tensor:
-        return -power(-torch.expm1(log_p), gamma) * log_p
+        return -safe_power(-torch.expm1(log_p), gamma) * log_p
 
-    return _over_labels(term, z, y, task, alpha), w
+    return _sum_over_labels(term, z, y, task, alpha), w
 
 
 def poly1(z: Tensor, y: Tensor, w: Tensor, task: str, epsilon: float) -> tuple[Tensor, Tensor]:
     """−log p + ε(1 − p) of the true label."""
-    return _over_labels(lambda log_p: -log_p - epsilon * torch.expm1(log_p), z, y, task), w
+    return _sum_over_labels(lambda log_p: -log_p - epsilon * torch.expm1(log_p), z, y, task), w
 
 
-def _over_labels(term: Callable[[Tensor], Tensor], z: Tensor, y: Tensor, task: str, alpha: Any = None) -> Tensor:
+def _sum_over_labels(term: Callable[[Tensor], Tensor], z: Tensor, y: Tensor, task: str, alpha: Any = None) -> Tensor:
     """Return Σ label·α·term(log p) over the classes of each row, or over the two sides of each element."""
     if task != "multiclass":
-        yes, no = (1.0, 1.0) if alpha is None else (alpha, 1 - alpha)
-        return yes * y * term(F.logsigmoid(z)) + no * (1 - y) * term(F.logsigmoid(-z))
+        positive_factor = 1.0 if alpha is None else alpha
+        negative_factor = 1.0 if alpha is None else 1 - alpha
+        positive_terms = positive_factor * y * term(F.logsigmoid(z))
+        negative_terms = negative_factor * (1 - y) * term(F.logsigmoid(-z))
+        return positive_terms + negative_terms
     log_p = F.log_softmax(z, 1)
     if y.dim() == 1:
         index = y.unsqueeze(1)
-        each = term(log_p.gather(1, index))
-        return each if alpha is None else each * alpha[index]
-    return (term(log_p) * (y if alpha is None else y * alpha)).sum(1, keepdim=True)
+        terms = term(log_p.gather(1, index))
+        return terms if alpha is None else terms * alpha[index]
+    label_weight = y if alpha is None else y * alpha
+    return (term(log_p) * label_weight).sum(1, keepdim=True)
 
 
 def asymmetric(
@@ -254,37 +274,42 @@ def asymmetric(
     shifted = F.relu(p - clip)
     # With a margin 1 − p_m is at least the margin, and its logarithm safe; without it is the logarithm of a sigmoid.
     log_miss = torch.log1p(-shifted) if clip else F.logsigmoid(-z)
-    positive = power(torch.sigmoid(-z), gamma_pos) * F.logsigmoid(z)
-    return -y * positive - (1 - y) * power(shifted, gamma_neg) * log_miss, w
+    positive = safe_power(torch.sigmoid(-z), gamma_pos) * F.logsigmoid(z)
+    negative_factor = (1 - y) * safe_power(shifted, gamma_neg)
+    return -y * positive - negative_factor * log_miss, w
 
 
 def dice(z: Tensor, y: Tensor, w: Tensor, task: str, smooth: float) -> tuple[Tensor, Tensor]:
     """1 − Dice of each set and class, with squares in the denominator."""
     p = torch.sigmoid(z)
-    own = _weight_of_sets(w)
-    inner = ratio(w, own.unsqueeze(1))  # normalised, so that the smoothing does not depend on the weight of the set
-    overlap, size = (inner * p * y).sum(1), (inner * (p * p + y * y)).sum(1)
-    return 1 - ratio(2 * overlap + smooth, size + smooth), own
+    set_weight = _weight_of_sets(w)
+    relative_weight = ratio(w, set_weight.unsqueeze(1))  # so that the smoothing does not depend on the set's weight
+    overlap = (relative_weight * p * y).sum(1)
+    size = (relative_weight * (p * p + y * y)).sum(1)
+    return 1 - ratio(2 * overlap + smooth, size + smooth), set_weight
 
 
 def lovasz_hinge(z: Tensor, y: Tensor, w: Tensor, task: str) -> tuple[Tensor, Tensor]:
     """Lovász extension of 1 − Jaccard, of each set and class, at the hinge errors."""
-    _check_hard(y, "lovasz_hinge")
-    return _lovasz_extension(1 - z * (2 * y - 1), y, w), _weight_of_sets(w)
+    _check_hard_labels(y, "lovasz_hinge")
+    errors = 1 - z * (2 * y - 1)
+    return _lovasz_extension(errors, y, w), _weight_of_sets(w)
 
 
 def lovasz_softmax(z: Tensor, y: Tensor, w: Tensor, task: str, classes: str) -> tuple[Tensor, Tensor]:
     """Lovász extension of 1 − Jaccard at the errors of the probabilities, the mean over the classes of each set."""
     if y.dim() < z.dim():
         y = (y.unsqueeze(-1) == torch.arange(z.shape[-1], device=y.device)).to(z.dtype)
-    _check_hard(y, "lovasz_softmax")
-    each = _lovasz_extension((y - z.softmax(-1)).abs(), y, w)
-    there = torch.ones_like(each) if classes == "all" else ((w * y).sum(1) > 0).to(z.dtype)
-    return ratio((each * there).sum(1, keepdim=True), there.sum(1, keepdim=True)), _weight_of_sets(w)
+    _check_hard_labels(y, "lovasz_softmax")
+    errors = (y - z.softmax(-1)).abs()
+    terms = _lovasz_extension(errors, y, w)
+    is_counted = torch.ones_like(terms) if classes == "all" else ((w * y).sum(1) > 0).to(z.dtype)
+    mean = ratio((terms * is_counted).sum(1, keepdim=True), is_counted.sum(1, keepdim=True))
+    return mean, _weight_of_sets(w)
 
 
-def _check_hard(y: Tensor, name: str) -> None:
-    if not tracing(y) and not ((y == 0) | (y == 1)).all():
+def _check_hard_labels(y: Tensor, name: str) -> None:
+    if not is_traced(y) and not ((y == 0) | (y == 1)).all():
         raise ValueError(f"targets: expected 0 or 1 for {name}, got values in between")
 
 
@@ -293,20 +318,24 @@ def _lovasz_extension(errors: Tensor, y: Tensor, w: Tensor) -> Tensor:
     errors, order = errors.sort(1, descending=True)
     with torch.no_grad():
         # In float64, since the steps are differences of nearly equal numbers.
-        hits, misses = (wide((w * side).gather(1, order)) for side in (y, 1 - y))
-        positives = hits.sum(1, keepdim=True)
+        positive_weight = wide((w * y).gather(1, order))
+        negative_weight = wide((w * (1 - y)).gather(1, order))
+        positives = positive_weight.sum(1, keepdim=True)
         # The Jaccard index if the k largest errors are wrong; of two empty sets it is 1.
-        jaccard = ratio(positives - hits.cumsum(1), positives + misses.cumsum(1), empty=1.0)
-        steps = -jaccard.diff(dim=1, prepend=torch.ones_like(positives))
-    return (F.relu(errors) * steps.to(errors.dtype)).sum(1)
+        intersection = positives - positive_weight.cumsum(1)
+        union = positives + negative_weight.cumsum(1)
+        jaccard = ratio(intersection, union, empty=1.0)
+        increases = -jaccard.diff(dim=1, prepend=torch.ones_like(positives))
+    return (F.relu(errors) * increases.to(errors.dtype)).sum(1)
 
 
 def _weight_of_sets(w: Tensor) -> Tensor:
     """Return the weight of each set: the mean weight of its elements that count."""
-    return ratio(w.sum(1), (w > 0).to(w.dtype).sum(1))
+    number = (w > 0).to(w.dtype).sum(1)
+    return ratio(w.sum(1), number)
 
 
-def power(x: Tensor, exponent: float) -> Tensor:
+def safe_power(x: Tensor, exponent: float) -> Tensor:
     """x^exponent for x ≥ 0; at 0 (below ``FLOORS``) the gradient is zero, not infinite."""
     if exponent == 0:
         return torch.ones_like(x)

@@ -21,7 +21,7 @@ from metricgrad.core import processes
 from metricgrad.core.counts import compute_dtype, wide
 from metricgrad.core.metrics.derivatives import bounded
 from metricgrad.losses.metric_loss import MetricLoss
-from metricgrad.losses.pass_checksums import Reading, check_alike
+from metricgrad.losses.pass_checksums import PassChecksum, check_passes_alike
 from metricgrad.losses.torch_modes import without_autocast
 
 if TYPE_CHECKING:
@@ -104,72 +104,75 @@ def exact_backward(
     """
     if isinstance(batches, Iterator):
         raise ValueError("batches: expected what can be read twice, a list or a DataLoader, got an iterator; list() it")
-    start, again = _Start(model), list(_bookmarks(batches, set()))
+    state_before = _ModelState(model)
+    bookmarks = list(_find_bookmarks(batches, set()))
     # The first pass has nothing to synchronise.
-    inner = model.module if isinstance(model, DistributedDataParallel) else model
-    route: _Counts | _Logits = _Logits(loss)
+    inner_model = model.module if isinstance(model, DistributedDataParallel) else model
+    between: _KeepsStatistic | _KeepsLogits = _KeepsLogits(loss)
     # A learned surrogate needs the logits too, all at once, since processes average the gradient of its parameters.
     if type(loss) is MetricLoss and next(loss.parameters(), None) is None:
-        route = _Counts(loss)
-    forward = forward or _plain_forward
-    first: list[Reading] = []
+        between = _KeepsStatistic(loss)
+    forward = forward or _forward_tuple
+    first_pass: list[PassChecksum] = []
     with torch.no_grad():
         for batch in batches:
-            first.append(Reading(batch))  # before the model can change it
-            logits, *rest = _outputs(forward, inner, batch)
-            first[-1].add(logits, rest)
-            route.see(logits, *rest)
-    if not first:
+            first_pass.append(PassChecksum(batch))  # before the model can change it
+            logits, *rest = _run_forward(forward, inner_model, batch)
+            first_pass[-1].add_outputs(logits, rest)
+            between.add_batch(logits, *rest)
+    if not first_pass:
         raise ValueError("batches: expected at least one micro-batch (an empty one will do), got none")
     torch.clear_autocast_cache()  # otherwise weights cast without gradients would be reused, and get none
-    value = route.differentiate(logits, scaler)
-    start.restore()
-    for back in again:
-        back()
-    second: list[Reading] = []
+    value = between.differentiate(logits, scaler)
+    state_before.restore()
+    for return_to_bookmark in bookmarks:
+        return_to_bookmark()
+    second_pass: list[PassChecksum] = []
     for batch in batches:
-        second.append(Reading(batch))
-        waits = len(second) < len(first) and hasattr(model, "no_sync")
-        with model.no_sync() if waits else nullcontext():  # type: ignore[operator]
-            logits, *rest = _outputs(forward, model, batch)
-            second[-1].add(logits.detach(), rest)
-            route.pull(logits, *rest)
-    check_alike(first, second)
+        second_pass.append(PassChecksum(batch))
+        is_last = len(second_pass) >= len(first_pass)
+        synchronises = is_last or not hasattr(model, "no_sync")
+        with nullcontext() if synchronises else model.no_sync():  # type: ignore[operator]
+            logits, *rest = _run_forward(forward, model, batch)
+            second_pass[-1].add_outputs(logits.detach(), rest)
+            between.backward_batch(logits, *rest)
+    check_passes_alike(first_pass, second_pass)
     return value
 
 
-def _plain_forward(model: nn.Module, batch: Any) -> Sequence[Any]:
+def _forward_tuple(model: nn.Module, batch: Any) -> Sequence[Any]:
     if not isinstance(batch, tuple | list) or len(batch) < 2:
         raise ValueError(
-            f"batches: expected (inputs, targets), with weight and mask if any, got {_described(batch)}; pass "
+            f"batches: expected (inputs, targets), with weight and mask if any, got {_describe_type(batch)}; pass "
             "forward=lambda model, batch: (logits, targets)"
         )
     inputs, *rest = batch
     logits = model(inputs)
     if not isinstance(logits, Tensor):
         raise ValueError(
-            f"model: expected a tensor of logits, got {_described(logits)}; pass forward=lambda model, batch: (logits, "
-            "targets), which takes them from it"
+            f"model: expected a tensor of logits, got {_describe_type(logits)}; pass forward=lambda model, batch: "
+            "(logits, targets), which takes them from it"
         )
     return logits, *rest
 
 
-def _outputs(forward: Forward, model: nn.Module, batch: Any) -> Sequence[Any]:
+def _run_forward(forward: Forward, model: nn.Module, batch: Any) -> Sequence[Any]:
     found = forward(model, batch)
     if not isinstance(found, tuple | list) or len(found) < 2 or not isinstance(found[0], Tensor):
         raise ValueError(
-            f"forward: expected it to return (logits, targets), with weight and mask if any, got {_described(found)}"
+            "forward: expected it to return (logits, targets), with weight and mask if any, got "
+            f"{_describe_type(found)}"
         )
     return found
 
 
-def _described(value: object) -> str:
+def _describe_type(value: object) -> str:
     """Return the type of a value and, for a tuple or list, the types of its items, for messages."""
     inner = f" of {', '.join(type(item).__name__ for item in value)}" if isinstance(value, tuple | list) else ""
     return type(value).__name__ + inner
 
 
-def _bookmarks(source: object, known: set[int]) -> Iterator[Callable[[], object]]:
+def _find_bookmarks(source: object, known: set[int]) -> Iterator[Callable[[], object]]:
     """Yield functions that restore the position of streams and samplers, also those inside a DataLoader."""
     if id(source) in known:
         return
@@ -182,29 +185,30 @@ def _bookmarks(source: object, known: set[int]) -> Iterator[Callable[[], object]
     for name in ("dataset", "sampler", "batch_sampler", "base_dataloader"):
         inner = getattr(source, name, None)
         if inner is not None:
-            yield from _bookmarks(inner, known)
+            yield from _find_bookmarks(inner, known)
 
 
-class _Start:
+class _ModelState:
     """The random state and the model's buffers before the first pass."""
 
     def __init__(self, model: nn.Module) -> None:
         self.model = model
         self.buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
         parameters = list(model.parameters())
-        self.random, self.on_devices = torch.get_rng_state(), get_device_states(*parameters)
-        self.kind = next((p.device.type for p in parameters if p.device.type != "cpu"), None)
+        self.random_state = torch.get_rng_state()
+        self.device_states = get_device_states(*parameters)
+        self.device_type = next((p.device.type for p in parameters if p.device.type != "cpu"), None)
 
     @torch.no_grad()
     def restore(self) -> None:
         for name, buffer in self.model.named_buffers():
             buffer.copy_(self.buffers[name])
-        torch.set_rng_state(self.random)
-        if self.kind is not None:
-            set_device_states(*self.on_devices, device_type=self.kind)
+        torch.set_rng_state(self.random_state)
+        if self.device_type is not None:
+            set_device_states(*self.device_states, device_type=self.device_type)
 
 
-class _Counts:
+class _KeepsStatistic:
     """Keeps the statistic of a ``MetricLoss`` between the passes."""
 
     def __init__(self, loss: MetricLoss) -> None:
@@ -212,7 +216,7 @@ class _Counts:
         self.statistic: Any = None
         self.gradient: tuple[Tensor, ...] = ()
 
-    def see(self, logits: Tensor, targets: Tensor, *rest: Tensor | None) -> None:
+    def add_batch(self, logits: Tensor, targets: Tensor, *rest: Tensor | None) -> None:
         """Add a micro-batch of the first pass."""
         counts = self.loss.counts(logits, targets, *rest).map(wide)
         self.statistic = counts if self.statistic is None else self.statistic + counts
@@ -222,51 +226,57 @@ class _Counts:
         """Return the loss, and store its gradient with respect to the statistic."""
         leaf = self.statistic.map(lambda cell: cell.requires_grad_())
         group = processes.resolve(self.loss.process_group)
-        value = 1 - self.loss.value(processes.total(leaf, group))
-        self.gradient = torch.autograd.grad(_scaled(value, scaler), leaf.cells(), materialize_grads=True)
+        value = 1 - self.loss.value(processes.total_statistic(leaf, group))
+        self.gradient = torch.autograd.grad(_scale(value, scaler), leaf.cells(), materialize_grads=True)
         return value.detach().to(compute_dtype(like))
 
     @without_autocast
-    def pull(self, logits: Tensor, targets: Tensor, *rest: Tensor | None) -> None:
+    def backward_batch(self, logits: Tensor, targets: Tensor, *rest: Tensor | None) -> None:
         """Backpropagate a micro-batch of the second pass."""
-        cells = zip(self.loss.counts(logits, targets, *rest).cells(), self.gradient, strict=True)
-        moving = [(cell, bounded(gradient, cell.dtype)) for cell, gradient in cells if cell.requires_grad]
-        torch.autograd.backward([cell for cell, _ in moving], [gradient for _, gradient in moving])
+        cells = []
+        gradients = []
+        for cell, gradient in zip(self.loss.counts(logits, targets, *rest).cells(), self.gradient, strict=True):
+            if cell.requires_grad:
+                cells.append(cell)
+                gradients.append(bounded(gradient, cell.dtype))
+        torch.autograd.backward(cells, gradients)
 
 
-class _Logits:
+class _KeepsLogits:
     """Keeps the logits between the passes, for any loss: N·K numbers, where activations are many more."""
 
     def __init__(self, loss: Callable[..., Tensor]) -> None:
         self.loss = loss
-        self.seen: list[tuple[Tensor | None, ...]] = []
+        self.batches: list[tuple[Tensor | None, ...]] = []
         self.gradients: Iterator[Tensor] = iter(())
 
-    def see(self, logits: Tensor, *rest: Tensor | None) -> None:
-        self.seen.append((logits, *rest))
+    def add_batch(self, logits: Tensor, *rest: Tensor | None) -> None:
+        self.batches.append((logits, *rest))
 
     @without_autocast
     def differentiate(self, like: Tensor, scaler: GradScaler | None) -> Tensor:
-        width = max(map(len, self.seen))
-        parts, *rest = zip(*((*row, *[None] * (width - len(row))) for row in self.seen), strict=True)
-        lengths = [len(part) for part in parts]
-        leaf = _joined("logits", parts, lengths).requires_grad_()  # type: ignore[union-attr]
-        self.seen.clear()
+        width = max(map(len, self.batches))
+        padded = [(*batch, *[None] * (width - len(batch))) for batch in self.batches]
+        logits_parts, *columns = zip(*padded, strict=True)
+        lengths = [len(part) for part in logits_parts]
+        leaf = _concatenate("logits", logits_parts, lengths).requires_grad_()  # type: ignore[union-attr]
+        self.batches.clear()
         names = ["targets", "weight", "mask", *(f"item {place} of each" for place in range(4, width))]
-        value = self.loss(leaf, *(_joined(name, column, lengths) for name, column in zip(names, rest, strict=False)))
-        _scaled(value, scaler).backward()
-        found = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
-        self.gradients = iter(found.split(lengths))
+        rest = [_concatenate(name, column, lengths) for name, column in zip(names, columns, strict=False)]
+        value = self.loss(leaf, *rest)
+        _scale(value, scaler).backward()
+        gradient = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
+        self.gradients = iter(gradient.split(lengths))
         return value.detach()
 
     @without_autocast
-    def pull(self, logits: Tensor, *rest: Tensor | None) -> None:
+    def backward_batch(self, logits: Tensor, *rest: Tensor | None) -> None:
         gradient = next(self.gradients, None)
         if gradient is not None and gradient.shape == logits.shape:  # otherwise the check at the end raises
             logits.backward(gradient)
 
 
-def _joined(name: str, column: Sequence[Any], lengths: list[int]) -> Tensor | None:
+def _concatenate(name: str, column: Sequence[Any], lengths: list[int]) -> Tensor | None:
     """Concatenate a column of all micro-batches; where only some have a weight or a mask, others get 1 or True."""
     given = [x for x in column if x is not None]
     if not given:
@@ -275,13 +285,16 @@ def _joined(name: str, column: Sequence[Any], lengths: list[int]) -> Tensor | No
         raise ValueError(f"batches: expected {name} in all micro-batches or in none, got some; give it to all")
     shapes = {x.shape[1:] for x in given}
     if len(shapes) > 1:
-        found = ", ".join(sorted(str(("N", *shape)).replace("'", "") for shape in shapes))
+        described = [str(("N", *shape)).replace("'", "") for shape in shapes]
+        found = ", ".join(sorted(described))
         raise ValueError(f"batches: expected {name} of one shape but for the number of rows, got {found}")
-    pairs = zip(column, lengths, strict=True)
-    return torch.cat([given[0].new_ones((n, *given[0].shape[1:])) if x is None else x for x, n in pairs])
+    parts = []
+    for part, length in zip(column, lengths, strict=True):
+        parts.append(given[0].new_ones((length, *given[0].shape[1:])) if part is None else part)
+    return torch.cat(parts)
 
 
-def _scaled(value: Tensor, scaler: GradScaler | None) -> Tensor:
+def _scale(value: Tensor, scaler: GradScaler | None) -> Tensor:
     if value.dim():
         raise ValueError(f"loss: expected one number, got shape {tuple(value.shape)}; use another average than None")
     return value if scaler is None else scaler.scale(value)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from metricgrad.core.option_hints import explain_unknown
 from metricgrad.losses import baselines
 from metricgrad.losses.logit_scale import trust_logits
-from metricgrad.losses.metric_loss import MetricLoss, changed
+from metricgrad.losses.metric_loss import MetricLoss, list_changed_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -116,22 +116,28 @@ class HybridLoss(nn.Module):
             "ignore_index": ignore_index,
             "process_group": process_group,
         }
-        if isinstance(metric, MetricLoss) and (given := changed(options)):
-            raise ValueError(f"metric: a MetricLoss is complete, got also {', '.join(given)}; give these to MetricLoss")
-        self.metric_loss = metric if isinstance(metric, MetricLoss) else MetricLoss(metric, **options)
+        if isinstance(metric, MetricLoss):
+            if given := list_changed_options(options):
+                raise ValueError(
+                    f"metric: a MetricLoss is complete, got also {', '.join(given)}; give these to MetricLoss"
+                )
+            self.metric_loss = metric
+        else:
+            self.metric_loss = MetricLoss(metric, **options)
         if self.metric_loss.average == "per-class":
             raise ValueError(
                 "average: expected 'micro', 'macro', 'weighted' or 'samples', got None; the mix is one number: use "
                 "MetricLoss for a loss per class"
             )
         trust_logits(self.metric_loss)  # cross-entropy sees the same, and warns of probabilities
-        entropy: Any = baselines.cross_entropy if self.metric_loss.task == "multiclass" else baselines.bce
-        self.cross_entropy = entropy(
+        make_cross_entropy: Any = baselines.cross_entropy if self.metric_loss.task == "multiclass" else baselines.bce
+        self.cross_entropy = make_cross_entropy(
             task=self.metric_loss.declared_task,
             ignore_index=self.metric_loss.ignore_index,
             process_group=self.metric_loss.process_group,
         )
-        self.metric_weight, self.warmup = metric_weight, warmup
+        self.metric_weight = metric_weight
+        self.warmup = warmup
         self.register_buffer("position", torch.tensor(0))
 
     def step(self) -> None:
@@ -141,9 +147,10 @@ class HybridLoss(nn.Module):
     @property
     def current_metric_weight(self) -> float:
         """The factor of the metric loss at the current step, a float."""
-        return (
-            self.metric_weight if not self.warmup else self.metric_weight * min(int(self.position) / self.warmup, 1.0)
-        )
+        if not self.warmup:
+            return self.metric_weight
+        progress = min(int(self.position) / self.warmup, 1.0)
+        return self.metric_weight * progress
 
     def forward(
         self, logits: Tensor, targets: Tensor, weight: Tensor | None = None, mask: Tensor | None = None
@@ -166,11 +173,12 @@ class HybridLoss(nn.Module):
         Tensor
             A scalar.
         """
-        entropy: Tensor = self.cross_entropy(logits, targets, weight, mask)
+        cross_entropy: Tensor = self.cross_entropy(logits, targets, weight, mask)
         metric_weight = self.current_metric_weight
-        return (
-            entropy if metric_weight == 0 else entropy + metric_weight * self.metric_loss(logits, targets, weight, mask)
-        )
+        if metric_weight == 0:
+            return cross_entropy
+        metric_loss: Tensor = self.metric_loss(logits, targets, weight, mask)
+        return cross_entropy + metric_weight * metric_loss
 
     def extra_repr(self) -> str:
         """Return the factor and the warm-up, for ``repr``.
@@ -180,4 +188,5 @@ class HybridLoss(nn.Module):
         str
             Comma-separated ``name=value``.
         """
-        return f"metric_weight={self.metric_weight}" + (f", warmup={self.warmup}" if self.warmup else "")
+        warmup = f", warmup={self.warmup}" if self.warmup else ""
+        return f"metric_weight={self.metric_weight}{warmup}"

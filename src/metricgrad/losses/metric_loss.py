@@ -16,11 +16,11 @@ from metricgrad.core.metrics import Metric, name_of
 from metricgrad.core.metrics.averages import Average, EmptyClasses, image_weights, row_weights
 from metricgrad.core.objective import Objective
 from metricgrad.core.option_hints import explain_unknown
-from metricgrad.core.statistics import Columns, Indices, Matrix, PerRow
-from metricgrad.core.surrogates import Linear, Surrogate, TopTwo, current
+from metricgrad.core.statistics import ColumnLayout, IndexLayout, Layout, MatrixLayout, RowLayout
+from metricgrad.core.surrogates import Linear, Surrogate, TopTwo, current_surrogate
 from metricgrad.losses.logit_scale import TakesLogits
 from metricgrad.losses.thresholds import OneThreshold, read_thresholds
-from metricgrad.losses.torch_modes import tracing, without_autocast
+from metricgrad.losses.torch_modes import is_traced, without_autocast
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -118,22 +118,25 @@ class MetricLoss(TakesLogits):
         self.task: Task = check_task(task)
         self.declared_task = task
         self.per_image = per_image
-        self.surrogate: Any = surrogate if surrogate is not None else TopTwo() if task == "multiclass" else Linear()
+        if surrogate is None:
+            surrogate = TopTwo() if task == "multiclass" else Linear()
+        self.surrogate: Any = surrogate
         self.ignore_index = ignore_index
         self.process_group = process_group
         self.thresholds = read_thresholds(threshold)
-        self.objective = Objective(self.task, metric, average, labels, empty_classes, self._leading)
-        self._check()
+        self.objective = Objective(self.task, metric, average, labels, empty_classes, self._has_threshold_axis)
+        self._check_arguments()
         self._plans: dict[bool, KernelPlan] = {}
-        for name, tensor in _tensors(self.metric).items():
+        for name, tensor in _fixed_tensors(self.metric).items():
             self.register_buffer(f"metric_{name}", tensor, persistent=False)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Move the tensors inside the metric, such as one β per class, with the module."""
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         metric = self.metric
-        if moved := {name: getattr(self, f"metric_{name}") for name in _tensors(metric)}:
-            self.objective.metric = partial(metric.func, *metric.args, **{**metric.keywords, **moved})  # type: ignore[attr-defined]
+        moved = {name: getattr(self, f"metric_{name}") for name in _fixed_tensors(metric)}
+        if isinstance(metric, partial) and moved:
+            self.objective.metric = partial(metric.func, *metric.args, **{**metric.keywords, **moved})
         return self
 
     @property
@@ -146,30 +149,30 @@ class MetricLoss(TakesLogits):
         """The average; "per-class" for None."""
         return self.objective.average
 
-    def _check(self) -> None:
+    def _check_arguments(self) -> None:
         """Raise if arguments do not fit together, before any data is seen."""
         if not callable(self.surrogate) or isinstance(self.surrogate, type):
             hint = f"; pass {self.surrogate.__name__}()" if isinstance(self.surrogate, type) else ""
             raise ValueError(f"surrogate: expected a callable of logits, got {self.surrogate!r}{hint}")
-        now = current(self.surrogate)
-        moved = self.thresholds != (0.5,) or self._leading
-        if moved and (self.task == "multiclass" or not getattr(now, "takes_threshold", False)):
-            reason = (
-                "task='multiclass' decides by argmax"
-                if self.task == "multiclass"
-                else f"{now!r} is not on probabilities"
-            )
-            raise ValueError(f"threshold: {reason} and takes no threshold, got {self.thresholds}")
+        surrogate = current_surrogate(self.surrogate)
+        if self.thresholds != (0.5,) or self._has_threshold_axis:
+            reason = None
+            if self.task == "multiclass":
+                reason = "task='multiclass' decides by argmax"
+            elif not getattr(surrogate, "takes_threshold", False):
+                reason = f"{surrogate!r} is not on probabilities"
+            if reason is not None:
+                raise ValueError(f"threshold: {reason} and takes no threshold, got {self.thresholds}")
         if self.per_image and (self.objective.of_matrix or self.average == "samples"):
             what = "average='samples'" if self.average == "samples" else f"{name_of(self.metric)}, of the d×d matrix"
             raise ValueError(f"per_image: expected False with {what}, got True; leave it out")
-        if isinstance(now, TopTwo) and self.task != "multiclass":
+        if isinstance(surrogate, TopTwo) and self.task != "multiclass":
             raise ValueError(f"surrogate: TopTwo is for task='multiclass', got task={self.task!r}; use Linear")
-        if self.task == "multiclass" and isinstance(now, Surrogate):
-            now.rows(torch.zeros(1, 2))  # raises for a surrogate that is not for rows
+        if self.task == "multiclass" and isinstance(surrogate, Surrogate):
+            surrogate.rows(torch.zeros(1, 2))  # raises for a surrogate that is not for rows
 
     @property
-    def _leading(self) -> bool:
+    def _has_threshold_axis(self) -> bool:
         """Whether several thresholds were given, so that statistics have a leading axis."""
         return not isinstance(self.thresholds, OneThreshold)
 
@@ -200,7 +203,7 @@ class MetricLoss(TakesLogits):
         ValueError
             If shapes, types or values do not fit the task.
         """
-        return self._call(logits, targets, weight, mask).loss()
+        return self._prepare_call(logits, targets, weight, mask).loss()
 
     @without_autocast
     def counts(self, logits: Tensor, targets: Tensor, weight: Tensor | None = None, mask: Tensor | None = None) -> Any:
@@ -229,7 +232,7 @@ class MetricLoss(TakesLogits):
         >>> loss.counts(torch.tensor([2.0, -1.0]), torch.tensor([1, 0])).positives
         tensor([1.])
         """
-        return self._call(logits, targets, weight, mask).statistic()
+        return self._prepare_call(logits, targets, weight, mask).statistic()
 
     def value(self, statistic: Statistic) -> Tensor:
         """Return the averaged metric of a statistic.
@@ -253,64 +256,91 @@ class MetricLoss(TakesLogits):
         """
         return self.objective.value(statistic)
 
-    def _call(self, logits: Tensor, targets: Tensor, weight: Tensor | None, mask: Tensor | None) -> Call:
-        """Take one call apart."""
-        call, surrogate = Call(), current(self.surrogate)
-        call.objective, call.group = self.objective, processes.resolve(self.process_group)
-        traced = tracing(logits)
-        if not (traced or self._scale_is_known) and isinstance(surrogate, Surrogate):  # one's own may take anything
+    def _prepare_call(self, logits: Tensor, targets: Tensor, weight: Tensor | None, mask: Tensor | None) -> Call:
+        """Check and flatten the arguments, and choose how the loss is computed from them."""
+        surrogate = current_surrogate(self.surrogate)
+        has_own_surrogate = not isinstance(surrogate, Surrogate)
+        traced = is_traced(logits)
+        if not (traced or self._scale_is_known or has_own_surrogate):  # one's own may take anything
             self._look_at_scale(logits)
-        moving = getattr(targets, "requires_grad", False) or getattr(weight, "requires_grad", False)
-        call.uses_kernel = call.check = not (traced or moving or self.per_image) and isinstance(surrogate, Surrogate)
-        plain = weight is None and mask is None and self.ignore_index is None
-        call.row_weight = call.image_weight = None
-        if call.uses_kernel and plain and self._is_usual(logits, targets):
-            call.z, call.y, call.w, call.mask = logits, targets, None, None
+        needs_label_gradient = getattr(targets, "requires_grad", False) or getattr(weight, "requires_grad", False)
+        call = Call()
+        call.objective = self.objective
+        call.group = processes.resolve(self.process_group)
+        call.uses_kernel = not (traced or needs_label_gradient or self.per_image or has_own_surrogate)
+        call.must_check_targets = call.uses_kernel
+        call.row_weight = None
+        call.image_weight = None
+        is_plain = weight is None and mask is None and self.ignore_index is None
+        if call.uses_kernel and is_plain and self._needs_no_encoding(logits, targets):
+            call.logits = logits
+            call.targets = targets
+            call.weight = None
+            call.mask = None
         else:
-            # Targets are checked by the kernel if it serves.
             batch = encode(
-                self.declared_task, logits, targets, weight, mask, self.ignore_index, not traced, not call.check
+                self.declared_task,
+                logits,
+                targets,
+                weight,
+                mask,
+                self.ignore_index,
+                check_values=not traced,
+                check_labels=not call.must_check_targets,
             )
-            call.z, call.y, call.w, call.mask = batch.logits, batch.targets, batch.weight, batch.mask
+            call.logits = batch.logits
+            call.targets = batch.targets
+            call.weight = batch.weight
+            call.mask = batch.mask
             if self.average == "samples":
-                call.row_weight, call.w = row_weights(call.z, call.w, call.mask, self.objective.labels)
+                call.row_weight, call.weight = row_weights(
+                    batch.logits, batch.weight, batch.mask, self.objective.labels
+                )
             elif self.per_image:
-                call.image_weight, call.w = image_weights(logits.shape[0] if logits.dim() else 1, call.z, call.w)
-        call.plan = self._plan(surrogate, indices=self.task == "multiclass" and call.y.dim() == 1)
-        call.learned = tuple(surrogate.tensors().values()) if call.plan.names else ()
+                images = logits.shape[0] if logits.dim() else 1
+                call.image_weight, call.weight = image_weights(images, batch.logits, batch.weight)
+        call.plan = self._plan_for(surrogate, has_indices=self.task == "multiclass" and call.targets.dim() == 1)
+        call.surrogate_tensors = tuple(surrogate.tensors().values()) if call.plan.tensor_names else ()
         return call
 
-    def _is_usual(self, z: object, y: object) -> bool:
-        """Return whether a batch without weights and mask needs no encoding: labels of the shape of the logits."""
+    def _needs_no_encoding(self, logits: object, targets: object) -> bool:
+        """Return whether a batch without weights and mask can be used as it is: labels of the shape of the logits."""
         return (
-            isinstance(z, Tensor)
-            and isinstance(y, Tensor)
-            and z.shape == y.shape
-            and z.dtype in (torch.float32, torch.float64)
-            and not y.is_complex()
-            and y.layout is torch.strided
+            isinstance(logits, Tensor)
+            and isinstance(targets, Tensor)
+            and logits.shape == targets.shape
+            and logits.dtype in (torch.float32, torch.float64)
+            and not targets.is_complex()
+            and targets.layout is torch.strided
             and self.average != "samples"
             and (
                 self.declared_task == "binary"
-                or (self.task == "multilabel" and z.dim() == 2)
-                or (self.declared_task is None and (z.dim() < 2 or z.shape[1] == 1))
+                or (self.task == "multilabel" and logits.dim() == 2)
+                or (self.declared_task is None and (logits.dim() < 2 or logits.shape[1] == 1))
             )
-            and z.numel() > 0
+            and logits.numel() > 0
         )
 
-    def _plan(self, surrogate: Any, indices: bool) -> KernelPlan:
-        plan = self._plans.get(indices)
+    def _plan_for(self, surrogate: Any, has_indices: bool) -> KernelPlan:
+        """Return what the kernel sums, remembered until the surrogate changes."""
+        plan = self._plans.get(has_indices)
         if plan is None or plan.surrogate is not surrogate:
-            layout: Columns | Matrix
-            if self.objective.of_matrix:
-                layout = Matrix()
-            elif self.average == "samples":
-                layout = PerRow()
-            else:
-                layout = Indices() if indices else Columns()
-            plan = KernelPlan(surrogate, layout, self.thresholds, self._leading, rowwise=self.task == "multiclass")
-            self._plans[indices] = plan
+            plan = KernelPlan(
+                surrogate,
+                self._choose_layout(has_indices),
+                self.thresholds,
+                self._has_threshold_axis,
+                rowwise=self.task == "multiclass",
+            )
+            self._plans[has_indices] = plan
         return plan
+
+    def _choose_layout(self, has_indices: bool) -> Layout:
+        if self.objective.of_matrix:
+            return MatrixLayout()
+        if self.average == "samples":
+            return RowLayout()
+        return IndexLayout() if has_indices else ColumnLayout()
 
     def extra_repr(self) -> str:
         """Return the options that the submodules do not show, for ``repr``.
@@ -327,8 +357,9 @@ class MetricLoss(TakesLogits):
             parts.append(f"surrogate={self.surrogate!r}")
         if not self.objective.of_matrix:
             parts.append(f"average={None if self.average == 'per-class' else self.average!r}")
-        if self._leading or self.thresholds != (0.5,):
-            parts.append(f"threshold={list(self.thresholds) if self._leading else self.thresholds[0]}")
+        if self._has_threshold_axis or self.thresholds != (0.5,):
+            threshold = list(self.thresholds) if self._has_threshold_axis else self.thresholds[0]
+            parts.append(f"threshold={threshold}")
         for name, default in (
             ("labels", None),
             ("empty_classes", "count"),
@@ -341,14 +372,18 @@ class MetricLoss(TakesLogits):
         return ", ".join(parts)
 
 
-def _tensors(metric: Metric) -> dict[str, Tensor]:
+def _fixed_tensors(metric: Metric) -> dict[str, Tensor]:
     """Return the arguments of a metric that are fixed and tensors."""
     fixed = metric.keywords if isinstance(metric, partial) else {}
     return {name: value for name, value in fixed.items() if isinstance(value, Tensor)}
 
 
-def changed(options: dict[str, Any]) -> list[str]:
+def list_changed_options(options: dict[str, Any]) -> list[str]:
     """Return the names of the options that differ from the defaults of ``MetricLoss``."""
-    defaults = {name: parameter.default for name, parameter in inspect.signature(MetricLoss).parameters.items()}
-    plain = (str, float, bool, type(None))  # a threshold may be a tensor, which cannot be compared with a number
-    return [name for name, value in options.items() if not (isinstance(value, plain) and value == defaults[name])]
+    parameters = inspect.signature(MetricLoss).parameters
+    changed = []
+    for name, value in options.items():
+        is_plain = isinstance(value, str | float | bool | None)  # others, such as tensors, have no single comparison
+        if not (is_plain and value == parameters[name].default):
+            changed.append(name)
+    return changed

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from metricgrad.core.counts import Counts, cells, wide
 from metricgrad.core.metrics.derivatives import ratio
-from metricgrad.core.surrogates import current
+from metricgrad.core.surrogates import current_surrogate
 from metricgrad.core.surrogates.steps import LogitSigmoid
 from metricgrad.losses.per_class import PerClassLoss
 
@@ -73,13 +73,13 @@ class OperatingPointLoss(PerClassLoss):
     ) -> None:
         super().__init__(task, average, ignore_index, process_group)
         self.surrogate: Any = LogitSigmoid() if surrogate is None else surrogate
-        step = current(self.surrogate)
+        step = current_surrogate(self.surrogate)
         if not isinstance(step, LogitSigmoid) or step.tensors() or step.eta != 0:
             raise ValueError(
                 f"surrogate: expected LogitSigmoid(beta) with eta=0, which the threshold is, got {surrogate!r}"
             )
 
-    def distance(self, c: Counts) -> Tensor:
+    def measure_distance(self, c: Counts) -> Tensor:
         """Return how far each threshold is from the one that meets the constraint, elementwise.
 
         Parameters
@@ -94,7 +94,7 @@ class OperatingPointLoss(PerClassLoss):
         """
         raise NotImplementedError
 
-    def prices(self, positives: Tensor, negatives: Tensor) -> tuple[float | Tensor, float | Tensor]:
+    def list_prices(self, positives: Tensor, negatives: Tensor) -> tuple[float | Tensor, float | Tensor]:
         """Return what one more true positive and one more false positive take from the budget of the constraint.
 
         Parameters
@@ -111,27 +111,32 @@ class OperatingPointLoss(PerClassLoss):
         """
         return 1.0, 1.0
 
-    def losses(self, z: Tensor, wy: Tensor, wn: Tensor) -> Tensor:
-        step = current(self.surrogate)
-        top = torch.finfo(z.dtype).max / 4
-        z = wide(z.clamp(-top, top))  # finite, so that no difference of infinities is NaN
-        start = self.threshold(z, wy, wn)
-        positives, negatives = wy.sum(0), wn.sum(0)
-        member = step(z - start)
-        of_tp, of_fp = self.prices(positives, negatives)
-        price = of_tp * wy + of_fp * wn
+    def compute_losses(self, z: Tensor, positive_weight: Tensor, negative_weight: Tensor) -> Tensor:
+        step = current_surrogate(self.surrogate)
+        largest = torch.finfo(z.dtype).max / 4
+        z = wide(z.clamp(-largest, largest))  # finite, so that no difference of infinities is NaN
+        threshold = self.find_threshold(z, positive_weight, negative_weight)
+        positives = positive_weight.sum(0)
+        negatives = negative_weight.sum(0)
+        tp_price, fp_price = self.list_prices(positives, negatives)
+        price = tp_price * positive_weight + fp_price * negative_weight
+        membership = step(z - threshold)
         with torch.no_grad():
-            slope = step.beta * member * (1 - member)
+            slope = step.beta * membership * (1 - membership)
             growth = (price * slope).sum(0)
             # Prices of both signs can cancel, where soft precision hardly changes with the threshold: keep a tenth.
             growth = torch.maximum(growth, 0.1 * (price.abs() * slope).sum(0))
             growth = growth.masked_fill(growth < torch.finfo(growth.dtype).tiny, 0.0)
-        spent = (price * member).sum(0)
-        member = step(z - (start + ratio(spent - spent.detach(), growth)))
-        return 1 - self.metric(cells((wy * member).sum(0), (wn * member).sum(0), positives, negatives))
+        # Zero in value; its gradient is that of the threshold which keeps what is spent of the budget.
+        spent = (price * membership).sum(0)
+        threshold_shift = ratio(spent - spent.detach(), growth)
+        membership = step(z - (threshold + threshold_shift))
+        tp = (positive_weight * membership).sum(0)
+        fp = (negative_weight * membership).sum(0)
+        return 1 - self.metric(cells(tp, fp, positives, negatives))
 
     @torch.no_grad()
-    def threshold(self, z: Tensor, wy: Tensor, wn: Tensor) -> Tensor:
+    def find_threshold(self, z: Tensor, positive_weight: Tensor, negative_weight: Tensor) -> Tensor:
         """Return the threshold of each class.
 
         Midway between the lowest score that is predicted and the highest that is not; −∞ if all are, and the highest
@@ -141,9 +146,9 @@ class OperatingPointLoss(PerClassLoss):
         ----------
         z : Tensor
             The logits, ``(N, K)``.
-        wy : Tensor
+        positive_weight : Tensor
             The weight with which each element is a positive, ``(N, K)``.
-        wn : Tensor
+        negative_weight : Tensor
             The weight with which each element is a negative, ``(N, K)``.
 
         Returns
@@ -152,14 +157,20 @@ class OperatingPointLoss(PerClassLoss):
             ``(K,)``, on the scale of the logits.
         """
         # Samples of weight zero come last, as if they were absent.
-        s, order = z.masked_fill(wy + wn == 0, -torch.inf).sort(0, descending=True)
-        tp, fp = (F.pad(w.gather(0, order).cumsum(0), (0, 0, 1, 0)) for w in (wy, wn))
-        distance = self.distance(cells(tp, fp, tp[-1:], fp[-1:]))
-        lower, upper = F.pad(s, (0, 0, 0, 1), value=-torch.inf), F.pad(s, (0, 0, 1, 0), value=torch.inf)
-        distance = distance.masked_fill((lower == upper) & lower.isfinite(), torch.inf)  # equal scores stay together
-        place = len(s) - distance.flip(0).argmin(0, keepdim=True)  # the lowest of the nearest
-        lower, upper = (side.gather(0, place).squeeze(0) for side in (lower, upper))
-        return torch.where(place.squeeze(0) == 0, lower, (lower + upper) / 2)
+        is_absent = positive_weight + negative_weight == 0
+        scores, order = z.masked_fill(is_absent, -torch.inf).sort(0, descending=True)
+        # The counts if none, one, two, … of the highest scores are predicted.
+        tp = F.pad(positive_weight.gather(0, order).cumsum(0), (0, 0, 1, 0))
+        fp = F.pad(negative_weight.gather(0, order).cumsum(0), (0, 0, 1, 0))
+        distance = self.measure_distance(cells(tp, fp, tp[-1:], fp[-1:]))
+        score_below = F.pad(scores, (0, 0, 0, 1), value=-torch.inf)
+        score_above = F.pad(scores, (0, 0, 1, 0), value=torch.inf)
+        splits_equal_scores = (score_below == score_above) & score_below.isfinite()
+        distance = distance.masked_fill(splits_equal_scores, torch.inf)
+        predicted = len(scores) - distance.flip(0).argmin(0, keepdim=True)  # the lowest of the nearest thresholds
+        below = score_below.gather(0, predicted).squeeze(0)
+        above = score_above.gather(0, predicted).squeeze(0)
+        return torch.where(predicted.squeeze(0) == 0, below, (below + above) / 2)
 
     def extra_repr(self) -> str:
         surrogate = "" if isinstance(self.surrogate, nn.Module) else f"surrogate={self.surrogate!r}"

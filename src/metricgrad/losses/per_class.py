@@ -13,7 +13,7 @@ from metricgrad.core.counts import compute_dtype, wide
 from metricgrad.core.metrics.averages import check_average, check_of_classes, class_weights, mean_over_classes
 from metricgrad.core.metrics.derivatives import ratio
 from metricgrad.losses.logit_scale import TakesLogits
-from metricgrad.losses.torch_modes import tracing, without_autocast
+from metricgrad.losses.torch_modes import is_traced, without_autocast
 
 if TYPE_CHECKING:
     from metricgrad.core.batch import Task
@@ -25,7 +25,7 @@ MultiClass = Literal["ovr", "ovo"]
 
 
 class PerClassLoss(TakesLogits):
-    """Base class of the losses of scores: one loss per class, from ``losses``, and its average over the classes.
+    """Base class of the losses of scores: one loss per class, by ``compute_losses``, and its average over the classes.
 
     The scores of a multi-class problem are the log-odds of each class against all others, whose sigmoid is the softmax:
     from there on a class is a label.
@@ -49,11 +49,11 @@ class PerClassLoss(TakesLogits):
         ``backward``.
     multi_class : {'ovr', 'ovo'}, default 'ovr'
         For "multiclass": each class against all others, "ovr", or against each other class, "ovo", from
-        ``pair_losses``.
+        ``compute_pair_losses``.
     """
 
-    additive: ClassVar[bool] = False
-    """Whether ``losses`` sums over the processes itself, with ``total``; otherwise it receives the rows of all."""
+    adds_over_rows: ClassVar[bool] = False
+    """Whether ``compute_losses`` sums over the processes itself; otherwise it receives the rows of all of them."""
 
     def __init__(
         self,
@@ -64,7 +64,8 @@ class PerClassLoss(TakesLogits):
         multi_class: MultiClass = "ovr",
     ) -> None:
         super().__init__()
-        self.task, self.declared_task = check_task(task), task
+        self.task = check_task(task)
+        self.declared_task = task
         self.average = check_average(average)
         check_of_classes(self.task, self.average)
         if average == "samples":
@@ -76,7 +77,8 @@ class PerClassLoss(TakesLogits):
         if multi_class == "ovo" and average == "micro":
             raise ValueError("average: expected 'macro', 'weighted' or None with multi_class='ovo', got 'micro'")
         self.multi_class = multi_class
-        self.ignore_index, self.process_group = ignore_index, process_group
+        self.ignore_index = ignore_index
+        self.process_group = process_group
 
     @without_autocast
     def forward(
@@ -100,46 +102,52 @@ class PerClassLoss(TakesLogits):
         Tensor
             A scalar, or one loss per class, ``(K,)``, for ``average=None``.
         """
-        traced = tracing(logits)
+        traced = is_traced(logits)
         if not traced:
             self._look_at_scale(logits)
         batch = encode(self.declared_task, logits, targets, weight, mask, self.ignore_index, not traced)
         group = processes.resolve(self.process_group)
-        if group is not None and not self.additive:
-            batch = processes.joined(batch, group)
+        if group is not None and not self.adds_over_rows:
+            batch = processes.join_batches(batch, group)
         dtype = compute_dtype(batch.logits)
-        z, y = batch.logits.to(dtype), batch.targets
+        z = batch.logits.to(dtype)
+        y = batch.targets
+        has_indices = y.dim() == 1
         if self.task == "multiclass":
-            z, y = log_odds(z), one_hot(y, z.shape[1]) if y.dim() == 1 else y
-        wy = wide(y)
-        wn = 1 - wy
+            z = log_odds(z)
+            y = one_hot(y, z.shape[1]) if has_indices else y
+        positive_weight = wide(y)
+        negative_weight = 1 - positive_weight
         if batch.weight is not None:
-            w = wide(batch.weight)
-            wy, wn = w * wy, w * wn
+            weight = wide(batch.weight)
+            positive_weight = weight * positive_weight
+            negative_weight = weight * negative_weight
         if self.multi_class == "ovo":
-            index = batch.targets if batch.targets.dim() == 1 else None
-            return self._mean_over_pairs(self.pair_losses(z, wy, index), wy.sum(0)).to(dtype)
+            pair_losses = self.compute_pair_losses(z, positive_weight, batch.targets if has_indices else None)
+            return self._mean_over_pairs(pair_losses, positive_weight.sum(0)).to(dtype)
         if self.average == "micro":
-            z, wy, wn = z.reshape(-1, 1), wy.reshape(-1, 1), wn.reshape(-1, 1)
-        losses = self.losses(z, wy, wn).to(dtype)
+            z = z.reshape(-1, 1)
+            positive_weight = positive_weight.reshape(-1, 1)
+            negative_weight = negative_weight.reshape(-1, 1)
+        losses = self.compute_losses(z, positive_weight, negative_weight).to(dtype)
         if self.average == "per-class":
             return losses
-        positives = wy.sum(0).to(dtype)
+        positives = positive_weight.sum(0).to(dtype)
         if self.average == "weighted":
-            (positives,) = self.total(positives)
+            (positives,) = self.sum_over_processes(positives)
         return mean_over_classes(losses, class_weights(self.average, positives))
 
     def _mean_over_pairs(self, losses: Tensor, positives: Tensor) -> Tensor:
         """Average the losses of the pairs, ``(K, K)``, over two different classes each."""
-        pairs = 1 - torch.eye(len(losses), dtype=losses.dtype, device=losses.device)
+        pair_weight = 1 - torch.eye(len(losses), dtype=losses.dtype, device=losses.device)
         if self.average == "per-class":
-            return ratio((losses * pairs).sum(1), pairs.sum(1))
+            return ratio((losses * pair_weight).sum(1), pair_weight.sum(1))
         if self.average == "weighted":  # by the share of the samples that are of either class
-            (positives,) = self.total(positives.to(losses.dtype))
-            pairs = pairs * (positives.unsqueeze(1) + positives)
-        return ratio((losses * pairs).sum(), pairs.sum())
+            (positives,) = self.sum_over_processes(positives.to(losses.dtype))
+            pair_weight = pair_weight * (positives.unsqueeze(1) + positives)
+        return ratio((losses * pair_weight).sum(), pair_weight.sum())
 
-    def total(self, *sums: Tensor) -> tuple[Tensor, ...]:
+    def sum_over_processes(self, *sums: Tensor) -> tuple[Tensor, ...]:
         """Return sums over the rows of this process as sums over the rows of all processes.
 
         Parameters
@@ -150,23 +158,23 @@ class PerClassLoss(TakesLogits):
         Returns
         -------
         tuple of Tensor
-            The same, summed over the processes if the loss is additive.
+            The same, summed over the processes if the loss adds over rows.
         """
-        group = processes.resolve(self.process_group) if self.additive else None
-        return sums if group is None else processes.summed(sums, group)
+        group = processes.resolve(self.process_group) if self.adds_over_rows else None
+        return sums if group is None else processes.sum_cells(sums, group)
 
-    def losses(self, z: Tensor, wy: Tensor, wn: Tensor) -> Tensor:
+    def compute_losses(self, z: Tensor, positive_weight: Tensor, negative_weight: Tensor) -> Tensor:
         """Return the loss of each class.
 
-        Weights, soft labels and masks are all in ``wy`` and ``wn``; what is masked has two zeros.
+        Weights, soft labels and masks are all in the two weights; what is masked has two zeros.
 
         Parameters
         ----------
         z : Tensor
             The logits, ``(N, K)``.
-        wy : Tensor
+        positive_weight : Tensor
             The weight with which each element is a positive, ``(N, K)``.
-        wn : Tensor
+        negative_weight : Tensor
             The weight with which each element is a negative, ``(N, K)``.
 
         Returns
@@ -176,14 +184,14 @@ class PerClassLoss(TakesLogits):
         """
         raise NotImplementedError
 
-    def pair_losses(self, z: Tensor, wy: Tensor, index: Tensor | None) -> Tensor:
+    def compute_pair_losses(self, z: Tensor, positive_weight: Tensor, index: Tensor | None) -> Tensor:
         """Return the loss of each class on the samples of that class and of one other.
 
         Parameters
         ----------
         z : Tensor
             The log-odds of each class, ``(N, K)``.
-        wy : Tensor
+        positive_weight : Tensor
             The weight with which each sample is of each class, ``(N, K)``.
         index : Tensor, optional
             The class of each sample, ``(N,)``; None for soft labels.
@@ -218,12 +226,13 @@ def log_odds(z: Tensor) -> Tensor:
     """Return log p/(1 − p) of the softmax p of each row, exactly also where p is nearly 1."""
     if z.shape[1] == 1:  # one class and no other: nothing to rank
         return z
-    top = one_hot(z.argmax(1), z.shape[1])
-    whole = z.logsumexp(1, keepdim=True)
-    # Without the largest, 1 − p would be a difference of nearly equal numbers; all others have p ≤ ½.
-    others = z.masked_fill(top, -torch.inf).logsumexp(1, keepdim=True)
-    rest = whole + torch.log1p(-(z - whole).exp().masked_fill(top, 0.0))
-    return z - torch.where(top, others, rest)
+    is_largest = one_hot(z.argmax(1), z.shape[1])
+    log_total = z.logsumexp(1, keepdim=True)
+    # Of the largest, 1 − p would be a difference of nearly equal numbers; all others have p ≤ ½.
+    log_others_of_largest = z.masked_fill(is_largest, -torch.inf).logsumexp(1, keepdim=True)
+    p = (z - log_total).exp().masked_fill(is_largest, 0.0)
+    log_others = log_total + torch.log1p(-p)
+    return z - torch.where(is_largest, log_others_of_largest, log_others)
 
 
 def one_hot(y: Tensor, classes: int) -> Tensor:

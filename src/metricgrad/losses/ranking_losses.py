@@ -19,11 +19,11 @@ from metricgrad.core.counts import wide
 from metricgrad.core.inputs import whole_number
 from metricgrad.core.metrics.derivatives import ratio
 from metricgrad.core.metrics.scalars import is_number
-from metricgrad.core.surrogates import current
+from metricgrad.core.surrogates import current_surrogate
 from metricgrad.core.surrogates.base import ProbabilityStep
 from metricgrad.core.surrogates.steps import Linear
 from metricgrad.losses.per_class import MultiClass, PerClassLoss
-from metricgrad.losses.threshold_sums import ramp_sums, step_sums
+from metricgrad.losses.threshold_sums import sum_any_steps, sum_linear_steps
 
 if TYPE_CHECKING:
     from metricgrad.core.batch import Task
@@ -98,7 +98,7 @@ class AUROCLoss(PerClassLoss):
     tensor(0.0717)
     """
 
-    additive = True
+    adds_over_rows = True
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class AUROCLoss(PerClassLoss):
     ) -> None:
         super().__init__(task, average, ignore_index, process_group, multi_class)
         self.surrogate: Any = Linear() if surrogate is None else surrogate
-        if not isinstance(current(self.surrogate), ProbabilityStep):
+        if not isinstance(current_surrogate(self.surrogate), ProbabilityStep):
             raise ValueError(f"surrogate: expected a step on probabilities, Linear or Sigmoid, got {surrogate!r}")
         if curve not in get_args(CurveKind):
             raise ValueError(f"curve: expected 'roc' or 'pr', got {curve!r}")
@@ -123,65 +123,78 @@ class AUROCLoss(PerClassLoss):
             raise ValueError(f"max_fpr: expected a rate in (0, 1] or None, got {max_fpr!r}")
         if max_fpr is not None and curve == "pr":
             raise ValueError("max_fpr: expected None with curve='pr', which has no false positive rate")
-        self.thresholds, self.curve = whole_number("thresholds", thresholds, 2), curve
+        self.thresholds = whole_number("thresholds", thresholds, 2)
+        self.curve = curve
         self.max_fpr = None if max_fpr == 1 else max_fpr
 
-    def losses(self, z: Tensor, wy: Tensor, wn: Tensor) -> Tensor:
-        tp, fp = self._sums(z, wy, wn)
-        return 1 - self._area(*self.total(tp, fp, wy.sum(0).to(tp.dtype), wn.sum(0).to(tp.dtype)))
+    def compute_losses(self, z: Tensor, positive_weight: Tensor, negative_weight: Tensor) -> Tensor:
+        tp, fp = self._sum_steps(z, positive_weight, negative_weight)
+        positives = positive_weight.sum(0).to(tp.dtype)
+        negatives = negative_weight.sum(0).to(tp.dtype)
+        return 1 - self._compute_area(*self.sum_over_processes(tp, fp, positives, negatives))
 
-    def pair_losses(self, z: Tensor, wy: Tensor, index: Tensor | None) -> Tensor:
-        step, classes = current(self.surrogate), z.shape[1]
+    def compute_pair_losses(self, z: Tensor, positive_weight: Tensor, index: Tensor | None) -> Tensor:
+        step = current_surrogate(self.surrogate)
+        classes = z.shape[1]
         # Σ w·step of each column over the samples of each class: (k − 1, classes, columns).
         if index is not None and isinstance(step, Linear):
-            own = wy.gather(1, index.unsqueeze(1))
-            (flat,) = ramp_sums(step, self.thresholds, wide(torch.sigmoid(z)), own, groups=index)
-            sums = flat.unflatten(1, (classes, classes))
+            row_weight = positive_weight.gather(1, index.unsqueeze(1))
+            p = wide(torch.sigmoid(z))
+            (flat_sums,) = sum_linear_steps(step, self.thresholds, p, row_weight, groups=index)
+            sums = flat_sums.unflatten(1, (classes, classes))
         else:
-            sums = torch.stack(self._sums(z, *wy.split(1, 1)), 1)
-        sums, positives = self.total(sums, wy.sum(0).to(sums.dtype))
-        tp, fp = sums.diagonal(dim1=1, dim2=2).unsqueeze(2), sums.transpose(1, 2)
-        return 1 - self._area(tp.expand(fp.shape), fp, positives.unsqueeze(1), positives)
+            weight_of_each_class = positive_weight.split(1, 1)
+            sums = torch.stack(self._sum_steps(z, *weight_of_each_class), 1)
+        sums, positives = self.sum_over_processes(sums, positive_weight.sum(0).to(sums.dtype))
+        tp = sums.diagonal(dim1=1, dim2=2).unsqueeze(2)
+        fp = sums.transpose(1, 2)
+        return 1 - self._compute_area(tp.expand(fp.shape), fp, positives.unsqueeze(1), positives)
 
-    def _sums(self, z: Tensor, *weights: Tensor) -> list[Tensor]:
+    def _sum_steps(self, z: Tensor, *weights: Tensor) -> list[Tensor]:
         """Return Σ w·step at the thresholds between 0 and 1, ``(k − 1, K)`` for each of the weights."""
-        step, p = current(self.surrogate), torch.sigmoid(z)
+        step = current_surrogate(self.surrogate)
+        p = torch.sigmoid(z)
         if isinstance(step, Linear):
-            return ramp_sums(step, self.thresholds, wide(p), *weights)
-        return list(step_sums(step, self.thresholds, p, *(w.to(p.dtype) for w in weights)))
+            return sum_linear_steps(step, self.thresholds, wide(p), *weights)
+        return list(sum_any_steps(step, self.thresholds, p, *(weight.to(p.dtype) for weight in weights)))
 
-    def _area(self, tp: Tensor, fp: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
+    def _compute_area(self, tp: Tensor, fp: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
         if self.curve == "pr":
-            return _average_precision(tp, fp, positives, negatives)
-        return _roc_area(tp, fp, positives, negatives, self.max_fpr)
+            return _compute_average_precision(tp, fp, positives, negatives)
+        return _compute_roc_area(tp, fp, positives, negatives, self.max_fpr)
 
     def extra_repr(self) -> str:
-        surrogate = [] if isinstance(self.surrogate, nn.Module) else [f"surrogate={self.surrogate!r}"]
-        most = "" if self.max_fpr is None else f"max_fpr={self.max_fpr}"
-        parts = [*surrogate, f"thresholds={self.thresholds}", f"curve={self.curve!r}", most, super().extra_repr()]
+        surrogate = "" if isinstance(self.surrogate, nn.Module) else f"surrogate={self.surrogate!r}"
+        max_fpr = "" if self.max_fpr is None else f"max_fpr={self.max_fpr}"
+        parts = [surrogate, f"thresholds={self.thresholds}", f"curve={self.curve!r}", max_fpr, super().extra_repr()]
         return ", ".join(part for part in parts if part)
 
 
-def _roc_area(tp: Tensor, fp: Tensor, positives: Tensor, negatives: Tensor, most: float | None) -> Tensor:
+def _compute_roc_area(tp: Tensor, fp: Tensor, positives: Tensor, negatives: Tensor, max_fpr: float | None) -> Tensor:
     """Return the areas ``(...)``, given TP and FP ``(k − 1, ...)`` at the thresholds between 0 and 1."""
-    tpr, fpr = _with_ends(ratio(tp, positives)), _with_ends(ratio(fp, negatives))
+    tpr = _with_ends(ratio(tp, positives))
+    fpr = _with_ends(ratio(fp, negatives))
     # The rates fall, hence the sign.
-    area = -torch.trapezoid(tpr, fpr, dim=0) if most is None else _partial_area(tpr, fpr, most)
-    return torch.where((positives == 0) | (negatives == 0), 0.5, area)
+    area = -torch.trapezoid(tpr, fpr, dim=0) if max_fpr is None else _compute_partial_area(tpr, fpr, max_fpr)
+    has_no_curve = (positives == 0) | (negatives == 0)
+    return torch.where(has_no_curve, 0.5, area)
 
 
-def _partial_area(tpr: Tensor, fpr: Tensor, most: float) -> Tensor:
+def _compute_partial_area(tpr: Tensor, fpr: Tensor, max_fpr: float) -> Tensor:
     """Return the area up to a false positive rate, moved so that chance is ½ and the best is 1 [mcclish1989]."""
-    inside = -fpr.clamp_max(most).diff(dim=0)  # the part of each trapezoid that counts; the rates fall
-    middle = tpr[1:] - tpr.diff(dim=0) * ratio(inside, -fpr.diff(dim=0)) / 2
-    chance = most * most / 2
-    return ((inside * middle).sum(0) - chance) / (2 * (most - chance)) + 0.5
+    width = -fpr.diff(dim=0)  # the rates fall
+    width_inside = -fpr.clamp_max(max_fpr).diff(dim=0)  # the part of each trapezoid that counts
+    mean_tpr_inside = tpr[1:] - tpr.diff(dim=0) * ratio(width_inside, width) / 2
+    area = (width_inside * mean_tpr_inside).sum(0)
+    chance = max_fpr * max_fpr / 2
+    return (area - chance) / (2 * (max_fpr - chance)) + 0.5
 
 
-def _average_precision(tp: Tensor, fp: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
-    first = ratio(positives, positives + negatives)  # at τ = 0, where everything is predicted
-    precision = torch.cat((first.unsqueeze(0), ratio(tp, tp + fp)))
-    return -(_with_ends(ratio(tp, positives)).diff(dim=0) * precision).sum(0)
+def _compute_average_precision(tp: Tensor, fp: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
+    precision_of_everything = ratio(positives, positives + negatives)  # at τ = 0, where everything is predicted
+    precision = torch.cat((precision_of_everything.unsqueeze(0), ratio(tp, tp + fp)))
+    recall = _with_ends(ratio(tp, positives))
+    return -(recall.diff(dim=0) * precision).sum(0)
 
 
 def _with_ends(rates: Tensor) -> Tensor:
@@ -260,30 +273,39 @@ class WMWLoss(PerClassLoss):
             raise ValueError(f"power: expected 1, 2 or 3, got {power!r}")
         if on not in get_args(Scale):
             raise ValueError(f"on: expected 'probabilities' or 'logits', got {on!r}")
-        self.gamma, self.power, self.on = gamma, int(power), on
+        self.gamma = gamma
+        self.power = int(power)
+        self.on = on
 
-    def losses(self, z: Tensor, wy: Tensor, wn: Tensor) -> Tensor:
-        return ratio((wn * self._pays(z, wy)).sum(0), wy.sum(0) * wn.sum(0))
+    def compute_losses(self, z: Tensor, positive_weight: Tensor, negative_weight: Tensor) -> Tensor:
+        penalty = (negative_weight * self._sum_penalties(z, positive_weight)).sum(0)
+        pairs = positive_weight.sum(0) * negative_weight.sum(0)
+        return ratio(penalty, pairs)
 
-    def pair_losses(self, z: Tensor, wy: Tensor, index: Tensor | None) -> Tensor:
-        # What a negative pays does not depend on the other negatives: one product gives the sums over each class.
-        positives = wy.sum(0)
-        return ratio(self._pays(z, wy).t() @ wy, positives.unsqueeze(1) * positives)
+    def compute_pair_losses(self, z: Tensor, positive_weight: Tensor, index: Tensor | None) -> Tensor:
+        # The penalty of a negative does not depend on the other negatives: one product gives the sums over each class.
+        penalty = self._sum_penalties(z, positive_weight).t() @ positive_weight
+        positives = positive_weight.sum(0)
+        return ratio(penalty, positives.unsqueeze(1) * positives)
 
-    def _pays(self, z: Tensor, wy: Tensor) -> Tensor:
-        """Return the sum over the positives of each class of what they and a sample as a negative pay, ``(N, K)``."""
-        # Rows are classes, and the positives within the margin of a score come first.
-        t, order = wide(torch.sigmoid(z) if self.on == "probabilities" else z).t().contiguous().sort(1)
-        first = torch.searchsorted(t.detach(), t.detach() + self.gamma)
-        w = wy.t().gather(1, order)
-        t = t - t.detach().mean(1, keepdim=True)  # centred, since powers of small numbers cancel less
-        reach = t + self.gamma
-        pays = torch.zeros_like(t)
-        # Σ w (r − t)^p over these, expanded: Σ_m C(p, m) r^(p−m) Σ w (−t)^m.
+    def _sum_penalties(self, z: Tensor, positive_weight: Tensor) -> Tensor:
+        """Return for each sample, as a negative of each class, the sum of its penalties with the positives, ``(N, K)``.
+
+        With x = score + γ of the negative, Σ w (x − t)^p over the positives of score t < x, which come first in the
+        sorted scores, is expanded: Σ_m C(p, m) x^(p−m) Σ w (−t)^m.
+        """
+        scores = wide(torch.sigmoid(z) if self.on == "probabilities" else z)
+        sorted_scores, order = scores.t().contiguous().sort(1)  # rows are classes
+        number_within = torch.searchsorted(sorted_scores.detach(), sorted_scores.detach() + self.gamma)
+        sorted_weight = positive_weight.t().gather(1, order)
+        t = sorted_scores - sorted_scores.detach().mean(1, keepdim=True)  # powers of small numbers cancel less
+        x = t + self.gamma
+        penalties = torch.zeros_like(t)
         for m in range(self.power + 1):
-            moment = F.pad((w * (-t) ** m).cumsum(1), (1, 0)).gather(1, first)
-            pays = pays + math.comb(self.power, m) * reach ** (self.power - m) * moment
-        return torch.zeros_like(pays).scatter(1, order, pays).t()
+            moments = F.pad((sorted_weight * (-t) ** m).cumsum(1), (1, 0))
+            moment_within = moments.gather(1, number_within)
+            penalties = penalties + math.comb(self.power, m) * x ** (self.power - m) * moment_within
+        return torch.zeros_like(penalties).scatter(1, order, penalties).t()
 
     def extra_repr(self) -> str:
         parts = [f"gamma={self.gamma}", f"power={self.power}", f"on={self.on!r}", super().extra_repr()]

@@ -1,4 +1,4 @@
-"""``Memory``: sums over past batches, since a small batch holds too few samples of a rare class."""
+"""``RunningCounts``: sums over past batches, since a small batch holds too few samples of a rare class."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-class Memory:
+class RunningCounts:
     """Soft and hard statistics of past batches, older ones fading, and the hard ones since the last step.
 
     All of it is tensors, and what happens does not depend on their values, so that ``torch.compile`` can follow: the
@@ -33,71 +33,85 @@ class Memory:
     @property
     def hard(self) -> Statistic | None:
         """The hard statistic of the remembered batches."""
-        return _statistic(self._hard)
+        return _to_statistic(self._hard)
 
     def add(self, soft: Statistic, hard: Statistic, rows: Tensor, length: int) -> tuple[Statistic, Statistic]:
         """Add a batch, and return both statistics with those of past batches added, of about ``length`` rows in all.
 
         The gradient is that of the sum as if all of it changed like the current batch: a memory does not shrink it.
         """
-        now, now_hard = torch.stack(soft.cells()), torch.stack(hard.cells())
-        fixed = wide(now.detach())
-        past, past_hard, past_rows, recent = (
-            torch.zeros_like(like) if kept is None else kept.to(like)
-            for kept, like in (
-                (self._soft, fixed),
-                (self._hard, now_hard),
-                (self._rows, rows),
-                (self._recent, now_hard),
-            )
-        )
-        keep = (1 - rows / length).clamp(min=0) if length else torch.zeros_like(rows)
-        before = keep * past_rows
-        all_soft, all_hard = keep * past + fixed, keep * past_hard + now_hard
-        scale = torch.where(rows > 0, (before + rows) / rows.clamp(min=1), 1.0).to(now)
-        moving = all_soft.to(now) + scale * (now - now.detach())
+        soft_cells = torch.stack(soft.cells())
+        hard_cells = torch.stack(hard.cells())
+        fixed = wide(soft_cells.detach())
+        past_soft = _past_or_zero(self._soft, fixed)
+        past_hard = _past_or_zero(self._hard, hard_cells)
+        past_rows = _past_or_zero(self._rows, rows)
+        recent = _past_or_zero(self._recent, hard_cells)
+        kept_share = (1 - rows / length).clamp(min=0) if length else torch.zeros_like(rows)
+        kept_rows = kept_share * past_rows
+        all_rows = kept_rows + rows
+        all_soft = kept_share * past_soft + fixed
+        all_hard = kept_share * past_hard + hard_cells
+        scale = torch.where(rows > 0, all_rows / rows.clamp(min=1), 1.0).to(soft_cells)
+        with_gradient = all_soft.to(soft_cells) + scale * (soft_cells - soft_cells.detach())
         # A batch that is not finite, whose step a GradScaler skips, is used alone and not remembered.
-        finite = fixed.isfinite().all() & now_hard.isfinite().all()
-        self._soft, self._hard = torch.where(finite, all_soft, past), torch.where(finite, all_hard, past_hard)
-        self._rows = torch.where(finite, before + rows, past_rows)
-        self._recent = torch.where(finite, recent + now_hard, recent)
-        used = torch.where(finite, moving, now), torch.where(finite, all_hard, now_hard)
-        return type(soft)(*used[0].unbind(0)), type(hard)(*used[1].unbind(0))
+        is_finite = fixed.isfinite().all() & hard_cells.isfinite().all()
+        self._soft = torch.where(is_finite, all_soft, past_soft)
+        self._hard = torch.where(is_finite, all_hard, past_hard)
+        self._rows = torch.where(is_finite, all_rows, past_rows)
+        self._recent = torch.where(is_finite, recent + hard_cells, recent)
+        used_soft = torch.where(is_finite, with_gradient, soft_cells)
+        used_hard = torch.where(is_finite, all_hard, hard_cells)
+        return type(soft)(*used_soft.unbind(0)), type(hard)(*used_hard.unbind(0))
 
     def take_recent(self) -> Statistic | None:
         """Return the hard statistic since the last step, or the remembered one if that is of more."""
-        recent, self._recent = self._recent, None
+        recent = self._recent
+        self._recent = None
         if recent is not None and self._hard is not None and self._hard.sum() > recent.sum():
             return self.hard
-        return _statistic(recent)
+        return _to_statistic(recent)
 
     def check_classes(self, hard: Statistic) -> None:
         """Raise if the number of classes differs from that of past batches."""
         past = self._recent if self._hard is None else self._hard
-        if past is not None and (before := past.shape[-1]) != (now := hard.cells()[0].shape[-1]):
-            raise ValueError(f"logits: expected the classes of before, {before}, got {now}; reset() forgets them")
+        classes = hard.cells()[0].shape[-1]
+        if past is not None and past.shape[-1] != classes:
+            raise ValueError(
+                f"logits: expected the classes of before, {past.shape[-1]}, got {classes}; reset() forgets them"
+            )
 
     def state(self) -> dict[str, Any]:
         """Return the memory as plain lists of tensors, for ``state_dict``."""
-        parts = zip(_PARTS, (self._recent, self._soft, self._hard), strict=True)
-        cells = {name: [] if one is None else list(one.unbind(0)) for name, one in parts}
-        return {**cells, "rows": 0.0 if self._rows is None else self._rows.item()}
+        return {
+            "seen": _to_list(self._recent),
+            "soft": _to_list(self._soft),
+            "hard": _to_list(self._hard),
+            "rows": 0.0 if self._rows is None else self._rows.item(),
+        }
 
     def restore(self, state: dict[str, Any], device: torch.device) -> None:
         """Set the memory to what ``state`` returned."""
-        self._recent, self._soft, self._hard = (_stacked(state.get(name, []), device) for name in _PARTS)
+        self._recent = _from_list(state.get("seen", []), device)
+        self._soft = _from_list(state.get("soft", []), device)
+        self._hard = _from_list(state.get("hard", []), device)
         self._rows = torch.tensor(float(state.get("rows", 0.0)), device=device)
 
 
-_PARTS = ("seen", "soft", "hard")
+def _past_or_zero(past: Tensor | None, like: Tensor) -> Tensor:
+    return torch.zeros_like(like) if past is None else past.to(like)
 
 
-def _stacked(cells: Iterable[Tensor], device: torch.device) -> Tensor | None:
+def _to_list(cells: Tensor | None) -> list[Tensor]:
+    return [] if cells is None else list(cells.unbind(0))
+
+
+def _from_list(cells: Iterable[Tensor], device: torch.device) -> Tensor | None:
     moved = [cell.to(device) for cell in cells]
     return torch.stack(moved) if moved else None
 
 
-def _statistic(cells: Tensor | None) -> Statistic | None:
+def _to_statistic(cells: Tensor | None) -> Statistic | None:
     """Return the statistic that has these cells."""
     if cells is None:
         return None

@@ -62,7 +62,8 @@ class RunningLoss(nn.Module):
             )
         if not 0 <= decay < 1:
             raise ValueError(f"decay: expected a number in [0, 1), got {decay!r}")
-        self.loss, self.decay = loss, decay
+        self.loss = loss
+        self.decay = decay
         self.register_buffer("average", torch.empty(0))
         self.register_buffer("weight", torch.zeros(()))
 
@@ -91,34 +92,36 @@ class RunningLoss(nn.Module):
         if not self.training:
             return self.loss(logits, targets, weight, mask)  # type: ignore[no-any-return]
         if isinstance(self.loss, MetricLoss):
-            return self._running(self.loss, logits, targets, weight, mask)
-        entropy: Tensor = self.loss.cross_entropy(logits, targets, weight, mask)
-        # Also while the share is still zero: the average is then known when it is needed.
-        metric = self._running(self.loss.metric_loss, logits, targets, weight, mask)
+            return self._compute_running_loss(self.loss, logits, targets, weight, mask)
+        cross_entropy: Tensor = self.loss.cross_entropy(logits, targets, weight, mask)
+        # Also while the metric has no weight yet: the average is then known when it is needed.
+        metric_loss = self._compute_running_loss(self.loss.metric_loss, logits, targets, weight, mask)
         metric_weight = self.loss.current_metric_weight
-        return entropy if metric_weight == 0 else entropy + metric_weight * metric
+        return cross_entropy if metric_weight == 0 else cross_entropy + metric_weight * metric_loss
 
-    def _running(
+    def _compute_running_loss(
         self, loss: MetricLoss, logits: Tensor, targets: Tensor, weight: Tensor | None, mask: Tensor | None
     ) -> Tensor:
         """Return a metric loss at the running average of its counts, which the batch enters."""
         group = processes.resolve(loss.process_group)
-        statistic = processes.total(loss.counts(logits, targets, weight, mask), group)
+        statistic = processes.total_statistic(loss.counts(logits, targets, weight, mask), group)
         cells = torch.stack(statistic.cells())
-        now = wide(cells.detach())
+        current = wide(cells.detach())
         if not self.average.numel():
-            self.average = torch.zeros_like(now)
-        elif self.average.shape != now.shape:
-            raise ValueError(f"logits: expected the classes of before, {self.average.shape[-1]}, got {now.shape[-1]}")
-        average = self.decay * self.average.to(now) + (1 - self.decay) * now
-        total = self.decay * self.weight + (1 - self.decay)
+            self.average = torch.zeros_like(current)
+        elif self.average.shape != current.shape:
+            raise ValueError(
+                f"logits: expected the classes of before, {self.average.shape[-1]}, got {current.shape[-1]}"
+            )
+        average = self.decay * self.average.to(current) + (1 - self.decay) * current
+        total_weight = self.decay * self.weight + (1 - self.decay)
         # The value is that of the average; the gradient with respect to the current counts is that at the average.
-        moving = (average / total).to(cells) + (cells - cells.detach())
+        running_cells = (average / total_weight).to(cells) + (cells - cells.detach())
         # A batch that is not finite, which GradScaler skips, must not enter the average.
-        finite = now.isfinite().all()
-        self.average = torch.where(finite, average, self.average.to(now))
-        self.weight = torch.where(finite, total, self.weight)
-        return 1 - loss.value(type(statistic)(*moving.unbind(0)))
+        is_finite = current.isfinite().all()
+        self.average = torch.where(is_finite, average, self.average.to(current))
+        self.weight = torch.where(is_finite, total_weight, self.weight)
+        return 1 - loss.value(type(statistic)(*running_cells.unbind(0)))
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
         saved = state_dict.get(f"{prefix}average")

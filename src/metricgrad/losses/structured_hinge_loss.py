@@ -12,18 +12,18 @@ from metricgrad.core.batch import Batch, Task, check_task, encode
 from metricgrad.core.counts import compute_dtype
 from metricgrad.core.metrics import Metric, get, name_of, of_counts
 from metricgrad.losses.logit_scale import TakesLogits
-from metricgrad.losses.torch_modes import tracing, without_autocast
-from metricgrad.losses.worst_labelling import Worst, worst_labelling
+from metricgrad.losses.torch_modes import is_traced, without_autocast
+from metricgrad.losses.worst_labelling import WorstLabelling, find_worst_labelling
 
 if TYPE_CHECKING:
     from metricgrad.core.processes import ProcessGroup
 
-MOST_COPIES = 1 << 25
+MAX_COPIES = 1 << 25
 """The largest sum of the weights of a class: more repeated samples would take over a gigabyte."""
 
 
 class LabellingLoss(TakesLogits):
-    """Base class of the losses over whole labellings: the mean over the classes of the values of ``worst``.
+    """Base class of the losses over whole labellings: the mean over the classes of the values of ``find_worst``.
 
     Labellings are not sums, so with ``process_group`` the processes gather their rows: with N rows of K classes on all
     of them together each receives N·K logits, as many targets, and weights if given, 5 to 16 bytes an element, and each
@@ -52,13 +52,15 @@ class LabellingLoss(TakesLogits):
         process_group: ProcessGroup | None = None,
     ) -> None:
         super().__init__()
-        self.task, self.declared_task = check_task(task), task
+        self.task = check_task(task)
+        self.declared_task = task
         if task == "multiclass":
             raise ValueError("task: expected 'binary' or 'multilabel' (a labelling is of one class), got 'multiclass'")
-        self.metric = of_labellings(metric)
-        self.ignore_index, self.process_group = ignore_index, process_group
+        self.metric = get_count_metric(metric)
+        self.ignore_index = ignore_index
+        self.process_group = process_group
 
-    def worst(self, scores: Tensor, labels: Tensor, column: int) -> Worst:
+    def find_worst(self, scores: Tensor, labels: Tensor, column: int) -> WorstLabelling:
         """Return the labelling, or the mean of several, that gives the loss of one class.
 
         Parameters
@@ -72,7 +74,7 @@ class LabellingLoss(TakesLogits):
 
         Returns
         -------
-        Worst
+        WorstLabelling
             The loss without its part in the scores, and the derivative with respect to the scores.
         """
         raise NotImplementedError
@@ -105,25 +107,28 @@ class LabellingLoss(TakesLogits):
         ValueError
             If targets are soft labels or weights are no whole numbers: a sample of weight 2 occurs twice.
         """
-        if not tracing(logits):
+        if not is_traced(logits):
             self._look_at_scale(logits)
         batch = encode(self.declared_task, logits, targets, weight, mask, self.ignore_index)
         if batch.logits.is_meta:
             raise ValueError("logits: expected numbers to search among, got the meta device, which has none; use 'cpu'")
         group = processes.resolve(self.process_group)
         if group is not None:
-            batch = processes.joined(batch, group)
+            batch = processes.join_batches(batch, group)
         z = batch.logits.to(compute_dtype(batch.logits))
-        scores, labels, copies = z.detach(), _labels(batch), _copies(batch)
+        scores = z.detach()
+        labels = _read_labels(batch)
+        copies = _count_copies(batch)
         slope = torch.zeros_like(scores)
         loss = scores.new_zeros(())
         for k in range(z.shape[1]):
             if copies is None:
-                found = self.worst(scores[:, k], labels[:, k], k)
+                found = self.find_worst(scores[:, k], labels[:, k], k)
                 slope[:, k] = found.slope
             else:
-                rows = torch.arange(len(z), device=z.device).repeat_interleave(copies[:, min(k, copies.shape[1] - 1)])
-                found = self.worst(scores[rows, k], labels[rows, k], k)
+                copies_of_class = copies[:, min(k, copies.shape[1] - 1)]
+                rows = torch.arange(len(z), device=z.device).repeat_interleave(copies_of_class)
+                found = self.find_worst(scores[rows, k], labels[rows, k], k)
                 slope[:, k] = slope[:, k].index_add(0, rows, found.slope.to(z.dtype))
             loss = loss + found.loss.to(z.dtype)
         # Linear in the logits for the labelling found: this is the value, and its slope a subgradient.
@@ -184,7 +189,7 @@ class StructuredHingeLoss(LabellingLoss):
     tensor(0.3750)
     """
 
-    def worst(self, scores: Tensor, labels: Tensor, column: int) -> Worst:
+    def find_worst(self, scores: Tensor, labels: Tensor, column: int) -> WorstLabelling:
         """Return the labelling of largest 1 − metric plus score.
 
         Parameters
@@ -198,13 +203,13 @@ class StructuredHingeLoss(LabellingLoss):
 
         Returns
         -------
-        Worst
+        WorstLabelling
             The loss without its part in the scores, and the derivative with respect to the scores.
         """
-        return worst_labelling(self.metric, scores, labels, column)
+        return find_worst_labelling(self.metric, scores, labels, column)
 
 
-def of_labellings(metric: str | Metric) -> Metric:
+def get_count_metric(metric: str | Metric) -> Metric:
     """Return a metric of ``Counts`` by name, or raise."""
     found = get(metric)
     if not of_counts(found):
@@ -212,14 +217,14 @@ def of_labellings(metric: str | Metric) -> Metric:
     return found
 
 
-def _labels(batch: Batch) -> Tensor:
+def _read_labels(batch: Batch) -> Tensor:
     y = batch.targets.detach()
     if not ((y == 0) | (y == 1)).all():
         raise ValueError("targets: expected 0 or 1, a labelling has no soft labels; round them or use MetricLoss")
     return y == 1
 
 
-def _copies(batch: Batch) -> Tensor | None:
+def _count_copies(batch: Batch) -> Tensor | None:
     """Return how often each sample counts, or None for once."""
     if batch.weight is None:
         return None
@@ -227,9 +232,9 @@ def _copies(batch: Batch) -> Tensor | None:
     if not (w == w.round()).all():
         raise ValueError("weight: expected whole numbers, which repeat samples (others make a knapsack), got fractions")
     total = w.double().sum(0)
-    if total.numel() and not total.max() <= MOST_COPIES:
+    if total.numel() and not total.max() <= MAX_COPIES:
         raise ValueError(
-            f"weight: expected whole numbers of at most {MOST_COPIES} in all, since they repeat samples, got "
+            f"weight: expected whole numbers of at most {MAX_COPIES} in all, since they repeat samples, got "
             f"{total.max().item():g}; divide them by a common number, or use MetricLoss, which takes any weights"
         )
     return w.long()

@@ -26,7 +26,7 @@ def without_autocast(method: Method) -> Method:
     return wrapped  # type: ignore[return-value]
 
 
-def tracing(logits: object = None) -> bool:
+def is_traced(logits: object = None) -> bool:
     """Return whether torch.compile, torch.func or the meta device needs plain operations that read no values."""
     if getattr(logits, "is_meta", False):
         return True
@@ -37,4 +37,4 @@ def tracing(logits: object = None) -> bool:
 
 def can_keep_state(logits: object) -> bool:
     """Return whether what is computed from logits can be kept: not what torch.func or the meta device made."""
-    return torch.compiler.is_compiling() or not tracing(logits)
+    return torch.compiler.is_compiling() or not is_traced(logits)

@@ -18,8 +18,8 @@ from metricgrad.storage.manifests import HISTORY, Networks, read_history
 from metricgrad.storage.skops_files import dump, load
 from metricgrad.storage.values import decode, encode
 from metricgrad.strict_json import first_line
-from metricgrad.training.networks import build
-from metricgrad.training.training_loop import scores
+from metricgrad.training.networks import build_network
+from metricgrad.training.training_loop import compute_logits
 
 if TYPE_CHECKING:
     from metricgrad.storage.codec import Saved
@@ -108,9 +108,9 @@ def _blank(estimator: MetricClassifier) -> nn.Module:
     arguments: Any = estimator.model, estimator.n_features_in_, labels.outputs, estimator.dropout, labels.task
     with torch.random.fork_rng(devices=[]):
         if callable(estimator.model):
-            return copy.deepcopy(build(*arguments))
+            return copy.deepcopy(build_network(*arguments))
         with torch.device("meta"):
-            return build(*arguments)
+            return build_network(*arguments)
 
 
 def _shapes(network: nn.Module) -> dict[str, tuple[int, ...]]:
@@ -119,7 +119,7 @@ def _shapes(network: nn.Module) -> dict[str, tuple[int, ...]]:
 
 def _logits_for_ones(networks: list[nn.Module], features: int) -> list[Any]:
     """Return the logits of a row of ones: the same weights in another architecture (tanh for ReLU) give others."""
-    return [scores(network, torch.ones(1, features)).flatten().tolist() for network in networks]
+    return [compute_logits(network, torch.ones(1, features)).flatten().tolist() for network in networks]
 
 
 def _close(saved: Any, found: Any) -> bool:

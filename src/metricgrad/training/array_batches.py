@@ -13,7 +13,7 @@ from torch import Tensor
 from metricgrad.core.checksums import checksum
 from metricgrad.core.inputs import SupportsArray, as_tensor
 from metricgrad.training.batch_stream import RowTensors, Stream
-from metricgrad.training.data_identity import changed_error, fingerprint, stamp
+from metricgrad.training.data_identity import changed_error, fingerprint, stamp_file
 
 StoredArray = str | Path | Tensor | SupportsArray
 """An array, or the path of a .npy file."""
@@ -85,26 +85,28 @@ class ArrayBatches(Stream):
         rank: int | None = None,
         world_size: int | None = None,
     ) -> None:
-        given = {"features": features, "targets": targets} | ({} if weight is None else {"weight": weight})
+        given = {"features": features, "targets": targets}
+        if weight is not None:
+            given["weight"] = weight
         self._columns = {name: Path(x) if isinstance(x, str | Path) else x for name, x in given.items()}
-        self._stamps = {name: stamp(name, x) for name, x in self._columns.items() if isinstance(x, Path)}
-        rows = {name: len(self._column(name)) for name in given}
+        self._stamps = {name: stamp_file(name, x) for name, x in self._columns.items() if isinstance(x, Path)}
+        rows = {name: len(self._open_column(name)) for name in given}
         if len(set(rows.values())) > 1:
             raise ValueError(f"features, targets and weight: expected a row per sample each, got {rows}")
-        self._block = max(1, buffer // 64)
+        self._block_rows = max(1, buffer // 64)
         count = rows["features"]
         if not count:
             raise ValueError("features: expected at least one row, got none")
-        sizes = [min(self._block, count - low) for low in range(0, count, self._block)]
+        sizes = [min(self._block_rows, count - low) for low in range(0, count, self._block_rows)]
         shared: dict[str, Any] = {"seed": seed, "rank": rank, "world_size": world_size}
         super().__init__(sizes, batch_size, shuffle=shuffle, buffer=buffer, **shared)
         self._read(0)  # what is no number is refused before training
 
-    def _column(self, name: str) -> Any:
+    def _open_column(self, name: str) -> Any:
         x = self._columns[name]
         if not isinstance(x, Path):
             return x
-        if stamp(name, x) != self._stamps[name]:
+        if stamp_file(name, x) != self._stamps[name]:
             raise changed_error(x)
         try:
             return np.load(x, mmap_mode="r", allow_pickle=False)
@@ -112,16 +114,17 @@ class ArrayBatches(Stream):
             raise ValueError(f"{name}: expected a .npy file of numbers, got {str(x)!r}") from error
 
     def _read(self, block: int) -> RowTensors:
-        part = slice(block * self._block, (block + 1) * self._block)
-        return tuple(as_tensor(name, self._column(name)[part]) for name in self._columns)
+        part = slice(block * self._block_rows, (block + 1) * self._block_rows)
+        return tuple(as_tensor(name, self._open_column(name)[part]) for name in self._columns)
 
     @cached_property
     def _identity(self) -> str:
-        return fingerprint([(name, self._sample(name)) for name in self._columns])
+        return fingerprint([(name, self._describe_sample(name)) for name in self._columns])
 
-    def _sample(self, name: str) -> tuple[Any, ...]:
+    def _describe_sample(self, name: str) -> tuple[Any, ...]:
         """Return shape, type and checksum of rows at equal distances, the first and the last among them."""
-        column = self._column(name)
-        places = torch.linspace(0, self.rows - 1, min(self.rows, 1024), dtype=torch.float64).round().long().tolist()
+        column = self._open_column(name)
+        sampled = min(self.rows, 1024)
+        places = torch.linspace(0, self.rows - 1, sampled, dtype=torch.float64).round().long().tolist()
         rows = torch.cat([as_tensor(name, column[place : place + 1]) for place in places])
         return tuple(rows.shape), str(rows.dtype), int(checksum(rows))

@@ -67,8 +67,10 @@ class Stream(Epochs, IterableDataset[RowTensors]):
     ) -> None:
         super().__init__(seed, rank, world_size)
         self._sizes = list(sizes)
-        self.rows, self.batch_size = sum(self._sizes), whole_number("batch_size", batch_size, 1)
-        self.shuffle, self.buffer = bool(shuffle), whole_number("buffer", buffer, 1)
+        self.rows = sum(self._sizes)
+        self.batch_size = whole_number("batch_size", batch_size, 1)
+        self.shuffle = bool(shuffle)
+        self.buffer = whole_number("buffer", buffer, 1)
         self.workers = 0
         self._batches = -(-self.rows // self.batch_size)
         if self.rows // self.world_size < self._batches:
@@ -91,11 +93,12 @@ class Stream(Epochs, IterableDataset[RowTensors]):
 
     def __iter__(self) -> Iterator[RowTensors]:
         info = get_worker_info()
-        worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
+        worker = 0 if info is None else info.id
+        workers = 1 if info is None else info.num_workers
         self._check_workers(workers)
-        batches = self._share(self._start, worker, workers)
+        batches = self._iterate_share(self._start, worker, workers)
         if info is None:
-            return self._counted(batches, 0)
+            return self._track_position(batches, 0)
         # A copy of its own: what is a view of a whole buffer would be sent with all of it.
         return (tuple(part.clone() for part in batch) for batch in batches)
 
@@ -132,18 +135,29 @@ class Stream(Epochs, IterableDataset[RowTensors]):
             raise ValueError("persistent_workers: expected False, got True, whose workers give one epoch for ever")
         return _Loader(self, batch_size=None, num_workers=workers, **options)
 
-    def _counted(self, batches: Iterator[RowTensors], workers: int) -> Iterator[RowTensors]:
+    def _track_position(self, batches: Iterator[RowTensors], workers: int) -> Iterator[RowTensors]:
         """Yield the batches of the present epoch, keeping the state."""
-        epoch, self.position, self._start, self.workers = self.epoch, self._start, 0, workers
+        epoch = self.epoch
+        self.position = self._start
+        self._start = 0
+        self.workers = workers
         for batch in batches:
             self.position += 1
             yield batch
         if self.epoch == epoch:
-            self.epoch, self.position = epoch + 1, 0
+            self.epoch = epoch + 1
+            self.position = 0
 
     def _depends_on(self) -> dict[str, Any]:
-        settings = {"batch_size": self.batch_size, "shuffle": self.shuffle, "buffer": self.buffer, "rows": self.rows}
-        return {"kind": type(self).__name__, "data": self._identity, **settings, "world_size": self.world_size}
+        return {
+            "kind": type(self).__name__,
+            "data": self._identity,
+            "batch_size": self.batch_size,
+            "shuffle": self.shuffle,
+            "buffer": self.buffer,
+            "rows": self.rows,
+            "world_size": self.world_size,
+        }
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position in the data, equal on all processes, and the data and settings that it depends on.
@@ -178,70 +192,81 @@ class Stream(Epochs, IterableDataset[RowTensors]):
 
     # The order
 
-    def _share(self, start: int, worker: int, workers: int) -> Iterator[RowTensors]:
+    def _iterate_share(self, start: int, worker: int, workers: int) -> Iterator[RowTensors]:
         """Yield a worker's batches, beginning with batch ``start`` of its process."""
         # A DataLoader reads from worker 0 first, which therefore takes the place of the one whose turn it was.
         worker = (worker + start) % workers
-        turns = [len(range(w, self._batches, workers)) for w in range(workers)]
-        first, done = sum(turns[:worker]), len(range(worker, start, workers))
-        edges = [self._edge(batch) for batch in range(first + done, first + turns[worker] + 1)]
+        batches_of_workers = [len(range(w, self._batches, workers)) for w in range(workers)]
+        first_batch = sum(batches_of_workers[:worker])
+        batches_done = len(range(worker, start, workers))
+        last_batch = first_batch + batches_of_workers[worker]
+        edges = [self._batch_start(batch) for batch in range(first_batch + batches_done, last_batch + 1)]
         if len(edges) < 2:
             return
-        low = self._edge(first)
-        before = (edges[0] - low) % self.buffer
-        pools = self._pools(edges[0] - before, edges[-1])
-        pool, place = next(pools), before
-        for begin, end in pairwise(edges):
+        # Buffers begin where the worker's rows do: of the one that holds the first row, some rows may be done.
+        rows_done = (edges[0] - self._batch_start(first_batch)) % self.buffer
+        buffers = self._iterate_buffers(edges[0] - rows_done, edges[-1])
+        rows = next(buffers)
+        place = rows_done
+        for batch_start, batch_end in pairwise(edges):
+            missing = batch_end - batch_start
             parts: list[RowTensors] = []
-            while begin < end:
-                if place == len(pool[0]):
-                    pool, place = next(pools), 0
-                parts.append(tuple(column[place : place + end - begin] for column in pool))
-                place += len(parts[-1][0])
-                begin += len(parts[-1][0])
+            while missing:
+                if place == len(rows[0]):
+                    rows = next(buffers)
+                    place = 0
+                part = tuple(column[place : place + missing] for column in rows)
+                parts.append(part)
+                place += len(part[0])
+                missing -= len(part[0])
             yield parts[0] if len(parts) == 1 else _join(parts)
 
-    def _edge(self, batch: int) -> int:
+    def _batch_start(self, batch: int) -> int:
         """Return the place in the order at which a batch of this process begins."""
-        low, high = (self.rows * r // self.world_size for r in (self.rank, self.rank + 1))
-        return low + (high - low) * batch // self._batches
+        process_start = self.rows * self.rank // self.world_size
+        process_end = self.rows * (self.rank + 1) // self.world_size
+        return process_start + (process_end - process_start) * batch // self._batches
 
-    def _pools(self, begin: int, end: int) -> Iterator[RowTensors]:
+    def _iterate_buffers(self, start: int, end: int) -> Iterator[RowTensors]:
         """Yield the rows between two places in the order, a buffer at a time, the next being read meanwhile."""
         generator = epoch_generator(self.seed, self.epoch)
-        blocks, seeds = list(range(len(self._sizes))), [0]
+        blocks = list(range(len(self._sizes)))
+        buffer_seeds = [0]
         if self.shuffle:
             blocks = torch.randperm(len(blocks), generator=generator).tolist()
-            seeds = torch.randint(2**62, (self.rows // self.buffer + 1,), generator=generator).tolist()
-        ends = list(accumulate(self._sizes[block] for block in blocks))
-        last: tuple[int, RowTensors] = (-1, ())
+            buffer_seeds = torch.randint(2**62, (self.rows // self.buffer + 1,), generator=generator).tolist()
+        block_ends = list(accumulate(self._sizes[block] for block in blocks))
+        last_read: tuple[int, RowTensors] = (-1, ())
 
-        def pool(low: int) -> RowTensors:
-            nonlocal last
-            high = min(low + self.buffer, end)
-            parts, place = [], low
-            number = bisect_right(ends, low)
-            while place < high:
+        def read_buffer(buffer_start: int) -> RowTensors:
+            nonlocal last_read
+            buffer_end = min(buffer_start + self.buffer, end)
+            parts = []
+            place = buffer_start
+            number = bisect_right(block_ends, buffer_start)
+            while place < buffer_end:
                 block = blocks[number]
-                if last[0] != block:
-                    last = block, self._read(block)
-                first = ends[number] - self._sizes[block]
-                stop = min(high, ends[number])
-                parts.append(tuple(column[place - first : stop - first] for column in last[1]))
-                place, number = stop, number + 1
-            whole = _join(parts)
+                if last_read[0] != block:
+                    last_read = block, self._read(block)
+                block_start = block_ends[number] - self._sizes[block]
+                stop = min(buffer_end, block_ends[number])
+                parts.append(tuple(column[place - block_start : stop - block_start] for column in last_read[1]))
+                place = stop
+                number += 1
+            rows = _join(parts)
             if not self.shuffle:
-                return whole
-            own = torch.Generator().manual_seed(seeds[low // self.buffer])
-            order = torch.randperm(high - low, generator=own)
-            return tuple(column[order] for column in whole)
+                return rows
+            buffer_generator = torch.Generator().manual_seed(buffer_seeds[buffer_start // self.buffer])
+            order = torch.randperm(buffer_end - buffer_start, generator=buffer_generator)
+            return tuple(column[order] for column in rows)
 
         with ThreadPoolExecutor(1) as reader:
-            waiting = reader.submit(pool, begin)
-            for low in range(begin + self.buffer, end, self.buffer):
-                ready, waiting = waiting.result(), reader.submit(pool, low)
-                yield ready
-            yield waiting.result()
+            next_buffer = reader.submit(read_buffer, start)
+            for buffer_start in range(start + self.buffer, end, self.buffer):
+                rows = next_buffer.result()
+                next_buffer = reader.submit(read_buffer, buffer_start)
+                yield rows
+            yield next_buffer.result()
 
 
 class _Loader(DataLoader[RowTensors]):
@@ -252,7 +277,7 @@ class _Loader(DataLoader[RowTensors]):
     def __iter__(self) -> Any:
         self.dataset._check_workers(self.num_workers)  # here, where the error is one line
         batches = super().__iter__()
-        return self.dataset._counted(batches, self.num_workers) if self.num_workers else batches
+        return self.dataset._track_position(batches, self.num_workers) if self.num_workers else batches
 
 
 def _join(parts: list[RowTensors]) -> RowTensors:

@@ -88,21 +88,26 @@ class Checkpoint:
             If a part could not be loaded again.
 
         """
-        state = {name: states.state_of(name, part) for name, part in parts.items()}
-        optimisers = {name: part for name, part in parts.items() if isinstance(part, torch.optim.Optimizer)}
-        layouts = {name: states.layout(part) for name, part in optimisers.items()}
-        generators = {name: part.get_state() for name, part in parts.items() if isinstance(part, torch.Generator)}
-        chances = states.of_all_processes({**states.random_state(), "generators": generators})
+        part_states = {}
+        layouts = {}
+        generators = {}
+        for name, part in parts.items():
+            part_states[name] = states.get_state(name, part)
+            if isinstance(part, torch.optim.Optimizer):
+                layouts[name] = states.describe_optimiser(part)
+            if isinstance(part, torch.Generator):
+                generators[name] = part.get_state()
+        random_states = states.gather_from_processes({**states.get_random_state(), "generators": generators})
         failure: OSError | None = None
-        if states.rank() == 0:
+        if states.get_rank() == 0:
             buffer = io.BytesIO()
-            torch.save({"parts": state, "layouts": layouts, "random": chances}, buffer)
+            torch.save({"parts": part_states, "layouts": layouts, "random": random_states}, buffer)
             try:
-                self._write(_sealed(buffer.getbuffer()))
+                self._write(_add_checksum(buffer.getbuffer()))
             except OSError as error:
                 failure = error
         # When this returns, the file is there for all processes; when it fails, it fails on all.
-        failure = states.of_all_processes(failure)[0]
+        failure = states.gather_from_processes(failure)[0]
         if failure is not None:
             raise failure
 
@@ -110,8 +115,8 @@ class Checkpoint:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._remove_leftovers()
-            fresh, file = self._fresh()
-            with file, replacing(self.path, fresh):
+            new_path, file = self._open_new_file()
+            with file, replacing(self.path, new_path):
                 for piece in data:
                     file.write(piece)
                 file.flush()
@@ -124,7 +129,7 @@ class Checkpoint:
                 error.errno, f"checkpoint: {str(self.path)!r} could not be written: {error.strerror}{kept}"
             ) from error
 
-    def _fresh(self) -> tuple[Path, IO[bytes]]:
+    def _open_new_file(self) -> tuple[Path, IO[bytes]]:
         """Return a new file beside the checkpoint that no other process writes to, locked while it is open."""
         while True:
             path = temporary(self.path, mark=".")
@@ -162,77 +167,87 @@ class Checkpoint:
         content = self._read()
         if content is None:
             return None
-        state, layouts, chances = self._content(content)
+        part_states, layouts, random_states = self._unpack(content)
         del content
-        if missing := parts.keys() - state.keys():
-            raise ValueError(f"parts: {sorted(missing)} are not in {str(self.path)!r}, which has {sorted(state)}")
-        if len(chances) != states.size():
+        if missing := parts.keys() - part_states.keys():
+            raise ValueError(f"parts: {sorted(missing)} are not in {str(self.path)!r}, which has {sorted(part_states)}")
+        if len(random_states) != states.get_world_size():
             raise ValueError(
-                f"folder: expected a checkpoint of {states.size()} processes, as here, got one of {len(chances)}; "
-                "start as many as saved it"
+                f"folder: expected a checkpoint of {states.get_world_size()} processes, as here, got one of "
+                f"{len(random_states)}; start as many as saved it"
             )
-        own = chances[states.rank()]
+        own_random_state = random_states[states.get_rank()]
         for name, part in parts.items():
-            saved = state.pop(name)
-            with _one_line(name, self.path):
+            saved = part_states.pop(name)
+            with _errors_in_one_line(name, self.path):
                 if isinstance(part, torch.Generator):
-                    part.set_state(own["generators"][name])
+                    part.set_state(own_random_state["generators"][name])
                 else:
-                    states.load(part, saved, layouts.get(name))
-        with _one_line("random state", self.path):
-            states.set_random_state(own)
-        return state
+                    states.load_state(part, saved, layouts.get(name))
+        with _errors_in_one_line("random state", self.path):
+            states.set_random_state(own_random_state)
+        return part_states
 
     def _read(self) -> bytes | None:
         """Return the content of the file, if there is one, the same on all processes, or raise on all."""
-        content, seal, problem = None, "", None
+        content = None
+        sha256 = ""
+        problem = None
         if self.path.is_file():
             try:
-                content, seal = _opened(self.path)
+                content, sha256 = _read_verified(self.path)
             except ValueError as error:
                 problem = error
-        found = states.of_all_processes(seal or str(problem))
+        found = states.gather_from_processes(sha256 or str(problem))
         if problem is not None:
             raise problem
         if len(set(found)) > 1:
             raise ValueError(f"folder: expected one that all processes see, got different files at {str(self.path)!r}")
         return content
 
-    def _content(self, data: bytes) -> tuple[dict[str, Any], dict[str, Any], list[dict[str, Any]]]:
+    def _unpack(self, data: bytes) -> tuple[dict[str, Any], dict[str, Any], list[dict[str, Any]]]:
         """Return the states of the parts, the layouts of optimisers, and the random states."""
         try:
             found = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
-            state, layouts, chances = (found[key] for key in ("parts", "layouts", "random"))
-            whole = type(state) is type(layouts) is dict and type(chances) is list
-            whole = whole and all(type(name) is str for name in state) and all(type(own) is dict for own in chances)
+            part_states = found["parts"]
+            layouts = found["layouts"]
+            random_states = found["random"]
+            is_complete = (
+                type(part_states) is type(layouts) is dict
+                and type(random_states) is list
+                and all(type(name) is str for name in part_states)
+                and all(type(random_state) is dict for random_state in random_states)
+            )
         except Exception as error:
-            raise _no_checkpoint(self.path) from error
-        if not whole:
-            raise _no_checkpoint(self.path)
-        return state, layouts, chances
+            raise _not_a_checkpoint(self.path) from error
+        if not is_complete:
+            raise _not_a_checkpoint(self.path)
+        return part_states, layouts, random_states
 
 
-def _sealed(content: memoryview) -> list[bytes | memoryview]:
+def _add_checksum(content: memoryview) -> list[bytes | memoryview]:
     """Return the pieces of a file: its first line, the sha256 of this and the content, and the content."""
     line = _LINE % FORMAT
     return [line, _sha256(line, content).encode() + b"\n", content]
 
 
-def _opened(path: Path) -> tuple[bytes, str]:
+def _read_verified(path: Path) -> tuple[bytes, str]:
     """Return the content of a file and its sha256, or raise unless every byte is as it was written."""
     try:
         with path.open("rb") as file:
-            line, seal, content = file.readline(64), file.readline(66), file.read()
+            line = file.readline(64)
+            sha256_line = file.readline(66)
+            content = file.read()
     except OSError as error:
         raise ValueError(f"folder: expected a checkpoint, {str(path)!r} cannot be read: {error.strerror}") from error
-    header = _HEADER.fullmatch(line + seal)
+    header = _HEADER.fullmatch(line + sha256_line)
     if header is None and line[:2] == b"PK":
         raise ValueError(
             f"folder: expected a checkpoint with its sha256, got one of an older version, {str(path)!r}; load it with "
             "the version of metricgrad that wrote it, or remove it to start again"
         )
     if header is None:
-        raise _no_checkpoint(path)
+        raise _not_a_checkpoint(path)
     if _sha256(line, content) != header[2].decode():
         raise ValueError(
             f"folder: {str(path)!r} was changed or cut short since it was written (its sha256 differs); restore it "
@@ -246,18 +261,18 @@ def _opened(path: Path) -> tuple[bytes, str]:
 
 
 def _sha256(*pieces: bytes | memoryview) -> str:
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for piece in pieces:
-        found.update(piece)
-    return found.hexdigest()
+        digest.update(piece)
+    return digest.hexdigest()
 
 
-def _no_checkpoint(path: Path) -> ValueError:
+def _not_a_checkpoint(path: Path) -> ValueError:
     return ValueError(f"folder: expected a checkpoint by Checkpoint.save, got {str(path)!r}")
 
 
 @contextlib.contextmanager
-def _one_line(name: str, path: Path) -> Iterator[None]:
+def _errors_in_one_line(name: str, path: Path) -> Iterator[None]:
     """Raise whatever goes wrong while a part takes its state as one line."""
     try:
         yield

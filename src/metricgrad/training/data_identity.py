@@ -9,21 +9,25 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def stamp(name: str, path: Path) -> tuple[int, int]:
+def stamp_file(name: str, path: Path) -> tuple[int, int]:
     """Return what changes when a file does: its size and time of change."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError as error:
         raise ValueError(f"{name}: expected a file that can be read, got {str(path)!r} ({error.strerror})") from error
-    return found.st_size, found.st_mtime_ns
+    return status.st_size, status.st_mtime_ns
 
 
 def fingerprint_file(path: Path) -> str:
     """Return a short name of a file's size and content: of 64 stretches of it at equal distances, the ends included."""
-    size, stretch = path.stat().st_size, 4096
-    places = {max(0, size - stretch) * i // 63 for i in range(64)}
+    size = path.stat().st_size
+    stretch = 4096
+    starts = {max(0, size - stretch) * i // 63 for i in range(64)}
+    pieces = []
     with path.open("rb") as file:
-        pieces = [file.seek(place) >= 0 and file.read(stretch) for place in sorted(places)]
+        for start in sorted(starts):
+            file.seek(start)
+            pieces.append(file.read(stretch))
     return fingerprint((size, pieces))
 
 

@@ -13,13 +13,13 @@ from metricgrad.training.tabm import TabM
 if TYPE_CHECKING:
     from metricgrad.core.batch import Task
 
-SIZES: dict[str, tuple[int, ...]] = {"linear": (), "mlp": (32, 16), "mlp-large": (512, 256, 128)}
+HIDDEN_SIZES: dict[str, tuple[int, ...]] = {"linear": (), "mlp": (32, 16), "mlp-large": (512, 256, 128)}
 """Hidden layers by name: none, and the two networks of the binary paper [tsoi2022]."""
 
 Model = str | Sequence[int] | nn.Module | Callable[[int, int], nn.Module]
 
 
-def mlp(inputs: int, outputs: int, hidden: Sequence[int] = SIZES["mlp"], dropout: float = 0.0) -> nn.Sequential:
+def mlp(inputs: int, outputs: int, hidden: Sequence[int] = HIDDEN_SIZES["mlp"], dropout: float = 0.0) -> nn.Sequential:
     """Return a network of ReLU layers with dropout between them [npfl129]; no hidden layer is a linear model.
 
     >>> mlp(4, 1, hidden=(8,))
@@ -31,27 +31,29 @@ def mlp(inputs: int, outputs: int, hidden: Sequence[int] = SIZES["mlp"], dropout
     """
     layers: list[nn.Module] = []
     for size in hidden:
-        layers += [nn.Linear(inputs, size), nn.ReLU()] + ([nn.Dropout(dropout)] if dropout else [])
+        layers += [nn.Linear(inputs, size), nn.ReLU()]
+        if dropout:
+            layers.append(nn.Dropout(dropout))
         inputs = size
     return nn.Sequential(*layers, nn.Linear(inputs, outputs))
 
 
-def build(model: Model, inputs: int, outputs: int, dropout: float, task: Task) -> nn.Module:
+def build_network(model: Model, inputs: int, outputs: int, dropout: float, task: Task) -> nn.Module:
     """Return the network that ``model`` names: a name, hidden sizes, a function of (inputs, outputs), or a module."""
     if isinstance(model, nn.Module):
         return model
     if isinstance(model, str):
         if model == "tabm":
             return TabM(inputs, outputs, dropout, task)
-        if model not in SIZES:
-            known = ", ".join(map(repr, (*SIZES, "tabm")))
+        if model not in HIDDEN_SIZES:
+            known = ", ".join(map(repr, (*HIDDEN_SIZES, "tabm")))
             raise ValueError(f"model: expected one of {known}, sizes or a module, got {model!r}")
-        return mlp(inputs, outputs, SIZES[model], dropout)
+        return mlp(inputs, outputs, HIDDEN_SIZES[model], dropout)
     if callable(model):
-        made: Any = model(inputs, outputs)
-        if not isinstance(made, nn.Module):
-            raise ValueError(f"model: expected the function to return an nn.Module, got {type(made).__name__}")
-        return made
+        network: Any = model(inputs, outputs)
+        if not isinstance(network, nn.Module):
+            raise ValueError(f"model: expected the function to return an nn.Module, got {type(network).__name__}")
+        return network
     sizes: list[Any] = list(model) if isinstance(model, Iterable) else [None]
     if not all(is_whole(size) and size > 0 for size in sizes):
         raise ValueError(f"model: expected hidden sizes as positive numbers, got {model!r}")

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import torch
 
 from metricgrad.training.batch_stream import RowTensors, Stream
-from metricgrad.training.data_identity import changed_error, fingerprint, fingerprint_file, stamp
+from metricgrad.training.data_identity import changed_error, fingerprint, fingerprint_file, stamp_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -97,121 +97,148 @@ class ParquetBatches(Stream):
         rank: int | None = None,
         world_size: int | None = None,
     ) -> None:
-        found = [(path, stamp("paths", path), _metadata(path)) for path in _files(paths)]
-        filled = [file for file in found if file[2].num_rows]
-        if not filled:
-            raise ValueError(f"paths: expected at least one row, got none in {len(found)} files")
-        self.paths, self._stamps, self._metadata = (list(column) for column in zip(*filled, strict=True))
+        files = _list_files(paths)
+        self.paths = []
+        self._stamps = []
+        self._metadata = []
+        for path in files:
+            file_stamp = stamp_file("paths", path)
+            metadata = _read_metadata(path)
+            if metadata.num_rows:
+                self.paths.append(path)
+                self._stamps.append(file_stamp)
+                self._metadata.append(metadata)
+        if not self.paths:
+            raise ValueError(f"paths: expected at least one row, got none in {len(files)} files")
         self.features = [features] if isinstance(features, str) else list(features)
-        self.target, self.weight = target if isinstance(target, str) else list(target), weight
-        self._widths, self._types = self._agreed()
-        every = [(f, g) for f, metadata in enumerate(self._metadata) for g in range(metadata.num_row_groups)]
-        rows = [self._metadata[f].row_group(g).num_rows for f, g in every]
-        self._groups = [group for group, size in zip(every, rows, strict=True) if size]
-        shared: dict[str, Any] = {"seed": seed, "rank": rank, "world_size": world_size}
-        super().__init__([size for size in rows if size], batch_size, shuffle=shuffle, buffer=buffer, **shared)
+        self.target = target if isinstance(target, str) else list(target)
+        self.weight = weight
+        self._widths, self._types = self._agree_on_columns()
+        self._groups = []  # the number of the file, and of the row group in it
+        group_sizes = []
+        for file_number, metadata in enumerate(self._metadata):
+            for group in range(metadata.num_row_groups):
+                size = metadata.row_group(group).num_rows
+                if size:
+                    self._groups.append((file_number, group))
+                    group_sizes.append(size)
+        super().__init__(
+            group_sizes, batch_size, shuffle=shuffle, buffer=buffer, seed=seed, rank=rank, world_size=world_size
+        )
 
     @property
-    def _named(self) -> dict[str, list[str]]:
+    def _column_names(self) -> dict[str, list[str]]:
         """The columns of each part of a batch."""
         target = [self.target] if isinstance(self.target, str) else self.target
-        return {"features": self.features, "target": target} | ({"weight": [self.weight]} if self.weight else {})
+        names = {"features": self.features, "target": target}
+        if self.weight:
+            names["weight"] = [self.weight]
+        return names
 
-    def _agreed(self) -> tuple[dict[str, int], dict[str, Any]]:
+    def _agree_on_columns(self) -> tuple[dict[str, int], dict[str, Any]]:
         """Return the width of each column and the type of each part of a batch, the same in all files."""
         widths: dict[str, int] = {}
-        types: dict[str, Any] = {part: np.float32 if part == "features" else np.int64 for part in self._named}
+        types: dict[str, Any] = {part: np.float32 if part == "features" else np.int64 for part in self._column_names}
         for path, metadata in zip(self.paths, self._metadata, strict=True):
-            schema = _schema(path, metadata)
-            for part, names in self._named.items():
+            schema = _read_schema(path, metadata)
+            for part, names in self._column_names.items():
                 if not names:
                     raise ValueError(f"{part}: expected at least one column, got none")
                 for name in names:
-                    width, whole = _form(part, name, path, schema)
+                    width, is_whole = _describe_column(part, name, path, schema)
                     if widths.setdefault(name, width) != width:
                         raise ValueError(
                             f"{part}: expected {widths[name]} numbers a row in column {name!r} of {path.name}, as in "
                             f"{self.paths[0].name}, got {width}; write all files with one width"
                         )
-                    types[part] = types[part] if whole else np.float32
+                    if not is_whole:
+                        types[part] = np.float32
         return widths, types
 
     def _read(self, block: int) -> RowTensors:
-        f, group = self._groups[block]
-        path = self.paths[f]
-        if stamp("paths", path) != self._stamps[f]:
+        file_number, group = self._groups[block]
+        path = self.paths[file_number]
+        if stamp_file("paths", path) != self._stamps[file_number]:
             raise changed_error(path)
-        names = list(dict.fromkeys(name for names in self._named.values() for name in names))
+        names: dict[str, None] = {}  # each once, in order
+        for part_names in self._column_names.values():
+            names.update(dict.fromkeys(part_names))
         try:
-            with pq.ParquetFile(path, metadata=self._metadata[f], memory_map=True) as file:
-                table = file.read_row_group(group, names, use_threads=False)
+            with pq.ParquetFile(path, metadata=self._metadata[file_number], memory_map=True) as file:
+                table = file.read_row_group(group, list(names), use_threads=False)
         except (OSError, pa.ArrowException) as error:
-            raise _damaged(path, group) from error
+            raise _damaged_error(path, group) from error
         if len(table) != self._sizes[block]:
-            raise _damaged(path, group)
-        return tuple(self._part(part, table, path) for part in self._named)
+            raise _damaged_error(path, group)
+        return tuple(self._stack_columns(part, table, path) for part in self._column_names)
 
-    def _part(self, part: str, table: pa.Table, path: Path) -> Tensor:
+    def _stack_columns(self, part: str, table: pa.Table, path: Path) -> Tensor:
         """Return the columns of a part of a batch side by side, or as one dimension where there is a name alone."""
-        names = self._named[part]
-        out = np.empty((len(table), sum(self._widths[name] for name in names)), self._types[part])
-        low = 0
+        names = self._column_names[part]
+        width = sum(self._widths[name] for name in names)
+        out = np.empty((len(table), width), self._types[part])
+        first_column = 0
         for name in names:
-            high = low + self._widths[name]
-            _fill(out[:, low:high], part, name, table.column(name), path)
-            low = high
-        flat = part == "weight" or (part == "target" and isinstance(self.target, str))
-        return torch.from_numpy(out[:, 0] if flat else out)
+            next_column = first_column + self._widths[name]
+            _fill_columns(out[:, first_column:next_column], part, name, table.column(name), path)
+            first_column = next_column
+        is_vector = part == "weight" or (part == "target" and isinstance(self.target, str))
+        return torch.from_numpy(out[:, 0] if is_vector else out)
 
     @cached_property
     def _identity(self) -> str:
         files = [(path.name, fingerprint_file(path)) for path in self.paths]
-        return fingerprint([files, self._sizes, self._named, isinstance(self.target, str)])
+        return fingerprint([files, self._sizes, self._column_names, isinstance(self.target, str)])
 
 
-def _files(paths: Any) -> list[Path]:
+def _list_files(paths: Any) -> list[Path]:
     given = [Path(paths)] if isinstance(paths, str | Path) else [Path(path) for path in paths]
-    found = [file for path in given for file in (sorted(path.glob("*.parquet")) if path.is_dir() else [path])]
-    if not found:
+    files: list[Path] = []
+    for path in given:
+        files += sorted(path.glob("*.parquet")) if path.is_dir() else [path]
+    if not files:
         raise ValueError(f"paths: expected Parquet files or a folder of some, got none in {[str(p) for p in given]}")
-    return found
+    return files
 
 
-def _metadata(path: Path) -> pq.FileMetaData:
+def _read_metadata(path: Path) -> pq.FileMetaData:
     try:
         return pq.read_metadata(path)
     except (OSError, pa.ArrowException) as error:
         raise ValueError(f"paths: expected a Parquet file, got {str(path)!r}") from error
 
 
-def _schema(path: Path, metadata: pq.FileMetaData) -> pa.Schema:
+def _read_schema(path: Path, metadata: pq.FileMetaData) -> pa.Schema:
     try:
         return metadata.schema.to_arrow_schema()
     except pa.ArrowException as error:
         raise ValueError(f"paths: expected columns of known types in {str(path)!r}, got others") from error
 
 
-def _damaged(path: Path, group: int) -> ValueError:
+def _damaged_error(path: Path, group: int) -> ValueError:
     return ValueError(f"paths: row group {group} of {str(path)!r} cannot be read; is it damaged?")
 
 
-def _form(part: str, name: str, path: Path, schema: pa.Schema) -> tuple[int, bool]:
+def _describe_column(part: str, name: str, path: Path, schema: pa.Schema) -> tuple[int, bool]:
     """Return how many numbers a row of a column has, and whether they are whole."""
     if schema.names.count(name) != 1:
         found = "two columns" if name in schema.names else "no column"
         raise ValueError(f"{part}: {found} {name!r} in {path.name}; it has {', '.join(schema.names)}")
-    kind, width = schema.field(name).type, 1
+    kind = schema.field(name).type
+    width = 1
     if part == "features" and pa.types.is_fixed_size_list(kind) and kind.list_size:
-        kind, width = kind.value_type, kind.list_size
+        width = kind.list_size
+        kind = kind.value_type
     elif pa.types.is_dictionary(kind):
         kind = kind.value_type
-    whole = pa.types.is_integer(kind) or pa.types.is_boolean(kind)
-    if not (whole or pa.types.is_floating(kind) or (pa.types.is_decimal(kind) and width == 1)):
-        raise ValueError(f"{part}: expected numbers in column {name!r} of {path.name}, got {kind}; {_advice(kind)}")
-    return width, whole
+    is_whole = pa.types.is_integer(kind) or pa.types.is_boolean(kind)
+    is_fraction = pa.types.is_floating(kind) or (pa.types.is_decimal(kind) and width == 1)
+    if not (is_whole or is_fraction):
+        raise ValueError(f"{part}: expected numbers in column {name!r} of {path.name}, got {kind}; {_advise(kind)}")
+    return width, is_whole
 
 
-def _advice(kind: pa.DataType) -> str:
+def _advise(kind: pa.DataType) -> str:
     if pa.types.is_null(kind):
         return "fill it, or leave the file out"
     if pa.types.is_nested(kind):
@@ -219,23 +246,27 @@ def _advice(kind: pa.DataType) -> str:
     return "encode it as numbers"
 
 
-def _numbers(part: str, name: str, column: pa.ChunkedArray, path: Path) -> Any:
+def _read_numbers(part: str, name: str, column: pa.ChunkedArray, path: Path) -> Any:
     """Return a column as an array, ``(N, width)``."""
-    chunks, kind = column.chunks, column.type
+    chunks = column.chunks
+    kind = column.type
     if pa.types.is_fixed_size_list(kind):
-        chunks, kind = [chunk.flatten() for chunk in chunks], kind.value_type
+        chunks = [chunk.flatten() for chunk in chunks]
+        kind = kind.value_type
     elif pa.types.is_dictionary(kind):
-        chunks, kind = [chunk.dictionary_decode() for chunk in chunks], kind.value_type
-    inner = pa.chunked_array(chunks, kind)
-    if nulls := max(column.null_count, inner.null_count):
+        chunks = [chunk.dictionary_decode() for chunk in chunks]
+        kind = kind.value_type
+    numbers = pa.chunked_array(chunks, kind)
+    if nulls := max(column.null_count, numbers.null_count):
         raise ValueError(f"{part}: expected no nulls in column {name!r} of {path.name}, got {nulls}; fill or drop them")
-    inner = inner.cast(pa.float64()) if pa.types.is_decimal(kind) else inner
-    return inner.to_numpy().reshape(len(column), -1)
+    if pa.types.is_decimal(kind):
+        numbers = numbers.cast(pa.float64())
+    return numbers.to_numpy().reshape(len(column), -1)
 
 
-def _fill(out: Any, part: str, name: str, column: pa.ChunkedArray, path: Path) -> None:
+def _fill_columns(out: Any, part: str, name: str, column: pa.ChunkedArray, path: Path) -> None:
     """Write a column into an array, or raise if that would change its numbers by more than rounding."""
-    array = _numbers(part, name, column, path)
+    array = _read_numbers(part, name, column, path)
     where = f"in column {name!r} of {path.name}"
     try:
         with np.errstate(over="raise"):
@@ -247,8 +278,10 @@ def _fill(out: Any, part: str, name: str, column: pa.ChunkedArray, path: Path) -
     if out.dtype == np.int64 and array.dtype == np.uint64 and array.max() > np.iinfo(np.int64).max:
         raise ValueError(f"{part}: expected whole numbers below 2**63 {where}, got {array.max()}; renumber the classes")
     if part == "target" and out.dtype == np.float32:
-        large = array[np.abs(array.astype(np.float64)) > _LARGE].astype(np.float64)
-        rounded = large[(large == np.floor(large)) & (large != large.astype(np.float32))]
+        large = array[np.abs(array.astype(np.float64)) > _MAX_EXACT_FLOAT32].astype(np.float64)
+        is_whole = large == np.floor(large)
+        is_rounded = large != large.astype(np.float32)
+        rounded = large[is_whole & is_rounded]
         if len(rounded):
             raise ValueError(
                 f"{part}: expected whole numbers up to 2**24 {where}, since float32 rounds others, got "
@@ -256,4 +289,4 @@ def _fill(out: Any, part: str, name: str, column: pa.ChunkedArray, path: Path) -
             )
 
 
-_LARGE = 2**24
+_MAX_EXACT_FLOAT32 = 2**24

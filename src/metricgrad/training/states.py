@@ -16,67 +16,67 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.optim import Optimizer
 
-_PLAIN = (bool, int, float, complex, str, bytes, torch.Size, torch.dtype, torch.device)
+_PLAIN_TYPES = (bool, int, float, complex, str, bytes, torch.Size, torch.dtype, torch.device)
 
 
-def state_of(name: str, part: Any) -> Any:
+def get_state(name: str, part: Any) -> Any:
     """Return the state of a part, or raise if it could not be loaded again; every process calls it."""
     if isinstance(part, torch.Generator):
         return None  # one for each process, which is kept with the random states
     if not hasattr(part, "state_dict"):
-        return _whole(name, part, gather=True)
+        return _make_loadable(name, part, gather=True)
     _check_sharding(name, part)
-    return _whole(name, part.state_dict(), gather=isinstance(part, torch.nn.Module | Optimizer))
+    return _make_loadable(name, part.state_dict(), gather=isinstance(part, torch.nn.Module | Optimizer))
 
 
-def load(part: Any, saved: Any, saved_layout: Any = None) -> None:
-    """Put a state into a part, an optimiser if it had this layout. Every process calls it."""
+def load_state(part: Any, saved: Any, saved_description: Any = None) -> None:
+    """Put a state into a part, an optimiser if it was described like this one. Every process calls it."""
     if isinstance(part, Optimizer):
         # torch compares the number of parameters alone.
-        if saved_layout != layout(part):
-            raise ValueError(f"it is of {saved_layout}, here there is {layout(part)}")
-        saved = {**saved, "state": _optimiser_state(part, saved["state"])}
+        if saved_description != describe_optimiser(part):
+            raise ValueError(f"it is of {saved_description}, here there is {describe_optimiser(part)}")
+        saved = {**saved, "state": _shard_optimiser_state(part, saved["state"])}
     elif isinstance(part, torch.nn.Module):
         here = part.state_dict()
-        sharded = OrderedDict((key, _sharded_like(here.get(key), value)) for key, value in saved.items())
-        saved = _with_attributes(sharded, saved)
+        sharded = OrderedDict((key, _shard_like(here.get(key), value)) for key, value in saved.items())
+        saved = _copy_attributes(sharded, saved)
     part.load_state_dict(saved)
 
 
-def layout(optimiser: Optimizer) -> str:
+def describe_optimiser(optimiser: Optimizer) -> str:
     """Return the kind of an optimiser and the shapes of its parameters.
 
-    >>> layout(torch.optim.SGD(torch.nn.Linear(3, 2).parameters()))
+    >>> describe_optimiser(torch.optim.SGD(torch.nn.Linear(3, 2).parameters()))
     'SGD of (2, 3), (2,)'
     """
-    shapes = (str(tuple(parameter.shape)) for parameter in _parameters(optimiser))
+    shapes = (str(tuple(parameter.shape)) for parameter in _list_parameters(optimiser))
     return f"{type(optimiser).__name__} of {', '.join(shapes)}"
 
 
-def _parameters(optimiser: Optimizer) -> list[Tensor]:
+def _list_parameters(optimiser: Optimizer) -> list[Tensor]:
     """Return the parameters in the order by which the optimiser's state numbers them."""
     return [parameter for group in optimiser.param_groups for parameter in group["params"]]
 
 
-def _whole(name: str, value: Any, gather: bool) -> Any:
+def _make_loadable(name: str, value: Any, gather: bool) -> Any:
     """Return a value with sharded tensors whole (None but on rank 0); refuse what ``weights_only`` would not load."""
     kind = type(value)
     if kind in (dict, OrderedDict, Counter):
         found: Any = kind()
         for key, item in value.items():
-            found[_whole(name, key, gather=False)] = _whole(f"{name}[{key!r}]", item, gather)
-        return _with_attributes(found, value)
+            found[_make_loadable(name, key, gather=False)] = _make_loadable(f"{name}[{key!r}]", item, gather)
+        return _copy_attributes(found, value)
     if kind in (list, tuple, set):
-        return kind(_whole(name, item, gather) for item in value)
+        return kind(_make_loadable(name, item, gather) for item in value)
     if gather and _is_sharded(value):
         whole = value.detach().full_tensor()
-        return whole.cpu() if rank() == 0 else None
-    if value is None or kind in (Tensor, torch.nn.Parameter, *_PLAIN):
+        return whole.cpu() if get_rank() == 0 else None
+    if value is None or kind in (Tensor, torch.nn.Parameter, *_PLAIN_TYPES):
         return value
     raise ValueError(f"{name}: expected tensors and plain values, got {kind.__name__}; convert it")
 
 
-def _with_attributes(new: Any, old: Any) -> Any:
+def _copy_attributes(new: Any, old: Any) -> Any:
     """Return a dict with the attributes of another: a module's state has the versions of its layers in one."""
     if isinstance(old, OrderedDict):
         vars(new).update(vars(old))
@@ -91,7 +91,7 @@ def _is_sharded(value: Any) -> bool:
     return isinstance(value, Tensor) and hasattr(value, "full_tensor")
 
 
-def _sharded_like(here: Any, whole: Any) -> Any:
+def _shard_like(here: Any, whole: Any) -> Any:
     """Return a whole tensor sharded as the one here is, if it is."""
     if not _is_sharded(here) or not isinstance(whole, Tensor):
         return whole
@@ -99,23 +99,23 @@ def _sharded_like(here: Any, whole: Any) -> Any:
     return distribute(whole.to(here.device), here.device_mesh, here.placements)
 
 
-def _optimiser_state(optimiser: Optimizer, saved: dict[Any, dict[str, Any]]) -> dict[Any, dict[str, Any]]:
+def _shard_optimiser_state(optimiser: Optimizer, saved: dict[Any, dict[str, Any]]) -> dict[Any, dict[str, Any]]:
     """Return the states of all parameters, sharded as these are.
 
     ``set_optimizer_state_dict`` of torch does this too, but steps an optimiser that has no state yet: a run resumed
     before its first step would then not equal one that was never interrupted.
     """
-    parameters = _parameters(optimiser)
-    return {
-        number: {
-            key: _sharded_like(parameters[number], value) if _is_of(value, parameters[number]) else value
-            for key, value in own.items()
-        }
-        for number, own in saved.items()
-    }
+    parameters = _list_parameters(optimiser)
+    sharded: dict[Any, dict[str, Any]] = {}
+    for number, parameter_state in saved.items():
+        parameter = parameters[number]
+        sharded[number] = {}
+        for key, value in parameter_state.items():
+            sharded[number][key] = _shard_like(parameter, value) if _has_shape_of(value, parameter) else value
+    return sharded
 
 
-def _is_of(value: Any, parameter: Tensor) -> bool:
+def _has_shape_of(value: Any, parameter: Tensor) -> bool:
     """Return whether a part of an optimiser's state has a number for each of a parameter's."""
     return isinstance(value, Tensor) and value.dim() > 0 and value.shape == parameter.shape
 
@@ -128,7 +128,7 @@ def _check_sharding(name: str, part: Any) -> None:
     elif isinstance(part, Optimizer):
         for parameter, state in part.state.items():
             for key, value in state.items():
-                if _is_sharded(value) and not _is_of(value, parameter):
+                if _is_sharded(value) and not _has_shape_of(value, parameter):
                     raise ValueError(
                         f"{name}: expected sharded states of their parameter's shape {tuple(parameter.shape)}, got "
                         f"{key!r} of shape {tuple(value.shape)}; save this optimiser with torch.distributed.checkpoint"
@@ -138,7 +138,7 @@ def _check_sharding(name: str, part: Any) -> None:
 # Random states
 
 
-def random_state() -> dict[str, Any]:
+def get_random_state() -> dict[str, Any]:
     """Return the random states of Python, torch and, where it is in use, numpy, as plain values."""
     found: dict[str, Any] = {"python": random.getstate(), "torch": torch.get_rng_state()}
     if torch.cuda.is_available():
@@ -162,20 +162,20 @@ def set_random_state(state: dict[str, Any]) -> None:
 # Processes
 
 
-def rank() -> int:
+def get_rank() -> int:
     """Return the number of this process."""
     return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
 
 
-def size() -> int:
+def get_world_size() -> int:
     """Return how many processes there are."""
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
-def of_all_processes(value: Any) -> list[Any]:
+def gather_from_processes(value: Any) -> list[Any]:
     """Return the values of all processes, each of which calls it."""
     found: list[Any] = [value]
-    if size() > 1:
-        found *= size()
+    if get_world_size() > 1:
+        found *= get_world_size()
         dist.all_gather_object(found, value)
     return found

@@ -82,35 +82,38 @@ class TrainingData:
 
     def take(self, rows: Tensor) -> TrainingData:
         """Return some rows."""
-        # index_select copies whole rows, faster than indexing does.
-        whole = isinstance(self.features, Tensor)
-        features = self.features.index_select(0, rows) if whole else self.features[rows.numpy()]
-        return TrainingData(features, self.targets[rows], None if self.weight is None else self.weight[rows])
+        if isinstance(self.features, Tensor):
+            features = self.features.index_select(0, rows)  # copies whole rows, faster than indexing does
+        else:
+            features = self.features[rows.numpy()]
+        weight = None if self.weight is None else self.weight[rows]
+        return TrainingData(features, self.targets[rows], weight)
 
-    def slices(self, size: int) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
+    def iterate_batches(self, size: int) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
         """Yield batches of consecutive rows; a last one of a single row joins the one before, for batch-norm's sake."""
-        count = len(self)
-        ends = list(range(size, count, size))
-        if ends and count - ends[-1] == 1:
+        rows = len(self)
+        ends = list(range(size, rows, size))
+        if ends and rows - ends[-1] == 1:
             ends.pop()
         start = 0
-        for end in [*ends, count]:
-            part = slice(start, end)
-            yield dense(self.features[part]), self.targets[part], None if self.weight is None else self.weight[part]
+        for end in [*ends, rows]:
+            batch = slice(start, end)
+            weight = None if self.weight is None else self.weight[batch]
+            yield to_dense(self.features[batch]), self.targets[batch], weight
             start = end
 
 
-def dense(features: Any) -> Tensor:
+def to_dense(features: Any) -> Tensor:
     """Return features as a tensor."""
     return features if isinstance(features, Tensor) else torch.from_numpy(features.toarray())
 
 
-def scores(model: nn.Module, features: Any, size: int = 1 << 16) -> Tensor:
+def compute_logits(model: nn.Module, features: Any, size: int = 1 << 16) -> Tensor:
     """Return the logits of all rows, without gradients and dropout."""
     model.eval()
     rows = features.shape[0]
     with torch.no_grad():
-        parts = [model(dense(features[start : start + size])) for start in range(0, max(rows, 1), size)]
+        parts = [model(to_dense(features[start : start + size])) for start in range(0, max(rows, 1), size)]
     return torch.cat(parts)
 
 
@@ -130,46 +133,53 @@ def train(
     batch, multipliers of constraints after every epoch. The random state outside is left alone.
     """
     parameters = [*model.parameters(), *loss.parameters()]
-    optimiser = _optimiser(parameters, settings)
-    moving = [module for module in loss.modules() if callable(getattr(module, "step", None))]
+    optimiser = _make_optimiser(parameters, settings)
+    schedules = [module for module in loss.modules() if callable(getattr(module, "step", None))]
     averaged = copy.deepcopy(model).eval() if settings.average else None
-    kept_model = model if averaged is None else averaged
+    evaluated_model = model if averaged is None else averaged
     generator = torch.Generator().manual_seed(seed)
     history: list[EpochRow] = []
-    best: tuple[float, ...] = ()
-    kept, since = None, 0
+    best_value: tuple[float, ...] = ()
+    best_state = None
+    epochs_since_best = 0
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         for epoch in range(settings.epochs):
             model.train()
-            total = torch.zeros(())
-            order = _order(data.targets, settings.batches, generator)
-            for x, y, w in data.take(order).slices(settings.batch_size):
+            loss_sum = torch.zeros(())
+            # A short memory at the start, so that the first weights are soon forgotten.
+            decay = min(settings.average, (1 + epoch) / (10 + epoch))
+            order = _order_rows(data.targets, settings.batches, generator)
+            for features, targets, weight in data.take(order).iterate_batches(settings.batch_size):
                 optimiser.zero_grad(set_to_none=True)
-                value = apply_loss(loss, _shaped(model(x), y), y, w)
-                value.backward()
+                logits = _match_shape(model(features), targets)
+                batch_loss = apply_loss(loss, logits, targets, weight)
+                batch_loss.backward()
                 optimiser.step()
-                _advance(moving)
-                total += value.detach() * len(y)
+                _advance_schedules(schedules)
+                loss_sum += batch_loss.detach() * len(targets)
                 if averaged is not None:
-                    # A short memory at the start, so that the first weights are soon forgotten.
-                    _average(averaged, model, min(settings.average, (1 + len(history)) / (10 + len(history))))
-            _advance(moving, epoch=True)
-            row: EpochRow = {"epoch": float(epoch), "loss": total.item() / max(1, len(data))}
+                    _update_average(averaged, model, decay)
+            _advance_schedules(schedules, after_epoch=True)
+            row: EpochRow = {"epoch": float(epoch), "loss": loss_sum.item() / max(1, len(data))}
             if evaluate is not None:
-                now = evaluate(kept_model)
-                row["value"] = now[0]
-                if now > best:
-                    best, kept, since = now, copy.deepcopy(kept_model.state_dict()), 0
+                value = evaluate(evaluated_model)
+                row["value"] = value[0]
+                if value > best_value:
+                    best_value = value
+                    best_state = copy.deepcopy(evaluated_model.state_dict())
+                    epochs_since_best = 0
                 else:
-                    since += 1
+                    epochs_since_best += 1
             history.append(row)
             if after_epoch is not None:
                 after_epoch(row)
-            if since >= settings.patience:
+            if epochs_since_best >= settings.patience:
                 break
-    if kept is not None or averaged is not None:
-        model.load_state_dict(kept if kept is not None else kept_model.state_dict())
+    if best_state is not None:
+        model.load_state_dict(best_state)
+    elif averaged is not None:
+        model.load_state_dict(averaged.state_dict())
     model.eval()
     return history
 
@@ -185,35 +195,42 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def _optimiser(parameters: list[nn.Parameter], settings: Settings) -> torch.optim.Optimizer:
-    rate, decay = settings.learning_rate, settings.weight_decay
+def _make_optimiser(parameters: list[nn.Parameter], settings: Settings) -> torch.optim.Optimizer:
+    rate = settings.learning_rate
+    decay = settings.weight_decay
     if settings.optimiser == "sgd":
         return torch.optim.SGD(parameters, lr=rate, momentum=0.9, weight_decay=decay)
-    kind = torch.optim.AdamW if settings.optimiser == "adamw" else torch.optim.Adam
-    return kind(parameters, lr=rate, weight_decay=decay, fused=True)
+    optimiser_class = torch.optim.AdamW if settings.optimiser == "adamw" else torch.optim.Adam
+    return optimiser_class(parameters, lr=rate, weight_decay=decay, fused=True)
 
 
-def _order(targets: Tensor, batches: str, generator: torch.Generator) -> Tensor:
+def _order_rows(targets: Tensor, batches: str, generator: torch.Generator) -> Tensor:
     """Return a random order of the rows; stratified, every class is spread evenly over it."""
     rows = len(targets)
     shuffled = torch.randperm(rows, generator=generator)
     if batches == "shuffled" or not rows:
         return shuffled
-    kind = (targets if targets.dim() == 1 else targets.amax(1))[shuffled].long()
-    by_kind = kind.argsort(stable=True)
-    sizes = torch.bincount(kind)
-    first = sizes.cumsum(0) - sizes
-    # The j-th of the m samples of a kind gets a random place in the j-th of m equal stretches.
-    place = torch.arange(rows) - first[kind[by_kind]] + torch.rand(rows, generator=generator)
-    where = (place / sizes[kind[by_kind]]).float()
+    class_of_row = targets if targets.dim() == 1 else targets.amax(1)
+    shuffled_class = class_of_row[shuffled].long()
+    by_class = shuffled_class.argsort(stable=True)
+    sorted_class = shuffled_class[by_class]
+    class_sizes = torch.bincount(shuffled_class)
+    class_starts = class_sizes.cumsum(0) - class_sizes
+    # The j-th of the m samples of a class gets a random place in the j-th of m equal stretches.
+    place_in_class = torch.arange(rows) - class_starts[sorted_class] + torch.rand(rows, generator=generator)
+    place = (place_in_class / class_sizes[sorted_class]).float()
     # Floats of one sign are in the order of their bits, and integers are sorted by radix: a third of the time.
-    return shuffled[by_kind[where.view(torch.int32).argsort()]]
+    order = place.view(torch.int32).argsort()
+    return shuffled[by_class[order]]
 
 
 def apply_loss(loss: nn.Module, logits: Tensor, targets: Tensor, weight: Tensor | None) -> Tensor:
     """Return the loss of a batch; a module of the user's own need not take weights where there are none."""
-    weights = () if weight is None and not _takes_weight(type(loss).forward) else (weight,)
-    value: Tensor = loss(logits, targets, *weights)
+    value: Tensor
+    if weight is None and not _takes_weight(type(loss).forward):
+        value = loss(logits, targets)
+    else:
+        value = loss(logits, targets, weight)
     return value
 
 
@@ -226,22 +243,25 @@ def _takes_weight(forward: Any) -> bool:
     return True
 
 
-def _shaped(logits: Tensor, targets: Tensor) -> Tensor:
+def _match_shape(logits: Tensor, targets: Tensor) -> Tensor:
     """Return ``(N, 1)`` logits of a binary problem as ``(N,)``."""
-    return logits.squeeze(1) if logits.dim() == 2 and logits.shape[1] == 1 and targets.dim() == 1 else logits
+    has_one_column = logits.dim() == 2 and logits.shape[1] == 1
+    return logits.squeeze(1) if has_one_column and targets.dim() == 1 else logits
 
 
-def _advance(moving: list[Any], epoch: bool = False) -> None:
+def _advance_schedules(schedules: list[Any], after_epoch: bool = False) -> None:
     """Move schedules on: those of every batch, or those (multipliers) of every epoch."""
-    for module in moving:
-        if getattr(module, "step_each_epoch", False) == epoch:
-            module.step()
+    for schedule in schedules:
+        if getattr(schedule, "step_each_epoch", False) == after_epoch:
+            schedule.step()
 
 
 @torch.no_grad()
-def _average(averaged: nn.Module, model: nn.Module, decay: float) -> None:
-    means, now = averaged.state_dict(), model.state_dict()
-    floating = [name for name in means if means[name].is_floating_point()]
-    torch._foreach_lerp_([means[name] for name in floating], [now[name] for name in floating], 1 - decay)
-    for name in means.keys() - set(floating):
-        means[name].copy_(now[name])
+def _update_average(averaged: nn.Module, model: nn.Module, decay: float) -> None:
+    """Move the averaged weights towards those of the model; numbers of batches and the like are copied."""
+    averages = averaged.state_dict()
+    current = model.state_dict()
+    floating = [name for name in averages if averages[name].is_floating_point()]
+    torch._foreach_lerp_([averages[name] for name in floating], [current[name] for name in floating], 1 - decay)
+    for name in averages.keys() - set(floating):
+        averages[name].copy_(current[name])

@@ -33,7 +33,9 @@ class Box(Number):
     def __init__(
         self, ends: tuple[Any, Any] | None, line: tuple[float, float, float] | None = None, span: Span | None = None
     ) -> None:
-        self._ends, self.line, self.span = ends, line, span
+        self._ends = ends
+        self.line = line
+        self.span = span
 
     @classmethod
     def of(cls, x: Any) -> Box:
@@ -49,20 +51,26 @@ class Box(Number):
             constant, a, b = self.line  # type: ignore[misc]
             if self.span is None:
                 return constant, constant
-            tp0, tp1, fp0, fp1 = self.span
+            low_tp, high_tp, low_fp, high_fp = self.span
             if a < 0:
-                tp0, tp1 = tp1, tp0
+                low_tp, high_tp = high_tp, low_tp
             if b < 0:
-                fp0, fp1 = fp1, fp0
-            self._ends = constant + a * tp0 + b * fp0, constant + a * tp1 + b * fp1
+                low_fp, high_fp = high_fp, low_fp
+            low = constant + a * low_tp + b * low_fp
+            high = constant + a * high_tp + b * high_fp
+            self._ends = low, high
         return self._ends
 
     def __add__(self, given: Any) -> Box:
         other = Box.of(given)
         if self.line and other.line:
-            (c, a, b), (d, e, f) = self.line, other.line
-            return Box(None, (c + d, a + e, b + f), self.span or other.span)
-        return Box((self.ends[0] + other.ends[0], self.ends[1] + other.ends[1]))
+            constant, a, b = self.line
+            other_constant, other_a, other_b = other.line
+            line = (constant + other_constant, a + other_a, b + other_b)
+            return Box(None, line, self.span or other.span)
+        low, high = self.ends
+        other_low, other_high = other.ends
+        return Box((low + other_low, high + other_high))
 
     def __neg__(self) -> Box:
         return self * -1.0
@@ -75,8 +83,8 @@ class Box(Number):
 
     def __mul__(self, other: Any) -> Box:
         if self.line and isinstance(other, int | float):
-            c, a, b = self.line
-            return Box(None, (other * c, other * a, other * b), self.span)
+            constant, a, b = self.line
+            return Box(None, (other * constant, other * a, other * b), self.span)
         low, high = self.ends
         if isinstance(other, int | float):
             return Box((other * low, other * high) if other >= 0 else (other * high, other * low))
@@ -96,11 +104,13 @@ class Box(Number):
         if other.line and not any(other.line[1:]):
             return self * (1 / other.line[0]) if other.line[0] else Box.of(empty)
         low, high = (_double(end) for end in other.ends)
-        within = (low <= 0) & (high >= 0)
-        limits = _product(self.ends, (1 / high.masked_fill(within, 1.0), 1 / low.masked_fill(within, 1.0)))
-        zero = (low == 0) & (high == 0)
-        ends = (torch.where(within, torch.where(zero, empty, far), end) for end, far in zip(limits, _FAR, strict=True))
-        return Box(tuple(ends))  # type: ignore[arg-type]
+        may_be_zero = (low <= 0) & (high >= 0)
+        is_zero = (low == 0) & (high == 0)
+        inverse = (1 / high.masked_fill(may_be_zero, 1.0), 1 / low.masked_fill(may_be_zero, 1.0))
+        least, most = _product(self.ends, inverse)
+        least = torch.where(may_be_zero, torch.where(is_zero, empty, -math.inf), least)
+        most = torch.where(may_be_zero, torch.where(is_zero, empty, math.inf), most)
+        return Box((least, most))
 
     def root(self) -> Box:
         """Return the limits of √self, with negative numbers as zero."""
@@ -112,10 +122,8 @@ class Box(Number):
         low, high = (_double(end) for end in self.ends)
         least = torch.where(low > 0, low.clamp(min=0).log(), torch.where(high > 0, -math.inf, empty))
         most = torch.where(high > 0, high.clamp(min=0).log(), empty)
-        return Box((least, torch.where(low > 0, most, most.clamp(min=empty))))
-
-
-_FAR = -math.inf, math.inf
+        most = torch.where(low > 0, most, most.clamp(min=empty))
+        return Box((least, most))
 
 
 def _double(x: Any) -> Tensor:
@@ -123,9 +131,11 @@ def _double(x: Any) -> Tensor:
 
 
 def _product(x: tuple[Any, Any], y: tuple[Any, Any]) -> tuple[Tensor, Tensor]:
-    corners = [_double(a * b) for a in x for b in y]
-    low = torch.minimum(torch.minimum(corners[0], corners[1]), torch.minimum(corners[2], corners[3]))
-    return low, torch.maximum(torch.maximum(corners[0], corners[1]), torch.maximum(corners[2], corners[3]))
+    """Return the limits of the product of two numbers between limits: the least and the largest of the corners."""
+    first, second, third, fourth = (_double(a * b) for a in x for b in y)
+    low = torch.minimum(torch.minimum(first, second), torch.minimum(third, fourth))
+    high = torch.maximum(torch.maximum(first, second), torch.maximum(third, fourth))
+    return low, high
 
 
 class Limits(NamedTuple):
@@ -144,10 +154,16 @@ def limits(metric: Metric, span: Span, positives: float, negatives: float) -> Li
     >>> limits(f1, (one, one, one, four), 2.0, 5.0).least  # TP = 1, FP from 1 to 4, P = 2: F1 at FP = 4
     tensor([0.2857], dtype=torch.float64)
     """
-    tp, fp = Box(None, (0.0, 1.0, 0.0), span), Box(None, (0.0, 0.0, 1.0), span)
+    tp = Box(None, (0.0, 1.0, 0.0), span)
+    fp = Box(None, (0.0, 0.0, 1.0), span)
     jet: object = metric(CountsWithDerivatives(tp, fp, positives, negatives))
     if not isinstance(jet, Jet | int | float):
         raise TypeError("not arithmetic")
     found = Jet.of(jet)
-    value, *slopes = (tuple(_double(end) for end in Box.of(part).ends) for part in (found.value, found.a, found.b))
-    return Limits(value[0], *slopes)  # type: ignore[arg-type]
+    least, _most = _double_ends(found.value)
+    return Limits(least, _double_ends(found.a), _double_ends(found.b))
+
+
+def _double_ends(x: Any) -> tuple[Tensor, Tensor]:
+    low, high = Box.of(x).ends
+    return _double(low), _double(high)

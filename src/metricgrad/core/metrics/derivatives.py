@@ -26,7 +26,7 @@ _PLAIN = (float, int)  # a constant: float | int would be created in every call
 
 
 @lru_cache(maxsize=256)
-def _kept(value: float, dtype: torch.dtype, device: torch.device) -> Tensor:
+def _cached_tensor(value: float, dtype: torch.dtype, device: torch.device) -> Tensor:
     with torch.inference_mode(False):  # a tensor created in inference mode cannot be used in training afterwards
         return torch.tensor(value, dtype=dtype, device=device)
 
@@ -70,7 +70,7 @@ def as_constant(x: Any, like: Tensor) -> Any:
 
     It is cached, since wrapping a plain number takes torch longer than the arithmetic on a small tensor.
     """
-    return _kept(float(x), like.dtype, like.device) if isinstance(x, _PLAIN) else x
+    return _cached_tensor(float(x), like.dtype, like.device) if isinstance(x, _PLAIN) else x
 
 
 class Number:
@@ -109,7 +109,9 @@ class Jet(Number):
     __slots__ = ("a", "b", "value")
 
     def __init__(self, value: Any, a: Any = 0.0, b: Any = 0.0) -> None:
-        self.value, self.a, self.b = value, a, b
+        self.value = value
+        self.a = a
+        self.b = b
 
     @classmethod
     def of(cls, x: Any) -> Jet:
@@ -134,12 +136,15 @@ class Jet(Number):
         x = self.value
         if isinstance(other, Jet):
             y = other.value
-            return Jet(x * y, _times(self.a, y) + _times(other.a, x), _times(self.b, y) + _times(other.b, x))
-        return Jet(_times(x, other), _times(self.a, other), _times(self.b, other))
+            a = _multiply(self.a, y) + _multiply(other.a, x)
+            b = _multiply(self.b, y) + _multiply(other.b, x)
+            return Jet(x * y, a, b)
+        return Jet(_multiply(x, other), _multiply(self.a, other), _multiply(self.b, other))
 
     def __truediv__(self, other: Any) -> Jet:
         other = Jet.of(other)
-        return self._over(other, _divide(self.value, other.value), other.value)
+        quotient = _divide(self.value, other.value)
+        return self._divide_by(other, quotient, other.value)
 
     def __rtruediv__(self, other: Any) -> Jet:
         return Jet.of(other) / self
@@ -147,9 +152,11 @@ class Jet(Number):
     __radd__ = __add__
     __rmul__ = __mul__
 
-    def _over(self, other: Jet, quotient: Any, denominator: Any) -> Jet:
-        a = _divide(_minus(self.a, _times(other.a, quotient)), denominator)
-        return Jet(quotient, a, _divide(_minus(self.b, _times(other.b, quotient)), denominator))
+    def _divide_by(self, other: Jet, quotient: Any, denominator: Any) -> Jet:
+        """Return the quotient with its derivatives, (x/y)' = (x' − y'·x/y)/y."""
+        a = _divide(_subtract(self.a, _multiply(other.a, quotient)), denominator)
+        b = _divide(_subtract(self.b, _multiply(other.b, quotient)), denominator)
+        return Jet(quotient, a, b)
 
     def ratio(self, other: Jet, empty: float) -> Jet:
         """Return self / other, and ``empty`` with zero derivatives where other is zero."""
@@ -157,31 +164,33 @@ class Jet(Number):
             zero = other.value.abs() < as_constant(FLOORS[other.value.dtype], other.value)
             # x/∞ = 0 and its derivatives are 0: the whole special case in one masked fill.
             denominator = other.value.masked_fill(zero, math.inf)
-            jet = self._over(other, self.value / denominator, denominator)
+            jet = self._divide_by(other, self.value / denominator, denominator)
             if empty:
                 jet.value = jet.value.masked_fill(zero, empty)
             return jet
         if isinstance(other.value, Number):
-            return self._over(other, ratio(self.value, other.value, empty), other.value)
+            return self._divide_by(other, ratio(self.value, other.value, empty), other.value)
         x, y = self.value, other.value
         if abs(y) < FLOOR:
             return Jet(empty)
         quotient = x / y
-        return Jet(quotient, (self.a - other.a * quotient) / y, (self.b - other.b * quotient) / y)
+        a = (self.a - other.a * quotient) / y
+        b = (self.b - other.b * quotient) / y
+        return Jet(quotient, a, b)
 
     def root(self) -> Jet:
         """Return √self, and 0 with zero derivatives where self is not positive."""
         if isinstance(self.value, Tensor):
             zero = self.value < FLOORS[self.value.dtype]
-            height = self.value.masked_fill(zero, math.inf).sqrt()  # so that 1/(2√x) is 0 there
-            return Jet(height.masked_fill(zero, 0.0), self.a / (2 * height), self.b / (2 * height))
+            root = self.value.masked_fill(zero, math.inf).sqrt()  # so that 1/(2√x) is 0 there
+            return Jet(root.masked_fill(zero, 0.0), self.a / (2 * root), self.b / (2 * root))
         if isinstance(self.value, Number):
-            height = self.value.root()
-            return Jet(height, _divide(self.a, 2 * height), _divide(self.b, 2 * height))
+            root = self.value.root()
+            return Jet(root, _divide(self.a, 2 * root), _divide(self.b, 2 * root))
         if self.value < FLOOR:
             return Jet(0.0)
-        root = math.sqrt(self.value)
-        return Jet(root, self.a / (2 * root), self.b / (2 * root))
+        number = math.sqrt(self.value)
+        return Jet(number, self.a / (2 * number), self.b / (2 * number))
 
     def log(self, empty: float) -> Jet:
         """Return the logarithm of self, and ``empty`` with zero derivatives where self is not positive."""
@@ -191,23 +200,27 @@ class Jet(Number):
             return Jet(x.log().masked_fill(zero, empty), self.a / x, self.b / x)
         if isinstance(self.value, Number):
             return Jet(self.value.log(empty), _divide(self.a, self.value), _divide(self.b, self.value))
-        return Jet(empty) if self.value < FLOOR else Jet(math.log(self.value), self.a / self.value, self.b / self.value)
+        if self.value < FLOOR:
+            return Jet(empty)
+        return Jet(math.log(self.value), self.a / self.value, self.b / self.value)
 
 
-_MANY = (Tensor, Number)
+_ARRAYS = (Tensor, Number)
 
 
-def _times(derivative: Any, factor: Any) -> Any:
+def _multiply(derivative: Any, factor: Any) -> Any:
     """Multiply, but do nothing for the very common derivatives 0 and 1."""
     if isinstance(derivative, float):
         if derivative == 0.0:
             return 0.0
         if derivative == 1.0:
             return factor
-    return derivative * (as_constant(factor, derivative) if isinstance(derivative, Tensor) else factor)
+    if isinstance(derivative, Tensor):
+        factor = as_constant(factor, derivative)
+    return derivative * factor
 
 
-def _minus(x: Any, y: Any) -> Any:
+def _subtract(x: Any, y: Any) -> Any:
     """Subtract, also a tensor from a number."""
     if isinstance(x, _PLAIN) and isinstance(y, Tensor):
         return -y if x == 0 else as_constant(x, y) - y
@@ -216,9 +229,9 @@ def _minus(x: Any, y: Any) -> Any:
 
 def _divide(x: Any, y: Any) -> Any:
     """Divide as torch does, also plain numbers: x/0 is ±∞ or NaN, no exception."""
-    if isinstance(x, float) and x == 0.0 and isinstance(y, _MANY):
+    if isinstance(x, float) and x == 0.0 and isinstance(y, _ARRAYS):
         return 0.0  # the quotient does not change in this direction
-    if isinstance(y, _MANY) or isinstance(x, _MANY) or y != 0:
+    if isinstance(y, _ARRAYS) or isinstance(x, _ARRAYS) or y != 0:
         return x / y
     return math.nan if x == 0 or math.isnan(x) else math.copysign(math.inf, x)
 
@@ -232,7 +245,10 @@ class CountsWithDerivatives:
     __slots__ = ("fp", "negatives", "positives", "tp")
 
     def __init__(self, tp: Any, fp: Any, positives: Any, negatives: Any) -> None:
-        self.tp, self.fp, self.positives, self.negatives = Jet(tp, 1.0, 0.0), Jet(fp, 0.0, 1.0), positives, negatives
+        self.tp = Jet(tp, 1.0, 0.0)
+        self.fp = Jet(fp, 0.0, 1.0)
+        self.positives = positives
+        self.negatives = negatives
 
     @property
     def fn(self) -> Jet:

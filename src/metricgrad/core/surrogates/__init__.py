@@ -31,7 +31,7 @@ from metricgrad.core.surrogates.mfom import *  # noqa: F403
 from metricgrad.core.surrogates.simple import *  # noqa: F403
 from metricgrad.core.surrogates.steps import *  # noqa: F403
 from metricgrad.core.surrogates.wrappers import *  # noqa: F403
-from metricgrad.core.surrogates.wrappers import current as current
+from metricgrad.core.surrogates.wrappers import current_surrogate as current_surrogate
 
 if not TYPE_CHECKING:  # type checkers read the imports above
     __all__ = sorted(["Surrogate", *mfom.__all__, *simple.__all__, *steps.__all__, *wrappers.__all__])

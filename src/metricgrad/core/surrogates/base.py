@@ -15,6 +15,9 @@ from metricgrad.core.storable import Storable
 Number = float | Tensor
 """A fixed number, or a tensor with one number per class."""
 
+ChunkMemberships = tuple[Tensor, Any, Any]
+"""What ``Surrogate.forward_chunk`` returns: memberships up to a factor, the factor, and a context."""
+
 
 @dataclass(frozen=True)
 class Surrogate(Storable, abstract=True):
@@ -93,8 +96,8 @@ class Surrogate(Storable, abstract=True):
         """
         raise ValueError(f"surrogate: {self!r} has no hard rule; use Linear, Sigmoid, LogitSigmoid, Identity or TopTwo")
 
-    def closed(self, rowwise: bool) -> Surrogate | None:
-        """Return the surrogate that has ``open`` and ``close``, the closed form of the kernel.
+    def closed_form(self, rowwise: bool) -> Surrogate | None:
+        """Return the surrogate that has ``forward_chunk`` and ``backward_chunk``, which the kernel uses.
 
         Parameters
         ----------
@@ -108,8 +111,8 @@ class Surrogate(Storable, abstract=True):
         """
         return None
 
-    def open(self, logits: Tensor, threshold: float, link: Tensor, buffer: Tensor) -> tuple[Tensor, Any, Any]:
-        """Compute the memberships of a chunk of logits, and what ``close`` needs.
+    def forward_chunk(self, logits: Tensor, threshold: float, saved: Tensor, buffer: Tensor) -> ChunkMemberships:
+        """Compute the memberships of a chunk of logits, and save what ``backward_chunk`` needs.
 
         Parameters
         ----------
@@ -117,34 +120,34 @@ class Surrogate(Storable, abstract=True):
             ``(N, K)``; without ``rowwise``, of any shape.
         threshold : float
             Where a step on probabilities stands.
-        link : Tensor
-            Of the logits' shape; overwritten with what ``close`` turns into the gradient.
+        saved : Tensor
+            Of the logits' shape; overwritten with what ``backward_chunk`` turns into the gradient.
         buffer : Tensor
             Of the logits' shape; may be overwritten.
 
         Returns
         -------
-        member : Tensor
-            Memberships up to a factor, in ``link`` or ``buffer``.
+        memberships : Tensor
+            Memberships up to a factor, in ``saved`` or ``buffer``.
         scale : float or Tensor
             The factor: a number, or ``(N, 1)``, one per row.
-        note : object
-            Anything that ``close`` needs besides.
+        context : object
+            Anything that ``backward_chunk`` needs besides.
         """
         raise NotImplementedError
 
-    def close(self, link: Tensor, gradient: Tensor, note: Any, spare: Tensor | None) -> None:
-        """Turn ``link`` into the gradient with respect to the logits, in place.
+    def backward_chunk(self, saved: Tensor, gradient: Tensor, context: Any, spare: Tensor | None) -> None:
+        """Turn ``saved`` into the gradient with respect to the logits, in place.
 
         Parameters
         ----------
-        link : Tensor
-            What ``open`` wrote.
+        saved : Tensor
+            What ``forward_chunk`` wrote.
         gradient : Tensor
-            With respect to ``member`` if the scale is a number, to the memberships themselves if it is one per row;
-            may be overwritten.
-        note : object
-            What ``open`` returned.
+            With respect to the memberships that ``forward_chunk`` returned if the scale is a number, to those times the
+            scale if it is one per row; may be overwritten.
+        context : object
+            What ``forward_chunk`` returned.
         spare : Tensor or None
             For memberships of rows, a buffer of the logits' shape; may be overwritten.
         """
@@ -158,8 +161,8 @@ class Surrogate(Storable, abstract=True):
         dict
             Tensors by the name of the field.
         """
-        found = {f.name: getattr(self, f.name) for f in fields(self)}
-        return {name: value for name, value in found.items() if isinstance(value, Tensor)}
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in values.items() if isinstance(value, Tensor)}
 
 
 @dataclass(frozen=True)
@@ -207,36 +210,40 @@ class ProbabilityStep(Surrogate, abstract=True):
 
     def rows(self, logits: Tensor) -> Tensor:
         p = torch.softmax(logits, -1)
-        return normalised(self.step(p, midway(p)))
+        threshold = mean_of_two_largest(p)
+        return normalise_rows(self.step(p, threshold))
 
     def hard(self, logits: Tensor, threshold: float = 0.5) -> Tensor:
-        return at_least(torch.sigmoid(logits), threshold)
+        return reaches_threshold(torch.sigmoid(logits), threshold)
 
 
-def midway(scores: Tensor) -> Tensor:
+def mean_of_two_largest(scores: Tensor) -> Tensor:
     """Return the mean of the two largest scores of each row, ``(..., 1)``; of one class, half of it."""
     if scores.shape[-1] < 2:
         return scores / 2
     return scores.topk(2, -1).values.mean(-1, keepdim=True)
 
 
-def normalised(memberships: Tensor) -> Tensor:
+def normalise_rows(memberships: Tensor) -> Tensor:
     """Return memberships whose rows sum to one."""
     return ratio(memberships, memberships.sum(-1, keepdim=True))
 
 
-def at_least(scores: Tensor, threshold: float) -> Tensor:
+def reaches_threshold(scores: Tensor, threshold: float) -> Tensor:
     """Return 1 where the score reaches the threshold; NaN stays NaN, which a comparison would hide."""
-    return (scores >= threshold).to(scores.dtype).masked_fill(scores.isnan(), math.nan)
+    reached = (scores >= threshold).to(scores.dtype)
+    return reached.masked_fill(scores.isnan(), math.nan)
 
 
 def one_hot(logits: Tensor) -> Tensor:
     """Return the argmax as memberships; a row with a NaN is NaN."""
-    hot = torch.zeros_like(logits).scatter(-1, logits.argmax(-1, keepdim=True), 1.0)
-    return hot.masked_fill(logits.isnan().any(-1, keepdim=True), math.nan)
+    best = logits.argmax(-1, keepdim=True)
+    hot = torch.zeros_like(logits).scatter(-1, best, 1.0)
+    has_nan = logits.isnan().any(-1, keepdim=True)
+    return hot.masked_fill(has_nan, math.nan)
 
 
-def through_sigmoid(gradient: Tensor, p: Tensor, out: Tensor | None = None) -> None:
+def multiply_by_sigmoid_slope(gradient: Tensor, p: Tensor, out: Tensor | None = None) -> None:
     """Write gradient·p(1 − p), the chain rule through p = sigmoid(z), into ``out``, by default over the gradient."""
     _sigmoid_backward(gradient, p, grad_input=gradient if out is None else out)
 

@@ -47,18 +47,23 @@ class UnitsVsZeros(Surrogate):
     ) -> Tensor:
         """Return memberships of ``(..., K)`` logits given their labels; what ``mask`` leaves out does not compete."""
         g = torch.sigmoid(logits)
-        on = targets.to(g.dtype)
-        off = 1 - on
+        labels = targets.to(g.dtype)
+        is_on = labels
+        is_off = 1 - labels
         if mask is not None:
-            on, off = on * mask, off * mask
-        units, zeros = on.sum(-1, keepdim=True), off.sum(-1, keepdim=True)
+            is_on = is_on * mask
+            is_off = is_off * mask
+        number_on = is_on.sum(-1, keepdim=True)
+        number_off = is_off.sum(-1, keepdim=True)
+        has_no_competitor = (number_on == 0) | (number_off == 0)
         powers = torch.exp(g)
-        alone = (units == 0) | (zeros == 0)
+        mean_on = ratio((is_on * powers).sum(-1, keepdim=True), number_on)
+        mean_off = ratio((is_off * powers).sum(-1, keepdim=True), number_off)
         # log of a safe 1 where there is no competitor, so that no gradient is 0·∞.
-        u = ratio((on * powers).sum(-1, keepdim=True), units).masked_fill(alone, 1.0).log()
-        v = ratio((off * powers).sum(-1, keepdim=True), zeros).masked_fill(alone, 1.0).log()
-        y = targets.to(g.dtype)
-        psi = torch.where(alone, 0.5, (1 - y) * u + y * v) - g
+        u = mean_on.masked_fill(has_no_competitor, 1.0).log()
+        v = mean_off.masked_fill(has_no_competitor, 1.0).log()
+        competitor = torch.where(has_no_competitor, 0.5, (1 - labels) * u + labels * v)
+        psi = competitor - g
         return 1 - torch.sigmoid(self.alpha * psi + self.beta)
 
 

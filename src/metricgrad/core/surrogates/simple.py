@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from metricgrad.core.storable import kinds_in
-from metricgrad.core.surrogates.base import Surrogate, at_least, one_hot
+from metricgrad.core.surrogates.base import Surrogate, one_hot, reaches_threshold
 from metricgrad.core.surrogates.steps import LogitSigmoid
 
 
@@ -34,9 +34,9 @@ class Identity(Surrogate):
         return torch.softmax(logits, -1)
 
     def hard(self, logits: Tensor, threshold: float = 0.5) -> Tensor:
-        return at_least(torch.sigmoid(logits), threshold)
+        return reaches_threshold(torch.sigmoid(logits), threshold)
 
-    def closed(self, rowwise: bool) -> Surrogate | None:
+    def closed_form(self, rowwise: bool) -> Surrogate | None:
         return None if rowwise else LogitSigmoid()
 
 
@@ -74,7 +74,9 @@ class Hard(Surrogate):
     takes_threshold: ClassVar[bool] = True
 
     def __call__(self, logits: Tensor, threshold: float = 0.5) -> Tensor:
-        return at_least(torch.sigmoid(logits), threshold) + 0 * logits.clamp(-1, 1)  # attached, so backward() works
+        return reaches_threshold(torch.sigmoid(logits), threshold) + 0 * logits.clamp(
+            -1, 1
+        )  # attached, so backward() works
 
     def rows(self, logits: Tensor) -> Tensor:
         return one_hot(logits) + 0 * torch.softmax(logits, -1)

@@ -17,13 +17,14 @@ from metricgrad.core.metrics.derivatives import as_constant
 from metricgrad.core.storable import kinds_in
 from metricgrad.core.surrogates import top_two
 from metricgrad.core.surrogates.base import (
+    ChunkMemberships,
     Number,
     ProbabilityStep,
     Surrogate,
-    at_least,
-    midway,
-    normalised,
-    through_sigmoid,
+    mean_of_two_largest,
+    multiply_by_sigmoid_slope,
+    normalise_rows,
+    reaches_threshold,
 )
 
 
@@ -34,7 +35,7 @@ def _check_ramp(delta: float, width: float) -> None:
         raise ValueError(f"width: expected a number in (0, 1], got {width!r}")
 
 
-def _positive(name: str, value: float) -> None:
+def _check_positive(name: str, value: float) -> None:
     if not 0 < value < math.inf:
         raise ValueError(f"{name}: expected a positive number, got {value!r}")
 
@@ -72,16 +73,21 @@ class Linear(ProbabilityStep):
         _check_ramp(self.delta, self.width)
 
     def step(self, p: Tensor, threshold: float | Tensor) -> Tensor:
-        low, high, m1, m2, m3 = self.pieces(threshold)
+        low, high, lower_slope, ramp_slope, upper_slope = self.pieces(threshold)
         # Subtract before multiplying: a narrow ramp has a huge slope, and offsets would cancel badly.
-        ramp = torch.clamp_min(p - low, 0.0)
-        ramp = torch.minimum(ramp, high - low) if isinstance(low, Tensor) else ramp.clamp_max(high - low)
-        height: Tensor = m1 * p + (m2 - m1) * ramp + (m3 - m1) * torch.clamp_min(p - high, 0.0)
+        on_ramp = torch.clamp_min(p - low, 0.0)
+        on_ramp = torch.minimum(on_ramp, high - low) if isinstance(low, Tensor) else on_ramp.clamp_max(high - low)
+        beyond = torch.clamp_min(p - high, 0.0)
+        height: Tensor = lower_slope * p + (ramp_slope - lower_slope) * on_ramp + (upper_slope - lower_slope) * beyond
         return height.clamp(0.0, 1.0)  # up to rounding it is there already
 
     def slope(self, p: Tensor, threshold: float | Tensor) -> Tensor:
-        low, high, m1, m2, m3 = self.pieces(threshold)
-        slope: Tensor = m1 + (m2 - m1) * (p >= low).to(p.dtype) + (m3 - m2) * (p > high).to(p.dtype)
+        low, high, lower_slope, ramp_slope, upper_slope = self.pieces(threshold)
+        is_past_low = (p >= low).to(p.dtype)
+        is_past_high = (p > high).to(p.dtype)
+        slope: Tensor = (
+            lower_slope + (ramp_slope - lower_slope) * is_past_low + (upper_slope - ramp_slope) * is_past_high
+        )
         return slope
 
     def pieces(self, threshold: Any) -> tuple[Any, Any, Any, Any, Any]:
@@ -101,65 +107,73 @@ class Linear(ProbabilityStep):
             half = self.width / 2 * torch.minimum(threshold, 1 - threshold)
         else:
             half = self.width / 2 * min(threshold, 1 - threshold)
-        low, high = threshold - half, threshold + half
-        return low, high, self.delta / low, (0.5 - self.delta) / half, self.delta / (1 - high)
+        low = threshold - half
+        high = threshold + half
+        lower_slope = self.delta / low
+        ramp_slope = (0.5 - self.delta) / half
+        upper_slope = self.delta / (1 - high)
+        return low, high, lower_slope, ramp_slope, upper_slope
 
-    def closed(self, rowwise: bool) -> Surrogate:
+    def closed_form(self, rowwise: bool) -> Surrogate:
         return TopTwo(self.delta, self.width) if rowwise else self
 
-    def open(self, logits: Tensor, threshold: float, link: Tensor, buffer: Tensor) -> tuple[Tensor, Any, Any]:
-        ramp = _ramp(self, threshold)
-        p = torch.sigmoid(logits, out=link)
+    def forward_chunk(self, logits: Tensor, threshold: float, saved: Tensor, buffer: Tensor) -> ChunkMemberships:
+        ramp = _ramp_at(self, threshold)
+        p = torch.sigmoid(logits, out=saved)
         # Subtract before summing: Σp − Σlow in place of Σ(p − low) leaves rounding where nothing is predicted, which
         # precision would take for true positives.
-        member = torch.sub(p, as_constant(ramp.low, p), out=buffer).clamp_(0.0, ramp.width)
+        memberships = torch.sub(p, as_constant(ramp.low, p), out=buffer).clamp_(0.0, ramp.width)
         if self.delta:
-            torch.add(p, member, alpha=ramp.rise, out=member)
-        if ramp.beyond:
-            member.add_(torch.clamp_min(p - ramp.high, 0.0), alpha=ramp.beyond)
-        if ramp.short:
-            return member, ramp.unit, ramp
+            torch.add(p, memberships, alpha=ramp.extra_slope, out=memberships)
+        if ramp.extra_upper_slope:
+            memberships.add_(torch.clamp_min(p - ramp.high, 0.0), alpha=ramp.extra_upper_slope)
+        if ramp.is_exact:
+            return memberships, ramp.unit, ramp
         # Otherwise rounding must not decide whether a full membership leaves something over, which NPV would divide.
-        return member.mul_(ramp.unit).clamp_max_(1.0).masked_fill_(p == 1.0, 1.0), 1.0, ramp
+        memberships.mul_(ramp.unit).clamp_max_(1.0).masked_fill_(p == 1.0, 1.0)
+        return memberships, 1.0, ramp
 
-    def close(self, link: Tensor, gradient: Tensor, note: Any, spare: Tensor | None) -> None:
-        ramp: _Ramp = note
-        past = (link > ramp.high).to(link.dtype) if ramp.beyond else None
-        through_sigmoid(gradient, link)
+    def backward_chunk(self, saved: Tensor, gradient: Tensor, context: Any, spare: Tensor | None) -> None:
+        ramp: _Ramp = context
+        is_past_high = (saved > ramp.high).to(saved.dtype) if ramp.extra_upper_slope else None
+        multiply_by_sigmoid_slope(gradient, saved)
         # The derivative of a clamp is what hardtanh's backward computes, in one pass.
-        _hardtanh_backward(gradient, link, ramp.low, ramp.high, grad_input=link)
+        _hardtanh_backward(gradient, saved, ramp.low, ramp.high, grad_input=saved)
         if self.delta:
-            torch.add(gradient, link, alpha=ramp.rise, out=link)
-        if past is not None:
-            link.addcmul_(gradient, past, value=ramp.beyond)
-        if not ramp.short:
-            link.mul_(as_constant(ramp.unit, link))
+            torch.add(gradient, saved, alpha=ramp.extra_slope, out=saved)
+        if is_past_high is not None:
+            saved.addcmul_(gradient, is_past_high, value=ramp.extra_upper_slope)
+        if not ramp.is_exact:
+            saved.mul_(as_constant(ramp.unit, saved))
 
 
 _hardtanh_backward = torch.ops.aten.hardtanh_backward.grad_input
 
 
 class _Ramp(NamedTuple):
-    """A linear step at a threshold, in units of its lower slope (without outer slopes, of the ramp's)."""
+    """A linear step at a threshold; its slopes in units of the lower slope (without outer slopes, of the ramp's)."""
 
     low: float
     high: float
     width: float
     unit: float
-    rise: float
+    extra_slope: float
     """How much steeper the ramp is than the lower slope."""
-    beyond: float
-    """How much steeper the upper slope is."""
-    short: bool
+    extra_upper_slope: float
+    """How much steeper the upper slope is than the lower one."""
+    is_exact: bool
     """Whether a full membership is a short number, 2.5 by default, so that sums of them are exact."""
 
 
 @lru_cache(maxsize=256)
-def _ramp(step: Linear, threshold: float) -> _Ramp:
-    low, high, m1, m2, m3 = step.pieces(threshold)
-    unit = m1 or m2 - m1
-    full = (m1 + (m2 - m1) * (high - low) + (m3 - m1) * (1 - high)) / unit
-    return _Ramp(low, high, high - low, unit, (m2 - m1) / unit, (m3 - m1) / unit, (1024 * full).is_integer())
+def _ramp_at(step: Linear, threshold: float) -> _Ramp:
+    low, high, lower_slope, ramp_slope, upper_slope = step.pieces(threshold)
+    extra_slope = ramp_slope - lower_slope
+    extra_upper_slope = upper_slope - lower_slope
+    unit = lower_slope or extra_slope
+    full = (lower_slope + extra_slope * (high - low) + extra_upper_slope * (1 - high)) / unit
+    is_exact = (1024 * full).is_integer()
+    return _Ramp(low, high, high - low, unit, extra_slope / unit, extra_upper_slope / unit, is_exact)
 
 
 @dataclass(frozen=True)
@@ -187,7 +201,7 @@ class Sigmoid(ProbabilityStep):
     k: float = 10.0
 
     def __post_init__(self) -> None:
-        _positive("k", self.k)
+        _check_positive("k", self.k)
 
     def step(self, p: Tensor, threshold: float | Tensor) -> Tensor:
         return torch.sigmoid(self.k * (p - threshold))
@@ -196,19 +210,20 @@ class Sigmoid(ProbabilityStep):
         height = self.step(p, threshold)
         return self.k * height * (1 - height)
 
-    def closed(self, rowwise: bool) -> Surrogate | None:
+    def closed_form(self, rowwise: bool) -> Surrogate | None:
         return None if rowwise else self
 
-    def open(self, logits: Tensor, threshold: float, link: Tensor, buffer: Tensor) -> tuple[Tensor, Any, Any]:
-        p = torch.sigmoid(logits, out=link)
+    def forward_chunk(self, logits: Tensor, threshold: float, saved: Tensor, buffer: Tensor) -> ChunkMemberships:
+        p = torch.sigmoid(logits, out=saved)
         torch.add(as_constant(-self.k * threshold, p), p, alpha=self.k, out=buffer)
-        member = torch.sigmoid(buffer, out=buffer)
-        through_sigmoid(as_constant(self.k, p), p, link)
-        through_sigmoid(link, member)  # now the link is the derivative
-        return member, 1.0, None
+        memberships = torch.sigmoid(buffer, out=buffer)
+        # The derivative is saved: k·p(1 − p)·m(1 − m).
+        multiply_by_sigmoid_slope(as_constant(self.k, p), p, saved)
+        multiply_by_sigmoid_slope(saved, memberships)
+        return memberships, 1.0, None
 
-    def close(self, link: Tensor, gradient: Tensor, note: Any, spare: Tensor | None) -> None:
-        link.mul_(gradient)
+    def backward_chunk(self, saved: Tensor, gradient: Tensor, context: Any, spare: Tensor | None) -> None:
+        saved.mul_(gradient)
 
 
 @dataclass(frozen=True)
@@ -245,33 +260,34 @@ class LogitSigmoid(Surrogate):
                     f"beta: expected a positive number, got {self.beta!r}; the sigmoidF1 paper prints the slope with "
                     f"the sign that its code gives it: pass beta={-self.beta!r}, and eta as printed"
                 )
-            _positive("beta", self.beta)
+            _check_positive("beta", self.beta)
 
     def __call__(self, logits: Tensor, threshold: float = 0.5) -> Tensor:
         return torch.sigmoid(self.beta * (logits + self.eta))
 
     def rows(self, logits: Tensor) -> Tensor:
         # One class has no other to stand midway to; its membership is one.
-        return normalised(self(logits - (midway(logits) if logits.shape[-1] > 1 else logits)))
+        middle = mean_of_two_largest(logits) if logits.shape[-1] > 1 else logits
+        return normalise_rows(self(logits - middle))
 
     def hard(self, logits: Tensor, threshold: float = 0.5) -> Tensor:
-        return at_least(logits + self.eta, 0.0)
+        return reaches_threshold(logits + self.eta, 0.0)
 
-    def closed(self, rowwise: bool) -> Surrogate | None:
+    def closed_form(self, rowwise: bool) -> Surrogate | None:
         return None if rowwise or self.tensors() else self  # the gradient of tensors is autograd's
 
-    def open(self, logits: Tensor, threshold: float, link: Tensor, buffer: Tensor) -> tuple[Tensor, Any, Any]:
+    def forward_chunk(self, logits: Tensor, threshold: float, saved: Tensor, buffer: Tensor) -> ChunkMemberships:
         if self.beta == 1.0 and self.eta == 0.0:
-            torch.sigmoid(logits, out=link)
+            torch.sigmoid(logits, out=saved)
         else:
-            torch.add(logits, self.eta, out=link).mul_(self.beta)
-            torch.sigmoid(link, out=link)
-        return link, 1.0, None  # the derivative follows from the membership
+            torch.add(logits, self.eta, out=saved).mul_(self.beta)
+            torch.sigmoid(saved, out=saved)
+        return saved, 1.0, None  # the derivative follows from the membership
 
-    def close(self, link: Tensor, gradient: Tensor, note: Any, spare: Tensor | None) -> None:
+    def backward_chunk(self, saved: Tensor, gradient: Tensor, context: Any, spare: Tensor | None) -> None:
         if self.beta != 1.0:
             gradient.mul_(self.beta)
-        through_sigmoid(gradient, link, link)
+        multiply_by_sigmoid_slope(gradient, saved, saved)
 
 
 @dataclass(frozen=True)
@@ -313,16 +329,18 @@ class TopTwo(Surrogate):
     def rows(self, logits: Tensor) -> Tensor:
         return Linear(self.delta, self.width).rows(logits)
 
-    def closed(self, rowwise: bool) -> Surrogate | None:
+    def closed_form(self, rowwise: bool) -> Surrogate | None:
         return self if rowwise else None
 
-    def open(self, logits: Tensor, threshold: float, link: Tensor, buffer: Tensor) -> tuple[Tensor, Any, Any]:
-        p = torch.softmax(logits, 1, out=link)
-        row = top_two.analyse(p, self.delta, self.width)
-        return buffer, 1 / top_two.heights(p, row, buffer), row
+    def forward_chunk(self, logits: Tensor, threshold: float, saved: Tensor, buffer: Tensor) -> ChunkMemberships:
+        p = torch.softmax(logits, 1, out=saved)
+        steps = top_two.compute_row_steps(p, self.delta, self.width)
+        row_sums = top_two.write_heights(p, steps, buffer)
+        return buffer, 1 / row_sums, steps
 
-    def close(self, link: Tensor, gradient: Tensor, note: Any, spare: Tensor | None) -> None:
-        top_two.pull(link, gradient, note, self.delta, self.width, torch.empty_like(link) if spare is None else spare)
+    def backward_chunk(self, saved: Tensor, gradient: Tensor, context: Any, spare: Tensor | None) -> None:
+        spare = torch.empty_like(saved) if spare is None else spare
+        top_two.write_logits_gradient(saved, gradient, context, self.delta, self.width, spare)
 
 
 if not TYPE_CHECKING:  # type checkers see the classes themselves

@@ -15,91 +15,128 @@ from torch import Tensor
 
 from metricgrad.core.metrics.derivatives import as_constant
 
-GROUP = 32
+GROUP_CLASSES = 32
+"""Of many classes, the largest of each group of so many is found first."""
 
 
-class Row(NamedTuple):
-    """What the steps of rows are made of; all ``(n, 1)``."""
+class RowSteps(NamedTuple):
+    """The linear step of every row of probabilities, at its own threshold; all ``(n, 1)``."""
 
     first: Tensor
+    """The largest probability."""
     first_index: Tensor
     second_index: Tensor
     tau: Tensor
+    """The threshold: the mean of the two largest probabilities."""
     low: Tensor
+    """The lower knot."""
     high: Tensor
-    m1: Tensor
-    rise: Tensor
+    """The upper knot."""
+    lower_slope: Tensor
+    extra_slope: Tensor
     """How much steeper the ramp is than below the lower knot."""
-    passed: Tensor
+    is_past_high: Tensor
     """Whether the largest probability is above the upper knot."""
-    slope: Tensor
-    """That of the step at the largest probability."""
-    top: Tensor
+    first_slope: Tensor
+    """The slope of the step at the largest probability."""
+    first_height: Tensor
     """The step of the largest probability."""
 
 
-def top_two(p: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def find_two_largest(p: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return the largest value, its index, the second largest and its index, each ``(n, 1)``, of values above −1.
 
     Torch's ``topk`` and ``max`` are slow over many classes; ``amax`` is not, so find the largest of every group first.
     """
-    d = p.shape[1]
-    if d <= 2 * GROUP:
-        return _two_largest(p)
-    groups = d // GROUP
-    peaks = p[:, : groups * GROUP].unflatten(1, (groups, GROUP)).amax(2)
-    if groups * GROUP < d:
-        peaks = torch.cat([peaks, p[:, groups * GROUP :].amax(1, keepdim=True)], 1)
-    _, best, _, next_best = _two_largest(peaks)
+    classes = p.shape[1]
+    if classes <= 2 * GROUP_CLASSES:
+        return _find_two_largest_of_few(p)
+    groups = classes // GROUP_CLASSES
+    grouped_classes = groups * GROUP_CLASSES
+    peaks = p[:, :grouped_classes].unflatten(1, (groups, GROUP_CLASSES)).amax(2)
+    if grouped_classes < classes:
+        peaks = torch.cat([peaks, p[:, grouped_classes:].amax(1, keepdim=True)], 1)
     # The two largest are among the members of the two best groups.
-    columns = torch.cat([best, next_best], 1).mul_(GROUP).unsqueeze(2) + torch.arange(GROUP, device=p.device)
+    _, best_group, _, next_group = _find_two_largest_of_few(peaks)
+    group_starts = torch.cat([best_group, next_group], 1).mul_(GROUP_CLASSES)
+    columns = group_starts.unsqueeze(2) + torch.arange(GROUP_CLASSES, device=p.device)
     columns = columns.flatten(1)
-    members = p.gather(1, columns.clamp_max(d - 1)).masked_fill_(columns >= d, -1.0)
-    first, here, second, there = _two_largest(members)
-    return first, columns.gather(1, here), second, columns.gather(1, there)
+    members = p.gather(1, columns.clamp_max(classes - 1)).masked_fill_(columns >= classes, -1.0)
+    first, first_place, second, second_place = _find_two_largest_of_few(members)
+    return first, columns.gather(1, first_place), second, columns.gather(1, second_place)
 
 
-def _two_largest(x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    first, here = x.max(1, keepdim=True)
-    second, there = x.scatter(1, here, -1.0).max(1, keepdim=True)
-    return first, here, second, there
+def _find_two_largest_of_few(x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    first, first_index = x.max(1, keepdim=True)
+    second, second_index = x.scatter(1, first_index, -1.0).max(1, keepdim=True)
+    return first, first_index, second, second_index
 
 
-def analyse(p: Tensor, delta: float, width: float) -> Row:
+def compute_row_steps(p: Tensor, delta: float, width: float) -> RowSteps:
     """Return the thresholds, knots and slopes of every row of probabilities."""
-    first, first_index, second, second_index = top_two(p)
+    first, first_index, second, second_index = find_two_largest(p)
     tau = (first + second) / 2
-    low, high = tau * (1 - width / 2), tau * (1 + width / 2)
-    m1, m2, m3 = delta / low, (1 - 2 * delta) / width / tau, delta / (as_constant(1.0, high) - high)
-    knee, passed = m1 * low, first > high
-    beyond = knee + m2 * (high - low) + m3 * (first - high)
-    top = torch.where(passed, beyond, knee + m2 * (first - low))
-    return Row(first, first_index, second_index, tau, low, high, m1, m2 - m1, passed, torch.where(passed, m3, m2), top)
+    low = tau * (1 - width / 2)
+    high = tau * (1 + width / 2)
+    lower_slope = delta / low
+    ramp_slope = (1 - 2 * delta) / width / tau
+    upper_slope = delta / (as_constant(1.0, high) - high)
+    is_past_high = first > high
+    height_at_low = lower_slope * low
+    height_on_ramp = height_at_low + ramp_slope * (first - low)
+    height_past_high = height_at_low + ramp_slope * (high - low) + upper_slope * (first - high)
+    return RowSteps(
+        first=first,
+        first_index=first_index,
+        second_index=second_index,
+        tau=tau,
+        low=low,
+        high=high,
+        lower_slope=lower_slope,
+        extra_slope=ramp_slope - lower_slope,
+        is_past_high=is_past_high,
+        first_slope=torch.where(is_past_high, upper_slope, ramp_slope),
+        first_height=torch.where(is_past_high, height_past_high, height_on_ramp),
+    )
 
 
-def heights(p: Tensor, row: Row, out: Tensor) -> Tensor:
+def write_heights(p: Tensor, steps: RowSteps, out: Tensor) -> Tensor:
     """Write the step of every probability into ``out``, not yet normalised, and return the sum of each row."""
-    torch.sub(p, row.low, out=out).clamp_min_(0.0).mul_(row.rise).addcmul_(p, row.m1)
-    out.scatter_(1, row.first_index, row.top)
+    # Only the largest probability can be above the threshold, so all others are below the upper knot.
+    torch.sub(p, steps.low, out=out).clamp_min_(0.0).mul_(steps.extra_slope).addcmul_(p, steps.lower_slope)
+    out.scatter_(1, steps.first_index, steps.first_height)
     return out.sum(1, keepdim=True)
 
 
-def pull(p: Tensor, g: Tensor, row: Row, delta: float, width: float, spare: Tensor) -> None:
-    """Turn probabilities into the gradient with respect to the logits, in place; ``g`` is that of the memberships."""
-    total = heights(p, row, spare)
-    mean = spare.mul_(g).sum(1, keepdim=True) / total
-    g.sub_(mean).div_(total)  # now the gradient with respect to the heights: memberships are heights / total
-    top = g.gather(1, row.first_index)
-    torch.sub(p, row.low, out=spare)
-    torch.ops.aten.threshold_backward.grad_input(g, spare, 0.0, grad_input=spare)  # the derivative of the clamp
-    g.mul_(row.m1).addcmul_(spare, row.rise)
-    slope = top * row.slope
-    g.scatter_(1, row.first_index, slope)  # now with respect to the probabilities, at a fixed τ
-    weighted = torch.mul(g, p, out=spare).sum(1, keepdim=True)
-    by_tau = -torch.where(row.passed, weighted - slope * row.first, weighted) / row.tau
-    # Beyond the upper knot h = 1 − δ(1 − p)/(1 − t₂), and t₂ moves with τ.
-    moved = -delta * (1 - row.first) / (1 - row.high) ** 2 * (1 + width / 2)
-    by_tau = by_tau + torch.where(row.passed, top * moved, 0.0)
+def write_logits_gradient(
+    p: Tensor, gradient: Tensor, steps: RowSteps, delta: float, width: float, spare: Tensor
+) -> None:
+    """Turn probabilities into the gradient with respect to the logits, in place.
+
+    ``gradient`` is that with respect to the memberships; it and ``spare`` are overwritten.
+    """
+    # From the memberships, heights / total, to the heights.
+    total = write_heights(p, steps, spare)
+    mean = spare.mul_(gradient).sum(1, keepdim=True) / total
+    gradient.sub_(mean).div_(total)
+    # To the probabilities, at a fixed τ.
+    by_first_height = gradient.gather(1, steps.first_index)
+    torch.sub(p, steps.low, out=spare)
+    # The derivative of a clamp is what threshold's backward computes, in one pass.
+    torch.ops.aten.threshold_backward.grad_input(gradient, spare, 0.0, grad_input=spare)
+    gradient.mul_(steps.lower_slope).addcmul_(spare, steps.extra_slope)
+    by_first = by_first_height * steps.first_slope
+    gradient.scatter_(1, steps.first_index, by_first)
+    # To τ: the ramp depends on p/τ alone, so ∂/∂τ = −Σ p·∂/∂p / τ.
+    weighted_sum = torch.mul(gradient, p, out=spare).sum(1, keepdim=True)
+    on_ramp_sum = torch.where(steps.is_past_high, weighted_sum - by_first * steps.first, weighted_sum)
+    by_tau = -on_ramp_sum / steps.tau
+    # Above the upper knot t₂ the height is 1 − δ(1 − p)/(1 − t₂), and t₂ moves with τ.
+    first_height_by_tau = -delta * (1 - steps.first) / (1 - steps.high) ** 2 * (1 + width / 2)
+    by_tau = by_tau + torch.where(steps.is_past_high, by_first_height * first_height_by_tau, 0.0)
+    # τ is the mean of the two largest probabilities.
     half = by_tau / 2
-    g.scatter_add_(1, row.first_index, half).scatter_add_(1, row.second_index, half)
-    p.mul_(g.sub_(weighted + by_tau * row.tau))
+    gradient.scatter_add_(1, steps.first_index, half).scatter_add_(1, steps.second_index, half)
+    # From the probabilities to the logits, by the derivative of softmax.
+    weighted_sum = weighted_sum + by_tau * steps.tau
+    p.mul_(gradient.sub_(weighted_sum))

@@ -99,16 +99,17 @@ class Table(Surrogate):
             raise ValueError(f"Table: decimals must be 1 to 6, got {self.decimals}")
 
     def __call__(self, logits: Tensor, threshold: float = 0.5) -> Tensor:
-        size = 10**self.decimals
+        entries = 10**self.decimals
         p = torch.sigmoid(logits)
         with torch.no_grad():
-            grid = torch.arange(size + 1, dtype=torch.float64, device=p.device) / size
+            grid = torch.arange(entries + 1, dtype=torch.float64, device=p.device) / entries
             values = self.step.step(grid, threshold).to(p.dtype)
             slopes = self.step.slope(grid, threshold).to(p.dtype)
             # Slightly increased, so that 0.29 × 100 = 28.999… is entry 29.
-            cell = (p.nan_to_num(0.0).double() * size * (1 + 1e-12)).floor().long().clamp_(0, size)
+            position = p.nan_to_num(0.0).double() * entries * (1 + 1e-12)
+            entry = position.floor().long().clamp_(0, entries)
         # p − p is 0 in value (NaN for NaN) and 1 in gradient: the slope is the gradient, the table the value.
-        return values[cell] + slopes[cell] * (p - p.detach())
+        return values[entry] + slopes[entry] * (p - p.detach())
 
     def hard(self, logits: Tensor, threshold: float = 0.5) -> Tensor:
         return self.step.hard(logits, threshold)
@@ -141,10 +142,12 @@ class Learned(nn.Module):
         super().__init__()
         if not isinstance(start, LogitSigmoid | UnitsVsZeros):
             raise ValueError(f"Learned: expected LogitSigmoid or UnitsVsZeros, got {start!r}")
-        self.start, self.classes = start, classes
+        self.start = start
+        self.classes = classes
         for number in fields(start):
             value = torch.as_tensor(getattr(start, number.name), dtype=torch.get_default_dtype())
-            self.register_parameter(number.name, nn.Parameter(value.expand(classes).clone()))
+            per_class = value.expand(classes).clone()
+            self.register_parameter(number.name, nn.Parameter(per_class))
 
     def current(self) -> Surrogate:
         """Return the surrogate with the parameters as they are now.
@@ -224,12 +227,16 @@ class Annealed(nn.Module):
             raise ValueError(f"Annealed: steps must be at least 1, got {steps}")
         if shape not in ("linear", "cosine", "exponential"):
             raise ValueError(f"Annealed: shape must be 'linear', 'cosine' or 'exponential', got {shape!r}")
-        ends = [getattr(side, f.name) for side in (start, end) for f in fields(start)]
-        if not all(is_number(number) for number in ends):
+        names = [number.name for number in fields(start)]
+        numbers = [getattr(start, name) for name in names] + [getattr(end, name) for name in names]
+        if not all(is_number(number) for number in numbers):
             raise ValueError(f"Annealed: only plain numbers can be annealed, got {start!r}")
-        if shape == "exponential" and min(ends) <= 0:
+        if shape == "exponential" and min(numbers) <= 0:
             raise ValueError(f"Annealed: shape='exponential' needs positive numbers, got {start!r} and {end!r}")
-        self.start, self.end, self.steps, self.shape = start, end, steps, shape
+        self.start = start
+        self.end = end
+        self.steps = steps
+        self.shape = shape
         self.register_buffer("position", torch.tensor(0))
 
     def step(self) -> None:
@@ -244,16 +251,22 @@ class Annealed(nn.Module):
         Surrogate
             Of the class of ``start`` and ``end``.
         """
-        t = min(int(self.position) / self.steps, 1.0)
+        progress = min(int(self.position) / self.steps, 1.0)
+        if progress == 0.0:
+            return replace(self.start)
+        if progress == 1.0:
+            return replace(self.end)
         if self.shape == "cosine":
-            t = (1 - math.cos(math.pi * t)) / 2
-        moved = {}
+            progress = (1 - math.cos(math.pi * progress)) / 2
+        numbers = {}
         for number in fields(self.start):
-            a, b = getattr(self.start, number.name), getattr(self.end, number.name)
-            exact = a if t == 0 else b
-            between = a * (b / a) ** t if self.shape == "exponential" else a + t * (b - a)
-            moved[number.name] = exact if t in (0.0, 1.0) else between
-        return replace(self.start, **moved)
+            first = getattr(self.start, number.name)
+            last = getattr(self.end, number.name)
+            if self.shape == "exponential":
+                numbers[number.name] = first * (last / first) ** progress
+            else:
+                numbers[number.name] = first + progress * (last - first)
+        return replace(self.start, **numbers)
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
         """Return the memberships of the current surrogate.
@@ -276,12 +289,9 @@ class Annealed(nn.Module):
         return f"Annealed({self.start!r}, {self.end!r}, steps={self.steps}, shape={self.shape!r})"
 
 
-_MOVING = (Learned, Annealed)
-
-
-def current(surrogate: Any) -> Any:
+def current_surrogate(surrogate: Any) -> Any:
     """Return the current surrogate of ``Learned`` and ``Annealed``, and any other surrogate as it is."""
-    return surrogate.current() if isinstance(surrogate, _MOVING) else surrogate
+    return surrogate.current() if isinstance(surrogate, Learned | Annealed) else surrogate
 
 
 if not TYPE_CHECKING:  # type checkers see the classes themselves

@@ -63,12 +63,12 @@ class Evaluation(Hook):
         how: dict[str, Any] = {"task": self.declared_task, "average": self.average}
         if self.rule is None:
             if workers is not None:
-                p, targets, weight = processes.gathered((p, targets, weight), workers)
+                p, targets, weight = processes.gather_rows((p, targets, weight), workers)
             return tune_threshold(self.metric, p, targets, weight=weight, **how).value  # type: ignore[no-any-return]
         how |= {"threshold": 0.5, "labels": None, "empty_classes": "count", "ignore_index": None}
         metrics = MetricSet({"": self.metric}, rule=self.rule, **how)
         found = metrics.statistics(metrics.prepare(p, targets, weight, None))
-        total = {name: processes.total(statistic, workers) for name, statistic in found.items()}
+        total = {name: processes.total_statistic(statistic, workers) for name, statistic in found.items()}
         return metrics.values(total)[""].item()
 
     def __repr__(self) -> str:

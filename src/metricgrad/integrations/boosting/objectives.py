@@ -170,7 +170,7 @@ def compute_loss(loss: Callable[..., Tensor], z: Tensor, y: Tensor, weight: Tens
     """
     workers = processes.surrounding()
     if workers is not None and type(loss).__module__.partition(".")[0] != "metricgrad":
-        z, y, weight = processes.gathered((z, y, weight), workers)
+        z, y, weight = processes.gather_rows((z, y, weight), workers)
         workers = None
     with processes.across(workers):
         value = loss(z, y) if weight is None else loss(z, y, weight)

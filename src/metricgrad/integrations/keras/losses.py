@@ -184,7 +184,7 @@ class MetricLoss(keras.losses.Loss):  # type: ignore[misc]
     def _of(self, batch: Batch) -> Any:
         own = self._torch
         objective = on_backend(own.objective, batch.z)
-        m = batches.members(own.surrogate, batch, own.task, own.thresholds, objective.leading)
+        m = batches.members(own.surrogate, batch, own.task, own.thresholds, objective.has_threshold_axis)
         return 1 - objective.value(batches.count(m, batch, objective))
 
     def get_config(self) -> dict[str, Any]:

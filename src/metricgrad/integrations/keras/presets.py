@@ -1,7 +1,7 @@
 """Presets for Keras: one short function per published method, each a ``metricgrad.keras.MetricLoss``.
 
 They are those of ``metricgrad.presets``, on whose pages the differences between papers and released code are named. The
-file is long by its docstrings and signatures alone.
+file is written from ``losses/presets.py`` by ``tests/support/generated_sources.py``.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ def _(surrogate: ProbabilityStep, z: Any, threshold: Any = 0.5) -> Any:
 @rows.register
 def _(surrogate: ProbabilityStep, z: Any) -> Any:
     p = ops.softmax(z, axis=-1)
-    return normalised(step(surrogate, p, midway(p)))
+    return normalise_rows(step(surrogate, p, mean_of_two_largest(p)))
 
 
 @elements.register
@@ -87,7 +87,7 @@ def _(surrogate: LogitSigmoid, z: Any, threshold: Any = 0.5) -> Any:
 
 @rows.register
 def _(surrogate: LogitSigmoid, z: Any) -> Any:
-    return normalised(elements(surrogate, z - (midway(z) if z.shape[-1] > 1 else z)))
+    return normalise_rows(elements(surrogate, z - (mean_of_two_largest(z) if z.shape[-1] > 1 else z)))
 
 
 @rows.register
@@ -112,7 +112,9 @@ def _(surrogate: Unbounded, z: Any, threshold: Any = 0.5) -> Any:
 
 @elements.register
 def _(surrogate: Hard, z: Any, threshold: Any = 0.5) -> Any:
-    return at_least(ops.sigmoid(z), threshold) + 0 * ops.clip(z, -1.0, 1.0)  # attached, so that there is a gradient
+    return reaches_threshold(ops.sigmoid(z), threshold) + 0 * ops.clip(
+        z, -1.0, 1.0
+    )  # attached, so that there is a gradient
 
 
 @rows.register
@@ -124,9 +126,9 @@ def _(surrogate: Hard, z: Any) -> Any:
 def _(surrogate: StraightThrough, z: Any, threshold: Any = 0.5) -> Any:
     soft = elements(surrogate.soft, z, threshold)
     if isinstance(surrogate.soft, LogitSigmoid):  # whose hard rule is on the logits
-        hard = at_least(z + number(surrogate.soft.eta, z), 0.0)
+        hard = reaches_threshold(z + number(surrogate.soft.eta, z), 0.0)
     else:
-        hard = at_least(ops.sigmoid(z), threshold)
+        hard = reaches_threshold(ops.sigmoid(z), threshold)
     return hard + (soft - ops.stop_gradient(soft))
 
 
@@ -172,17 +174,17 @@ def number(value: Any, like: Any) -> Any:
     return ops.convert_to_tensor(value.tolist(), dtype=like.dtype) if hasattr(value, "tolist") else value
 
 
-def midway(scores: Any) -> Any:
+def mean_of_two_largest(scores: Any) -> Any:
     """Return the mean of the two largest scores of each row, ``(..., 1)``; of one class, half of it."""
     return scores / 2 if scores.shape[-1] < 2 else ops.sum(ops.top_k(scores, 2)[0], axis=-1, keepdims=True) / 2
 
 
-def normalised(memberships: Any) -> Any:
+def normalise_rows(memberships: Any) -> Any:
     """Return memberships whose rows sum to one."""
     return ratio(memberships, ops.sum(memberships, axis=-1, keepdims=True))
 
 
-def at_least(scores: Any, threshold: Any) -> Any:
+def reaches_threshold(scores: Any, threshold: Any) -> Any:
     """Return 1 where the score reaches the threshold; NaN stays NaN, which a comparison would hide."""
     return ops.where(ops.isnan(scores), math.nan, ops.cast(scores >= threshold, scores.dtype))
 

@@ -14,7 +14,7 @@ from metricgrad.core.surrogates import Identity
 from metricgrad.losses import elementwise as terms
 from metricgrad.losses.baselines.arguments import check_number
 from metricgrad.losses.elementwise import WeightedMean
-from metricgrad.losses.metric_loss import MetricLoss, changed
+from metricgrad.losses.metric_loss import MetricLoss, list_changed_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -96,7 +96,7 @@ def dice(
     smooth = check_number("smooth", smooth, least=0.0)
     if per_image:
         options: dict[str, Any] = {"surrogate": surrogate, "average": average, "threshold": threshold}
-        if given := changed({**options, "labels": labels, "empty_classes": empty_classes}):
+        if given := list_changed_options({**options, "labels": labels, "empty_classes": empty_classes}):
             raise ValueError(f"per_image: expected no options of the batch, got {', '.join(given)}; leave them out")
         return WeightedMean(
             terms.dice,
@@ -276,4 +276,4 @@ def smoothed_dice(c: Counts, smooth: float) -> Tensor:
 
 def focal_tversky_index(c: Counts, alpha: float, beta: float, gamma: float) -> Tensor:
     """1 − (1 − TI)^(1/γ)."""
-    return 1 - terms.power(1 - tversky_index(c, alpha, beta), 1 / gamma)
+    return 1 - terms.safe_power(1 - tversky_index(c, alpha, beta), 1 / gamma)

@@ -11,7 +11,7 @@ from metricgrad.core.checksums import checksum
 from metricgrad.core.inputs import whole_number
 from metricgrad.training.samplers.classes import (
     check_targets,
-    draw,
+    draw_members,
     members_of_classes,
     number_classes,
     shuffle_within_classes,
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from metricgrad.core.inputs import ArrayLike
 
 
-class _Batches(Epochs):
+class _BatchSampler(Epochs):
     """A sampler of batches, for ``DataLoader(batch_sampler=...)``."""
 
     _data: int  # the checksum of the targets
@@ -33,7 +33,8 @@ class _Batches(Epochs):
         self, samples: int, batch_size: int, batches: int, seed: int, rank: int | None, world_size: int | None
     ) -> None:
         super().__init__(seed, rank, world_size)
-        self.batch_size, self.batches = batch_size, batches
+        self.batch_size = batch_size
+        self.batches = batches
         if samples // batches < self.world_size:
             raise ValueError(
                 f"batch_size: expected batches with a sample for each of {self.world_size} processes, got batches of "
@@ -44,21 +45,26 @@ class _Batches(Epochs):
         return self.batches
 
     def _depends_on(self) -> dict[str, float | str]:
-        settings = {"batch_size": self.batch_size, "batches": self.batches}
-        return {"kind": type(self).__name__, **settings, "data": self._data}  # on any number of processes
+        # Not on the number of processes.
+        return {
+            "kind": type(self).__name__,
+            "batch_size": self.batch_size,
+            "batches": self.batches,
+            "data": self._data,
+        }
 
-    def _grouped(self, generator: Generator) -> tuple[Tensor, Tensor]:
+    def _draw_epoch(self, generator: Generator) -> tuple[Tensor, Tensor]:
         """Return the sample indices of an epoch, those of one batch together and in order of class, and the sizes."""
         raise NotImplementedError
 
-    def _plan(self, generator: Generator) -> Iterator[list[int]]:
-        indices, sizes = self._grouped(generator)
+    def _iterate_epoch(self, generator: Generator) -> Iterator[list[int]]:
+        indices, sizes = self._draw_epoch(generator)
         for batch in indices.split(sizes.tolist()):
             # Every W-th of a batch in order of class: a part has the proportions of the whole.
             yield batch[self.rank :: self.world_size].tolist()
 
 
-class StratifiedBatchSampler(_Batches):
+class StratifiedBatchSampler(_BatchSampler):
     """Batches with the class proportions of the data, up to rounding; every sample once an epoch.
 
     For ``DataLoader(batch_sampler=...)``. The samples are ordered by class, at random within a class, and go to the
@@ -114,27 +120,31 @@ class StratifiedBatchSampler(_Batches):
         world_size: int | None = None,
     ) -> None:
         given = check_targets(targets)
-        self.classes, self._data = number_classes(given), int(checksum(given))
-        samples, size = len(self.classes), whole_number("batch_size", batch_size, 1)
+        self.classes = number_classes(given)
+        self._data = int(checksum(given))
+        samples = len(self.classes)
+        size = whole_number("batch_size", batch_size, 1)
         if drop_last and samples < size:
             raise ValueError(f"batch_size: expected at most the {samples} samples with drop_last=True, got {size}")
         self.drop_last = drop_last
-        number = samples // size if drop_last else -(-samples // size)
-        super().__init__(samples, size, number, seed, rank, world_size)
+        batches = samples // size if drop_last else -(-samples // size)
+        super().__init__(samples, size, batches, seed, rank, world_size)
 
     def _depends_on(self) -> dict[str, float | str]:
         return {**super()._depends_on(), "drop_last": self.drop_last}
 
-    def _grouped(self, generator: Generator) -> tuple[Tensor, Tensor]:
+    def _draw_epoch(self, generator: Generator) -> tuple[Tensor, Tensor]:
         order = shuffle_within_classes(self.classes, generator)
         if self.drop_last:
             kept = self.batches * self.batch_size
             order = order[torch.arange(kept) * len(order) // kept]
-        batch = torch.randperm(self.batches, generator=generator)[torch.arange(len(order)) % self.batches]
-        return order[batch.argsort(stable=True)], torch.bincount(batch, minlength=self.batches)
+        batch_order = torch.randperm(self.batches, generator=generator)
+        batch = batch_order[torch.arange(len(order)) % self.batches]
+        sizes = torch.bincount(batch, minlength=self.batches)
+        return order[batch.argsort(stable=True)], sizes
 
 
-class ClassBalancedBatchSampler(_Batches):
+class ClassBalancedBatchSampler(_BatchSampler):
     """Batches with the same number of samples of every class, up to rounding, all of exactly ``batch_size``.
 
     For ``DataLoader(batch_sampler=...)``. An epoch has as many samples as the data unless ``batches`` is given: each
@@ -189,24 +199,28 @@ class ClassBalancedBatchSampler(_Batches):
         world_size: int | None = None,
     ) -> None:
         given = check_targets(targets, axes=(1,))
-        self.classes, self._data = number_classes(given), int(checksum(given))
+        self.classes = number_classes(given)
+        self._data = int(checksum(given))
         size = whole_number("batch_size", batch_size, 1)
-        number = -(-len(self.classes) // size) if batches is None else whole_number("batches", batches, 1)
-        super().__init__(number * size, size, number, seed, rank, world_size)
+        if batches is None:
+            batches = -(-len(self.classes) // size)
+        batches = whole_number("batches", batches, 1)
+        super().__init__(batches * size, size, batches, seed, rank, world_size)
 
-    def _grouped(self, generator: Generator) -> tuple[Tensor, Tensor]:
+    def _draw_epoch(self, generator: Generator) -> tuple[Tensor, Tensor]:
         groups = members_of_classes(self.classes)
         slots = torch.arange(self.batches * self.batch_size)
         indices = torch.empty_like(slots)
         for k, members in enumerate(groups):
-            own = slots[k :: len(groups)]
-            indices[own] = draw(members, len(own), generator)
+            class_slots = slots[k :: len(groups)]
+            indices[class_slots] = draw_members(members, len(class_slots), generator)
+        class_of_slot = (slots % len(groups)).view(self.batches, self.batch_size)
+        by_class = class_of_slot.argsort(dim=1, stable=True)
         sizes = torch.full((self.batches,), self.batch_size)
-        by_class = (slots % len(groups)).view(self.batches, self.batch_size).argsort(dim=1, stable=True)
         return indices.view_as(by_class).gather(1, by_class).view(-1), sizes
 
 
-class MinimumPositivesBatchSampler(_Batches):
+class MinimumPositivesBatchSampler(_BatchSampler):
     """Batches with at least ``minimum`` positives; every sample at least once an epoch, only positives repeated.
 
     For ``DataLoader(batch_sampler=...)``. 0/1 targets: positives are the ones. Class indices: at least ``minimum`` of
@@ -263,60 +277,70 @@ class MinimumPositivesBatchSampler(_Batches):
         world_size: int | None = None,
     ) -> None:
         given = check_targets(targets)
-        self.classes, self.minimum = number_classes(given), whole_number("minimum", minimum, 1)
+        self.classes = number_classes(given)
+        self.minimum = whole_number("minimum", minimum, 1)
         self._data = int(checksum(given))
         if given.dim() == 1 and given.max() <= 1:
             given = given.unsqueeze(1)  # one label: the ones
-        self._labels = given[:, given.sum(0) > 0] if given.dim() == 2 else None
-        columns = None if self._labels is None else self._labels.unbind(1)
-        self._members = (
-            members_of_classes(self.classes) if columns is None else [c.nonzero().squeeze(1) for c in columns]
-        )
+        self._labels: Tensor | None = None
+        if given.dim() == 2:
+            self._labels = given[:, given.sum(0) > 0]
+            self._members = [column.nonzero().squeeze(1) for column in self._labels.unbind(1)]
+        else:
+            self._members = members_of_classes(self.classes)
         if not self._members:
             raise ValueError("targets: expected positives, got none")
-        samples, size = len(given), whole_number("batch_size", batch_size, 1)
-        super().__init__(samples, size, self._number(samples, size), seed, rank, world_size)
+        samples = len(given)
+        size = whole_number("batch_size", batch_size, 1)
+        super().__init__(samples, size, self._count_batches(samples, size), seed, rank, world_size)
 
     def _depends_on(self) -> dict[str, float | str]:
         return {**super()._depends_on(), "minimum": self.minimum}
 
-    def _number(self, samples: int, size: int) -> int:
+    def _count_batches(self, samples: int, size: int) -> int:
         """Return how many batches it takes, within a per cent, for samples and added positives to fit."""
-        order, batches = self.classes.argsort(stable=True), -(-samples // size)
+        order = self.classes.argsort(stable=True)
+        batches = -(-samples // size)
         while batches <= samples:
             place = torch.arange(samples) % batches
-            added = self._missing(self._count(order, place, batches)).sum(1)
+            added = self._count_missing(self._count_positives(order, place, batches)).sum(1)
             if int((torch.bincount(place) + added).max()) <= size:
                 return batches
             # More batches lack more positives: at least as many as hold all of these, then a per cent more at a time.
-            batches = max(-(-(samples + int(added.sum())) // size), batches + 1 + batches // 100)
+            least = -(-(samples + int(added.sum())) // size)
+            batches = max(least, batches + 1 + batches // 100)
         raise ValueError(
             f"batch_size: expected room for {self.minimum} positives of each of {len(self._members)} labels and one "
             f"more sample, got {size}"
         )
 
-    def _count(self, order: Tensor, place: Tensor, batches: int) -> Tensor:
+    def _count_positives(self, order: Tensor, place: Tensor, batches: int) -> Tensor:
         """Return the positives of each label in each batch, ``(batches, K)``, of samples and their places."""
         batch = torch.empty_like(order)
         batch[order] = place
         return torch.stack([torch.bincount(batch[own], minlength=batches) for own in self._members], 1)
 
-    def _missing(self, present: Tensor) -> Tensor:
+    def _count_missing(self, present: Tensor) -> Tensor:
         return (self.minimum - present).clamp(min=0)
 
-    def _grouped(self, generator: Generator) -> tuple[Tensor, Tensor]:
+    def _draw_epoch(self, generator: Generator) -> tuple[Tensor, Tensor]:
         order = shuffle_within_classes(self.classes, generator)
         place = torch.arange(len(order)) % self.batches
-        present = self._count(order, place, self.batches)
-        samples, places = [order], [place]
-        for k in sorted(range(len(self._members)), key=lambda k: len(self._members[k])):
-            missing = self._missing(present[:, k])
-            drawn = draw(self._members[k], int(missing.sum()), generator)
+        present = self._count_positives(order, place, self.batches)
+        samples = [order]
+        places = [place]
+        rarest_first = sorted(range(len(self._members)), key=lambda k: len(self._members[k]))
+        for k in rarest_first:
+            missing = self._count_missing(present[:, k])
+            drawn = draw_members(self._members[k], int(missing.sum()), generator)
             place = torch.arange(self.batches).repeat_interleave(missing)
             if self._labels is not None:
                 present.index_add_(0, place, self._labels[drawn].long())
             samples.append(drawn)
             places.append(place)
-        indices, place = torch.cat(samples), torch.randperm(self.batches, generator=generator)[torch.cat(places)]
+        indices = torch.cat(samples)
+        batch_order = torch.randperm(self.batches, generator=generator)
+        batch = batch_order[torch.cat(places)]
         by_class = self.classes[indices].argsort(stable=True)
-        return indices[by_class[place[by_class].argsort(stable=True)]], torch.bincount(place)
+        by_batch = batch[by_class].argsort(stable=True)
+        return indices[by_class[by_batch]], torch.bincount(batch)

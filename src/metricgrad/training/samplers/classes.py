@@ -40,7 +40,8 @@ def number_classes(y: Tensor) -> Tensor:
 
 def members_of_classes(classes: Tensor) -> list[Tensor]:
     """Return the samples of each class."""
-    return list(classes.argsort(stable=True).split(torch.bincount(classes).tolist()))
+    sizes = torch.bincount(classes).tolist()
+    return list(classes.argsort(stable=True).split(sizes))
 
 
 def shuffle_within_classes(classes: Tensor, generator: Generator) -> Tensor:
@@ -49,9 +50,10 @@ def shuffle_within_classes(classes: Tensor, generator: Generator) -> Tensor:
     return shuffled[classes[shuffled].argsort(stable=True)]
 
 
-def draw(members: Tensor, number: int, generator: Generator) -> Tensor:
+def draw_members(members: Tensor, number: int, generator: Generator) -> Tensor:
     """Draw ``number`` members: all in random order, again and again."""
     if not number:
         return members[:0]
     rounds = -(-number // len(members))
-    return members[torch.rand(rounds, len(members), generator=generator).argsort(1).view(-1)[:number]]
+    orders = torch.rand(rounds, len(members), generator=generator).argsort(1)
+    return members[orders.view(-1)[:number]]

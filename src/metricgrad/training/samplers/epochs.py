@@ -15,10 +15,11 @@ from metricgrad.core.inputs import whole_number
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-_SEEDS, _EPOCHS = 2**63 - 1, 2**24  # as torch takes them; and a number is drawn for each epoch up to the present one
+_MAX_SEED = 2**63 - 1  # as torch takes them
+_MAX_EPOCH = 2**24  # a number is drawn for each epoch up to the present one
 
 
-def _number(name: str, value: object, most: int) -> int:
+def _check_number(name: str, value: object, most: int) -> int:
     number = whole_number(name, value, 0)
     if number > most:
         raise ValueError(f"{name}: expected a whole number of at most {most}, got {number}")
@@ -35,7 +36,7 @@ def epoch_generator(seed: int, epoch: int) -> Generator:
 class Epochs(Sampler[Any]):
     """The base of all samplers and streams: the seed, the epoch, this process's part, and the position in an epoch."""
 
-    _place = ("epoch", "position", "_start", "workers")
+    _position_names = ("epoch", "position", "_start", "workers")
 
     def __init__(self, seed: int = 0, rank: int | None = None, world_size: int | None = None) -> None:
         super().__init__()
@@ -43,14 +44,18 @@ class Epochs(Sampler[Any]):
             raise ValueError(f"rank and world_size: expected both or none, got {rank!r} and {world_size!r}")
         if rank is None or world_size is None:
             running = dist.is_available() and dist.is_initialized()
-            rank, world_size = (dist.get_rank(), dist.get_world_size()) if running else (0, 1)
+            rank = dist.get_rank() if running else 0
+            world_size = dist.get_world_size() if running else 1
         if not 0 <= rank < world_size:
             raise ValueError(f"rank: expected 0 to world_size - 1 = {world_size - 1}, got {rank!r}")
-        self.seed, self.rank, self.world_size = _number("seed", seed, _SEEDS), rank, world_size
-        self.epoch, self.position = 0, 0
-        self._start = 0
+        self.seed = _check_number("seed", seed, _MAX_SEED)
+        self.rank = rank
+        self.world_size = world_size
+        self.epoch = 0
+        self.position = 0
+        self._start = 0  # where the next iteration begins
 
-    def _plan(self, generator: Generator) -> Iterator[Any]:
+    def _iterate_epoch(self, generator: Generator) -> Iterator[Any]:
         """Yield this process's part of one epoch."""
         raise NotImplementedError
 
@@ -58,12 +63,16 @@ class Epochs(Sampler[Any]):
         raise NotImplementedError
 
     def __iter__(self) -> Iterator[Any]:
-        epoch, self.position, self._start = self.epoch, self._start, 0
-        for part in islice(self._plan(epoch_generator(self.seed, epoch)), self.position, None):
+        epoch = self.epoch
+        self.position = self._start
+        self._start = 0
+        whole_epoch = self._iterate_epoch(epoch_generator(self.seed, epoch))
+        for part in islice(whole_epoch, self.position, None):
             self.position += 1
             yield part
         if self.epoch == epoch:
-            self.epoch, self.position = epoch + 1, 0
+            self.epoch = epoch + 1
+            self.position = 0
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch that the next iteration gives; if it is the current one, its position is kept.
@@ -75,7 +84,9 @@ class Epochs(Sampler[Any]):
 
         """
         if epoch != self.epoch:
-            self.epoch, self.position, self._start = _number("epoch", epoch, _EPOCHS), 0, 0
+            self.epoch = _check_number("epoch", epoch, _MAX_EPOCH)
+            self.position = 0
+            self._start = 0
 
     def bookmark(self) -> Callable[[], None]:
         """Return a function that goes back to the current position, so that the next iteration repeats it.
@@ -88,7 +99,7 @@ class Epochs(Sampler[Any]):
             Takes no arguments and returns None.
 
         """
-        kept = {name: value for name, value in vars(self).items() if name in self._place}
+        kept = {name: value for name, value in vars(self).items() if name in self._position_names}
         return lambda: vars(self).update(kept)
 
     def _depends_on(self) -> dict[str, float | str]:
@@ -129,12 +140,13 @@ class Epochs(Sampler[Any]):
         if not isinstance(state, dict) or (missing := {"seed", "epoch", "position", *settings} - state.keys()):
             got = f"one without {sorted(missing)}" if isinstance(state, dict) else type(state).__name__
             raise ValueError(f"state: expected one by state_dict() of {type(self).__name__}, got {got}")
-        for name, have in settings.items():
-            if state[name] == have or (name == "world_size" and not state["position"]):
+        for name, value in settings.items():
+            is_between_epochs = not state["position"]
+            if state[name] == value or (name == "world_size" and is_between_epochs):
                 continue
             if name == "data":
                 raise ValueError("state: expected one of these very data, got one of others; were they changed?")
-            raise ValueError(f"state: expected one taken with {name}={have!r}, as here, got {name}={state[name]!r}")
-        limits = {"seed": _SEEDS, "epoch": _EPOCHS, "position": len(self)}
-        numbers = {name: _number(f"state[{name!r}]", state[name], most) for name, most in limits.items()}
+            raise ValueError(f"state: expected one taken with {name}={value!r}, as here, got {name}={state[name]!r}")
+        limits = {"seed": _MAX_SEED, "epoch": _MAX_EPOCH, "position": len(self)}
+        numbers = {name: _check_number(f"state[{name!r}]", state[name], most) for name, most in limits.items()}
         vars(self).update(numbers, _start=numbers["position"])

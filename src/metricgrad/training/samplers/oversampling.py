@@ -8,7 +8,7 @@ import torch
 from torch import Generator
 
 from metricgrad.core.checksums import checksum
-from metricgrad.training.samplers.classes import check_targets, draw, members_of_classes, number_classes
+from metricgrad.training.samplers.classes import check_targets, draw_members, members_of_classes, number_classes
 from metricgrad.training.samplers.epochs import Epochs
 
 if TYPE_CHECKING:
@@ -73,13 +73,11 @@ class OversamplingSampler(Epochs):
         if not 0 < ratio <= 1:
             raise ValueError(f"ratio: expected a number in (0, 1], got {ratio!r}")
         given = check_targets(targets, axes=(1,))
-        self._members, self._data, self.ratio = (
-            members_of_classes(number_classes(given)),
-            int(checksum(given)),
-            float(ratio),
-        )
-        largest = max(len(own) for own in self._members)
-        self._sizes = [max(len(own), round(ratio * largest)) for own in self._members]
+        self.ratio = float(ratio)
+        self._data = int(checksum(given))
+        self._members = members_of_classes(number_classes(given))
+        largest = max(len(members) for members in self._members)
+        self._sizes = [max(len(members), round(ratio * largest)) for members in self._members]
 
     def __len__(self) -> int:
         return -(-sum(self._sizes) // self.world_size)
@@ -88,8 +86,12 @@ class OversamplingSampler(Epochs):
         settings = {"ratio": self.ratio, "world_size": self.world_size}  # a position is that in a process's share
         return {"kind": type(self).__name__, **settings, "data": self._data}
 
-    def _plan(self, generator: Generator) -> Iterator[int]:
-        drawn = [draw(own, size, generator) for own, size in zip(self._members, self._sizes, strict=True)]
-        whole = torch.cat(drawn)[torch.randperm(sum(self._sizes), generator=generator)]
-        even = whole[torch.arange(len(self) * self.world_size) % len(whole)]
-        yield from even[self.rank :: self.world_size].tolist()
+    def _iterate_epoch(self, generator: Generator) -> Iterator[int]:
+        drawn = []
+        for members, size in zip(self._members, self._sizes, strict=True):
+            drawn.append(draw_members(members, size, generator))
+        order = torch.randperm(sum(self._sizes), generator=generator)
+        samples = torch.cat(drawn)[order]
+        # A few are repeated, so that every process gets as many.
+        even_samples = samples[torch.arange(len(self) * self.world_size) % len(samples)]
+        yield from even_samples[self.rank :: self.world_size].tolist()
