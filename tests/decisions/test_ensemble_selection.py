@@ -15,6 +15,7 @@ from metricgrad.core.metrics.constraints import Constraint
 from metricgrad.decisions import Argmax, Offsets, Threshold, ensemble_selection, selection_criteria
 from metricgrad.decisions.ensemble_selection import select_ensemble
 from metricgrad.decisions.threshold_tuning import TuningSpec
+from own_metrics import skill, total_profit
 
 
 def problem(task: str, rows: int = 300, classes: int = 3, seed: int = 0, candidates: int = 4) -> tuple[Any, Tensor]:
@@ -237,9 +238,11 @@ def test_small_weights_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.weights == pytest.approx({name: weight / sum(kept.values()) for name, weight in kept.items()})
 
 
-@pytest.mark.parametrize("metric", ["f1", "f2", "jaccard", "accuracy", "balanced_accuracy"])
+@pytest.mark.parametrize(
+    "metric", ["f1", "f2", "jaccard", "accuracy", "balanced_accuracy", "mcc", "precision", skill, total_profit], ids=str
+)
 @pytest.mark.parametrize("kind", ["fine", "tied", "weighted", "skewed", "constant", "no positives"])
-def test_bins_find_the_same_threshold_as_a_sort(metric: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bins_find_the_same_threshold_as_a_sort(metric: Any, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(selection_criteria, "BINS", 32)
     scores, y = problem("binary", 600)
     w = torch.rand(600, generator=torch.Generator().manual_seed(1)).double() if kind == "weighted" else None
@@ -260,7 +263,7 @@ def test_bins_find_the_same_threshold_as_a_sort(metric: str, kind: str, monkeypa
 def test_bins_are_for_metrics_that_rise_and_fall_everywhere() -> None:
     scores, y = problem("multilabel", 3 * selection_criteria.BINS, classes=2, candidates=2)
     batch = as_scored_batch("multilabel", scores["c0"], y)
-    for metric, known in (("f1", True), ("f0.5", True), ("mcc", False), ("precision", False), (_own, False)):
+    for metric, known in (("f1", True), ("f0.5", True), ("kappa", True), (_own, True), (_hesitant, False)):
         criterion: Any = selection_criteria.criterion_for(
             "metric", TuningSpec(metric, "multilabel").problem(), batch, None
         )
@@ -271,6 +274,11 @@ def test_bins_are_for_metrics_that_rise_and_fall_everywhere() -> None:
 
 def _own(c: Any) -> Any:
     return mg.metrics.f1(c)
+
+
+def _hesitant(c: Any) -> Any:
+    """F1 that also rewards false alarms, as long as they are few."""
+    return mg.metrics.f1(c) + mg.metrics.ratio(c.fp, c.fp + c.tp) * mg.metrics.ratio(c.tp, c.fp + c.tp)
 
 
 def test_scores_may_be_numpy_lists_and_frames() -> None:

@@ -15,7 +15,7 @@ import metricgrad as mg
 from metricgrad import metrics
 from metricgrad.core.objective import Objective
 from metricgrad.decisions import offsets
-from metricgrad.decisions.incremental import classwise
+from metricgrad.decisions.incremental import make_incremental
 
 pytestmark = pytest.mark.quick
 
@@ -99,7 +99,7 @@ def test_a_metric_without_an_incremental_form_is_searched_by_matrices_if_there_a
 ) -> None:
     levels, wy = data(0, "plain")
     y = wy.argmax(1)
-    assert classwise(Objective("multiclass", trace_of_shares), wy) is None
+    assert make_incremental(Objective("multiclass", trace_of_shares), wy) is None
     tuning = mg.tune_threshold(trace_of_shares, levels, y, task="multiclass")
     plain = mg.evaluate(levels, y, {"": trace_of_shares}, task="multiclass")[""]
     assert tuning.origins == ["own"] * 4

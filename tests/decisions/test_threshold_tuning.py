@@ -304,10 +304,10 @@ def test_a_metric_that_rewards_errors_is_at_its_best_below_the_curve() -> None:
 
 @pytest.mark.parametrize("positives", [1e-3, 1.0, 3e5])
 def test_every_ratio_of_linear_functions_is_recognised_at_any_imbalance(positives: float) -> None:
-    from metricgrad.decisions.threshold_search import quasi_convex
+    from metricgrad.core.metrics.properties import is_quasi_convex
 
     for name in CELL:
-        assert quasi_convex(mg.metrics.get(name), positives, 1000.0) == (name not in LOCAL), name
+        assert is_quasi_convex(mg.metrics.get(name), positives, 1000.0) == (name not in LOCAL), name
 
 
 def test_micro_of_a_metric_with_a_case_distinction_is_not_called_exact() -> None:

@@ -14,6 +14,7 @@ from metricgrad.comparison import run_folder as runs
 from metricgrad.comparison.contenders.table import ENSEMBLE
 from metricgrad.comparison.ensemble import describe_members
 from metricgrad.comparison.leaderboard import RULES
+from metricgrad.comparison.report.formulas import add_formulas
 from metricgrad.comparison.report.section_inputs import ShippedModel
 from metricgrad.comparison.report.sections import SECTIONS
 from metricgrad.comparison.section_details import details, predict
@@ -169,6 +170,7 @@ def make_payload(
         payload["members"] = describe_members(by_name[ENSEMBLE])
     if importance:
         payload["importance"] = list(importance[:TOP])
+    add_formulas(payload)
     return payload
 
 

@@ -18,6 +18,7 @@ from metricgrad.core.metrics import get, name_of
 from metricgrad.core.metrics.averages import class_weights
 from metricgrad.core.metrics.constraints import Constraint, lower_bound
 from metricgrad.core.metrics.derivatives import ratio
+from metricgrad.core.metrics.properties import is_quasi_convex
 from metricgrad.core.metrics.registry import count_values, of_classes
 from metricgrad.core.sparse import SparseBatch
 from metricgrad.decisions import hard_counts, sparse_search, threshold_search
@@ -186,7 +187,7 @@ def _couple(problem: Problem, groups: list[list[int]], curves: list[Curve], cuts
     mine = [i for i, group in enumerate(groups) if objective.labels is None or group[0] in objective.labels]
     kept = [curves[i] for i in mine]
     corner = threshold_search.best_corner(kept, objective.values)
-    exact = threshold_search.quasi_convex(objective.metric, *threshold_search.totals(kept))
+    exact = is_quasi_convex(objective.metric, *threshold_search.totals(kept))
     if not exact:
         threshold_search.ascend(corner, partial(threshold_search.choose_pooled, kept, objective.values))
     for i, cut in zip(mine, corner, strict=True):

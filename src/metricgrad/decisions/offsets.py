@@ -1,7 +1,7 @@
 """Offsets of the classes of a multi-class problem, one at a time: a local optimum of any multi-class metric.
 
 Along one offset, a row turns to its class where the offset reaches the row's margin. One sort of the margins gives
-every place where a decision changes, and incremental counts (``classwise``) the exact value at each: O(N log N)
+every place where a decision changes, and incremental counts (``incremental``) the exact value at each: O(N log N)
 per offset, whatever the number of classes. A metric of the d×d matrix that has no such form is evaluated on the
 matrices of many places at once, which is for small d only.
 """
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from metricgrad.core.counts import Confusion
-from metricgrad.decisions.incremental import Classwise, classwise
+from metricgrad.decisions.incremental import IncrementalObjective, make_incremental
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,7 +57,7 @@ def tune_offsets(levels: Tensor, y: Tensor, w: Tensor, objective: Objective, poo
 
 def searchable(objective: Objective, classes: int) -> bool:
     """Return whether the offsets of this number of classes can be searched in reasonable time."""
-    return classes <= MOST_CLASSES or classwise(objective, torch.eye(classes, dtype=torch.float64)) is not None
+    return classes <= MOST_CLASSES or make_incremental(objective, torch.eye(classes, dtype=torch.float64)) is not None
 
 
 def sweeps(size: int) -> int:
@@ -71,14 +71,14 @@ class _Climb:
     def __init__(self, levels: Tensor, wy: Tensor, objective: Objective) -> None:
         self.levels, self.wy, self.objective = levels, wy, objective
         self.weight = wy.sum(1)
-        self.sums = self._verified(classwise(objective, wy))
+        self.sums = self._verified(make_incremental(objective, wy))
 
-    def _verified(self, sums: Classwise | None) -> Classwise | None:
+    def _verified(self, sums: IncrementalObjective | None) -> IncrementalObjective | None:
         """Return the incremental form if it agrees with the objective itself, which a metric of users' own may not."""
         if sums is None:
             return None
         decided = self.levels.argmax(1)
-        fast, plain = sums.at(decided, self.weight), self._value(decided)
+        fast, plain = sums.value_of_decisions(decided, self.weight), self._value(decided)
         return sums if torch.allclose(fast, plain, rtol=1e-9, atol=1e-9) else None
 
     def value_at(self, offsets: Tensor) -> float:
@@ -198,7 +198,7 @@ def _two_highest(levels: Tensor) -> tuple[_Highest, _Highest]:
 # Values along a line: by incremental counts
 
 
-def _count(line: _Line, sums: Classwise, weight: Tensor) -> tuple[float, int]:
+def _count(line: _Line, sums: IncrementalObjective, weight: Tensor) -> tuple[float, int]:
     """Return the best value along a line, and how many rows have turned there."""
     k, d, n = line.k, len(sums.gain), len(line.rows)
     decided, rows = (

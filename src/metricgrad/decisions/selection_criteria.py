@@ -8,17 +8,17 @@ might hold the best are sorted; none if another candidate is better than all bou
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from metricgrad.core import curves, metrics
+from metricgrad.core import curves
 from metricgrad.core.batch import Batch
 from metricgrad.core.counts import cells, least_weight
 from metricgrad.core.metrics.averages import class_weights, mean_over_classes
+from metricgrad.core.metrics.properties import properties_of
 from metricgrad.core.metrics.registry import count_values
 from metricgrad.decisions import threshold_search
 from metricgrad.decisions.problem import InfeasibleError
@@ -31,9 +31,6 @@ SelectBy = Literal["auto", "metric", "average-precision", "log-loss"]
 
 LEAST_PROBABILITY = 1e-6
 """The log-loss of less is that of this much: one row must not outweigh all others."""
-
-MONOTONE = (metrics.f1, metrics.f_beta, metrics.jaccard, metrics.accuracy, metrics.balanced_accuracy)
-"""Metrics that rise with TP and fall with FP, wherever they are."""
 
 BINS = 4096
 """Bins of scores."""
@@ -147,10 +144,9 @@ class AtBestThresholds(Steady):
         self.least = least_weight(*self.sides)
         average = "macro" if self.objective.average == "per-class" else self.objective.average
         self.weights = class_weights(average, self.totals[0].squeeze(1))
-        metric: Any = self.objective.metric
-        alike = isinstance(metric, partial) and metric.keywords.keys() <= {"beta"} and not count_values(metric)
-        plain = metric.func if alike else metric
-        self.by_bins = len(y) > 2 * BINS and plain in MONOTONE
+        metric = self.objective.metric
+        monotone = properties_of(metric).rewards_right_decisions and not count_values(metric)
+        self.by_bins = len(y) > 2 * BINS and monotone
 
     def value(self, scores: Tensor, enough: float = -torch.inf) -> float:
         s = scores.t().contiguous()
@@ -185,7 +181,8 @@ class AtBestThresholds(Steady):
         at_edges = self._values(tp.unsqueeze(0), fp.unsqueeze(0), k)[0].max()
         bounds = self._values(tp[1:].unsqueeze(0), fp[:-1].unsqueeze(0), k)[0]
         # Sums are rounded in another order here: what comes that near may be better.
-        near = max(at_edges.item(), enough) - 1e-9
+        best = max(at_edges.item(), enough)
+        near = best - 1e-9 * max(1.0, abs(best))
         hopeful = (bounds >= near) & (tp.diff() + fp.diff() > 0)
         rows = hopeful.gather(0, bins).nonzero().squeeze(1)
         if not len(rows):

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from metricgrad.core.counts import Counts, cells
 from metricgrad.core.curves import Curve, cumulate, descending, last_of_equals
-from metricgrad.core.metrics import Metric, fowlkes_mallows, mcc
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,9 +20,6 @@ if TYPE_CHECKING:
     from metricgrad.core.batch import Batch
 
 _CHUNK = 1 << 20  # scores looked at together
-
-QUASI_CONVEX = (mcc, fowlkes_mallows)
-"""Metrics whose best pooled value lies at a corner although they are not ratios of linear functions."""
 
 
 def between(thresholds: Tensor, cut: int) -> float:
@@ -109,30 +105,6 @@ def _order(scores: Tensor) -> Tensor:
 
 
 # One threshold per class, pooled
-
-
-def quasi_convex(metric: Metric, positives: float, negatives: float) -> bool:
-    """Tell whether a metric of pooled counts is at its best at a corner of what can be reached.
-
-    So are ratios of linear functions of (TP, FP), found by fitting one to the metric itself, and ``QUASI_CONVEX``.
-    """
-    if getattr(metric, "func", metric) in QUASI_CONVEX:
-        return True
-    g = torch.Generator().manual_seed(0)
-    x, y = torch.rand(2, 64, generator=g, dtype=torch.float64) * 0.98 + 0.01
-    x[::2], y[::2] = x[::2] ** 6, y[::2] ** 6  # near the edges too, where a metric with a case distinction changes
-    v = metric(cells(x * positives, y * negatives, torch.full_like(x, positives), torch.full_like(x, negatives)))
-    one = torch.ones_like(x)
-    table = torch.stack((x, y, one, -v * x, -v * y, -v), 1)
-    if not table.isfinite().all():
-        return False
-    _, size, basis = torch.linalg.svd(table, full_matrices=False)
-    # One such ratio: a metric that is constant here, so that any denominator would do, may change elsewhere.
-    if size[-1] > 1e-10 * size[0] or size[-2] <= 1e-10 * size[0]:
-        return False
-    a, b, c = basis[-1, 3:]  # the denominator a·TP/P + b·FP/N + c must not change its sign
-    corners = torch.stack((c, a + c, b + c, a + b + c)) / basis[-1, 3:].abs().max()
-    return bool((corners >= -1e-8).all() or (corners <= 1e-8).all())
 
 
 def best_corner(curves: list[Curve], value: Callable[[Counts], Tensor]) -> list[int]:

@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from metricgrad.core.metrics.derivatives import differentiable
-from metricgrad.core.metrics.registry import Metric, name_of
+from metricgrad.core.metrics.registry import name_of
 from metricgrad.core.metrics.scalars import is_number, is_whole
+from metricgrad.core.metrics.signatures import Metric
 from metricgrad.core.storable import Storable
 
 if TYPE_CHECKING:

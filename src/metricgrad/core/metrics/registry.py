@@ -7,17 +7,17 @@ import importlib
 import inspect
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from metricgrad.core.metrics import functions, matrix
+from metricgrad.core.metrics.signatures import Metric, annotation_of
 
-Metric = Callable[[Any], Tensor]
-"""A function of ``Counts`` (or ``Confusion``), elementwise over its cells, higher is better."""
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 
 def names() -> list[str]:
@@ -268,25 +268,6 @@ def is_safe(metric: Metric) -> bool:
     return str(getattr(inner, "__module__", "")).startswith("metricgrad.")
 
 
-def of_matrix(metric: Metric) -> bool:
-    """Return whether a metric takes the d×d matrix: whether its first argument is annotated ``Confusion``."""
-    return "Confusion" in _annotation(metric)
-
-
-def of_counts(metric: Metric) -> bool:
-    """Return whether a metric takes one-vs-rest cells: every metric but those of the matrix alone."""
-    annotation = _annotation(metric)
-    return "Confusion" not in annotation or "Counts" in annotation
-
-
-def _annotation(metric: Metric) -> str:
-    try:
-        first = next(iter(inspect.signature(metric).parameters.values()))
-    except (TypeError, ValueError, StopIteration):  # a built-in without a signature: taken as a function of Counts
-        return ""
-    return first.annotation if isinstance(first.annotation, str) else repr(first.annotation)
-
-
 # A metric is found by being defined: a public function whose first argument is Counts or Confusion.
 _BY_NAME: dict[str, Metric] = {
     name: function
@@ -295,5 +276,5 @@ _BY_NAME: dict[str, Metric] = {
     if inspect.isfunction(function)
     and function.__module__ == module.__name__
     and not name.startswith("_")
-    and re.search("Counts|Confusion", _annotation(function))
+    and re.search("Counts|Confusion", annotation_of(function))
 }
