@@ -25,7 +25,7 @@ from scipy import stats
 
 from metricgrad.comparison.protocol import choose_empty_classes
 from metricgrad.core.metrics import get, properties_of
-from metricgrad.decisions.resampling import of_units
+from metricgrad.decisions.resampling import draw_units
 from metricgrad.evaluation.metric_set import MetricSet
 from metricgrad.evaluation.replicates import Model, RowDraws
 
@@ -58,7 +58,7 @@ class Draws:
         number = int(units.max()) + 1
         if number > UNITS:
             units, number = (np.random.default_rng(seed).permutation(number) % UNITS)[units], UNITS
-        drawn = of_units(number, replicates, torch.Generator().manual_seed(seed))
+        drawn = draw_units(number, replicates, torch.Generator().manual_seed(seed))
         self._units = torch.as_tensor(units)
         self._times = torch.cat([times.to(torch.uint8) for times in drawn])
 

@@ -323,7 +323,7 @@ def tune_top_k(
         raise ValueError("scores: expected at least one sample to tune on, got none")
     classes, tries = batch.classes, whole_number("iterations", iterations, 1)
     rule = best = WeightedTopK(whole_number("k", k, 1), (1.0,) * classes, (0.0,) * classes)
-    mixed = hard_counts.counts(batch, rule)
+    mixed = hard_counts.count_cells(batch, rule)
     highest = objective.value(mixed).item()
     steps = torch.linspace(0, 1, 65, dtype=torch.float64)[1:].unsqueeze(1)
     for _ in range(tries):
@@ -331,7 +331,7 @@ def tune_top_k(
         _, (by_tp, by_fp) = objective.differentiate(state)  # of the loss
         by_tp = by_tp.where(mixed.positives > 0, by_fp)  # without positives, whatever is predicted is wrong
         rule = WeightedTopK(best.k, tuple((by_fp - by_tp).tolist()), tuple((-by_fp).tolist()))
-        found = hard_counts.counts(batch, rule)
+        found = hard_counts.count_cells(batch, rule)
         if (value := objective.value(found).item()) > highest:
             best, highest = rule, value
         ways = Counts(*(a + steps * (b - a) for a, b in zip(mixed.cells(), found.cells(), strict=True)))

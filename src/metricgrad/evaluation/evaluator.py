@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from metricgrad.core.metrics import Metric
     from metricgrad.core.metrics.averages import Average, Averaged, EmptyClasses
     from metricgrad.core.processes import ProcessGroup
-    from metricgrad.decisions.rare_labels import Origin
+    from metricgrad.decisions.rare_labels import ThresholdSource
     from metricgrad.decisions.rules import Rule
 
 
@@ -278,7 +278,7 @@ class Evaluator:
         shared: bool = False,
         subject_to: Any = None,
         confidence: float | None = None,
-        rare_labels: Origin = "own",
+        rare_labels: ThresholdSource = "own",
         default_threshold: float = 0.5,
         epsilon: float = 0.01,
     ) -> TuningResult:

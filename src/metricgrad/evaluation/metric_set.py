@@ -176,17 +176,19 @@ class MetricSet:
         rows = self.row_objectives
         if rows:
             metrics = [objective.metric for objective in rows.values()]
-            means = hard_counts.means(batch, self.rule, metrics, self.over_classes.labels)
+            means = hard_counts.average_rows(batch, self.rule, metrics, self.over_classes.labels)
             found |= dict(zip(rows, means, strict=True))
         if self.has_cells:
             matrix = self.has_matrix and isinstance(batch, Batch)  # a sparse batch is multi-label
-            found["cells"] = (hard_counts.matrix if matrix else hard_counts.counts)(batch, self.rule)  # type: ignore
+            found["cells"] = (hard_counts.count_matrix if matrix else hard_counts.count_cells)(batch, self.rule)  # type: ignore
         found |= self.curve_statistics(batch)
         for name, metric in self.score_metrics.items():
             if isinstance(batch, SparseBatch):
                 found[name] = metric.sums_of_stored(batch, name)
             else:
-                parts = [metric.columns(part, self.task, self.rule).sum(0) for part in hard_counts.chunks(batch)]
+                parts = [
+                    metric.columns(part, self.task, self.rule).sum(0) for part in hard_counts.split_into_chunks(batch)
+                ]
                 found[name] = torch.stack(parts).sum(0)
         return found
 

@@ -45,7 +45,7 @@ class UnitWeight:
         return cls((positives > 0).double(), one, one[:1])
 
     @classmethod
-    def of_units(cls, positives: Tensor, negatives: Tensor) -> UnitWeight:
+    def draw_units(cls, positives: Tensor, negatives: Tensor) -> UnitWeight:
         """Return that of units with these weights, ``(units, K)``."""
         rows = _mean_weight((positives + negatives).mean(1, keepdim=True))
         of_negatives = _mean_weight(negatives)

@@ -156,11 +156,11 @@ def confusion_matrix(
         batch = as_scored_batch("binary", scores, targets)
         if rule is None:
             check_scale(batch.logits)
-        counts = hard_counts.counts(batch, rule or default_rule("binary"))
+        counts = hard_counts.count_cells(batch, rule or default_rule("binary"))
         cells = torch.stack((counts.tn, counts.fp, counts.fn, counts.tp)).view(2, 2)
     elif task == "multiclass":
         batch = as_scored_batch("multiclass", scores, targets)
-        cells = hard_counts.matrix(batch, rule or default_rule("multiclass")).matrix
+        cells = hard_counts.count_matrix(batch, rule or default_rule("multiclass")).matrix
     else:
         raise ValueError(f"task: expected 'binary' or 'multiclass', got {task!r}")
     names = [str(k) for k in range(len(cells))] if class_names is None else list(class_names)

@@ -17,7 +17,7 @@ from torch import Tensor
 from metricgrad.core.batch import Batch
 from metricgrad.core.counts import Confusion, Counts, Mean
 from metricgrad.decisions import hard_counts
-from metricgrad.decisions.resampling import group_index, of_units, weigh_cells, weigh_units
+from metricgrad.decisions.resampling import draw_units, index_groups, weigh_cells, weigh_units
 from metricgrad.evaluation.one_more_row import OneMoreRow, UnitWeight, seed_more
 from metricgrad.evaluation.score_tables import PairTables, ScoreTable, ScoreTables
 
@@ -51,7 +51,7 @@ def make_draws(models: list[Model], groups: ArrayLike | None) -> CellDraws | Row
     of_cells_alone = not (metrics.has_curves or metrics.score_metrics)
     if fixed and plain and few and metrics.task != "multilabel" and of_cells_alone:
         return CellDraws(models, classes)
-    index, units = group_index(groups, len(batch.logits))
+    index, units = index_groups(groups, len(batch.logits))
     return RowDraws(models, units, None if groups is None else index)
 
 
@@ -70,14 +70,14 @@ class CellDraws:
 
     def _count_one(self, model: Model) -> Tensor:
         if model.metrics.has_matrix:
-            return hard_counts.matrix(model.batch, model.metrics.rule).matrix.flatten()
-        c = hard_counts.counts(model.batch, model.metrics.rule)
+            return hard_counts.count_matrix(model.batch, model.metrics.rule).matrix.flatten()
+        c = hard_counts.count_cells(model.batch, model.metrics.rule)
         return torch.cat((c.tn, c.fp, c.fn, c.tp))
 
     def _count_several(self) -> Tensor:
         classes = self.shape[0]
         total = torch.zeros(classes ** len(self.shape), dtype=torch.float64)
-        for parts in zip(*(hard_counts.chunks(model.batch) for model in self.models), strict=True):
+        for parts in zip(*(hard_counts.split_into_chunks(model.batch) for model in self.models), strict=True):
             code = parts[0].targets.reshape(-1).long()
             for model, part in zip(self.models, parts, strict=True):
                 code = code * classes + _decide(model.metrics, part).reshape(-1).long()
@@ -124,7 +124,7 @@ class RowDraws:
 
     @property
     def unit(self) -> UnitWeight:
-        return UnitWeight.of_units(self._by_unit(0), self._by_unit(1))
+        return UnitWeight.draw_units(self._by_unit(0), self._by_unit(1))
 
     def _by_unit(self, side: int) -> Tensor:
         """Return the weight of positives, or of negatives, of each unit and class."""
@@ -138,7 +138,7 @@ class RowDraws:
 
     def draws(self, replicates: int, seed: int) -> Iterator[Tensor]:
         """Yield how often each unit is drawn, some of them never."""
-        yield from of_units(self.units, replicates, torch.Generator().manual_seed(seed))
+        yield from draw_units(self.units, replicates, torch.Generator().manual_seed(seed))
 
     def rows(self, times: Tensor) -> Tensor:
         """Return how often every row counts."""
@@ -173,7 +173,7 @@ class RowDraws:
 
 
 def _decide(metrics: MetricSet, batch: Batch) -> Tensor:
-    return hard_counts.decide(batch, metrics.rule, classes=metrics.has_matrix)
+    return hard_counts.decide_batch(batch, metrics.rule, classes=metrics.has_matrix)
 
 
 def _weighted_sums(metrics: MetricSet, batch: Batch) -> dict[str, Callable[[Tensor], Any]]:
@@ -182,7 +182,7 @@ def _weighted_sums(metrics: MetricSet, batch: Batch) -> dict[str, Callable[[Tens
     decided = _decide(metrics, batch)
     rows = metrics.row_objectives
     if rows:
-        cells, row_weight = hard_counts.row_counts(batch, decided, next(iter(rows.values())).labels)
+        cells, row_weight = hard_counts.count_rows(batch, decided, next(iter(rows.values())).labels)
         for name, objective in rows.items():
             both = torch.stack((objective.metric(cells) * row_weight, row_weight), 1)
             found[name] = partial(_sum_means, both)
@@ -297,7 +297,7 @@ def _replicate_tuned(
     everywhere, left_out, paired = [], [], len(draws.models) > 1
     for times in draws.draws(replicates, seed):
         for row in draws.rows(times):
-            metrics = at_best.under(problem.tuned_on(batch, row))
+            metrics = at_best.under(problem.tune_on_drawn_rows(batch, row))
             everywhere.append(metrics.evaluate(batch))
             rest = batch.take(row == 0)
             if hard_counts.has_weight(rest):

@@ -287,7 +287,7 @@ class HammingLoss(ScoreMetric):
     worst, best = 1.0, 0.0
 
     def columns(self, batch: Batch, task: Task, rule: Rule) -> Tensor:
-        decided = hard_counts.decide(batch, rule, classes=task == "multiclass")
+        decided = hard_counts.decide_batch(batch, rule, classes=task == "multiclass")
         y = _targets(batch)
         wrong = 1 - y.gather(1, decided.unsqueeze(1)) if task == "multiclass" else (decided.double() - y).abs()
         w = _weights(batch, wrong.shape[1])
@@ -306,7 +306,7 @@ class AtK(ScoreMetric):
     tasks = SEVERAL
 
     def columns(self, batch: Batch, task: Task, rule: Rule) -> Tensor:
-        decided = hard_counts.decide(batch, TopK(self.k)).double()
+        decided = hard_counts.decide_batch(batch, TopK(self.k)).double()
         y, w = _targets(batch), _weights(batch, decided.shape[1])
         return torch.stack(
             (w * y * decided, w * (1 - y) * decided, w * y * (1 - decided), w * (1 - y) * (1 - decided)), 1
