@@ -49,7 +49,7 @@ class Selection:
         The weight of each candidate that was chosen, from the largest down; they sum to 1.
     scores : Tensor
         The weighted mean of the chosen candidates' scores, which the rule was tuned on.
-    tuning : Tuning or None
+    tuning : TuningResult or None
         How the rule was tuned; None if it was given.
     rule : Rule
         The decision rule.

@@ -125,7 +125,7 @@ def bootstrap(
     threshold : float or sequence of float, default 0.5
         On the scale of the scores, one for all or one per class. With the default, scores outside [0, 1] are refused.
         Not for "multiclass".
-    rule : Rule or Tuned, optional
+    rule : Rule or TuningSpec, optional
         A decision rule of ``mg.decisions`` instead of ``threshold``; by default the argmax for "multiclass".
         ``TuningSpec(metric)`` is a rule that is tuned on these very data: it is tuned again in every replicate and
         evaluated on the rows left out.
@@ -237,7 +237,7 @@ def compare_paired(
     threshold : float or sequence of float, default 0.5
         On the scale of the scores, one for all or one per class. With the default, scores outside [0, 1] are refused.
         Not for "multiclass".
-    rule : Rule, Tuned or a pair of these, optional
+    rule : Rule, TuningSpec or a pair of these, optional
         A decision rule of ``mg.decisions`` instead of ``threshold``; by default the argmax for "multiclass".
         ``TuningSpec(metric)`` is a rule that is tuned on these very data: it is tuned again in every replicate and
         evaluated on the rows left out. One rule is for both models.

@@ -43,7 +43,7 @@ def precision_recall(
         Scores of a binary problem on any scale, ``(N,)``.
     targets : Tensor or array-like
         Labels 0 or 1, ``(N,)``.
-    tuning : Tuning, optional
+    tuning : TuningResult, optional
         What ``tune_threshold`` returned for these data, to be marked.
     weight : array-like, optional
         Per sample.
@@ -88,7 +88,7 @@ def metric_by_threshold(
         Scores of a binary problem on any scale, ``(N,)``.
     targets : Tensor or array-like
         Labels 0 or 1, ``(N,)``.
-    tuning : Tuning, optional
+    tuning : TuningResult, optional
         What ``tune_threshold`` returned for these data; its threshold and plateau are marked.
     weight : array-like, optional
         Per sample.
