@@ -142,7 +142,7 @@ def test_replicates_are_the_values_of_the_rows_drawn(name: str, weighted: bool, 
 @pytest.mark.parametrize("average", ["micro", "macro", "weighted"])
 @pytest.mark.usefixtures("known")
 def test_ranking_metrics_and_others_are_drawn_together(average: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("metricgrad.evaluation.replicates._CURVES", 300)  # several parts
+    monkeypatch.setattr("metricgrad.evaluation.replicates._CURVE_WEIGHTS_AT_ONCE", 300)  # several parts
     s, y = many(40, 3, 4)
     got = mg.bootstrap(s, y, ["auroc", "average_precision", "f1"], average=average, replicates=6, **LABELS)
     for i, times in enumerate(TIMES):

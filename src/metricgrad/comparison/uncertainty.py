@@ -27,7 +27,7 @@ from metricgrad.comparison.protocol import choose_empty_classes
 from metricgrad.core.metrics import get, properties_of
 from metricgrad.decisions.resampling import draw_units
 from metricgrad.evaluation.metric_set import MetricSet
-from metricgrad.evaluation.replicates import Model, RowDraws
+from metricgrad.evaluation.replicates import EvaluatedModel, RowDraws
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -81,7 +81,7 @@ def resample(
     }
     metrics = MetricSet({"": goal.metric}, task=goal.task, rule=rules[0], **options)  # type: ignore[arg-type]
     batch = metrics.prepare_rows(scores, targets, None, None)
-    draws = RowDraws([Model(metrics.under(rule), batch) for rule in rules], len(targets), None)
+    draws = RowDraws([EvaluatedModel(metrics.under(rule), batch) for rule in rules], len(targets), None)
     found = []
     for i in range(len(rules)):
         whole = draws.values(i, draws.multiplicity.unsqueeze(0))[""]
