@@ -25,7 +25,7 @@ from metricgrad.decisions.problem import InfeasibleError
 from metricgrad.decisions.rules import Rule, Threshold
 from metricgrad.decisions.threshold_tuning import TuningResult, TuningSpec, tune_threshold
 from metricgrad.evaluation.evaluator import Evaluator, evaluate
-from metricgrad.evaluation.score_tables import RANKING
+from metricgrad.evaluation.score_tables import RANKING_METRICS
 from metricgrad.storage import records
 from metricgrad.storage.records import Name, Range
 from metricgrad.storage.values import decode, encode
@@ -143,7 +143,7 @@ def _swap_names(decision: dict[str, Any]) -> dict[str, Any]:
 
 def check_goal(goal: Goal, also: list[str]) -> None:
     """Raise if the metrics or constraints do not fit the task, before anything is trained."""
-    if goal.metric in RANKING:
+    if goal.metric in RANKING_METRICS:
         raise UserError(
             f"--metric: {goal.metric} evaluates a ranking, not decisions; put another metric first: f1,{goal.metric}",
             WRONG_CALL,

@@ -210,7 +210,7 @@ class Judge:
     def _replicate_rankings(
         self, scores: ScoreTables, unit: UnitWeight, replicates: int, generator: torch.Generator
     ) -> Values:
-        distinct, positives, negatives = scores.tables[0].whole()
+        distinct, positives, negatives = scores.tables[0].join_parts()
         number = min(replicates, max(50, SORTED_SCORES // max(1, len(distinct))))
         some = max(1, _DRAWS // max(1, len(distinct)))
         both: list[list[Values]] = [[], []]
