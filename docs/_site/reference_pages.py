@@ -6,7 +6,6 @@ What the tables say about ranges and empty classes is computed with the function
 from __future__ import annotations
 
 import inspect
-import itertools
 import sys
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -16,7 +15,7 @@ import torch
 
 import metricgrad as mg
 from metricgrad import public_names
-from metricgrad.core.metrics.registry import of_counts, of_matrix
+from metricgrad.core.metrics.signatures import of_counts, of_matrix
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -139,7 +138,7 @@ def metric_tables() -> list[str]:
         ("``None``", r":math:`m(c_1), \dots, m(c_K)`", "its formula's value"),
     ]
     return [
-        "Higher is better for all of them. Ranges and values are computed, over all counts of a few samples; 0/0 is",
+        "Higher is better for all of them. Ranges and values are computed, on a grid of counts; 0/0 is",
         "``empty``, here at its default. Any F-beta has a name too: ``f2``, ``f0.5``. †: for multi-class problems,",
         "of the d×d matrix.",
         "",
@@ -152,25 +151,19 @@ def metric_tables() -> list[str]:
 
 def _behaviour(metric: mg.metrics.Metric) -> Row:
     """Return the range of a metric, and its values without positives."""
+    known = mg.metrics.properties_of(metric)
+    limits = _interval(known.low, known.high)
     if not of_counts(metric):
-        matrices = (torch.tensor(cells, dtype=torch.float64).view(2, 2) for cells in _cells())
-        values = [float(metric(mg.Confusion(matrix))) for matrix in matrices]
-        return _interval(values), "–", "–"
-    values = [_value(metric, *cells) for cells in _cells()]
+        return limits, "–", "–"
     some, none = _value(metric, 0, 2, 0, 4), _value(metric, 0, 0, 0, 6)
-    return _interval(values), _number(some), _number(none)
-
-
-def _cells() -> Iterator[tuple[int, ...]]:
-    return itertools.product((0, 1, 2, 5), repeat=4)
+    return limits, _number(some), _number(none)
 
 
 def _value(metric: mg.metrics.Metric, *cells: float) -> float:
     return float(metric(mg.Counts(*(torch.tensor(float(cell), dtype=torch.float64) for cell in cells))))
 
 
-def _interval(values: list[float]) -> str:
-    low, high = min(values), max(values)
+def _interval(low: float, high: float) -> str:
     return f"[{_number(low)},\N{NO-BREAK SPACE}{_number(high)}]"
 
 
@@ -205,7 +198,7 @@ def _reach(kind: type[mg.surrogates.Surrogate]) -> Row:
     slope = torch.autograd.grad(value.sum(), at)[0].item() if value.requires_grad else 0.0
     if min(values) == max(values):  # of whole rows: one class alone has nothing to decide
         return "–", "–"
-    return "unbounded" if max(values) > 1 + 1e-9 else _interval(values), _number(slope)
+    return "unbounded" if max(values) > 1 + 1e-9 else _interval(min(values), max(values)), _number(slope)
 
 
 def rule_table() -> list[str]:

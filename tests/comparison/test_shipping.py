@@ -53,7 +53,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def fit_all_rows(run: Path, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the out-of-fold scores of all rows that the shipped model was tuned on, fitted again, and their targets."""
+    """Return the out-of-fold scores of all rows that a model was tuned on, fitted again, and their targets."""
     with pytest.MonkeyPatch.context() as patch:
         shorten_training(patch)
         options = read_options(runs.load(run).config)[0]

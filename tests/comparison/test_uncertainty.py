@@ -105,9 +105,11 @@ def test_p_is_never_zero() -> None:
 
 
 def test_ranges_of_metrics() -> None:
-    assert find_limits("f0.5") == find_limits("f_2") == find_limits("cost(fp=1.0, fn=10.0)") == (0.0, 1.0)
+    assert find_limits("f0.5") == find_limits("f_2") == find_limits("cost(fp=1 fn=10)") == (0.0, 1.0)
     assert find_limits("kappa") == (-1.0, 1.0)
-    assert find_limits("mine:half") is None
+    assert find_limits("own_metrics:skill") == (-1.0, 1.0)
+    assert find_limits("own_metrics:odds_ratio") is None
+    assert find_limits("not_a_module:half") is None
 
 
 def test_how_many_repeats_would_prove_a_gain() -> None:

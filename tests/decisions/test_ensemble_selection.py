@@ -15,6 +15,7 @@ from metricgrad.core.metrics.constraints import Constraint
 from metricgrad.decisions import Argmax, Offsets, Threshold, ensemble_selection, selection_criteria
 from metricgrad.decisions.ensemble_selection import select_ensemble
 from metricgrad.decisions.threshold_tuning import TuningSpec
+from own_metrics import skill, total_profit
 
 
 def problem(task: str, rows: int = 300, classes: int = 3, seed: int = 0, candidates: int = 4) -> tuple[Any, Tensor]:
@@ -203,7 +204,7 @@ def test_auto_goes_by_the_log_loss_where_positives_are_few() -> None:
     scores, y = problem("binary", 2000)
     assert select_ensemble("f1", scores, y, rounds=2, bags=0).select_by == "metric"
     few = y.clone()
-    few[few.nonzero().squeeze(1)[ensemble_selection.FEW_POSITIVES - 1 :]] = 0
+    few[few.nonzero().squeeze(1)[ensemble_selection.FEWEST_POSITIVES_FOR_METRIC - 1 :]] = 0
     assert select_ensemble("f1", scores, few, rounds=2, bags=0).select_by == "log-loss"
     constrained = select_ensemble("f1", scores, few, subject_to="recall >= 0.1", rounds=2, bags=0)
     assert constrained.select_by == "metric"
@@ -215,7 +216,7 @@ def test_bags_are_deterministic_halves_with_half_of_every_class() -> None:
     assert one.weights == two.weights
     assert one.weights != select_ensemble("f1", scores, y, seed=6, rounds=5, bags=4).weights
     for targets in (y, torch.randint(0, 3, (400,)), problem("multilabel", 400)[1]):
-        halves = list(ensemble_selection._halves(targets, 4, 0))
+        halves = list(ensemble_selection._draw_halves(targets, 4, 0))
         assert len(halves) == 4
         for first, second in (halves[:2], halves[2:]):
             assert sorted(torch.cat((first, second)).tolist()) == list(range(400))
@@ -237,10 +238,12 @@ def test_small_weights_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.weights == pytest.approx({name: weight / sum(kept.values()) for name, weight in kept.items()})
 
 
-@pytest.mark.parametrize("metric", ["f1", "f2", "jaccard", "accuracy", "balanced_accuracy"])
+@pytest.mark.parametrize(
+    "metric", ["f1", "f2", "jaccard", "accuracy", "balanced_accuracy", "mcc", "precision", skill, total_profit], ids=str
+)
 @pytest.mark.parametrize("kind", ["fine", "tied", "weighted", "skewed", "constant", "no positives"])
-def test_bins_find_the_same_threshold_as_a_sort(metric: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(selection_criteria, "BINS", 32)
+def test_bins_find_the_same_threshold_as_a_sort(metric: Any, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(selection_criteria, "SCORE_BINS", 32)
     scores, y = problem("binary", 600)
     w = torch.rand(600, generator=torch.Generator().manual_seed(1)).double() if kind == "weighted" else None
     y = torch.zeros_like(y) if kind == "no positives" else y
@@ -248,7 +251,7 @@ def test_bins_find_the_same_threshold_as_a_sort(metric: str, kind: str, monkeypa
     for s in scores.values():
         s = {"tied": s.mul(50).round() / 50, "skewed": s**9, "constant": torch.full_like(s, 0.3)}.get(kind, s)
         expected = mg.tune_threshold(metric, s, y, weight=w).value
-        criterion: Any = selection_criteria.criterion_for("metric", searched, as_scored_batch("binary", s, y, w), None)
+        criterion: Any = selection_criteria.make_criterion("metric", searched, as_scored_batch("binary", s, y, w), None)
         assert criterion.by_bins
         column = s.unsqueeze(1)
         assert criterion.value(column) == pytest.approx(expected, abs=1e-12)
@@ -258,10 +261,10 @@ def test_bins_find_the_same_threshold_as_a_sort(metric: str, kind: str, monkeypa
 
 
 def test_bins_are_for_metrics_that_rise_and_fall_everywhere() -> None:
-    scores, y = problem("multilabel", 3 * selection_criteria.BINS, classes=2, candidates=2)
+    scores, y = problem("multilabel", 3 * selection_criteria.SCORE_BINS, classes=2, candidates=2)
     batch = as_scored_batch("multilabel", scores["c0"], y)
-    for metric, known in (("f1", True), ("f0.5", True), ("mcc", False), ("precision", False), (_own, False)):
-        criterion: Any = selection_criteria.criterion_for(
+    for metric, known in (("f1", True), ("f0.5", True), ("kappa", True), (_own, True), (_hesitant, False)):
+        criterion: Any = selection_criteria.make_criterion(
             "metric", TuningSpec(metric, "multilabel").problem(), batch, None
         )
         assert criterion.by_bins is known
@@ -271,6 +274,11 @@ def test_bins_are_for_metrics_that_rise_and_fall_everywhere() -> None:
 
 def _own(c: Any) -> Any:
     return mg.metrics.f1(c)
+
+
+def _hesitant(c: Any) -> Any:
+    """F1 that also rewards false alarms, as long as they are few."""
+    return mg.metrics.f1(c) + mg.metrics.ratio(c.fp, c.fp + c.tp) * mg.metrics.ratio(c.tp, c.fp + c.tp)
 
 
 def test_scores_may_be_numpy_lists_and_frames() -> None:

@@ -15,7 +15,7 @@ import metricgrad as mg
 from metricgrad.core.counts import cells
 from metricgrad.core.objective import Objective
 from metricgrad.decisions import TopK, WeightedTopK, choose_k_labels, tune_top_k
-from metricgrad.decisions.k_labels import _Ascent, _DenseRows
+from metricgrad.decisions.k_labels import _BlockAscent, _DenseRows
 
 
 def expected(metric: str, p: Tensor, decided: Tensor) -> float:
@@ -153,11 +153,11 @@ def test_what_does_not_fit_is_refused_in_one_line(call: Any, message: str) -> No
 @pytest.mark.parametrize("metric", ["f1", "f2"])
 def test_the_best_of_many_candidates_are_found_without_all_exact_gains(metric: str) -> None:
     p = probabilities(0, 60, 40)  # more than four rows for each label: not every gain is computed exactly
-    ascent = _Ascent(Objective("multilabel", metric), _DenseRows(p), 3, at_most=False)
-    ascent.run()
+    ascent = _BlockAscent(Objective("multilabel", metric), _DenseRows(p), 3, at_most=False)
+    ascent.climb()
     rows = torch.arange(60)
-    candidates, labels = ascent.rows.candidates(rows)
+    candidates, labels = ascent.rows.list_candidates(rows)
     nothing = torch.full((60, 3), -1)  # as if these rows were new, and had no labels yet
-    best, _ = ascent._gains(candidates, labels, nothing)
-    exact = ascent._exact_gains(candidates, labels, torch.zeros(60, 40, dtype=torch.bool))
+    best, _ = ascent._choose_best(candidates, labels, nothing)
+    exact = ascent._find_gains(candidates, labels, torch.zeros(60, 40, dtype=torch.bool))
     torch.testing.assert_close(best, exact.topk(3, dim=1).values)

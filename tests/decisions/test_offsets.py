@@ -15,7 +15,7 @@ import metricgrad as mg
 from metricgrad import metrics
 from metricgrad.core.objective import Objective
 from metricgrad.decisions import offsets
-from metricgrad.decisions.incremental import classwise
+from metricgrad.decisions.incremental import make_incremental
 
 pytestmark = pytest.mark.quick
 
@@ -66,19 +66,19 @@ def data(seed: int, kind: str) -> tuple[Tensor, Tensor]:
 def test_incremental_counts_are_exact_along_every_offset(name: str, kind: str) -> None:
     for seed in range(4):
         levels, wy = data(seed, kind)
-        climb = offsets._Climb(levels, wy, OBJECTIVES[name]())
-        assert climb.sums is not None
+        climb = offsets._OffsetSearch(levels, wy, OBJECTIVES[name]())
+        assert climb.incremental is not None
         start = torch.randn(4, generator=torch.Generator().manual_seed(seed)).double()
         for k in range(4):
-            line = offsets._Leaders(levels, start).line(k)
-            best, place = offsets._count(line, climb.sums, climb.weight)
-            other, _ = offsets._look_at_matrices(line, wy, climb._of_matrix)  # 40 rows: looks at every place
+            line = offsets._Leaders(levels, start).make_line(k)
+            best, place = offsets._search_incrementally(line, climb.incremental, climb.weight)
+            other, _ = offsets._search_by_matrices(line, wy, climb._evaluate_matrix)  # 40 rows: looks at every place
             assert best == pytest.approx(other, abs=1e-12), (seed, k)
             assert line.may_stop()[place]
-            _, moved = climb._best_offset(offsets._Leaders(levels, start), k)
+            _, moved = climb._find_best_offset(offsets._Leaders(levels, start), k)
             there = start.clone()
             there[k] = moved
-            assert climb.value_at(there) == pytest.approx(best, abs=1e-12)
+            assert climb.evaluate_offsets(there) == pytest.approx(best, abs=1e-12)
 
 
 def test_the_two_highest_follow_the_offsets() -> None:
@@ -87,11 +87,11 @@ def test_the_two_highest_follow_the_offsets() -> None:
         leaders = offsets._Leaders(levels, torch.zeros(4).double())
         g = torch.Generator().manual_seed(seed)
         for _ in range(30):
-            leaders.move(int(torch.randint(0, 4, (), generator=g)), float(torch.randint(-2, 3, (), generator=g)))
-            anew = offsets._two_highest(levels + leaders.offsets)
+            leaders.move_offset(int(torch.randint(0, 4, (), generator=g)), float(torch.randint(-2, 3, (), generator=g)))
+            anew = offsets._find_two_highest(levels + leaders.offsets)
             for kept, found in zip((leaders.first, leaders.second), anew, strict=True):
                 assert torch.equal(kept.values, found.values)
-                assert torch.equal(kept.indices, found.indices)
+                assert torch.equal(kept.classes, found.classes)
 
 
 def test_a_metric_without_an_incremental_form_is_searched_by_matrices_if_there_are_few_classes(
@@ -99,12 +99,12 @@ def test_a_metric_without_an_incremental_form_is_searched_by_matrices_if_there_a
 ) -> None:
     levels, wy = data(0, "plain")
     y = wy.argmax(1)
-    assert classwise(Objective("multiclass", trace_of_shares), wy) is None
+    assert make_incremental(Objective("multiclass", trace_of_shares), wy) is None
     tuning = mg.tune_threshold(trace_of_shares, levels, y, task="multiclass")
     plain = mg.evaluate(levels, y, {"": trace_of_shares}, task="multiclass")[""]
     assert tuning.origins == ["own"] * 4
     assert tuning.value > plain
-    monkeypatch.setattr(offsets, "MOST_CLASSES", 3)
+    monkeypatch.setattr(offsets, "MOST_CLASSES_BY_MATRIX", 3)
     kept = mg.tune_threshold(trace_of_shares, levels, y, task="multiclass")
     assert kept.rule == mg.decisions.Argmax()
     assert kept.value == pytest.approx(plain)
@@ -119,7 +119,7 @@ def test_a_form_that_disagrees_with_the_metric_is_not_used() -> None:
         return c.tp / c.tp.sum(-1, keepdim=True)
 
     levels, wy = data(0, "plain")
-    assert offsets._Climb(levels, wy, Objective("multiclass", of_all)).sums is None
+    assert offsets._OffsetSearch(levels, wy, Objective("multiclass", of_all)).incremental is None
 
 
 def test_a_metric_of_ones_own_that_no_negative_count_may_enter_has_an_incremental_form(
@@ -161,18 +161,18 @@ def test_a_hundred_classes_of_four_rows_end() -> None:
 
 
 def test_the_work_is_bounded_whatever_the_size() -> None:
-    assert offsets.sweeps(400 * 100) == offsets.SWEEPS
-    assert offsets.sweeps(20_000 * 1000) <= 4
-    assert offsets.sweeps(1 << 40) == offsets.LEAST
+    assert offsets.limit_sweeps(400 * 100) == offsets.MOST_SWEEPS
+    assert offsets.limit_sweeps(20_000 * 1000) <= 4
+    assert offsets.limit_sweeps(1 << 40) == offsets.FEWEST_SWEEPS
 
 
-def test_scarce_classes_may_keep_the_argmax_before_anything_is_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rare_classes_may_keep_the_argmax_before_anything_is_searched(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     y = np.repeat([0, 1, 2], [60, 30, 19])
     z = rng.normal(size=(109, 3)) + np.eye(3)[y]
     p = np.exp(z) / np.exp(z).sum(1, keepdims=True)
     tuned = mg.tune_threshold("f1", p, y, task="multiclass", rare_labels="fixed", labels=[0, 1])
-    assert tuned.caution is None  # the scarce class does not count
+    assert tuned.caution is None  # the rare class does not count
     assert tuned.threshold != (0.0,) * 3
 
     def search(*_: Any) -> None:
@@ -190,7 +190,7 @@ def test_scarce_classes_may_keep_the_argmax_before_anything_is_searched(monkeypa
     assert 0 < kept.out_of_bag < 1
 
 
-def test_scarce_classes_may_share_the_strength_of_their_offsets() -> None:
+def test_rare_classes_may_share_the_strength_of_their_offsets() -> None:
     rng = np.random.default_rng(0)
     y = np.repeat([0, 1, 2], [60, 30, 10])
     z = rng.normal(size=(100, 3)) + np.eye(3)[y] + np.log([0.6, 0.3, 0.1])

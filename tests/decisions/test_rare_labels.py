@@ -23,13 +23,13 @@ WAYS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make labels with fewer than four positives scarce, for data that brute force can search."""
-    for name in ("FEW", "POOLED"):
+    """Make labels with fewer than four positives rare, for data that brute force can search."""
+    for name in ("FEWEST_TO_TUNE", "FEWEST_TO_TUNE_ALONE"):
         monkeypatch.setattr(f"metricgrad.decisions.problem.{name}", LIMIT)
 
 
 def small(seed: int) -> tuple[Any, Any]:
-    """Return scores and labels of four classes: 0 and 2 are scarce, 1 and 3 are not."""
+    """Return scores and labels of four classes: 0 and 2 are rare, 1 and 3 are not."""
     rng = np.random.default_rng(seed)
     y = np.zeros((ROWS, 4), int)
     for k, positives in enumerate((2, 6, 3, 5)):
@@ -50,7 +50,7 @@ def cuts(scores: Any) -> list[float]:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("average", ["macro", "weighted", "micro"])
 @pytest.mark.parametrize("metric", ["f1", "accuracy"])
-def test_the_shared_threshold_is_the_best_that_scarce_labels_can_share(metric: str, average: Any, way: str) -> None:
+def test_the_shared_threshold_is_the_best_that_rare_labels_can_share(metric: str, average: Any, way: str) -> None:
     for seed in range(2):
         s, y = small(seed)
         how = WAYS[way]
@@ -99,7 +99,7 @@ def test_without_an_average_the_shared_threshold_is_that_of_the_mean() -> None:
 
 @pytest.mark.usefixtures("few")
 @pytest.mark.parametrize("average", ["macro", "micro", "samples"])
-def test_if_every_label_is_scarce_they_share_what_shared_finds(average: Any) -> None:
+def test_if_every_label_is_rare_they_share_what_shared_finds(average: Any) -> None:
     s, y = small(0)
     s, y = s[:, [0, 2]], y[:, [0, 2]]
     pooled = mg.tune_threshold("f1", s, y, task="multilabel", average=average, rare_labels="pooled")
@@ -139,7 +139,7 @@ def test_fewer_than_fifty_share_a_threshold_and_fewer_than_twenty_are_cautioned_
 @pytest.mark.usefixtures("few")
 @pytest.mark.parametrize("average", ["macro", "micro", "samples"])
 @pytest.mark.parametrize("columns", [[1, 3], [0, 1, 3]])
-def test_one_scarce_label_or_none_has_nothing_to_share(average: Any, columns: list[int]) -> None:
+def test_one_rare_label_or_none_has_nothing_to_share(average: Any, columns: list[int]) -> None:
     s, y = small(0)
     s, y = s[:, columns], y[:, columns]
     pooled, own = (
@@ -205,7 +205,7 @@ def test_under_a_constraint_every_label_is_tuned_on_its_own_and_meets_it(rare_la
 
 
 @pytest.mark.usefixtures("few")
-def test_resamples_do_with_scarce_labels_what_was_done_with_all_rows() -> None:
+def test_resamples_do_with_rare_labels_what_was_done_with_all_rows() -> None:
     s, y = small(0)
     tuning = mg.tune_threshold("f1", s, y, task="multilabel", rare_labels="pooled", replicates=20)
     low, _, same, _ = tuning.interval
@@ -216,7 +216,7 @@ def test_resamples_do_with_scarce_labels_what_was_done_with_all_rows() -> None:
     batch = fixed._batch
     times = torch.ones(ROWS, dtype=torch.float64)
     times[torch.as_tensor(y[:, 1] == 1).nonzero()[:4, 0]] = 0  # two positives of label 1 are left in this resample
-    assert problem.tuned_on(batch, times).numbers[1] != 0.5
+    assert problem.tune_on_drawn_rows(batch, times).numbers[1] != 0.5
 
 
 @pytest.mark.usefixtures("few")
@@ -251,7 +251,7 @@ def test_one_decision_is_tuned_or_fixed() -> None:
     assert "f1 0.2857 with the default rule" in str(fixed)
     both, labels = np.stack((s, 1 - s), 1), np.stack((y, 1 - y), 1)
     how: dict[str, Any] = {"task": "multilabel", "shared": True, "rare_labels": "fixed"}
-    assert mg.tune_threshold("f1", both[:20], labels[:20], **how).rule == Threshold(0.5)  # 4 + 4 is scarce
+    assert mg.tune_threshold("f1", both[:20], labels[:20], **how).rule == Threshold(0.5)  # 4 + 4 is rare
     assert mg.tune_threshold("f1", np.tile(both, (3, 1)), np.tile(labels, (3, 1)), **how).origins == ["own"]
 
 

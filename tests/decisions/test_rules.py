@@ -35,7 +35,7 @@ from metricgrad.decisions import (
     threshold_averaging,
 )
 from metricgrad.decisions.default_rule import default_rule
-from metricgrad.decisions.expected_f import _probable_sizes, _size_probabilities, _size_without_each
+from metricgrad.decisions.expected_f import _find_probable_sizes, _find_size_probabilities, _find_sizes_without_each
 
 pytestmark = pytest.mark.quick
 
@@ -273,11 +273,11 @@ def test_two_hundred_labels_are_stable(name: str) -> None:
     p = np.sort(HARD[name])[::-1]
     total, others = plain_sizes(p)
     marginals = torch.tensor(p.copy()).unsqueeze(0)
-    sizes = _size_probabilities(marginals)
-    first, last = _probable_sizes(sizes)
+    sizes = _find_size_probabilities(marginals)
+    first, last = _find_probable_sizes(sizes)
     np.testing.assert_allclose(sizes[0], total, rtol=0, atol=1e-13)
     for low, high in ((0, 199), (first - 1, last - 1)):
-        without = _size_without_each(marginals, sizes, low, high)
+        without = _find_sizes_without_each(marginals, sizes, low, high)
         np.testing.assert_allclose(without[0], others[:, low : high + 1], rtol=0, atol=1e-12)
     assert (total[1:first] < 1e-19).all()
     assert (total[last + 1 :] < 1e-19).all()
@@ -294,7 +294,7 @@ def test_chunks_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     g = torch.Generator().manual_seed(0)
     p, joint = torch.rand(50, 6, generator=g), torch.rand(50, 6, 4, generator=g) / 6
     whole = ExpectedFBeta()(p), GFM()(joint)
-    monkeypatch.setattr("metricgrad.decisions.expected_f._CHUNK", 100)
+    monkeypatch.setattr("metricgrad.decisions.expected_f._NUMBERS_AT_ONCE", 100)
     assert torch.equal(ExpectedFBeta()(p), whole[0])
     assert torch.equal(GFM()(joint), whole[1])
     assert GFM()(torch.zeros(0, 6, 4)).shape == (0, 6)

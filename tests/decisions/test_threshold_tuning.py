@@ -304,10 +304,10 @@ def test_a_metric_that_rewards_errors_is_at_its_best_below_the_curve() -> None:
 
 @pytest.mark.parametrize("positives", [1e-3, 1.0, 3e5])
 def test_every_ratio_of_linear_functions_is_recognised_at_any_imbalance(positives: float) -> None:
-    from metricgrad.decisions.threshold_search import quasi_convex
+    from metricgrad.core.metrics.properties import is_quasi_convex
 
     for name in CELL:
-        assert quasi_convex(mg.metrics.get(name), positives, 1000.0) == (name not in LOCAL), name
+        assert is_quasi_convex(mg.metrics.get(name), positives, 1000.0) == (name not in LOCAL), name
 
 
 def test_micro_of_a_metric_with_a_case_distinction_is_not_called_exact() -> None:
@@ -488,7 +488,7 @@ def test_margins_that_rounding_alone_tells_apart_do_not_spoil_the_offsets() -> N
 def test_with_more_samples_than_matrices_fit_the_best_stretch_is_looked_into(monkeypatch: pytest.MonkeyPatch) -> None:
     s, y = class_data(5, 400, 3, "probabilities")
     fine = mg.tune_threshold("kappa", s, y, task="multiclass").value
-    monkeypatch.setattr("metricgrad.decisions.offsets._CELLS", 1)  # 16 places at a time
+    monkeypatch.setattr("metricgrad.decisions.offsets._MATRIX_CELLS_AT_ONCE", 1)  # 16 places at a time
     coarse = mg.tune_threshold("kappa", s, y, task="multiclass")
     plain = ref.matrix_kappa(matrix_of(s.argmax(1), y, 3))
     assert plain < coarse.value <= fine + 0.01
@@ -739,7 +739,7 @@ def test_interval_and_out_of_bag_are_those_of_a_plain_bootstrap(grouped: bool, m
     units = int(groups.max()) + 1
     draws = [rng.integers(0, units, units) for _ in range(41)]
     times = torch.tensor(np.stack([np.bincount(drawn, minlength=units) for drawn in draws]), dtype=torch.float64)
-    monkeypatch.setattr("metricgrad.decisions.problem.of_units", lambda *_: iter(times.split(20)))
+    monkeypatch.setattr("metricgrad.decisions.problem.draw_units", lambda *_: iter(times.split(20)))
     tuning = mg.tune_threshold("f1", s, y, groups=groups if grouped else None)
     thresholds, left = [], []
     for drawn in draws:

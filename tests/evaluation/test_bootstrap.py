@@ -18,7 +18,7 @@ from torch import Tensor
 
 import metricgrad as mg
 from metricgrad.decisions import Argmax, Offsets, Threshold, TuningSpec
-from metricgrad.decisions.resampling import group_index, of_units, weigh_cells, weigh_units
+from metricgrad.decisions.resampling import draw_units, index_groups, weigh_cells, weigh_units
 from metricgrad.evaluation.one_more_row import OneMoreRow
 
 Array = npt.NDArray[Any]
@@ -53,7 +53,7 @@ def test_cells_weigh_what_their_rows_do(counts: list[float]) -> None:
 
 
 def test_units_have_exponential_weights(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("metricgrad.decisions.resampling._DRAWS", 1000)  # several parts
+    monkeypatch.setattr("metricgrad.decisions.resampling._NUMBERS_AT_ONCE", 1000)  # several parts
     drawn = torch.cat(list(weigh_units(12, 5000, torch.Generator().manual_seed(1))))
     assert drawn.shape == (5000, 12)
     assert (drawn > 0).all()
@@ -61,8 +61,8 @@ def test_units_have_exponential_weights(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_units_are_drawn_as_often_as_there_are_units(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("metricgrad.decisions.resampling._DRAWS", 1000)  # several parts
-    drawn = torch.cat(list(of_units(12, 5000, torch.Generator().manual_seed(1))))
+    monkeypatch.setattr("metricgrad.decisions.resampling._NUMBERS_AT_ONCE", 1000)  # several parts
+    drawn = torch.cat(list(draw_units(12, 5000, torch.Generator().manual_seed(1))))
     assert drawn.shape == (5000, 12)
     assert (drawn.sum(1) == 12).all()
     torch.testing.assert_close(drawn.mean(0), torch.ones(12, dtype=torch.float64), rtol=0, atol=0.08)
@@ -74,7 +74,7 @@ def test_units_are_drawn_as_often_as_there_are_units(monkeypatch: pytest.MonkeyP
     "groups", [[5, 9, 5, 7], ["b", "a", "b", "c"], np.array([0.5, 9.0, 0.5, 7.0]), torch.tensor([1, 0, 1, 2])]
 )
 def test_groups_may_be_numbers_or_names(groups: Any) -> None:
-    index, units = group_index(groups, 4)
+    index, units = index_groups(groups, 4)
     assert units == 3
     assert index[0] == index[2]
     assert len(set(index.tolist())) == 3
@@ -142,7 +142,7 @@ def test_replicates_are_the_values_of_the_rows_drawn(name: str, weighted: bool, 
 @pytest.mark.parametrize("average", ["micro", "macro", "weighted"])
 @pytest.mark.usefixtures("known")
 def test_ranking_metrics_and_others_are_drawn_together(average: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("metricgrad.evaluation.replicates._CURVES", 300)  # several parts
+    monkeypatch.setattr("metricgrad.evaluation.replicates._CURVE_WEIGHTS_AT_ONCE", 300)  # several parts
     s, y = many(40, 3, 4)
     got = mg.bootstrap(s, y, ["auroc", "average_precision", "f1"], average=average, replicates=6, **LABELS)
     for i, times in enumerate(TIMES):
@@ -385,7 +385,7 @@ def test_a_tuned_rule_by_hand() -> None:
 
     draws = np.stack([np.bincount(np.random.default_rng(i).integers(0, 20, 20), minlength=20) for i in range(8)])
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("of_units", "weigh_units"):
+        for name in ("draw_units", "weigh_units"):
             patch.setattr(
                 f"metricgrad.evaluation.replicates.{name}", lambda *_: iter([torch.tensor(draws, dtype=torch.float64)])
             )
@@ -408,10 +408,10 @@ def test_logits_need_no_scale_for_a_tuned_rule_and_nothing_may_be_left_out() -> 
     easy, labels = [0.9, 0.1] * 20, [1, 0] * 20
     with pytest.MonkeyPatch.context() as patch:
         all_drawn, some = torch.ones(1, 5, dtype=torch.float64), torch.tensor([[5.0, 0, 0, 0, 0]]).double()
-        patch.setattr("metricgrad.evaluation.replicates.of_units", lambda *_: iter([torch.cat((all_drawn, some))]))
+        patch.setattr("metricgrad.evaluation.replicates.draw_units", lambda *_: iter([torch.cat((all_drawn, some))]))
         how: dict[str, Any] = {"rule": TuningSpec("f1"), "groups": np.arange(40) // 2 % 5, "replicates": 2}
         assert mg.bootstrap(easy, labels, "f1", **how)["f1"].value == 1
-        patch.setattr("metricgrad.evaluation.replicates.of_units", lambda *_: iter([all_drawn]))
+        patch.setattr("metricgrad.evaluation.replicates.draw_units", lambda *_: iter([all_drawn]))
         assert math.isnan(mg.bootstrap(easy, labels, "f1", **(how | {"replicates": 1}))["f1"].value)
 
 

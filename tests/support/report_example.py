@@ -168,7 +168,8 @@ def _curve(scores: Tensor, targets: Tensor, name: str) -> ClassCurve:
     cut = rough["cuts"][values.index(best)]
     near = [c for c, value in zip(rough["cuts"], values, strict=True) if value > best - 0.005]
     found = binned(scores, targets, include=[cut])
-    return {"name": name, "threshold": cut, "ships": False, "plateau": (min(near), max(near)), **found}
+    plateau = (min(near), max(near))
+    return {"name": name, "threshold": cut, "ships": False, "plateau": plateau, "tabulated": {}, **found}
 
 
 def _f2(tp: int, fp: int, positives: int) -> float:

@@ -21,7 +21,7 @@ from metricgrad.decisions.problem import InfeasibleError
 from metricgrad.decisions.rules import Rule, Threshold
 from metricgrad.decisions.threshold_tuning import TuningResult, TuningSpec, tune_threshold
 from metricgrad.evaluation.evaluator import Evaluator, evaluate
-from metricgrad.evaluation.score_tables import RANKING
+from metricgrad.evaluation.score_tables import RANKING_METRICS
 
 if TYPE_CHECKING:
     from metricgrad.comparison.goal import Goal
@@ -40,7 +40,7 @@ class ConstraintValue:
 
 def check_goal(goal: Goal, also: list[str]) -> None:
     """Raise if the metrics or constraints do not fit the task, before anything is trained."""
-    if goal.metric in RANKING:
+    if goal.metric in RANKING_METRICS:
         raise UserError(
             f"--metric: {goal.metric} evaluates a ranking, not decisions; put another metric first: f1,{goal.metric}",
             WRONG_CALL,

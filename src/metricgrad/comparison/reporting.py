@@ -14,6 +14,7 @@ from metricgrad.comparison import run_folder as runs
 from metricgrad.comparison.contender_outcomes import describe_members
 from metricgrad.comparison.contenders import ENSEMBLE
 from metricgrad.comparison.leaderboard import RULES
+from metricgrad.comparison.report.formulas import add_formulas
 from metricgrad.comparison.report.section_inputs import ShippedModelInputs
 from metricgrad.comparison.report.sections import SECTIONS
 from metricgrad.comparison.section_details import details, predict
@@ -68,7 +69,7 @@ def describe_protocol(plan: Plan, repeats: int) -> list[str]:
         f"Every contender is cross-fitted: {folds} models, each trained without a {_name_part(folds)} of the training "
         "rows, which it is stopped early and scored on. Their mean is what is evaluated on the test rows."
         if folds > 1
-        else "Every contender is trained on the earlier training rows; the latest fifth is for early stopping and tuning."
+        else "Every contender is trained on the earlier training rows; early stopping and tuning use the latest fifth."
     )
     ensemble = (
         "The ensemble averages others; its weights are chosen in each repeat for the metric under its tuned rule, on "
@@ -181,6 +182,7 @@ def make_payload(
         payload["members"] = describe_members(by_name[ENSEMBLE])
     if importance:
         payload["importance"] = list(importance[:TOP])
+    add_formulas(payload)
     return payload
 
 

@@ -40,7 +40,7 @@ from metricgrad.comparison.run_writer import INPUTS, RunWriter
 from metricgrad.comparison.shipping import fit_shipped_model
 from metricgrad.comparison.verdict import Circumstances, check_ship, write_verdict
 from metricgrad.comparison.workers import Shared, open_workers, run_tasks
-from metricgrad.decisions.rare_labels import FEW
+from metricgrad.decisions.rare_labels import FEWEST_TO_TUNE
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -93,9 +93,9 @@ class Plan:
         parts = dataset.split(options)
         about = (dataset.targets, dataset.goal.task, dataset.schema.classes, parts)
         more = [*describe_absent(*about), *([] if options.time is None else describe_moved(*about, options.time))]
-        if min(_count_rarest(dataset.targets[part.left_out], dataset.goal.classes) for part in parts) < FEW:
+        if min(_count_rarest(dataset.targets[part.left_out], dataset.goal.classes) for part in parts) < FEWEST_TO_TUNE:
             what = "offset" if dataset.goal.task == "multiclass" else "threshold"
-            more.append(f"a class has fewer than {FEW} rows to tune on: its {what} is not to be trusted")
+            more.append(f"a class has fewer than {FEWEST_TO_TUNE} rows to tune on: its {what} is not to be trusted")
         more += dataset.describe_left_out(parts)
         # Only the first ones are printed, and those of the columns may be many.
         dataset = replace(dataset, warnings=[*more, *dataset.warnings])

@@ -167,7 +167,7 @@ class RunWriter(Run):
         write(self.path / name, text.encode())
 
     def add_splits(self, splits: Sequence[Split]) -> None:
-        """Write the rows of every repeat: training and test rows, and the fold that each training row is left out of."""
+        """Write the rows of every repeat: training rows, test rows, and the fold that each row is left out of."""
         arrays = {}
         for i, split in enumerate(splits):
             fold_sizes = [len(left_out) for _, left_out in split.folds]

@@ -36,7 +36,7 @@ def train(
 ) -> dict[str, Any]:
     """Fit a contender, write a run folder for ``predict``, and return its summary.
 
-    ``jobs``: the number of processes. ``keep``: copy the data into the run folder, since they are in no file that stays.
+    ``jobs``: the number of processes. ``keep``: copy the data into the run folder, since no file of them stays.
 
     The reported value is that on the out-of-fold scores on which the rule was tuned: it is slightly optimistic.
     """

@@ -1,4 +1,4 @@
-"""What the separate process of ``tree_sandbox`` does: loads, checks and uses trees. It imports nothing of metricgrad."""
+"""What the separate process of ``tree_sandbox`` does: loads, checks, uses trees. It imports nothing of metricgrad."""
 
 from __future__ import annotations
 

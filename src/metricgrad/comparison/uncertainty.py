@@ -24,10 +24,10 @@ import torch
 from scipy import stats
 
 from metricgrad.comparison.protocol import choose_empty_classes
-from metricgrad.core.metrics import names
-from metricgrad.decisions.resampling import of_units
+from metricgrad.core.metrics import get, properties_of
+from metricgrad.decisions.resampling import draw_units
 from metricgrad.evaluation.metric_set import MetricSet
-from metricgrad.evaluation.replicates import Model, RowDraws
+from metricgrad.evaluation.replicates import EvaluatedModel, RowDraws
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,7 +45,6 @@ GUESS, WEIGHT = 0.5, 2
 MOST_REPEATS = 100
 """The largest number of repeats that is recommended."""
 _CHUNK = 1 << 22  # numbers at a time
-_SIGNED = ("mcc", "kappa", "quadratic_kappa", "informedness", "markedness")
 
 
 # Resampling test rows
@@ -59,7 +58,7 @@ class Draws:
         number = int(units.max()) + 1
         if number > UNITS:
             units, number = (np.random.default_rng(seed).permutation(number) % UNITS)[units], UNITS
-        drawn = of_units(number, replicates, torch.Generator().manual_seed(seed))
+        drawn = draw_units(number, replicates, torch.Generator().manual_seed(seed))
         self._units = torch.as_tensor(units)
         self._times = torch.cat([times.to(torch.uint8) for times in drawn])
 
@@ -82,7 +81,7 @@ def resample(
     }
     metrics = MetricSet({"": goal.metric}, task=goal.task, rule=rules[0], **options)  # type: ignore[arg-type]
     batch = metrics.prepare_rows(scores, targets, None, None)
-    draws = RowDraws([Model(metrics.under(rule), batch) for rule in rules], len(targets), None)
+    draws = RowDraws([EvaluatedModel(metrics.under(rule), batch) for rule in rules], len(targets), None)
     found = []
     for i in range(len(rules)):
         whole = draws.values(i, draws.multiplicity.unsqueeze(0))[""]
@@ -178,13 +177,12 @@ def estimate_mean(values: Sequence[float], moves: np.ndarray, ratio: float) -> E
 
 
 def find_limits(metric: str) -> tuple[float, float] | None:
-    """Return the least and the largest value of a metric, None if it is one of one's own.
+    """Return the least and the largest value of a metric; None if it is unbounded, or cannot be imported here.
 
-    >>> find_limits("f2"), find_limits("mcc"), find_limits("mine:profit")
+    >>> find_limits("f2"), find_limits("mcc"), find_limits("somewhere_else:profit")
     ((0.0, 1.0), (-1.0, 1.0), None)
     """
-    base = metric.split("(")[0]
-    if base in _SIGNED:
-        return -1.0, 1.0
-    known = base in names() or (base[:1] == "f" and base[1:].lstrip("_").replace(".", "", 1).isdigit())
-    return (0.0, 1.0) if known else None
+    try:
+        return properties_of(get(metric)).limits
+    except ValueError:
+        return None

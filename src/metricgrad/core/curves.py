@@ -87,7 +87,8 @@ def curve(
     >>> c.counts.tp
     tensor([0., 1., 2., 2.], dtype=torch.float64)
     """
-    s, y = (as_tensor(name, x).double() for name, x in (("scores", scores), ("targets", targets)))
+    s = as_tensor("scores", scores).double()
+    y = as_tensor("targets", targets).double()
     if s.dim() != 1 or y.shape != s.shape:
         raise ValueError(f"scores and targets: expected (N,) both, got {tuple(s.shape)} and {tuple(y.shape)}")
     w = None if weight is None else as_tensor("weight", weight).double()
@@ -97,7 +98,9 @@ def curve(
         keep = as_tensor("mask", mask)
         if keep.dtype != torch.bool or keep.shape != s.shape:
             raise ValueError(f"mask: expected bool of shape {tuple(s.shape)}, got {keep.dtype} {tuple(keep.shape)}")
-        s, y, w = s[keep], y[keep], None if w is None else w[keep]
+        s = s[keep]
+        y = y[keep]
+        w = None if w is None else w[keep]
     _check_values(s, y, w)
     return cumulate(s, y) if w is None else cumulate(s, w * y, w * (1 - y))
 
@@ -107,47 +110,54 @@ def cumulate(scores: Tensor, positives: Tensor, negatives: Tensor | None = None)
 
     Weights ``(..., N)`` make one curve for each of their leading axes (replicates), with one sort.
     """
-    s, order = descending(scores)
-    last = last_of_equals(s)
-    ends = None if last.all() else last.nonzero().squeeze(1)
+    sorted_scores, order = sort_descending(scores)
+    last = last_of_equals(sorted_scores)
+    places = None if last.all() else last.nonzero().squeeze(1)
 
-    def at_thresholds(x: Tensor, first: float = 0.0, dtype: torch.dtype = torch.float64) -> Tensor:
-        x = x if ends is None else x.index_select(-1, ends)
-        # The first threshold predicts nothing.
-        out = torch.empty(*x.shape[:-1], x.shape[-1] + 1, dtype=dtype, device=x.device)
-        out[..., 0], out[..., 1:] = first, x
-        return out
+    def take_thresholds(x: Tensor, at_infinity: float = 0.0, dtype: torch.dtype = torch.float64) -> Tensor:
+        """Return what a running sum is at each threshold, the first of which is ∞."""
+        at_scores = x if places is None else x.index_select(-1, places)
+        taken = torch.empty(*at_scores.shape[:-1], at_scores.shape[-1] + 1, dtype=dtype, device=x.device)
+        taken[..., 0] = at_infinity
+        taken[..., 1:] = at_scores
+        return taken
 
-    def total(weights: Tensor) -> Tensor:
+    def sum_from_the_top(weights: Tensor) -> Tensor:
         # index_select, since indexing 1e7 rows by a tensor takes five times as long; int32 is enough for sums of int8.
-        dtype = torch.int32 if weights.dtype == torch.int8 and len(s) < 2**24 else torch.float64
-        return at_thresholds(weights.index_select(-1, order).cumsum(-1, dtype=dtype))
+        dtype = torch.int32 if weights.dtype == torch.int8 and len(sorted_scores) < 2**24 else torch.float64
+        return take_thresholds(weights.index_select(-1, order).cumsum(-1, dtype=dtype))
 
-    tp = total(positives)
-    fp = at_thresholds(torch.arange(1, len(s) + 1, device=s.device)).sub_(tp) if negatives is None else total(negatives)
-    return Curve(at_thresholds(s, torch.inf, s.dtype), Counts(tp, fp, tp[..., -1:] - tp, fp[..., -1:] - fp))
+    tp = sum_from_the_top(positives)
+    if negatives is None:
+        predicted = take_thresholds(torch.arange(1, len(sorted_scores) + 1, device=scores.device))
+        fp = predicted.sub_(tp)
+    else:
+        fp = sum_from_the_top(negatives)
+    thresholds = take_thresholds(sorted_scores, torch.inf, sorted_scores.dtype)
+    return Curve(thresholds, Counts(tp, fp, tp[..., -1:] - tp, fp[..., -1:] - fp))
 
 
-def last_of_equals(s: Tensor) -> Tensor:
+def last_of_equals(sorted_scores: Tensor) -> Tensor:
     """Return where the last of equal sorted scores is: a threshold includes all of them or none."""
-    last = torch.ones(len(s), dtype=torch.bool, device=s.device)
-    torch.ne(s[1:], s[:-1], out=last[:-1])
+    last = torch.ones(len(sorted_scores), dtype=torch.bool, device=sorted_scores.device)
+    torch.ne(sorted_scores[1:], sorted_scores[:-1], out=last[:-1])
     return last
 
 
-def descending(scores: Tensor) -> tuple[Tensor, Tensor]:
+def sort_descending(scores: Tensor) -> tuple[Tensor, Tensor]:
     """Sort ``(N,)`` scores from the highest down and return them with their order.
 
     By way of integers in the same order: torch sorts those by radix, three times as fast as floats.
     """
-    kinds = {torch.float32: torch.int32, torch.float64: torch.int64}
-    if scores.dtype not in kinds or scores.device.type != "cpu":
+    integer_of = {torch.float32: torch.int32, torch.float64: torch.int64}
+    if scores.dtype not in integer_of or scores.device.type != "cpu":
         return scores.sort(descending=True)
-    flipped, order = _turned(scores.contiguous().view(kinds[scores.dtype])).bitwise_not().sort()
-    return _turned(flipped.bitwise_not_()).view(scores.dtype), order
+    ascending = _order_like_floats(scores.contiguous().view(integer_of[scores.dtype]))
+    complement, order = ascending.bitwise_not().sort()  # ascending complements are descending numbers
+    return _order_like_floats(complement.bitwise_not_()).view(scores.dtype), order
 
 
-def _turned(bits: Tensor) -> Tensor:
+def _order_like_floats(bits: Tensor) -> Tensor:
     """Flip the bits of negative numbers, whose order is reversed; applied twice it changes nothing."""
     if not bits.numel() or bits.amin() >= 0:
         return bits
@@ -186,11 +196,13 @@ def curves(
     >>> [float(auroc(c)) for c in curves(scores, targets)]
     [1.0, 1.0]
     """
-    s, y = as_tensor("scores", scores), as_tensor("targets", targets)
+    s = as_tensor("scores", scores)
+    y = as_tensor("targets", targets)
     if s.dim() != 2 or y.shape != s.shape:
         raise ValueError(f"scores and targets: expected (N, K) both, got {tuple(s.shape)} and {tuple(y.shape)}")
-    w, m = (None if x is None else as_tensor(name, x) for name, x in (("weight", weight), ("mask", mask)))
-    return [curve(s[:, k], y[:, k], _column(w, k), _column(m, k)) for k in range(s.shape[1])]
+    w = None if weight is None else as_tensor("weight", weight)
+    m = None if mask is None else as_tensor("mask", mask)
+    return [curve(s[:, k], y[:, k], _take_column(w, k), _take_column(m, k)) for k in range(s.shape[1])]
 
 
 def roc(c: Curve) -> tuple[Tensor, Tensor]:
@@ -211,8 +223,9 @@ def roc(c: Curve) -> tuple[Tensor, Tensor]:
     >>> roc(curve(torch.tensor([0.9, 0.4]), torch.tensor([1, 0])))[0]
     tensor([0., 0., 1.], dtype=torch.float64)
     """
-    counts = c.counts
-    return ratio(counts.fp, counts.negatives, torch.nan), ratio(counts.tp, counts.positives, torch.nan)
+    fpr = ratio(c.counts.fp, c.counts.negatives, torch.nan)
+    tpr = ratio(c.counts.tp, c.counts.positives, torch.nan)
+    return fpr, tpr
 
 
 def precision_recall(c: Curve) -> tuple[Tensor, Tensor]:
@@ -233,8 +246,9 @@ def precision_recall(c: Curve) -> tuple[Tensor, Tensor]:
     >>> precision_recall(curve(torch.tensor([0.9, 0.4]), torch.tensor([1, 0])))[0]
     tensor([1.0000, 1.0000, 0.5000], dtype=torch.float64)
     """
-    counts = c.counts
-    return ratio(counts.tp, counts.predicted, 1.0), ratio(counts.tp, counts.positives)
+    precision = ratio(c.counts.tp, c.counts.predicted, 1.0)
+    recall = ratio(c.counts.tp, c.counts.positives)
+    return precision, recall
 
 
 def auroc(c: Curve, max_fpr: float | None = None) -> Tensor:
@@ -268,10 +282,11 @@ def auroc(c: Curve, max_fpr: float | None = None) -> Tensor:
         return torch.trapezoid(tpr, fpr)
     if not (is_number(max_fpr) and 0 < max_fpr <= 1):
         raise ValueError(f"max_fpr: expected a number in (0, 1], got {max_fpr!r}")
-    # Every trapezoid up to where the line x = max_fpr cuts it; a vertical step at max_fpr itself is inside.
+    # Every trapezoid up to where the line x = max_fpr crosses it; a vertical step at max_fpr itself is inside.
     width = fpr.clamp(max=max_fpr).diff()
-    start, rise = tpr[..., :-1], tpr.diff()
-    area = (width * (start + rise * ratio(width, fpr.diff()) / 2)).sum(-1)
+    share_of_step = ratio(width, fpr.diff())
+    middle = tpr[..., :-1] + tpr.diff() * share_of_step / 2
+    area = (width * middle).sum(-1)
     chance = max_fpr**2 / 2
     return 0.5 + (area - chance) / (max_fpr - chance) / 2
 
@@ -297,12 +312,12 @@ def equal_error_rate(c: Curve) -> Tensor:
     tensor(0.5000, dtype=torch.float64)
     """
     fpr, tpr = roc(c)
-    apart = (1 - tpr - fpr).abs()
+    distance = (1 - tpr - fpr).abs()
     # Rates are rounded: what is equally near differs in the last digits.
-    nearest = apart <= apart.amin(-1, keepdim=True) + 1e-12
-    rate = (1 - tpr + fpr) / 2
-    found = torch.where(nearest, rate, 0.0).amax(-1)
-    return torch.where(apart.isnan().any(-1), torch.nan, found)
+    nearest = distance <= distance.amin(-1, keepdim=True) + 1e-12
+    error_rate = (1 - tpr + fpr) / 2
+    largest = torch.where(nearest, error_rate, 0.0).amax(-1)
+    return torch.where(distance.isnan().any(-1), torch.nan, largest)
 
 
 def average_precision(c: Curve) -> Tensor:
@@ -346,11 +361,11 @@ def interpolated_average_precision(c: Curve) -> Tensor:
     tensor(0.6667, dtype=torch.float64)
     """
     precision, recall = precision_recall(c)
-    best = precision[..., 1:].flip(-1).cummax(-1).values.flip(-1)
-    return (recall.diff() * best).sum(-1)
+    best_at_higher_recall = precision[..., 1:].flip(-1).cummax(-1).values.flip(-1)
+    return (recall.diff() * best_at_higher_recall).sum(-1)
 
 
-def _column(x: Tensor | None, k: int) -> Tensor | None:
+def _take_column(x: Tensor | None, k: int) -> Tensor | None:
     return x if x is None or x.dim() == 1 else x[:, k]
 
 

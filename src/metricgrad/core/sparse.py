@@ -18,7 +18,7 @@ from metricgrad.core.counts import Counts, cells, least_weight, subtract
 from metricgrad.core.inputs import as_scored_batch, as_tensor
 
 
-class Cuts(NamedTuple):
+class LabelThresholds(NamedTuple):
     """The counts of all labels at their thresholds, one label after the other."""
 
     label: Tensor
@@ -95,7 +95,7 @@ class SparseBatch:
         return order[self.label[order].argsort(stable=True)], starts_of(self.label, self.classes)
 
     @cached_property
-    def cuts(self) -> Cuts:
+    def label_thresholds(self) -> LabelThresholds:
         """The counts of each label at ∞, where nothing is predicted, and at each of its scores above 0."""
         order, classes = self.ranked[0], self.classes
         label, s = self.label[order], self.logits[order]
@@ -113,7 +113,7 @@ class SparseBatch:
         thresholds = s.new_full((len(owner),), torch.inf).scatter_(0, place, s)
         tp, fp = (x.new_zeros(len(owner)).scatter_(0, place, x) for x in (tp, fp))
         counts = cells(tp, fp, positives[owner], self.negatives(positives)[owner], least=self.least)
-        return Cuts(owner, starts, thresholds, counts)
+        return LabelThresholds(owner, starts, thresholds, counts)
 
     def largest(self, values: Tensor, k: int) -> Tensor:
         """Return which elements are among the k largest of ``(E,)`` values of their row; of equal ones, the first."""

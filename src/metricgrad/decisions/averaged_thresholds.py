@@ -45,14 +45,16 @@ def threshold_averaging(scores: Any, targets: Any, metric: str | Metric = f1) ->
 
     """
     batch = as_scored_batch("multilabel", scores, targets)
-    s, order = batch.logits.sort(dim=1, descending=True)
-    y = batch.targets.double().gather(1, order)
-    tp, fp = y.cumsum(1), (1 - y).cumsum(1)
-    values = get(metric)(Counts(tp, fp, tp[:, -1:] - tp, fp[:, -1:] - fp))
-    last = torch.ones_like(values, dtype=torch.bool)
-    last[:, :-1] = s[:, 1:] != s[:, :-1]  # a threshold takes all of equal scores or none
-    best = torch.where(last, values, -torch.inf).argmax(1, keepdim=True)
-    there = y.sum(1) > 0
-    if not there.any():
+    sorted_scores, order = batch.logits.sort(dim=1, descending=True)
+    labels = batch.targets.double().gather(1, order)
+    has_positive = labels.sum(1) > 0
+    if not has_positive.any():
         raise ValueError("targets: expected at least one row with a positive label, got none")
-    return Threshold(s.gather(1, best).squeeze(1)[there].double().mean().item())
+    tp = labels.cumsum(1)
+    fp = (1 - labels).cumsum(1)
+    values = get(metric)(Counts(tp, fp, tp[:, -1:] - tp, fp[:, -1:] - fp))
+    last_of_equals = torch.ones_like(values, dtype=torch.bool)  # a threshold takes all of equal scores or none
+    last_of_equals[:, :-1] = sorted_scores[:, 1:] != sorted_scores[:, :-1]
+    best = torch.where(last_of_equals, values, -torch.inf).argmax(1, keepdim=True)
+    thresholds = sorted_scores.gather(1, best).squeeze(1)
+    return Threshold(thresholds[has_positive].double().mean().item())

@@ -1,4 +1,4 @@
-"""Defaults: the rule that is not tuned, and what estimators and the application do with scarce decisions."""
+"""Defaults: the rule that is not tuned, and what estimators and the application do with rare labels."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from metricgrad.decisions.rules import Argmax, Rule, Threshold
 
 if TYPE_CHECKING:
     from metricgrad.core.batch import Task
-    from metricgrad.decisions.rare_labels import Origin
+    from metricgrad.decisions.rare_labels import ThresholdSource
 
-RARE_LABELS: Origin = "pooled"
-"""What the estimators and the application do with a decision of few samples; chosen by benchmarks/rare_labels.py."""
+RARE_LABELS: ThresholdSource = "pooled"
+"""What the estimators and the application do with a label of few samples; chosen by benchmarks/rare_labels.py."""
 
 
 def default_rule(task: Task, threshold: float | tuple[float, ...] = 0.5) -> Rule:
@@ -19,7 +19,7 @@ def default_rule(task: Task, threshold: float | tuple[float, ...] = 0.5) -> Rule
     return Argmax() if task == "multiclass" else Threshold(threshold)
 
 
-def chosen(rule: Any, task: Task) -> Rule | None:
+def resolve_rule(rule: Any, task: Task) -> Rule | None:
     """Return a rule as it is or what "fixed" means, None for "tuned"; or raise."""
     if rule == "tuned":
         return None

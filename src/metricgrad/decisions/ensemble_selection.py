@@ -15,8 +15,8 @@ from torch import Tensor
 
 from metricgrad.core.batch import check_task
 from metricgrad.core.inputs import as_scored_batch, as_tensor, whole_number
-from metricgrad.decisions.default_rule import RARE_LABELS, chosen
-from metricgrad.decisions.selection_criteria import SelectBy, criterion_for, with_scores
+from metricgrad.decisions.default_rule import RARE_LABELS, resolve_rule
+from metricgrad.decisions.selection_criteria import SelectBy, make_criterion, replace_scores
 from metricgrad.decisions.threshold_tuning import TuningResult, TuningSpec, tune_threshold
 
 if TYPE_CHECKING:
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from metricgrad.decisions.rules import Rule
     from metricgrad.decisions.selection_criteria import Criterion
 
-FEW_POSITIVES = 100
+FEWEST_POSITIVES_FOR_METRIC = 100
 """With fewer positives (or negatives) than this, "auto" does not select by the metric itself."""
 
 LEAST_WEIGHT = 0.02
 """A smaller weight carries next to nothing, and its candidate takes as long to predict as any."""
 
-ROUNDING = 1e-12
+EQUAL_VALUES = 1e-12
 """Values that differ by less are equal: of equals the candidate is taken that is best alone."""
 
 
@@ -49,7 +49,7 @@ class Selection:
         The weight of each candidate that was chosen, from the largest down; they sum to 1.
     scores : Tensor
         The weighted mean of the chosen candidates' scores, which the rule was tuned on.
-    tuning : Tuning or None
+    tuning : TuningResult or None
         How the rule was tuned; None if it was given.
     rule : Rule
         The decision rule.
@@ -71,7 +71,7 @@ class Selection:
     select_by: SelectBy
 
 
-class Goal:
+class SelectionSpec:
     """What a selection is to reach; refuses options that are unknown or do not fit together.
 
     ``rule``: the one that is given, or None for a tuned one. ``options``: those of the final tuning.
@@ -88,26 +88,29 @@ class Goal:
         rounds: int,
         bags: int,
     ) -> None:
-        self.rounds, self.bags = whole_number("rounds", rounds, 1), whole_number("bags", bags, 0)
+        self.rounds = whole_number("rounds", rounds, 1)
+        self.bags = whole_number("bags", bags, 0)
         if select_by not in get_args(SelectBy):
             wanted = ", ".join(map(repr, get_args(SelectBy)))
             raise ValueError(f"select_by: expected one of {wanted}, got {select_by!r}")
-        self.metric, self.select_by, self.rule = metric, select_by, chosen(rule, check_task(task))
+        self.metric = metric
+        self.select_by = select_by
+        self.rule = resolve_rule(rule, check_task(task))
         if self.rule is not None and subject_to is not None:
             raise ValueError(f"subject_to: expected rule='tuned', which can meet it, got rule={rule!r}")
-        self.coupled = task == "multilabel" and average in ("micro", "samples")
+        self.labels_depend = task == "multilabel" and average in ("micro", "samples")
         self.options: dict[str, Any] = {"task": task, "average": average, "subject_to": subject_to}
         # Where labels depend on each other a constraint needs one threshold for all.
-        self.options["shared"] = self.coupled and subject_to is not None
-        self.problem()
+        self.options["shared"] = self.labels_depend and subject_to is not None
+        self.make_final_problem()
 
-    def problem(self) -> Problem:
+    def make_final_problem(self) -> Problem:
         """Return the problem that the final rule solves."""
         return TuningSpec(self.metric, **self.options).problem()
 
-    def searched(self) -> Problem:
+    def make_search_problem(self) -> Problem:
         """Return the problem that is solved for every candidate in every round."""
-        return TuningSpec(self.metric, **self.options | {"shared": self.coupled}).problem()
+        return TuningSpec(self.metric, **self.options | {"shared": self.labels_depend}).problem()
 
 
 def select_ensemble(
@@ -185,91 +188,100 @@ def select_ensemble(
     ({'a': 1.0}, 1.0)
 
     """
-    goal = Goal(metric, task, average, subject_to, rule, select_by, rounds, bags)
-    given, problem, searched = goal.rule, goal.problem(), goal.searched()
-    candidates, batch = _stacked(scores, targets, task, weight)
-    by = _resolved(goal.select_by, problem, batch)
+    spec = SelectionSpec(metric, task, average, subject_to, rule, select_by, rounds, bags)
+    final_problem = spec.make_final_problem()
+    search_problem = spec.make_search_problem()
+    candidates, batch = _stack_candidates(scores, targets, task, weight)
+    resolved = _resolve_select_by(spec.select_by, final_problem, batch)
 
-    metric_alone = criterion_for("metric", searched, batch, given)
-    alone = [metric_alone.value(candidate) for candidate in candidates]
-    if max(alone) == -torch.inf:
-        searched.solve(with_scores(batch, candidates[0]))  # raises, and says by how much the constraint is missed
+    by_metric = make_criterion("metric", search_problem, batch, spec.rule)
+    alone = [by_metric.value(candidate) for candidate in candidates]
+    best_alone = max(alone)
+    if best_alone == -torch.inf:
+        search_problem.solve(replace_scores(batch, candidates[0]))  # raises, and says what is missed by how much
+
     shares = candidates.new_zeros(len(candidates))
-    for rows in _halves(batch.targets, goal.bags, seed):
-        part = criterion_for(by, searched, batch.take(rows), given)
-        part.settle(candidates[alone.index(max(alone))][rows], 1)
-        shares = shares + _select(part, candidates[:, rows], goal.rounds)
+    for rows in _draw_halves(batch.targets, spec.bags, seed):
+        criterion = make_criterion(resolved, search_problem, batch.take(rows), spec.rule)
+        criterion.follow(candidates[alone.index(best_alone)][rows], 1)
+        shares = shares + _select_greedily(criterion, candidates[:, rows], spec.rounds)
     if shares.any():
-        shares = _without_small(shares / shares.sum())
+        shares = _drop_small_weights(shares / shares.sum())
     # Each bag meets the constraints on its rows; their mean need not.
-    missed = bool(problem.constraints) and metric_alone.value(_mean(candidates, shares)) == -torch.inf
+    missed = bool(final_problem.constraints) and by_metric.value(_average(candidates, shares)) == -torch.inf
     if missed or not shares.any():
-        shares = _without_small(_select(criterion_for(by, searched, batch, given), candidates, goal.rounds))
-    mean = _mean(candidates, shares)
-    flat = mean.squeeze(1) if check_task(task) == "binary" else mean
-    tuning, decided = None, given
-    if decided is None:
-        tuning = tune_threshold(metric, flat, targets, weight=weight, rare_labels=RARE_LABELS, **goal.options)
-        decided = tuning.rule
-    value = problem.value(with_scores(batch, mean), decided)
-    order = shares.argsort(descending=True, stable=True).tolist()
+        criterion = make_criterion(resolved, search_problem, batch, spec.rule)
+        shares = _drop_small_weights(_select_greedily(criterion, candidates, spec.rounds))
+
+    mean = _average(candidates, shares)
+    mean_scores = mean.squeeze(1) if check_task(task) == "binary" else mean
+    tuning = None
+    final_rule = spec.rule
+    if final_rule is None:
+        tuning = tune_threshold(metric, mean_scores, targets, weight=weight, rare_labels=RARE_LABELS, **spec.options)
+        final_rule = tuning.rule
+    value = final_problem.value(replace_scores(batch, mean), final_rule)
     names = list(scores)
+    by_weight = shares.argsort(descending=True, stable=True).tolist()
     return Selection(
-        {names[i]: shares[i].item() for i in order if shares[i] > 0},
-        flat,
-        tuning,
-        decided,
-        value.tolist(),
-        dict(zip(names, alone, strict=True)),
-        by,
+        weights={names[i]: shares[i].item() for i in by_weight if shares[i] > 0},
+        scores=mean_scores,
+        tuning=tuning,
+        rule=final_rule,
+        value=value.tolist(),
+        alone=dict(zip(names, alone, strict=True)),
+        select_by=resolved,
     )
 
 
-def _stacked(scores: Mapping[str, Any], targets: Any, task: Task | None, weight: Any) -> tuple[Tensor, Batch]:
+def _stack_candidates(scores: Mapping[str, Any], targets: Any, task: Task | None, weight: Any) -> tuple[Tensor, Batch]:
     """Return the candidates' scores ``(C, N, K)``, and the checked rows with those of the first."""
     if not scores:
         raise ValueError("scores: expected at least one candidate, got none")
     batches = [as_scored_batch(task, as_tensor("scores", s).double(), targets, weight) for s in scores.values()]
-    if len(shapes := {tuple(batch.logits.shape) for batch in batches}) > 1:
+    shapes = {tuple(batch.logits.shape) for batch in batches}
+    if len(shapes) > 1:
         raise ValueError(f"scores: expected one shape for all candidates, got {sorted(shapes)}")
     if not len(batches[0].logits):
         raise ValueError("scores: expected at least one sample, got none")
     return torch.stack([batch.logits for batch in batches]), batches[0]
 
 
-def _resolved(select_by: SelectBy, problem: Problem, batch: Batch) -> SelectBy:
+def _resolve_select_by(select_by: SelectBy, problem: Problem, batch: Batch) -> SelectBy:
+    """Return what "auto" means on these rows."""
     if select_by != "auto":
         return select_by
     # The mean over classes is as noisy as one class with this many positives.
-    fewest = problem.fewest(batch)
-    several = fewest[fewest > 0]
-    effective = len(several) ** 2 / float((1 / several).sum()) if len(several) else 0.0
-    return "log-loss" if effective < FEW_POSITIVES and not problem.constraints else "metric"
+    sizes = problem.count_smaller_sides(batch)
+    present = sizes[sizes > 0]
+    effective = len(present) ** 2 / float((1 / present).sum()) if len(present) else 0.0
+    return "log-loss" if effective < FEWEST_POSITIVES_FOR_METRIC and not problem.constraints else "metric"
 
 
-def _halves(targets: Tensor, bags: int, seed: int) -> Iterator[Tensor]:
+def _draw_halves(targets: Tensor, bags: int, seed: int) -> Iterator[Tensor]:
     """Yield random halves of the rows, each with half of every class, or of the rows with each rarest label."""
     if targets.dim() == 2:
-        counts = targets.sum(0)
-        kind = torch.where(targets > 0, counts, torch.inf).min(1).indices
-        kind = torch.where(targets.sum(1) > 0, kind, targets.shape[1])
+        label_counts = targets.sum(0)
+        rarest_label = torch.where(targets > 0, label_counts, torch.inf).min(1).indices
+        stratum = torch.where(targets.sum(1) > 0, rarest_label, targets.shape[1])
     else:
-        kind = targets
+        stratum = targets
     generator = torch.Generator().manual_seed(seed)
     order = torch.arange(0)
     for bag in range(bags):
         if bag % 2 == 0:  # two halves of one order are all rows
-            order = (kind + torch.rand(len(kind), generator=generator, dtype=torch.float64)).argsort()
+            within_stratum = torch.rand(len(stratum), generator=generator, dtype=torch.float64)
+            order = (stratum + within_stratum).argsort()
         rows = order[bag % 2 :: 2]
         if len(rows):
             yield rows.sort().values
 
 
-def _mean(candidates: Tensor, shares: Tensor) -> Tensor:
+def _average(candidates: Tensor, shares: Tensor) -> Tensor:
     return (candidates * shares.view(-1, 1, 1)).sum(0)
 
 
-def _without_small(shares: Tensor) -> Tensor:
+def _drop_small_weights(shares: Tensor) -> Tensor:
     kept = shares * (shares >= min(LEAST_WEIGHT, float(shares.max())))
     return kept / kept.sum()
 
@@ -277,26 +289,29 @@ def _without_small(shares: Tensor) -> Tensor:
 # The greedy search
 
 
-def _select(criterion: Criterion, candidates: Tensor, rounds: int) -> Tensor:
+def _select_greedily(criterion: Criterion, candidates: Tensor, rounds: int) -> Tensor:
     """Return the shares of the candidates; all zero if none is allowed."""
-    counts, total = candidates.new_zeros(len(candidates)), torch.zeros_like(candidates[0])
-    best, shares = -torch.inf, counts
+    times_chosen = candidates.new_zeros(len(candidates))
+    total = torch.zeros_like(candidates[0])
+    best = -torch.inf
+    best_shares = times_chosen
     order = list(range(len(candidates)))
     for size in range(1, rounds + 1):
         values = [-torch.inf] * len(candidates)
         for i in order:
             # In the first round all values are wanted, later those that might be the best.
-            enough = max(values) - ROUNDING if size > 1 else -torch.inf
+            enough = max(values) - EQUAL_VALUES if size > 1 else -torch.inf
             values[i] = criterion.value((total + candidates[i]) / size, enough)
         value = max(values)
         if value == -torch.inf:
             break
         if size == 1:
             order.sort(key=lambda i: -values[i])
-        place = next(i for i in order if values[i] >= value - ROUNDING)
-        counts = counts + F.one_hot(torch.tensor(place), len(counts))
-        total = total + candidates[place]
-        if value > best + ROUNDING:
-            best, shares = value, counts / size
-        criterion.settle(total / size, size)
-    return shares
+        chosen = next(i for i in order if values[i] >= value - EQUAL_VALUES)
+        times_chosen = times_chosen + F.one_hot(torch.tensor(chosen), len(times_chosen))
+        total = total + candidates[chosen]
+        if value > best + EQUAL_VALUES:
+            best = value
+            best_shares = times_chosen / size
+        criterion.follow(total / size, size)
+    return best_shares

@@ -19,7 +19,7 @@ from metricgrad.decisions.rules import Rule
 if TYPE_CHECKING:
     from metricgrad.core.batch import Task
 
-_CHUNK = 1 << 22  # numbers P(y_i = 1, |y| = s) at a time
+_NUMBERS_AT_ONCE = 1 << 22  # of P(y_i = 1, |y| = s)
 _NEGLIGIBLE = 1e-20
 """Sizes that are so much less probable than the most probable one above 0 change no digit of an expectation."""
 
@@ -66,27 +66,27 @@ class ExpectedFBeta(_ExpectedF):
             return scores > 0
         labels = scores.shape[1]
         decided = []
-        for some in scores.double().split(max(1, _CHUNK // labels)):
-            p, order = some.sort(dim=1, descending=True, stable=True)
-            sizes = _size_probabilities(p)
-            first, last = _probable_sizes(sizes)
-            rows = max(1, _CHUNK // (labels * (last - first + 1)))
-            parts = zip(p.split(rows), sizes.split(rows), strict=True)
-            taken = torch.cat([self._take_first(*part, first, last) for part in parts])
+        for some_rows in scores.double().split(max(1, _NUMBERS_AT_ONCE // labels)):
+            marginals, order = some_rows.sort(dim=1, descending=True, stable=True)
+            sizes = _find_size_probabilities(marginals)
+            first, last = _find_probable_sizes(sizes)
+            rows_at_once = max(1, _NUMBERS_AT_ONCE // (labels * (last - first + 1)))
+            parts = zip(marginals.split(rows_at_once), sizes.split(rows_at_once), strict=True)
+            taken = torch.cat([self._take_first_labels(p, of_rows, first, last) for p, of_rows in parts])
             decided.append(torch.zeros_like(taken).scatter_(1, order, taken))
         return torch.cat(decided)
 
-    def _take_first(self, p: Tensor, sizes: Tensor, first: int, last: int) -> Tensor:
+    def _take_first_labels(self, p: Tensor, sizes: Tensor, first: int, last: int) -> Tensor:
         """Return which labels the best set has: some of the first, since they are in the order of their marginals."""
-        joint = p.unsqueeze(2) * _size_without_each(p, sizes, first - 1, last - 1)  # P(y_i = 1, |y| = s)
+        joint = p.unsqueeze(2) * _find_sizes_without_each(p, sizes, first - 1, last - 1)  # P(y_i = 1, |y| = s)
         size = torch.arange(first, last + 1, dtype=p.dtype, device=p.device)
         k = torch.arange(1, p.shape[1] + 1, dtype=p.dtype, device=p.device)
         b = self.beta**2
-        within = joint.cumsum_(1)  # E[|y ∩ first k|; |y| = s]
-        worth = (within * ((1 + b) / (k.unsqueeze(1) + b * size))).sum(2)
-        best, number = worth.max(1)
-        is_better = best > self.empty * sizes[:, 0]
-        return (k - 1 <= number.unsqueeze(1)) & is_better.unsqueeze(1)
+        hits = joint.cumsum_(1)  # E[|y ∩ first k|; |y| = s]
+        expected_f = (hits * ((1 + b) / (k.unsqueeze(1) + b * size))).sum(2)
+        best, last_taken = expected_f.max(1)
+        is_better_than_none = best > self.empty * sizes[:, 0]
+        return (k - 1 <= last_taken.unsqueeze(1)) & is_better_than_none.unsqueeze(1)
 
 
 @dataclass(frozen=True)
@@ -115,22 +115,27 @@ class GFM(_ExpectedF):
     def decide(self, scores: Tensor) -> Tensor:
         _check_probabilities("scores", scores, 3)
         labels, sizes = scores.shape[1:]
-        step = max(1, _CHUNK // (labels * max(labels, sizes)))
-        parts = [self._best(part[:, :, 1:], part[:, :, 0].mean(1)) for part in scores.double().split(step)]
-        return torch.cat(parts) if len(scores) else scores[:, :, 0] > 0
+        if not len(scores):
+            return scores[:, :, 0] > 0
+        rows_at_once = max(1, _NUMBERS_AT_ONCE // (labels * max(labels, sizes)))
+        parts = scores.double().split(rows_at_once)
+        return torch.cat([self._find_best_sets(part[:, :, 1:], part[:, :, 0].mean(1)) for part in parts])
 
-    def _best(self, joint: Tensor, none: Tensor) -> Tensor:
+    def _find_best_sets(self, joint: Tensor, none: Tensor) -> Tensor:
         """Return the best set of each row from ``(n, K, S)`` P(y_i = 1, |y| = s), s from 1, and P(|y| = 0)."""
         rows, labels, sizes = joint.shape
         b = self.beta**2
-        size, total = (torch.arange(1, n + 1, dtype=joint.dtype, device=joint.device) for n in (labels, sizes))
-        gain = (1 + b) * joint @ (1 / (size + b * total.unsqueeze(1)))  # (n, K labels, K set sizes)
-        ranked, order = gain.sort(dim=1, descending=True, stable=True)
-        worth = ranked.cumsum(1).diagonal(dim1=1, dim2=2)  # the best set of size k takes the k largest gains
-        best, k = worth.max(1)
-        chosen = order.gather(2, k.view(-1, 1, 1).expand(rows, labels, 1)).squeeze(2)
-        taken = (size - 1 <= k.unsqueeze(1)) & (best > self.empty * none).unsqueeze(1)
-        return torch.zeros(rows, labels, dtype=torch.bool, device=joint.device).scatter_(1, chosen, taken)
+        set_size = torch.arange(1, labels + 1, dtype=joint.dtype, device=joint.device)
+        true_size = torch.arange(1, sizes + 1, dtype=joint.dtype, device=joint.device)
+        gains = (1 + b) * joint @ (1 / (set_size + b * true_size.unsqueeze(1)))  # (n, K labels, K set sizes)
+        ranked, order = gains.sort(dim=1, descending=True, stable=True)
+        # The best set of size k takes the k largest gains.
+        expected_f = ranked.cumsum(1).diagonal(dim1=1, dim2=2)
+        best, last_taken = expected_f.max(1)
+        labels_by_gain = order.gather(2, last_taken.view(-1, 1, 1).expand(rows, labels, 1)).squeeze(2)
+        is_better_than_none = best > self.empty * none
+        taken = (set_size - 1 <= last_taken.unsqueeze(1)) & is_better_than_none.unsqueeze(1)
+        return torch.zeros(rows, labels, dtype=torch.bool, device=joint.device).scatter_(1, labels_by_gain, taken)
 
 
 class SizeHead(nn.Module):
@@ -202,10 +207,10 @@ class SizeHead(nn.Module):
             raise ValueError(f"targets: expected shape {expected}, got {tuple(targets.shape)}")
         logits, empty = self(features)
         size = targets.sum(1, keepdim=True).clamp(max=self.sizes)
-        mine = (targets * size).long()
-        return F.cross_entropy(logits.flatten(0, 1), mine.flatten()) + F.binary_cross_entropy_with_logits(
-            empty, (size.squeeze(1) == 0).to(empty.dtype)
-        )
+        size_of_label = (targets * size).long()  # 0 for a label that is not in the set
+        is_empty = (size.squeeze(1) == 0).to(empty.dtype)
+        of_labels = F.cross_entropy(logits.flatten(0, 1), size_of_label.flatten())
+        return of_labels + F.binary_cross_entropy_with_logits(empty, is_empty)
 
     def joint(self, features: Tensor) -> Tensor:
         """Return the probabilities that ``GFM`` takes.
@@ -227,7 +232,7 @@ class SizeHead(nn.Module):
         return torch.cat((none, joint[:, :, 1:]), 2)
 
 
-def _size_probabilities(p: Tensor) -> Tensor:
+def _find_size_probabilities(p: Tensor) -> Tensor:
     """Return P(|y| = s), ``(n, K + 1)``, of independent labels."""
     rows, labels = p.shape
     sizes = p.new_zeros(rows, labels + 1)
@@ -240,7 +245,7 @@ def _size_probabilities(p: Tensor) -> Tensor:
     return sizes
 
 
-def _probable_sizes(sizes: Tensor) -> tuple[int, int]:
+def _find_probable_sizes(sizes: Tensor) -> tuple[int, int]:
     """Return the smallest and the largest size above 0 that is not negligible in some row."""
     above = sizes[:, 1:]
     probable = (above > _NEGLIGIBLE * above.amax(1, keepdim=True)).any(0).nonzero().squeeze(1)
@@ -249,25 +254,26 @@ def _probable_sizes(sizes: Tensor) -> tuple[int, int]:
     return int(probable[0]) + 1, int(probable[-1]) + 1
 
 
-def _size_without_each(p: Tensor, sizes: Tensor, first: int, last: int) -> Tensor:
+def _find_sizes_without_each(p: Tensor, sizes: Tensor, first: int, last: int) -> Tensor:
     """Return P(|y without label i| = s) of independent labels, ``(n, K, last - first + 1)``, s from first to last.
 
     This undoes the convolution with label i, from the end on which that is stable: errors, that of what is negligible
     beyond the end too, shrink by the odds.
     """
-    rare = p <= 0.5
-    if_not, if_so = (1 - p).clamp(min=0.5), p.clamp(min=0.5)
-    odds = torch.where(rare, p / if_not, 0)
-    inverse = torch.where(rare, 0, (1 - p) / if_so)
+    is_rare = p <= 0.5
+    absent = (1 - p).clamp(min=0.5)
+    present = p.clamp(min=0.5)
+    odds = torch.where(is_rare, p / absent, 0)
+    inverse_odds = torch.where(is_rare, 0, (1 - p) / present)
     without = p.new_empty(*p.shape, last - first + 1)
-    up = torch.zeros_like(p)
+    from_below = torch.zeros_like(p)
     for s in range(first, last + 1):
-        up = sizes[:, s : s + 1] / if_not - odds * up
-        without[:, :, s - first] = up
-    down = torch.zeros_like(p)
+        from_below = sizes[:, s : s + 1] / absent - odds * from_below
+        without[:, :, s - first] = from_below
+    from_above = torch.zeros_like(p)
     for s in reversed(range(first, last + 1)):
-        down = sizes[:, s + 1 : s + 2] / if_so - inverse * down
-        without[:, :, s - first] = torch.where(rare, without[:, :, s - first], down)
+        from_above = sizes[:, s + 1 : s + 2] / present - inverse_odds * from_above
+        without[:, :, s - first] = torch.where(is_rare, without[:, :, s - first], from_above)
     return without
 
 

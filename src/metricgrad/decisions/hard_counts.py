@@ -1,4 +1,4 @@
-"""Tallies: the exact hard statistic of scores under a decision rule, in float64, chunk by chunk.
+"""Hard counts: the exact statistic of scores under a decision rule, in float64, chunk by chunk.
 
 Chunks keep the extra memory small whatever the data; every statistic adds, so chunks, batches and processes do too.
 """
@@ -21,89 +21,100 @@ if TYPE_CHECKING:
     from metricgrad.core.metrics import Metric
     from metricgrad.decisions.rules import Rule
 
-_CHUNK = 1 << 19  # elements at a time: float32 adds up 0s and 1s exactly to far beyond
+_ELEMENTS_AT_ONCE = 1 << 19  # float32 adds up 0s and 1s exactly to far beyond
 
 
-def decide(batch: Batch, rule: Rule, classes: bool = False) -> Tensor:
+def decide_batch(batch: Batch, rule: Rule, classes: bool = False) -> Tensor:
     """Return what a rule decides, label by label or a class for each row; refuse a rule of the other kind."""
     decided = rule.decide(batch.logits)
-    if decided.shape != (batch.logits.shape[:1] if classes else batch.logits.shape):
+    expected_shape = batch.logits.shape[:1] if classes else batch.logits.shape
+    if decided.shape != expected_shape:
         wanted = "a class for each row" if classes else "label by label"
         raise ValueError(f"rule: expected one that decides {wanted} for this task, got {rule!r}")
     return decided
 
 
-def counts(batch: AnyBatch, rule: Rule) -> Counts:
+def count_cells(batch: AnyBatch, rule: Rule) -> Counts:
     """Return the cells of each class, ``(K,)``."""
     if isinstance(batch, SparseBatch):
         return batch.counts(rule.decide_stored(batch))
-    parts = [_counts(part, decide(part, rule)) for part in chunks(batch)]
-    return cells(*(torch.stack(cell).sum(0) for cell in zip(*parts, strict=True)))
+    parts = [_count_chunk(chunk, decide_batch(chunk, rule)) for chunk in split_into_chunks(batch)]
+    tp, fp, positives, negatives = (torch.stack(sums).sum(0) for sums in zip(*parts, strict=True))
+    return cells(tp, fp, positives, negatives)
 
 
-def _counts(part: Batch, decided: Tensor) -> tuple[Tensor, ...]:
-    if part.weight is None and not part.targets.is_floating_point():
-        y = part.targets.float()
-        p = decided.float()
-        predicted, positives = p.sum(0).double(), y.sum(0).double()
-        tp = p.mul_(y).sum(0).double()
-        return tp, predicted - tp, positives, len(y) - positives
-    y = part.targets.double()
-    w = y.new_ones(1) if part.weight is None else part.weight.double()
-    wy, wn = w * y, w * (1 - y)
-    return (wy * decided).sum(0), (wn * decided).sum(0), wy.sum(0), wn.sum(0)
+def _count_chunk(chunk: Batch, decided: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return TP, FP, P and N of each class."""
+    if chunk.weight is None and not chunk.targets.is_floating_point():
+        labels = chunk.targets.float()
+        predictions = decided.float()
+        predicted = predictions.sum(0).double()
+        positives = labels.sum(0).double()
+        tp = predictions.mul_(labels).sum(0).double()
+        return tp, predicted - tp, positives, len(labels) - positives
+    labels = chunk.targets.double()
+    weight = labels.new_ones(1) if chunk.weight is None else chunk.weight.double()
+    positive_weight = weight * labels
+    negative_weight = weight * (1 - labels)
+    tp = (positive_weight * decided).sum(0)
+    fp = (negative_weight * decided).sum(0)
+    return tp, fp, positive_weight.sum(0), negative_weight.sum(0)
 
 
-def matrix(batch: Batch, rule: Rule) -> Confusion:
+def count_matrix(batch: Batch, rule: Rule) -> Confusion:
     """Return the d×d matrix of a multi-class problem."""
-    d = batch.logits.shape[1]
-    total = torch.zeros(d, d, dtype=torch.float64, device=batch.logits.device)
-    for part in chunks(batch):
-        decided = decide(part, rule, classes=True)
-        w = None if part.weight is None else part.weight.squeeze(1).double()
-        if part.targets.dim() == 1:
-            total += torch.bincount(part.targets * d + decided, w, minlength=d * d).view(d, d)
+    classes = batch.logits.shape[1]
+    total = torch.zeros(classes, classes, dtype=torch.float64, device=batch.logits.device)
+    for chunk in split_into_chunks(batch):
+        decided = decide_batch(chunk, rule, classes=True)
+        weight = None if chunk.weight is None else chunk.weight.squeeze(1).double()
+        if chunk.targets.dim() == 1:
+            place = chunk.targets * classes + decided
+            total += torch.bincount(place, weight, minlength=classes**2).view(classes, classes)
         else:
-            y = part.targets.double()
-            total.t().index_add_(0, decided, y if w is None else y * w.unsqueeze(1))
+            labels = chunk.targets.double()
+            weighted = labels if weight is None else labels * weight.unsqueeze(1)
+            total.t().index_add_(0, decided, weighted)
     return Confusion(total)
 
 
-def means(batch: AnyBatch, rule: Rule, metrics: Sequence[Metric], labels: tuple[int, ...] | None) -> list[Mean]:
+def average_rows(batch: AnyBatch, rule: Rule, metrics: Sequence[Metric], labels: tuple[int, ...] | None) -> list[Mean]:
     """Return the samples average of each metric as a running mean over rows."""
     if isinstance(batch, SparseBatch):
         rows, row_weight = batch.row_counts(rule.decide_stored(batch), labels)
         return [Mean((metric(rows) * row_weight).sum(), row_weight.sum()) for metric in metrics]
     totals = torch.zeros(len(metrics), dtype=torch.float64, device=batch.logits.device)
     weight = totals.new_zeros(())
-    for part in chunks(batch):
-        rows, row_weight = row_counts(part, decide(part, rule), labels)
+    for chunk in split_into_chunks(batch):
+        rows, row_weight = count_rows(chunk, decide_batch(chunk, rule), labels)
         totals += torch.stack([(metric(rows) * row_weight).sum() for metric in metrics])
         weight = weight + row_weight.sum()
     return [Mean(total, weight) for total in totals]
 
 
-def row_counts(part: Batch, decided: Tensor, labels: tuple[int, ...] | None) -> tuple[Counts, Tensor]:
+def count_rows(batch: Batch, decided: Tensor, labels: tuple[int, ...] | None) -> tuple[Counts, Tensor]:
     """Return the cells of each row, ``(N,)``, and what the row counts."""
-    wy, wn, row_weight = row_cells(part, labels)
-    return cells((wy * decided).sum(1), (wn * decided).sum(1), wy.sum(1), wn.sum(1)), row_weight
+    positive_weight, negative_weight, row_weight = weigh_labels_of_rows(batch, labels)
+    tp = (positive_weight * decided).sum(1)
+    fp = (negative_weight * decided).sum(1)
+    return cells(tp, fp, positive_weight.sum(1), negative_weight.sum(1)), row_weight
 
 
-def row_cells(part: Batch, labels: tuple[int, ...] | None) -> tuple[Tensor, Tensor, Tensor]:
+def weigh_labels_of_rows(batch: Batch, labels: tuple[int, ...] | None) -> tuple[Tensor, Tensor, Tensor]:
     """Return what each label adds to its row's positives and negatives, ``(N, K)``, and what each row counts."""
-    row_weight, w = row_weights(part.logits.double(), part.weight, part.mask, labels)
-    y = part.targets.double()
-    wy, wn = (y, 1 - y) if w is None else (w * y, w * (1 - y))
-    return wy, wn, row_weight.double()
+    row_weight, label_weight = row_weights(batch.logits.double(), batch.weight, batch.mask, labels)
+    targets = batch.targets.double()
+    if label_weight is None:
+        return targets, 1 - targets, row_weight.double()
+    return label_weight * targets, label_weight * (1 - targets), row_weight.double()
 
 
-def chunks(batch: Batch) -> Iterator[Batch]:
+def split_into_chunks(batch: Batch) -> Iterator[Batch]:
     """Yield the batch in parts of whole rows; at least one, if empty."""
     rows, classes = batch.logits.shape
-    step = max(1, _CHUNK // max(1, classes))
+    step = max(1, _ELEMENTS_AT_ONCE // max(1, classes))
     for start in range(0, max(rows, 1), step):
-        part = slice(start, start + step)
-        yield batch.take(part)
+        yield batch.take(slice(start, start + step))
 
 
 def has_weight(batch: AnyBatch) -> bool:

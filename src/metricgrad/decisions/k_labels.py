@@ -33,9 +33,10 @@ if TYPE_CHECKING:
 
     from metricgrad.core.metrics import Metric
 
-_ELEMENTS = 1 << 20  # probabilities looked at together
-_FEWEST_BLOCKS, _MOST_BLOCKS = 16, 2048
-_ONE_BY_ONE = 512  # rows up to which none shares a block with another
+_PROBABILITIES_AT_ONCE = 1 << 20
+_FEWEST_BLOCKS = 16
+_MOST_BLOCKS = 2048
+_ROWS_ONE_BY_ONE = 512  # up to so many rows, each is a block of its own
 
 
 def choose_k_labels(
@@ -97,38 +98,42 @@ def choose_k_labels(
     else:
         p = as_tensor("probabilities", probabilities)
         if p.dim() != 2 or not 1 <= k <= p.shape[1]:
-            raise ValueError(f"k: expected 1 to the number of labels of (N, K) probabilities, got {k} for {_shape(p)}")
+            raise ValueError(
+                f"k: expected 1 to the number of labels of (N, K) probabilities, got {k} for {tuple(p.shape)}"
+            )
         _check_probabilities(p)
         rows = _DenseRows(p)
-    ascent, generator = _Ascent(objective, rows, k, at_most), torch.Generator().manual_seed(seed)
-    found = [ascent.run(generator if start else None) for start in range(whole_number("starts", starts, 1))]
-    chosen = max(found, key=lambda result: result[0])[1]
-    if is_sparse(probabilities):
-        return like_sparse(probabilities, stored, rows.mark(chosen))
-    return like(probabilities, rows.mark(chosen))
+    ascent = _BlockAscent(objective, rows, k, at_most)
+    generator = torch.Generator().manual_seed(seed)
+    found = [ascent.climb(generator if start else None) for start in range(whole_number("starts", starts, 1))]
+    _, chosen = max(found, key=lambda value_and_chosen: value_and_chosen[0])
+    decided = rows.mark_chosen(chosen)
+    return like_sparse(probabilities, stored, decided) if is_sparse(probabilities) else like(probabilities, decided)
 
 
 class _DenseRows:
     """Probabilities of all labels: every label is a candidate of every row."""
 
-    def __init__(self, p: Tensor) -> None:
-        self.p = p
-        self.rows, self.classes = p.shape
+    def __init__(self, probabilities: Tensor) -> None:
+        self.probabilities = probabilities
+        self.rows, self.classes = probabilities.shape
         self.width = self.classes
 
-    def positives(self) -> Tensor:
+    def sum_positives(self) -> Tensor:
         """Return the expected number of positives of each label."""
-        blocks = torch.arange(self.rows).split(max(1, _ELEMENTS // self.classes))
-        return sum((self.candidates(rows)[0].sum(0) for rows in blocks), torch.zeros(self.classes).double())
+        total = torch.zeros(self.classes).double()
+        for rows in torch.arange(self.rows).split(max(1, _PROBABILITIES_AT_ONCE // self.classes)):
+            total = total + self.list_candidates(rows)[0].sum(0)
+        return total
 
-    def candidates(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+    def list_candidates(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Return the probabilities and the labels of the candidates of some rows; -1 for none."""
-        p = round_for_sums(self.p[rows].double(), self.rows)
-        return p, torch.arange(self.classes).expand(len(rows), -1)
+        rounded = round_for_sums(self.probabilities[rows].double(), self.rows)
+        return rounded, torch.arange(self.classes).expand(len(rows), -1)
 
-    def mark(self, chosen: Tensor) -> Tensor:
+    def mark_chosen(self, chosen: Tensor) -> Tensor:
         """Return the candidates that were chosen, ``(N, k)`` places or -1, as bools."""
-        marked = torch.zeros(self.rows, self.classes + 1, dtype=torch.bool)
+        marked = torch.zeros(self.rows, self.classes + 1, dtype=torch.bool)  # one more place for those that are -1
         return marked.scatter_(1, torch.where(chosen < 0, self.classes, chosen), True)[:, :-1]
 
 
@@ -136,37 +141,40 @@ class _StoredRows:
     """Probabilities of the stored labels: these are the candidates of a row."""
 
     def __init__(self, batch: SparseBatch) -> None:
-        self.batch, self.rows, self.classes = batch, batch.rows, batch.classes
+        self.batch = batch
+        self.rows = batch.rows
+        self.classes = batch.classes
         self.starts = starts_of(batch.row, batch.rows)
         self.width = int(self.starts.diff().max()) if batch.rows else 0
 
-    def positives(self) -> Tensor:
+    def sum_positives(self) -> Tensor:
         """Return the expected number of positives of each label."""
-        return torch.zeros(self.classes, dtype=torch.float64).index_add_(
-            0, self.batch.label, self.batch.logits.double()
-        )
+        total = torch.zeros(self.classes, dtype=torch.float64)
+        return total.index_add_(0, self.batch.label, self.batch.logits.double())
 
-    def candidates(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+    def list_candidates(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Return the probabilities and the labels of the candidates of some rows; -1 for none."""
-        start, length = self.starts[rows].unsqueeze(1), self.starts.diff()[rows].unsqueeze(1)
+        start = self.starts[rows].unsqueeze(1)
+        length = self.starts.diff()[rows].unsqueeze(1)
         place = torch.arange(self.width)
-        there = place < length
-        element = torch.where(there, start + place, 0)
-        p = self.batch.logits[element].double()
-        there &= p > 0
-        return p.where(there, 0), self.batch.label[element].where(there, -1)
+        is_stored = place < length
+        element = torch.where(is_stored, start + place, 0)
+        probabilities = self.batch.logits[element].double()
+        is_candidate = is_stored & (probabilities > 0)
+        return probabilities.where(is_candidate, 0), self.batch.label[element].where(is_candidate, -1)
 
-    def mark(self, chosen: Tensor) -> Tensor:
+    def mark_chosen(self, chosen: Tensor) -> Tensor:
         """Return the candidates that were chosen, ``(N, k)`` places or -1, as bools of the stored elements."""
+        elements = self.starts[:-1].unsqueeze(1) + chosen
         marked = torch.zeros(len(self.batch.row), dtype=torch.bool)
-        marked[(self.starts[:-1].unsqueeze(1) + chosen)[chosen >= 0]] = True
+        marked[elements[chosen >= 0]] = True
         return marked
 
 
 _Rows = _DenseRows | _StoredRows
 
 
-class _Ascent:
+class _BlockAscent:
     """Block-coordinate ascent: a block of rows at a time gets the labels that add most, given those of all others.
 
     Rows of a block do not see each other's changes, which is fast while blocks are small beside the whole; a sweep that
@@ -174,26 +182,32 @@ class _Ascent:
     """
 
     def __init__(self, objective: Objective, rows: _Rows, k: int, at_most: bool) -> None:
-        self.objective, self.rows, self.k, self.at_most = objective, rows, min(k, max(rows.width, 1)), at_most
-        self.positives = rows.positives()
+        self.objective = objective
+        self.rows = rows
+        self.k = min(k, max(rows.width, 1))
+        self.at_most = at_most
+        self.positives = rows.sum_positives()
         self.negatives = rows.rows - self.positives
 
-    def run(self, generator: torch.Generator | None = None) -> tuple[float, Tensor]:
+    def climb(self, generator: torch.Generator | None = None) -> tuple[float, Tensor]:
         """Return the value and the places among the candidates of what is chosen, ``(N, k)``; -1 for none.
 
         From the most probable labels or, with a generator, from random ones.
         """
-        n = self.rows.rows
-        self.tp, self.fp = torch.zeros(2, self.rows.classes, dtype=torch.float64)
-        self.chosen = torch.full((n, self.k), -1)
-        if not n or not self.rows.width:
+        rows = self.rows.rows
+        self.tp = torch.zeros(self.rows.classes, dtype=torch.float64)
+        self.fp = torch.zeros(self.rows.classes, dtype=torch.float64)
+        self.chosen = torch.full((rows, self.k), -1)
+        if not rows or not self.rows.width:
             return 0.0, self.chosen
-        self._sweep(n, partial(_most_probable, k=self.k, generator=generator))
-        blocks, best = n if n <= _ONE_BY_ONE else _FEWEST_BLOCKS, self._value()
+        self._sweep_rows(rows, partial(_choose_start, k=self.k, generator=generator))
+        best = self._evaluate()
+        blocks = rows if rows <= _ROWS_ONE_BY_ONE else _FEWEST_BLOCKS
         while True:
             before = (self.tp.clone(), self.fp.clone(), self.chosen.clone())
-            self._sweep(-(-n // blocks), self._gains)
-            gain = self._value() - best
+            rows_in_block = -(-rows // blocks)  # rounded up
+            self._sweep_rows(rows_in_block, self._choose_best)
+            gain = self._evaluate() - best
             if gain > 1e-4 * abs(best):
                 best += gain
                 continue
@@ -201,73 +215,83 @@ class _Ascent:
                 self.tp, self.fp, self.chosen = before
             else:
                 best += gain
-            if blocks >= min(n, _MOST_BLOCKS) and gain <= 1e-6 * abs(best):
+            if blocks >= min(rows, _MOST_BLOCKS) and gain <= 1e-6 * abs(best):
                 return best, self.chosen
-            blocks = min(blocks * 4, n, _MOST_BLOCKS)
+            blocks = min(blocks * 4, rows, _MOST_BLOCKS)
 
-    def _value(self) -> float:
+    def _evaluate(self) -> float:
         return self.objective.value(cells(self.tp, self.fp, self.positives, self.negatives)).item()
 
-    def _sweep(self, block: int, choose: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]) -> None:
+    def _sweep_rows(self, block: int, choose: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]) -> None:
         """Let ``choose`` say for every row which places are worth how much, from candidates and what was chosen."""
-        block = max(1, min(block, _ELEMENTS // self.rows.width))
+        block = max(1, min(block, _PROBABILITIES_AT_ONCE // self.rows.width))
+        least_gain = 0 if self.at_most else -torch.inf
         for rows in torch.arange(self.rows.rows).split(block):
-            p, label = self.rows.candidates(rows)
+            probabilities, labels = self.rows.list_candidates(rows)
             old = self.chosen[rows]
-            gain, place = choose(p, label, old)
-            new = place.where(gain > (0 if self.at_most else -torch.inf), -1)
-            self._add(p, label, old, -1.0)
-            self._add(p, label, new, 1.0)
+            gains, places = choose(probabilities, labels, old)
+            new = places.where(gains > least_gain, -1)
+            self._add_to_counts(probabilities, labels, old, -1.0)
+            self._add_to_counts(probabilities, labels, new, 1.0)
             self.chosen[rows] = new
 
-    def _gains(self, p: Tensor, label: Tensor, old: Tensor) -> tuple[Tensor, Tensor]:
+    def _choose_best(self, probabilities: Tensor, labels: Tensor, old: Tensor) -> tuple[Tensor, Tensor]:
         """Return the k largest gains of each row and their places.
 
         Where there are many more candidates than labels, only the exact gains of some are compared: of those that the
         row has, and of the best if gains were linear in the probability, as they are for F-beta.
         """
-        has, nowhere = old >= 0, p.shape[1]
-        places = torch.where(has, old, nowhere)
-        if label.numel() <= 4 * self.rows.classes:
-            mine = torch.zeros(len(p), nowhere + 1, dtype=torch.bool).scatter_(1, places, True)[:, :nowhere]
-            best, place = self._exact_gains(p, label, mine).where(label >= 0, -torch.inf).topk(self.k, dim=1)
-            return best, place
-        here = self._metric(self.tp, self.fp, slice(None))
-        if_wrong, if_right = (
-            self._metric(self.tp + right, self.fp + 1 - right, slice(None)) - here for right in (0.0, 1.0)
-        )
-        gain = torch.lerp(if_wrong[label], if_right[label], p).masked_fill_(label < 0, -torch.inf)
-        gain = F.pad(gain, (0, 1)).scatter_(1, places, -torch.inf)[:, :nowhere]
-        new_gain, new = gain.topk(min(2 * self.k, nowhere), dim=1)
-        some = torch.cat((old.clamp(min=0), new), 1)
-        mine = torch.cat((has, torch.zeros_like(new, dtype=torch.bool)), 1)
-        usable = torch.cat((has, new_gain > -torch.inf), 1)
-        exact = self._exact_gains(p.gather(1, some), label.gather(1, some), mine)
-        best, which = exact.where(usable, -torch.inf).topk(self.k, dim=1)
-        return best, some.gather(1, which)
+        candidates = probabilities.shape[1]
+        has_old = old >= 0
+        old_places = torch.where(has_old, old, candidates)  # one more place for those that are -1
+        if labels.numel() <= 4 * self.rows.classes:
+            is_old = torch.zeros(len(old), candidates + 1, dtype=torch.bool).scatter_(1, old_places, True)
+            gains = self._find_gains(probabilities, labels, is_old[:, :candidates])
+            best_gains, best_places = gains.where(labels >= 0, -torch.inf).topk(self.k, dim=1)
+            return best_gains, best_places
+        all_labels = slice(None)
+        present = self._evaluate_labels(self.tp, self.fp, all_labels)
+        if_wrong = self._evaluate_labels(self.tp, self.fp + 1, all_labels) - present
+        if_right = self._evaluate_labels(self.tp + 1, self.fp, all_labels) - present
+        linear_gains = torch.lerp(if_wrong[labels], if_right[labels], probabilities)
+        linear_gains = linear_gains.masked_fill_(labels < 0, -torch.inf)
+        new_only = F.pad(linear_gains, (0, 1)).scatter_(1, old_places, -torch.inf)[:, :candidates]
+        new_gains, new = new_only.topk(min(2 * self.k, candidates), dim=1)
+        places = torch.cat((old.clamp(min=0), new), 1)
+        is_old = torch.cat((has_old, torch.zeros_like(new, dtype=torch.bool)), 1)
+        usable = torch.cat((has_old, new_gains > -torch.inf), 1)
+        gains = self._find_gains(probabilities.gather(1, places), labels.gather(1, places), is_old)
+        best_gains, which = gains.where(usable, -torch.inf).topk(self.k, dim=1)
+        return best_gains, places.gather(1, which)
 
-    def _exact_gains(self, p: Tensor, label: Tensor, mine: Tensor) -> Tensor:
-        """Return what labels add to the metric, beside what all other rows have; ``mine``: those the row has."""
-        tp, fp = (x[label] - mine * own for x, own in ((self.tp, p), (self.fp, 1 - p)))
-        return self._metric(tp + p, fp + 1 - p, label) - self._metric(tp, fp, label)
+    def _find_gains(self, probabilities: Tensor, labels: Tensor, is_old: Tensor) -> Tensor:
+        """Return what labels add to the metric, beside what all other rows have; ``is_old``: those the row has."""
+        tp = self.tp[labels] - is_old * probabilities
+        fp = self.fp[labels] - is_old * (1 - probabilities)
+        with_label = self._evaluate_labels(tp + probabilities, fp + 1 - probabilities, labels)
+        return with_label - self._evaluate_labels(tp, fp, labels)
 
-    def _metric(self, tp: Tensor, fp: Tensor, labels: Any) -> Tensor:
+    def _evaluate_labels(self, tp: Tensor, fp: Tensor, labels: Any) -> Tensor:
         return self.objective.values(Counts(tp, fp, self.positives[labels] - tp, self.negatives[labels] - fp))
 
-    def _add(self, p: Tensor, label: Tensor, chosen: Tensor, sign: float) -> None:
-        there = chosen >= 0
-        labels, pk = (x.gather(1, chosen.clamp(min=0))[there] for x in (label, p))
-        self.tp.index_add_(0, labels, sign * pk)
-        self.fp.index_add_(0, labels, sign * (1 - pk))
+    def _add_to_counts(self, probabilities: Tensor, labels: Tensor, chosen: Tensor, sign: float) -> None:
+        is_chosen = chosen >= 0
+        places = chosen.clamp(min=0)
+        chosen_labels = labels.gather(1, places)[is_chosen]
+        chosen_probabilities = probabilities.gather(1, places)[is_chosen]
+        self.tp.index_add_(0, chosen_labels, sign * chosen_probabilities)
+        self.fp.index_add_(0, chosen_labels, sign * (1 - chosen_probabilities))
 
 
-def _most_probable(
-    p: Tensor, label: Tensor, old: Tensor, k: int, generator: torch.Generator | None
+def _choose_start(
+    probabilities: Tensor, labels: Tensor, old: Tensor, k: int, generator: torch.Generator | None
 ) -> tuple[Tensor, Tensor]:
     """Return the k most probable candidates of each row, or random ones, as a start."""
-    p = p if generator is None else torch.rand(p.shape, generator=generator, dtype=p.dtype)
-    gain, place = p.where(label >= 0, -torch.inf).topk(k, dim=1)
-    return gain, place
+    ranked = probabilities
+    if generator is not None:
+        ranked = torch.rand(probabilities.shape, generator=generator, dtype=probabilities.dtype)
+    gains, places = ranked.where(labels >= 0, -torch.inf).topk(k, dim=1)
+    return gains, places
 
 
 def tune_top_k(
@@ -321,32 +345,36 @@ def tune_top_k(
     batch = as_scored_batch_or_sparse("multilabel", scores, targets, weight)
     if not batch.rows:
         raise ValueError("scores: expected at least one sample to tune on, got none")
-    classes, tries = batch.classes, whole_number("iterations", iterations, 1)
-    rule = best = WeightedTopK(whole_number("k", k, 1), (1.0,) * classes, (0.0,) * classes)
-    mixed = hard_counts.counts(batch, rule)
-    highest = objective.value(mixed).item()
+    no_scale, no_offset = (1.0,) * batch.classes, (0.0,) * batch.classes
+    best = WeightedTopK(whole_number("k", k, 1), no_scale, no_offset)
+    mixed = hard_counts.count_cells(batch, best)
+    best_value = objective.value(mixed).item()
     steps = torch.linspace(0, 1, 65, dtype=torch.float64)[1:].unsqueeze(1)
-    for _ in range(tries):
-        state = (mixed.tp, mixed.fp, mixed.positives, mixed.negatives)
-        _, (by_tp, by_fp) = objective.differentiate(state)  # of the loss
-        by_tp = by_tp.where(mixed.positives > 0, by_fp)  # without positives, whatever is predicted is wrong
-        rule = WeightedTopK(best.k, tuple((by_fp - by_tp).tolist()), tuple((-by_fp).tolist()))
-        found = hard_counts.counts(batch, rule)
-        if (value := objective.value(found).item()) > highest:
-            best, highest = rule, value
-        ways = Counts(*(a + steps * (b - a) for a, b in zip(mixed.cells(), found.cells(), strict=True)))
-        values = objective.value(ways)
+    for _ in range(whole_number("iterations", iterations, 1)):
+        rule = _make_linear_rule(objective, mixed, best.k)
+        found = hard_counts.count_cells(batch, rule)
+        value = objective.value(found).item()
+        if value > best_value:
+            best = rule
+            best_value = value
+        # The best mixture of the counts so far and those of the new rule.
+        mixtures = Counts(*(a + steps * (b - a) for a, b in zip(mixed.cells(), found.cells(), strict=True)))
+        values = objective.value(mixtures)
         if not values.max() > objective.value(mixed) + 1e-9:
             break
-        place = int(values.argmax())
-        mixed = Counts(*(cell[place] for cell in ways.cells()))
+        step = int(values.argmax())
+        mixed = Counts(*(cell[step] for cell in mixtures.cells()))
     return best
+
+
+def _make_linear_rule(objective: Objective, counts: Counts, k: int) -> WeightedTopK:
+    """Return the rule that is best if the metric were linear, with its derivatives at these counts."""
+    state = (counts.tp, counts.fp, counts.positives, counts.negatives)
+    _, (by_tp, by_fp) = objective.differentiate(state)  # of the loss
+    by_tp = by_tp.where(counts.positives > 0, by_fp)  # without positives, whatever is predicted is wrong
+    return WeightedTopK(k, tuple((by_fp - by_tp).tolist()), tuple((-by_fp).tolist()))
 
 
 def _check_probabilities(p: Tensor) -> None:
     if p.numel() and not (p.min() >= 0 and p.max() <= 1):
         raise ValueError(f"probabilities: expected values in [0, 1], got {p.min().item():g} to {p.max().item():g}")
-
-
-def _shape(x: Tensor) -> tuple[int, ...]:
-    return tuple(x.shape)

@@ -1,7 +1,7 @@
 """Thresholds of labels: one for each group of labels that share it, the best of all together for any average.
 
 Macro, weighted and no average are sums over labels, so each group is searched alone. Micro and samples are not: there
-the groups' thresholds are moved together. A threshold that is fixed is a curve of one cut.
+the groups' thresholds are moved together. A threshold that is fixed is a curve of one point.
 """
 
 from __future__ import annotations
@@ -18,22 +18,24 @@ from metricgrad.core.metrics import get, name_of
 from metricgrad.core.metrics.averages import class_weights
 from metricgrad.core.metrics.constraints import Constraint, lower_bound
 from metricgrad.core.metrics.derivatives import ratio
+from metricgrad.core.metrics.properties import is_quasi_convex
 from metricgrad.core.metrics.registry import count_values, of_classes
 from metricgrad.core.sparse import SparseBatch
 from metricgrad.decisions import hard_counts, sparse_search, threshold_search
 from metricgrad.decisions.rules import Rule, Threshold
+from metricgrad.decisions.threshold_search import find_midpoint_below
 
 if TYPE_CHECKING:
     from metricgrad.core.batch import Batch
     from metricgrad.core.metrics import Metric
     from metricgrad.core.sparse import AnyBatch
     from metricgrad.decisions.problem import Problem
-    from metricgrad.decisions.rare_labels import Allocation
+    from metricgrad.decisions.rare_labels import RareLabelPlan
 
 Plateau = tuple[float, float]
 """From where to where thresholds are hardly worse than the best."""
 
-ROUNDING = 1e-10
+SUM_ROUNDING = 1e-10
 """What the running sums behind one threshold for all may be off by: a recall of 1 must meet "recall >= 1"."""
 
 
@@ -41,7 +43,7 @@ class InfeasibleError(ValueError):
     """No rule meets the constraints."""
 
 
-class Solution(NamedTuple):
+class SolvedRule(NamedTuple):
     """The best rule, whether no other of its kind is better, and its plateau: one, one per label, or none."""
 
     rule: Rule
@@ -49,17 +51,17 @@ class Solution(NamedTuple):
     plateau: Plateau | list[Plateau] | None
 
 
-def solve_thresholds(problem: Problem, batch: AnyBatch, allocation: Allocation, scale: float) -> Solution:
+def solve_thresholds(problem: Problem, batch: AnyBatch, plan: RareLabelPlan, scale: float) -> SolvedRule:
     """Return the best thresholds; ``scale``: how many observations a unit of weight stands for."""
-    if "fixed" in allocation.origins:
+    if "fixed" in plan.sources:
         _check_default(problem.default_threshold, batch.logits)
     if isinstance(batch, SparseBatch) and (several := [*count_values(problem.objective.metric)]):
         raise ValueError(f"metric: expected one {several[0]} for all classes with sparse scores, got one per class")
     if problem.shared:
-        return _solve_shared(problem, batch, allocation)
+        return _solve_shared(problem, batch, plan)
     if problem.objective.task == "multilabel" and problem.objective.average in ("micro", "samples"):
-        return _solve_together(problem, batch, allocation)
-    return _solve_apart(problem, batch, allocation, scale)
+        return _solve_together(problem, batch, plan)
+    return _solve_apart(problem, batch, plan, scale)
 
 
 def _check_default(threshold: float, scores: Tensor) -> None:
@@ -71,126 +73,153 @@ def _check_default(threshold: float, scores: Tensor) -> None:
         )
 
 
-def _curve(problem: Problem, batch: AnyBatch, allocation: Allocation, group: list[int]) -> Curve:
-    """Return the curve of the labels of a group together; of one cut if their threshold is fixed."""
+def _make_curve(problem: Problem, batch: AnyBatch, plan: RareLabelPlan, group: list[int]) -> Curve:
+    """Return the curve of the labels of a group together; of one point if their threshold is fixed."""
     if isinstance(batch, SparseBatch):
-        curve = sparse_search.label_curve(batch, group)
+        curve = sparse_search.make_curve(batch, group)
     else:
-        curve = threshold_search.class_curve(batch, group)
-    if allocation.origins[group[0]] != "fixed":
+        curve = threshold_search.make_curve(batch, group)
+    if plan.sources[group[0]] != "fixed":
         return curve
     threshold = problem.default_threshold
-    place = int((curve.thresholds >= threshold).sum()) - 1
-    here = curve.counts.map(lambda cell: cell[place : place + 1])
-    return Curve(torch.tensor([threshold], dtype=torch.float64), here)
+    index = int((curve.thresholds >= threshold).sum()) - 1
+    counts = curve.counts.map(lambda cell: cell[index : index + 1])
+    return Curve(torch.tensor([threshold], dtype=torch.float64), counts)
 
 
-def _spread(found: list[tuple[list[int], float]]) -> tuple[float, ...]:
+def _spread_over_labels(groups: list[list[int]], thresholds: list[float]) -> tuple[float, ...]:
     """Return one threshold per label of those of groups."""
-    return tuple(threshold for _, threshold in sorted((k, threshold) for group, threshold in found for k in group))
+    of_label = {label: threshold for group, threshold in zip(groups, thresholds, strict=True) for label in group}
+    return tuple(of_label[label] for label in sorted(of_label))
 
 
 # Each group alone
 
 
-def _solve_apart(problem: Problem, batch: AnyBatch, allocation: Allocation, scale: float) -> Solution:
-    objective, binary = problem.objective, problem.objective.task == "binary"
-    found: list[tuple[list[int], float]] = []
+def _solve_apart(problem: Problem, batch: AnyBatch, plan: RareLabelPlan, scale: float) -> SolvedRule:
+    binary = problem.objective.task == "binary"
+    groups = plan.groups
+    solved = _solve_sparse_labels(problem, batch, plan)
+    thresholds: list[float] = []
     plateaus: dict[int, Plateau] = {}
-    solved: dict[int, tuple[float, ...]] = {}
-    if isinstance(batch, SparseBatch) and not problem.constraints:  # many labels: those of their own all at once
-        each = sparse_search.best_of_each(objective, batch, problem.epsilon)
-        ends = enumerate(zip(*(x.tolist() for x in each), strict=True))
-        solved = {k: one for k, one in ends if allocation.origins[k] == "own" and one[0] == one[0]}
-    for group in allocation.groups:
+    for group in groups:
         if group[0] in solved:
-            threshold, low, high = solved[group[0]]
-            found.append((group, threshold))
-            plateaus[group[0]] = (low, high)
-            continue
-        spare: list[Tensor] = []
-        if len(group) > 1:
-            thresholds, values = _everywhere(problem, objective.metric, batch, group)
+            threshold, plateau = solved[group[0]]
         else:
-            curve = _curve(problem, batch, allocation, group)
-            of_class = partial(objective.values_of_class, group[0])
-            thresholds, values = curve.thresholds, threshold_search.by_parts(of_class, curve.counts)
-            if objective.labels is None or group[0] in objective.labels:
-                spare = [_spare(c, curve, problem.confidence, scale) for c in problem.constraints]
-        where = "" if binary else f" in class {', '.join(map(str, group))}"
-        cut, plateau = _best(problem, thresholds, values, spare, where)
-        found.append((group, threshold_search.between(thresholds, cut)))
+            threshold, plateau = _solve_group(problem, batch, plan, group, scale)
+        thresholds.append(threshold)
         plateaus |= dict.fromkeys(group, plateau)
     if binary:
-        return Solution(Threshold(found[0][1]), True, plateaus[0])
-    return Solution(Threshold(_spread(found)), True, [plateaus[k] for k in sorted(plateaus)])
+        return SolvedRule(Threshold(thresholds[0]), True, plateaus[0])
+    rule = Threshold(_spread_over_labels(groups, thresholds))
+    return SolvedRule(rule, True, [plateaus[label] for label in sorted(plateaus)])
 
 
-def _spare(constraint: Constraint, curve: Curve, confidence: float | None, scale: float) -> Tensor:
-    """Return by how much every cut meets a constraint."""
+def _solve_sparse_labels(problem: Problem, batch: AnyBatch, plan: RareLabelPlan) -> dict[int, tuple[float, Plateau]]:
+    """Return the threshold and plateau of many labels at once, of those where that will do: of sparse scores."""
+    if not isinstance(batch, SparseBatch) or problem.constraints:
+        return {}
+    found = sparse_search.find_best_thresholds(problem.objective, batch, problem.epsilon)
+    of_labels = zip(*(x.tolist() for x in found), strict=True)
+    return {
+        label: (threshold, (low, high))
+        for label, (threshold, low, high) in enumerate(of_labels)
+        if plan.sources[label] == "own" and threshold == threshold  # not NaN
+    }
+
+
+def _solve_group(
+    problem: Problem, batch: AnyBatch, plan: RareLabelPlan, group: list[int], scale: float
+) -> tuple[float, Plateau]:
+    """Return the best threshold of a group of labels, and its plateau."""
+    objective = problem.objective
+    slacks: list[Tensor] = []
+    if len(group) > 1:
+        thresholds, values = _sweep_shared_threshold(problem, objective.metric, batch, group)
+    else:
+        label = group[0]
+        curve = _make_curve(problem, batch, plan, group)
+        thresholds = curve.thresholds
+        values = threshold_search.evaluate_by_parts(partial(objective.values_of_class, label), curve.counts)
+        if objective.labels is None or label in objective.labels:
+            slacks = [_find_slack(one, curve, problem.confidence, scale) for one in problem.constraints]
+    where = "" if objective.task == "binary" else f" in class {', '.join(map(str, group))}"
+    index, plateau = _choose_index(problem, thresholds, values, slacks, where)
+    return find_midpoint_below(thresholds, index), plateau
+
+
+def _find_slack(constraint: Constraint, curve: Curve, confidence: float | None, scale: float) -> Tensor:
+    """Return by how much every threshold meets a constraint; negative where it does not."""
     metric = get(constraint.metric)
 
-    def merit(c: Counts) -> Tensor:
-        return -constraint.violation(metric(c))
+    def slack(counts: Counts) -> Tensor:
+        return -constraint.violation(metric(counts))
 
-    return merit(curve.counts) if confidence is None else lower_bound(merit, curve.counts, confidence, scale)
+    return slack(curve.counts) if confidence is None else lower_bound(slack, curve.counts, confidence, scale)
 
 
-def _best(problem: Problem, thresholds: Tensor, values: Tensor, spare: list[Tensor], where: str) -> tuple[int, Plateau]:
-    """Return the best cut that meets all constraints, and the plateau around it."""
-    fine = ~values.isnan()
+def _choose_index(
+    problem: Problem, thresholds: Tensor, values: Tensor, slacks: list[Tensor], where: str
+) -> tuple[int, Plateau]:
+    """Return the index of the best threshold that meets all constraints, and the plateau around it."""
+    allowed = ~values.isnan()
     sure = f" with {problem.confidence:g} confidence" if problem.confidence is not None else ""
-    for constraint, by in zip(problem.constraints, spare, strict=False):  # none for a class that does not count
-        if not (by >= 0).any():
-            best = int(by.nan_to_num(-torch.inf).argmax())
+    for constraint, slack in zip(problem.constraints, slacks, strict=False):  # none for a class that does not count
+        if not (slack >= 0).any():
+            nearest = int(slack.nan_to_num(-torch.inf).argmax())
             raise InfeasibleError(
                 f"subject_to: no threshold reaches {constraint}{sure}{where}; the nearest, "
-                f"{thresholds[best].item():.6g}, misses it by {-by[best].item():.4g}"
+                f"{thresholds[nearest].item():.6g}, misses it by {-slack[nearest].item():.4g}"
             )
-        fine &= by >= 0
-    if not spare and not fine.any():
+        allowed &= slack >= 0
+    if not slacks and not allowed.any():
         name = name_of(problem.objective.metric)
         raise InfeasibleError(f"metric: expected {name} to be defined at some threshold, got NaN at each{where}")
-    if not fine.any():
+    if not allowed.any():
         wanted = " and ".join(map(str, problem.constraints))
         raise InfeasibleError(f"subject_to: no threshold reaches {wanted} together{sure}{where}")
-    values = values if fine.all() else torch.where(fine, values, -torch.inf)
-    cut = int(values.argmax())
-    first, last = threshold_search.run_around(values >= values[cut] - problem.epsilon, cut)
-    return cut, (threshold_search.between(thresholds, last), thresholds[first].item())
+    values = values if allowed.all() else torch.where(allowed, values, -torch.inf)
+    index = int(values.argmax())
+    first, last = threshold_search.find_run_around(values >= values[index] - problem.epsilon, index)
+    return index, (find_midpoint_below(thresholds, last), thresholds[first].item())
 
 
 # All groups together
 
 
-def _solve_together(problem: Problem, batch: AnyBatch, allocation: Allocation) -> Solution:
-    objective, groups = problem.objective, allocation.groups
-    curves = [_curve(problem, batch, allocation, group) for group in groups]
-    cuts = [threshold_search.better(threshold_search.by_parts(objective.values, c.counts), 0) for c in curves]
+def _solve_together(problem: Problem, batch: AnyBatch, plan: RareLabelPlan) -> SolvedRule:
+    objective = problem.objective
+    groups = plan.groups
+    curves = [_make_curve(problem, batch, plan, group) for group in groups]
+    # Each group starts from its own best threshold.
+    values = [threshold_search.evaluate_by_parts(objective.values, curve.counts) for curve in curves]
+    indices = [threshold_search.find_better(values_of_group, 0) for values_of_group in values]
     if objective.average == "samples":
         if isinstance(batch, SparseBatch):
             raise ValueError(
                 "average: expected another than 'samples' for a threshold per label of sparse scores; pass shared=True"
             )
-        threshold_search.ascend(cuts, _RowSearch(problem, batch, groups, curves, cuts).choose)
-        exact = sum(len(c.thresholds) > 1 for c in curves) <= 1
+        search = _RowSearch(problem, batch, groups, curves, indices)
+        threshold_search.ascend_one_by_one(indices, search.choose)
+        exact = sum(len(curve.thresholds) > 1 for curve in curves) <= 1
     else:
-        exact = _couple(problem, groups, curves, cuts)
-    thresholds = [threshold_search.between(c.thresholds, cut) for c, cut in zip(curves, cuts, strict=True)]
-    return Solution(Threshold(_spread(list(zip(groups, thresholds, strict=True)))), exact, None)
+        exact = _move_to_pooled_best(problem, groups, curves, indices)
+    thresholds = [find_midpoint_below(curve.thresholds, index) for curve, index in zip(curves, indices, strict=True)]
+    return SolvedRule(Threshold(_spread_over_labels(groups, thresholds)), exact, None)
 
 
-def _couple(problem: Problem, groups: list[list[int]], curves: list[Curve], cuts: list[int]) -> bool:
-    """Move the cuts from each group's own best to the best of the pooled counts; tell whether that is exact."""
+def _move_to_pooled_best(problem: Problem, groups: list[list[int]], curves: list[Curve], indices: list[int]) -> bool:
+    """Move the thresholds, in place, to the best of the pooled counts; tell whether that is exact."""
     objective = problem.objective
-    mine = [i for i, group in enumerate(groups) if objective.labels is None or group[0] in objective.labels]
-    kept = [curves[i] for i in mine]
-    corner = threshold_search.best_corner(kept, objective.values)
-    exact = threshold_search.quasi_convex(objective.metric, *threshold_search.totals(kept))
+    counted = [i for i, group in enumerate(groups) if objective.labels is None or group[0] in objective.labels]
+    curves_counted = [curves[i] for i in counted]
+    found = threshold_search.find_best_corner(curves_counted, objective.values)
+    exact = is_quasi_convex(objective.metric, *threshold_search.sum_totals(curves_counted))
     if not exact:
-        threshold_search.ascend(corner, partial(threshold_search.choose_pooled, kept, objective.values))
-    for i, cut in zip(mine, corner, strict=True):
-        cuts[i] = cut
+        choose = partial(threshold_search.choose_in_pooled_counts, curves_counted, objective.values)
+        threshold_search.ascend_one_by_one(found, choose)
+    for i, index in zip(counted, found, strict=True):
+        indices[i] = index
     return exact
 
 
@@ -202,40 +231,45 @@ class _RowSearch:
     """
 
     def __init__(
-        self, problem: Problem, batch: Batch, groups: list[list[int]], curves: list[Curve], cuts: list[int]
+        self, problem: Problem, batch: Batch, groups: list[list[int]], curves: list[Curve], indices: list[int]
     ) -> None:
-        self.metric, self.groups, self.curves = problem.objective.metric, groups, curves
-        wy, wn, self.row_weight = hard_counts.row_cells(batch, problem.objective.labels)
-        self.sides = wy, wn
-        self.totals = wy.sum(1, keepdim=True), wn.sum(1, keepdim=True)
-        # Of soft labels sums are rounded, in another order than the totals.
-        self.least = least_weight(wy, wn)
+        self.metric = problem.objective.metric
+        self.groups = groups
+        self.curves = curves
         self.scores = batch.logits
-        chosen = zip(groups, curves, cuts, strict=True)
-        thresholds = _spread([(group, curve.thresholds[cut].item()) for group, curve, cut in chosen])
-        decided = self.scores >= torch.tensor(thresholds, dtype=self.scores.dtype, device=self.scores.device)
-        self.counts = [(side * decided).sum(1, keepdim=True) for side in self.sides]
+        weights = hard_counts.weigh_labels_of_rows(batch, problem.objective.labels)
+        self.positive_weight, self.negative_weight, self.row_weight = weights
+        self.positives = self.positive_weight.sum(1, keepdim=True)
+        self.negatives = self.negative_weight.sum(1, keepdim=True)
+        # Of soft labels sums are rounded, in another order than the totals.
+        self.least = least_weight(self.positive_weight, self.negative_weight)
+        chosen = [curve.thresholds[index].item() for curve, index in zip(curves, indices, strict=True)]
+        thresholds = self.scores.new_tensor(_spread_over_labels(groups, chosen))
+        decided = self.scores >= thresholds
+        self.tp = (self.positive_weight * decided).sum(1, keepdim=True)
+        self.fp = (self.negative_weight * decided).sum(1, keepdim=True)
 
-    def choose(self, i: int, cuts: list[int]) -> int:
-        """Return the best cut of group i, given those of the others, and take it."""
-        mine, curve = self.groups[i], self.curves[i]
-        s, order = self.scores[:, mine].sort(dim=1, descending=True)
-        own = [side[:, mine].gather(1, order) for side in self.sides]
-        # Float weights that were added and taken away again leave nothing behind.
-        others = [
-            subtract(count, _sum_above(curve.thresholds[cuts[i]], s, part), self.least)
-            for count, part in zip(self.counts, own, strict=True)
-        ]
-        tp, fp = (torch.cat(both, 1).cumsum(1) for both in zip(others, own, strict=True))
-        positives, negatives = (total.expand_as(tp) for total in self.totals)
-        values = self.metric(cells(tp, fp, positives, negatives, least=self.least))
-        change = values.diff(dim=1) * self.row_weight.unsqueeze(1)
-        flat, by_score = s.flatten().sort(descending=True)
-        total = torch.cat((change.new_zeros(1), change.flatten()[by_score].cumsum(0)))
-        reached = torch.searchsorted(-flat, -curve.thresholds.to(flat.dtype), right=True)
-        best = threshold_search.better(total[reached] / self.row_weight.sum(), cuts[i])
-        added = [_sum_above(curve.thresholds[best], s, part) for part in own]
-        self.counts = [other + new for other, new in zip(others, added, strict=True)]
+    def choose(self, i: int, indices: list[int]) -> int:
+        """Return the index of the best threshold of group i, given those of the others, and take it."""
+        labels = self.groups[i]
+        thresholds = self.curves[i].thresholds
+        scores, order = self.scores[:, labels].sort(dim=1, descending=True)
+        own_positive = self.positive_weight[:, labels].gather(1, order)
+        own_negative = self.negative_weight[:, labels].gather(1, order)
+        # What the other groups add; float weights that were added and taken away again leave nothing behind.
+        present = thresholds[indices[i]]
+        other_tp = subtract(self.tp, _sum_above(present, scores, own_positive), self.least)
+        other_fp = subtract(self.fp, _sum_above(present, scores, own_negative), self.least)
+        tp = torch.cat((other_tp, own_positive), 1).cumsum(1)
+        fp = torch.cat((other_fp, own_negative), 1).cumsum(1)
+        counts = cells(tp, fp, self.positives.expand_as(tp), self.negatives.expand_as(tp), least=self.least)
+        changes = self.metric(counts).diff(dim=1) * self.row_weight.unsqueeze(1)
+        sorted_scores, by_score = scores.flatten().sort(descending=True)
+        sums = torch.cat((changes.new_zeros(1), changes.flatten()[by_score].cumsum(0)))
+        reached = torch.searchsorted(-sorted_scores, -thresholds.to(sorted_scores.dtype), right=True)
+        best = threshold_search.find_better(sums[reached] / self.row_weight.sum(), indices[i])
+        self.tp = other_tp + _sum_above(thresholds[best], scores, own_positive)
+        self.fp = other_fp + _sum_above(thresholds[best], scores, own_negative)
         return best
 
 
@@ -247,38 +281,51 @@ def _sum_above(threshold: Tensor, scores: Tensor, values: Tensor) -> Tensor:
 # One threshold for all
 
 
-def _solve_shared(problem: Problem, batch: AnyBatch, allocation: Allocation) -> Solution:
-    if not allocation.tuned:
-        return Solution(Threshold(default := problem.default_threshold), True, (default, default))
+def _solve_shared(problem: Problem, batch: AnyBatch, plan: RareLabelPlan) -> SolvedRule:
+    if not plan.tunes_any:
+        default = problem.default_threshold
+        return SolvedRule(Threshold(default), True, (default, default))
     labels = problem.objective.labels
     group = list(range(batch.classes) if labels is None else labels)
-    thresholds, values = _everywhere(problem, problem.objective.metric, batch, group)
-    spare = [ROUNDING - c.violation(_everywhere(problem, get(c.metric), batch, group)[1]) for c in problem.constraints]
-    cut, plateau = _best(problem, thresholds, values, spare, "")
-    return Solution(Threshold(threshold_search.between(thresholds, cut)), True, plateau)
+    thresholds, values = _sweep_shared_threshold(problem, problem.objective.metric, batch, group)
+    slacks = []
+    for constraint in problem.constraints:
+        _, bounded = _sweep_shared_threshold(problem, get(constraint.metric), batch, group)
+        slacks.append(SUM_ROUNDING - constraint.violation(bounded))
+    index, plateau = _choose_index(problem, thresholds, values, slacks, "")
+    return SolvedRule(Threshold(find_midpoint_below(thresholds, index)), True, plateau)
 
 
-def _everywhere(problem: Problem, metric: Metric, batch: AnyBatch, group: list[int]) -> tuple[Tensor, Tensor]:
+def _sweep_shared_threshold(
+    problem: Problem, metric: Metric, batch: AnyBatch, group: list[int]
+) -> tuple[Tensor, Tensor]:
     """Return every threshold that the labels of a group may share, and the metric there, averaged over them."""
+    objective = problem.objective
     if isinstance(batch, SparseBatch):
-        return sparse_search.everywhere(problem.objective, metric, batch, group)
-    average = problem.objective.average
-    if average == "samples":
-        s, (wy, wn, weights) = batch.logits, hard_counts.row_cells(batch, problem.objective.labels)
-        weights = ratio(weights, weights.sum())
-    else:
-        s, y = (threshold_search.columns(x, group).t() for x in (batch.logits, batch.targets.double()))
-        wy, wn = y, 1 - y
+        return sparse_search.sweep_shared_threshold(objective, metric, batch, group)
+    if objective.average == "samples":  # a row is a population
+        scores = batch.logits
+        positive_weight, negative_weight, row_weight = hard_counts.weigh_labels_of_rows(batch, objective.labels)
+        weights = ratio(row_weight, row_weight.sum())
+    else:  # a label is a population, or all of them are one
+        scores = threshold_search.select_columns(batch.logits, group).t()
+        targets = threshold_search.select_columns(batch.targets.double(), group).t()
+        positive_weight, negative_weight = targets, 1 - targets
         if batch.weight is not None:
-            w = threshold_search.columns(batch.weight.double(), group).t()
-            wy, wn = w * wy, w * wn
-        if average == "micro":
-            s, wy, wn, weights = *(x.reshape(1, -1) for x in (s, wy, wn)), y.new_ones(1)
+            weight = threshold_search.select_columns(batch.weight.double(), group).t()
+            positive_weight, negative_weight = weight * positive_weight, weight * negative_weight
+        if objective.average == "micro":
+            scores, positive_weight, negative_weight = (
+                x.reshape(1, -1) for x in (scores, positive_weight, negative_weight)
+            )
+            weights = targets.new_ones(1)
         else:
-            average = "macro" if average == "per-class" else average
-            weights = class_weights(average, wy.sum(1), None, problem.objective.empty_classes)
+            average = "macro" if objective.average == "per-class" else objective.average
+            weights = class_weights(average, positive_weight.sum(1), None, objective.empty_classes)
 
     def value(counts: Counts, part: slice) -> Tensor:
         return of_classes(metric, group[part], leading=True)(counts)
 
-    return threshold_search.events(s.contiguous(), wy.contiguous(), wn.contiguous(), value, weights)
+    return threshold_search.sweep_shared_threshold(
+        scores.contiguous(), positive_weight.contiguous(), negative_weight.contiguous(), value, weights
+    )

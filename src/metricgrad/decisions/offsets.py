@@ -1,7 +1,7 @@
 """Offsets of the classes of a multi-class problem, one at a time: a local optimum of any multi-class metric.
 
 Along one offset, a row turns to its class where the offset reaches the row's margin. One sort of the margins gives
-every place where a decision changes, and incremental counts (``classwise``) the exact value at each: O(N log N)
+every place where a decision changes, and incremental counts (``incremental``) the exact value at each: O(N log N)
 per offset, whatever the number of classes. A metric of the d×d matrix that has no such form is evaluated on the
 matrices of many places at once, which is for small d only.
 """
@@ -14,233 +14,262 @@ import torch
 from torch import Tensor
 
 from metricgrad.core.counts import Confusion
-from metricgrad.decisions.incremental import Classwise, classwise
+from metricgrad.decisions.incremental import IncrementalObjective, make_incremental
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from metricgrad.core.objective import Objective
 
-SWEEPS = 20
+MOST_SWEEPS = 20
 """Passes over all offsets, at most."""
-WORK = 1 << 25
-"""Margins sorted from one start, at most: fewer passes for large data, but at least ``LEAST``."""
-LEAST = 2
-MOST_CLASSES = 128
+MOST_SORTED_MARGINS = 1 << 25
+"""Margins sorted from one start, at most: fewer passes for large data, but at least ``FEWEST_SWEEPS``."""
+FEWEST_SWEEPS = 2
+MOST_CLASSES_BY_MATRIX = 128
 """Up to this number of classes a metric is evaluated by whole matrices, where nothing cheaper will do."""
-STRENGTHS = sorted((i / 20 for i in range(-20, 41)), key=abs)
+POOLED_STRENGTHS = sorted((i / 20 for i in range(-20, 41)), key=abs)
 """How much of the classes' shares pooled offsets may undo, the weakest first: from −1 to 2, all of it being 1."""
-_CELLS = 1 << 18  # numbers in the matrices looked at together
+_MATRIX_CELLS_AT_ONCE = 1 << 18
 
 
-def tune_offsets(levels: Tensor, y: Tensor, w: Tensor, objective: Objective, pooled: bool = False) -> Tensor:
+def tune_offsets(levels: Tensor, labels: Tensor, weight: Tensor, objective: Objective, pooled: bool = False) -> Tensor:
     """Return the offsets ``(d,)`` of the best value found.
 
-    ``levels``: ``(N, d)`` log-probabilities or logits; ``y``: ``(N, d)`` one-hot or soft labels; ``w``: ``(N,)``.
+    ``levels``: ``(N, d)`` log-probabilities or logits; ``labels``: ``(N, d)`` one-hot or soft; ``weight``: ``(N,)``.
     Starts from no offsets and from those that undo the classes' shares, and keeps the better end. ``pooled``: all
     offsets are one multiple of those that undo the shares.
     """
-    wy = y * w.unsqueeze(1)
-    climb = _Climb(levels, wy, objective)
-    share = wy.sum(0)
-    undone = torch.where(share > 0, -(share / share.sum()).log(), 0.0)
-    none = torch.zeros_like(undone)
+    weighted_labels = labels * weight.unsqueeze(1)
+    search = _OffsetSearch(levels, weighted_labels, objective)
+    class_weight = weighted_labels.sum(0)
+    undo_shares = torch.where(class_weight > 0, -(class_weight / class_weight.sum()).log(), 0.0)
+    no_offsets = torch.zeros_like(undo_shares)
     if pooled:
-        undone = undone - undone[0]
-        return max((strength * undone for strength in STRENGTHS), key=climb.value_at)  # the weakest of equals
-    ends = [none]
-    for start in (none, undone - undone.mean()):
-        end = climb.run(start)
+        undo_shares = undo_shares - undo_shares[0]
+        candidates = (strength * undo_shares for strength in POOLED_STRENGTHS)
+        return max(candidates, key=search.evaluate_offsets)  # the weakest of equals
+    ends = [no_offsets]
+    for start in (no_offsets, undo_shares - undo_shares.mean()):
+        end = search.climb_from(start)
         ends.append(end - end[0])  # adding one number to all changes nothing, but for rounding: evaluate the ends again
-    return max(ends, key=climb.value_at)
+    return max(ends, key=search.evaluate_offsets)
 
 
-def searchable(objective: Objective, classes: int) -> bool:
+def can_search_offsets(objective: Objective, classes: int) -> bool:
     """Return whether the offsets of this number of classes can be searched in reasonable time."""
-    return classes <= MOST_CLASSES or classwise(objective, torch.eye(classes, dtype=torch.float64)) is not None
+    if classes <= MOST_CLASSES_BY_MATRIX:
+        return True
+    return make_incremental(objective, torch.eye(classes, dtype=torch.float64)) is not None
 
 
-def sweeps(size: int) -> int:
+def limit_sweeps(size: int) -> int:
     """Return the number of passes over all offsets, at most, for N × d levels."""
-    return min(SWEEPS, max(LEAST, WORK // max(size, 1)))
+    affordable = MOST_SORTED_MARGINS // max(size, 1)
+    return min(MOST_SWEEPS, max(FEWEST_SWEEPS, affordable))
 
 
-class _Climb:
+class _OffsetSearch:
     """Coordinate ascent on given rows."""
 
-    def __init__(self, levels: Tensor, wy: Tensor, objective: Objective) -> None:
-        self.levels, self.wy, self.objective = levels, wy, objective
-        self.weight = wy.sum(1)
-        self.sums = self._verified(classwise(objective, wy))
+    def __init__(self, levels: Tensor, weighted_labels: Tensor, objective: Objective) -> None:
+        self.levels = levels
+        self.weighted_labels = weighted_labels
+        self.objective = objective
+        self.weight = weighted_labels.sum(1)
+        self.incremental = self._make_incremental()
 
-    def _verified(self, sums: Classwise | None) -> Classwise | None:
+    def _make_incremental(self) -> IncrementalObjective | None:
         """Return the incremental form if it agrees with the objective itself, which a metric of users' own may not."""
-        if sums is None:
+        incremental = make_incremental(self.objective, self.weighted_labels)
+        if incremental is None:
             return None
         decided = self.levels.argmax(1)
-        fast, plain = sums.at(decided, self.weight), self._value(decided)
-        return sums if torch.allclose(fast, plain, rtol=1e-9, atol=1e-9) else None
+        fast = incremental.value_of_decisions(decided, self.weight)
+        plain = self._evaluate_decisions(decided)
+        return incremental if torch.allclose(fast, plain, rtol=1e-9, atol=1e-9) else None
 
-    def value_at(self, offsets: Tensor) -> float:
+    def evaluate_offsets(self, offsets: Tensor) -> float:
         """Return the objective under these offsets."""
-        return self._value((self.levels + offsets).argmax(1)).item()
+        return self._evaluate_decisions((self.levels + offsets).argmax(1)).item()
 
-    def _value(self, decided: Tensor) -> Tensor:
-        return self._of_matrix(_matrix(self.wy, decided)).nan_to_num(-torch.inf)
+    def _evaluate_decisions(self, decided: Tensor) -> Tensor:
+        return self._evaluate_matrix(_count_matrix(self.weighted_labels, decided)).nan_to_num(-torch.inf)
 
-    def _of_matrix(self, matrix: Confusion) -> Tensor:
+    def _evaluate_matrix(self, matrix: Confusion) -> Tensor:
         return self.objective.value(matrix if self.objective.of_matrix else matrix.counts())
 
-    def run(self, start: Tensor) -> Tensor:
+    def climb_from(self, start: Tensor) -> Tensor:
         """Return the offsets at which no single one can be improved, or the sweeps are over."""
-        best, leaders = self.value_at(start), _Leaders(self.levels, start)
-        for _ in range(sweeps(self.levels.numel())):
+        best = self.evaluate_offsets(start)
+        leaders = _Leaders(self.levels, start)
+        for _ in range(limit_sweeps(self.levels.numel())):
             before = best
             for k in range(len(start)):
-                found, moved = self._best_offset(leaders, k)
-                if found > best + 1e-12:
-                    best = found
-                    leaders.move(k, moved)
+                value, offset = self._find_best_offset(leaders, k)
+                if value > best + 1e-12:
+                    best = value
+                    leaders.move_offset(k, offset)
             if best == before:
                 break
         return leaders.offsets
 
-    def _best_offset(self, leaders: _Leaders, k: int) -> tuple[float, float]:
+    def _find_best_offset(self, leaders: _Leaders, k: int) -> tuple[float, float]:
         """Return the best value along one offset, and that offset."""
-        line = leaders.line(k)
-        margin, n = line.margin, len(line.margin)
-        if not n:
+        line = leaders.make_line(k)
+        margins = line.margins
+        if not len(margins):
             return -torch.inf, 0.0
-        if self.sums is None:
-            best, place = _look_at_matrices(line, self.wy, self._of_matrix)
+        if self.incremental is None:
+            best, turned = _search_by_matrices(line, self.weighted_labels, self._evaluate_matrix)
         else:
-            best, place = _count(line, self.sums, self.weight)
-        if place in (0, n):
-            return best, margin[0].item() - 1 if place == 0 else margin[-1].item() + 1
-        return best, (margin[place - 1] / 2 + margin[place] / 2).item()
+            best, turned = _search_incrementally(line, self.incremental, self.weight)
+        if turned == 0:
+            return best, margins[0].item() - 1
+        if turned == len(margins):
+            return best, margins[-1].item() + 1
+        return best, (margins[turned - 1] / 2 + margins[turned] / 2).item()
 
 
 class _Line(NamedTuple):
-    """What one offset changes: ``rows``, by the ``margin`` at which they turn from class ``now`` to class k.
+    """What the offset of class k changes: ``rows``, by the ``margins`` at which they turn from class ``now`` to k.
 
-    ``fixed`` rows are decided for ``others``, whatever the offset: a certain class has an infinite margin.
+    ``fixed_rows`` are decided for ``fixed_classes``, whatever the offset: a certain class has an infinite margin.
     """
 
     k: int
-    margin: Tensor
+    margins: Tensor
     rows: Tensor
     now: Tensor
-    fixed: Tensor
-    others: Tensor
+    fixed_rows: Tensor
+    fixed_classes: Tensor
 
     def may_stop(self) -> Tensor:
         """Tell where an offset may stand, when 0, 1, … rows have turned: not between equal margins.
 
         Margins that rounding alone tells apart are equal.
         """
-        ends = self.margin.new_ones(1, dtype=torch.bool)
-        apart = self.margin.diff() > 1e-12 * (1 + self.margin[1:].abs())
-        return torch.cat((ends, apart, ends))
+        end = self.margins.new_ones(1, dtype=torch.bool)
+        apart = self.margins.diff() > 1e-12 * (1 + self.margins[1:].abs())
+        return torch.cat((end, apart, end))
+
+
+class _Highest(NamedTuple):
+    """The highest level of each row, and its class; or the second highest."""
+
+    values: Tensor
+    classes: Tensor
 
 
 class _Leaders:
     """The two highest levels of each row under the present offsets, kept up to date as offsets move."""
 
     def __init__(self, levels: Tensor, offsets: Tensor) -> None:
-        self.levels, self.offsets = levels, offsets.clone()
-        self.by_class = levels.t().contiguous()
-        self.first, self.second = _two_highest(levels + offsets)
+        self.levels = levels
+        self.offsets = offsets.clone()
+        self.levels_of_class = levels.t().contiguous()
+        self.first, self.second = _find_two_highest(levels + offsets)
 
-    def line(self, k: int) -> _Line:
+    def make_line(self, k: int) -> _Line:
         """Return what the offset of class k changes."""
-        leads = self.first.indices == k
-        rival = torch.where(leads, self.second.values, self.first.values)
-        now = torch.where(leads, self.second.indices, self.first.indices)
-        margin, rows = (rival - self.by_class[k]).sort(stable=True)
-        now, finite = _pick(now, rows), margin.isfinite()
+        k_leads = self.first.classes == k
+        rival_level = torch.where(k_leads, self.second.values, self.first.values)
+        rival = torch.where(k_leads, self.second.classes, self.first.classes)
+        margins, rows = (rival_level - self.levels_of_class[k]).sort(stable=True)
+        now = _pick(rival, rows)
+        finite = margins.isfinite()
         if finite.all():
-            return _Line(k, margin, rows, now, rows[:0], now[:0])
-        others = torch.where(margin < 0, k, now)[~finite]
-        return _Line(k, margin[finite], rows[finite], now[finite], rows[~finite], others)
+            return _Line(k, margins, rows, now, rows[:0], now[:0])
+        fixed_classes = torch.where(margins < 0, k, now)[~finite]
+        return _Line(k, margins[finite], rows[finite], now[finite], rows[~finite], fixed_classes)
 
-    def move(self, k: int, offset: float) -> None:
+    def move_offset(self, k: int, offset: float) -> None:
         """Set the offset of class k."""
         self.offsets[k] = offset
-        (v1, i1), (v2, i2) = self.first, self.second
-        anew = ((i1 == k) | (i2 == k)).nonzero().squeeze(1)
-        level = self.by_class[k] + offset
-        ahead = (level > v1) | ((level == v1) & (k < i1))  # the first of equals leads
-        closer = ~ahead & ((level > v2) | ((level == v2) & (k < i2)))
-        v2, i2 = (
-            torch.where(ahead, v1, torch.where(closer, level, v2)),
-            torch.where(ahead, i1, i2.masked_fill(closer, k)),
-        )
-        v1, i1 = torch.where(ahead, level, v1), i1.masked_fill(ahead, k)
+        first_value, first_class = self.first
+        second_value, second_class = self.second
+        had_k = ((first_class == k) | (second_class == k)).nonzero().squeeze(1)
+        level = self.levels_of_class[k] + offset
+        # Of equals the class of the lower index leads.
+        becomes_first = (level > first_value) | ((level == first_value) & (k < first_class))
+        beats_second = (level > second_value) | ((level == second_value) & (k < second_class))
+        becomes_second = ~becomes_first & beats_second
+        new_second_value = torch.where(becomes_first, first_value, torch.where(becomes_second, level, second_value))
+        new_second_class = torch.where(becomes_first, first_class, second_class.masked_fill(becomes_second, k))
+        self.first = _Highest(torch.where(becomes_first, level, first_value), first_class.masked_fill(becomes_first, k))
+        self.second = _Highest(new_second_value, new_second_class)
         # Where class k was among the two already, a third may come up.
-        for (value, index), found in zip(
-            ((v1, i1), (v2, i2)), _two_highest(self.levels[anew] + self.offsets), strict=True
-        ):
-            value[anew], index[anew] = found.values, found.indices
-        self.first, self.second = _Highest(v1, i1), _Highest(v2, i2)
+        again_first, again_second = _find_two_highest(self.levels[had_k] + self.offsets)
+        self.first.values[had_k] = again_first.values
+        self.first.classes[had_k] = again_first.classes
+        self.second.values[had_k] = again_second.values
+        self.second.classes[had_k] = again_second.classes
 
 
-class _Highest(NamedTuple):
-    values: Tensor
-    indices: Tensor
-
-
-def _two_highest(levels: Tensor) -> tuple[_Highest, _Highest]:
+def _find_two_highest(levels: Tensor) -> tuple[_Highest, _Highest]:
     """Return the highest of each row and the next, the first of equals; ``levels`` is written to."""
     first = _Highest(*levels.max(1))
-    return first, _Highest(*levels.scatter_(1, first.indices.unsqueeze(1), -torch.inf).max(1))
+    others = levels.scatter_(1, first.classes.unsqueeze(1), -torch.inf)
+    return first, _Highest(*others.max(1))
 
 
 # Values along a line: by incremental counts
 
 
-def _count(line: _Line, sums: Classwise, weight: Tensor) -> tuple[float, int]:
+def _search_incrementally(line: _Line, objective: IncrementalObjective, weight: Tensor) -> tuple[float, int]:
     """Return the best value along a line, and how many rows have turned there."""
-    k, d, n = line.k, len(sums.gain), len(line.rows)
-    decided, rows = (
-        (line.now, line.rows)
-        if n == len(weight)
-        else (torch.cat((line.now, line.others)), torch.cat((line.rows, line.fixed)))
-    )
-    leaving, w = _pick(sums.gain.view(-1), decided * len(weight) + rows), _pick(weight, rows)
-    gained, predicted = torch.bincount(decided, leaving, d), torch.bincount(decided, w, d)
-    leaving, w = leaving[:n], w[:n]
-    # Class k gains what turns to it; the counts of each other class fall by what leaves it, in the order of margins.
-    own = decided.new_tensor([k]).expand(n + 1)
-    gains = gained[k] + _cumulated(_pick(sums.gain[k], line.rows)), predicted[k] + _cumulated(w)
-    here, start = sums.terms(*gains, own), sums.terms(gained, predicted, torch.arange(d))
-    group, by = line.now.sort(stable=True)
-    opens = torch.cat((group.new_ones(1, dtype=torch.bool), group[1:] != group[:-1]))
-    which = opens.cumsum(0) - 1
-    gains_left = _remaining(_pick(gained, group), _pick(leaving, by), opens, which)
-    weight_left = _remaining(_pick(predicted, group), _pick(w, by), opens, which)
-    curve = []
-    for term, before, at_k in zip(sums.terms(gains_left, weight_left, group), start, here, strict=True):
-        previous = torch.where(opens, _pick(before, group), term.roll(1))
-        change = torch.empty_like(term).scatter_(0, by, term - previous)
-        curve.append(before.sum() - before[k] + _cumulated(change) + at_k)
-    values = torch.where(line.may_stop(), sums.values(tuple(curve)), -torch.inf)
+    k = line.k
+    classes = len(objective.gain)
+    turning = len(line.rows)
+    decided, rows = line.now, line.rows
+    if turning < len(weight):
+        decided = torch.cat((line.now, line.fixed_classes))
+        rows = torch.cat((line.rows, line.fixed_rows))
+    # What every class has before any row turns to class k.
+    gain_of_rows = _pick(objective.gain.view(-1), decided * len(weight) + rows)
+    weight_of_rows = _pick(weight, rows)
+    gained = torch.bincount(decided, gain_of_rows, classes)
+    predicted = torch.bincount(decided, weight_of_rows, classes)
+    terms_at_start = objective.terms(gained, predicted, torch.arange(classes))
+    # Class k gains what turns to it, in the order of margins.
+    leaving_gain = gain_of_rows[:turning]
+    leaving_weight = weight_of_rows[:turning]
+    gained_by_k = gained[k] + _cumulate(_pick(objective.gain[k], line.rows))
+    predicted_k = predicted[k] + _cumulate(leaving_weight)
+    terms_of_k = objective.terms(gained_by_k, predicted_k, decided.new_tensor([k]).expand(turning + 1))
+    # The counts of each other class fall by what leaves it: class by class, then in the order of margins.
+    left_class, by_class = line.now.sort(stable=True)
+    opens = torch.cat((left_class.new_ones(1, dtype=torch.bool), left_class[1:] != left_class[:-1]))
+    group = opens.cumsum(0) - 1
+    remaining_gain = _subtract_parts(_pick(gained, left_class), _pick(leaving_gain, by_class), opens, group)
+    remaining_weight = _subtract_parts(_pick(predicted, left_class), _pick(leaving_weight, by_class), opens, group)
+    terms_of_others = objective.terms(remaining_gain, remaining_weight, left_class)
+    sums = []
+    for of_others, at_start, of_k in zip(terms_of_others, terms_at_start, terms_of_k, strict=True):
+        previous = torch.where(opens, _pick(at_start, left_class), of_others.roll(1))
+        changes = torch.empty_like(of_others).scatter_(0, by_class, of_others - previous)
+        sums.append(at_start.sum() - at_start[k] + _cumulate(changes) + of_k)
+    values = torch.where(line.may_stop(), objective.values(tuple(sums)), -torch.inf)
     best = values.max()
     # The first of those that rounding alone tells apart.
-    return best.item(), int((values >= best - 1e-13).to(torch.uint8).argmax())
+    turned = int((values >= best - 1e-13).to(torch.uint8).argmax())
+    return best.item(), turned
 
 
 def _pick(x: Tensor, index: Tensor) -> Tensor:
     return x.index_select(0, index)  # several times as fast as x[index]
 
 
-def _cumulated(x: Tensor) -> Tensor:
+def _cumulate(x: Tensor) -> Tensor:
+    """Return running sums, starting with 0."""
     return torch.cat((x.new_zeros(1), x.cumsum(0)))
 
 
-def _remaining(total: Tensor, parts: Tensor, opens: Tensor, which: Tensor) -> Tensor:
+def _subtract_parts(total: Tensor, parts: Tensor, opens: Tensor, group: Tensor) -> Tensor:
     """Return what is left of each group's total after each of its parts has left; ``opens`` marks a group's first."""
-    gone = parts.cumsum(0)
-    left = total - (gone - _pick((gone - parts)[opens], which))
+    sums = parts.cumsum(0)
+    before_group = _pick((sums - parts)[opens], group)
+    left = total - (sums - before_group)
     # What is nothing but rounding is nothing. Gains may be negative, and have no least, as counts have.
     return left.masked_fill(left.abs() <= 1e-12 * total.abs(), 0.0)
 
@@ -248,38 +277,47 @@ def _remaining(total: Tensor, parts: Tensor, opens: Tensor, which: Tensor) -> Te
 # Values along a line: by whole matrices
 
 
-def _look_at_matrices(line: _Line, wy: Tensor, value: Callable[[Confusion], Tensor]) -> tuple[float, int]:
-    """Return the same by the matrices at many places; when more than fit, the best stretch is looked into again."""
-    d, n = wy.shape[1], len(line.rows)
-    fixed, steps = _matrix(wy[line.fixed], line.others).matrix, max(16, _CELLS // d**2)
-    turning, stop = wy[line.rows], line.may_stop()
-    low, high = 0, n  # how many have turned, at least and at most
-    best, place = -torch.inf, 0
+def _search_by_matrices(
+    line: _Line, weighted_labels: Tensor, evaluate: Callable[[Confusion], Tensor]
+) -> tuple[float, int]:
+    """Return the best value along a line, and how many rows have turned there, from the matrices at many places.
+
+    When there are more places than fit, some are looked at, and then again those around the best.
+    """
+    matrices_at_once = max(16, _MATRIX_CELLS_AT_ONCE // weighted_labels.shape[1] ** 2)
+    fixed = _count_matrix(weighted_labels[line.fixed_rows], line.fixed_classes).matrix
+    turning = weighted_labels[line.rows]
+    may_stop = line.may_stop()
+    fewest, most = 0, len(line.rows)  # of the rows that have turned
+    best, best_turned = -torch.inf, 0
     while True:
-        marks = torch.linspace(low, high, min(steps, high - low + 1), dtype=torch.float64).round().long()
-        values = value(Confusion(fixed + _turned(turning, line.now, marks, line.k)))
-        values = torch.where(stop[marks] & ~values.isnan(), values, -torch.inf)
-        i = int(values.argmax())
-        if values[i] > best:
-            best, place = values[i].item(), int(marks[i])
-        if len(marks) == high - low + 1 or high - low < 2:
-            return best, place
-        i = int(torch.searchsorted(marks, place))
-        low, high = int(marks[max(i - 1, 0)]), int(marks[min(i + 1, len(marks) - 1)])
+        places = most - fewest + 1
+        marks = torch.linspace(fewest, most, min(matrices_at_once, places), dtype=torch.float64).round().long()
+        values = evaluate(Confusion(fixed + _count_matrices(turning, line.now, marks, line.k)))
+        values = torch.where(may_stop[marks] & ~values.isnan(), values, -torch.inf)
+        highest = int(values.argmax())
+        if values[highest] > best:
+            best = values[highest].item()
+            best_turned = int(marks[highest])
+        if len(marks) == places or most - fewest < 2:
+            return best, best_turned
+        around = int(torch.searchsorted(marks, best_turned))
+        fewest = int(marks[max(around - 1, 0)])
+        most = int(marks[min(around + 1, len(marks) - 1)])
 
 
-def _turned(wy: Tensor, now: Tensor, marks: Tensor, k: int) -> Tensor:
+def _count_matrices(weighted_labels: Tensor, now: Tensor, marks: Tensor, k: int) -> Tensor:
     """Return the matrices ``(marks, d, d)`` when the first marks[i] samples have turned to class k."""
-    d = wy.shape[1]
-    part = torch.searchsorted(marks, torch.arange(len(now)), right=True)  # sample j has turned at marks[part:]
-    leaves = wy.new_zeros((len(marks) + 1) * d, d)
-    leaves.index_add_(0, part * d + now, wy)
-    gone = leaves.view(-1, d, d).cumsum(0)[:-1].transpose(1, 2)  # rows true, columns the class left
-    matrices = _matrix(wy, now).matrix - gone
+    classes = weighted_labels.shape[1]
+    first_mark = torch.searchsorted(marks, torch.arange(len(now)), right=True)  # from which on a sample has turned
+    leaving = weighted_labels.new_zeros((len(marks) + 1) * classes, classes)
+    leaving.index_add_(0, first_mark * classes + now, weighted_labels)
+    gone = leaving.view(-1, classes, classes).cumsum(0)[:-1].transpose(1, 2)  # rows true, columns the class left
+    matrices = _count_matrix(weighted_labels, now).matrix - gone
     matrices[:, :, k] += gone.sum(2)
     return matrices
 
 
-def _matrix(wy: Tensor, decided: Tensor) -> Confusion:
-    d = wy.shape[1]
-    return Confusion(wy.new_zeros(d, d).index_add_(0, decided, wy).t())
+def _count_matrix(weighted_labels: Tensor, decided: Tensor) -> Confusion:
+    classes = weighted_labels.shape[1]
+    return Confusion(weighted_labels.new_zeros(classes, classes).index_add_(0, decided, weighted_labels).t())

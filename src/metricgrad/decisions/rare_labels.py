@@ -1,45 +1,47 @@
-"""Scarce decisions: where a number comes from that has too few samples of its own to be tuned on."""
+"""Rare labels: where the threshold (or offset) of a label comes from that has too few samples to be tuned on."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-FEW = 20
-"""With fewer positives or negatives than this a decision is scarce: a threshold tuned on them is mostly noise."""
+FEWEST_TO_TUNE = 20
+"""With fewer positives or negatives than this a label is rare: a threshold tuned on them is mostly noise."""
 
-POOLED = 50
+FEWEST_TO_TUNE_ALONE = 50
 """With fewer than this a label gains from a threshold shared with others: benchmarks/rare_labels.py."""
 
-Origin = Literal["pooled", "own", "fixed"]
-"""Where the number of a decision comes from: shared with other scarce decisions, its own data, or the default rule."""
+ThresholdSource = Literal["pooled", "own", "fixed"]
+"""Where a threshold comes from: shared with other rare labels, tuned on the label's own data, or the default rule."""
 
 
-def check_origin(rare_labels: str) -> None:
-    """Raise if this is no way to treat scarce decisions."""
-    if rare_labels not in get_args(Origin):
-        raise ValueError(f"rare_labels: expected one of {', '.join(map(repr, get_args(Origin)))}, got {rare_labels!r}")
+def check_rare_labels(rare_labels: str) -> None:
+    """Raise if this is no way to treat rare labels."""
+    known = get_args(ThresholdSource)
+    if rare_labels not in known:
+        raise ValueError(f"rare_labels: expected one of {', '.join(map(repr, known))}, got {rare_labels!r}")
 
 
 @dataclass(frozen=True)
-class Allocation:
-    """Where the number of every decision comes from, and in words why some are not their own; None if all are."""
+class RareLabelPlan:
+    """Where the threshold of each label comes from, and in words why some are not their own; None if all are."""
 
-    origins: tuple[Origin, ...]
+    sources: tuple[ThresholdSource, ...]
     caution: str | None = None
 
     @classmethod
-    def alike(cls, origin: Origin, decisions: int, caution: str | None = None) -> Allocation:
-        """Return an allocation in which all decisions are treated alike."""
-        return cls((origin,) * decisions, caution)
+    def same_for_all(cls, source: ThresholdSource, labels: int, caution: str | None = None) -> RareLabelPlan:
+        """Return the plan in which all labels are treated alike."""
+        return cls((source,) * labels, caution)
 
     @property
     def groups(self) -> list[list[int]]:
-        """The decisions that share a number; most are alone."""
-        pool = [k for k, origin in enumerate(self.origins) if origin == "pooled"]
-        return [[k] for k, origin in enumerate(self.origins) if origin != "pooled"] + ([pool] if pool else [])
+        """The labels that share a threshold; most are alone."""
+        alone = [[label] for label, source in enumerate(self.sources) if source != "pooled"]
+        pooled = [label for label, source in enumerate(self.sources) if source == "pooled"]
+        return [*alone, pooled] if pooled else alone
 
     @property
-    def tuned(self) -> bool:
+    def tunes_any(self) -> bool:
         """Whether anything is tuned."""
-        return any(origin != "fixed" for origin in self.origins)
+        return any(source != "fixed" for source in self.sources)

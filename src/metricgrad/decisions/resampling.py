@@ -12,7 +12,7 @@ from metricgrad.core.inputs import as_tensor, whole_number
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_DRAWS = 1 << 22  # numbers drawn at a time
+_NUMBERS_AT_ONCE = 1 << 22
 
 
 def weigh_cells(counts: Tensor, replicates: int, generator: torch.Generator) -> Tensor:
@@ -20,7 +20,8 @@ def weigh_cells(counts: Tensor, replicates: int, generator: torch.Generator) -> 
 
     The sum of exponential weights, as ``weigh_units`` draws them for each row, has a gamma distribution.
     """
-    drawn = torch._standard_gamma(counts.double().expand(replicates, -1).contiguous(), generator=generator)
+    shapes = counts.double().expand(replicates, -1).contiguous()
+    drawn = torch._standard_gamma(shapes, generator=generator)
     return torch.where(counts > 0, drawn, 0.0)
 
 
@@ -29,23 +30,26 @@ def weigh_units(units: int, replicates: int, generator: torch.Generator) -> Iter
 
     Every unit has some weight, so that a replicate always has positives if the data have.
     """
-    some = max(1, _DRAWS // max(1, units))
-    for start in range(0, replicates, some):
-        rows = min(some, replicates - start)
+    for rows in _split_replicates(units, replicates):
         yield torch.empty(rows, units, dtype=torch.float64).exponential_(generator=generator)
 
 
-def of_units(units: int, replicates: int, generator: torch.Generator) -> Iterator[Tensor]:
+def draw_units(units: int, replicates: int, generator: torch.Generator) -> Iterator[Tensor]:
     """Yield how often each of equally likely units is drawn, ``(some replicates, units)`` at a time."""
-    some = max(1, _DRAWS // max(1, units))
-    for start in range(0, replicates, some):
-        rows = min(some, replicates - start)
-        index = torch.randint(max(1, units), (rows, units), generator=generator)
-        index += torch.arange(rows).unsqueeze(1) * units
-        yield torch.bincount(index.flatten(), minlength=rows * units).view(rows, units).double()
+    for rows in _split_replicates(units, replicates):
+        drawn = torch.randint(max(1, units), (rows, units), generator=generator)
+        drawn += torch.arange(rows).unsqueeze(1) * units
+        yield torch.bincount(drawn.flatten(), minlength=rows * units).view(rows, units).double()
 
 
-def group_index(groups: Any, rows: int) -> tuple[Tensor, int]:
+def _split_replicates(units: int, replicates: int) -> Iterator[int]:
+    """Yield numbers of replicates that are drawn together, as many as fit into memory at a time."""
+    at_once = max(1, _NUMBERS_AT_ONCE // max(1, units))
+    for start in range(0, replicates, at_once):
+        yield min(at_once, replicates - start)
+
+
+def index_groups(groups: Any, rows: int) -> tuple[Tensor, int]:
     """Return each row's group as an index, and how many groups there are; without groups every row is its own."""
     if groups is None:
         return torch.arange(rows), rows

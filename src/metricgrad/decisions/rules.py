@@ -206,26 +206,29 @@ class Threshold(Rule):
         if isinstance(self.threshold, float):
             return scores >= self.threshold
         if scores.dim() < 2 or scores.shape[1] != len(self.threshold):
-            raise ValueError(f"scores: expected (N, {len(self.threshold)}), one threshold each; got {_shape(scores)}")
+            raise ValueError(
+                f"scores: expected (N, {len(self.threshold)}), one threshold each; got {tuple(scores.shape)}"
+            )
         # In the scores' own type, as a plain number would be compared.
-        cuts = torch.tensor(self.threshold, dtype=torch.float64, device=scores.device).to(scores.dtype)
-        return scores >= cuts.view(-1, *[1] * (scores.dim() - 2))
+        thresholds = torch.tensor(self.threshold, dtype=torch.float64, device=scores.device).to(scores.dtype)
+        further_axes = [1] * (scores.dim() - 2)
+        return scores >= thresholds.view(-1, *further_axes)
 
     def decide_stored(self, scores: SparseBatch) -> Tensor:
-        cuts = torch.as_tensor(self.threshold, dtype=torch.float64)
-        if not cuts.min() > 0:
+        thresholds = torch.as_tensor(self.threshold, dtype=torch.float64)
+        if not thresholds.min() > 0:
             raise ValueError(
                 f"threshold: expected above 0 for sparse scores, since those that are not stored are 0, got "
-                f"{cuts.min().item():g}"
+                f"{thresholds.min().item():g}"
             )
-        cuts = cuts.to(scores.logits.dtype)
-        if not cuts.dim():
-            return scores.logits >= cuts
-        if len(cuts) != scores.classes:
+        thresholds = thresholds.to(scores.logits.dtype)
+        if not thresholds.dim():
+            return scores.logits >= thresholds
+        if len(thresholds) != scores.classes:
             raise ValueError(
-                f"scores: expected (N, {len(cuts)}), one threshold each; got ({scores.rows}, {scores.classes})"
+                f"scores: expected (N, {len(thresholds)}), one threshold each; got ({scores.rows}, {scores.classes})"
             )
-        return scores.logits >= cuts[scores.label]
+        return scores.logits >= thresholds[scores.label]
 
     @property
     def numbers(self) -> float | tuple[float, ...]:
@@ -237,18 +240,22 @@ class Threshold(Rule):
         return f"a threshold per label, {min(self.threshold):.3g} to {max(self.threshold):.3g}"
 
     def threshold_of(self, k: int) -> float | None:
-        cut = self.threshold if isinstance(self.threshold, float) else self.threshold[k]
-        return cut if math.isfinite(cut) else None
+        threshold = self.threshold if isinstance(self.threshold, float) else self.threshold[k]
+        return threshold if math.isfinite(threshold) else None
 
     def recentre_probabilities(self, probabilities: Tensor) -> Tensor:
-        p, least = probabilities, 0.5 + 1e-9  # what stands exactly at the threshold is in the class
-        cut, decided = torch.as_tensor(self.threshold, dtype=p.dtype).clamp(0, 1), self.decide(p)
-        shifted = (p.logit() - cut.logit()).sigmoid()
+        p = probabilities
+        lowest_positive = 0.5 + 1e-9  # what stands exactly at the threshold is in the class
+        threshold = torch.as_tensor(self.threshold, dtype=p.dtype).clamp(0, 1)
+        decided = self.decide(p)
+        shifted = (p.logit() - threshold.logit()).sigmoid()
         # A shift by a threshold next to 0 or 1 would make nearly all probabilities 1 or 0: each side is stretched then.
-        above = least + (1 - least) * (p - cut) / (1 - cut).clamp(min=1e-300)
-        stretched = torch.where(decided, above, 0.5 * p / cut.clamp(min=1e-300))
-        moved = torch.where((cut - 0.5).abs() > 0.5 - 1e-6, stretched, shifted).nan_to_num(0.0)
-        return torch.where(decided, moved.clamp(least, 1.0), moved.clamp(max=0.5))
+        above = lowest_positive + (1 - lowest_positive) * (p - threshold) / (1 - threshold).clamp(min=1e-300)
+        below = 0.5 * p / threshold.clamp(min=1e-300)
+        stretched = torch.where(decided, above, below)
+        is_extreme = (threshold - 0.5).abs() > 0.5 - 1e-6
+        moved = torch.where(is_extreme, stretched, shifted).nan_to_num(0.0)
+        return torch.where(decided, moved.clamp(lowest_positive, 1.0), moved.clamp(max=0.5))
 
     def to_onnx(self, graph: _OnnxGraph, scores: str, classes: int) -> str:
         return graph.add("GreaterOrEqual", scores, graph.constant(self.threshold))
@@ -316,9 +323,8 @@ class Offsets(Rule):
         if scores.shape[1] != len(self.offsets):
             raise ValueError(f"scores: expected {len(self.offsets)} classes, one offset each; got {scores.shape[1]}")
         # In float64, as tuned: logarithms in a smaller type make equal what was not, and the first of equals wins.
-        return (
-            self.levels(scores.double()) + torch.tensor(self.offsets, dtype=torch.float64).to(scores.device)
-        ).argmax(1)
+        offsets = torch.tensor(self.offsets, dtype=torch.float64).to(scores.device)
+        return (self.levels(scores.double()) + offsets).argmax(1)
 
     def levels(self, scores: Tensor) -> Tensor:
         """Return what the offsets are added to: the scores, or their logarithms.
@@ -360,7 +366,8 @@ class Offsets(Rule):
 
     def to_onnx(self, graph: _OnnxGraph, scores: str, classes: int) -> str:
         levels = graph.add("Log", scores) if self.log else scores
-        return Argmax().to_onnx(graph, graph.add("Add", levels, graph.constant(self.offsets)), classes)
+        moved = graph.add("Add", levels, graph.constant(self.offsets))
+        return Argmax().to_onnx(graph, moved, classes)
 
 
 @dataclass(frozen=True)
@@ -390,7 +397,7 @@ class TopK(Rule):
 
     def decide(self, scores: Tensor) -> Tensor:
         _check_classes(scores)
-        return _largest(scores, self.k)
+        return _mark_largest(scores, self.k)
 
     def decide_stored(self, scores: SparseBatch) -> Tensor:
         return scores.largest(scores.logits, self.k) & (scores.logits > 0)
@@ -399,9 +406,9 @@ class TopK(Rule):
         return f"the {self.k} largest scores"
 
     def to_onnx(self, graph: _OnnxGraph, scores: str, classes: int) -> str:
-        best = graph.add("TopK", scores, graph.constant([self.k]), output=1, axis=1)  # output 0: their scores
-        hot = graph.add("OneHot", best, graph.constant(classes), graph.constant([0, 1]))
-        return graph.add("ReduceSum", hot, graph.constant([1]), keepdims=0)
+        labels = graph.add("TopK", scores, graph.constant([self.k]), output=1, axis=1)  # output 0: their scores
+        one_hot = graph.add("OneHot", labels, graph.constant(classes), graph.constant([0, 1]))
+        return graph.add("ReduceSum", one_hot, graph.constant([1]), keepdims=0)
 
 
 @dataclass(frozen=True)
@@ -446,18 +453,19 @@ class WeightedTopK(Rule):
     def decide(self, scores: Tensor) -> Tensor:
         _check_classes(scores)
         self._check_labels(scores.shape[1])
-        scale, offset = self._weights(scores.device)
-        parts = scores.split(max(1, _CHUNK // scores.shape[1]))  # float64 copies a part at a time
-        return torch.cat([_largest(torch.addcmul(offset, part.double(), scale), self.k) for part in parts])
+        scale, offset = self._make_weights(scores.device)
+        parts = scores.split(max(1, _SCORES_AT_ONCE // scores.shape[1]))  # float64 copies a part at a time
+        weighted = (torch.addcmul(offset, part.double(), scale) for part in parts)
+        return torch.cat([_mark_largest(values, self.k) for values in weighted])
 
     def decide_stored(self, scores: SparseBatch) -> Tensor:
         self._check_labels(scores.classes)
-        scale, offset = (x[scores.label] for x in self._weights(scores.logits.device))
-        there = scores.logits > 0
-        values = torch.addcmul(offset, scores.logits.double(), scale).masked_fill(~there, -torch.inf)
-        return scores.largest(values, self.k) & there
+        scale, offset = (x[scores.label] for x in self._make_weights(scores.logits.device))
+        may_be_chosen = scores.logits > 0
+        weighted = torch.addcmul(offset, scores.logits.double(), scale)
+        return scores.largest(weighted.masked_fill(~may_be_chosen, -torch.inf), self.k) & may_be_chosen
 
-    def _weights(self, device: torch.device) -> tuple[Tensor, Tensor]:
+    def _make_weights(self, device: torch.device) -> tuple[Tensor, Tensor]:
         scale, offset = torch.tensor((self.scale, self.offset), dtype=torch.float64, device=device)
         return scale, offset
 
@@ -469,32 +477,30 @@ class WeightedTopK(Rule):
         return f"the {self.k} largest weighted scores"
 
     def to_onnx(self, graph: _OnnxGraph, scores: str, classes: int) -> str:
-        weighted = graph.add("Mul", scores, graph.constant(self.scale))
-        return TopK(self.k).to_onnx(graph, graph.add("Add", weighted, graph.constant(self.offset)), classes)
+        scaled = graph.add("Mul", scores, graph.constant(self.scale))
+        weighted = graph.add("Add", scaled, graph.constant(self.offset))
+        return TopK(self.k).to_onnx(graph, weighted, classes)
 
 
-_CHUNK = 1 << 20  # scores at a time
+_SCORES_AT_ONCE = 1 << 20
 
 
-def _largest(values: Tensor, k: int) -> Tensor:
+def _mark_largest(values: Tensor, k: int) -> Tensor:
     """Return which are the k largest of their row; of equal ones, the first."""
     if k > values.shape[1]:
         raise ValueError(f"k: expected at most the {values.shape[1]} labels there are, got {k}")
     if not k:
         return torch.zeros_like(values, dtype=torch.bool)
-    least = values.topk(k, dim=1).values[:, -1:]
-    above, equal = values > least, values == least
-    spare = k - above.sum(1, keepdim=True)
-    return above | (equal & (equal.cumsum(1) <= spare))
+    kth_largest = values.topk(k, dim=1).values[:, -1:]
+    above = values > kth_largest
+    equal = values == kth_largest
+    places_left = k - above.sum(1, keepdim=True)
+    return above | (equal & (equal.cumsum(1) <= places_left))
 
 
 def _check_classes(scores: Tensor) -> None:
     if scores.dim() != 2 or not scores.shape[1]:
-        raise ValueError(f"scores: expected (N, K), got {_shape(scores)}")
-
-
-def _shape(x: Tensor) -> tuple[int, ...]:
-    return tuple(x.shape)
+        raise ValueError(f"scores: expected (N, K), got {tuple(scores.shape)}")
 
 
 if not TYPE_CHECKING:  # type checkers see the classes themselves

@@ -11,126 +11,145 @@ import torch
 from torch import Tensor
 
 from metricgrad.core.counts import cells, least_weight, subtract
-from metricgrad.core.curves import Curve, cumulate, descending, last_of_equals
+from metricgrad.core.curves import Curve, cumulate, last_of_equals, sort_descending
 from metricgrad.core.metrics.averages import class_weights
 from metricgrad.core.metrics.derivatives import ratio
 from metricgrad.core.sparse import running
-from metricgrad.decisions.threshold_search import by_parts
+from metricgrad.decisions.threshold_search import evaluate_by_parts
 
 if TYPE_CHECKING:
     from metricgrad.core.metrics import Metric
     from metricgrad.core.objective import Objective
-    from metricgrad.core.sparse import Cuts, SparseBatch
+    from metricgrad.core.sparse import LabelThresholds, SparseBatch
 
 
-def label_curve(batch: SparseBatch, group: list[int]) -> Curve:
+def make_curve(batch: SparseBatch, labels: list[int]) -> Curve:
     """Return the curve of some labels, all in one, at the thresholds above 0."""
-    cuts = batch.cuts
-    if len(group) == 1:
-        mine = slice(int(cuts.starts[group[0]]), int(cuts.starts[group[0] + 1]))
-        return Curve(cuts.thresholds[mine], cuts.counts.map(lambda cell: cell[mine]))
+    if len(labels) == 1:
+        of_labels = batch.label_thresholds
+        own = slice(int(of_labels.starts[labels[0]]), int(of_labels.starts[labels[0] + 1]))
+        return Curve(of_labels.thresholds[own], of_labels.counts.map(lambda cell: cell[own]))
     order, starts = batch.ranked
-    elements = torch.cat([order[int(starts[k]) : int(starts[k + 1])] for k in group])
-    wy, wn = (side[elements] for side in batch.sides)
-    there = (batch.logits[elements] > 0) & (wy + wn > 0)
-    found = cumulate(batch.logits[elements][there], wy[there], wn[there])
-    positives = wy.sum()
-    negatives = subtract(len(group) * batch.total, positives, batch.least)
-    counts = cells(found.counts.tp, found.counts.fp, positives, negatives, least=batch.least)
-    return Curve(found.thresholds, counts)
+    elements = torch.cat([order[int(starts[label]) : int(starts[label + 1])] for label in labels])
+    scores = batch.logits[elements]
+    positive_weight, negative_weight = (side[elements] for side in batch.sides)
+    reached = (scores > 0) & (positive_weight + negative_weight > 0)
+    curve = cumulate(scores[reached], positive_weight[reached], negative_weight[reached])
+    positives = positive_weight.sum()
+    negatives = subtract(len(labels) * batch.total, positives, batch.least)
+    counts = cells(curve.counts.tp, curve.counts.fp, positives, negatives, least=batch.least)
+    return Curve(curve.thresholds, counts)
 
 
-def best_of_each(objective: Objective, batch: SparseBatch, epsilon: float) -> tuple[Tensor, Tensor, Tensor]:
+def find_best_thresholds(objective: Objective, batch: SparseBatch, epsilon: float) -> tuple[Tensor, Tensor, Tensor]:
     """Return every label's best threshold and the lower and upper end of its plateau; NaN if undefined."""
-    cuts = batch.cuts
-    values = by_parts(objective.values, cuts.counts)
+    of_labels = batch.label_thresholds
+    values = evaluate_by_parts(objective.values, of_labels.counts)
     values = values.masked_fill(values.isnan(), -torch.inf)
-    most = values.new_full((batch.classes,), -torch.inf).scatter_reduce_(0, cuts.label, values, "amax")
-    place, end = torch.arange(len(values)), len(values)
-    here = torch.where(values == most[cuts.label], place, end)
-    cut = torch.full((batch.classes,), end).scatter_reduce_(0, cuts.label, here, "amin")
-    # The run of good cuts around the best: between the nearest bad ones, or to the ends of the label.
-    bad = values < most[cuts.label] - epsilon
-    before = torch.where(bad, place, -1).cummax(0).values[cut] + 1
-    after = torch.where(bad, place, end).flip(0).cummin(0).values.flip(0)[cut] - 1
-    first, last = torch.maximum(before, cuts.starts[:-1]), torch.minimum(after, cuts.starts[1:] - 1)
-    ends = (_between(cuts, cut), _between(cuts, last), cuts.thresholds[first])
-    return tuple(x.double().masked_fill(most == -torch.inf, torch.nan) for x in ends)  # type: ignore[return-value]
+    best_values = values.new_full((batch.classes,), -torch.inf).scatter_reduce_(0, of_labels.label, values, "amax")
+    # The first threshold of each label that has its best value.
+    indices = torch.arange(len(values))
+    end = len(values)
+    candidates = torch.where(values == best_values[of_labels.label], indices, end)
+    best = torch.full((batch.classes,), end).scatter_reduce_(0, of_labels.label, candidates, "amin")
+    # The run of good thresholds around the best: between the nearest bad ones, or to the ends of the label.
+    bad = values < best_values[of_labels.label] - epsilon
+    after_last_bad = torch.where(bad, indices, -1).cummax(0).values[best] + 1
+    before_next_bad = torch.where(bad, indices, end).flip(0).cummin(0).values.flip(0)[best] - 1
+    first = torch.maximum(after_last_bad, of_labels.starts[:-1])
+    last = torch.minimum(before_next_bad, of_labels.starts[1:] - 1)
+    undefined = best_values == -torch.inf
+    threshold = _find_midpoints_below(of_labels, best).double().masked_fill(undefined, torch.nan)
+    low = _find_midpoints_below(of_labels, last).double().masked_fill(undefined, torch.nan)
+    high = of_labels.thresholds[first].double().masked_fill(undefined, torch.nan)
+    return threshold, low, high
 
 
-def _between(cuts: Cuts, cut: Tensor) -> Tensor:
-    """Return the thresholds midway between one cut of each label and the label's next lower score."""
-    score, lower = cuts.thresholds[cut], cuts.thresholds[(cut + 1).clamp(max=len(cuts.thresholds) - 1)]
-    middle = score / 2 + lower / 2
-    inside = (cut + 1 < cuts.starts[1:]) & score.isfinite() & (lower < middle) & (middle <= score)
+def _find_midpoints_below(of_labels: LabelThresholds, index: Tensor) -> Tensor:
+    """Return the thresholds midway between one score of each label and the label's next lower score."""
+    score = of_labels.thresholds[index]
+    next_lower = of_labels.thresholds[(index + 1).clamp(max=len(of_labels.thresholds) - 1)]
+    middle = score / 2 + next_lower / 2
+    has_lower = index + 1 < of_labels.starts[1:]
+    inside = has_lower & score.isfinite() & (next_lower < middle) & (middle <= score)
     return torch.where(inside, middle, score)
 
 
-def everywhere(objective: Objective, metric: Metric, batch: SparseBatch, group: list[int]) -> tuple[Tensor, Tensor]:
+def sweep_shared_threshold(
+    objective: Objective, metric: Metric, batch: SparseBatch, labels: list[int]
+) -> tuple[Tensor, Tensor]:
     """Return every threshold above 0 that labels may share, and the metric there, averaged over them."""
     average = objective.average
     if average == "samples":
-        wy, wn, size = batch.row_sides(objective.labels)
+        positive_weight, negative_weight, size = batch.row_sides(objective.labels)
+        least = least_weight(positive_weight, negative_weight)
         weights = ratio(batch.row_weight, batch.row_weight.sum())
         sizes = weights.new_full((batch.rows,), size)
-        return _events(batch.logits, batch.row, wy, wn, sizes, least_weight(wy, wn), metric, weights)
+        return _sweep(batch.logits, batch.row, positive_weight, negative_weight, sizes, least, metric, weights)
     place = torch.full((batch.classes,), -1)
-    place[group] = torch.arange(len(group))
+    place[labels] = torch.arange(len(labels))
     population = place[batch.label]
-    mine = population >= 0
-    s, population, wy, wn = (x[mine] for x in (batch.logits, population, *batch.sides))
-    total = wy.new_full((len(group),), batch.total)
+    own = population >= 0
+    scores = batch.logits[own]
+    population = population[own]
+    positive_weight, negative_weight = (side[own] for side in batch.sides)
+    total = positive_weight.new_full((len(labels),), batch.total)
     if average == "micro":
-        together, total, one = torch.zeros_like(population), total.sum(0, keepdim=True), wy.new_ones(1)
-        return _events(s, together, wy, wn, total, batch.least, metric, one)
-    positives = wy.new_zeros(len(group)).index_add_(0, population, wy)
-    weights = class_weights("macro" if average == "per-class" else average, positives, None, objective.empty_classes)
-    return _events(s, population, wy, wn, total, batch.least, metric, weights)
+        population = torch.zeros_like(population)
+        total = total.sum(0, keepdim=True)
+        weights = positive_weight.new_ones(1)
+    else:
+        positives = positive_weight.new_zeros(len(labels)).index_add_(0, population, positive_weight)
+        average = "macro" if average == "per-class" else average
+        weights = class_weights(average, positives, None, objective.empty_classes)
+    return _sweep(scores, population, positive_weight, negative_weight, total, batch.least, metric, weights)
 
 
-def _events(
+def _sweep(
     scores: Tensor,
     population: Tensor,
-    wy: Tensor,
-    wn: Tensor,
+    positive_weight: Tensor,
+    negative_weight: Tensor,
     total: Tensor,
     least: float | None,
     metric: Metric,
     weights: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """Return every distinct score above 0, from ∞ down, and Σ weights·value of the populations when cut there.
+    """Return every distinct score above 0, from ∞ down, and Σ weights·value of the populations at that threshold.
 
     A population is a label, a row or all together; ``total``: the weight of each, with what is not stored; ``least``:
     see ``counts.subtract``.
     """
-    positives = torch.zeros_like(total).index_add_(0, population, wy)
-    there = (scores > 0) & (wy + wn > 0) & (weights[population] > 0)
-    s, order = descending(scores[there])
-    last = last_of_equals(s)
-    wy, wn, population = (x[there][order] for x in (wy, wn, population))
-    by_population = population.argsort(stable=True)
-    tp, fp = (running(x[by_population], population[by_population], len(total)) for x in (wy, wn))
-    owner = population[by_population]
-
+    positives = torch.zeros_like(total).index_add_(0, population, positive_weight)
     negatives = subtract(total, positives, least)
-    counted = weights > 0
+    reached = (scores > 0) & (positive_weight + negative_weight > 0) & (weights[population] > 0)
+    sorted_scores, order = sort_descending(scores[reached])
+    last = last_of_equals(sorted_scores)
+    # The elements population by population, each from its highest score down.
+    population = population[reached][order]
+    by_population = population.argsort(stable=True)
+    owner = population[by_population]
+    tp = running(positive_weight[reached][order][by_population], owner, len(total))
+    fp = running(negative_weight[reached][order][by_population], owner, len(total))
+    # The value of each population before its first element, and after each of its elements.
     nothing = torch.zeros_like(total)
     start = metric(cells(nothing, nothing, positives, negatives))
-    start = torch.where(counted, start * weights, 0.0)
+    start = torch.where(weights > 0, start * weights, 0.0)
     after = metric(cells(tp, fp, positives[owner], negatives[owner], least=least)) * weights[owner]
 
-    def sweep(start: Tensor, after: Tensor) -> Tensor:
-        """Return Σ over populations when each has the value after its last element that is above the cut."""
-        first = torch.ones_like(owner, dtype=torch.bool)
-        first[1:] = owner[1:] != owner[:-1]
-        before = torch.where(first, start[owner], after.roll(1))
-        change = torch.empty_like(after).scatter_(0, by_population, after - before)
+    def sum_populations(start: Tensor, after: Tensor) -> Tensor:
+        """Return Σ over populations when each has the value after its last element that reaches the threshold."""
+        is_first = torch.ones_like(owner, dtype=torch.bool)
+        is_first[1:] = owner[1:] != owner[:-1]
+        before = torch.where(is_first, start[owner], after.roll(1))
+        changes = torch.empty_like(after).scatter_(0, by_population, after - before)
         base = start.sum(0, keepdim=True)
-        return torch.cat((base, base + change.cumsum(0)[last]))
+        return torch.cat((base, base + changes.cumsum(0)[last]))
 
-    thresholds = torch.cat((s.new_full((1,), torch.inf), s[last]))
-    found = sweep(start.nan_to_num(0, 0, 0), after.nan_to_num(0, 0, 0))
-    undefined = [(~x.isfinite()).double() for x in (start, after)]
-    if any(bool(x.any()) for x in undefined):
-        found[sweep(*undefined) > 0.5] = torch.nan
+    thresholds = torch.cat((sorted_scores.new_full((1,), torch.inf), sorted_scores[last]))
+    found = sum_populations(start.nan_to_num(0, 0, 0), after.nan_to_num(0, 0, 0))
+    start_undefined = (~start.isfinite()).double()
+    after_undefined = (~after.isfinite()).double()
+    if bool(start_undefined.any()) or bool(after_undefined.any()):
+        found[sum_populations(start_undefined, after_undefined) > 0.5] = torch.nan
     return thresholds, found

@@ -18,7 +18,7 @@ from metricgrad.core.option_hints import explain_unknown
 from metricgrad.core.sparse import AnyBatch, as_scored_batch_or_sparse
 from metricgrad.decisions import hard_counts
 from metricgrad.decisions.problem import Problem
-from metricgrad.decisions.rare_labels import FEW, Origin
+from metricgrad.decisions.rare_labels import FEWEST_TO_TUNE, ThresholdSource
 from metricgrad.decisions.resampling import check_replicates
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class TuningSpec:
     empty_classes: EmptyClasses = "count"
     subject_to: Any = None
     confidence: float | None = None
-    rare_labels: Origin = "own"
+    rare_labels: ThresholdSource = "own"
     default_threshold: float = 0.5
 
     def problem(self, epsilon: float = 0.01) -> Problem:
@@ -111,13 +111,13 @@ class TuningSpec:
         """
         objective = Objective(check_task(self.task), self.metric, self.average, self.labels, self.empty_classes)
         return Problem(
-            objective,
-            self.shared,
-            parse(self.subject_to),
-            self.confidence,
-            epsilon,
-            self.rare_labels,
-            self.default_threshold,
+            objective=objective,
+            shared=self.shared,
+            constraints=parse(self.subject_to),
+            confidence=self.confidence,
+            epsilon=epsilon,
+            rare_labels=self.rare_labels,
+            default_threshold=self.default_threshold,
         )
 
 
@@ -178,7 +178,7 @@ class TuningResult(Generic[Value, Numbers]):
     exact: bool
     plateau: Any
     fewest: list[float]
-    origins: list[Origin]
+    origins: list[ThresholdSource]
     caution: str | None
     _problem: Problem = field(repr=False)
     _batch: AnyBatch = field(repr=False)
@@ -193,7 +193,7 @@ class TuningResult(Generic[Value, Numbers]):
     @property
     def rare_labels(self) -> list[bool]:
         """Whether each decision has too few positives or negatives for a threshold of its own to be trusted."""
-        return [few < FEW for few in self.fewest]
+        return [few < FEWEST_TO_TUNE for few in self.fewest]
 
     @property
     def interval(self) -> Any:
@@ -209,7 +209,9 @@ class TuningResult(Generic[Value, Numbers]):
             return None
         thresholds = self._resampled[0].sort(0).values
         # Order statistics, since thresholds may be infinite and between ∞ and ∞ there is no interpolation.
-        low, high = (thresholds[round(q * (len(thresholds) - 1))].tolist() for q in (0.025, 0.975))
+        last = len(thresholds) - 1
+        low = thresholds[round(0.025 * last)].tolist()
+        high = thresholds[round(0.975 * last)].tolist()
         return (low, high) if thresholds.dim() == 1 else list(zip(low, high, strict=True))
 
     @property
@@ -222,7 +224,7 @@ class TuningResult(Generic[Value, Numbers]):
             If the rows were not kept, as with ``Evaluator.tune``.
 
         """
-        return _plain(self._resampled[1].nanmean(0))
+        return _as_python(self._resampled[1].nanmean(0))
 
     def resample(self) -> Iterator[tuple[Rule, Tensor]]:
         """Resample the rows and tune again: what ``interval`` and ``out_of_bag`` are computed from.
@@ -245,14 +247,17 @@ class TuningResult(Generic[Value, Numbers]):
             raise ValueError(
                 "interval, out_of_bag and resample: expected the rows to resample, got counts; use tune_threshold"
             )
-        for rule, times in self._problem.resampled(self._batch, how.replicates, how.seed, how.groups):
+        for rule, times in self._problem.tune_on_resamples(self._batch, how.replicates, how.seed, how.groups):
             yield rule, times == 0
 
     @cached_property
     def _resampled(self) -> tuple[Tensor, Tensor]:
-        thresholds, values = [], []
+        """The numbers of the rules tuned on resamples, and their values on the rows left out."""
+        thresholds = []
+        values = []
         for rule, left_out in self.resample():
-            thresholds.append(torch.tensor(() if rule.numbers is None else rule.numbers, dtype=torch.float64))
+            numbers = () if rule.numbers is None else rule.numbers
+            thresholds.append(torch.tensor(numbers, dtype=torch.float64))
             rest = self._batch.take(left_out)
             value = self._problem.value(rest, rule)
             values.append(value if hard_counts.has_weight(rest) else torch.full_like(value, torch.nan))
@@ -260,14 +265,18 @@ class TuningResult(Generic[Value, Numbers]):
 
     def __str__(self) -> str:
         tuned = any(origin != "fixed" for origin in self.origins)
-        how = f"where tuned ({'exact' if self.exact else 'local'} optimum)" if tuned else "with the default rule"
-        lines = [f"{self.rule!r}", f"{self._problem.objective.name} {_show(self.value)} {how}"]
+        optimum = "exact" if self.exact else "local"
+        how = f"where tuned ({optimum} optimum)" if tuned else "with the default rule"
+        lines = [f"{self.rule!r}", f"{self._problem.objective.name} {_format_value(self.value)} {how}"]
         if isinstance(self.plateau, tuple) and tuned:
-            lines.append(f"within {self._problem.epsilon:g} of it from {self.plateau[0]:.6g} to {self.plateau[1]:.6g}")
+            low, high = self.plateau
+            lines.append(f"within {self._problem.epsilon:g} of it from {low:.6g} to {high:.6g}")
         if self.error != 0.0:
-            bound = "an unknown amount" if self.error is None else _show(self.error)
+            bound = "an unknown amount" if self.error is None else _format_value(self.error)
             lines.append(f"scores were rounded: a finer threshold is better by {bound} at most")
-        return "\n".join(lines if self.caution is None else [*lines, f"caution: {self.caution}"])
+        if self.caution is not None:
+            lines.append(f"caution: {self.caution}")
+        return "\n".join(lines)
 
 
 class TuningOptions(TypedDict, total=False):
@@ -296,7 +305,7 @@ def tune_threshold(
     task: Literal["binary"] | None = None,
     average: Averaged = "macro",
     shared: bool = False,
-    rare_labels: Origin = "own",
+    rare_labels: ThresholdSource = "own",
     **options: Unpack[TuningOptions],
 ) -> TuningResult[float, float]: ...
 
@@ -310,7 +319,7 @@ def tune_threshold(
     task: Literal["multilabel"],
     average: Averaged = "macro",
     shared: Literal[True],
-    rare_labels: Origin = "own",
+    rare_labels: ThresholdSource = "own",
     **options: Unpack[TuningOptions],
 ) -> TuningResult[float, float]: ...
 
@@ -324,7 +333,7 @@ def tune_threshold(
     task: Literal["multilabel"],
     average: Averaged = "macro",
     shared: Literal[False] = False,
-    rare_labels: Origin = "own",
+    rare_labels: ThresholdSource = "own",
     **options: Unpack[TuningOptions],
 ) -> TuningResult[float, tuple[float, ...]]: ...
 
@@ -338,7 +347,7 @@ def tune_threshold(
     task: Literal["multilabel"],
     average: None,
     shared: Literal[False] = False,
-    rare_labels: Origin = "own",
+    rare_labels: ThresholdSource = "own",
     **options: Unpack[TuningOptions],
 ) -> TuningResult[list[float], tuple[float, ...]]: ...
 
@@ -366,7 +375,7 @@ def tune_threshold(
     task: Task | None,
     average: Average | None = "macro",
     shared: bool = False,
-    rare_labels: Origin = "own",
+    rare_labels: ThresholdSource = "own",
     **options: Unpack[TuningOptions],
 ) -> TuningResult: ...
 
@@ -387,7 +396,7 @@ def tune_threshold(
     weight: Any = None,
     mask: Any = None,
     ignore_index: int | None = None,
-    rare_labels: Origin = "own",
+    rare_labels: ThresholdSource = "own",
     default_threshold: float = 0.5,
     epsilon: float = 0.01,
     replicates: int = 200,
@@ -485,34 +494,39 @@ def tune_threshold(
         )
     if not epsilon >= 0:
         raise ValueError(f"epsilon: expected a number of at least 0, got {epsilon!r}")
-    how = (metric, task, average, shared, labels, empty_classes, subject_to, confidence, rare_labels, default_threshold)
-    problem = TuningSpec(*how).problem(epsilon)
+    spec = TuningSpec(
+        metric, task, average, shared, labels, empty_classes, subject_to, confidence, rare_labels, default_threshold
+    )
+    problem = spec.problem(epsilon)
     batch = as_scored_batch_or_sparse(task, scores, targets, weight, mask, ignore_index)
     if not batch.rows:
         raise ValueError("scores: expected at least one sample to tune on, got none")
     check_labels(problem.objective.labels, batch.classes)
-    fewest = problem.fewest(batch).tolist()
-    allocation = problem.allocate(fewest, batch.classes)
-    solution = problem.solve(batch, allocation)
-    value = problem.value(batch, solution.rule)
+    sizes = problem.count_smaller_sides(batch).tolist()
+    plan = problem.plan_by_sizes(sizes, batch.classes)
+    solved = problem.solve(batch, plan)
+    value = problem.value(batch, solved.rule)
     problem.objective.warn_if_undefined(value, of=())
     return TuningResult(
-        solution.rule,
-        _plain(value),
-        solution.exact,
-        solution.plateau,
-        fewest,
-        list(allocation.origins),
-        allocation.caution,
-        problem,
-        batch,
-        Resampling(replicates, seed, groups),
+        rule=solved.rule,
+        value=_as_python(value),
+        exact=solved.exact,
+        plateau=solved.plateau,
+        fewest=sizes,
+        origins=list(plan.sources),
+        caution=plan.caution,
+        _problem=problem,
+        _batch=batch,
+        _resampling=Resampling(replicates, seed, groups),
     )
 
 
-def _plain(value: Tensor) -> Any:
+def _as_python(value: Tensor) -> Any:
+    """Return a number, or a list of them."""
     return value.item() if value.dim() == 0 else value.tolist()
 
 
-def _show(value: Any) -> str:
-    return f"{value:.4f}" if isinstance(value, float) else "[" + ", ".join(f"{v:.4f}" for v in value) + "]"
+def _format_value(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4f}"
+    return "[" + ", ".join(f"{one:.4f}" for one in value) + "]"

@@ -21,7 +21,7 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from metricgrad.core.inputs import as_scored_batch
 from metricgrad.core.metrics.scalars import is_whole
-from metricgrad.decisions.default_rule import RARE_LABELS, chosen, default_rule
+from metricgrad.decisions.default_rule import RARE_LABELS, default_rule, resolve_rule
 from metricgrad.decisions.threshold_tuning import TuningResult, TuningSpec, tune_threshold
 from metricgrad.estimators.dask_partitions import example_of, find_blocks, know_categories, one_thread
 from metricgrad.estimators.frame_categories import categories
@@ -95,7 +95,7 @@ def fit_on_dask(estimator: MetricBoostingClassifier, X: Any, y: Any, sample_weig
         )
     fit = DaskFit(e, X, y, sample_weight)
     e.labels_, e.classes_, task = fit.labels, fit.labels.classes, fit.labels.task
-    rule = chosen(wanted_rule(e.rule, e.class_weight), task)
+    rule = resolve_rule(wanted_rule(e.rule, e.class_weight), task)
     seeds = check_random_state(e.random_state).randint(np.iinfo(np.int32).max, size=2)
     wanted = e.cv is not None or rule is None or e.patience is not None
     split = fit.split(e.cv, e.validation_fraction) if wanted else None

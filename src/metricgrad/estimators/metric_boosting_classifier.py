@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from torch import Tensor, nn
 
 from metricgrad.core.inputs import ArrayLike, whole_number
-from metricgrad.decisions.default_rule import RARE_LABELS, chosen, default_rule
+from metricgrad.decisions.default_rule import RARE_LABELS, default_rule, resolve_rule
 from metricgrad.decisions.threshold_tuning import TuningResult, tune_threshold
 from metricgrad.estimators.dask_predictions import DecidesLazilyMixin
 from metricgrad.estimators.frame_categories import categories, coded
@@ -211,7 +211,7 @@ class MetricBoostingClassifier(DecidesLazilyMixin, ClassifierMixin, BaseEstimato
         y = flat(y)
         self.labels_ = labels = labels_to_learn(y)
         self.classes_, targets = labels.classes, labels.encode(y)
-        rule = chosen(wanted_rule(self.rule, self.class_weight), labels.task)
+        rule = resolve_rule(wanted_rule(self.rule, self.class_weight), labels.task)
         weight = training_weight(labels, rows, y, sample_weight, self.class_weight)
         self.base_score_ = base_score(targets, task=labels.task, classes=len(labels.classes), weight=weight)
         start = np.full(labels.scores_shape(len(targets)), self.base_score_)

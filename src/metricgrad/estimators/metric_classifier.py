@@ -18,7 +18,7 @@ from metricgrad.core.batch import Batch, Task
 from metricgrad.core.inputs import whole_number
 from metricgrad.core.metrics.registry import count_values, get
 from metricgrad.core.metrics.scalars import is_number
-from metricgrad.decisions.default_rule import RARE_LABELS, chosen, default_rule
+from metricgrad.decisions.default_rule import RARE_LABELS, default_rule, resolve_rule
 from metricgrad.decisions.rules import Rule
 from metricgrad.decisions.threshold_tuning import TuningResult, TuningSpec, tune_threshold
 from metricgrad.estimators.labels import DecidesMixin, Labels, dense, flat
@@ -349,7 +349,7 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
     def _tuned(self, task: Task) -> TuningSpec:
         if self.monitor not in ("metric", "loss"):
             raise ValueError(f"monitor: expected 'metric' or 'loss', got {self.monitor!r}")
-        chosen(self.rule, task)
+        resolve_rule(self.rule, task)
         tuned = TuningSpec(self._metric, task, self.average, rare_labels=RARE_LABELS)
         tuned.problem()
         return tuned

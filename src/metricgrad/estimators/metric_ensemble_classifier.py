@@ -14,7 +14,7 @@ from sklearn.utils.validation import _check_sample_weight, _num_samples, check_i
 from torch import Tensor
 
 from metricgrad.decisions.default_rule import default_rule
-from metricgrad.decisions.ensemble_selection import Goal, Selection, select_ensemble
+from metricgrad.decisions.ensemble_selection import Selection, SelectionSpec, select_ensemble
 from metricgrad.estimators.array_encoder import ArrayEncoder, check_no_sparse_nan
 from metricgrad.estimators.candidates import Candidate, CandidateSpec, View, default_candidates, missing_libraries
 from metricgrad.estimators.cross_fitting import (
@@ -198,7 +198,7 @@ class MetricEnsembleClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
         self.classes_, targets = labels.classes, labels.encode(y)
         # Refuses what does not fit together before anything is fitted.
         goal = (self._metric, labels.task, self.average, self.subject_to, self.rule, self.select_by)
-        rule = Goal(*goal, self.rounds, self.bags).rule
+        rule = SelectionSpec(*goal, self.rounds, self.bags).rule
         weight = None if sample_weight is None else _check_sample_weight(sample_weight, given, ensure_non_negative=True)
         seeds = FitSeeds.draw(self.random_state)
         folds = make_folds(labels, targets, self.cv, groups, seeds.folds)

@@ -14,7 +14,7 @@ from metricgrad.decisions.resampling import check_replicates
 from metricgrad.decisions.threshold_tuning import TuningSpec
 from metricgrad.evaluation.interval_ends import check_positives, find_ends
 from metricgrad.evaluation.metric_set import Metrics, MetricSet
-from metricgrad.evaluation.replicates import Model, exchange, make_draws, replicate
+from metricgrad.evaluation.replicates import EvaluatedModel, exchange_predictions, make_draws, replicate_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -125,7 +125,7 @@ def bootstrap(
     threshold : float or sequence of float, default 0.5
         On the scale of the scores, one for all or one per class. With the default, scores outside [0, 1] are refused.
         Not for "multiclass".
-    rule : Rule or Tuned, optional
+    rule : Rule or TuningSpec, optional
         A decision rule of ``mg.decisions`` instead of ``threshold``; by default the argmax for "multiclass".
         ``TuningSpec(metric)`` is a rule that is tuned on these very data: it is tuned again in every replicate and
         evaluated on the rows left out.
@@ -180,14 +180,16 @@ def bootstrap(
         empty_classes=empty_classes,
         ignore_index=ignore_index,
     )
-    model = _model(make, rule, scores, targets, weight, mask)
+    model = _make_model(make, rule, scores, targets, weight, mask)
     draws = make_draws([model], groups)
     check_positives(model.metrics, draws.positives)
-    values, drawn = replicate(draws, 0, replicates, seed)
-    ends = find_ends(torch.cat([part.reshape(2, replicates, -1) for part in drawn.values()], 2), confidence)
+    values, drawn = replicate_values(draws, 0, replicates, seed)
+    # The ends of all metrics together: one pass is faster than one for each.
+    all_drawn = torch.cat([of_metric.reshape(2, replicates, -1) for of_metric in drawn.values()], 2)
+    low, high = find_ends(all_drawn, confidence)
     sizes = [value.numel() for value in values.values()]
-    limits = zip(*(end.split(sizes) for end in ends), strict=True)  # one look at all metrics together
-    return {name: _interval(values[name], drawn[name], *pair) for name, pair in zip(values, limits, strict=True)}
+    ends = zip(values, low.split(sizes), high.split(sizes), strict=True)
+    return {name: _make_interval(values[name], drawn[name], *low_and_high) for name, *low_and_high in ends}
 
 
 def compare_paired(
@@ -237,7 +239,7 @@ def compare_paired(
     threshold : float or sequence of float, default 0.5
         On the scale of the scores, one for all or one per class. With the default, scores outside [0, 1] are refused.
         Not for "multiclass".
-    rule : Rule, Tuned or a pair of these, optional
+    rule : Rule, TuningSpec or a pair of these, optional
         A decision rule of ``mg.decisions`` instead of ``threshold``; by default the argmax for "multiclass".
         ``TuningSpec(metric)`` is a rule that is tuned on these very data: it is tuned again in every replicate and
         evaluated on the rows left out. One rule is for both models.
@@ -297,16 +299,21 @@ def compare_paired(
     if len(rules) != 2:
         raise ValueError(f"rule: expected one, or a pair of them, got {len(rules)}")
     pairs = zip((scores_a, scores_b), rules, strict=True)
-    models = [_model(make, own_rule, scores, targets, weight, mask) for scores, own_rule in pairs]
+    models = [_make_model(make, own_rule, scores, targets, weight, mask) for scores, own_rule in pairs]
     draws = make_draws(models, groups)
     check_positives(models[0].metrics, draws.positives)
-    (a, drawn_a), (b, drawn_b) = (replicate(draws, i, replicates, seed) for i in (0, 1))
-    chance = exchange(draws, replicates, seed) if all(model.tuned is None for model in models) else {}
-    apart = {name: drawn_a[name] - drawn_b[name].flip(0) for name in a}  # where one model is wrong the other is right
-    return {name: _comparison(a[name], b[name], apart[name], chance.get(name), confidence) for name in a}
+    a, drawn_a = replicate_values(draws, 0, replicates, seed)
+    b, drawn_b = replicate_values(draws, 1, replicates, seed)
+    rules_are_fixed = all(model.tuned is None for model in models)
+    by_chance = exchange_predictions(draws, replicates, seed) if rules_are_fixed else {}
+    # Where one model is wrong the other is right.
+    differences = {name: drawn_a[name] - drawn_b[name].flip(0) for name in a}
+    return {name: _make_comparison(a[name], b[name], differences[name], by_chance.get(name), confidence) for name in a}
 
 
-def _model(make: Callable[..., MetricSet], rule: Any, scores: Any, targets: Any, weight: Any, mask: Any) -> Model:
+def _make_model(
+    make: Callable[..., MetricSet], rule: Any, scores: Any, targets: Any, weight: Any, mask: Any
+) -> EvaluatedModel:
     """Return the model of some scores under a rule, which may be one yet to be tuned."""
     tuned = rule if isinstance(rule, TuningSpec) else None
     metrics = make(rule=None if tuned is not None else rule)
@@ -319,31 +326,43 @@ def _model(make: Callable[..., MetricSet], rule: Any, scores: Any, targets: Any,
     batch = metrics.prepare_rows(scores, targets, weight, mask)
     if not len(batch.logits):
         raise ValueError("scores: expected at least one sample, got none")
-    return Model(metrics, batch, tuned)
+    return EvaluatedModel(metrics, batch, tuned)
 
 
-def _interval(value: Tensor, drawn: Tensor, low: Tensor, high: Tensor) -> Any:
+def _make_interval(value: Tensor, drawn: Tensor, low: Tensor, high: Tensor) -> Any:
+    """Return the interval of a metric, or a list of one per class."""
     if value.dim():
-        return [_interval(*each) for each in zip(value, drawn.unbind(-1), low, high, strict=True)]
+        return [_make_interval(*each) for each in zip(value, drawn.unbind(-1), low, high, strict=True)]
     if value.isnan():
         low = high = value  # one more row would give a value to what has none
     return Interval(value.item(), low.item(), high.item(), drawn)
 
 
-def _comparison(a: Tensor, b: Tensor, drawn: Tensor, chance: Tensor | None, confidence: float) -> Any:
+def _make_comparison(a: Tensor, b: Tensor, drawn: Tensor, by_chance: Tensor | None, confidence: float) -> Any:
+    """Return the comparison of two values, or a list of one per class.
+
+    ``drawn``: differences in replicates, ``(2, R)``; ``by_chance``: those of two models whose predictions were
+    exchanged, None if they cannot be.
+    """
     if a.dim():
-        chances = [None] * len(a) if chance is None else chance.unbind(1)
-        parts = zip(a, b, drawn.unbind(-1), chances, strict=True)
-        return [_comparison(*part, confidence) for part in parts]
+        chances = [None] * len(a) if by_chance is None else by_chance.unbind(1)
+        of_classes = zip(a, b, drawn.unbind(-1), chances, strict=True)
+        return [_make_comparison(*of_class, confidence) for of_class in of_classes]
     difference = a - b
     low, high = (end.item() for end in find_ends(drawn, confidence))
-    # A replicate without a value, as precision may have none, is evidence for neither side.
     if difference.isnan():
-        low = high = p = torch.nan
-    elif chance is None:
-        shares = [(1 + int((side <= 0).sum())) / (1 + int((~side.isnan()).sum())) for side in (drawn[0], -drawn[1])]
-        p = min(1.0, 2 * min(shares))
+        low = high = p_value = torch.nan
+    elif by_chance is None:
+        not_above = _find_share_up_to_zero(drawn[0])
+        not_below = _find_share_up_to_zero(-drawn[1])
+        p_value = min(1.0, 2 * min(not_above, not_below))
     else:
-        chance = chance[~chance.isnan()]
-        p = (1 + int((chance.abs() >= difference.abs() - 1e-12).sum())) / (1 + len(chance))
-    return Comparison(a.item(), b.item(), difference.item(), low, high, p)
+        defined = by_chance[~by_chance.isnan()]
+        as_large = int((defined.abs() >= difference.abs() - 1e-12).sum())
+        p_value = (1 + as_large) / (1 + len(defined))
+    return Comparison(a.item(), b.item(), difference.item(), low, high, p_value)
+
+
+def _find_share_up_to_zero(drawn: Tensor) -> float:
+    """Return the share of replicates that are not positive; one without a value is evidence for neither side."""
+    return (1 + int((drawn <= 0).sum())) / (1 + int((~drawn.isnan()).sum()))

@@ -99,7 +99,8 @@ def reliability(
     bins = whole_number("bins", bins, 1)
     check_task(task)
     batch = as_scored_batch(task, probabilities, targets, weight, mask)
-    p, y = batch.logits.double(), batch.targets
+    p = batch.logits.double()
+    y = batch.targets
     if p.numel() and not (p.min() >= 0 and p.max() <= 1):
         raise ValueError(f"probabilities: expected values in [0, 1], got {p.min().item():g} to {p.max().item():g}")
     w = torch.ones_like(p) if batch.weight is None else batch.weight.double().expand_as(p)
@@ -107,14 +108,22 @@ def reliability(
         p, top = p.max(1)
         y = (y == top).double() if y.dim() == 1 else y.double().gather(1, top.unsqueeze(1)).squeeze(1)
         w = w[:, 0]
-    p, y, w = p.flatten(), y.double().flatten(), w.flatten()
-    place = find_bins(p.to(batch.logits.dtype), bins).clamp(max=bins - 1)
-    total, mean, share = (p.new_zeros(bins).index_add_(0, place, w * x) for x in (torch.ones_like(p), p, y))
-    mean, share = mean / total, share / total
-    gap = torch.where(total > 0, (mean - share).abs(), 0.0)
-    everything = total.sum().clamp(min=1e-300)
-    error, brier = (gap * total).sum() / everything, (w * (p - y) ** 2).sum() / everything
-    return Reliability(mean, share, total, error.item(), gap.max().item(), brier.item())
+    p = p.flatten()
+    y = y.double().flatten()
+    w = w.flatten()
+    bin_of = find_bins(p.to(batch.logits.dtype), bins).clamp(max=bins - 1)
+
+    def sum_by_bin(values: Tensor) -> Tensor:
+        return p.new_zeros(bins).index_add_(0, bin_of, values)
+
+    bin_weight = sum_by_bin(w * torch.ones_like(p))
+    probability = sum_by_bin(w * p) / bin_weight
+    frequency = sum_by_bin(w * y) / bin_weight
+    distance = torch.where(bin_weight > 0, (probability - frequency).abs(), 0.0)
+    total_weight = bin_weight.sum().clamp(min=1e-300)
+    error = (distance * bin_weight).sum() / total_weight
+    brier = (w * (p - y) ** 2).sum() / total_weight
+    return Reliability(probability, frequency, bin_weight, error.item(), distance.max().item(), brier.item())
 
 
 @dataclass(frozen=True)
@@ -187,7 +196,9 @@ def soft_hard_gap(
     hard = copy.copy(soft)
     # A surrogate may be a module, among the submodules that a plain copy would share.
     hard._modules = {name: part for name, part in soft._modules.items() if name != "surrogate"}
-    hard.surrogate, hard._plans = Hard(), {}
+    hard.surrogate = Hard()
+    hard._plans = {}
     with torch.no_grad():
-        values = [1 - float(one(logits, targets, weight, mask)) for one in (soft, hard)]
-    return Gap(*values)
+        soft_value = 1 - float(soft(logits, targets, weight, mask))
+        hard_value = 1 - float(hard(logits, targets, weight, mask))
+    return Gap(soft_value, hard_value)

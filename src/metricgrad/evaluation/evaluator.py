@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from metricgrad.core.metrics import Metric
     from metricgrad.core.metrics.averages import Average, Averaged, EmptyClasses
     from metricgrad.core.processes import ProcessGroup
-    from metricgrad.decisions.rare_labels import Origin
+    from metricgrad.decisions.rare_labels import ThresholdSource
     from metricgrad.decisions.rules import Rule
 
 
@@ -167,7 +167,8 @@ class Evaluator:
             If shapes or values do not fit the task, or the threshold is the default and scores lie outside [0, 1].
 
         """
-        self._add(self._metrics.statistics(self._metrics.prepare(scores, targets, weight, mask)))
+        batch = self._metrics.prepare(scores, targets, weight, mask)
+        self._add_statistics(self._metrics.statistics(batch))
         return self
 
     def __call__(
@@ -200,9 +201,9 @@ class Evaluator:
         {'f1': 0.5}
 
         """
-        batch = self._emptied().update(scores, targets, weight, mask)
-        self._add(batch._statistics)
-        return batch.compute()
+        of_batch = self._copy_without_batches().update(scores, targets, weight, mask)
+        self._add_statistics(of_batch._statistics)
+        return of_batch.compute()
 
     def reset(self) -> None:
         """Forget all batches.
@@ -217,9 +218,10 @@ class Evaluator:
         """
         self._statistics = {}
 
-    def _add(self, statistics: Statistics) -> None:
+    def _add_statistics(self, statistics: Statistics) -> None:
         for name, statistic in statistics.items():
-            self._statistics[name] = self._statistics[name] + statistic if name in self._statistics else statistic
+            known = name in self._statistics
+            self._statistics[name] = self._statistics[name] + statistic if known else statistic
 
     def compute(self) -> dict[str, Any]:
         """Return the values of all batches together.
@@ -241,19 +243,21 @@ class Evaluator:
         found = self._metrics.values(self._statistics)
         for name, objective in self._metrics.objectives.items():
             objective.warn_if_undefined(found[name], of=())
-        return {name: self._show(value) for name, value in found.items()}
+        return {name: self._name_classes(value) for name, value in found.items()}
 
-    def _show(self, value: Tensor) -> Any:
+    def _name_classes(self, value: Tensor) -> Any:
         if value.dim() == 0:
             return value.item()
         values = value.tolist()
         if self.class_names is None:
             return values
-        labels, names = self._metrics.over_classes.labels, self.class_names
+        labels = self._metrics.over_classes.labels
+        names = self.class_names
         classes = len(values) if labels is None else max(labels) + 1
         if len(names) < classes or (labels is None and len(names) > classes):
             raise ValueError(f"class_names: expected {classes}, one per class, got {len(names)}")
-        return dict(zip(names if labels is None else [names[k] for k in labels], values, strict=True))
+        counted_names = names if labels is None else [names[label] for label in labels]
+        return dict(zip(counted_names, values, strict=True))
 
     def curve_error(self) -> dict[str, Any]:
         """Return by how much the ranking metrics may be off because of ``score_bits``.
@@ -269,7 +273,7 @@ class Evaluator:
         errors = metrics.ranking_errors(self._statistics)
         if self.score_bits is None or not errors:
             return dict.fromkeys([*metrics.ranking, *metrics.pair_ranking], 0.0)
-        return {name: self._show(error) for name, error in errors.items()}
+        return {name: self._name_classes(error) for name, error in errors.items()}
 
     def tune(
         self,
@@ -278,16 +282,16 @@ class Evaluator:
         shared: bool = False,
         subject_to: Any = None,
         confidence: float | None = None,
-        rare_labels: Origin = "own",
+        rare_labels: ThresholdSource = "own",
         default_threshold: float = 0.5,
         epsilon: float = 0.01,
     ) -> TuningResult:
         """Find the best rule for a metric on all batches together: what ``tune_threshold`` finds on the whole.
 
-        For "binary" and "multilabel", with the task, average, labels and absent of this evaluator. Scores must have
-        been kept (``keep_scores=True``). The rows are not kept, so the result has no ``interval`` and ``out_of_bag``,
-        and ``average="samples"`` cannot be tuned. With ``score_bits`` the value is still exact, and ``error`` bounds by
-        how much a threshold between rounded scores might be better.
+        For "binary" and "multilabel", with the task, average, labels and empty_classes of this evaluator. Scores must
+        have been kept (``keep_scores=True``). The rows are not kept, so the result has no ``interval`` and
+        ``out_of_bag``, and ``average="samples"`` cannot be tuned. With ``score_bits`` the value is still exact, and
+        ``error`` bounds by how much a threshold between rounded scores might be better.
 
         Parameters
         ----------
@@ -311,7 +315,7 @@ class Evaluator:
 
         Returns
         -------
-        Tuning
+        TuningResult
             The rule as ``rule``, its ``threshold``, its ``value``, and whether it is ``exact``.
 
         Raises
@@ -328,27 +332,35 @@ class Evaluator:
 
         """
         if "scores" not in self._statistics:
-            wanted = (
-                "at least one update before" if self._metrics.keeps_scores else "an Evaluator with keep_scores=True"
-            )
+            keeps_scores = self._metrics.keeps_scores
+            wanted = "at least one update before" if keeps_scores else "an Evaluator with keep_scores=True"
             raise ValueError(f"tune: expected {wanted}, got none")
         over = self._metrics.over_classes
-        average = None if over.average == "per-class" else over.average
-        how = (shared, over.labels, over.empty_classes, subject_to, confidence, rare_labels, default_threshold)
-        tuned = TuningSpec(metric, self.task, average, *how)
-        return tune_tables(tuned.problem(epsilon), self._statistics["scores"])
+        spec = TuningSpec(
+            metric,
+            self.task,
+            average=None if over.average == "per-class" else over.average,
+            shared=shared,
+            labels=over.labels,
+            empty_classes=over.empty_classes,
+            subject_to=subject_to,
+            confidence=confidence,
+            rare_labels=rare_labels,
+            default_threshold=default_threshold,
+        )
+        return tune_tables(spec.problem(epsilon), self._statistics["scores"])
 
     def __add__(self, other: Evaluator) -> Evaluator:
         """Return an evaluator of both streams."""
         if not isinstance(other, Evaluator):
             return NotImplemented
         self._check_alike(other._metrics.identity)
-        both = self._emptied()
-        both._add(self._statistics)
-        both._add(other._statistics)
+        both = self._copy_without_batches()
+        both._add_statistics(self._statistics)
+        both._add_statistics(other._statistics)
         return both
 
-    def _emptied(self) -> Evaluator:
+    def _copy_without_batches(self) -> Evaluator:
         """Return an evaluator made alike, without batches."""
         other = copy.copy(self)
         other._statistics = {}
@@ -376,10 +388,10 @@ class Evaluator:
         parts: list[Any] = [None] * dist.get_world_size(group)
         # Not the evaluator itself: a user's own metric may not pickle.
         dist.all_gather_object(parts, (self._metrics.identity, self._statistics), group=group)
-        total = self._emptied()
+        total = self._copy_without_batches()
         for identity, statistics in parts:
             self._check_alike(identity)
-            total._add(statistics)
+            total._add_statistics(statistics)
         return total
 
     def __repr__(self) -> str:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from metricgrad.evaluation.metric_set import MetricSet
 
-LEAST_POSITIVES = 5
+FEWEST_POSITIVES = 5
 """The fewest rows, or groups, with a positive of which an interval is made."""
 
 
@@ -26,21 +26,25 @@ def check_positives(metrics: MetricSet, positives: Tensor) -> None:
 
     Means over rows need none.
     """
-    at_k = any(isinstance(metric, AtK) for metric in metrics.score_metrics.values())
-    if not (metrics.has_cells or metrics.has_curves or at_k):
+    has_metric_at_k = any(isinstance(metric, AtK) for metric in metrics.score_metrics.values())
+    if not (metrics.has_cells or metrics.has_curves or has_metric_at_k):
         return
     over = metrics.over_classes
     labels = range(len(positives)) if over.labels is None else over.labels
     counted = {label: int(positives[label]) for label in labels}
     if over.average == "per-class" and len(positives) > 1:
-        label = min(counted, key=lambda label: counted[label])
-        number, whose, advice = counted[label], f" of class {label}", "choose classes with labels="
+        rarest = min(counted, key=lambda label: counted[label])
+        number = counted[rarest]
+        whose = f" of class {rarest}"
+        advice = "choose classes with labels="
     else:
-        number, whose, advice = sum(counted.values()), "", "mg.evaluate returns the value alone"
-    if number < LEAST_POSITIVES:
+        number = sum(counted.values())
+        whose = ""
+        advice = "mg.evaluate returns the value alone"
+    if number < FEWEST_POSITIVES:
         raise TooFewPositivesError(
             f"targets: too few positives for an interval{whose}, expected rows (or groups) with one: at least "
-            f"{LEAST_POSITIVES}, got {number}; {advice}"
+            f"{FEWEST_POSITIVES}, got {number}; {advice}"
         )
 
 

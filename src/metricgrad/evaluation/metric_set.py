@@ -19,14 +19,14 @@ from metricgrad.core.sparse import AnyBatch, SparseBatch, as_scored_batch_or_spa
 from metricgrad.decisions import hard_counts
 from metricgrad.decisions.default_rule import default_rule
 from metricgrad.decisions.rules import Rule, Threshold
-from metricgrad.evaluation.score_metrics import PLAIN, ScoreMetric, score_metric
+from metricgrad.evaluation.score_metrics import SCORE_METRICS, ScoreMetric, find_score_metric
 from metricgrad.evaluation.score_tables import (
     ONE_AGAINST_ONE,
-    RANKING,
+    RANKING_METRICS,
     PairTables,
     ScoreTables,
-    error_of,
-    ranking_metric,
+    find_error_bound,
+    find_ranking_metric,
 )
 
 if TYPE_CHECKING:
@@ -45,8 +45,8 @@ Values = dict[str, Tensor]
 """The values of metrics by name, after the leading axes (replicates) of their statistics: a scalar, or ``(K,)``."""
 
 
-_NAMES_OF_SCORES = (*RANKING, ONE_AGAINST_ONE, *PLAIN)
-OF_SCORES = {name.replace("_", ""): name for name in _NAMES_OF_SCORES} | {
+_NAMES_OF_SCORES = (*RANKING_METRICS, ONE_AGAINST_ONE, *SCORE_METRICS)
+NAMES_OF_SCORE_METRICS = {name.replace("_", ""): name for name in _NAMES_OF_SCORES} | {
     "ap": "average_precision",
     "auc": "auroc",
     "auprc": "average_precision",
@@ -93,40 +93,54 @@ class MetricSet:
         self.ignore_index = ignore_index
         self.score_bits = _check_bits(score_bits)
         labels = None if labels is None else tuple(labels)
-        self.rule = _rule(self.task, threshold, rule)
+        self.rule = _choose_rule(self.task, threshold, rule)
         self.has_default_threshold = rule is None and self.rule == Threshold(0.5)
         self.objectives: dict[str, Objective] = {}
         self.ranking: dict[str, Ranking] = {}
         self.pair_ranking: dict[str, Ranking] = {}
         self.score_metrics: dict[str, ScoreMetric] = {}
         for name, metric in named(metrics).items():
-            if metric == ONE_AGAINST_ONE:
-                _check_for_task(metric, ("multiclass",), self.task)
-                self.pair_ranking[name] = RANKING["auroc"]
-                continue
-            ranking = _ranking(metric)
-            if ranking is not None:
-                self.ranking[name] = ranking
-                continue
-            of_scores = score_metric(metric) if isinstance(metric, str) else None
-            if of_scores is not None:
-                _check_for_task(name, of_scores.tasks, self.task)
-                self.score_metrics[name] = of_scores
-                continue
-            by_rows = find(metric, OF_SCORES) is subset_accuracy and self.task == "multilabel"
-            self.objectives[name] = Objective(
-                self.task, metric, "samples" if by_rows else average, labels, empty_classes
-            )
+            self._add_metric(name, metric, average, labels, empty_classes)
         self.over_classes = Objective(self.task, "f1", average, labels, empty_classes)
-        by_class = [*self.ranking, *(name for name, metric in self.score_metrics.items() if not metric.by_row)]
-        if by_class and self.over_classes.average == "samples":
-            raise ValueError(f"average: 'samples' is not for {', '.join(by_class)}; use 'macro' or 'micro'")
+        self._check_samples_average()
         self.keeps_scores = keep_scores or bool(self.ranking)
+
+    def _add_metric(
+        self,
+        name: str,
+        metric: str | Metric,
+        average: str | None,
+        labels: tuple[int, ...] | None,
+        empty_classes: str,
+    ) -> None:
+        """Put a metric among those of its kind: pairs of classes, order of scores, other metrics of scores, counts."""
+        if metric == ONE_AGAINST_ONE:
+            _check_for_task(metric, ("multiclass",), self.task)
+            self.pair_ranking[name] = RANKING_METRICS["auroc"]
+            return
+        ranking = _find_ranking(metric)
+        if ranking is not None:
+            self.ranking[name] = ranking
+            return
+        of_scores = find_score_metric(metric) if isinstance(metric, str) else None
+        if of_scores is not None:
+            _check_for_task(name, of_scores.tasks, self.task)
+            self.score_metrics[name] = of_scores
+            return
+        by_rows = find(metric, NAMES_OF_SCORE_METRICS) is subset_accuracy and self.task == "multilabel"
+        own_average = "samples" if by_rows else average
+        self.objectives[name] = Objective(self.task, metric, own_average, labels, empty_classes)
+
+    def _check_samples_average(self) -> None:
+        """Refuse the samples average of metrics whose values are of classes."""
+        of_classes = [*self.ranking, *(name for name, metric in self.score_metrics.items() if not metric.by_row)]
+        if of_classes and self.over_classes.average == "samples":
+            raise ValueError(f"average: 'samples' is not for {', '.join(of_classes)}; use 'macro' or 'micro'")
 
     @property
     def row_objectives(self) -> dict[str, Objective]:
         """The metrics that are averaged over rows."""
-        return {name: o for name, o in self.objectives.items() if o.average == "samples"}
+        return {name: objective for name, objective in self.objectives.items() if objective.average == "samples"}
 
     @property
     def has_cells(self) -> bool:
@@ -142,14 +156,15 @@ class MetricSet:
     def identity(self) -> tuple[Any, ...]:
         """What must be equal for statistics to be added up."""
         over = self.over_classes
-        metrics = [(name, name_of(o.metric)) for name, o in self.objectives.items()]
-        ranking = [*self.ranking, *self.pair_ranking, *map(repr, self.score_metrics.items()), self.keeps_scores]
-        return (self.task, repr(self.rule), over.average, over.labels, over.empty_classes, metrics, ranking)
+        metrics = [(name, name_of(objective.metric)) for name, objective in self.objectives.items()]
+        of_scores = [*self.ranking, *self.pair_ranking, *map(repr, self.score_metrics.items()), self.keeps_scores]
+        return (self.task, repr(self.rule), over.average, over.labels, over.empty_classes, metrics, of_scores)
 
     def under(self, rule: Rule) -> Self:
         """Return the same metrics under another rule."""
         other = copy.copy(self)
-        other.rule, other.has_default_threshold = rule, False
+        other.rule = rule
+        other.has_default_threshold = False
         return other
 
     def prepare(
@@ -157,7 +172,8 @@ class MetricSet:
     ) -> AnyBatch:
         """Return a checked batch; with the default threshold, scores outside [0, 1] are refused."""
         batch = as_scored_batch_or_sparse(self.declared_task, scores, targets, weight, mask, self.ignore_index)
-        if self.has_default_threshold and (self.objectives or any(m.decides for m in self.score_metrics.values())):
+        decides = bool(self.objectives) or any(metric.decides for metric in self.score_metrics.values())
+        if self.has_default_threshold and decides:
             check_scale(batch.logits)
         return batch
 
@@ -176,18 +192,21 @@ class MetricSet:
         rows = self.row_objectives
         if rows:
             metrics = [objective.metric for objective in rows.values()]
-            means = hard_counts.means(batch, self.rule, metrics, self.over_classes.labels)
+            means = hard_counts.average_rows(batch, self.rule, metrics, self.over_classes.labels)
             found |= dict(zip(rows, means, strict=True))
         if self.has_cells:
-            matrix = self.has_matrix and isinstance(batch, Batch)  # a sparse batch is multi-label
-            found["cells"] = (hard_counts.matrix if matrix else hard_counts.counts)(batch, self.rule)  # type: ignore
+            if self.has_matrix and isinstance(batch, Batch):  # a sparse batch is multi-label
+                found["cells"] = hard_counts.count_matrix(batch, self.rule)
+            else:
+                found["cells"] = hard_counts.count_cells(batch, self.rule)
         found |= self.curve_statistics(batch)
         for name, metric in self.score_metrics.items():
             if isinstance(batch, SparseBatch):
                 found[name] = metric.sums_of_stored(batch, name)
             else:
-                parts = [metric.columns(part, self.task, self.rule).sum(0) for part in hard_counts.chunks(batch)]
-                found[name] = torch.stack(parts).sum(0)
+                chunks = hard_counts.split_into_chunks(batch)
+                sums = [metric.columns(chunk, self.task, self.rule).sum(0) for chunk in chunks]
+                found[name] = torch.stack(sums).sum(0)
         return found
 
     def values(self, statistics: Statistics) -> Values:
@@ -220,17 +239,20 @@ class MetricSet:
 
     def ranking_values(self, statistics: Statistics) -> Values:
         """Return the values of the metrics that need a curve, if its statistics are there."""
-        return self._of_curves(statistics, lambda ranking: ranking)
+        return self._evaluate_curves(statistics, lambda ranking: ranking)
 
     def ranking_errors(self, statistics: Statistics) -> Values:
         """Return by how much the metrics that need a curve may be off because scores are rounded."""
-        return self._of_curves(statistics, error_of)
+        return self._evaluate_curves(statistics, find_error_bound)
 
-    def _of_curves(self, statistics: Statistics, wanted: Callable[[Ranking], Ranking]) -> Values:
+    def _evaluate_curves(self, statistics: Statistics, choose: Callable[[Ranking], Ranking]) -> Values:
+        """Return what ``choose`` makes of each metric of a curve, evaluated on the tables that are there."""
         found: Values = {}
-        for key, group in (("scores", self.ranking), ("pairs", self.pair_ranking)):
-            if key in statistics:
-                found |= {name: statistics[key].value(wanted(r), self.over_classes) for name, r in group.items()}
+        for key, rankings in (("scores", self.ranking), ("pairs", self.pair_ranking)):
+            if key not in statistics:
+                continue
+            for name, ranking in rankings.items():
+                found[name] = statistics[key].value(choose(ranking), self.over_classes)
         return found
 
     def evaluate(self, batch: AnyBatch) -> Values:
@@ -238,10 +260,10 @@ class MetricSet:
         return self.values(self.statistics(batch))
 
 
-def _ranking(metric: str | Metric) -> Ranking | None:
+def _find_ranking(metric: str | Metric) -> Ranking | None:
     if isinstance(metric, str):
-        return ranking_metric(metric)
-    return metric if metric in RANKING.values() else None
+        return find_ranking_metric(metric)
+    return metric if metric in RANKING_METRICS.values() else None
 
 
 def _check_for_task(name: str, tasks: tuple[Task, ...], task: Task) -> None:
@@ -250,7 +272,7 @@ def _check_for_task(name: str, tasks: tuple[Task, ...], task: Task) -> None:
         raise ValueError(f"metrics: {name!r} is for {wanted}, got task={task!r}")
 
 
-def _rule(task: Task, threshold: Any, rule: Rule | None) -> Rule:
+def _choose_rule(task: Task, threshold: Any, rule: Rule | None) -> Rule:
     if rule is not None:
         if not _is_half(threshold):
             raise ValueError("threshold: expected none beside rule=, which decides")

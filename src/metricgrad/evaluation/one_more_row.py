@@ -39,20 +39,21 @@ class UnitWeight:
     rows: Tensor
 
     @classmethod
-    def of_plain_rows(cls, positives: Tensor) -> UnitWeight:
+    def from_plain_rows(cls, positives: Tensor) -> UnitWeight:
         """Return that of rows without weights and groups; ``positives``: how many there are, ``(K,)``."""
         one = torch.ones_like(positives)
         return cls((positives > 0).double(), one, one[:1])
 
     @classmethod
-    def of_units(cls, positives: Tensor, negatives: Tensor) -> UnitWeight:
+    def from_weights(cls, positives: Tensor, negatives: Tensor) -> UnitWeight:
         """Return that of units with these weights, ``(units, K)``."""
-        rows = _mean_weight((positives + negatives).mean(1, keepdim=True))
-        of_negatives = _mean_weight(negatives)
-        return cls(_mean_weight(positives), torch.where(of_negatives > 0, of_negatives, rows), rows)
+        of_rows = _find_typical_weight((positives + negatives).mean(1, keepdim=True))
+        of_positives = _find_typical_weight(positives)
+        of_negatives = _find_typical_weight(negatives)
+        return cls(of_positives, torch.where(of_negatives > 0, of_negatives, of_rows), of_rows)
 
 
-def _mean_weight(weights: Tensor) -> Tensor:
+def _find_typical_weight(weights: Tensor) -> Tensor:
     """Return Σw² / Σw, 0 without any: as many units of this weight as make up Σw vary as much as the units do."""
     total = weights.sum(0)
     return torch.where(total > 0, (weights**2).sum(0) / total, 0.0)
@@ -80,14 +81,17 @@ class OneMoreRow:
         is right, each has half of the row.
         """
         classes = len(unit.positives)
-        averaged = classes if over.labels is None else len(over.labels)
-        share = (1.0 if over.average == "per-class" else averaged**-0.5) / models
+        averaged_classes = classes if over.labels is None else len(over.labels)
+        share = (1.0 if over.average == "per-class" else averaged_classes**-0.5) / models
         drawn = torch.empty(replicates, 2 * classes + 1, dtype=torch.float64).exponential_(generator=generator)
         positives, negatives, rows = drawn.split((classes, classes, 1), 1)
-        sides = (share * positives * unit.positives, share * negatives * unit.negatives)
-        return cls(*sides, rows.squeeze(1) * unit.rows / models)
+        return cls(
+            positives=share * positives * unit.positives,
+            negatives=share * negatives * unit.negatives,
+            rows=rows.squeeze(1) * unit.rows / models,
+        )
 
-    def take(self, replicates: slice) -> OneMoreRow:
+    def take_replicates(self, replicates: slice) -> OneMoreRow:
         """Return the weights in some replicates."""
         return OneMoreRow(self.positives[replicates], self.negatives[replicates], self.rows[replicates])
 
@@ -96,58 +100,60 @@ class OneMoreRow:
         found: Statistics = {}
         for name, statistic in statistics.items():
             if isinstance(statistic, Confusion):
-                found[name] = statistic + self._matrix(statistic.matrix.shape[-1], right)
+                found[name] = statistic + self._make_matrix(statistic.matrix.shape[-1], right)
             elif isinstance(statistic, Counts):
-                found[name] = statistic + self._counts(right)
+                found[name] = statistic + self._make_counts(right)
             elif isinstance(statistic, Mean):
-                value = _value_of_row(metrics.objectives[name], right)
+                value = _evaluate_row(metrics.objectives[name], right)
                 found[name] = statistic + Mean(self.rows * value, self.rows)
             elif isinstance(statistic, ScoreTables):
-                found[name] = statistic + self._tables(statistic, right)
+                found[name] = statistic + self._make_tables(statistic, right)
             else:
                 found[name] = self._add_sums(metrics.score_metrics[name], statistic, right)
         return found
 
-    def _counts(self, right: bool) -> Counts:
+    def _make_counts(self, right: bool) -> Counts:
         none = torch.zeros_like(self.positives)
         if right:
             return Counts(self.positives, none, none, self.negatives)
         return Counts(none, self.negatives, self.positives, none)
 
-    def _matrix(self, classes: int, right: bool) -> Confusion:
+    def _make_matrix(self, classes: int, right: bool) -> Confusion:
         """Return the rows as a matrix; what is wrong is taken for each of the other classes alike."""
         own = torch.eye(classes, dtype=torch.float64)
         shares = own if right else (1 - own) / max(1, classes - 1)
         return Confusion(self.positives.unsqueeze(-1) * shares)
 
-    def _tables(self, like: ScoreTables, right: bool) -> ScoreTables:
+    def _make_tables(self, like: ScoreTables, right: bool) -> ScoreTables:
         """Return the rows as score tables; what is right is at its end of all scores."""
         ends = torch.tensor([torch.inf, -torch.inf], dtype=torch.float64)
         tables = []
         for positive, negative in zip(self.positives.unbind(1), self.negatives.unbind(1), strict=True):
             none = torch.zeros_like(positive)
-            first, last = ((positive, none), (none, negative)) if right else ((none, negative), (positive, none))
-            at_ends = (torch.stack(pair, -1) for pair in zip(first, last, strict=True))
-            tables.append(ScoreTable(((ends, *at_ends),), like.bits))  # type: ignore[arg-type]
+            # At the upper end, and at the lower one.
+            positive_at_ends = torch.stack((positive, none) if right else (none, positive), -1)
+            negative_at_ends = torch.stack((none, negative) if right else (negative, none), -1)
+            tables.append(ScoreTable(((ends, positive_at_ends, negative_at_ends),), like.bits))
         return ScoreTables(tables, like.dtype, torch.zeros_like(like.totals))
 
     def _add_sums(self, metric: Any, sums: Tensor, right: bool) -> Tensor:
         if isinstance(metric, AtK):
-            return sums + torch.stack(self._counts(right).cells(), -2)
+            return sums + torch.stack(self._make_counts(right).cells(), -2)
         value = metric.best if right else metric.worst
         if value is None:
             return sums
-        more: Tensor = torch.stack((self.rows * value, self.rows), -1).unsqueeze(-1)
-        return sums + more
+        value_and_weight: Tensor = torch.stack((self.rows * value, self.rows), -1).unsqueeze(-1)
+        return sums + value_and_weight
 
 
-def seed_more(seed: int) -> torch.Generator:
+def seed_added_rows(seed: int) -> torch.Generator:
     """Return what draws the weights of the rows to add, apart from those of the rows that are there."""
     return torch.Generator().manual_seed(seed + 2)
 
 
-def _value_of_row(objective: Objective, right: bool) -> Tensor:
+def _evaluate_row(objective: Objective, right: bool) -> Tensor:
     """Return the metric of a row with a positive and a negative, both decided right or both wrong."""
-    one, none = torch.ones(1, dtype=torch.float64), torch.zeros(1, dtype=torch.float64)
+    one = torch.ones(1, dtype=torch.float64)
+    none = torch.zeros(1, dtype=torch.float64)
     cells = Counts(one, none, none, one) if right else Counts(none, one, one, none)
     return objective.values(cells)

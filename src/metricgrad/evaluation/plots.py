@@ -43,7 +43,7 @@ def precision_recall(
         Scores of a binary problem on any scale, ``(N,)``.
     targets : Tensor or array-like
         Labels 0 or 1, ``(N,)``.
-    tuning : Tuning, optional
+    tuning : TuningResult, optional
         What ``tune_threshold`` returned for these data, to be marked.
     weight : array-like, optional
         Per sample.
@@ -56,14 +56,14 @@ def precision_recall(
         The axes that were drawn on.
 
     """
-    ax = _axes(ax)
+    ax = _make_axes(ax)
     curve = curves.curve(scores, targets, weight)
     precision, recall = (x.numpy() for x in curves.precision_recall(curve))
     # From the left, as average precision sums it up: its value is the area drawn.
     ax.step(recall, precision, where="pre", label=f"AP = {curves.average_precision(curve).item():.3f}")
     if tuning is not None:
-        place = max(0, int((curve.thresholds >= tuning.threshold).sum()) - 1)
-        ax.plot(recall[place], precision[place], "o", color="black", label=f"tuned: score ≥ {tuning.threshold:.3g}")
+        index = max(0, int((curve.thresholds >= tuning.threshold).sum()) - 1)
+        ax.plot(recall[index], precision[index], "o", color="black", label=f"tuned: score ≥ {tuning.threshold:.3g}")
     ax.set(xlabel="recall", ylabel="precision", xlim=(0, 1), ylim=(0, 1.02))
     ax.legend()
     return ax
@@ -88,7 +88,7 @@ def metric_by_threshold(
         Scores of a binary problem on any scale, ``(N,)``.
     targets : Tensor or array-like
         Labels 0 or 1, ``(N,)``.
-    tuning : Tuning, optional
+    tuning : TuningResult, optional
         What ``tune_threshold`` returned for these data; its threshold and plateau are marked.
     weight : array-like, optional
         Per sample.
@@ -101,12 +101,14 @@ def metric_by_threshold(
         The axes that were drawn on.
 
     """
-    ax = _axes(ax)
+    ax = _make_axes(ax)
     curve = curves.curve(scores, targets, weight)
-    thresholds, values = curve.thresholds[1:].numpy(), get(metric)(curve.counts)[1:].numpy()
+    thresholds = curve.thresholds[1:].numpy()
+    values = get(metric)(curve.counts)[1:].numpy()
     ax.step(thresholds, values, where="post")  # they fall: a value holds down to the next lower threshold
     if tuning is not None:
-        low, high = (min(max(end, thresholds[-1].item()), thresholds[0].item()) for end in tuning.plateau)
+        lowest, highest = thresholds[-1].item(), thresholds[0].item()
+        low, high = (min(max(end, lowest), highest) for end in tuning.plateau)
         ax.axvspan(low, high, alpha=0.2, color="grey", label="plateau")
         ax.axvline(tuning.threshold, color="black", label=f"tuned: {tuning.threshold:.3g}, {tuning.value:.3f}")
         ax.legend()
@@ -151,16 +153,16 @@ def confusion_matrix(
         If names are not one per class, or a binary problem has scores outside [0, 1] and no rule.
 
     """
-    ax = _axes(ax)
+    ax = _make_axes(ax)
     if task == "binary":
         batch = as_scored_batch("binary", scores, targets)
         if rule is None:
             check_scale(batch.logits)
-        counts = hard_counts.counts(batch, rule or default_rule("binary"))
+        counts = hard_counts.count_cells(batch, rule or default_rule("binary"))
         cells = torch.stack((counts.tn, counts.fp, counts.fn, counts.tp)).view(2, 2)
     elif task == "multiclass":
         batch = as_scored_batch("multiclass", scores, targets)
-        cells = hard_counts.matrix(batch, rule or default_rule("multiclass")).matrix
+        cells = hard_counts.count_matrix(batch, rule or default_rule("multiclass")).matrix
     else:
         raise ValueError(f"task: expected 'binary' or 'multiclass', got {task!r}")
     names = [str(k) for k in range(len(cells))] if class_names is None else list(class_names)
@@ -208,7 +210,7 @@ def reliability(
         If a value lies outside [0, 1].
 
     """
-    ax = _axes(ax)
+    ax = _make_axes(ax)
     found = _reliability(probabilities, targets, task=task, bins=bins)
     filled = found.weight > 0
     ax.plot([0, 1], [0, 1], ":", color="grey")
@@ -218,7 +220,7 @@ def reliability(
     return ax
 
 
-def _axes(ax: Axes | None) -> Axes:
+def _make_axes(ax: Axes | None) -> Axes:
     if ax is not None:
         return ax
     try:

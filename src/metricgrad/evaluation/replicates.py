@@ -17,23 +17,24 @@ from torch import Tensor
 from metricgrad.core.batch import Batch
 from metricgrad.core.counts import Confusion, Counts, Mean
 from metricgrad.decisions import hard_counts
-from metricgrad.decisions.resampling import group_index, of_units, weigh_cells, weigh_units
-from metricgrad.evaluation.one_more_row import OneMoreRow, UnitWeight, seed_more
+from metricgrad.decisions.resampling import draw_units, index_groups, weigh_cells, weigh_units
+from metricgrad.evaluation.one_more_row import OneMoreRow, UnitWeight, seed_added_rows
 from metricgrad.evaluation.score_tables import PairTables, ScoreTable, ScoreTables
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from metricgrad.core.inputs import ArrayLike
     from metricgrad.decisions.threshold_tuning import TuningSpec
     from metricgrad.evaluation.metric_set import MetricSet, Statistics, Values
 
-_CELLS = 1 << 12  # up to this number of cells, cells are weighed instead of rows
-_CURVES = 1 << 20  # the most weights on curves at a time
+_MOST_CELLS = 1 << 12  # up to this number of cells, cells are weighed instead of rows
+_CURVE_WEIGHTS_AT_ONCE = 1 << 20
+_EXCHANGES_AT_ONCE = 1 << 22
 
 
 @dataclass(frozen=True, eq=False)
-class Model:
+class EvaluatedModel:
     """What is resampled: the scores and targets of a model, its metrics, and its rule if that is yet to be tuned."""
 
     metrics: MetricSet
@@ -41,18 +42,20 @@ class Model:
     tuned: TuningSpec | None = None
 
 
-def make_draws(models: list[Model], groups: ArrayLike | None) -> CellDraws | RowDraws:
+def make_draws(models: list[EvaluatedModel], groups: ArrayLike | None) -> CellDraws | RowDraws:
     """Return how the rows of models are weighed: as cells where that is exact and cheaper."""
-    metrics, batch = models[0].metrics, models[0].batch
+    metrics = models[0].metrics
+    batch = models[0].batch
     classes = max(2, batch.logits.shape[1])
-    plain = batch.weight is None and not batch.targets.is_floating_point() and groups is None
-    fixed = all(model.tuned is None for model in models)
-    few = classes ** (1 + len(models)) <= _CELLS
-    of_cells_alone = not (metrics.has_curves or metrics.score_metrics)
-    if fixed and plain and few and metrics.task != "multilabel" and of_cells_alone:
+    rows_are_plain = batch.weight is None and not batch.targets.is_floating_point() and groups is None
+    rules_are_fixed = all(model.tuned is None for model in models)
+    cells_are_few = classes ** (1 + len(models)) <= _MOST_CELLS
+    one_decision_per_row = metrics.task != "multilabel"
+    needs_cells_alone = not (metrics.has_curves or metrics.score_metrics)
+    if rules_are_fixed and rows_are_plain and cells_are_few and one_decision_per_row and needs_cells_alone:
         return CellDraws(models, classes)
-    index, units = group_index(groups, len(batch.logits))
-    return RowDraws(models, units, None if groups is None else index)
+    group_of_row, units = index_groups(groups, len(batch.logits))
+    return RowDraws(models, units, None if groups is None else group_of_row)
 
 
 class CellDraws:
@@ -63,25 +66,26 @@ class CellDraws:
     and ``values`` are those of a model when units count ``times`` times.
     """
 
-    def __init__(self, models: list[Model], classes: int) -> None:
+    def __init__(self, models: list[EvaluatedModel], classes: int) -> None:
         self.models = models
         self.shape = (classes,) * (1 + len(models))
         self.multiplicity = self._count_one(models[0]) if len(models) == 1 else self._count_several()
 
-    def _count_one(self, model: Model) -> Tensor:
+    def _count_one(self, model: EvaluatedModel) -> Tensor:
         if model.metrics.has_matrix:
-            return hard_counts.matrix(model.batch, model.metrics.rule).matrix.flatten()
-        c = hard_counts.counts(model.batch, model.metrics.rule)
-        return torch.cat((c.tn, c.fp, c.fn, c.tp))
+            return hard_counts.count_matrix(model.batch, model.metrics.rule).matrix.flatten()
+        counts = hard_counts.count_cells(model.batch, model.metrics.rule)
+        return torch.cat((counts.tn, counts.fp, counts.fn, counts.tp))
 
     def _count_several(self) -> Tensor:
         classes = self.shape[0]
         total = torch.zeros(classes ** len(self.shape), dtype=torch.float64)
-        for parts in zip(*(hard_counts.chunks(model.batch) for model in self.models), strict=True):
-            code = parts[0].targets.reshape(-1).long()
-            for model, part in zip(self.models, parts, strict=True):
-                code = code * classes + _decide(model.metrics, part).reshape(-1).long()
-            total += torch.bincount(code, minlength=len(total))
+        chunks_of_models = [hard_counts.split_into_chunks(model.batch) for model in self.models]
+        for chunks in zip(*chunks_of_models, strict=True):
+            cell = chunks[0].targets.reshape(-1).long()
+            for model, chunk in zip(self.models, chunks, strict=True):
+                cell = cell * classes + _decide(model.metrics, chunk).reshape(-1).long()
+            total += torch.bincount(cell, minlength=len(total))
         return total
 
     @property
@@ -91,103 +95,117 @@ class CellDraws:
 
     @property
     def unit(self) -> UnitWeight:
-        return UnitWeight.of_plain_rows(self.positives)
+        return UnitWeight.from_plain_rows(self.positives)
 
     def weights(self, replicates: int, seed: int) -> Iterator[Tensor]:
         yield weigh_cells(self.multiplicity, replicates, torch.Generator().manual_seed(seed))
 
     def statistics(self, model: int, times: Tensor) -> Statistics:
-        others = [axis + 2 for axis in range(len(self.shape) - 1) if axis != model]
-        cube = times.reshape(len(times), *self.shape)
-        matrix = cube.sum(others) if others else cube
+        by_truth_and_models = times.reshape(len(times), *self.shape)
+        other_models = [axis + 2 for axis in range(len(self.shape) - 1) if axis != model]
+        matrix = by_truth_and_models.sum(other_models) if other_models else by_truth_and_models
         if self.models[model].metrics.has_matrix:
             return {"cells": Confusion(matrix)}
         tn, fp, fn, tp = matrix.reshape(len(times), 4, 1).unbind(1)
         return {"cells": Counts(tp, fp, fn, tn)}
 
     def values(self, model: int, times: Tensor, more: OneMoreRow | None = None, right: bool = False) -> Values:
-        metrics, found = self.models[model].metrics, self.statistics(model, times)
-        return metrics.values(found if more is None else more.add(metrics, found, right))
+        metrics = self.models[model].metrics
+        statistics = self.statistics(model, times)
+        return metrics.values(statistics if more is None else more.add(metrics, statistics, right))
 
 
 class RowDraws:
-    """Weights of rows, or of whole groups of rows; ``index`` is the group of each row."""
+    """Weights of rows, or of whole groups of rows."""
 
-    def __init__(self, models: list[Model], units: int, index: Tensor | None) -> None:
-        self.models, self.units, self.index = models, units, index
+    def __init__(self, models: list[EvaluatedModel], units: int, group_of_row: Tensor | None) -> None:
+        self.models = models
+        self.units = units
+        self.group_of_row = group_of_row
         self.multiplicity = torch.ones(units, dtype=torch.float64)
-        self._sums = [_weighted_sums(model.metrics, model.batch) for model in models]
+        self._weighted_sums = [_make_weighted_sums(model.metrics, model.batch) for model in models]
 
     @property
     def positives(self) -> Tensor:
-        return (self._by_unit(0) > 0).sum(0).double()
+        positive_weight, _ = self._weigh_units()
+        return (positive_weight > 0).sum(0).double()
 
     @property
     def unit(self) -> UnitWeight:
-        return UnitWeight.of_units(self._by_unit(0), self._by_unit(1))
+        return UnitWeight.from_weights(*self._weigh_units())
 
-    def _by_unit(self, side: int) -> Tensor:
-        """Return the weight of positives, or of negatives, of each unit and class."""
-        of_rows = _weigh_sides(self.models[0].batch)[side]
-        if self.index is None:
+    def _weigh_units(self) -> tuple[Tensor, Tensor]:
+        """Return the weight of positives and that of negatives of each unit and class."""
+        positives, negatives = _weigh_sides(self.models[0].batch)
+        return self._sum_by_unit(positives), self._sum_by_unit(negatives)
+
+    def _sum_by_unit(self, of_rows: Tensor) -> Tensor:
+        if self.group_of_row is None:
             return of_rows
-        return of_rows.new_zeros(self.units, of_rows.shape[1]).index_add_(0, self.index, of_rows)
+        return of_rows.new_zeros(self.units, of_rows.shape[1]).index_add_(0, self.group_of_row, of_rows)
 
     def weights(self, replicates: int, seed: int) -> Iterator[Tensor]:
         yield from weigh_units(self.units, replicates, torch.Generator().manual_seed(seed))
 
     def draws(self, replicates: int, seed: int) -> Iterator[Tensor]:
         """Yield how often each unit is drawn, some of them never."""
-        yield from of_units(self.units, replicates, torch.Generator().manual_seed(seed))
+        yield from draw_units(self.units, replicates, torch.Generator().manual_seed(seed))
 
-    def rows(self, times: Tensor) -> Tensor:
-        """Return how often every row counts."""
-        return times if self.index is None else times[:, self.index]
+    def spread_over_rows(self, times: Tensor) -> Tensor:
+        """Return how often every row counts, given that of units."""
+        return times if self.group_of_row is None else times[:, self.group_of_row]
 
     def statistics(self, model: int, times: Tensor) -> Statistics:
-        times = self.rows(times)
-        return {name: weighted_sum(times) for name, weighted_sum in self._sums[model].items()}
+        times_of_rows = self.spread_over_rows(times)
+        return {name: weighted_sum(times_of_rows) for name, weighted_sum in self._weighted_sums[model].items()}
 
     def values(self, model: int, times: Tensor, more: OneMoreRow | None = None, right: bool = False) -> Values:
-        metrics, found = self.models[model].metrics, self.statistics(model, times)
-        values = metrics.values(found if more is None else more.add(metrics, found, right))
-        return values | self._ranking_values(model, times, more, right) if metrics.has_curves else values
+        metrics = self.models[model].metrics
+        statistics = self.statistics(model, times)
+        values = metrics.values(statistics if more is None else more.add(metrics, statistics, right))
+        return values | self._evaluate_rankings(model, times, more, right) if metrics.has_curves else values
 
-    def _ranking_values(self, model: int, times: Tensor, more: OneMoreRow | None, right: bool) -> Values:
-        metrics, batch = self.models[model].metrics, self.models[model].batch
-        some = max(1, _CURVES // max(1, batch.logits.numel()))
-        each = []
-        for start in range(0, len(times), some):
-            part = slice(start, start + some)
-            weights, here = self.rows(times[part]), None if more is None else more.take(part)
+    def _evaluate_rankings(self, model: int, times: Tensor, more: OneMoreRow | None, right: bool) -> Values:
+        metrics = self.models[model].metrics
+        batch = self.models[model].batch
+        replicates_at_once = max(1, _CURVE_WEIGHTS_AT_ONCE // max(1, batch.logits.numel()))
+        parts = []
+        for start in range(0, len(times), replicates_at_once):
+            part = slice(start, start + replicates_at_once)
+            weights = self.spread_over_rows(times[part])
+            more_here = None if more is None else more.take_replicates(part)
             values: Values = {}
             if metrics.ranking:
-                found: Statistics = {"scores": _weigh_tables(batch, weights)}
-                values |= metrics.ranking_values(found if here is None else here.add(metrics, found, right))
+                tables: Statistics = {"scores": _weigh_tables(batch, weights)}
+                values |= metrics.ranking_values(tables if more_here is None else more_here.add(metrics, tables, right))
             if metrics.pair_ranking:
-                resamples = (_weigh_pairs(batch, row, k, here, right) for k, row in enumerate(weights))
-                pairs = [metrics.ranking_values({"pairs": tables}) for tables in resamples]
-                values |= {name: torch.stack([one[name] for one in pairs]) for name in metrics.pair_ranking}
-            each.append(values)
-        return {name: torch.cat([one[name] for one in each]) for name in each[0]}
+                pairs = [_weigh_pairs(batch, row, k, more_here, right) for k, row in enumerate(weights)]
+                of_replicates = [metrics.ranking_values({"pairs": tables}) for tables in pairs]
+                values |= _stack_values(of_replicates, metrics.pair_ranking)
+            parts.append(values)
+        return {name: torch.cat([values[name] for values in parts]) for name in parts[0]}
+
+
+def _stack_values(of_replicates: Sequence[Values], names: Iterable[str]) -> Values:
+    return {name: torch.stack([values[name] for values in of_replicates]) for name in names}
 
 
 def _decide(metrics: MetricSet, batch: Batch) -> Tensor:
-    return hard_counts.decide(batch, metrics.rule, classes=metrics.has_matrix)
+    return hard_counts.decide_batch(batch, metrics.rule, classes=metrics.has_matrix)
 
 
-def _weighted_sums(metrics: MetricSet, batch: Batch) -> dict[str, Callable[[Tensor], Any]]:
+def _make_weighted_sums(metrics: MetricSet, batch: Batch) -> dict[str, Callable[[Tensor], Any]]:
     """Return, for each statistic, the function from how often rows count, ``(R, N)``, to ``R`` statistics."""
     found: dict[str, Callable[[Tensor], Any]] = {}
     decided = _decide(metrics, batch)
     rows = metrics.row_objectives
     if rows:
-        cells, row_weight = hard_counts.row_counts(batch, decided, next(iter(rows.values())).labels)
+        cells, row_weight = hard_counts.count_rows(batch, decided, next(iter(rows.values())).labels)
         for name, objective in rows.items():
-            both = torch.stack((objective.metric(cells) * row_weight, row_weight), 1)
-            found[name] = partial(_sum_means, both)
+            value_and_weight = torch.stack((objective.metric(cells) * row_weight, row_weight), 1)
+            found[name] = partial(_sum_means, value_and_weight)
     if metrics.has_cells:
-        found["cells"] = (_sum_matrices if metrics.has_matrix else _sum_counts)(batch, decided)
+        found["cells"] = _sum_matrices(batch, decided) if metrics.has_matrix else _sum_counts(batch, decided)
     for name, metric in metrics.score_metrics.items():
         found[name] = partial(_sum_columns, metric.columns(batch, metrics.task, metrics.rule))
     return found
@@ -197,50 +215,60 @@ def _sum_columns(columns: Tensor, times: Tensor) -> Tensor:
     return (times @ columns.flatten(1)).reshape(len(times), *columns.shape[1:])
 
 
-def _sum_means(both: Tensor, times: Tensor) -> Mean:
-    return Mean(*(times @ both).unbind(1))
+def _sum_means(value_and_weight: Tensor, times: Tensor) -> Mean:
+    total, weight = (times @ value_and_weight).unbind(1)
+    return Mean(total, weight)
 
 
 def _sum_counts(batch: Batch, decided: Tensor) -> Callable[[Tensor], Counts]:
     # Zeros and ones add up exactly in float32 to 2^24, and twice as fast.
-    soft = batch.targets.is_floating_point() and bool((batch.targets % 1).any())
-    dtype = torch.float32 if batch.weight is None and len(decided) < 1 << 20 and not soft else torch.float64
-    y = batch.targets.to(dtype)
-    w = torch.ones_like(y) if batch.weight is None else batch.weight.to(dtype)
-    p = decided.to(dtype)
-    columns = torch.cat((w * y * p, w * (1 - y) * p, w * y * (1 - p), w * (1 - y) * (1 - p)), 1)
+    has_soft_labels = batch.targets.is_floating_point() and bool((batch.targets % 1).any())
+    is_exact = batch.weight is None and len(decided) < 1 << 20 and not has_soft_labels
+    dtype = torch.float32 if is_exact else torch.float64
+    targets = batch.targets.to(dtype)
+    weight = torch.ones_like(targets) if batch.weight is None else batch.weight.to(dtype)
+    predicted = decided.to(dtype)
+    tp = weight * targets * predicted
+    fp = weight * (1 - targets) * predicted
+    fn = weight * targets * (1 - predicted)
+    tn = weight * (1 - targets) * (1 - predicted)
+    columns = torch.cat((tp, fp, fn, tn), 1)
     return lambda times: Counts(*(times.to(dtype) @ columns).double().chunk(4, 1))
 
 
 def _sum_matrices(batch: Batch, decided: Tensor) -> Callable[[Tensor], Confusion]:
-    d = batch.logits.shape[1]
-    w = None if batch.weight is None else batch.weight.double().squeeze(1)
+    classes = batch.logits.shape[1]
+    row_weight = None if batch.weight is None else batch.weight.double().squeeze(1)
 
-    def matrices(times: Tensor) -> Confusion:
-        times = times if w is None else times * w
+    def sum_matrices(times: Tensor) -> Confusion:
+        times = times if row_weight is None else times * row_weight
         if batch.targets.dim() == 1:
-            flat = times.new_zeros(d * d, len(times)).index_add_(0, batch.targets * d + decided, times.t())
-            return Confusion(flat.t().reshape(-1, d, d))
-        each = [times.new_zeros(d, d).index_add_(0, decided, batch.targets * row.unsqueeze(1)).t() for row in times]
-        return Confusion(torch.stack(each))
+            cell = batch.targets * classes + decided
+            by_cell = times.new_zeros(classes**2, len(times)).index_add_(0, cell, times.t())
+            return Confusion(by_cell.t().reshape(-1, classes, classes))
+        matrices = []
+        for times_of_rows in times:
+            weighted = batch.targets * times_of_rows.unsqueeze(1)
+            matrices.append(times.new_zeros(classes, classes).index_add_(0, decided, weighted).t())
+        return Confusion(torch.stack(matrices))
 
-    return matrices
+    return sum_matrices
 
 
 def _weigh_sides(batch: Batch) -> tuple[Tensor, Tensor]:
     """Return the weight of each row as a positive and as a negative of each class, ``(N, K)``."""
     classes = batch.logits.shape[1]
-    y = (F.one_hot(batch.targets, classes) if batch.targets.dim() == 1 else batch.targets).double()
-    w = torch.ones_like(y) if batch.weight is None else batch.weight.double().expand_as(y)
-    return w * y, w * (1 - y)
+    targets = (F.one_hot(batch.targets, classes) if batch.targets.dim() == 1 else batch.targets).double()
+    weight = torch.ones_like(targets) if batch.weight is None else batch.weight.double().expand_as(targets)
+    return weight * targets, weight * (1 - targets)
 
 
 def _weigh_tables(batch: Batch, times: Tensor) -> ScoreTables:
     """Return the score tables of rows that count ``times`` times, ``(R, N)``: one for all replicates."""
     scores = batch.logits.double()
     positives, negatives = _weigh_sides(batch)
-    columns = zip(scores.unbind(1), positives.unbind(1), negatives.unbind(1), strict=True)
-    tables = [ScoreTable(((s, times * p, times * n),)) for s, p, n in columns]
+    of_classes = zip(scores.unbind(1), positives.unbind(1), negatives.unbind(1), strict=True)
+    tables = [ScoreTable(((own_scores, times * p, times * n),)) for own_scores, p, n in of_classes]
     return ScoreTables(tables, batch.logits.dtype, positives.new_zeros(4, len(tables)))
 
 
@@ -253,31 +281,40 @@ def _weigh_pairs(batch: Batch, times: Tensor, replicate: int, more: OneMoreRow |
     if more is None:
         return PairTables.of(batch.reweighted(weight), None)
     classes = batch.logits.shape[1]
-    own = torch.eye(classes, dtype=torch.bool) == right
-    scores = batch.logits.new_full((classes, classes), -torch.inf).masked_fill(own, torch.inf)
+    is_highest = torch.eye(classes, dtype=torch.bool) == right
+    added_scores = batch.logits.new_full((classes, classes), -torch.inf).masked_fill(is_highest, torch.inf)
+    scores = torch.cat((batch.logits, added_scores))
     targets = torch.cat((batch.targets, torch.arange(classes)))
     weight = torch.cat((weight, more.positives[replicate].unsqueeze(1)))
-    return PairTables.of(Batch(torch.cat((batch.logits, scores)), targets, weight, None), None)
+    return PairTables.of(Batch(scores, targets, weight, None), None)
 
 
 # Values of replicates
 
 
-def replicate(draws: CellDraws | RowDraws, model: int, replicates: int, seed: int) -> tuple[Values, Values]:
+def replicate_values(draws: CellDraws | RowDraws, model: int, replicates: int, seed: int) -> tuple[Values, Values]:
     """Return a model's values, and their replicates ``(2, R, ...)``: with one more row wrong, and with one more right.
 
     One more row of each kind, see ``one_more_row``.
     """
-    tuned, metrics = draws.models[model].tuned, draws.models[model].metrics
+    tuned = draws.models[model].tuned
+    metrics = draws.models[model].metrics
     if tuned is not None and isinstance(draws, RowDraws):
         return _replicate_tuned(draws, model, tuned, replicates, seed)
     values = draws.values(model, draws.multiplicity.unsqueeze(0))
-    unit, generator = draws.unit, seed_more(seed)
-    parts: list[tuple[Values, Values]] = []
+    unit = draws.unit
+    generator = seed_added_rows(seed)
+    with_wrong: list[Values] = []
+    with_right: list[Values] = []
     for times in draws.weights(replicates, seed):
         more = OneMoreRow.draw(metrics.over_classes, unit, len(draws.models), len(times), generator)
-        parts.append((draws.values(model, times, more, right=False), draws.values(model, times, more, right=True)))
-    drawn = {name: torch.stack([torch.cat([both[i][name] for both in parts]) for i in (0, 1)]) for name in values}
+        with_wrong.append(draws.values(model, times, more, right=False))
+        with_right.append(draws.values(model, times, more, right=True))
+    drawn: Values = {}
+    for name in values:
+        wrong = torch.cat([part[name] for part in with_wrong])
+        right = torch.cat([part[name] for part in with_right])
+        drawn[name] = torch.stack((wrong, right))
     return {name: value[0] for name, value in values.items()}, drawn
 
 
@@ -290,49 +327,52 @@ def _replicate_tuned(
     tuned rule in every replicate) and with the data to tune on (every re-tuned rule on all data). The plain percentiles
     of a rule that is evaluated where it was tuned cover far too seldom: benchmarks/coverage.py simulates it.
     """
-    problem, batch = tuned.problem(), draws.models[model].batch
-    at_best = draws.models[model].metrics.under(problem.solve(batch)[0])
-    fixed = RowDraws([Model(at_best, batch)], draws.units, draws.index)
-    apparent, evaluated = replicate(fixed, 0, replicates, seed)
-    everywhere, left_out, paired = [], [], len(draws.models) > 1
+    problem = tuned.problem()
+    batch = draws.models[model].batch
+    tuned_metrics = draws.models[model].metrics.under(problem.solve(batch).rule)
+    fixed = RowDraws([EvaluatedModel(tuned_metrics, batch)], draws.units, draws.group_of_row)
+    apparent, evaluated = replicate_values(fixed, 0, replicates, seed)
+    on_all_rows: list[Values] = []
+    on_left_out: list[Values] = []
     for times in draws.draws(replicates, seed):
-        for row in draws.rows(times):
-            metrics = at_best.under(problem.tuned_on(batch, row))
-            everywhere.append(metrics.evaluate(batch))
-            rest = batch.take(row == 0)
-            if hard_counts.has_weight(rest):
-                left_out.append(metrics.evaluate(rest))
-    values, drawn = {}, {}
+        for times_of_rows in draws.spread_over_rows(times):
+            metrics = tuned_metrics.under(problem.tune_on_drawn_rows(batch, times_of_rows))
+            on_all_rows.append(metrics.evaluate(batch))
+            left_out = batch.take(times_of_rows == 0)
+            if hard_counts.has_weight(left_out):
+                on_left_out.append(metrics.evaluate(left_out))
+    paired = len(draws.models) > 1
+    expected: Values = {}
+    drawn: Values = {}
     for name in apparent:
-        moves = torch.stack([one[name] for one in everywhere])
-        nothing = torch.full_like(moves[0], torch.nan)  # if no replicate leaves anything out
-        values[name] = torch.stack([nothing, *(one[name] for one in left_out)]).nanmean(0)
+        retuned = torch.stack([values[name] for values in on_all_rows])
+        nothing = torch.full_like(retuned[0], torch.nan)  # if no replicate leaves anything out
+        expected[name] = torch.stack([nothing, *(values[name] for values in on_left_out)]).nanmean(0)
         # Left-out rows judge rules that were tuned on fewer rows, all rows judge the rule that they chose: the truth is
         # in between, so the end of one more right row starts from the second.
-        place = torch.stack((values[name], values[name] if paired else apparent[name])).unsqueeze(1)
-        drawn[name] = place + evaluated[name] - apparent[name] + moves - moves.mean(0)
-    return values, drawn
+        centre_with_right = expected[name] if paired else apparent[name]
+        centre = torch.stack((expected[name], centre_with_right)).unsqueeze(1)
+        drawn[name] = centre + evaluated[name] - apparent[name] + retuned - retuned.mean(0)
+    return expected, drawn
 
 
-def exchange(draws: CellDraws | RowDraws, replicates: int, seed: int) -> Values:
+def exchange_predictions(draws: CellDraws | RowDraws, replicates: int, seed: int) -> Values:
     """Return the differences of two models when each unit's two predictions are exchanged with probability ½."""
     generator = torch.Generator().manual_seed(seed + 1)
-    found: dict[str, list[Tensor]] = {}
+    metrics = draws.models[0].metrics
+    differences: dict[str, list[Tensor]] = {}
     whole = draws.multiplicity
-    some = max(1, (1 << 22) // max(1, len(whole)))
-    for start in range(0, replicates, some):
-        times = whole.expand(min(some, replicates - start), -1).contiguous()
+    at_once = max(1, _EXCHANGES_AT_ONCE // max(1, len(whole)))
+    for start in range(0, replicates, at_once):
+        times = whole.expand(min(at_once, replicates - start), -1).contiguous()
         swapped = torch.binomial(times, torch.full_like(times, 0.5), generator=generator)
-        one, two = (
-            draws.models[0].metrics.values(
-                _add(draws.statistics(i, times - swapped), draws.statistics(1 - i, swapped)),
-            )
-            for i in (0, 1)
-        )
-        for name in one:
-            found.setdefault(name, []).append(one[name] - two[name])
-    return {name: torch.cat(parts) for name, parts in found.items()}
+        kept = times - swapped
+        first = metrics.values(_add_statistics(draws.statistics(0, kept), draws.statistics(1, swapped)))
+        second = metrics.values(_add_statistics(draws.statistics(1, kept), draws.statistics(0, swapped)))
+        for name in first:
+            differences.setdefault(name, []).append(first[name] - second[name])
+    return {name: torch.cat(parts) for name, parts in differences.items()}
 
 
-def _add(one: Statistics, two: Statistics) -> Statistics:
+def _add_statistics(one: Statistics, two: Statistics) -> Statistics:
     return {name: one[name] + two[name] for name in one}

@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from metricgrad.core.sparse import SparseBatch
     from metricgrad.decisions.rules import Rule
 
-SEVERAL: tuple[Task, ...] = ("multilabel",)
-ALL: tuple[Task, ...] = ("binary", "multilabel", "multiclass")
+MULTILABEL_ONLY: tuple[Task, ...] = ("multilabel",)
+ALL_TASKS: tuple[Task, ...] = ("binary", "multilabel", "multiclass")
 
 
 class ScoreMetric(ABC):
     """A metric as a function of sums over rows."""
 
-    tasks: ClassVar[tuple[Task, ...]] = ALL
+    tasks: ClassVar[tuple[Task, ...]] = ALL_TASKS
     by_row: ClassVar[bool] = False
     """Whether a row has one value, so that there is nothing to average over classes."""
     decides: ClassVar[bool] = False
@@ -72,9 +72,8 @@ class ScoreMetric(ABC):
         values = self.value(sums)
         if over.average == "per-class":
             return values if over.labels is None else values[..., list(over.labels)]
-        return mean_over_classes(
-            values, class_weights(over.average, self.positives(sums), over.labels, over.empty_classes)
-        )
+        weights = class_weights(over.average, self.positives(sums), over.labels, over.empty_classes)
+        return mean_over_classes(values, weights)
 
 
 # Calibration: probabilities against what happened
@@ -85,9 +84,10 @@ class BrierScore(ScoreMetric):
     """The mean squared difference of probability and outcome [brier1950]; lower is better."""
 
     def columns(self, batch: Batch, task: Task, rule: Rule) -> Tensor:
-        p, y, w = _probabilities(batch, task, "brier_score")
-        error = (p - y) ** 2
-        return _means(error.sum(1, keepdim=True) if task == "multiclass" else error, w, y)
+        probabilities, targets, weight = _check_probabilities(batch, task, "brier_score")
+        squares = (probabilities - targets) ** 2
+        error = squares.sum(1, keepdim=True) if task == "multiclass" else squares
+        return _stack_mean(error, weight, targets)
 
     def value(self, sums: Tensor) -> Tensor:
         return ratio(sums[..., 0, :], sums[..., 1, :])
@@ -98,13 +98,13 @@ class LogLoss(ScoreMetric):
     """Cross-entropy of probabilities, kept an epsilon of their type (float32 at least) off 0 and 1; lower is better."""
 
     def columns(self, batch: Batch, task: Task, rule: Rule) -> Tensor:
-        p, y, w = _probabilities(batch, task, "log_loss")
-        least = torch.finfo(compute_dtype(batch.logits)).eps
-        p = p.clamp(least, 1 - least)
-        error = -(y * p.log())
+        probabilities, targets, weight = _check_probabilities(batch, task, "log_loss")
+        lowest = torch.finfo(compute_dtype(batch.logits)).eps
+        p = probabilities.clamp(lowest, 1 - lowest)
+        of_positives = -(targets * p.log())
         if task == "multiclass":
-            return _means(error.sum(1, keepdim=True), w, y)
-        return _means(error - (1 - y) * (1 - p).log(), w, y)
+            return _stack_mean(of_positives.sum(1, keepdim=True), weight, targets)
+        return _stack_mean(of_positives - (1 - targets) * (1 - p).log(), weight, targets)
 
     def value(self, sums: Tensor) -> Tensor:
         return ratio(sums[..., 0, :], sums[..., 1, :])
@@ -121,23 +121,24 @@ class ExpectedCalibrationError(ScoreMetric):
     bins: int = 15
 
     def columns(self, batch: Batch, task: Task, rule: Rule) -> Tensor:
-        p, y, w = _probabilities(batch, task, "expected_calibration_error")
-        positives = y
+        confidence, targets, weight = _check_probabilities(batch, task, "expected_calibration_error")
+        right = targets
         if task == "multiclass":
-            p, best = p.max(1, keepdim=True)
-            y = y.gather(1, best)
-        bins = find_bins(p.to(batch.logits.dtype), self.bins)
+            confidence, best = confidence.max(1, keepdim=True)
+            right = targets.gather(1, best)
+        bins = find_bins(confidence.to(batch.logits.dtype), self.bins)
         inside = F.one_hot(bins, self.bins + 1).transpose(1, 2).double()  # (N, bins + 1, K)
-        parts = [inside * (w * x).unsqueeze(1) for x in (p, y, torch.ones_like(p))]
-        last = (w * positives).sum(1, keepdim=True) if task == "multiclass" else w * positives
-        return torch.cat((*parts, last.unsqueeze(1)), 1)
+        by_bin = [inside * (weight * x).unsqueeze(1) for x in (confidence, right, torch.ones_like(confidence))]
+        weighted = weight * targets
+        positives = weighted.sum(1, keepdim=True) if task == "multiclass" else weighted
+        return torch.cat((*by_bin, positives.unsqueeze(1)), 1)
 
     def value(self, sums: Tensor) -> Tensor:
         confidence, right, weight = sums[..., :-1, :].unflatten(-2, (3, self.bins + 1)).unbind(-3)
         return ratio((confidence - right).abs().sum(-2), weight.sum(-2))
 
 
-def _probabilities(batch: Batch, task: Task, name: str) -> tuple[Tensor, Tensor, Tensor]:
+def _check_probabilities(batch: Batch, task: Task, name: str) -> tuple[Tensor, Tensor, Tensor]:
     """Return probabilities, targets ``(N, K)`` and weights that fit both, in float64; refuse other scores."""
     p = batch.logits.double()
     if p.numel() and not (p.amin() >= 0 and p.amax() <= 1):
@@ -146,33 +147,37 @@ def _probabilities(batch: Batch, task: Task, name: str) -> tuple[Tensor, Tensor,
             f"scores: expected probabilities in [0, 1] for {name}, got {p.amin().item():g} to {p.amax().item():g}; "
             f"apply {how} to logits"
         )
-    kept = None if batch.mask is None else batch.mask.squeeze(1)
     if task == "multiclass" and p.numel():
-        off = (p.sum(1) - 1).abs() if kept is None else (p.sum(1) - 1).abs()[kept]
+        off = (p.sum(1) - 1).abs()
+        if batch.mask is not None:
+            off = off[batch.mask.squeeze(1)]
         rounding = torch.finfo(batch.logits.dtype).eps  # of probabilities in half precision
         if off.numel() and off.amax() > max(1e-3, rounding):
             raise ValueError(
                 f"scores: expected the probabilities of each row to add up to 1 for {name}, got a row that is off by "
                 f"{off.amax().item():.3g}; apply torch.softmax to logits"
             )
-    return p, _targets(batch), _weights(batch, 1 if task == "multiclass" else p.shape[1])
+    weighted_columns = 1 if task == "multiclass" else p.shape[1]
+    return p, _expand_targets(batch), _expand_weight(batch, weighted_columns)
 
 
-def _targets(batch: Batch) -> Tensor:
-    y = batch.targets
-    return (F.one_hot(y, batch.logits.shape[1]) if y.dim() == 1 else y).double()
+def _expand_targets(batch: Batch) -> Tensor:
+    """Return 0 or 1 (or soft labels) for each row and class, in float64."""
+    targets = batch.targets
+    return (F.one_hot(targets, batch.logits.shape[1]) if targets.dim() == 1 else targets).double()
 
 
-def _weights(batch: Batch, classes: int) -> Tensor:
+def _expand_weight(batch: Batch, columns: int) -> Tensor:
     rows = len(batch.logits)
-    w = batch.logits.new_ones(rows, 1, dtype=torch.float64) if batch.weight is None else batch.weight.double()
-    return w.expand(rows, classes)
+    if batch.weight is None:
+        return batch.logits.new_ones(rows, 1, dtype=torch.float64).expand(rows, columns)
+    return batch.weight.double().expand(rows, columns)
 
 
-def _means(values: Tensor, w: Tensor, y: Tensor) -> Tensor:
+def _stack_mean(values: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
     """Return the columns of a weighted mean: value, weight, and positives for the weighted average over classes."""
-    positives = w * y if w.shape == y.shape else w
-    return torch.stack((w * values, w, positives), 1)
+    positives = weight * targets if weight.shape == targets.shape else weight
+    return torch.stack((weight * values, weight, positives), 1)
 
 
 # The order of the labels within a row
@@ -181,7 +186,7 @@ def _means(values: Tensor, w: Tensor, y: Tensor) -> Tensor:
 class RowMetric(ScoreMetric):
     """The mean over rows of what ``values`` returns for each."""
 
-    tasks = SEVERAL
+    tasks = MULTILABEL_ONLY
     by_row = True
     name: ClassVar[str]
 
@@ -195,9 +200,9 @@ class RowMetric(ScoreMetric):
                 f"weight and mask: expected one per row for {self.name}, which orders the labels of a row, got one per "
                 "label"
             )
-        w = _weights(batch, 1)
-        values = self.values(batch.logits, _targets(batch)).double().unsqueeze(1)
-        return torch.stack((w * values, w), 1)
+        weight = _expand_weight(batch, 1)
+        values = self.values(batch.logits, _expand_targets(batch)).double().unsqueeze(1)
+        return torch.stack((weight * values, weight), 1)
 
     def value(self, sums: Tensor) -> Tensor:
         return ratio(sums[..., 0, :], sums[..., 1, :])
@@ -219,13 +224,17 @@ class NDCG(RowMetric):
         discount = 1 / torch.log2(torch.arange(2, labels + 2, dtype=torch.float64, device=scores.device))
         if self.k is not None:
             discount[self.k :] = 0
-        ordered, order = scores.sort(dim=1, descending=True, stable=True)
-        group = F.pad((ordered[:, 1:] != ordered[:, :-1]).long().cumsum(1), (1, 0))
-        empty = discount.new_zeros(scores.shape)
-        shared = empty.scatter_add(1, group, discount.expand_as(empty))
-        size = empty.scatter_add(1, group, torch.ones_like(empty))
-        gain = (targets.gather(1, order) * ratio(shared, size).gather(1, group)).sum(1)
-        return ratio(gain, (targets.sort(1, descending=True).values * discount).sum(1))
+        sorted_scores, order = scores.sort(dim=1, descending=True, stable=True)
+        # Labels of equal scores are a group, which shares the discounts of its ranks.
+        differs_from_previous = sorted_scores[:, 1:] != sorted_scores[:, :-1]
+        group = F.pad(differs_from_previous.long().cumsum(1), (1, 0))
+        nothing = discount.new_zeros(scores.shape)
+        group_discount = nothing.scatter_add(1, group, discount.expand_as(nothing))
+        group_size = nothing.scatter_add(1, group, torch.ones_like(nothing))
+        shared_discount = ratio(group_discount, group_size).gather(1, group)
+        gain = (targets.gather(1, order) * shared_discount).sum(1)
+        best_gain = (targets.sort(1, descending=True).values * discount).sum(1)
+        return ratio(gain, best_gain)
 
 
 @dataclass(frozen=True)
@@ -254,11 +263,13 @@ class RankingLoss(RowMetric):
     worst, best = 1.0, 0.0
 
     def values(self, scores: Tensor, targets: Tensor) -> Tensor:
-        ordered, order = scores.sort(1)
-        y = targets.gather(1, order)
-        last = torch.searchsorted(ordered, ordered, right=True) - 1  # the last of equal scores
-        below = y.cumsum(1).gather(1, last)
-        return ratio((below * (1 - y)).sum(1), y.sum(1) * (1 - y).sum(1))
+        sorted_scores, order = scores.sort(1)
+        labels = targets.gather(1, order)
+        last_of_equals = torch.searchsorted(sorted_scores, sorted_scores, right=True) - 1
+        positives_not_above = labels.cumsum(1).gather(1, last_of_equals)
+        wrong_pairs = (positives_not_above * (1 - labels)).sum(1)
+        pairs = labels.sum(1) * (1 - labels).sum(1)
+        return ratio(wrong_pairs, pairs)
 
 
 @dataclass(frozen=True)
@@ -271,8 +282,8 @@ class CoverageError(RowMetric):
     name: ClassVar[str] = "coverage_error"
 
     def values(self, scores: Tensor, targets: Tensor) -> Tensor:
-        least = scores.masked_fill(targets == 0, torch.inf).amin(1, keepdim=True)
-        return (scores >= least).sum(1)
+        lowest_positive = scores.masked_fill(targets == 0, torch.inf).amin(1, keepdim=True)
+        return (scores >= lowest_positive).sum(1)
 
 
 # Decisions
@@ -287,11 +298,15 @@ class HammingLoss(ScoreMetric):
     worst, best = 1.0, 0.0
 
     def columns(self, batch: Batch, task: Task, rule: Rule) -> Tensor:
-        decided = hard_counts.decide(batch, rule, classes=task == "multiclass")
-        y = _targets(batch)
-        wrong = 1 - y.gather(1, decided.unsqueeze(1)) if task == "multiclass" else (decided.double() - y).abs()
-        w = _weights(batch, wrong.shape[1])
-        return torch.stack(((w * wrong).sum(1, keepdim=True), w.sum(1, keepdim=True)), 1)
+        decided = hard_counts.decide_batch(batch, rule, classes=task == "multiclass")
+        targets = _expand_targets(batch)
+        if task == "multiclass":
+            wrong = 1 - targets.gather(1, decided.unsqueeze(1))
+        else:
+            wrong = (decided.double() - targets).abs()
+        weight = _expand_weight(batch, wrong.shape[1])
+        wrong_weight = (weight * wrong).sum(1, keepdim=True)
+        return torch.stack((wrong_weight, weight.sum(1, keepdim=True)), 1)
 
     def value(self, sums: Tensor) -> Tensor:
         return ratio(sums[..., 0, :], sums[..., 1, :])
@@ -303,14 +318,17 @@ class AtK(ScoreMetric):
 
     metric: Metric
     k: int
-    tasks = SEVERAL
+    tasks = MULTILABEL_ONLY
 
     def columns(self, batch: Batch, task: Task, rule: Rule) -> Tensor:
-        decided = hard_counts.decide(batch, TopK(self.k)).double()
-        y, w = _targets(batch), _weights(batch, decided.shape[1])
-        return torch.stack(
-            (w * y * decided, w * (1 - y) * decided, w * y * (1 - decided), w * (1 - y) * (1 - decided)), 1
-        )
+        decided = hard_counts.decide_batch(batch, TopK(self.k)).double()
+        targets = _expand_targets(batch)
+        weight = _expand_weight(batch, decided.shape[1])
+        tp = weight * targets * decided
+        fp = weight * (1 - targets) * decided
+        fn = weight * targets * (1 - decided)
+        tn = weight * (1 - targets) * (1 - decided)
+        return torch.stack((tp, fp, fn, tn), 1)
 
     def sums_of_stored(self, batch: SparseBatch, name: str) -> Tensor:
         # Every row gets k labels, whatever is stored: the value is that of the dense matrix.
@@ -325,7 +343,7 @@ class AtK(ScoreMetric):
         return sums[..., 0, :] + sums[..., 2, :]
 
 
-PLAIN: dict[str, ScoreMetric] = {
+SCORE_METRICS: dict[str, ScoreMetric] = {
     "brier_score": BrierScore(),
     "log_loss": LogLoss(),
     "expected_calibration_error": ExpectedCalibrationError(),
@@ -335,7 +353,7 @@ PLAIN: dict[str, ScoreMetric] = {
     "ndcg": NDCG(),
     "top_k_accuracy": TopKAccuracy(),
 }
-WITH_NUMBER: dict[str, Callable[[int], ScoreMetric]] = {
+SCORE_METRICS_WITH_NUMBER: dict[str, Callable[[int], ScoreMetric]] = {
     "expected_calibration_error": ExpectedCalibrationError,
     "ndcg": NDCG,
     "top_k_accuracy": TopKAccuracy,
@@ -343,13 +361,15 @@ WITH_NUMBER: dict[str, Callable[[int], ScoreMetric]] = {
 """What the number after an @ goes to: bins, or k."""
 
 
-def score_metric(name: str) -> ScoreMetric | None:
+def find_score_metric(name: str) -> ScoreMetric | None:
     """Return the metric of a name such as "brier_score", "ndcg@5" or "f1@5" (under ``TopK(5)``); None for others."""
-    if name in PLAIN:
-        return PLAIN[name]
+    if name in SCORE_METRICS:
+        return SCORE_METRICS[name]
     base, at, number = name.partition("@")
     if not at or base == "auroc":
         return None
     if not (number.isdecimal() and int(number) > 0):
         raise ValueError(f"metrics: expected a whole number of at least 1 after the @, as in '{base}@5', got {name!r}")
-    return WITH_NUMBER[base](int(number)) if base in WITH_NUMBER else AtK(get(base), int(number))
+    if base in SCORE_METRICS_WITH_NUMBER:
+        return SCORE_METRICS_WITH_NUMBER[base](int(number))
+    return AtK(get(base), int(number))

@@ -32,7 +32,7 @@ class ScoreTable:
     ``bits``: how many significant bits of a score are kept. None keeps float64 and is exact, at the memory of the
     distinct scores; 11 distinguishes scores that differ by 0.1 % and never holds more than the few ten thousand numbers
     that 11 bits can write. Rounding moves scores down and never past each other, so that a curve of rounded scores
-    passes through points of the exact one; ``error_of`` bounds what lies between.
+    passes through points of the exact one; ``find_error_bound`` bounds what lies between.
     """
 
     parts: tuple[tuple[Tensor, Tensor, Tensor], ...]
@@ -41,17 +41,18 @@ class ScoreTable:
     @classmethod
     def of(cls, scores: Tensor, positives: Tensor, negatives: Tensor, bits: int | None = None) -> ScoreTable:
         """Return the table of ``(N,)`` scores and weights."""
-        return cls((_merged(_rounded(scores, bits), positives, negatives),), bits)
+        part = _merge_equal_scores(_round_down(scores, bits), positives, negatives)
+        return cls((part,), bits)
 
     def __add__(self, other: ScoreTable) -> ScoreTable:
         _check_equal_bits(self.bits, other.bits)
-        return ScoreTable(_merge_parts([*self.parts, *other.parts], _merged), self.bits)
+        return ScoreTable(_merge_parts([*self.parts, *other.parts], _merge_equal_scores), self.bits)
 
     def curve(self) -> Curve:
         """Return the counts at every score kept."""
-        return cumulate(*self.whole())
+        return cumulate(*self.join_parts())
 
-    def whole(self) -> tuple[Tensor, Tensor, Tensor]:
+    def join_parts(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return scores and the weight of positives and negatives at each; a score may come more than once."""
         return tuple(torch.cat(column, -1) for column in zip(*self.parts, strict=True))  # type: ignore[return-value]
 
@@ -73,39 +74,50 @@ class ScoreTables:
         """Return the tables of a batch."""
         if isinstance(batch, SparseBatch):
             return cls._of_stored(batch, bits)
-        s, y = batch.logits, batch.targets
-        y = (F.one_hot(y, s.shape[1]) if y.dim() == 1 else y).double()
-        w = torch.ones_like(y) if batch.weight is None else batch.weight.double().expand_as(y)
+        scores = batch.logits
+        classes = scores.shape[1]
+        targets = (F.one_hot(batch.targets, classes) if batch.targets.dim() == 1 else batch.targets).double()
+        weight = torch.ones_like(targets) if batch.weight is None else batch.weight.double().expand_as(targets)
+        counted = weight > 0
         tables = []
-        for k in range(s.shape[1]):
-            counted = w[:, k] > 0
-            sk, yk, wk = s[counted, k], y[counted, k], w[counted, k]
-            tables.append(ScoreTable.of(sk, wk * yk, wk * (1 - yk), bits))
-        counts = w > 0
-        totals = torch.stack([x.sum(0) for x in (counts * y, counts.double(), w, w**2)])
-        return cls(tables, s.dtype, totals)
+        for k in range(classes):
+            rows = counted[:, k]
+            own_weight = weight[rows, k]
+            positives = own_weight * targets[rows, k]
+            negatives = own_weight * (1 - targets[rows, k])
+            tables.append(ScoreTable.of(scores[rows, k], positives, negatives, bits))
+        totals = torch.stack([x.sum(0) for x in (counted * targets, counted.double(), weight, weight**2)])
+        return cls(tables, scores.dtype, totals)
 
     @classmethod
     def _of_stored(cls, batch: SparseBatch, bits: int | None) -> ScoreTables:
         """Return the tables of a sparse batch: what is not stored is one score, 0, of negatives."""
         order, starts = batch.ranked
-        wy, wn = batch.sides
-        s, columns = batch.logits[order], torch.stack((wy, wn))[:, order]
-        there = batch.row_weight > 0
-        stored, w = there[batch.row], batch.row_weight
-        seen = torch.bincount(batch.label[stored], minlength=batch.classes)
-        total = torch.stack((there.sum().double(), w.sum(), (w**2).sum()))
-        tables, counts = [], stored[order]
-        for start, end, missing in zip(starts, starts[1:], int(there.sum()) - seen, strict=False):
-            part = slice(int(start), int(end))
-            (p, n), kept = columns[:, part], counts[part]
-            sk, p, n = s[part][kept], p[kept], n[kept]
+        positive_weight, negative_weight = batch.sides
+        row_weight = batch.row_weight
+        row_counts = row_weight > 0
+        element_counts = row_counts[batch.row]
+        rows = int(row_counts.sum())
+        total_weight = row_weight.sum()
+        stored_rows = torch.bincount(batch.label[element_counts], minlength=batch.classes)
+        tables = []
+        for start, end, missing in zip(starts, starts[1:], rows - stored_rows, strict=False):
+            elements = order[int(start) : int(end)]
+            elements = elements[element_counts[elements]]
+            scores = batch.logits[elements]
+            positives = positive_weight[elements]
+            negatives = negative_weight[elements]
             if missing:
-                rest = (total[1] - p.sum() - n.sum()).clamp(min=0).reshape(1)
-                sk, p, n = (torch.cat(both) for both in ((sk, sk.new_zeros(1)), (p, p.new_zeros(1)), (n, rest)))
-            tables.append(ScoreTable.of(sk, p, n, bits))
-        positives = batch.targets.new_zeros(batch.classes).index_add_(0, batch.label, batch.targets * stored)
-        return cls(tables, batch.logits.dtype, torch.stack((positives, *total.unsqueeze(1).expand(3, batch.classes))))
+                rest = (total_weight - positives.sum() - negatives.sum()).clamp(min=0).reshape(1)
+                scores = torch.cat((scores, scores.new_zeros(1)))
+                positives = torch.cat((positives, positives.new_zeros(1)))
+                negatives = torch.cat((negatives, rest))
+            tables.append(ScoreTable.of(scores, positives, negatives, bits))
+        weighted_targets = batch.targets * element_counts
+        positives_of_labels = batch.targets.new_zeros(batch.classes).index_add_(0, batch.label, weighted_targets)
+        of_rows = torch.stack((row_counts.sum().double(), total_weight, (row_weight**2).sum()))
+        totals = torch.stack((positives_of_labels, *of_rows.unsqueeze(1).expand(3, batch.classes)))
+        return cls(tables, batch.logits.dtype, totals)
 
     def __add__(self, other: ScoreTables) -> ScoreTables:
         tables = [own + others for own, others in zip(self.tables, other.tables, strict=True)]
@@ -121,14 +133,16 @@ class ScoreTables:
 
         Classes with fewer scores than others are filled up with what has no weight.
         """
-        columns = []
+        of_classes = []
         for table in self.tables:
-            s, positives, negatives = table.whole()
-            sides = (torch.cat((s, s)), torch.cat((torch.ones_like(s), torch.zeros_like(s))))
-            columns.append(torch.stack((*sides, torch.cat((positives, negatives)))))
-        length = max(column.shape[1] for column in columns)
-        s, y, w = torch.stack([F.pad(column, (0, length - column.shape[1])) for column in columns], 2).unbind(0)
-        return Batch(s.to(self.dtype), y, w, None)
+            scores, positives, negatives = table.join_parts()
+            targets = torch.cat((torch.ones_like(scores), torch.zeros_like(scores)))
+            weight = torch.cat((positives, negatives))
+            of_classes.append(torch.stack((torch.cat((scores, scores)), targets, weight)))
+        rows = max(columns.shape[1] for columns in of_classes)
+        filled_up = [F.pad(columns, (0, rows - columns.shape[1])) for columns in of_classes]
+        scores, targets, weight = torch.stack(filled_up, 2).unbind(0)
+        return Batch(scores.to(self.dtype), targets, weight, None)
 
     def value(self, ranking: Callable[[Curve], Tensor], over: Objective) -> Tensor:
         """Return a ranking metric, averaged."""
@@ -138,14 +152,15 @@ class ScoreTables:
             for k in classes[1:]:
                 total = total + self.tables[k]
             return ranking(total.curve())
-        found = [table.curve() for table in self.tables]
-        values = torch.stack([ranking(curve) for curve in found], -1)
+        of_classes = [table.curve() for table in self.tables]
+        values = torch.stack([ranking(curve) for curve in of_classes], -1)
         if over.task == "binary":
             return values[..., 0]
         if over.average == "per-class":
             return values[..., classes]
-        positives = torch.stack([curve.counts.tp[..., -1] for curve in found], -1)
-        return mean_over_classes(values, class_weights(over.average, positives, over.labels, over.empty_classes))
+        positives = torch.stack([curve.counts.tp[..., -1] for curve in of_classes], -1)
+        weights = class_weights(over.average, positives, over.labels, over.empty_classes)
+        return mean_over_classes(values, weights)
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,28 +176,29 @@ class ClassTable:
     @classmethod
     def of(cls, scores: Tensor, classes: Tensor, weight: Tensor, bits: int | None = None) -> ClassTable:
         """Return the table of ``(N,)`` scores, true classes and weights."""
-        return cls((_merged_by_class(_rounded(scores, bits), classes, weight),), bits)
+        part = _merge_equal_scores_by_class(_round_down(scores, bits), classes, weight)
+        return cls((part,), bits)
 
     def __add__(self, other: ClassTable) -> ClassTable:
         _check_equal_bits(self.bits, other.bits)
-        return ClassTable(_merge_parts([*self.parts, *other.parts], _merged_by_class), self.bits)
+        return ClassTable(_merge_parts([*self.parts, *other.parts], _merge_equal_scores_by_class), self.bits)
 
-    def pairs(self, k: int, classes: int) -> tuple[Tensor, Tensor, Tensor]:
+    def weigh_pairs(self, k: int, classes: int) -> tuple[Tensor, Tensor, Tensor]:
         """Return how much weight of pairs, a row of class k and one of each class, is in order, equal, and there is.
 
         Each ``(classes,)``. A pair is in order if the row of class k has the higher score of class k.
         """
         scores, row_class, weight = (torch.cat(column) for column in zip(*self.parts, strict=True))
         distinct, place = scores.unique(return_inverse=True)
-        own = distinct.new_zeros(len(distinct)).index_add_(0, place, weight * (row_class == k))
-        above = own.sum() - own.cumsum(0)
+        own_at_score = distinct.new_zeros(len(distinct)).index_add_(0, place, weight * (row_class == k))
+        own_above = own_at_score.sum() - own_at_score.cumsum(0)
 
         def sum_by_class(values: Tensor) -> Tensor:
             return values.new_zeros(classes).index_add_(0, row_class, values)
 
-        in_order = sum_by_class(weight * above[place])
-        equal = sum_by_class(weight * own[place])
-        return in_order, equal, sum_by_class(weight) * own.sum()
+        in_order = sum_by_class(weight * own_above[place])
+        equal = sum_by_class(weight * own_at_score[place])
+        return in_order, equal, sum_by_class(weight) * own_at_score.sum()
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,14 +212,19 @@ class PairTables:
     @classmethod
     def of(cls, batch: Batch, bits: int | None) -> PairTables:
         """Return the tables of a multi-class batch."""
-        s, y, classes = batch.logits, batch.targets, batch.logits.shape[1]
-        if y.dim() > 1:
+        rows, classes = batch.logits.shape
+        if batch.targets.dim() > 1:
             raise ValueError("targets: expected class indices for one against one, got soft labels")
-        w = s.new_ones(len(s), dtype=torch.float64) if batch.weight is None else batch.weight.double().squeeze(1)
-        counted = w > 0
-        s, y, w = s[counted], y[counted], w[counted]
-        tables = [ClassTable.of(s[:, k], y, w, bits) for k in range(classes)]
-        return cls(tables, w.new_zeros(classes).index_add_(0, y, w))
+        if batch.weight is None:
+            weight = batch.logits.new_ones(rows, dtype=torch.float64)
+        else:
+            weight = batch.weight.double().squeeze(1)
+        counted = weight > 0
+        scores = batch.logits[counted]
+        targets = batch.targets[counted]
+        weight = weight[counted]
+        tables = [ClassTable.of(scores[:, k], targets, weight, bits) for k in range(classes)]
+        return cls(tables, weight.new_zeros(classes).index_add_(0, targets, weight))
 
     def __add__(self, other: PairTables) -> PairTables:
         tables = [own + others for own, others in zip(self.tables, other.tables, strict=True)]
@@ -216,18 +237,18 @@ class PairTables:
         equal ones counting half; or half of the equal ones.
         """
         classes = len(self.prevalence)
-        in_order, equal, pairs = (
-            torch.stack(rows)
-            for rows in zip(*(table.pairs(k, classes) for k, table in enumerate(self.tables)), strict=True)
-        )
-        values = ratio(equal / 2 if ranking is auroc_error else in_order + equal / 2, pairs, torch.nan)
+        of_classes = [table.weigh_pairs(k, classes) for k, table in enumerate(self.tables)]
+        in_order, equal, pairs = (torch.stack(columns) for columns in zip(*of_classes, strict=True))
+        counted_pairs = equal / 2 if ranking is auroc_error else in_order + equal / 2
+        values = ratio(counted_pairs, pairs, torch.nan)
         kept = list(range(classes) if over.labels is None else over.labels)
         different = ~torch.eye(len(kept), dtype=torch.bool, device=values.device)
-        values = values[kept][:, kept][different]
+        kept_values = values[kept][:, kept][different]
         if over.average != "weighted":
-            return values.mean()
-        weight = (self.prevalence[kept].unsqueeze(1) + self.prevalence[kept])[different]
-        return (values * weight).sum() / weight.sum()
+            return kept_values.mean()
+        prevalence = self.prevalence[kept]
+        weight = (prevalence.unsqueeze(1) + prevalence)[different]
+        return (kept_values * weight).sum() / weight.sum()
 
 
 def auroc_error(curve: Curve, max_fpr: float | None = None) -> Tensor:
@@ -237,7 +258,7 @@ def auroc_error(curve: Curve, max_fpr: float | None = None) -> Tensor:
     whole = 2 * counts.tp[-1] * counts.fp[-1]
     if max_fpr is None:
         return ratio(pairs.sum(), whole, torch.nan)
-    # A rectangle that max_fpr cuts counts whole: the scores inside it may come in any order.
+    # A rectangle that max_fpr divides counts whole: the scores inside it may come in any order.
     inside = counts.fp[:-1] < max_fpr * counts.fp[-1]
     scale = 2 * (max_fpr - max_fpr**2 / 2)
     return ratio(2 * pairs[inside].sum(), whole, torch.nan) / scale
@@ -253,26 +274,32 @@ def equal_error_rate_error(curve: Curve) -> Tensor:
 
 def average_precision_error(curve: Curve) -> Tensor:
     """Return the same for the average precision: the precision's range within each score."""
-    share, least, most = _within(curve)
-    return (share * (most - least)).sum()
+    share, lowest, highest = _bound_precisions(curve)
+    return (share * (highest - lowest)).sum()
 
 
 def interpolated_average_precision_error(curve: Curve) -> Tensor:
     """Return the same for the interpolated average precision: how far the best precision within a score is above."""
-    share, _, most = _within(curve)
-    end = ratio(curve.counts.tp, curve.counts.predicted)[1:]
-    best, drawn = (x.flip(0).cummax(0).values.flip(0) for x in (torch.maximum(most, end), end))
-    return (share * (best - drawn)).sum()
+    share, _, highest = _bound_precisions(curve)
+    precision = ratio(curve.counts.tp, curve.counts.predicted)[1:]
+    best_possible = torch.maximum(highest, precision).flip(0).cummax(0).values.flip(0)
+    interpolated = precision.flip(0).cummax(0).values.flip(0)
+    return (share * (best_possible - interpolated)).sum()
 
 
-def _within(curve: Curve) -> tuple[Tensor, Tensor, Tensor]:
-    """Return each score's share of the positives, and the least and most precision that its samples may have."""
-    counts = curve.counts
-    tp, fp, p, n = counts.tp[:-1], counts.fp[:-1], counts.tp.diff(), counts.fp.diff()
-    return ratio(p, counts.tp[-1]), ratio(tp, tp + fp + n, 1.0), ratio(tp + p, tp + fp + p)
+def _bound_precisions(curve: Curve) -> tuple[Tensor, Tensor, Tensor]:
+    """Return each score's share of the positives, and the lowest and highest precision that its samples may have."""
+    tp_before = curve.counts.tp[:-1]
+    fp_before = curve.counts.fp[:-1]
+    positives = curve.counts.tp.diff()
+    negatives = curve.counts.fp.diff()
+    share = ratio(positives, curve.counts.tp[-1])
+    lowest = ratio(tp_before, tp_before + fp_before + negatives, 1.0)
+    highest = ratio(tp_before + positives, tp_before + fp_before + positives)
+    return share, lowest, highest
 
 
-RANKING: dict[str, Callable[[Curve], Tensor]] = {
+RANKING_METRICS: dict[str, Callable[[Curve], Tensor]] = {
     "auroc": curves.auroc,
     "equal_error_rate": curves.equal_error_rate,
     "average_precision": curves.average_precision,
@@ -283,7 +310,7 @@ RANKING: dict[str, Callable[[Curve], Tensor]] = {
 ONE_AGAINST_ONE = "auroc_ovo"
 """The AUROC of several classes as a mean over pairs of classes; "auroc" is one against the rest."""
 
-_ERRORS: dict[Any, Callable[..., Tensor]] = {
+_ERROR_BOUNDS: dict[Any, Callable[..., Tensor]] = {
     curves.auroc: auroc_error,
     curves.equal_error_rate: equal_error_rate_error,
     curves.average_precision: average_precision_error,
@@ -292,10 +319,10 @@ _ERRORS: dict[Any, Callable[..., Tensor]] = {
 """By how much each metric of a curve may be off when scores are rounded."""
 
 
-def ranking_metric(name: str) -> Callable[[Curve], Tensor] | None:
+def find_ranking_metric(name: str) -> Callable[[Curve], Tensor] | None:
     """Return the metric of a name such as "auroc", or "auroc@0.1" for the area up to that false positive rate."""
-    if name in RANKING:
-        return RANKING[name]
+    if name in RANKING_METRICS:
+        return RANKING_METRICS[name]
     base, at, number = name.partition("@")
     if base != "auroc" or not at:
         return None
@@ -310,26 +337,27 @@ def ranking_metric(name: str) -> Callable[[Curve], Tensor] | None:
     return partial(curves.auroc, max_fpr=max_fpr)
 
 
-def error_of(ranking: Callable[[Curve], Tensor]) -> Callable[[Curve], Tensor]:
+def find_error_bound(ranking: Callable[[Curve], Tensor]) -> Callable[[Curve], Tensor]:
     """Return the function that bounds by how much a metric of a curve may be off when scores are rounded."""
     if isinstance(ranking, partial):
-        return partial(_ERRORS[ranking.func], **ranking.keywords)
-    return _ERRORS[ranking]
+        return partial(_ERROR_BOUNDS[ranking.func], **ranking.keywords)
+    return _ERROR_BOUNDS[ranking]
 
 
-def _merged(scores: Tensor, positives: Tensor, negatives: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    distinct, index = scores.unique(return_inverse=True)
-    empty = distinct.new_zeros(*positives.shape[:-1], len(distinct))
-    p, n = (empty.index_add(-1, index, side.double()) for side in (positives, negatives))
-    return distinct, p, n
-
-
-def _merged_by_class(scores: Tensor, classes: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _merge_equal_scores(scores: Tensor, positives: Tensor, negatives: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     distinct, place = scores.unique(return_inverse=True)
-    span = int(classes.max()) + 1 if len(classes) else 1
-    both, index = (place * span + classes).unique(return_inverse=True)
-    merged = weight.new_zeros(len(both)).index_add_(0, index, weight)
-    return distinct[both // span], both % span, merged
+    nothing = distinct.new_zeros(*positives.shape[:-1], len(distinct))
+    merged_positives = nothing.index_add(-1, place, positives.double())
+    merged_negatives = nothing.index_add(-1, place, negatives.double())
+    return distinct, merged_positives, merged_negatives
+
+
+def _merge_equal_scores_by_class(scores: Tensor, classes: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    distinct, place = scores.unique(return_inverse=True)
+    number_of_classes = int(classes.max()) + 1 if len(classes) else 1
+    score_and_class, index = (place * number_of_classes + classes).unique(return_inverse=True)
+    merged = weight.new_zeros(len(score_and_class)).index_add_(0, index, weight)
+    return distinct[score_and_class // number_of_classes], score_and_class % number_of_classes, merged
 
 
 def _merge_parts(
@@ -342,14 +370,14 @@ def _merge_parts(
     return tuple(parts)
 
 
-def _rounded(scores: Tensor, bits: int | None) -> Tensor:
+def _round_down(scores: Tensor, bits: int | None) -> Tensor:
     """Return scores with so many significant bits, rounded down; all of float64's if None."""
-    s = scores.double()
+    exact = scores.double()
     if bits is None:
-        return s
-    mantissa, exponent = torch.frexp(s)
+        return exact
+    mantissa, exponent = torch.frexp(exact)
     rounded = torch.ldexp(torch.floor(mantissa * 2.0**bits), exponent - bits)
-    return torch.where(s.isfinite(), rounded, s)
+    return torch.where(exact.isfinite(), rounded, exact)
 
 
 def _check_equal_bits(mine: int | None, others: int | None) -> None:

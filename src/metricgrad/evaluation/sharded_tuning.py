@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from metricgrad.core.batch import Batch
     from metricgrad.core.curves import Curve
     from metricgrad.decisions.problem import Problem
-    from metricgrad.decisions.rare_labels import Allocation
+    from metricgrad.decisions.rare_labels import RareLabelPlan
     from metricgrad.evaluation.score_tables import ScoreTables
 
 
@@ -43,103 +43,126 @@ def tune_tables(problem: Problem, tables: ScoreTables) -> TuningResult:
     if not samples.sum():
         raise ValueError("scores: expected at least one sample to tune on, got none")
     batch = tables.batch()
-    fewest = problem.smaller_side(positives, samples).tolist()
-    allocation = problem.allocate(fewest, batch.logits.shape[1])
-    rule, exact, plateau = problem.solve(batch, allocation, (weight.sum() / squares.sum()).item())
+    sizes = problem.take_smaller_sides(positives, samples).tolist()
+    plan = problem.plan_by_sizes(sizes, batch.logits.shape[1])
+    observations_per_weight = (weight.sum() / squares.sum()).item()
+    rule, exact, plateau = problem.solve(batch, plan, observations_per_weight)
     error: Any = 0.0
     if tables.bits is not None:
-        rule, plateau = _on_the_grid(batch, rule, plateau, allocation)
-        error = _error(problem, batch, rule) if set(allocation.origins) == {"own"} else None
+        rule, plateau = _move_onto_grid(batch, rule, plateau, plan)
+        error = _bound_error(problem, batch, rule) if set(plan.sources) == {"own"} else None
         exact = exact and error == 0
-    value = problem.value(batch, rule)
-    origins, caution = list(allocation.origins), allocation.caution
-    return TuningResult(rule, value.tolist(), exact, plateau, fewest, origins, caution, problem, batch, None, error)
+    return TuningResult(
+        rule=rule,
+        value=problem.value(batch, rule).tolist(),
+        exact=exact,
+        plateau=plateau,
+        fewest=sizes,
+        origins=list(plan.sources),
+        caution=plan.caution,
+        _problem=problem,
+        _batch=batch,
+        _resampling=None,
+        error=error,
+    )
 
 
-def _on_the_grid(batch: Batch, rule: Rule, plateau: Any, allocation: Allocation) -> tuple[Rule, Any]:
+def _move_onto_grid(batch: Batch, rule: Rule, plateau: Any, plan: RareLabelPlan) -> tuple[Rule, Any]:
     """Move thresholds midway between two rounded scores up to the higher: what was rounded down lies between."""
-    if not allocation.tuned:
+    if not plan.tunes_any:
         return rule, plateau
-    s = batch.logits if batch.weight is None else batch.logits.masked_fill(batch.weight <= 0, torch.inf)
+    scores = batch.logits if batch.weight is None else batch.logits.masked_fill(batch.weight <= 0, torch.inf)
 
-    def up(threshold: float, column: Tensor) -> float:
-        return column[column >= threshold].min().item() if threshold < torch.inf else threshold
+    def move_up(threshold: float, scores: Tensor) -> float:
+        return scores[scores >= threshold].min().item() if threshold < torch.inf else threshold
 
     thresholds = rule.numbers
     if isinstance(thresholds, float):
-        return Threshold(up(thresholds, s)), (up(plateau[0], s), plateau[1])
-    moved, ends = list(thresholds), None if plateau is None else list(plateau)
-    for group in allocation.groups:
-        if allocation.origins[group[0]] == "fixed":
+        low, high = plateau
+        return Threshold(move_up(thresholds, scores)), (move_up(low, scores), high)
+    moved = list(thresholds)
+    plateaus = None if plateau is None else list(plateau)
+    for group in plan.groups:
+        if plan.sources[group[0]] == "fixed":
             continue
         for k in group:
-            moved[k] = up(thresholds[k], s[:, group])
-            if ends is not None:
-                ends[k] = (up(plateau[k][0], s[:, group]), plateau[k][1])
-    return Threshold(tuple(moved)), ends
+            moved[k] = move_up(thresholds[k], scores[:, group])
+            if plateaus is not None:
+                low, high = plateau[k]
+                plateaus[k] = (move_up(low, scores[:, group]), high)
+    return Threshold(tuple(moved)), plateaus
 
 
-def _error(problem: Problem, batch: Batch, rule: Rule) -> Any:
+def _bound_error(problem: Problem, batch: Batch, rule: Rule) -> Any:
     """Return by how much a threshold on unrounded scores might be better; None if unknown."""
     objective = problem.objective
     if problem.shared or problem.confidence is not None:
         return None
     if objective.task != "binary" and objective.average == "micro":
         return None
-    thresholds = rule.numbers
-    found = []
-    for k, threshold in enumerate([thresholds] if isinstance(thresholds, float) else thresholds):
-        curve = threshold_search.class_curve(batch, [k])
-        most = _most(problem, curve)
-        if most is None:
+    thresholds = [rule.numbers] if isinstance(rule.numbers, float) else rule.numbers
+    errors_of_classes = []
+    for k, threshold in enumerate(thresholds):
+        curve = threshold_search.make_curve(batch, [k])
+        highest = _bound_highest_value(problem, curve)
+        if highest is None:
             return None
-        place = int((curve.thresholds >= threshold).sum()) - 1
-        found.append((most - objective.values(curve.counts)[place]).clamp(min=0))
-    errors = torch.stack(found)
+        index = int((curve.thresholds >= threshold).sum()) - 1
+        errors_of_classes.append((highest - objective.values(curve.counts)[index]).clamp(min=0))
+    errors = torch.stack(errors_of_classes)
     if objective.task == "binary":
         return errors.item()
     if objective.average == "per-class":
         return errors[list(objective.labels)].tolist() if objective.labels is not None else errors.tolist()
     positives = (batch.targets * batch.weight).sum(0)  # type: ignore[operator]
-    return mean_over_classes(
-        errors, class_weights(objective.average, positives, objective.labels, objective.empty_classes)
-    ).item()
+    weights = class_weights(objective.average, positives, objective.labels, objective.empty_classes)
+    return mean_over_classes(errors, weights).item()
 
 
-def _most(problem: Problem, curve: Curve) -> Tensor | None:
-    """Return the highest value that any threshold between those of a curve may have."""
-    bounds = _bounds(problem.objective.metric, curve)
-    if bounds is None:
+def _bound_highest_value(problem: Problem, curve: Curve) -> Tensor | None:
+    """Return the highest value that any threshold between those of a curve may have; None if unknown."""
+    highest = _bound_between_thresholds(problem.objective.metric, curve)
+    if highest is None:
         return None
     for constraint in problem.constraints:
-        metric = get(constraint.metric)
-        spare = _bounds(lambda c, metric=metric, it=constraint: 0.0 - it.violation(metric(c)), curve)
-        if spare is None:
+        bounded_metric = get(constraint.metric)
+
+        def find_slack(counts: Any, constraint: Any = constraint, metric: Any = bounded_metric) -> Any:
+            return 0.0 - constraint.violation(metric(counts))
+
+        slack = _bound_between_thresholds(find_slack, curve)
+        if slack is None:
             return None
-        bounds = bounds.masked_fill(spare < 0, -torch.inf)
-    return bounds.max() if len(bounds) else torch.tensor(-torch.inf, dtype=torch.float64)
+        highest = highest.masked_fill(slack < 0, -torch.inf)
+    return highest.max() if len(highest) else torch.tensor(-torch.inf, dtype=torch.float64)
 
 
-def _bounds(metric: Callable[..., Any], curve: Curve) -> Tensor | None:
+def _bound_between_thresholds(metric: Callable[..., Any], curve: Curve) -> Tensor | None:
     """Return the highest value of a metric between each two neighbouring thresholds; None if it is no plain arithmetic.
 
     The corner that its slopes point to, where they keep their sign; else the limit by interval arithmetic. Where that
     has none, since the metric may be 0/0 in a corner, the best of the other corners.
     """
-    c = curve.counts
-    tp, fp, positives, negatives = c.tp, c.fp, float(c.positives[0]), float(c.negatives[0])
-    span = (tp[:-1], tp[1:], fp[:-1], fp[1:])
+    tp = curve.counts.tp
+    fp = curve.counts.fp
+    positives = float(curve.counts.positives[0])
+    negatives = float(curve.counts.negatives[0])
+    tp_ends = (tp[:-1], tp[1:])
+    fp_ends = (fp[:-1], fp[1:])
+    span = (*tp_ends, *fp_ends)
     try:
-        least = bounds.limits(lambda x: 0.0 - metric(x), span, positives, negatives).least
+        lowest_negated = bounds.limits(lambda c: 0.0 - metric(c), span, positives, negatives).least
         limits = bounds.limits(metric, span, positives, negatives)
     except (TypeError, AttributeError):
         return None
 
-    def at(corner_tp: Tensor, corner_fp: Tensor) -> Tensor:
-        sides = (torch.full_like(corner_tp, positives), torch.full_like(corner_tp, negatives))
-        return torch.as_tensor(metric(cells(corner_tp, corner_fp, *sides))).expand_as(corner_tp)
+    def evaluate_corner(corner_tp: Tensor, corner_fp: Tensor) -> Tensor:
+        totals = (torch.full_like(corner_tp, positives), torch.full_like(corner_tp, negatives))
+        return torch.as_tensor(metric(cells(corner_tp, corner_fp, *totals))).expand_as(corner_tp)
 
-    corners = torch.stack([at(x, y) for x in span[:2] for y in span[2:]]).nan_to_num(-torch.inf).amax(0)
-    signs = [(low >= 0) | (high <= 0) for low, high in (limits.along_tp, limits.along_fp)]
-    bound = (-least).expand_as(corners)
-    return torch.where((signs[0] & signs[1]) | ~bound.isfinite(), corners, bound)
+    at_corners = [evaluate_corner(corner_tp, corner_fp) for corner_tp in tp_ends for corner_fp in fp_ends]
+    best_corner = torch.stack(at_corners).nan_to_num(-torch.inf).amax(0)
+    keeps_sign = [(low >= 0) | (high <= 0) for low, high in (limits.along_tp, limits.along_fp)]
+    by_interval_arithmetic = (-lowest_negated).expand_as(best_corner)
+    corner_is_best = (keeps_sign[0] & keeps_sign[1]) | ~by_interval_arithmetic.isfinite()
+    return torch.where(corner_is_best, best_corner, by_interval_arithmetic)

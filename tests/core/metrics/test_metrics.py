@@ -483,7 +483,8 @@ def test_names_are_complete() -> None:
         if not name.startswith("_") and next(iter(inspect.signature(function).parameters), "") == "c"
     ]
     assert M.names() == sorted(found)
-    assert set(vars(M)["__all__"]) == {*found, "Metric", "get", "log", "names", "ratio", "root"}
+    others = {"Metric", "MetricProperties", "declare", "get", "log", "names", "properties_of", "ratio", "root"}
+    assert set(vars(M)["__all__"]) == {*found, *others}
     assert set(found) <= {*ELEMENTWISE, *OF_MATRIX}
 
 

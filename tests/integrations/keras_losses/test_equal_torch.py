@@ -14,6 +14,7 @@ from torch import Tensor
 import metricgrad as mg
 from metricgrad import surrogates as s
 from metricgrad.core.storable import KINDS
+from own_metrics import odds_ratio, profit_per_row, skill, total_profit
 
 if "KERAS_TESTS" not in os.environ:
     pytest.skip("started by test_backends, in a process of its own", allow_module_level=True)
@@ -80,6 +81,12 @@ def compare(
     assert found.dtype == gradient.dtype or keras.backend.backend() == "torch"
     np.testing.assert_allclose(found, value.detach(), rtol=rounding, atol=rounding)
     np.testing.assert_allclose(gradient, np.asarray(leaf.grad), rtol=rounding, atol=rounding)
+
+
+@pytest.mark.parametrize("metric", [skill, total_profit, profit_per_row, odds_ratio])
+def test_own_metrics(metric: Any) -> None:
+    z, y, w, mask = batch("binary")
+    compare(mk.MetricLoss(metric, dtype="float64"), mg.MetricLoss(metric), z, y, w, mask)
 
 
 def fitting(task: Any, **options: Any) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -22,7 +22,7 @@ from metricgrad.comparison.tables.stability import has_moved
 from metricgrad.comparison.workers import open_workers
 from metricgrad.evaluation.bootstrap import bootstrap
 from metricgrad.evaluation.interval_ends import TooFewPositivesError
-from metricgrad.evaluation.score_tables import RANKING
+from metricgrad.evaluation.score_tables import RANKING_METRICS
 from metricgrad.messages import one_line
 
 if TYPE_CHECKING:
@@ -134,10 +134,13 @@ def _find_intervals(
     model, scores = judge.model, labelled.scores
     values = judge.metrics.values(measures.metrics)
     found: dict[str, Value] = {}
-    for group in ([name for name in names if name not in RANKING], [name for name in names if name in RANKING]):
+    for group in (
+        [name for name in names if name not in RANKING_METRICS],
+        [name for name in names if name in RANKING_METRICS],
+    ):
         if not group:
             continue
-        most = max(50, SORTED_SCORES // scores.size) if group[0] in RANKING else replicates
+        most = max(50, SORTED_SCORES // scores.size) if group[0] in RANKING_METRICS else replicates
         try:
             intervals = bootstrap(
                 scores,

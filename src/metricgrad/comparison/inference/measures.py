@@ -18,9 +18,8 @@ from metricgrad.core.metrics.constraints import parse
 from metricgrad.decisions.resampling import weigh_cells
 from metricgrad.evaluation.interval_ends import TooFewPositivesError, check_positives, find_ends
 from metricgrad.evaluation.metric_set import MetricSet, Statistics, Values
-from metricgrad.evaluation.one_more_row import OneMoreRow, UnitWeight, seed_more
-from metricgrad.evaluation.replicates import Model as Replicated
-from metricgrad.evaluation.replicates import RowDraws
+from metricgrad.evaluation.one_more_row import OneMoreRow, UnitWeight, seed_added_rows
+from metricgrad.evaluation.replicates import EvaluatedModel, RowDraws
 from metricgrad.evaluation.score_tables import ScoreTable, ScoreTables
 
 if TYPE_CHECKING:
@@ -160,7 +159,7 @@ class Judge:
                 batch = self.metrics.prepare_rows(scores[rows], targets[rows], None, None)
                 weights = torch.empty(replicates, len(batch.logits), dtype=torch.float64)
                 weights.exponential_(generator=generator)
-                draws = RowDraws([Replicated(self.metrics, batch)], len(batch.logits), None)
+                draws = RowDraws([EvaluatedModel(self.metrics, batch)], len(batch.logits), None)
                 drawn = draws.statistics(0, weights)
                 found = _add(found, drawn) if found else drawn
         return found
@@ -195,13 +194,13 @@ class Judge:
     def _replicate(self, measures: Measures, replicates: int, seed: int) -> Values:
         """Return the replicates of each metric that has them, ``(2, R)``, as ``evaluation.replicates`` does."""
         metrics, positives = self.metrics, self._count_positives(measures)
-        unit, generator = UnitWeight.of_plain_rows(positives), torch.Generator().manual_seed(seed)
+        unit, generator = UnitWeight.from_plain_rows(positives), torch.Generator().manual_seed(seed)
         drawn: Values = {}
         statistics = measures.replicates
         if metrics.objectives and not statistics:
             statistics = _weigh_cells(measures.metrics["cells"], replicates, generator)
         if statistics:
-            more = OneMoreRow.draw(metrics.over_classes, unit, 1, replicates, seed_more(seed))
+            more = OneMoreRow.draw(metrics.over_classes, unit, 1, replicates, seed_added_rows(seed))
             both = [metrics.values(more.add(metrics, statistics, right)) for right in (False, True)]
             drawn |= {name: torch.stack([one[name] for one in both]) for name in both[0]}
         if metrics.ranking and metrics.task == "binary":
@@ -211,7 +210,7 @@ class Judge:
     def _replicate_rankings(
         self, scores: ScoreTables, unit: UnitWeight, replicates: int, generator: torch.Generator
     ) -> Values:
-        distinct, positives, negatives = scores.tables[0].whole()
+        distinct, positives, negatives = scores.tables[0].join_parts()
         number = min(replicates, max(50, SORTED_SCORES // max(1, len(distinct))))
         some = max(1, _DRAWS // max(1, len(distinct)))
         both: list[list[Values]] = [[], []]

@@ -16,6 +16,7 @@ from metricgrad.comparison.inference.drift import measure_drift
 from metricgrad.comparison.option_texts import as_text
 from metricgrad.comparison.report import page
 from metricgrad.comparison.report.column_summaries import format_number
+from metricgrad.comparison.report.formulas import add_formulas
 from metricgrad.comparison.report.section_inputs import Predictions, ShippedModelInputs, Table
 from metricgrad.comparison.report.sections import EVALUATION, RUNS
 from metricgrad.comparison.report.sections.columns import COLUMNS
@@ -105,6 +106,7 @@ def write_evaluation(
         # The columns are those of drift. A metric of the run that is code is not looked up unless it was typed.
         if goal.metric in found["metrics"]:
             payload["study"] |= Segments().measure_study(shipped)
+            add_formulas(cast("Payload", payload))
     with writing(path):
         page.write(cast("Payload", payload), path, EVALUATION)
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from metricgrad.comparison import run_folder as runs
 from metricgrad.comparison.tables import files
 from metricgrad.comparison.tables.gaps import Gaps
-from metricgrad.comparison.trained_rows import Seen
 
 if TYPE_CHECKING:
+    from metricgrad.comparison.trained_rows import Seen
     import numpy as np
     import pandas as pd
 

@@ -18,6 +18,7 @@ from string import Template
 from typing import TYPE_CHECKING
 
 from metricgrad.atomic_files import write_file
+from metricgrad.comparison.report.formulas import find_library_formulas
 from metricgrad.comparison.report.markup import metric_title
 from metricgrad.comparison.report.page_size import as_text, slim
 from metricgrad.comparison.report.section import read_asset
@@ -42,6 +43,8 @@ def render(payload: Payload, sections: Sequence[Section] = SECTIONS) -> str:
     Drawn sections stand together, below the choice of contender and class, where the first of them is named. Sections
     that are for other tasks are left out.
     """
+    if "formulas" not in payload:
+        payload = {**payload, "formulas": find_library_formulas(payload)}
     payload = slim(payload, sections)
     sections = [section for section in sections if payload["data"]["task"] in section.tasks]
     opening = list(takewhile(lambda section: not section.drawn, sections))

@@ -161,6 +161,7 @@ class Payload(Summary):
     leaderboard: list[Row]  # best first
     details: dict[str, Details]  # by contender
     study: dict[str, Any]  # all that the sections' ``measure_study`` returned, together
+    formulas: NotRequired[dict[str, Any]]  # of metrics at a threshold, by name: see ``formulas.py``
     evaluation: NotRequired[Any]  # of the report of ``evaluate``: see ``sections/evaluation.py``
     runs: NotRequired[Any]  # of the report of two runs: see ``sections/runs.py``
     slim: NotRequired[bool]  # whether it was made to fit a page
@@ -168,4 +169,4 @@ class Payload(Summary):
 
 def summarise(payload: Payload) -> dict[str, Any]:
     """Return what is small: everything but what the charts show."""
-    return {key: value for key, value in payload.items() if key not in ("details", "study")}
+    return {key: value for key, value in payload.items() if key not in ("details", "study", "formulas")}

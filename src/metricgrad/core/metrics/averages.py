@@ -27,7 +27,8 @@ def check_average(average: str | None) -> Average:
     if average is None:
         return "per-class"
     if average not in get_args(Average):
-        raise ValueError(f"average: expected one of {', '.join(map(repr, get_args(Average)))} or None, got {average!r}")
+        known = ", ".join(map(repr, get_args(Average)))
+        raise ValueError(f"average: expected one of {known} or None, got {average!r}")
     return average  # type: ignore[return-value]
 
 
@@ -72,32 +73,34 @@ def selected(labels: tuple[int, ...] | None, like: Tensor) -> Tensor | None:
 
 def pool(cell: Tensor, labels: tuple[int, ...] | None = None) -> Tensor:
     """Return the sum of a cell over all classes, ``(..., K) -> (...)``, for the micro average."""
-    keep = selected(labels, cell)
-    return functions_of(cell).sum(cell if keep is None else cell * keep, -1)  # type: ignore[no-any-return]
+    counted = selected(labels, cell)
+    kept = cell if counted is None else cell * counted
+    return functions_of(cell).sum(kept, -1)  # type: ignore[no-any-return]
 
 
 def class_weights(
     average: Average, positives: Tensor, labels: tuple[int, ...] | None = None, empty_classes: EmptyClasses = "count"
 ) -> Tensor:
     """Return the weight of each class in the macro or weighted average, ``(..., K)``, summing to one (or to zero)."""
-    keep, f = selected(labels, positives), functions_of(positives)
+    counted = selected(labels, positives)
+    f = functions_of(positives)
     if average == "weighted":
-        raw = positives
+        weights = positives
     elif empty_classes == "skip":
-        raw = f.where(
-            is_zero(positives), 0.0, f.ones_like(positives)
-        )  # NaN is not zero, so that it shows in the result
+        # NaN is not zero, so that it shows in the result.
+        weights = f.where(is_zero(positives), 0.0, f.ones_like(positives))
     else:
-        raw = f.ones_like(positives)
-    if keep is not None:
-        raw = raw * keep
-    return ratio(raw, f.sum(raw, -1, keepdim=True))
+        weights = f.ones_like(positives)
+    if counted is not None:
+        weights = weights * counted
+    return ratio(weights, f.sum(weights, -1, keepdim=True))
 
 
 def mean_over_classes(values: Tensor, weights: Tensor) -> Tensor:
     """Return Σ weights·values over the last axis; a class of weight zero is left out, even if its value is NaN."""
     f = functions_of(values)
-    return f.sum(f.where(weights > 0, values, 0.0) * weights, -1)  # type: ignore[no-any-return]
+    counted = f.where(weights > 0, values, 0.0)
+    return f.sum(counted * weights, -1)  # type: ignore[no-any-return]
 
 
 def mean_of(state: Mean) -> Tensor:
@@ -112,16 +115,17 @@ def row_weights(
 
     The weight of a row is the mean weight of its labels that count.
     """
-    dtype, rows = compute_dtype(scores), len(scores)
-    keep = selected(labels, scores.new_zeros(1, scores.shape[1], dtype=dtype))
-    if weight is None and keep is None:
-        return torch.ones(rows, dtype=dtype, device=scores.device), None
-    weight = torch.ones_like(scores, dtype=dtype) if weight is None else weight
-    there = torch.ones_like(weight) if mask is None else mask.expand(weight.shape).to(dtype)
-    if keep is not None:
-        weight, there = weight * keep, there * keep
-    row = ratio(weight.sum(1), there.sum(1))
-    return row, ratio(weight, row.unsqueeze(1))
+    dtype = compute_dtype(scores)
+    counted_labels = selected(labels, scores.new_zeros(1, scores.shape[1], dtype=dtype))
+    if weight is None and counted_labels is None:
+        return torch.ones(len(scores), dtype=dtype, device=scores.device), None
+    label_weight = torch.ones_like(scores, dtype=dtype) if weight is None else weight
+    counts = torch.ones_like(label_weight) if mask is None else mask.expand(label_weight.shape).to(dtype)
+    if counted_labels is not None:
+        label_weight = label_weight * counted_labels
+        counts = counts * counted_labels
+    row_weight = ratio(label_weight.sum(1), counts.sum(1))
+    return row_weight, ratio(label_weight, row_weight.unsqueeze(1))
 
 
 def image_weights(images: int, like: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor | None]:
@@ -131,6 +135,8 @@ def image_weights(images: int, like: Tensor, weight: Tensor | None) -> tuple[Ten
     """
     if weight is None:
         return torch.ones(images, dtype=compute_dtype(like), device=like.device), None
-    inside = weight.reshape(images, -1) if images else weight.reshape(0, 1)
-    image = ratio(inside.sum(1), (inside > 0).to(weight.dtype).sum(1))
-    return image, ratio(inside, image.unsqueeze(1)).reshape(weight.shape)
+    of_images = weight.reshape(images, -1) if images else weight.reshape(0, 1)
+    rows_that_count = (of_images > 0).to(weight.dtype).sum(1)
+    image_weight = ratio(of_images.sum(1), rows_that_count)
+    relative = ratio(of_images, image_weight.unsqueeze(1))
+    return image_weight, relative.reshape(weight.shape)

@@ -19,7 +19,7 @@ from torch import Tensor
 from metricgrad.core.metrics.derivatives import CountsWithDerivatives, Jet, Number
 
 if TYPE_CHECKING:
-    from metricgrad.core.metrics.registry import Metric
+    from metricgrad.core.metrics.signatures import Metric
 
 Span = tuple[Tensor, Tensor, Tensor, Tensor]
 """The limits of TP, from and to, and of FP."""

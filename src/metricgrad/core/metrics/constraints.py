@@ -13,14 +13,15 @@ import torch
 from torch import Tensor
 
 from metricgrad.core.metrics.derivatives import differentiable
-from metricgrad.core.metrics.registry import Metric, name_of
+from metricgrad.core.metrics.registry import name_of
 from metricgrad.core.metrics.scalars import is_number, is_whole
+from metricgrad.core.metrics.signatures import Metric
 from metricgrad.core.storable import Storable
 
 if TYPE_CHECKING:
     from metricgrad.core.counts import Counts
 
-ROUNDING = 1e-9
+BOUND_ROUNDING = 1e-9
 """By how much a value may fail its bound: a recall of 1 must meet "recall >= 1" in any order of summation."""
 
 
@@ -63,8 +64,10 @@ class Constraint(Storable):
         if not (self.over in (None, "each") or (is_whole(self.over) and int(self.over) >= 0)):
             raise ValueError(f"over: expected 'each', a class number or None, got {self.over!r}")
         # As Python's own numbers, so that the repr shows no numpy types.
-        object.__setattr__(self, "bound", self.bound if isinstance(self.bound, int) else float(self.bound))
-        object.__setattr__(self, "over", int(self.over) if is_whole(self.over) else self.over)
+        bound = self.bound if isinstance(self.bound, int) else float(self.bound)
+        over = int(self.over) if is_whole(self.over) else self.over
+        object.__setattr__(self, "bound", bound)
+        object.__setattr__(self, "over", over)
 
     def __str__(self) -> str:
         return self.text(self.over)
@@ -83,7 +86,8 @@ class Constraint(Storable):
             Such as "recall[each] >= 0.8".
         """
         name = self.metric if isinstance(self.metric, str) else name_of(self.metric)
-        return f"{name}{'' if over is None else f'[{over}]'} {self.sense} {self.bound}"
+        classes = "" if over is None else f"[{over}]"
+        return f"{name}{classes} {self.sense} {self.bound}"
 
     def violation(self, value: Tensor) -> Tensor:
         """Return by how much a value fails the bound.
@@ -119,7 +123,7 @@ class Constraint(Storable):
         (True, False)
         """
         values = value if isinstance(value, Tensor) else torch.as_tensor(value, dtype=torch.float64)
-        return not bool((self.violation(values) > ROUNDING).any())
+        return not bool((self.violation(values) > BOUND_ROUNDING).any())
 
 
 @dataclass(frozen=True)
@@ -166,9 +170,11 @@ class Report:
 
     def __str__(self) -> str:
         rows = [(self.objective, self.value, "")]
-        rows += [(o.constraint, o.value, "met" if o.met else "not met") for o in self.outcomes]
+        for outcome in self.outcomes:
+            rows.append((outcome.constraint, outcome.value, "met" if outcome.met else "not met"))
         width = max(len(name) for name, _, _ in rows)
-        return "\n".join(f"{name:<{width}}  {value:.4f}  {word}".rstrip() for name, value, word in rows)
+        lines = [f"{name:<{width}}  {value:.4f}  {word}" for name, value, word in rows]
+        return "\n".join(line.rstrip() for line in lines)
 
 
 _Bounds = str | Constraint | Mapping[str | Metric, float]
@@ -206,21 +212,26 @@ def parse(subject_to: Constraints | None) -> tuple[Constraint, ...]:
     if isinstance(subject_to, Constraint):
         return (subject_to,)
     if isinstance(subject_to, str):
-        return tuple(_read(part) for part in subject_to.split(","))
+        return tuple(_read_constraint(part) for part in subject_to.split(","))
     if isinstance(subject_to, Mapping):
-        pairs = subject_to.items()
-        return tuple(_read(f"{m}>={b}") if isinstance(m, str) else Constraint(m, b) for m, b in pairs)
+        return tuple(_make_least(metric, bound) for metric, bound in subject_to.items())
     if isinstance(subject_to, Iterable):
         return tuple(constraint for part in subject_to for constraint in parse(part))
     raise ValueError(f"subject_to: expected 'metric>=number' or {{metric: number}}, got {subject_to!r}")
 
 
-def _read(text: str) -> Constraint:
+def _make_least(metric: str | Metric, bound: float) -> Constraint:
+    """Return the constraint that a metric is at least a number; a name may have brackets, as in text."""
+    return _read_constraint(f"{metric}>={bound}") if isinstance(metric, str) else Constraint(metric, bound)
+
+
+def _read_constraint(text: str) -> Constraint:
     match = re.fullmatch(r"\s*([\w.:]+)\s*(?:\[\s*(each|\d+)\s*\])?\s*([<>]=)\s*([-+.\de]+)\s*", text)
     try:
         if match:
-            name, over, sense, bound = match.groups()
-            return Constraint(name, float(bound), sense, int(over) if over and over != "each" else over)
+            name, classes, sense, bound = match.groups()
+            over = int(classes) if classes and classes != "each" else classes
+            return Constraint(name, float(bound), sense, over)
     except ValueError:
         pass
     raise ValueError(

@@ -17,6 +17,7 @@ import torch  # noqa: F401  # for the examples
 from metricgrad.core.array_functions import functions_of
 from metricgrad.core.counts import Counts  # noqa: TC001  # for the examples
 from metricgrad.core.metrics.derivatives import ratio, root
+from metricgrad.core.metrics.properties import declare
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -287,6 +288,7 @@ def markedness(c: Counts, empty: float = 0.0) -> Tensor:
     return precision(c, empty) + npv(c, empty) - 1
 
 
+@declare(quasi_convex=True)
 def fowlkes_mallows(c: Counts, empty: float = 0.0) -> Tensor:
     """Fowlkes–Mallows index, √(precision·recall): the geometric mean where F1 is the harmonic one.
 

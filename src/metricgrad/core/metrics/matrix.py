@@ -12,13 +12,16 @@ import torch  # noqa: F401  # for the examples
 
 from metricgrad.core.array_functions import constant, functions_of
 from metricgrad.core.counts import Confusion, Counts
+from metricgrad.core.metrics import class_sums
 from metricgrad.core.metrics.derivatives import is_zero, ratio, root
 from metricgrad.core.metrics.functions import recall, specificity
+from metricgrad.core.metrics.properties import declare
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
+@declare(class_sums=class_sums.sum_accuracy)
 def accuracy(c: Counts | Confusion, empty: float = 0.0) -> Tensor:
     """Accuracy, (TP + TN) / all; of the d×d matrix trace / all.
 
@@ -47,6 +50,7 @@ def accuracy(c: Counts | Confusion, empty: float = 0.0) -> Tensor:
     return ratio(c.tp + c.tn, c.total, empty)
 
 
+@declare(class_sums=class_sums.sum_balanced_accuracy)
 def balanced_accuracy(c: Counts | Confusion, empty: float = 0.0) -> Tensor:
     """Mean recall of the classes that have samples; of ``Counts`` that of positives and negatives.
 
@@ -77,6 +81,7 @@ def balanced_accuracy(c: Counts | Confusion, empty: float = 0.0) -> Tensor:
     return ratio(recall(c) + specificity(c), sides, empty)
 
 
+@declare(class_sums=class_sums.sum_g_mean)
 def g_mean(c: Counts | Confusion, empty: float = 0.0) -> Tensor:
     """Geometric mean of the recalls of the classes that have samples; of ``Counts`` √(recall·specificity).
 
@@ -111,6 +116,7 @@ def g_mean(c: Counts | Confusion, empty: float = 0.0) -> Tensor:
     return root(recall(c, empty) * specificity(c, empty))
 
 
+@declare(quasi_convex=True, class_sums=class_sums.sum_mcc)
 def mcc(c: Counts | Confusion) -> Tensor:
     r"""Matthews correlation coefficient, in [−1, 1]; 0 if undefined.
 
@@ -165,6 +171,7 @@ def _shares(matrix: Tensor) -> Tensor:
     return ratio(matrix, functions_of(matrix).sum(matrix, (-2, -1), keepdim=True))
 
 
+@declare(class_sums=class_sums.sum_kappa)
 def kappa(c: Counts | Confusion, empty: float = 0.0) -> Tensor:
     """Cohen's kappa, (observed − chance) / (1 − chance) agreement [cohen1960], in [−1, 1].
 
@@ -193,6 +200,7 @@ def kappa(c: Counts | Confusion, empty: float = 0.0) -> Tensor:
     return ratio(2 * (tp * tn - fp * fn), (tp + fp) * (fp + tn) + (tp + fn) * (fn + tn), empty)
 
 
+@declare(class_sums=class_sums.sum_quadratic_kappa)
 def quadratic_kappa(c: Confusion, empty: float = 0.0) -> Tensor:
     """Cohen's kappa for ordered classes: an error costs its squared distance [cohen1968].
 

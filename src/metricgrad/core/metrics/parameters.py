@@ -8,10 +8,13 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from metricgrad.core.metrics.registry import Metric, count_values, get
+from metricgrad.core.metrics.registry import count_values, get
 from metricgrad.core.metrics.scalars import is_number
+
+if TYPE_CHECKING:
+    from metricgrad.core.metrics.signatures import Metric
 
 REST = "rest"
 """Stands for the classes that are not named."""

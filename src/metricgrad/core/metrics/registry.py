@@ -7,17 +7,17 @@ import importlib
 import inspect
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from metricgrad.core.metrics import functions, matrix
+from metricgrad.core.metrics.signatures import Metric, annotation_of
 
-Metric = Callable[[Any], Tensor]
-"""A function of ``Counts`` (or ``Confusion``), elementwise over its cells, higher is better."""
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 
 def names() -> list[str]:
@@ -65,30 +65,29 @@ def get(metric: str | Metric) -> Metric:
     return find(metric, {})
 
 
-def find(metric: str | Metric, also: Mapping[str, str]) -> Metric:
-    """Return a metric as ``get`` does; ``also``: further names that the caller takes, for messages.
+def find(metric: str | Metric, further_names: Mapping[str, str]) -> Metric:
+    """Return a metric as ``get`` does; ``further_names``: those that the caller takes besides, for messages.
 
     They are the values, under what they may be called, in lower case and without separators.
     """
     if callable(metric):
-        return _of_counts(metric)
+        return _check_takes_counts(metric)
     if not isinstance(metric, str):
-        raise ValueError(f"metric: expected a name or a function of Counts, got {_described(metric)}")
+        raise ValueError(f"metric: expected a name or a function of Counts, got {_describe_value(metric)}")
     if metric in _BY_NAME:
         return _BY_NAME[metric]
     if match := re.fullmatch(r"f_?(\d+(?:\.\d*)?|\.\d+)", metric):
         return partial(functions.f_beta, beta=float(match[1]))
     if ":" in metric:
-        return _of_counts(_imported(metric))
+        return _check_takes_counts(_import_metric(metric))
     if match := re.fullmatch(r"(\w+)\(([^()]*)\)", metric):
-        return _with_parameters(match[1], match[2])
-    known = ", ".join(sorted({*names(), *also.values()}))
-    raise ValueError(
-        f'metric: unknown name {metric!r}{_hint(metric, also)} Known: {known}, "f<number>", "package.module:function"'
-    )
+        return _fix_parameters(match[1], match[2])
+    known = ", ".join(sorted({*names(), *further_names.values()}))
+    hint = _suggest_name(metric, further_names)
+    raise ValueError(f'metric: unknown name {metric!r}{hint} Known: {known}, "f<number>", "package.module:function"')
 
 
-def _of_counts(metric: Metric) -> Metric:
+def _check_takes_counts(metric: Metric) -> Metric:
     """Return a function that can be called with counts alone; those of scikit-learn take labels and predictions."""
     try:
         inspect.signature(metric).bind(None)
@@ -103,7 +102,7 @@ def _of_counts(metric: Metric) -> Metric:
     return metric
 
 
-def _described(x: object) -> str:
+def _describe_value(x: object) -> str:
     """Return what a value is in a few words: an array without its numbers."""
     shape = getattr(x, "shape", None)
     return repr(x) if shape is None else f"{type(x).__name__} of shape {tuple(shape)}"
@@ -172,27 +171,28 @@ _LOSSES = {
 }
 
 
-def _hint(name: str, also: Mapping[str, str]) -> str:
-    """Return a suggestion for an unknown name, to append to a message; ``also``: further names, as in ``get``."""
-    whole = re.sub(r"[^a-z0-9.]", "", name.lower().replace("@", "at"))
-    ours = {known.replace("_", ""): known for known in _BY_NAME}
-    for plain in (whole, whole.removesuffix("score")):
-        if plain in also:
-            return f"; did you mean {also[plain]!r}?"
-        if plain in ours or plain in _OTHER_NAMES:
-            return f"; did you mean {ours.get(plain, _OTHER_NAMES.get(plain))!r}?"
-        trained = "precisionatk" if re.fullmatch(r"precisionat\d+", plain) else plain
-        if trained in _LOSSES:
-            return f"; it is not a metric of counts: mg.{_LOSSES[trained]} trains on it."
+def _suggest_name(name: str, further_names: Mapping[str, str]) -> str:
+    """Return what an unknown name may have meant, to append to a message; ``further_names``: as in ``find``."""
+    letters = re.sub(r"[^a-z0-9.]", "", name.lower().replace("@", "at"))
+    names_without_separators = {known.replace("_", ""): known for known in _BY_NAME}
+    meant = {**_OTHER_NAMES, **names_without_separators}
+    for plain in (letters, letters.removesuffix("score")):
+        if plain in further_names:
+            return f"; did you mean {further_names[plain]!r}?"
+        if plain in meant:
+            return f"; did you mean {meant[plain]!r}?"
+        of_loss = "precisionatk" if re.fullmatch(r"precisionat\d+", plain) else plain
+        if of_loss in _LOSSES:
+            return f"; it is not a metric of counts: mg.{_LOSSES[of_loss]} trains on it."
         if plain in _COMPLEMENTS:
             return f"; did you mean {_COMPLEMENTS[plain]!r}, which is 1 - {name}?"
         if re.fullmatch(r"f\d+(\.\d*)?", plain):
             return f"; did you mean {plain!r}?"
-    close = difflib.get_close_matches(name.lower(), [*_BY_NAME, *also.values()], n=1)
+    close = difflib.get_close_matches(name.lower(), [*_BY_NAME, *further_names.values()], n=1)
     return f"; did you mean {close[0]!r}?" if close else "."
 
 
-def _imported(path: str) -> Metric:
+def _import_metric(path: str) -> Metric:
     module, _, attribute = path.partition(":")
     try:
         found = getattr(importlib.import_module(module), attribute)
@@ -203,29 +203,35 @@ def _imported(path: str) -> Metric:
     return found  # type: ignore[no-any-return]
 
 
-def _with_parameters(name: str, given: str) -> Metric:
+def _fix_parameters(name: str, given: str) -> Metric:
     """Return a metric with fixed parameters: "beta=2", or "beta=0.25/1/1" with one number per class."""
     metric = get(name)
-    known = list(inspect.signature(metric).parameters)[1:] if name in _BY_NAME else []
-    found: dict[str, float | Tensor] = {}
+    known = _list_parameters(metric) if name in _BY_NAME else []
+    fixed: dict[str, float | Tensor] = {}
     for part in given.split():
         key, _, value = part.partition("=")
-        if key not in known or key in found:
+        if key not in known or key in fixed:
             takes = f"{', '.join(known)}, each once" if known else "no parameters"
-            raise ValueError(f"metric: {name} takes {takes}, got {part!r}{_hint_parameter(key)}")
+            raise ValueError(f"metric: {name} takes {takes}, got {part!r}{_name_metrics_with(key)}")
         try:
             numbers = [float(number) for number in value.split("/")]
         except ValueError:
             numbers = []
         if not numbers or not all(0 <= number < math.inf for number in numbers):
             raise ValueError(f"metric: {name}: expected {key}=number, or number/number/... per class, got {part!r}")
-        found[key] = numbers[0] if len(numbers) == 1 else torch.tensor(numbers, dtype=torch.float32)
-    return partial(metric, **found)
+        fixed[key] = numbers[0] if len(numbers) == 1 else torch.tensor(numbers, dtype=torch.float32)
+    return partial(metric, **fixed)
 
 
-def _hint_parameter(key: str) -> str:
-    takers = [name for name, metric in _BY_NAME.items() if key in list(inspect.signature(metric).parameters)[1:]]
-    return f"; {' and '.join(takers)} take {key}" if 0 < len(takers) < 3 else ""
+def _list_parameters(metric: Metric) -> list[str]:
+    """Return the names of a metric's arguments after the counts."""
+    return list(inspect.signature(metric).parameters)[1:]
+
+
+def _name_metrics_with(parameter: str) -> str:
+    """Return which metrics take a parameter, to append to a message, if they are few."""
+    takers = [name for name, metric in _BY_NAME.items() if parameter in _list_parameters(metric)]
+    return f"; {' and '.join(takers)} take {parameter}" if 0 < len(takers) < 3 else ""
 
 
 def count_values(metric: Metric) -> dict[str, int]:
@@ -235,7 +241,7 @@ def count_values(metric: Metric) -> dict[str, int]:
 
 
 def of_classes(metric: Metric, classes: Sequence[int], leading: bool = False) -> Metric:
-    """Return a metric with its values per class cut down to some classes; of one class a number.
+    """Return a metric with its values per class reduced to those of some classes; of one class a number.
 
     ``leading``: the classes are the first of two axes of the cells, not the last one.
     """
@@ -253,38 +259,21 @@ def of_classes(metric: Metric, classes: Sequence[int], leading: bool = False) ->
 def name_of(metric: Metric) -> str:
     """Return the name of a metric, with its fixed arguments, for messages."""
     if isinstance(metric, partial):
-        inner = ", ".join(f"{key}={_show(value)}" for key, value in metric.keywords.items())
-        return f"{name_of(metric.func)}({inner})"
+        arguments = ", ".join(f"{key}={_format_argument(value)}" for key, value in metric.keywords.items())
+        return f"{name_of(metric.func)}({arguments})"
     return getattr(metric, "__name__", repr(metric))
 
 
-def _show(value: object) -> str:
-    return "/".join(map(repr, value.tolist())) if isinstance(value, Tensor) and value.dim() == 1 else repr(value)
+def _format_argument(value: object) -> str:
+    if isinstance(value, Tensor) and value.dim() == 1:
+        return "/".join(map(repr, value.tolist()))
+    return repr(value)
 
 
 def is_safe(metric: Metric) -> bool:
     """Return whether a metric is finite wherever it is meant to be: one of this library, not one of the user's own."""
     inner = metric.func if isinstance(metric, partial) else metric
     return str(getattr(inner, "__module__", "")).startswith("metricgrad.")
-
-
-def of_matrix(metric: Metric) -> bool:
-    """Return whether a metric takes the d×d matrix: whether its first argument is annotated ``Confusion``."""
-    return "Confusion" in _annotation(metric)
-
-
-def of_counts(metric: Metric) -> bool:
-    """Return whether a metric takes one-vs-rest cells: every metric but those of the matrix alone."""
-    annotation = _annotation(metric)
-    return "Confusion" not in annotation or "Counts" in annotation
-
-
-def _annotation(metric: Metric) -> str:
-    try:
-        first = next(iter(inspect.signature(metric).parameters.values()))
-    except (TypeError, ValueError, StopIteration):  # a built-in without a signature: taken as a function of Counts
-        return ""
-    return first.annotation if isinstance(first.annotation, str) else repr(first.annotation)
 
 
 # A metric is found by being defined: a public function whose first argument is Counts or Confusion.
@@ -295,5 +284,5 @@ _BY_NAME: dict[str, Metric] = {
     if inspect.isfunction(function)
     and function.__module__ == module.__name__
     and not name.startswith("_")
-    and re.search("Counts|Confusion", _annotation(function))
+    and re.search("Counts|Confusion", annotation_of(function))
 }

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from metricgrad.core import processes
 from metricgrad.core.batch import check_task, to_probabilities
 from metricgrad.core.objective import Objective
-from metricgrad.decisions.default_rule import chosen
+from metricgrad.decisions.default_rule import resolve_rule
 from metricgrad.decisions.threshold_tuning import tune_threshold
 from metricgrad.evaluation.metric_set import MetricSet
 from metricgrad.integrations.boosting.hooks import Backend, Hook, check_backend
@@ -43,7 +43,7 @@ class Evaluation(Hook):
         self.task: Task = check_task(task)
         self.declared_task = task
         self.backend = check_backend(backend)
-        self.rule = chosen(rule, self.task)
+        self.rule = resolve_rule(rule, self.task)
         self.logits = True
         # XGBoost prints it between blanks, and asks for it under this name.
         self.__name__ = Objective(self.task, metric, average).name.replace(" ", "_")

@@ -16,7 +16,7 @@ const html = (name, attributes = {}, ...children) => fill(document.createElement
 const svg = (name, attributes = {}, ...children) => fill(document.createElementNS(SVG, name), attributes, children);
 const byId = (id) => document.getElementById(id);
 
-const decimals = (x, digits = 3) => (x === null || x === undefined ? "–" : x.toFixed(digits).replace("-", "−"));
+const decimals = (x, digits = 3) => (Number.isFinite(x) ? x.toFixed(digits).replace("-", "−") : "–");
 const whole = (x) => x.toLocaleString("en-US");
 const percent = (x) => (100 * x).toFixed(x > 0 && x < 0.0995 ? 1 : 0) + "\u00a0%";
 const brief = (x) => String(Number(x.toPrecision(4))).replace("-", "−");
@@ -73,7 +73,8 @@ function frame({ width, height, xs, ys, xTitle, yTitle, label, room = {}, xTicks
 }
 
 const polyline = (chart, points, kind) => {
-  const path = points.map(([a, b], i) => `${i ? "L" : "M"}${chart.x(a).toFixed(1)} ${chart.y(b).toFixed(1)}`).join("");
+  const known = points.filter(([, b]) => Number.isFinite(b)); // a metric may be undefined at some points
+  const path = known.map(([a, b], i) => `${i ? "L" : "M"}${chart.x(a).toFixed(1)} ${chart.y(b).toFixed(1)}`).join("");
   return svg("path", { class: `line ${kind}`, d: path });
 };
 

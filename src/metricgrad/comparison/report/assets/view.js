@@ -1,6 +1,7 @@
 // What the page shows, and the sections that show it. Scripts of sections come after this one, report.js starts it all.
 const payload = JSON.parse(byId("payload").textContent);
-const metric = metricNamed(payload.metric.name) || metricNamed("f1");
+const metric = metricNamed(payload.metric.name) ?? metricNamed("f1");
+const precision = metricNamed("precision"), recall = metricNamed("recall");
 const SLOTS = 7; // colours beside the accent; the last one is for all that have none of their own
 
 const places = new Map(); // contender -> its place in the leaderboard

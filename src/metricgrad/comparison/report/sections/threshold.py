@@ -32,6 +32,7 @@ class ClassCurve(Binned):
     threshold: float | None
     ships: bool  # whether it is that of the shipped model
     plateau: Ends | None  # the thresholds around it that are hardly worse, on the rows that it was tuned on
+    tabulated: dict[str, list[float]]  # the values, at the thresholds, of metrics that the page cannot compute
 
 
 _BODY = f"""<p class="note" id="threshold-note"></p>
@@ -68,7 +69,7 @@ class Threshold(Section):
     drawn = True
     tasks = ("binary", "multilabel")  # one of several classes is not decided by thresholds
     # The counts hold at these very numbers, and the rule is what it is.
-    exact = frozenset({"cuts", "threshold", "thresholds", "plateau", "plateaus", "offsets"})
+    exact = frozenset({"cuts", "threshold", "thresholds", "plateau", "plateaus", "offsets", "steps", "steps_of_class"})
     sizes = ((1, 101), (2, 51), (4, 25))
     size_note = "Curves are drawn from {} thresholds each."
 
@@ -105,6 +106,7 @@ def _curve(predictions: Predictions, k: int) -> ClassCurve:
         "threshold": threshold,
         "ships": predictions.shipped is not None and threshold is not None,
         "plateau": plateau,
+        "tabulated": {},
     }
 
 
@@ -127,4 +129,5 @@ def _thinned(curve: ClassCurve, number: int) -> ClassCurve:
     places |= {i for i, cut in enumerate(curve["cuts"]) if cut in (0.5, curve["threshold"])}
     kept = sorted(places)
     cuts, tp, fp = [curve["cuts"][i] for i in kept], [curve["tp"][i] for i in kept], [curve["fp"][i] for i in kept]
-    return {**curve, "cuts": cuts, "tp": tp, "fp": fp}
+    tabulated = {name: [values[i] for i in kept] for name, values in curve["tabulated"].items()}
+    return {**curve, "cuts": cuts, "tp": tp, "fp": fp, "tabulated": tabulated}

@@ -38,7 +38,7 @@ section("curves", {
 
 const pointAt = (curve, at) => {
   const c = cellsAt(curve, at);
-  return { precision: METRICS.precision(c), recall: METRICS.recall(c) };
+  return { precision: precision.of(c), recall: recall.of(c) };
 };
 // What the rule of a contender does for the chosen class: at its threshold, or by its largest score.
 const inUse = (name, curve) =>

@@ -45,14 +45,14 @@ section("threshold", {
     const every = Math.ceil((last + 1) / 50);
     const rows = curve.cuts.map((cut, i) => [cut, cellsAt(curve, i), i])
       .filter(([cut, , i]) => i % every === 0 || i === last || cut === curve.threshold || cut === 0.5)
-      .map(([cut, c]) => [brief(cut), ...[metric.of, METRICS.precision, METRICS.recall].map((of) => decimals(of(c))),
+      .map(([cut, c]) => [brief(cut), ...[metric.of, precision.of, recall.of].map((of) => decimals(of(c))),
         ...["tp", "fp", "fn", "tn"].map((k) => whole(c[k]))]);
     asTable(place, ["Threshold", metric.title, "Precision", "Recall", "TP", "FP", "FN", "TN"], rows);
   },
 
   move(curve, at) {
     const c = cellsAt(curve, at), slider = byId("threshold-slider");
-    const named = [[metric.title, metric.of(c)], ["precision", METRICS.precision(c)], ["recall", METRICS.recall(c)]];
+    const named = [[metric.title, metric.of(c)], ["precision", precision.of(c)], ["recall", recall.of(c)]];
     slider.value = curve.cuts[at];
     const values = named.map(([name, v]) => `${name} ${decimals(v)}`).join(", ");
     slider.setAttribute("aria-valuetext", `threshold ${brief(curve.cuts[at])}: ${values}`);
@@ -75,7 +75,7 @@ function bestAt(curve) {
   let best = -1, most = -Infinity;
   curve.cuts.forEach((_, i) => {
     const c = cellsAt(curve, i), value = metric.of(c);
-    if (value > most && met(c)) {
+    if (Number.isFinite(value) && value > most && met(c)) {
       [best, most] = [i, value];
     }
   });
@@ -86,14 +86,15 @@ function bestAt(curve) {
 function thresholdFigure(width, curve) {
   const cells = curve.cuts.map((_, i) => cellsAt(curve, i));
   const ends = [curve.cuts[0], curve.cuts.at(-1)];
+  const values = cells.map(metric.of).filter(Number.isFinite);
   const chart = frame({
-    width, height: Math.max(260, Math.min(380, width * 0.55)), xs: ends, ys: [Math.min(0, ...cells.map(metric.of)), 1],
+    width, height: Math.max(260, Math.min(380, width * 0.55)), xs: ends, ys: [Math.min(0, ...values), Math.max(1, ...values)],
     xTitle: "threshold (score at least)", room: { right: width < 480 ? 12 : 76, top: 16 },
     label: `${metric.title}, precision and recall against the threshold of ${curve.name}; table below`,
   });
   const series = [
-    { name: "precision", of: METRICS.precision, line: "dim dash-1" },
-    { name: "recall", of: METRICS.recall, line: "dim dash-2" },
+    { name: "precision", of: precision.of, line: "dim dash-1" },
+    { name: "recall", of: recall.of, line: "dim dash-2" },
     { name: metric.title, of: metric.of, line: "thick s0 stroke", kind: "of-accent" },
   ].filter((s) => s.kind || s.name !== metric.title);
   const lines = series.map((s) => polyline(chart, cells.map((c, i) => [curve.cuts[i], s.of(c)]), s.line));
