@@ -11,12 +11,12 @@ from metricgrad.comparison.tables import files
 from metricgrad.comparison.tables.gaps import Gaps
 
 if TYPE_CHECKING:
-    from metricgrad.comparison.trained_rows import Seen
     import numpy as np
     import pandas as pd
 
     from metricgrad.comparison.run_folder import Run
     from metricgrad.comparison.shipped_model import ShippedModel
+    from metricgrad.comparison.trained_rows import Seen
 
 
 @dataclass(frozen=True, eq=False)
