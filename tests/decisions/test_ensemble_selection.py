@@ -239,7 +239,9 @@ def test_small_weights_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "metric", ["f1", "f2", "jaccard", "accuracy", "balanced_accuracy", "mcc", "precision", skill, total_profit], ids=str
+    "metric",
+    ["f1", "f2", "jaccard", "accuracy", "balanced_accuracy", "mcc", "precision", skill, total_profit],
+    ids=mg.metrics.name_of,
 )
 @pytest.mark.parametrize("kind", ["fine", "tied", "weighted", "skewed", "constant", "no positives"])
 def test_bins_find_the_same_threshold_as_a_sort(metric: Any, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
