@@ -62,7 +62,8 @@ RULES = ["tests/decisions/test_rules.py", "tests/decisions"]
 BOOTSTRAP = ["tests/evaluation/test_bootstrap.py"]
 DOCSTRINGS = ["tests/laws/test_docstrings.py"]  # where defaults of public functions are
 COMPARISON = [
-    f"tests/comparison/test_{name}.py" for name in ("leaderboard", "splits", "uncertainty", "protocol", "shipping")
+    f"tests/comparison/test_{name}.py"
+    for name in ("leaderboard", "splits", "uncertainty", "protocol", "shipping", "contenders")
 ]
 TARGETS = {
     "core/metrics/averages.py": [*METRICS, "tests/losses/test_per_image.py"],
@@ -95,7 +96,10 @@ TARGETS = {
     "evaluation/replicates.py": BOOTSTRAP,
     **{
         f"comparison/{name}.py": COMPARISON
-        for name in ("leaderboard", "protocol", "shipping", "splits", "uncertainty", "unit_runner", "verdict")
+        for name in (
+            *("candidate_runs", "candidate_tasks", "contender_outcomes", "contenders", "leaderboard", "outcomes"),
+            *("protocol", "shipping", "splits", "uncertainty", "unit_files", "verdict"),
+        )
     },
 }
 """The modules that are changed, and the tests that should notice: files, or folders of them."""

@@ -170,8 +170,8 @@ def test_kill_and_resume_repeats_nothing_and_finds_the_same(
     ran = count_fits(monkeypatch)
     assert main(["compare", "--resume", str(killed), "--jobs", "1"]) == 0
     assert str(tmp_path) not in (killed / "summary.json").read_text()
-    assert len(ran) == 4, "three units, and the model that is shipped"
-    assert finished == {name: (killed / "results" / f"{name}.json").stat().st_mtime_ns for name in finished}
+    assert len(ran) == 3 + 1 + 1, "three units, the model that is shipped, and one again for the importance"
+    assert finished == {name: (killed / "candidates" / f"{name}.json").stat().st_mtime_ns for name in finished}
     assert not list(killed.glob("**/.*"))
     assert main(["compare", data, *ASK, "--out", str(whole)]) == 0
     assert summary(killed) == summary(whole)

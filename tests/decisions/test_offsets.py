@@ -129,7 +129,7 @@ def test_a_metric_of_ones_own_that_no_negative_count_may_enter_has_an_incrementa
         return 1 - torch.sqrt(c.fn * c.fp) / c.total
 
     levels, wy = data(0, "plain")
-    monkeypatch.setattr(offsets, "MOST_CLASSES", 3)  # without such a form four classes would be too many
+    monkeypatch.setattr(offsets, "MOST_CLASSES_BY_MATRIX", 3)  # without such a form four classes would be too many
     tuning = mg.tune_threshold(rooted, levels, wy.argmax(1), task="multiclass")
     assert tuning.origins == ["own"] * 4
     assert tuning.value >= mg.evaluate(levels, wy.argmax(1), {"": rooted}, task="multiclass")[""]

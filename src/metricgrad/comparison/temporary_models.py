@@ -47,8 +47,11 @@ class TemporaryModels:
 
     def _add_array(self, name: str, array: np.ndarray) -> Path:
         path = self.path / f"{name}.npy"
-        with writing(path):
-            np.save(path, array, allow_pickle=False)
+        flat = np.ascontiguousarray(array)
+        about = {"descr": flat.dtype.str, "fortran_order": False, "shape": flat.shape}
+        with writing(path), path.open("wb") as file:  # not np.save, which does not say why it could not write
+            np.lib.format.write_array_header_1_0(file, about)
+            file.write(flat.reshape(-1).view(np.uint8).data)
         return path
 
     def add_models(self, candidate: str, repeat: int, models: list[Any]) -> None:

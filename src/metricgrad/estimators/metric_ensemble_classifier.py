@@ -230,14 +230,14 @@ class MetricEnsembleClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
 
     def _fit_views(self, X: Any, y: Any, weight: Any) -> dict[View, Any]:
         """Fit the encoder, and return the training rows as the candidates see them; rows of weight 0 do not count."""
-        counted = slice(None) if weight is None else np.flatnonzero(weight > 0)
+        counted = None if weight is None else np.flatnonzero(weight > 0)
         self.encoder_: Any = None
         if self.estimators is not None:
             return {"given": X}
         views: tuple[View, ...] = ("linear", "trees")
         if not is_frame(X):
             self.encoder_ = ArrayEncoder()
-            self.encoder_.fit_array(X[counted])
+            self.encoder_.fit_array(X if counted is None else X[counted])
             return {view: self.encoder_.encode(X, view) for view in views}
         from metricgrad.estimators.table_encoder import TableEncoder, as_frame
 

@@ -198,7 +198,14 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     # Tables to parts
 
     def describe(self, frame: pd.DataFrame) -> None:
-        """Set ``columns_`` and ``dropped_``: find out what the columns of a table hold, unless they are given."""
+        """Set ``columns_`` and ``dropped_``: find out what the columns of a table hold, unless they are given.
+
+        Parameters
+        ----------
+        frame : DataFrame
+            The table.
+
+        """
         if not len(frame):
             raise ValueError("X: expected rows, got none")
         if not frame.columns.is_unique:
@@ -219,7 +226,19 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             raise ValueError(f"X: expected columns that tell rows apart, got none ({why})")
 
     def read(self, X: Any) -> pd.DataFrame:
-        """Return the parts of a table: float32 numbers with NaN for missing, codes with −1 for missing, and texts."""
+        """Return the parts of a table: float32 numbers with NaN for missing, codes with −1 for missing, and texts.
+
+        Parameters
+        ----------
+        X : DataFrame or array-like
+            With the columns of the table that was fitted.
+
+        Returns
+        -------
+        DataFrame
+            A column for each part.
+
+        """
         check_is_fitted(self, "columns_")
         frame = as_frame(X)
         missing = [column.name for column in self.columns_ if column.name not in frame.columns]
@@ -234,12 +253,26 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.numbers_ = tuple(part for one in self.columns_ if one.kind in _NUMERIC for part in one.parts)
         self.codes_ = tuple(one.name for one in self.columns_ if one.kind == "category")
 
-    def fit_parts(self, parts: pd.DataFrame, y: Any = None, counted: Any = slice(None)) -> dict[str, np.ndarray]:
+    def fit_parts(self, parts: pd.DataFrame, y: Any = None, counted: Any = None) -> dict[str, np.ndarray]:
         """Learn what encodes the parts of training rows, and return the cross-fitted target means of all rows given.
 
-        ``counted``: the indices of the rows to learn from; the others get the means of these.
+        Parameters
+        ----------
+        parts : DataFrame
+            What ``read`` returned.
+        y : array-like, optional
+            Labels ``(n,)`` or an indicator matrix ``(n, K)``.
+        counted : ndarray, optional
+            The indices of the rows to learn from, if not all; the others get the means of these.
+
+        Returns
+        -------
+        dict of str to ndarray
+            The means of each column that is encoded by the target.
+
         """
         columns, every_row = self.columns_, parts
+        counted = slice(None) if counted is None else counted
         parts = parts.iloc[counted]
         self.name_parts()
         numbers = self._take_numbers(parts)
@@ -266,7 +299,23 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return crossed
 
     def encode(self, parts: pd.DataFrame, output: Output, means: Mapping[str, np.ndarray] | None = None) -> Any:
-        """Return parts as a matrix; ``means``: target means of these rows to use in the place of those of all rows."""
+        """Return parts as a matrix.
+
+        Parameters
+        ----------
+        parts : DataFrame
+            What ``read`` returned.
+        output : {'linear', 'dense', 'trees'}
+            As for the encoder.
+        means : dict of str to ndarray, optional
+            Target means of these rows, from ``fit_parts``, to use in the place of those of all rows.
+
+        Returns
+        -------
+        ndarray or sparse matrix
+            ``(n, features)``.
+
+        """
         if means is None:
             level_parts = {column.name: column.level_part for column in self.columns_ if column.levels}
             means = {name: table[parts[level_parts[name]].to_numpy() + 1] for name, table in self.target_means_.items()}

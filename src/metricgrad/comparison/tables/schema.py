@@ -32,6 +32,7 @@ DROPPED = "left out as asked"
 class Schema:
     """The target, the feature columns, and the columns left out with the reason.
 
+    >>> import numpy as np, pandas as pd
     >>> frame = pd.DataFrame({"size": np.arange(40.0) % 7, "shape": ["flat", "round"] * 20, "ripe": [0, 0, 0, 1] * 10})
     >>> schema = Schema.of(frame, "ripe")
     >>> schema.task, schema.classes, [(column.name, column.kind) for column in schema.columns]
