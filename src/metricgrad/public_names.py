@@ -10,7 +10,18 @@ from functools import cache
 from typing import NamedTuple
 
 PACKAGES = {
-    "app": ("filelock", "lightgbm", "narwhals", "numpy", "pandas", "pyarrow", "safetensors", "scipy", "skops", "sklearn"),
+    "app": (
+        "filelock",
+        "lightgbm",
+        "narwhals",
+        "numpy",
+        "pandas",
+        "pyarrow",
+        "safetensors",
+        "scipy",
+        "skops",
+        "sklearn",
+    ),
     "boosting": ("sklearn",),
     "keras": ("keras",),
     "onnx": ("sklearn", "onnx"),

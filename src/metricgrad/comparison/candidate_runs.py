@@ -6,7 +6,6 @@ Results do not depend on where units run: a unit's seed comes from its split, an
 from __future__ import annotations
 
 import importlib
-import time
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -137,8 +136,3 @@ def _read_history(models: list[Any]) -> list[dict[str, float]]:
     keys = ("loss", "value") if first.monitor == "metric" else ("loss",)
     rows = enumerate(first._histories[0])
     return [{"epoch": float(i)} | {key: float(row[key]) for key in keys if key in row} for i, row in rows]
-
-
-def measure_seconds(started: float) -> float:
-    """Return the seconds since ``time.perf_counter`` returned ``started``."""
-    return time.perf_counter() - started

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     import numpy as np
-    import pandas as pd
 
     from metricgrad.comparison.contenders import Contender
     from metricgrad.comparison.options import Dataset
@@ -126,21 +125,17 @@ class SplitTasks:
 
     def _share_view(self, view: View) -> tuple[Shared, Shared]:
         """Return the training and the test rows as the candidates of a view see them; None for no test rows."""
-        encoder, means = self._fitted
-        train, test = self.split.train, self.split.test
-        found: list[Any] = []
-        for rows, crossed in ((train, means), (test, None)):
-            if view == "given":
-                found.append(self._take_given(rows))
-            else:
-                found.append(encoder.encode(self.dataset.features.iloc[rows], view, crossed))
-        if self.repeat == ALL_ROWS:
-            found[1] = None
+        _, means = self._fitted
+        train = self._encode_rows(self.split.train, view, means)
+        test = None if self.repeat == ALL_ROWS else self._encode_rows(self.split.test, view)
         name = f"{view}-{self.repeat}"
         return (
-            self.temporary.share_matrix(f"{name}-train", found[0]),
-            self.temporary.share_matrix(f"{name}-test", found[1]),
+            self.temporary.share_matrix(f"{name}-train", train),
+            self.temporary.share_matrix(f"{name}-test", test),
         )
 
-    def _take_given(self, rows: np.ndarray) -> pd.DataFrame:
-        return self.dataset.table.frame[self.dataset.schema.inputs].iloc[rows]
+    def _encode_rows(self, rows: np.ndarray, view: View, means: dict[str, np.ndarray] | None = None) -> Any:
+        """Return rows as the candidates of a view see them; ``means``: target means, if they are training rows."""
+        if view == "given":
+            return self.dataset.table.frame[self.dataset.schema.inputs].iloc[rows]
+        return self.encoder.encode(self.dataset.features.iloc[rows], view, means)

@@ -58,7 +58,7 @@ def check_goal(goal: Goal, also: list[str]) -> None:
 
 
 def make_rules(goal: Goal, scores: np.ndarray, targets: np.ndarray) -> dict[str, Decision]:
-    """Return the fixed rule and the rule tuned on held-out scores, with their values there, which are optimistic."""
+    """Return the fixed rule and the rule tuned on out-of-fold scores, with their values there, which are optimistic."""
     plain = default_rule(goal.task)
     value = compute_metric(goal, plain, scores, targets)
     found = {"fixed": Decision(plain, value, {}, feasible=meets_constraints(goal, plain, scores, targets))}

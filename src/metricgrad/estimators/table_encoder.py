@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from metricgrad.estimators.columns.column import Column, describe_column, read_columns
 from metricgrad.estimators.columns.dates import check_date_format
-from metricgrad.estimators.columns.words import Words, fit_words
+from metricgrad.estimators.columns.words import fit_words
 from metricgrad.messages import one_line
 
 if TYPE_CHECKING:
@@ -278,8 +278,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         numbers = self._take_numbers(parts)
         self.often_missing_ = np.isnan(numbers).any(0)
         self.medians_ = _find_medians(numbers)
-        filled = np.where(np.isnan(numbers), self.medians_, numbers).astype(np.float64)
-        self.shift_, self.scale_ = _find_scale(filled)
+        self.shift_, self.scale_ = _find_scale(self._fill_missing(numbers))
         self.slots_ = {name: _assign_slots(parts[name].to_numpy()) for name in self.codes_}
         indicators = None if y is None else _find_indicators(y)[counted]
         self.target_means_: dict[str, np.ndarray] = {}
@@ -324,8 +323,9 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             codes = [_code_missing_as_nan(parts[name].to_numpy()) for name in self.codes_]
             blocks = [numbers, *(one[:, None] for one in codes), *means.values(), *self._find_topics(parts)]
             return np.hstack([block.astype(np.float32, copy=False) for block in blocks])
-        filled = np.where(np.isnan(numbers), self.medians_, numbers).astype(np.float64)
-        blocks = [(filled - self.shift_) / self.scale_, np.isnan(numbers)[:, self.often_missing_].astype(np.float64)]
+        scaled = (self._fill_missing(numbers) - self.shift_) / self.scale_
+        is_missing = np.isnan(numbers)[:, self.often_missing_].astype(np.float64)
+        blocks = [scaled, is_missing]
         blocks += [_one_hot(parts[name].to_numpy(), self.slots_[name]) for name in self.codes_]
         blocks += [(table - self.mean_scales_[name][0]) / self.mean_scales_[name][1] for name, table in means.items()]
         if output == "dense":
@@ -340,6 +340,10 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         if not self.numbers_:
             return np.empty((len(parts), 0), np.float32)
         return np.column_stack([parts[name].to_numpy(np.float32) for name in self.numbers_])
+
+    def _fill_missing(self, numbers: np.ndarray) -> np.ndarray:
+        """Return numbers with the median of their column in the place of missing ones."""
+        return np.where(np.isnan(numbers), self.medians_, numbers).astype(np.float64)
 
     def _find_topics(self, parts: pd.DataFrame) -> list[np.ndarray]:
         """Return the topics of each column of text."""
@@ -436,6 +440,3 @@ def _encode_by_target(codes: np.ndarray, levels: int, indicators: np.ndarray) ->
             encoder = TargetEncoder(target_type="continuous").fit(cells[others], y[others])
             crossed[own, place] = encoder.transform(cells[own])[:, 0]
     return table, crossed
-
-
-__all__ = ["Column", "Output", "TableEncoder", "Words"]

@@ -17,8 +17,9 @@ class Members(Section):
     name = "members"
     title = "Members of the ensemble"
     note = (
-        "The ensemble averages the scores of other contenders. Their weights are chosen in each split on its held-out "
-        "rows, for the metric under its tuned rule. Shipped, it has the mean weights, without those below 0.02."
+        "The ensemble averages the scores of other contenders. Their weights are chosen in each split on the scores of "
+        "rows that the models were not trained on, for the metric under its tuned rule; if it is shipped, once more on "
+        "all rows."
     )
 
     def html(self, payload: Payload) -> str:
