@@ -29,7 +29,7 @@ import timing
 from boosting import FEATURES, ROWS, data
 from metricgrad import HybridLoss
 from metricgrad.boosting import base_score, xgboost_objective
-from metricgrad.integrations.boosting.workers import Workers
+from metricgrad.integrations.boosting.workers import TrainingWorkers
 
 WORKERS, ROUNDS = 2, 20
 
@@ -44,16 +44,16 @@ class Clock(xgboost.callback.TrainingCallback):
 
     def before_training(self, model: Any) -> Any:
         """Time every exchange of this process."""
-        add, clock = Workers._add, self
+        add, clock = TrainingWorkers._add, self
 
-        def timed(workers: Workers, values: Any) -> Any:
+        def timed(workers: TrainingWorkers, values: Any) -> Any:
             start = time.perf_counter()
             found = add(workers, values)
             clock.exchanges[-1] += time.perf_counter() - start
             clock.number += 1
             return found
 
-        Workers._add = timed  # type: ignore[assignment, method-assign]
+        TrainingWorkers._add = timed  # type: ignore[assignment, method-assign]
         self.restore = add
         return model
 
@@ -70,7 +70,7 @@ class Clock(xgboost.callback.TrainingCallback):
 
     def after_training(self, model: Any) -> Any:
         """Leave the times, and those of bare exchanges, in the model."""
-        Workers._add = self.restore  # type: ignore[method-assign]
+        TrainingWorkers._add = self.restore  # type: ignore[method-assign]
         bare = time_exchanges(xgboost.collective)
         told = {"rounds": self.rounds, "exchanges": self.exchanges, "number": self.number / len(self.rounds)}
         model.set_attr(times=json.dumps(told | bare))

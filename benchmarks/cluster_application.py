@@ -26,6 +26,7 @@ import pandas as pd
 from metricgrad.comparison.candidate_runs import CandidateRun, Failure
 from metricgrad.comparison.options import Options, prepare_dataset
 from metricgrad.comparison.progress import NoProgress
+from metricgrad.comparison.report.comparison_report import write_comparison_report
 from metricgrad.comparison.run_comparison import compare
 from metricgrad.comparison.workers import Shared, open_workers, run_tasks
 from metricgrad.estimators.table_encoder import TableEncoder
@@ -64,7 +65,7 @@ def time_study(options: Options, place: Path, where: dict[str, Any]) -> tuple[di
     """Return the seconds of a study, in all, of its units but the first, and after the last; and its clock."""
     clock = Clock()
     start = time.perf_counter()
-    compare(options, place, clock, force=True, **where)
+    compare(options, place, clock, write_comparison_report, force=True, **where)
     end, first, last = time.perf_counter(), clock.finished[0], clock.finished[-1]
     return {"all": end - start, "units": last - first, "after": end - last}, clock
 

@@ -4,7 +4,7 @@
     python benchmarks/coverage.py --table FILE
 
 ``coverage_scenarios.py`` lists the scenarios: how many rows and positives, how strong the scores, with metrics of one
-label, macro averages, differences of two models, and a rule that is tuned on the rows it is evaluated on, which is
+label, macro averages, differences of two models, and rules that are tuned on the rows they are evaluated on, which are
 judged by the population's F1 of the threshold tuned on that very data set. Besides the share of intervals that hold the
 truth: on which side the others miss, and how wide they are. ``--only methods`` compares ways to make an interval, see
 ``coverage_methods.py``.
@@ -89,6 +89,19 @@ def judge_tuned(scenario: TuningSpec, seed: int, how: Row) -> Judged:
         yield name, (found.low, found.high), truth
 
 
+def judge_paired_tuned(scenario: Paired, seed: int, how: Row) -> Judged:
+    """Yield the interval of the difference of two rules, each tuned on the rows that they are compared on."""
+    g = torch.Generator().manual_seed(seed)
+    y = scenarios.draw_targets(round(scenario.positives / scenario.rate), scenario.positives, scenario.rate, False, g)
+    scores = scenarios.draw_pair(y, scenario.lifts, g)
+    truths = []
+    for lift, s in zip(scenario.lifts, scores, strict=True):
+        threshold = mg.tune_threshold("f1", s, y).threshold
+        truths.append(scenarios.find_truth(scenario.rate, lift, threshold)["f1"])
+    found = mg.compare_paired(*scores, y, "f1", rule=mg.decisions.TuningSpec("f1"), **how)["f1"]
+    yield "f1", (found.low, found.high), truths[0] - truths[1]
+
+
 KINDS: dict[str, tuple[Any, Any]] = {
     "binary": (judge_binary, [one for one in scenarios.BINARY if not one.drawn and one.positives < 100]),
     "binary, 100 positives": (judge_binary, [one for one in scenarios.BINARY if one.positives == 100]),
@@ -96,6 +109,7 @@ KINDS: dict[str, tuple[Any, Any]] = {
     "macro": (judge_macro, scenarios.MACRO),
     "classes": (judge_classes, scenarios.CLASSES),
     "paired": (judge_paired, scenarios.PAIRED),
+    "paired, tuned": (judge_paired_tuned, scenarios.PAIRED_TUNED),
     "tuned": (judge_tuned, scenarios.TUNED),
 }
 

@@ -79,6 +79,7 @@ BINARY = [
 MACRO = [Macro(n, rates) for rates in (FEW_LABELS, RARE_LABELS, MANY_LABELS) for n in (60, 100, 300, 1000)]
 CLASSES = [Classes(n, (0.5, 0.3, 0.15, 0.05)) for n in (60, 100, 300, 1000)]
 PAIRED = [Paired(*each) for each in product((5, 9, 30, 100), (0.05, 0.2), ((1.5, 1.5), (2.0, 1.0)))]
+PAIRED_TUNED = [Paired(*each) for each in product((5, 9, 30), (0.2,), ((1.5, 1.5), (2.0, 1.0)))]
 TUNED = [TuningSpec(*each) for each in product((5, 9, 30, 100), (0.2,), LIFTS)]
 
 # The truth

@@ -40,7 +40,7 @@ from xgboost import XGBClassifier
 
 import metricgrad as mg
 from datasets import DENSE, load, task_of
-from dense_maps import RESULTS as DENSE_RESULTS
+from two_images import RESULTS as DENSE_RESULTS
 
 RESULTS = Path(__file__).parent / "results" / "quality_opened_once.csv"
 COLUMNS = ["metric", "set", "split", "contender", "value", "average_precision", "rare", "frequent", "seconds"]

@@ -28,6 +28,7 @@ from sklearn.multiclass import OneVsRestClassifier
 from metricgrad.comparison.option_texts import split_names
 from metricgrad.comparison.options import Options, prepare_dataset
 from metricgrad.comparison.progress import NoProgress
+from metricgrad.comparison.report.comparison_report import write_comparison_report
 from metricgrad.comparison.run_comparison import compare
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ def main() -> None:
             warnings.simplefilter("ignore")  # a label may have no positive rows to tune on
             peer = [evaluate_peer(texts, dataset.targets, split) for split in dataset.split(options)]
         print("scikit-learn", peer, flush=True)
-        found: Any = compare(options, Path(folder) / "run", NoProgress(), jobs=1)
+        found = compare(options, Path(folder) / "run", NoProgress(), write_comparison_report, jobs=1)
     values = {row["contender"]: row["folds"] for row in found["leaderboard"] if row["rule"] == "tuned"}
     results = {
         "rows": len(frame),

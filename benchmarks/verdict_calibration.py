@@ -32,8 +32,8 @@ import numpy as np
 import torch
 
 from metricgrad.comparison.goal import Goal
-from metricgrad.comparison.leaderboard import RULES, rank_contenders
-from metricgrad.comparison.outcomes import Decision, Outcome
+from metricgrad.comparison.leaderboard import rank_contenders
+from metricgrad.comparison.outcomes import RULE_KINDS, Decision, Outcome
 from metricgrad.comparison.splits import RowsToSplit, split_repeatedly
 from metricgrad.comparison.uncertainty import Draws, resample
 from metricgrad.comparison.verdict import Circumstances, write_verdict
@@ -109,7 +109,7 @@ def simulate(kind: str, rows: int, repeats: int, seed: int, world: tuple[np.ndar
     rng = np.random.default_rng([seed, rows, repeats])
     x, y = draw(rng, rows)
     draws, outcomes = Draws(rows, None, seed), list[Outcome]()
-    moves: dict[Any, list[np.ndarray]] = {(name, rule): [] for name in NAMES for rule in RULES}
+    moves: dict[Any, list[np.ndarray]] = {(name, rule): [] for name in NAMES for rule in RULE_KINDS}
     true: dict[Any, list[float]] = {place: [] for place in moves}
     parts = split_repeatedly(
         RowsToSplit(y, "binary"), repeats, FOLDS, seed, [seed + repeat for repeat in range(repeats)]
@@ -126,7 +126,7 @@ def simulate(kind: str, rows: int, repeats: int, seed: int, world: tuple[np.ndar
             rules = [Threshold(FIXED), Threshold(tuned)]
             found = resample(GOAL, rules, scores, y[part.test], times)
             everyone = None if repeat else predict(world[0], mean)
-            for rule, moved, cut in zip(RULES, found, (FIXED, tuned), strict=True):
+            for rule, moved, cut in zip(RULE_KINDS, found, (FIXED, tuned), strict=True):
                 moves[name, rule].append(moved)
                 true[name, rule] += [] if everyone is None else [f1(everyone, world[1], cut)]
             one, two = (Decision(Threshold(cut), f1(scores, y[part.test], cut), {}) for cut in (FIXED, tuned))
@@ -144,7 +144,7 @@ def judge(kind: str, rows: int, repeats: int, sets: int) -> dict[str, Any]:
     """Return the shares over many data sets."""
     world = draw(np.random.default_rng(12345), POPULATION)
     found = [simulate(kind, rows, repeats, seed, world) for seed in range(sets)]
-    places, reference = [(name, rule) for name in NAMES for rule in RULES], (REFERENCE, "tuned")
+    places, reference = [(name, rule) for name in NAMES for rule in RULE_KINDS], (REFERENCE, "tuned")
     truth: dict[Any, float] = {place: float(np.mean([one["true"][place] for one in found])) for place in places}
     if kind != "gain":  # equal by symmetry: the mean over contenders is a better estimate
         truth = {(name, rule): float(np.mean([truth[n, rule] for n in NAMES])) for name, rule in places}

@@ -30,7 +30,7 @@ def main(micro: int = 128) -> dict[str, Any]:
         network, torch.optim.Adam(network.parameters(), lr=0.01), DataLoader(TensorDataset(x, y), 1024, shuffle=True)
     )
     # The metric of the batch over all processes, if there are several.
-    loss = mg.MetricLoss("f1", process_group="world" if accelerator.num_processes > 1 else None)
+    loss = mg.HybridLoss("f1", process_group="world" if accelerator.num_processes > 1 else None)
     for _ in range(10):
         for features, targets in loader:
             optimiser.zero_grad()

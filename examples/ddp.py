@@ -37,7 +37,7 @@ def main(folder: Path) -> None:
     stream = mg.ArrayBatches(folder / "x.npy", folder / "y.npy", batch_size=512)  # 512 over all processes
     model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 1), nn.Flatten(0))
     parallel = DistributedDataParallel(model)
-    loss = mg.MetricLoss("f1", process_group="world")  # without it each process would train on the F1 of its part
+    loss = mg.HybridLoss("f1", process_group="world")  # without it each process would train on the F1 of its part
     optimiser = torch.optim.Adam(model.parameters(), lr=0.01)
     parts = {"model": model, "optimiser": optimiser, "loss": loss, "data": stream}
     checkpoint = mg.Checkpoint(folder)

@@ -14,7 +14,7 @@ from transformers import Trainer, TrainingArguments, set_seed
 
 import metricgrad as mg
 
-LOSS = mg.MetricLoss("f1")
+LOSS = mg.HybridLoss("f1")
 
 
 def loss_of_logits(logits: Tensor, labels: Tensor, num_items_in_batch: Any = None) -> Tensor:
@@ -46,7 +46,7 @@ def main(micro: int = 128) -> dict[str, Any]:
     steps = 1024 // micro
     before = mg.evaluate(model(x), y, "f1", threshold=0.0)["f1"]
     quiet: Any = {"report_to": [], "logging_strategy": "no", "save_strategy": "no", "disable_tqdm": True}
-    how: Any = {"use_cpu": True, "learning_rate": 0.02, "num_train_epochs": 10, "remove_unused_columns": False, **quiet}
+    how: Any = {"use_cpu": True, "learning_rate": 0.01, "num_train_epochs": 30, "remove_unused_columns": False, **quiet}
     with tempfile.TemporaryDirectory() as folder:
         parts = {"per_device_train_batch_size": micro, "gradient_accumulation_steps": steps}
         data = [{"input": a, "labels": b} for a, b in zip(x, y, strict=True)]

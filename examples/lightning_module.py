@@ -24,7 +24,7 @@ class Classifier(lightning.LightningModule):  # type: ignore[misc]
     def __init__(self, micro: int | None = None) -> None:
         super().__init__()
         self.network = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 1), nn.Flatten(0))
-        self.loss, self.micro = mg.MetricLoss("f1"), micro
+        self.loss, self.micro = mg.HybridLoss("f1"), micro
         self.automatic_optimization = micro is None
 
     def training_step(self, batch: tuple[Tensor, Tensor], _: int) -> Tensor | None:

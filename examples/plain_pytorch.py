@@ -23,7 +23,7 @@ def main() -> dict[str, float]:
     torch.manual_seed(0)
     x, y = data(4096, seed=0)
     model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 1), nn.Flatten(0))
-    loss = mg.MetricLoss("f1")
+    loss = mg.HybridLoss("f1")
     optimiser = torch.optim.Adam(model.parameters(), lr=0.01)
     unseen, truth = data(2000, seed=2)
     before = mg.evaluate(model(unseen), truth, "f1", threshold=0.0)["f1"]

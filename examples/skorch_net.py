@@ -27,7 +27,7 @@ def main() -> dict[str, float]:
     y = (x[:, :3].sum(1) + 0.5 * torch.randn(4096) > 2.5).float()
     net = NeuralNetBinaryClassifier(
         nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 1), nn.Flatten(0)),
-        criterion=mg.MetricLoss,
+        criterion=mg.HybridLoss,
         criterion__metric="f1",
         predict_nonlinearity=both_classes,
         optimizer=torch.optim.Adam,

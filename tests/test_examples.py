@@ -24,6 +24,7 @@ RECIPES: dict[str, tuple[str, tuple[int | None, int] | None]] = {
     "accelerate_loop": ("accelerate", (1024, 256)),
     "skorch_net": ("skorch", None),
     "keras_sigmoid_f1": ("keras", None),
+    "monai_segmentation": ("monai", None),
 }
 
 

@@ -35,6 +35,9 @@ from metricgrad.evaluation.diagnostics import reliability as reliability
 from metricgrad.evaluation.diagnostics import soft_hard_gap as soft_hard_gap
 from metricgrad.evaluation.evaluator import Evaluator as Evaluator
 from metricgrad.evaluation.evaluator import evaluate as evaluate
+from metricgrad.evaluation.number_objects import number_objects as number_objects  # extra: sklearn
+from metricgrad.evaluation.object_evaluator import ObjectEvaluator as ObjectEvaluator
+from metricgrad.evaluation.object_evaluator import evaluate_objects as evaluate_objects
 from metricgrad.losses.adversarial_loss import AdversarialLoss as AdversarialLoss
 from metricgrad.losses.at_threshold import EERLoss as EERLoss
 from metricgrad.losses.at_threshold import PRBEPLoss as PRBEPLoss

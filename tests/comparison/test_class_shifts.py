@@ -102,7 +102,7 @@ def test_evaluate_takes_rows_of_one_class(tmp_path: Path) -> None:
     words = ["--target", "ripe", "--contender", "logistic regression", "--quick", "--out", str(tmp_path / "run")]
     assert main(["train", written(binary(), tmp_path), *words]) == 0
     new = written(binary(200, seed=1).query("ripe == 'no'"), tmp_path, "new.csv")
-    found = evaluate_run(tmp_path / "run", new, ["accuracy", "specificity"], replicates=20)
+    found = evaluate_run(tmp_path / "run", new, ["accuracy", "specificity"], replicates=20).summary
     assert found["metrics"]["accuracy"]["value"] == found["metrics"]["specificity"]["value"] > 0.5
     assert "class 'yes' has no rows here" in found["warnings"]
 
@@ -116,7 +116,7 @@ def test_compare_and_evaluate_say_it(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert any("'winter' has no test rows in 1 of 3 repeats" in text for text in said)
     assert any("class 'summer' is " in text for text in said)
     new = seasons().query("kind != 'winter'")
-    found = evaluate_run(run, written(new, tmp_path, "new.csv"), ["f1"], replicates=20)
+    found = evaluate_run(run, written(new, tmp_path, "new.csv"), ["f1"], replicates=20).summary
     assert "class 'winter' has no rows here; averages over the classes leave it out" in found["warnings"]
     each = [one["f1"] for one in found["classes"] if one["name"] != "winter"]
     assert found["metrics"]["f1"]["value"] == pytest.approx(np.mean(each))
@@ -124,5 +124,5 @@ def test_compare_and_evaluate_say_it(tmp_path: Path, monkeypatch: pytest.MonkeyP
     parts.mkdir()
     new.iloc[:200].to_parquet(parts / "a.parquet")
     new.iloc[200:].to_parquet(parts / "b.parquet")
-    again = evaluate_run(run, parts, ["f1"], replicates=20)
+    again = evaluate_run(run, parts, ["f1"], replicates=20).summary
     assert again["metrics"]["f1"]["value"] == pytest.approx(found["metrics"]["f1"]["value"])

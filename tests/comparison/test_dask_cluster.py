@@ -432,9 +432,9 @@ def test_a_folder_is_evaluated_as_one_file(trained: dict[str, Path], tmp_path: P
     folder = split(frame, tmp_path / "parts", 10, 10, 260, 261)
     frame.to_parquet(tmp_path / "whole.parquet")
     names = ["f1", "recall", "auroc"] if task != "multiclass" else ["f1", "mcc"]
-    whole = evaluate_run(trained[task], tmp_path / "whole.parquet", names, replicates=400)
-    found = evaluate_run(trained[task], folder, names, replicates=400)
-    assert evaluate_run(trained[task], folder, names, replicates=400, cluster=address) == found
+    whole = evaluate_run(trained[task], tmp_path / "whole.parquet", names, replicates=400).summary
+    found = evaluate_run(trained[task], folder, names, replicates=400).summary
+    assert evaluate_run(trained[task], folder, names, replicates=400, cluster=address).summary == found
     for key in ("rows", "classes", "constraints", "warnings", "rule", "average"):
         assert found[key] == whole[key]
     assert [one["psi"] for one in found["drift"]] == [one["psi"] for one in whole["drift"]]
@@ -461,8 +461,8 @@ def test_metrics_of_the_scores_of_a_folder(
     frame = TABLES[task][0](500, seed=1)
     folder = split(frame, tmp_path / "parts", 10, 10, 260, 261)
     frame.to_parquet(tmp_path / "whole.parquet")
-    whole = evaluate_run(trained[task], tmp_path / "whole.parquet", names, replicates=400)["metrics"]
-    found = evaluate_run(trained[task], folder, names, replicates=400)["metrics"]
+    whole = evaluate_run(trained[task], tmp_path / "whole.parquet", names, replicates=400).summary["metrics"]
+    found = evaluate_run(trained[task], folder, names, replicates=400).summary["metrics"]
     for name in names:
         one, other = found[name], whole[name]
         # Scores in float32 depend in their last bit on how many rows are scored at once.

@@ -28,7 +28,7 @@ from metricgrad.comparison.contenders import ENSEMBLE
 from metricgrad.comparison.errors import UserError
 from metricgrad.comparison.goal import Goal
 from metricgrad.comparison.outcomes import Decision, Outcome
-from metricgrad.comparison.report.sections.members import Members
+from metricgrad.comparison.report.sections.members import MembersSection
 from metricgrad.comparison.run_writer import RunWriter
 from metricgrad.decisions.rules import Threshold
 from metricgrad.estimators.cross_fitting import FitSeeds, cross_fit
@@ -319,7 +319,7 @@ def test_types_of_ones_own_are_trusted_by_name_alone(tmp_path: Path) -> None:
     again = mg.load_run(tmp_path / "run", trusted=[f"{Halves.__module__}.Halves"])
     np.testing.assert_array_equal(again.model.predict(frame), expected)
     with pytest.raises(UserError, match="mine are estimators of your own, which no folder holds; compare again"):
-        run_comparison.resume(tmp_path / "run", None)  # type: ignore[arg-type]
+        run_comparison.resume(tmp_path / "run", None, None)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -472,4 +472,4 @@ def test_the_report_lists_its_members(tmp_path: Path, capsys: pytest.CaptureFixt
         assert member["name"] in printed
     assert sum(member["weight"] for member in members) == pytest.approx(1)
     without: Any = {}
-    assert Members().html(without) == ""
+    assert MembersSection().html(without) == ""

@@ -57,8 +57,8 @@ def test_drops_are_those_of_scikit_learn_with_a_scorer_that_applies_the_rule(
         return float(f1_score(truth, decided, average=average))
 
     wanted = permutation_importance(model, features, y, scoring=judge, n_repeats=40, random_state=1)
-    monkeypatch.setattr(importance, "SCORED", 10**9)
-    monkeypatch.setattr(importance, "MOST", 40)
+    monkeypatch.setattr(importance, "ROWS_SCORED_PER_REPEAT", 10**9)
+    monkeypatch.setattr(importance, "MOST_SHUFFLES", 40)
     goal = Goal(task, 2 if task == "binary" else 3, "f1")
     columns = [TableColumn(name, (name,)) for name in features]
     rows = TableRows(features, features)
@@ -171,7 +171,7 @@ def test_of_many_columns_those_that_change_the_scores_are_measured(
     noise = {f"noise {i}": rng.normal(size=300) for i in range(12)}
     y = rng.random(300) < 0.4
     frame = pd.DataFrame({**noise, "signal": y + 0.2 * rng.normal(size=300), "y": y.astype(int)})
-    monkeypatch.setattr(importance, "COLUMNS", 5)
+    monkeypatch.setattr(importance, "MOST_COLUMNS", 5)
     shorten_training(monkeypatch, 10, 3)
     data = written(frame, tmp_path)
     assert main(["compare", data, "--target", "y", *ASK, "--out", str(tmp_path / "run")]) == 0
@@ -183,10 +183,10 @@ def test_of_many_columns_those_that_change_the_scores_are_measured(
 def test_models_are_kept_only_until_the_report_is_made() -> None:
     kept = temporary_models.TemporaryModels()
     assert kept.read_models("hybrid", 0) is None
-    for repeat in (0, temporary_models.MOST_REPEATS):
+    for repeat in (0, temporary_models.MOST_REPEATS_KEPT):
         kept.add_models("hybrid", repeat, [repeat])
     assert kept.read_models("hybrid", 0) == [0]
-    assert kept.read_models("hybrid", temporary_models.MOST_REPEATS) is None
+    assert kept.read_models("hybrid", temporary_models.MOST_REPEATS_KEPT) is None
     place = kept.path
     assert place.stat().st_mode & 0o077 == 0, "nobody else may read or write there"
     kept.clear()

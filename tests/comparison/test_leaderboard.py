@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from metricgrad.comparison.errors import UserError
-from metricgrad.comparison.leaderboard import RULES, rank_contenders
-from metricgrad.comparison.outcomes import Decision, Outcome
-from metricgrad.comparison.report.payload import Row
+from metricgrad.comparison.leaderboard import LeaderboardRow, rank_contenders
+from metricgrad.comparison.outcomes import RULE_KINDS, Decision, Outcome
 from metricgrad.comparison.uncertainty import adjust_by_holm, estimate_mean
 from metricgrad.comparison.verdict import Circumstances, write_verdict
 from metricgrad.decisions.rules import Threshold
@@ -37,11 +36,11 @@ def outcomes(
 
 def ranked(
     values: Mapping[str, tuple[Sequence[float], Sequence[float]]], spread: float = 0.004, feasible: Sequence[str] = ()
-) -> list[Row]:
+) -> list[LeaderboardRow]:
     """Return the leaderboard; ``spread``: the standard error that test rows alone give to a value of one repeat."""
     rng, made = np.random.default_rng(0), outcomes(values, feasible)
     repeats = len(next(iter(values.values()))[0])
-    moves = {(name, rule): spread * rng.standard_normal((repeats, 400)) for name in values for rule in RULES}
+    moves = {(name, rule): spread * rng.standard_normal((repeats, 400)) for name in values for rule in RULE_KINDS}
     return rank_contenders(made, moves, "f1")
 
 
@@ -130,11 +129,11 @@ def test_gains_are_adjusted_for_the_two_references_and_for_nothing_else() -> Non
     others = ("logistic regression", "weighted cross-entropy", "soft-set metric", "sigmoid metric", "xgboost")
     many = two | dict.fromkeys(others, (around(0.601, 0.002), around(0.602, 0.002)))
     rng, spread = np.random.default_rng(0), 0.006
-    moves = {(name, rule): spread * rng.standard_normal((5, 400)) for name in many for rule in RULES}
+    moves = {(name, rule): spread * rng.standard_normal((5, 400)) for name in many for rule in RULE_KINDS}
     best = rank_contenders(outcomes(many), moves, "f1")[0]
     assert (best["contender"], best["rule"]) == ("hybrid", "tuned")
     plain = []
-    for folds, rule in zip(two["cross-entropy"], RULES, strict=True):
+    for folds, rule in zip(two["cross-entropy"], RULE_KINDS, strict=True):
         apart = moves["hybrid", "tuned"] - moves["cross-entropy", rule]
         plain.append(estimate_mean([a - b for a, b in zip(CLOSE, folds, strict=True)], apart, 1 / 3).p)
     assert [gain["p"] for gain in best["against"].values()] == pytest.approx(adjust_by_holm(plain))

@@ -26,7 +26,7 @@ from metricgrad.comparison.options import read_options
 from metricgrad.comparison.run_writer import RunWriter
 from metricgrad.comparison.shipped_model import ShippedModel
 from metricgrad.comparison.study import Verdict
-from metricgrad.comparison.trained_rows import MOST
+from metricgrad.comparison.trained_rows import MOST_HASHES
 from metricgrad.comparison.tree_sandbox import TreeSandbox
 from metricgrad.decisions.rules import Threshold
 from metricgrad.storage import folders
@@ -256,7 +256,7 @@ def test_forged_values_are_refused(
     refused(lambda: runs.load(path).model, match=re.escape(message))
 
 
-@pytest.mark.parametrize("data", [b"", b"1234567", bytes(8 * MOST + 8), b"\xff" * 8 + bytes(8)])
+@pytest.mark.parametrize("data", [b"", b"1234567", bytes(8 * MOST_HASHES + 8), b"\xff" * 8 + bytes(8)])
 def test_forged_hashes_of_rows_are_refused(data: bytes, run: Callable[[str], Path]) -> None:
     path = run("prior")
     (path / "model" / "rows.bin").write_bytes(data)
@@ -388,7 +388,7 @@ def test_a_library_that_crashes_or_hangs_is_reported(tmp_path: Path, monkeypatch
     with pytest.raises(ValueError, match=r"^t.ubj cannot be used: it crashes its library \(SIGSEGV\)$"):
         TreeSandbox("xgboost", {"t.ubj": b"x" * 10**6}).finish()
     script.write_text("while True: pass\n")
-    monkeypatch.setattr(tree_sandbox, "SECONDS", 0.5)
+    monkeypatch.setattr(tree_sandbox, "MOST_SECONDS", 0.5)
     with pytest.raises(ValueError, match=r"^t.ubj cannot be used: its library did not finish reading it$"):
         TreeSandbox("xgboost", {"t.ubj": b""}).finish()
 
@@ -586,7 +586,7 @@ def test_compare_and_evaluate_agree_whether_a_constraint_is_met(average: str, tm
     answers = set()
     for cut in np.linspace(0.1, 0.9, 9):
         found.replace_rule(Threshold(float(cut)), model.about)
-        reported = evaluate_run(tmp_path / "run", data, ["f1"], replicates=10)["constraints"]
+        reported = evaluate_run(tmp_path / "run", data, ["f1"], replicates=10).summary["constraints"]
         frame = multilabel()
         scores, targets = model.scores(frame), model.schema.encode_targets(frame)
         assert [one["met"] for one in reported] == [

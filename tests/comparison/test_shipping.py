@@ -18,6 +18,7 @@ from metricgrad.comparison.candidate_runs import ALL_ROWS, CandidateRun, run_can
 from metricgrad.comparison.contender_outcomes import weigh_candidates
 from metricgrad.comparison.inference.tune import tune
 from metricgrad.comparison.options import read_options
+from metricgrad.comparison.report.run_report import renew_report
 from metricgrad.comparison.run_comparison import Plan
 from metricgrad.comparison.workers import fill, find_shared
 from metricgrad.decisions.rules import Offsets, Threshold
@@ -107,7 +108,9 @@ def test_the_band_is_that_of_the_shipped_threshold(task: Any, made: Path) -> Non
 def test_tuning_anew_moves_the_band_with_the_threshold(made: Path, tmp_path: Path) -> None:
     run = shutil.copytree(made / "binary", tmp_path / "run")
     data = written(binary(seed=5), tmp_path)
-    tuned = tune(run, data, "f2")["new"]
+    found = tune(run, data, "f2")
+    assert renew_report(found.run) == []
+    tuned = found.summary["new"]
     (curve,) = embedded((run / "report.html").read_text())["details"]["logistic regression"]["classes"]
     assert curve["plateau"] == list(tuned["plateau"])
     assert curve["plateau"][0] <= curve["threshold"] <= curve["plateau"][1]
@@ -117,7 +120,7 @@ def test_a_multi_class_report_has_the_offsets_and_no_thresholds(made: Path, tmp_
     run = shutil.copytree(made / "multiclass", tmp_path / "run")
     for tuned in (False, True):
         if tuned:
-            tune(run, written(multiclass(seed=5), tmp_path), "f2")
+            renew_report(tune(run, written(multiclass(seed=5), tmp_path), "f2").run)
         page, rule = (run / "report.html").read_text(), runs.load(run).model.rule
         assert isinstance(rule, Offsets)
         found = embedded(page)["details"]["logistic regression"]["decision"]

@@ -24,7 +24,7 @@ from sklearn.metrics import f1_score, get_scorer, roc_auc_score
 from sklearn.utils.validation import check_is_fitted
 
 import metricgrad as mg
-from metricgrad.cli import create
+from metricgrad.cli import compare as compare_command
 from metricgrad.cli.main import main
 from metricgrad.comparison import run_writer
 from short_training import shorten_training
@@ -198,7 +198,7 @@ def test_a_study_is_saved_loaded_and_reported(study: mg.Study, tmp_path: Path) -
     assert again.summary == study.summary
     later = binary(20, seed=1)
     np.testing.assert_array_equal(again.model.predict(later), study.model.predict(later))
-    assert {path.name for path in copy.iterdir()} == run_writer.OURS - {"lock", "stdin.csv"}
+    assert {path.name for path in copy.iterdir()} == run_writer.RUN_FILES - {"lock", "stdin.csv"}
     assert study.report(tmp_path / "page.html").read_bytes() == (study.path / "report.html").read_bytes()
     with pytest.raises(ValueError, match=r"copy: exists already; choose another path$"):
         study.save(copy)
@@ -328,7 +328,7 @@ def test_names_and_defaults_are_those_of_the_command_line() -> None:
         parameters = inspect.signature(function).parameters.values()
         return {one.name: one.default for one in parameters if one.name not in others}
 
-    line = read(create.compare, "context", "data", "target", "resume", "config", "as_json")
+    line = read(compare_command.compare, "context", "data", "target", "resume", "config", "as_json")
     assert read(mg.compare, "data", "target") == line
 
 

@@ -53,7 +53,7 @@ def test_a_row_counts_as_often_in_every_repeat_and_a_group_as_a_whole() -> None:
 
 
 def test_many_rows_are_drawn_in_bundles(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(uncertainty, "UNITS", 200)
+    monkeypatch.setattr(uncertainty, "MOST_DRAWN_UNITS", 200)
     y = np.random.default_rng(0).random(2000) < 0.3
     times = Draws(2000, None, 0, replicates=1000).of_rows(np.arange(2000)).numpy()
     assert len(np.unique(times, axis=1).T) <= 200

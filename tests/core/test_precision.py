@@ -139,6 +139,7 @@ def test_weights_of_every_size(size: float) -> None:
 
 @pytest.mark.parametrize("metric", ["precision", "markedness", "f1", "mcc"])
 @pytest.mark.parametrize("surrogate", [s.Linear(), s.Linear(0.3), s.Linear(0.1, 0.5), s.LogitSigmoid()], ids=repr)
+@pytest.mark.filterwarnings("ignore:logits. those of all positives:UserWarning")  # logits so low are what is tested
 def test_memberships_of_nearly_nothing_keep_their_ratio(metric: str, surrogate: Any) -> None:
     """The ramp left a residue of 1e-8 beside memberships of 1e-26, which precision took for true positives."""
     g = torch.Generator().manual_seed(0)
@@ -354,6 +355,7 @@ def test_one_class_of_rows_is_certain() -> None:
 # The attack
 
 
+@pytest.mark.filterwarnings("ignore:logits. those of all positives:UserWarning")  # logits so low are what is tested
 def test_attack_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first of the cases of ``benchmarks/attack.py``."""
     monkeypatch.syspath_prepend(Path(__file__).parents[2] / "benchmarks")

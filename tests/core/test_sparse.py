@@ -115,6 +115,37 @@ def test_labels_that_share_a_threshold_share_that_of_dense_scores(average: Any, 
         assert sparse.value == pytest.approx(dense.value, abs=1e-12)
 
 
+@pytest.mark.parametrize("average", ["macro", "micro", "weighted"])
+@pytest.mark.parametrize("rare_labels", ["own", "pooled"])
+def test_rows_of_no_weight_are_no_thresholds(average: Any, rare_labels: Any) -> None:
+    rng = np.random.default_rng(0)
+    s, y = rng.random((80, 3)), rng.random((80, 3)) < 0.3  # every score is another
+    weight = rng.integers(0, 2, 80)
+    how = {**LABELS, "average": average, "rare_labels": rare_labels}
+    weighted = mg.tune_threshold("f1", sp.csr_matrix(s), y, weight=weight, **how)
+    left_out = mg.tune_threshold("f1", sp.csr_matrix(s[weight > 0]), y[weight > 0], **how)
+    assert weighted.threshold == left_out.threshold
+    assert weighted.plateau == left_out.plateau
+
+
+def gain_per_alarm(c: mg.Counts) -> torch.Tensor:
+    return -c.fp / (c.tp + c.fp)  # below 0, and without a value while nothing is predicted
+
+
+@pytest.mark.parametrize("average", ["macro", "micro", "weighted"])
+def test_where_a_metric_has_no_value_there_is_no_threshold(average: Any) -> None:
+    s, y = problem(0, 40, 3)
+    s = s + 0.1
+    s[0] = 1.5  # the highest of each label
+    y[0] = 0
+    how = {**LABELS, "average": average, "shared": True}
+    sparse, dense = (mg.tune_threshold(gain_per_alarm, x, y, **how) for x in (sp.csr_matrix(s), s))
+    assert sparse.threshold == dense.threshold < 1.5
+    assert sparse.value == pytest.approx(dense.value, abs=1e-12)
+    with pytest.raises(ValueError, match=r"expected \S+ to be defined at some threshold, got NaN at each in class 1"):
+        mg.tune_threshold(lambda c: c.tp / c.positives, sp.csr_matrix(s), y * [1, 0, 1], **LABELS)
+
+
 def test_a_stream_of_sparse_batches_and_their_tuning() -> None:
     s, y = problem(1, 40, 3)
     evaluator = mg.Evaluator(["f1", "auroc"], keep_scores=True, **LABELS)

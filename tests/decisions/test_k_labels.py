@@ -69,6 +69,21 @@ def test_as_good_as_the_published_algorithm(rows: int, labels: int, k: int) -> N
     assert ours > expected("f1", p, TopK(k)(p)) + 0.03
 
 
+@pytest.mark.parametrize("metric", ["f1", "precision", "mcc"])
+@pytest.mark.parametrize("at_most", [False, True])
+def test_no_other_labels_of_a_single_row_are_better(metric: str, at_most: bool) -> None:
+    for seed in range(4):
+        p = torch.rand(8, 5, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) ** 2
+        chosen = choose_k_labels(metric, p, 2, at_most=at_most)
+        value = expected(metric, p, chosen)
+        sizes = (0, 1, 2) if at_most else (2,)
+        for labels in itertools.chain.from_iterable(itertools.combinations(range(5), size) for size in sizes):
+            for row in range(8):
+                other = chosen.clone()
+                other[row] = torch.tensor([label in labels for label in range(5)])
+                assert expected(metric, p, other) <= value + 1e-6
+
+
 def test_sparse_probabilities_are_chosen_from_what_is_stored() -> None:
     p = probabilities(1, 100, 12)
     p[p < 0.02] = 0
@@ -137,6 +152,7 @@ def test_weighted_top_k_is_top_k_of_weighted_scores() -> None:
     [
         (lambda: choose_k_labels("f1", torch.rand(3, 2), 0), r"^k: expected a whole number of at least 1, got 0"),
         (lambda: choose_k_labels("f1", torch.rand(3, 2), 3), r"^k: expected 1 to the number of labels"),
+        (lambda: choose_k_labels("f1", torch.rand(3, 2), 1, starts=0), r"^starts: expected .* at least 1, got 0"),
         (lambda: choose_k_labels("f1", 2 + torch.rand(3, 2), 1), r"^probabilities: expected values in \[0, 1\]"),
         (lambda: choose_k_labels("f1", sp.csr_matrix([[2.0, 0.0]]), 1), r"^probabilities: expected values in \[0, 1\]"),
         (lambda: WeightedTopK(1, (1.0,), (0.0, 1.0)), r"^offset: expected 1, one per scale, got 2"),

@@ -298,6 +298,14 @@ def test_chunks_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     assert torch.equal(ExpectedFBeta()(p), whole[0])
     assert torch.equal(GFM()(joint), whole[1])
     assert GFM()(torch.zeros(0, 6, 4)).shape == (0, 6)
+    weighted_top_k = WeightedTopK(2, scale=(1.0, 2.0, 1.0, 1.0, 3.0, 1.0), offset=(0.0,) * 6)
+    decided = weighted_top_k(p)
+    monkeypatch.setattr("metricgrad.decisions.rules._SCORES_AT_ONCE", 5)  # less than a row
+    assert torch.equal(weighted_top_k(p), decided)
+
+
+def test_where_no_label_can_be_true_none_is_expected() -> None:
+    assert not ExpectedFBeta()(torch.zeros(3, 4)).any()
 
 
 # Labels that depend on each other

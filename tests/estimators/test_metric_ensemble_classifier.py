@@ -6,6 +6,7 @@ import dataclasses
 import importlib.util
 import json
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -464,6 +465,33 @@ def test_an_ensemble_of_a_table_survives(tmp_path: Path) -> None:
         ValueError, match=r"^[^\n]*encoder.safetensors: expected medians and scales of 1 columns, [^\n]*$"
     ):
         mg.load(folder, encoder=encoder)
+
+
+@pytest.mark.usefixtures("small")
+def test_a_damaged_encoder_is_refused_in_one_line(tmp_path: Path) -> None:
+    table, y = make_visits()
+    folder = mg.save(mg.MetricEnsembleClassifier(**QUICK).fit(table, y), tmp_path / "model")
+    manifest = (folder / "manifest.json").read_bytes()
+    for name in ("encoder.json", "encoder.safetensors", "words.json"):
+        file = folder / "encoder" / name
+        whole = file.read_bytes()
+        for damaged in (b"", b"\xff" * 64, whole[: len(whole) // 2], whole[:-1], whole[1:], b"{}"):
+            file.write_bytes(damaged)
+            reseal(folder)
+            with pytest.raises(ValueError, match=rf"^folder: encoder/{name}: [^\n]*$"):
+                mg.load(folder)
+        file.unlink()
+        change(folder / "manifest.json", partial(_without_file, name=f"encoder/{name}"))
+        reseal(folder)
+        with pytest.raises(ValueError, match=rf"^folder: encoder/{name}: expected a file of this name, got none$"):
+            mg.load(folder)
+        file.write_bytes(whole)
+        (folder / "manifest.json").write_bytes(manifest)
+    mg.load(folder)
+
+
+def _without_file(manifest: Any, name: str) -> Any:
+    return manifest | {"files": {file: hashed for file, hashed in manifest["files"].items() if file != name}}
 
 
 @pytest.mark.usefixtures("small", "all_chosen")

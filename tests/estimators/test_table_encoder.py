@@ -134,7 +134,8 @@ def test_dates_that_could_be_two_need_a_format() -> None:
     table = pd.DataFrame({"when": [f"{1 + i % 12}/{1 + i % 11}/2021" for i in range(60)], "x": np.arange(60) % 7})
     encoder = mg.TableEncoder("trees").fit(table)
     assert [column.name for column in encoder.columns_] == ["x"]
-    assert encoder.dropped_["when"].startswith("holds dates that could be day/month/year or month/day/year; say which")
+    said = "holds dates that could be day/month/year or month/day/year; say which with date_format='day/month/year'"
+    assert encoder.dropped_["when"] == said
     for date_format, place in (("month/day/year", 0), ("day/month/year", 1)):
         encoder = mg.TableEncoder("trees", date_format=date_format).fit(table)
         month = take(encoder, encoder.transform(table), "when (month)")[:, 0]
@@ -375,6 +376,116 @@ def test_arrays_and_lists() -> None:
     assert mg.TableEncoder().fit(mixed).get_feature_names_out().tolist() == ["1", "1 is missing", "0=a", "0=b"]
 
 
+def test_arrays_of_other_widths_are_refused() -> None:
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.normal(size=(N, 2)), np.ones(N)])  # the last column is left out
+    encoder = mg.TableEncoder().fit(X)
+    assert encoder.n_features_in_ == 3
+    message = "X has {} features, but TableEncoder is expecting 3 features as input; pass the columns that were fitted"
+    wide = np.column_stack([X, X])
+    for other in (X[:, :2], wide):
+        for table in (other, other.tolist(), pd.DataFrame(other)):
+            with pytest.raises(ValueError, match=f"^{re.escape(message.format(other.shape[1]))}$"):
+                encoder.transform(table)
+    np.testing.assert_array_equal(encoder.transform(pd.DataFrame(X)), encoder.transform(X))
+
+
+def test_columns_of_frames_are_found_by_their_names() -> None:
+    table, y = make_reviews()
+    encoder = mg.TableEncoder("trees").fit(table, y)
+    expected = encoder.transform(table)
+    for other in (table[table.columns[::-1]], table.assign(unknown=1), pl.from_pandas(table.assign(unknown=1))):
+        np.testing.assert_array_equal(encoder.transform(other), expected)
+    cells = np.random.default_rng(0).normal(size=(N, 2))
+    encoder = mg.TableEncoder().fit({"a": cells[:, 0], "b": cells[:, 1]})
+    expected = encoder.transform(pd.DataFrame(cells, columns=["a", "b"]))
+    np.testing.assert_array_equal(encoder.transform({"b": cells[:, 1], "c": cells[:, 0], "a": cells[:, 0]}), expected)
+
+
+def test_given_columns_that_a_table_lacks_get_one_line() -> None:
+    table, y = make_reviews()
+    columns = mg.TableEncoder().fit(table, y).columns_
+    with pytest.raises(ValueError, match=r"^X: expected the columns .*, got none named 'town'$"):
+        mg.TableEncoder(columns=columns).fit(table.drop(columns="town"), y)
+
+
+# Names
+
+
+def make_clashes() -> pd.DataFrame:
+    """Return columns whose features would have the same names."""
+    rng = np.random.default_rng(0)
+    days = pd.Timestamp("2020-01-01") + pd.to_timedelta(rng.integers(0, 900, N), "D")
+    gaps = np.where(rng.random(N) < 0.2, np.nan, rng.normal(size=N))
+    colours = rng.choice(np.array(["red", "missing", "rare", "(rare)", "others", None], dtype=object), N)
+    colours[:3] = ["one", "two", "three"]  # rare ones
+    return pd.DataFrame(
+        {
+            "sold": days,
+            "sold (year)": rng.normal(size=N),
+            "sold (year) (column)": rng.normal(size=N),
+            "sold (month)": days[::-1],
+            "size": gaps,
+            "size is missing": rng.normal(size=N),
+            "size is missing (2)": rng.normal(size=N),
+            "colour": colours,
+            "colour=red": rng.normal(size=N),
+            "town": [f"town{k}" for k in rng.integers(0, 70, N)],
+            "town (level)": [f"level{k}" for k in rng.integers(0, 60, N)],
+            "town: mean 0": rng.normal(size=N),
+        }
+    )
+
+
+@pytest.mark.parametrize("output", OUTPUTS)
+def test_no_two_features_have_the_same_name(output: Output) -> None:
+    table = make_clashes()
+    y = np.arange(N) % 2
+    encoder = mg.TableEncoder(output).fit(table, y)
+    names = encoder.get_feature_names_out().tolist()
+    assert len(set(names)) == len(names) == encoder.transform(table).shape[1]
+    again = read_encoder(write_encoder(encoder))
+    assert again.get_feature_names_out().tolist() == names
+    np.testing.assert_array_equal(again.transform(table), encoder.transform(table))
+
+
+def test_names_that_would_be_the_same_are_told_apart() -> None:
+    table = make_clashes()
+    encoder = mg.TableEncoder().fit(table)
+    names = encoder.get_feature_names_out().tolist()
+    assert names[:12] == [
+        *(f"sold ({part})" for part in ("days", "year", "month", "weekday")),
+        "sold (year) (column)",
+        "sold (year) (column) (column)",
+        *(f"sold (month) ({part})" for part in ("days", "year", "month", "weekday")),
+        "size",
+        "size is missing",
+    ]
+    assert names[12:16] == ["size is missing (2)", "colour=red", "town: mean 0", "size is missing (3)"]
+    of_colours = [name.removeprefix("colour=") for name in names if name.startswith("colour=")]
+    expected = ["(missing)", "missing", "others", "rare", "(rare)", "((rare))", "red (2)"]
+    assert sorted(of_colours[1:]) == sorted(expected)
+
+
+def test_columns_with_the_names_of_parts_keep_their_values() -> None:
+    table = make_clashes()
+    encoder = mg.TableEncoder("trees").fit(table)
+    encoded = pd.DataFrame(encoder.transform(table), columns=encoder.get_feature_names_out())
+    for name, feature in (
+        ("sold (year)", "sold (year) (column)"),
+        ("sold (year) (column)", "sold (year) (column) (column)"),
+        ("size is missing", "size is missing"),
+        ("colour=red", "colour=red"),
+    ):
+        np.testing.assert_array_equal(encoded[feature], table[name].astype(np.float32))
+    np.testing.assert_array_equal(encoded["sold (year)"], table["sold"].dt.year)
+    np.testing.assert_array_equal(encoded["sold (month)"], table["sold"].dt.month)
+    np.testing.assert_array_equal(encoded["sold (month) (year)"], table["sold (month)"].dt.year)
+    codes = encoded["town (level) (column)"].astype(int)
+    levels = next(column for column in encoder.columns_ if column.name == "town (level)").categories
+    assert [levels[code] for code in codes] == table["town (level)"].tolist()
+
+
 def test_columns_that_tell_nothing_are_left_out() -> None:
     table, y = make_reviews()
     odd = table.assign(one=1, none=None, key=[f"k{i}" for i in range(N)], lists=[[1]] * N, number=np.arange(N))
@@ -489,7 +600,7 @@ def test_what_is_read_is_what_was_written(output: Output, targets: bool) -> None
 
 
 Files = dict[str, bytes]
-Edit = Callable[[Files], None]
+Edit = Callable[[Files], Any]
 
 
 def change_arrays(**changes: Callable[[Any], Any]) -> Edit:
@@ -574,6 +685,14 @@ def drop_last(array: np.ndarray) -> np.ndarray:
         (change_column("date", date_parts=["os"]), "date_parts"),
         (change_column("category", categories=["a"]), "1 shares of 'colour'"),
         (change_column("text", kind="number"), "the arrays of the columns of encoder.json"),
+        (change_column("number", name="colour"), "columns of the table, each once"),
+        (change_column("number", name="unknown"), "columns of the table, each once"),
+        (change_json("encoder.json", lambda one: one | {"names": one["names"][1:]}), "columns of the table, each once"),
+        (change_json("encoder.json", lambda one: one | {"names": one["names"] * 2}), "every name once"),
+        (change_arrays(slots_0=lambda one: np.append(one, [-1] * 9)), "the one-hot columns of codes"),
+        (lambda files: files.pop("encoder.json"), "encoder.json: expected a file of this name, got none"),
+        (lambda files: files.pop("encoder.safetensors"), "encoder.safetensors: expected a file of this name, got none"),
+        (lambda files: files.pop("words.json"), "words.json: expected a file of this name, got none"),
     ],
 )
 def test_forged_files_are_refused(edit: Edit, message: str, fitted: mg.TableEncoder) -> None:
@@ -588,7 +707,15 @@ def test_forged_files_are_refused(edit: Edit, message: str, fitted: mg.TableEnco
 @pytest.mark.parametrize("name", ["encoder.json", "encoder.safetensors", "words.json"])
 def test_damaged_files_are_refused(name: str, fitted: mg.TableEncoder) -> None:
     files = write_encoder(fitted)
-    for damaged in (b"", b"\xff" * 64, files[name][: len(files[name]) // 2]):
-        # safetensors raises exceptions of its own, which ``mg.load`` turns into a ValueError
-        with pytest.raises((ValueError, safetensors.SafetensorError)):
+    half = files[name][: len(files[name]) // 2]
+    unknown_type = files[name].replace(b'"F64"', b'"F8_E4M3"').replace(b'"F32"', b'"BF16"')
+    for damaged in (
+        b"",
+        b"\xff" * 64,
+        half,
+        files[name][1:],
+        b"\0" * 9,
+        unknown_type if b"F64" in files[name] else b"{",
+    ):
+        with pytest.raises(ValueError, match=rf"^{name}: [^\n]*$"):
             read_encoder(files | {name: damaged})

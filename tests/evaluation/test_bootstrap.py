@@ -253,6 +253,24 @@ def test_metrics_of_scores_have_width_too() -> None:
     assert pairs.low < pairs.high == 1
 
 
+@pytest.mark.parametrize("metric", ["f1", "accuracy", "subset_accuracy"])
+def test_a_mean_over_rows_is_lower_with_one_more_wrong_row_than_with_one_more_right_row(metric: str) -> None:
+    s, y = many(20, 3)
+    with_wrong, with_right = mg.bootstrap(s, y, metric, average="samples", replicates=50, **LABELS)[metric].replicates
+    assert (with_wrong < with_right).all()
+
+
+def test_each_of_two_models_has_half_of_the_row_that_is_added_to_a_mean_over_rows() -> None:
+    s, y = np.array([[0.9, 0.1, 0.2]] * 8), np.array([[1, 0, 0]] * 8)  # both models are right everywhere
+    found = mg.compare_paired(s, s, y, "f1", average="samples", replicates=20_000, **LABELS)["f1"]
+    rng = np.random.default_rng(1)
+    weight_of_rows = rng.exponential(size=(100_000, 8)).sum(1)
+    weight_of_wrong_row = rng.exponential(size=100_000) / 2
+    losses = weight_of_wrong_row / (weight_of_rows + weight_of_wrong_row)
+    largest_loss = float(np.quantile(losses, 0.975))
+    assert (found.low, found.high) == pytest.approx((-largest_loss, largest_loss), abs=0.01)
+
+
 def test_a_metric_of_ones_own_and_one_that_is_better_when_lower_have_both_ends() -> None:
     s, y = binary(60)
 
@@ -283,6 +301,8 @@ def test_too_few_positives_are_refused() -> None:
     with pytest.raises(ValueError, match=r"too few positives for an interval of class 0, .* got 4; choose classes"):
         mg.bootstrap(both, labels, "f1", average=None, **LABELS)
     assert len(mg.bootstrap(both, labels, "f1", average=None, labels=[1], **LABELS)["f1"]) == 1
+    with pytest.raises(ValueError, match=rf"{message}; mg.evaluate returns the value alone"):
+        mg.bootstrap(both[:, :1], labels[:, :1], "f1", average=None, **LABELS)  # there is no other class to choose
     assert mg.bootstrap(both, labels, "f1", **LABELS)["f1"].low > 0  # 40 positives in all
 
 
@@ -483,7 +503,6 @@ def test_the_optimism_of_tuning_cancels_between_two_models() -> None:
     assert same.high <= -apart.quantile(0.025).item() + 1e-6
 
 
-@pytest.mark.xfail(strict=True, reason="with tuned rules each of two models has the whole of the added row, not half")
 def test_each_of_two_models_has_half_of_the_added_row_with_tuned_rules_too() -> None:
     s, y = noise(1)
     rule = mg.tune_threshold("mcc", s, y).rule
@@ -503,8 +522,18 @@ def test_values_and_intervals_of_a_comparison_are_those_of_the_models() -> None:
         assert getattr(found["auroc"], name) == pytest.approx(alone["auroc"])
     alone = mg.bootstrap(a, y, "f1", weight=np.ones(70), replicates=300, seed=5)["f1"]
     assert found["f1"].high - found["f1"].low < 2 * (alone.high - alone.low)  # paired
-    each = mg.compare_paired(*many(30, 2, 1), many(30, 2, 1)[1], "f1", average=None, replicates=20, **LABELS)["f1"]
-    assert len(each) == 2
+
+
+@pytest.mark.parametrize("rule", [Threshold(0.5), TuningSpec("f1", **LABELS)])
+def test_each_class_is_compared_as_if_it_were_the_only_one(rule: Any) -> None:
+    a, y = many(60, 3, 1)
+    b = many(60, 3, 2)[0]
+    how: dict[str, Any] = {"rule": rule, "replicates": 40, **LABELS}
+    each = mg.compare_paired(a, b, y, "f1", average=None, **how)["f1"]
+    for k in range(3):
+        alone = mg.compare_paired(a, b, y, "f1", labels=[k], **how)["f1"]
+        assert (each[k].low, each[k].high) == pytest.approx((alone.low, alone.high), abs=1e-12)
+        assert each[k].p_value == alone.p_value
 
 
 @pytest.mark.parametrize("grouped", [False, True])

@@ -271,6 +271,30 @@ def test_weights_of_elements_weigh_each_class_apart() -> None:
         check(ours, z, y, expected @ support / support.sum(), w, task="multilabel", average="weighted")
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+def test_soft_labels_are_added_up_in_float64(weighted: bool) -> None:
+    z, y, _ = multilabel("plain")
+    soft = 0.7 * y + 0.1
+    w = np.random.default_rng(5).random(len(z)) if weighted else None
+    weight = np.ones((len(z), 1)) if w is None else w[:, None]
+    decided = z >= 0
+    f1 = 2 * (weight * soft * decided).sum(0) / ((weight * soft).sum(0) + (weight * decided).sum(0))
+    found = mg.evaluate(z, soft, "f1", task="multilabel", average=None, threshold=0.0, weight=w)["f1"]
+    np.testing.assert_allclose(found, f1, rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_soft_labels_of_classes_are_counted_in_parts(weighted: bool) -> None:
+    z, y, _ = multiclass("plain")
+    classes = z.shape[1]
+    soft = 0.6 * np.eye(classes)[y] + 0.4 / classes
+    w = np.random.default_rng(5).random(len(z)) if weighted else None
+    weight = np.ones(len(z)) if w is None else w
+    right = soft[np.arange(len(z)), z.argmax(1)]
+    found = mg.evaluate(z, soft, "accuracy", task="multiclass", weight=w)["accuracy"]
+    assert found == pytest.approx((weight * right).sum() / weight.sum(), abs=1e-12)
+
+
 @pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int32, torch.int64, torch.float32])
 def test_targets_of_any_type(dtype: torch.dtype) -> None:
     z, y, _ = multilabel("plain")

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from metricgrad.comparison.leaderboard import REFERENCES, Difference, LeaderboardRow
 from metricgrad.comparison.report.histograms import binned
-from metricgrad.comparison.report.payload import REFERENCES, Details, Difference, Payload, Row
+from metricgrad.comparison.report.payload import Details, Payload
 from metricgrad.comparison.report.sections.threshold import ClassCurve
 
 NAMES = [
@@ -45,7 +46,7 @@ def simulate(rows: int = 4000, contenders: int = 8, classes: list[str] | None = 
     targets = (torch.rand(rows, len(names), generator=gen) < shares).double()
     field = NAMES[:contenders] + [(f"variant {i}", "network", 1.2 - 0.01 * i) for i in range(contenders - len(NAMES))]
     details: dict[str, Details] = {}
-    board: list[Row] = []
+    board: list[LeaderboardRow] = []
     scores = {}
     for name, family, skill in field:
         noise = torch.randn(rows, len(names), generator=gen, dtype=torch.float64)
@@ -181,7 +182,7 @@ def _value(curves: list[ClassCurve], cut: float | None) -> float:
     return sum(_f2(c["tp"][i], c["fp"][i], c["positives"]) for c, i in places) / len(places)
 
 
-def _row(name: str, family: str, rule: str, value: float) -> Row:
+def _row(name: str, family: str, rule: str, value: float) -> LeaderboardRow:
     folds = [value + 0.011 * math.sin(1 + i * 2.4 + len(name)) for i in range(5)]
     return {
         "contender": name,
@@ -199,7 +200,7 @@ def _row(name: str, family: str, rule: str, value: float) -> Row:
     }
 
 
-def _own(row: Row) -> str:
+def _own(row: LeaderboardRow) -> str:
     """Return the name of this row among the references, or nothing."""
     return REFERENCES[row["rule"] == "tuned"] if row["contender"] == "cross-entropy" else ""
 

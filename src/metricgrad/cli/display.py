@@ -16,14 +16,14 @@ from rich.text import Text
 from metricgrad.messages import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from typing import Self
 
 GAP = 2
 """Spaces between columns."""
 
 
-def print_leaderboard(summary: dict[str, Any]) -> None:
+def print_leaderboard(summary: Mapping[str, Any]) -> None:
     """Print the leaderboard and the verdict."""
     console = _make_console()
     metric, verdict = summary["metric"], summary["verdict"]
@@ -67,7 +67,7 @@ class _Column:
         return max(*(len(cell) for cell in self.cells), *(min(len(word), 12) for word in self.head.split()))
 
 
-def _list_columns(summary: dict[str, Any]) -> list[_Column]:
+def _list_columns(summary: Mapping[str, Any]) -> list[_Column]:
     """Return the columns of numbers, the most important ones first."""
     metric, rows = summary["metric"], summary["leaderboard"]
     gains = [row["against"].get("cross-entropy tuned") for row in rows]
@@ -108,7 +108,7 @@ def _fit_columns(names: list[str], columns: list[_Column], width: int) -> tuple[
     return max(min(longest, room), 1), kept, [column.head for column in columns[len(kept) :]]
 
 
-def print_importance(summary: dict[str, Any]) -> None:
+def print_importance(summary: Mapping[str, Any]) -> None:
     """Print the columns that matter most below an empty line, if that was measured."""
     found = summary.get("importance", ())
     if not found:

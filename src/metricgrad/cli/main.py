@@ -13,9 +13,14 @@ from typing import Annotated
 import typer
 
 from metricgrad import __version__
-from metricgrad.cli.apply import evaluate, predict, report, tune
-from metricgrad.cli.create import compare, demo, train
-from metricgrad.cli.output import info
+from metricgrad.cli.compare import compare
+from metricgrad.cli.demo import demo
+from metricgrad.cli.evaluate import evaluate
+from metricgrad.cli.info import info
+from metricgrad.cli.predict import predict
+from metricgrad.cli.report import report
+from metricgrad.cli.train import train
+from metricgrad.cli.tune import tune
 from metricgrad.comparison.errors import INTERRUPTED, WRITE, WRONG_CALL, UserError
 from metricgrad.messages import one_line
 

@@ -17,9 +17,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, cast
 
-BYTES = 2 << 30
+MOST_BYTES = 2 << 30
 """The memory limit of the process, beyond what the imported library takes and 64 times the size of the file."""
-SECONDS = 120
+MOST_CPU_SECONDS = 120
 """The limit of CPU time of the process, beyond a second for each megabyte of the file."""
 
 NOT_FINISHED = "its library did not finish reading it"
@@ -88,13 +88,13 @@ def _limit(size: int) -> None:
         now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     except OSError:  # not on Linux
         now = 16 << 30
-    most = BYTES + 64 * size
+    most = MOST_BYTES + 64 * size
     free = find_free_memory() or most
     mapped = size  # a file that is mapped into memory takes up address space, but none of the free memory
     for which, limit in (
         (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_AS, now + mapped + max(BYTES, min(most, free))),
-        (resource.RLIMIT_CPU, SECONDS + size // 10**6),
+        (resource.RLIMIT_AS, now + mapped + max(MOST_BYTES, min(most, free))),
+        (resource.RLIMIT_CPU, MOST_CPU_SECONDS + size // 10**6),
     ):
         highest = resource.getrlimit(which)[1]
         resource.setrlimit(which, (limit if highest == resource.RLIM_INFINITY else min(limit, highest), highest))

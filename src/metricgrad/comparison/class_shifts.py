@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from metricgrad.comparison.splits import Split
     from metricgrad.core.batch import Task
 
-_SHOWN = 3  # classes with a sentence of their own
+_MOST_SENTENCES = 3  # classes with a sentence of their own
 
 
 def describe_absent(targets: np.ndarray, task: Task, classes: Sequence[str], parts: Sequence[Split]) -> list[str]:
@@ -50,14 +50,14 @@ def describe_moved(
     order = [k for k in np.argsort(-distance.max(0), kind="stable") if moved[:, k].any()]
     what = "label" if task == "multilabel" else "class"
     found = []
-    for k in order[:_SHOWN]:
+    for k in order[:_MOST_SENTENCES]:
         i = int(distance[:, k].argmax())
         found.append(
             f"--time {one_line(time, 60)}: {what} {one_line(classes[k], 40)!r} is {then[i, k]:.1%} of the rows to "
             f"train on and {now[i, k]:.1%} of the test rows in repeat {i + 1} (it moved in {int(moved[:, k].sum())} of "
             f"{len(parts)} repeats): a rule tuned on the past may not suit the future"
         )
-    if rest := [classes[k] for k in order[_SHOWN:]]:
+    if rest := [classes[k] for k in order[_MOST_SENTENCES:]]:
         shown = one_line(", ".join(map(repr, rest)), 120)
         found.append(f"--time {one_line(time, 60)}: the shares of {len(rest)} more moved as well: {shown}")
     return found

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 
 from metricgrad import strict_json
-from metricgrad.comparison import run_comparison as command
+from metricgrad.comparison import run_comparison
 from metricgrad.comparison.contenders import CONTENDERS
 from metricgrad.comparison.errors import INTERRUPTED, UserError, writing
 from metricgrad.comparison.options import Options, choose_repeats
 from metricgrad.comparison.python_errors import python_errors
+from metricgrad.comparison.report.comparison_report import write_comparison_report
 from metricgrad.comparison.run_folder import list_types
 from metricgrad.comparison.study import Study
 from metricgrad.comparison.tables.frames import to_table
@@ -162,7 +163,9 @@ def compare(
             place = Path(tempfile.mkdtemp(prefix="metricgrad-run-")) if out is None else Path(out)
             try:
                 with _make_progress(verbose) as progress:
-                    command.compare(options, place, progress, **places, force=force, keep=keep, own=own)
+                    run_comparison.compare(
+                        options, place, progress, write_comparison_report, **places, force=force, keep=keep, own=own
+                    )
                 # What this process made, it trusts.
                 return Study(place, temporary=out is None, trusted=list_types(place) if own else ())
             except BaseException as error:

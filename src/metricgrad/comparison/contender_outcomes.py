@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 import numpy as np
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from metricgrad.comparison.goal import Goal
-    from metricgrad.comparison.report.payload import MemberWeight
 
 Scores = dict[str, np.ndarray]
 """The scores of some rows by each candidate."""
@@ -126,6 +125,15 @@ def compute_log_loss(scores: np.ndarray, targets: np.ndarray) -> float:
     else:
         chance = np.where(targets == 1, scores, 1 - scores)
     return float(-np.log(np.clip(chance, 1e-12, 1)).mean())
+
+
+class MemberWeight(TypedDict):
+    """A contender in the ensemble."""
+
+    name: str
+    weight: float  # the mean over the splits
+    low: float  # in one split
+    high: float
 
 
 def describe_members(outcomes: Sequence[Outcome]) -> list[MemberWeight]:

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 from metricgrad import __version__
 from metricgrad.comparison.errors import CLUSTER, WRONG_CALL, UserError
-from metricgrad.comparison.workers import LOSSES, Shared, TaskLostError, fill, find_shared, killed
+from metricgrad.comparison.workers import MOST_LOSSES, Shared, TaskLostError, fill, find_shared, killed
 from metricgrad.messages import one_line
 from metricgrad.training.training_loop import one_thread
 
@@ -172,7 +172,7 @@ class _ClusterWorkers:
         if future is not None and self._is_there(future):
             return future
         value = shared.load()
-        for _ in range(LOSSES + 1):
+        for _ in range(MOST_LOSSES + 1):
             self.count()
             try:
                 # To one worker, from which others fetch it: sending copies hangs if a worker is lost meanwhile. The

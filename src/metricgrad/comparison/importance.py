@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 from scipy import stats
 
 from metricgrad.comparison.candidate_runs import Failure, run_candidates
 from metricgrad.comparison.protocol import compute_metric
-from metricgrad.comparison.temporary_models import MOST_REPEATS
+from metricgrad.comparison.temporary_models import MOST_REPEATS_KEPT
 from metricgrad.comparison.workers import Shared, run_tasks
 from metricgrad.estimators.cross_fitting import Member
 from metricgrad.training.training_loop import one_thread
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from metricgrad.comparison.candidate_tasks import SplitTasks
     from metricgrad.comparison.goal import Goal
     from metricgrad.comparison.outcomes import Outcome
-    from metricgrad.comparison.report.payload import ColumnImportance
     from metricgrad.comparison.run_comparison import Plan, Progress
     from metricgrad.comparison.run_writer import RunWriter
     from metricgrad.comparison.shipped_model import ShippedModel
@@ -37,17 +36,26 @@ if TYPE_CHECKING:
     from metricgrad.decisions.rules import Rule
     from metricgrad.estimators.table_encoder import TableEncoder
 
-ROWS = 3000
+MOST_TEST_ROWS = 3000
 """The most test rows of a repeat."""
-COLUMNS = 100
+MOST_COLUMNS = 100
 """The most columns; of more, those that change the scores of the shipped model most."""
-SCORED = 30_000
+ROWS_SCORED_PER_REPEAT = 30_000
 """About how many rows are scored in a repeat; it bounds how often a column is shuffled, at least once."""
-MOST = 5
+MOST_SHUFFLES = 5
 """The most often that a column is shuffled in a repeat."""
 
-_AT_ONCE = 4096  # rows to score in one call
-_SCREENED = 64  # rows on which columns are chosen
+_ROWS_PER_CALL = 4096  # rows to score in one call
+_SCREENING_ROWS = 64  # rows on which columns are chosen
+
+
+class ColumnImportance(TypedDict):
+    """What the metric loses under the shipped rule when a column is shuffled among the test rows."""
+
+    column: str
+    drop: float  # the mean over the splits
+    low: float | None
+    high: float | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +132,7 @@ def measure_importance(
     ``outcomes``: those of the contender to ship. ``rule``: which of its rules. ``model``: the one that is shipped.
     """
     dataset = plan.dataset
-    outcomes = sorted(outcomes, key=lambda outcome: outcome.repeat)[:MOST_REPEATS]
+    outcomes = sorted(outcomes, key=lambda outcome: outcome.repeat)[:MOST_REPEATS_KEPT]
     columns = tuple(TableColumn(column.name, column.parts) for column in dataset.schema.columns)
     columns = _screen(plan, model, columns)
     probes = _yield_probes(plan, space, progress, workers, outcomes, rule, columns)
@@ -154,11 +162,11 @@ def _estimate(column: str, drops: np.ndarray, ratio: float) -> ColumnImportance:
 
 
 def _screen(plan: Plan, model: ShippedModel, columns: tuple[TableColumn, ...]) -> tuple[TableColumn, ...]:
-    """Return at most ``COLUMNS`` columns: those that change the shipped model's scores most."""
-    if len(columns) <= COLUMNS:
+    """Return at most ``MOST_COLUMNS`` columns: those that change the shipped model's scores most."""
+    if len(columns) <= MOST_COLUMNS:
         return columns
     rng = np.random.default_rng(plan.options.seed)
-    rows = _take_rows(plan, rng.permutation(len(plan.dataset.features))[:_SCREENED])
+    rows = _take_rows(plan, rng.permutation(len(plan.dataset.features))[:_SCREENING_ROWS])
 
     def score(some: TableRows) -> np.ndarray:
         return model.score_parts(some.parts, some.frame)
@@ -168,7 +176,7 @@ def _screen(plan: Plan, model: ShippedModel, columns: tuple[TableColumn, ...]) -
     for places, scores in _score_shuffled(score, rows, columns, 1, rng):
         for i, one in zip(places, scores, strict=True):
             changes[i] = np.abs(one - before).mean()
-    kept = np.sort(np.argsort(-changes, kind="stable")[:COLUMNS])
+    kept = np.sort(np.argsort(-changes, kind="stable")[:MOST_COLUMNS])
     return tuple(columns[i] for i in kept)
 
 
@@ -200,7 +208,7 @@ def _yield_probes(
         views = {candidate.name: candidate.view for candidate in tasks.candidates}
         members = [Member(name, weight, views[name], kept[name] or []) for name, weight in outcome.weights.items()]
         rng = np.random.default_rng([plan.options.seed, repeat])
-        some = np.sort(rng.permutation(tasks.split.test)[:ROWS])
+        some = np.sort(rng.permutation(tasks.split.test)[:MOST_TEST_ROWS])
         yield Probe(
             contender=outcome.contender,
             repeat=repeat,
@@ -249,7 +257,7 @@ def measure_drops(
 
     ``score``: a function from rows to scores.
     """
-    times = min(max(SCORED // (len(rows) * len(columns)), 1), MOST)
+    times = min(max(ROWS_SCORED_PER_REPEAT // (len(rows) * len(columns)), 1), MOST_SHUFFLES)
     drops = np.full(len(columns), compute_metric(goal, rule, score(rows), targets))
     for places, scores in _score_shuffled(score, rows, columns, times, rng):
         for i, one in zip(places, scores, strict=True):
@@ -267,7 +275,7 @@ def _score_shuffled(
     """Yield places in ``columns`` and, for each, the scores of the rows with that column shuffled."""
     size = len(rows)
     wanted = np.repeat(np.arange(len(columns)), times)
-    for places in np.array_split(wanted, min(len(wanted), -(-len(wanted) * size // _AT_ONCE))):
+    for places in np.array_split(wanted, min(len(wanted), -(-len(wanted) * size // _ROWS_PER_CALL))):
         order = np.tile(np.arange(size), len(places))
         cells: dict[str, np.ndarray] = {}  # of each column that is shuffled, from which row its cells come
         parts: dict[str, np.ndarray] = {}

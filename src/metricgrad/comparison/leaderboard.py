@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import math
 from statistics import fmean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 import numpy as np
 
 from metricgrad.comparison.contenders import CONTENDERS, REFERENCE
-from metricgrad.comparison.report.payload import REFERENCES, Difference, Row, Rule
+from metricgrad.comparison.outcomes import RULE_KINDS, RuleKind
 from metricgrad.comparison.uncertainty import LEVEL, Draws, adjust_by_holm, estimate_mean, find_limits, resample
 
 if TYPE_CHECKING:
@@ -24,10 +24,41 @@ if TYPE_CHECKING:
     from metricgrad.comparison.splits import Split
     from metricgrad.comparison.uncertainty import Estimate
 
-RULES: tuple[Rule, ...] = ("fixed", "tuned")
+REFERENCES = ("cross-entropy fixed", "cross-entropy tuned")
+"""What every contender is compared with, as named in ``LeaderboardRow["against"]``: cross-entropy with each rule."""
 
-Place = tuple[str, Rule]
+Place = tuple[str, RuleKind]
 """A contender and its rule: a row of the leaderboard."""
+
+
+class Difference(TypedDict):
+    """How far a row of the leaderboard is above a reference, over the same splits.
+
+    The p-value and the interval are adjusted for the number of references; the interval excludes 0 exactly if p < 5 %.
+    """
+
+    difference: float
+    low: float | None
+    high: float | None
+    p: float | None
+    repeats_needed: NotRequired[int | None]  # about how many repeats would prove the gain
+
+
+class LeaderboardRow(TypedDict):
+    """One contender with one rule."""
+
+    contender: str
+    rule: RuleKind
+    family: str
+    value: float | None  # the mean over the splits, on test rows
+    low: float | None
+    high: float | None
+    folds: list[float]
+    against: dict[str, Difference]  # by REFERENCES; a reference is not compared with itself
+    others: dict[str, float]
+    seconds: float | None  # of training, all splits together
+    feasible: bool  # whether ``subject_to`` holds on the rows that the rule was tuned on
+    held: int  # the number of repeats in which it holds on the test rows
 
 
 def resample_outcomes(
@@ -44,8 +75,10 @@ def resample_outcomes(
         test = parts[repeat].test
         times, targets = draws.of_rows(test), dataset.targets[test]
         for o in (o for o in outcomes if o.repeat == repeat):
-            rules = [getattr(o, rule).rule for rule in RULES]
-            for rule, moves in zip(RULES, resample(dataset.goal, rules, read_scores(o), targets, times), strict=True):
+            rules = [getattr(o, rule).rule for rule in RULE_KINDS]
+            for rule, moves in zip(
+                RULE_KINDS, resample(dataset.goal, rules, read_scores(o), targets, times), strict=True
+            ):
                 found.setdefault((o.contender, rule), {})[repeat] = moves
     return {place: np.stack([moves[repeat] for repeat in sorted(moves)]) for place, moves in found.items()}
 
@@ -55,7 +88,7 @@ def rank_contenders(
     moves: Mapping[Place, np.ndarray],
     metric: str,
     contenders: Mapping[str, Contender] = CONTENDERS,
-) -> list[Row]:
+) -> list[LeaderboardRow]:
     """Return a row for each contender and rule, best first; the reference must be among the contenders.
 
     Rows that do not meet the constraint come last. ``moves``: from ``resample_outcomes``.
@@ -65,9 +98,9 @@ def rank_contenders(
     ratio = fmean(o.test_rows / o.train_rows for o in found[REFERENCE])
     limits = find_limits(metric)
     largest = math.inf if limits is None else limits[1] - limits[0]  # that a difference can be
-    rows: dict[Place, Row] = {}
+    rows: dict[Place, LeaderboardRow] = {}
     for name, mine in found.items():
-        for rule in RULES:
+        for rule in RULE_KINDS:
             decisions = [getattr(o, rule) for o in mine]
             values = [decision.value for decision in decisions]
             low, high = estimate_mean(values, moves[name, rule], ratio).interval(limits) or (None, None)
@@ -88,7 +121,7 @@ def rank_contenders(
             }
     gains = {
         reference: _estimate_gains(rows, moves, (REFERENCE, rule), ratio)
-        for reference, rule in zip(REFERENCES, RULES, strict=True)
+        for reference, rule in zip(REFERENCES, RULE_KINDS, strict=True)
     }
     for place, row in rows.items():
         its = {reference: each[place] for reference, each in gains.items() if place in each}
@@ -98,7 +131,7 @@ def rank_contenders(
 
 
 def _estimate_gains(
-    rows: Mapping[Place, Row], moves: Mapping[Place, np.ndarray], reference: Place, ratio: float
+    rows: Mapping[Place, LeaderboardRow], moves: Mapping[Place, np.ndarray], reference: Place, ratio: float
 ) -> dict[Place, Estimate]:
     """Return the difference of every other row to the reference."""
     theirs = np.asarray(rows[reference]["folds"])

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from metricgrad import __version__
-from metricgrad.comparison.report.markup import metric_title
+from metricgrad.comparison.metric_titles import read_metric_title
 from metricgrad.messages import one_line
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from metricgrad.comparison.shipped_model import ShippedModel
 
 
-_ROWS = 10
+_MOST_ROWS = 10
 """The most rows of the leaderboard, and of the classes, to list; summary.json has all."""
 
 _LOAD = """```sh
@@ -60,8 +60,11 @@ def write_card(model: ShippedModel, summary: Mapping[str, Any]) -> str:
         "Data",
         f"{schema.rows} rows with a target, {len(schema.columns)} feature columns: "
         f"{plain(', '.join(schema.inputs), 600)}."
-        + (f" The first {_ROWS} of {len(schema.classes)} classes:" if len(schema.classes) > _ROWS else ""),
-        {"class": [plain(name, 60) for name in schema.classes[:_ROWS]], "rows": [*schema.target.counts[:_ROWS]]},
+        + (f" The first {_MOST_ROWS} of {len(schema.classes)} classes:" if len(schema.classes) > _MOST_ROWS else ""),
+        {
+            "class": [plain(name, 60) for name in schema.classes[:_MOST_ROWS]],
+            "rows": [*schema.target.counts[:_MOST_ROWS]],
+        },
     )
     expected = _expect_compared(summary) if "leaderboard" in summary else _expect_trained(about)
     card.add(**{"Model card/Metric and decision rule": f"{_describe_rule(model)}\n\n{expected}"})
@@ -75,8 +78,10 @@ def _describe_rule(model: ShippedModel) -> str:
     """Return the rule, with the offsets of classes if it has any, and what it was chosen for."""
     about, schema = model.about, model.schema
     offsets = model.describe()["offsets"] or []
-    named = [f"{plain(name, 60)} {offset:+.3f}" for name, offset in zip(schema.classes, offsets, strict=False)][:_ROWS]
-    first = f" of the first {_ROWS} classes" if len(offsets) > _ROWS else ""
+    named = [f"{plain(name, 60)} {offset:+.3f}" for name, offset in zip(schema.classes, offsets, strict=False)][
+        :_MOST_ROWS
+    ]
+    first = f" of the first {_MOST_ROWS} classes" if len(offsets) > _MOST_ROWS else ""
     listed = f" Offsets{first}, added to the logarithms of the scores: {', '.join(named)}." if named else ""
     wish = f", subject to {plain(about['subject_to'])}" if about["subject_to"] else ""
     average = "" if schema.task == "binary" else f" ({about['average']} average)"
@@ -97,7 +102,7 @@ def _expect_compared(summary: Mapping[str, Any]) -> str:
     if summary["metric"]["subject_to"]:
         met = f" The constraint was met on the test rows of {row['held']} of {repeats} repeats."
     return (
-        f"On new rows like those of the data, expect {plain(metric_title(summary['metric']))} of about "
+        f"On new rows like those of the data, expect {plain(read_metric_title(summary['metric']))} of about "
         f"{row['value']:.3f}{spread}: the mean over {repeats} repeats, each on test rows that neither the model nor "
         f"its rule had seen.{met}"
     )
@@ -112,7 +117,7 @@ def _expect_trained(about: Mapping[str, Any]) -> str:
 
 
 def _add_comparison(card: Any, summary: Mapping[str, Any]) -> None:
-    verdict, rows = summary["verdict"], summary["leaderboard"][:_ROWS]
+    verdict, rows = summary["verdict"], summary["leaderboard"][:_MOST_ROWS]
     _add_table(
         card,
         "How it was chosen",

@@ -17,10 +17,10 @@ from metricgrad.comparison.candidate_runs import ALL_ROWS, make_seed
 from metricgrad.comparison.contenders import CONTENDERS, Contender, make_own_contender, select_contenders
 from metricgrad.comparison.errors import DATA, WRONG_CALL, UserError
 from metricgrad.comparison.goal import Goal
+from metricgrad.comparison.metric_titles import describe_metric
 from metricgrad.comparison.option_texts import as_text
-from metricgrad.comparison.report.markup import describe_metric
-from metricgrad.comparison.report.section_inputs import Table
 from metricgrad.comparison.tables import files, profile
+from metricgrad.comparison.tables.labelled_table import LabelledTable
 from metricgrad.comparison.tables.rows import SAMPLE, name_rows
 from metricgrad.comparison.tables.schema import Schema
 from metricgrad.comparison.times import check_times, read_times
@@ -100,7 +100,7 @@ class Dataset:
     schema: Schema
     goal: Goal
     also: list[str]
-    table: Table
+    table: LabelledTable
     features: pd.DataFrame
     group: np.ndarray | None
     time: np.ndarray | None
@@ -188,7 +188,7 @@ def prepare_dataset(options: Options) -> Dataset:
         schema,
         goal,
         also,
-        Table(frame, schema.encode_targets(frame), schema.classes),
+        LabelledTable(frame, schema.encode_targets(frame), schema.classes),
         schema.to_features(frame),
         None if options.group is None else _read_groups(frame[options.group]),
         time,

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, field, replace
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import pandas as pd
 
 from metricgrad import strict_json
 from metricgrad.decisions.rules import Rule  # noqa: TC001 (read at run time)
 from metricgrad.storage.values import decode, encode
 from metricgrad.strict_json import Name, Range
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+RuleKind = Literal["fixed", "tuned"]
+"""How scores become decisions: at one half (or the largest score), or as tuned on training rows."""
+
+RULE_KINDS: tuple[RuleKind, ...] = ("fixed", "tuned")
 
 
 @dataclass(frozen=True)
@@ -70,3 +80,29 @@ class Outcome:
         if not math.isclose(sum(plain["members"].values()), 1, abs_tol=1e-6):
             raise ValueError("outcome: members: expected weights that sum to 1, got others")
         return cls(**plain | {name: Decision(**plain[name]) for name in ("fixed", "tuned")})
+
+
+def tabulate_outcomes(outcomes: Sequence[Outcome], metric: str) -> pd.DataFrame:
+    """Return a row per contender, repeat, rule and metric; ``metric``: the one that is optimised."""
+    rows = []
+    for outcome in outcomes:
+        for kind in RULE_KINDS:
+            decision: Decision = getattr(outcome, kind)
+            values = {metric: decision.value, **decision.others}
+            for name, value in values.items():
+                rows.append(
+                    {
+                        "contender": outcome.contender,
+                        "repeat": outcome.repeat,
+                        "rule": kind,
+                        "decision": repr(decision.rule),
+                        "metric": name,
+                        "value": value,
+                        "feasible": decision.feasible,
+                        "met": decision.met,
+                        "seconds": outcome.seconds,
+                        "train_rows": outcome.train_rows,
+                        "test_rows": outcome.test_rows,
+                    }
+                )
+    return pd.DataFrame(rows)

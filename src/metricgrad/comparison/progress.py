@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
     from metricgrad.comparison.candidate_runs import CandidateRun
 
-WARNINGS = 12
+MOST_WARNINGS = 12
 """The most warnings to print; the report has all of them."""
 
-LINES = 10
+MOST_LINES = 10
 """How often the time left is printed where there is no terminal."""
 
 
@@ -64,7 +64,7 @@ class LiveProgress:
         """Print a profile of the data."""
         for label, text in lines:
             self.say(f"{label}: {text}")
-        most = len(warnings) if self._verbose else WARNINGS
+        most = len(warnings) if self._verbose else MOST_WARNINGS
         for text in warnings[:most]:
             self.say(f"warning: {text}")
         if len(warnings) > most:
@@ -96,7 +96,7 @@ class LiveProgress:
             self.say(f"repeat {run.repeat + 1}, {run.candidate}: fitted in {run.seconds:.1f} s")
         if self._bar is not None:
             self._bar.advance(self._bar_task)
-        elif self._done < self._total and LINES * self._done // self._total > LINES * (self._done - 1) // self._total:
+        elif self._done < self._total and self._reaches_next_line():
             each = (time.monotonic() - self._started) / (self._done - self._earlier)
             left = format_time(each * (self._total - self._done))
             self.say(f"{self._done} of {self._total} units are finished, about {left} left")
@@ -104,6 +104,12 @@ class LiveProgress:
     def say(self, text: str) -> None:
         """Print a sentence."""
         self.console.print(Text(one_line(text)))
+
+    def _reaches_next_line(self) -> bool:
+        """Return whether the last unit completed another of ``MOST_LINES`` equal parts of the work."""
+        parts_now = MOST_LINES * self._done // self._total
+        parts_before = MOST_LINES * (self._done - 1) // self._total
+        return parts_now > parts_before
 
 
 class NoProgress:

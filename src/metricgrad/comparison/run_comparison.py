@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from metricgrad.comparison import reporting
 from metricgrad.comparison import run_folder as runs
 from metricgrad.comparison.candidate_runs import ALL_ROWS, Failure, make_seed, run_candidates
 from metricgrad.comparison.candidate_tasks import SplitTasks
 from metricgrad.comparison.class_shifts import describe_absent, describe_moved
 from metricgrad.comparison.contender_outcomes import OutcomeTask, find_outcome
 from metricgrad.comparison.contenders import ENSEMBLE, REFERENCE, Contender, find_shortage
-from metricgrad.comparison.errors import DATA, INTERRUPTED, NOTHING, RUN, WRONG_CALL, UserError, writing
+from metricgrad.comparison.errors import DATA, INTERRUPTED, NOTHING, RUN, WRONG_CALL, UserError
 from metricgrad.comparison.importance import measure_importance
 from metricgrad.comparison.leaderboard import rank_contenders, resample_outcomes
 from metricgrad.comparison.model_card import write_card
@@ -34,25 +33,27 @@ from metricgrad.comparison.options import (
     prepare_dataset,
     read_options,
 )
-from metricgrad.comparison.report import page
-from metricgrad.comparison.report.payload import summarise
+from metricgrad.comparison.outcomes import tabulate_outcomes
 from metricgrad.comparison.run_writer import INPUTS, RunWriter
 from metricgrad.comparison.shipping import fit_shipped_model
+from metricgrad.comparison.summaries import summarise_comparison
 from metricgrad.comparison.verdict import Circumstances, check_ship, write_verdict
 from metricgrad.comparison.workers import Shared, open_workers, run_tasks
 from metricgrad.decisions.rare_labels import FEWEST_TO_TUNE
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from metricgrad.comparison.candidate_runs import CandidateRun, CandidateTask
+    from metricgrad.comparison.importance import ColumnImportance
     from metricgrad.comparison.outcomes import Outcome
-    from metricgrad.comparison.report.payload import Payload
+    from metricgrad.comparison.shipped_model import ShippedModel
     from metricgrad.comparison.splits import Split
+    from metricgrad.comparison.summaries import ComparisonSummary
     from metricgrad.comparison.workers import Workers
 
-AGAIN = "continue with --resume"
-"""What to do after workers were lost."""
+IF_WORKERS_ARE_LOST = "continue with --resume"
+"""What an error about lost workers tells the user to do."""
 
 
 class Progress(Protocol):
@@ -113,6 +114,21 @@ class Plan:
         return self._tasks[repeat]
 
 
+@dataclass(frozen=True, eq=False)
+class Compared:
+    """A comparison whose outcomes and model are in the run folder: what its report is made of.
+
+    ``importance``: of all columns that were measured; the summary holds the first ones.
+    """
+
+    plan: Plan
+    space: RunWriter
+    outcomes: list[Outcome]
+    model: ShippedModel
+    importance: list[ColumnImportance]
+    summary: ComparisonSummary
+
+
 def _count_rarest(targets: np.ndarray, classes: int) -> int:
     """Return the smallest number of positives or negatives of any class."""
     counts = targets.sum(0) if targets.ndim == 2 else np.bincount(targets, minlength=classes)
@@ -123,6 +139,7 @@ def compare(
     options: Options,
     out: Path,
     progress: Progress,
+    write_report: Callable[[Compared], None],
     *,
     jobs: int = 1,
     cluster: str | None = None,
@@ -131,18 +148,18 @@ def compare(
     force: bool = False,
     keep: bool = False,
     own: Mapping[str, Any] | None = None,
-) -> Payload:
-    """Compare contenders, write a new run folder, and return the report's payload.
+) -> ComparisonSummary:
+    """Compare contenders, write a new run folder, and return its summary.
 
-    ``jobs``: the number of processes. ``cluster``: the address of a Dask scheduler, whose workers run the units
-    instead. ``budget``: in minutes. ``ship``: the contender to ship, whatever is best, with ", fixed" for its fixed
-    rule. ``keep``: copy the data into the run folder, since they are in no file that stays. ``own``: estimators of the
-    user's, by name.
+    ``write_report``: writes ``report.html`` into the run folder. ``jobs``: the number of processes. ``cluster``: the
+    address of a Dask scheduler, whose workers run the units instead. ``budget``: in minutes. ``ship``: the contender to
+    ship, whatever is best, with ", fixed" for its fixed rule. ``keep``: copy the data into the run folder, since they
+    are in no file that stays. ``own``: estimators of the user's, by name.
     """
     plan, config = Plan.of(options, own), make_config(options, keep)
     check_ship(ship, list(plan.contenders))
     with (
-        open_workers(jobs, cluster, AGAIN) as workers,
+        open_workers(jobs, cluster, IF_WORKERS_ARE_LOST) as workers,
         RunWriter.create(out, "compare", config, force) as space,
     ):
         space.reopen(ship=ship)
@@ -150,12 +167,13 @@ def compare(
         if keep:
             space.keep_data(Path(options.data))
             plan = replace(plan, options=replace(options, data=config["data"]))
-        return _run(plan, space, progress, workers, budget)
+        return _run(plan, space, progress, write_report, workers, budget)
 
 
 def resume(
     run: Path,
     progress: Progress,
+    write_report: Callable[[Compared], None],
     *,
     metric: tuple[str, ...] | None = None,
     subject_to: str | None = None,
@@ -164,11 +182,11 @@ def resume(
     jobs: int = 1,
     cluster: str | None = None,
     budget: float | None = None,
-) -> Payload:
+) -> ComparisonSummary:
     """Continue a run that was stopped, or add to a finished one; finished units are not repeated.
 
     ``metric``, ``subject_to``: those of the run; they must be given again if they name code. ``repeats``: more than the
-    run has. ``ship``: as for ``compare``.
+    run has. ``ship``, ``write_report``: as for ``compare``.
     """
     with RunWriter.resume(run) as space:
         with runs.refuse_invalid(run):
@@ -193,10 +211,10 @@ def resume(
         # The report shows the path of the data as people type it, not where they are on this machine.
         plan = replace(Plan.of(replace(options, data=str(data))), options=replace(options, data=_shorten(options.data)))
         check_ship(ship, list(plan.contenders))
-        with open_workers(jobs, cluster, AGAIN) as workers:
+        with open_workers(jobs, cluster, IF_WORKERS_ARE_LOST) as workers:
             if repeats is not None:
                 space.reopen(repeats=repeats)
-            return _run(plan, space, progress, workers, budget, ship)
+            return _run(plan, space, progress, write_report, workers, budget, ship)
 
 
 def _shorten(data: str) -> str:
@@ -225,47 +243,61 @@ def _run(
     plan: Plan,
     space: RunWriter,
     progress: Progress,
+    write_report: Callable[[Compared], None],
     workers: Workers,
     budget: float | None,
     ship: str | None = None,
-) -> Payload:
-    options, dataset = plan.options, plan.dataset
-    progress.show_profile(dataset.profile, dataset.warnings)
+) -> ComparisonSummary:
+    progress.show_profile(plan.dataset.profile, plan.dataset.warnings)
     space.add_splits(plan.parts)
     try:
-        outcomes, failed = _run_contenders(plan, space, progress, workers, budget)
-        read_scores = partial(space.read_outcome_scores, columns=dataset.goal.score_columns)
-        moves = resample_outcomes(dataset, plan.parts, outcomes, read_scores, options.seed)
-        rows = rank_contenders(outcomes, moves, dataset.goal.metric, plan.contenders)
-        if not any(row["feasible"] for row in rows):
-            raise UserError(
-                f"--subject-to: no contender can meet {options.subject_to!r} on the rows to tune on; relax it",
-                NOTHING,
-            )
-        about = Circumstances(dataset.metric_title, options.subject_to, len(plan.parts), options.time is None)
-        found = write_verdict(rows, about, ship or space.manifest.get("ship"), plan.contenders)
-        space.reopen(ship=ship)  # only now: a finished run stays one if nothing can be shipped
-        space.add_table("results.parquet", reporting.flatten(outcomes, dataset.goal.metric))
-        progress.say(f"fitting {found['ship']} on all rows")
-        all_rows = plan.make_tasks(space, ALL_ROWS)
-        model = fit_shipped_model(all_rows, found["ship"], found["rule"], workers, failed)
-        space.add_model(model)
-        shipped = [outcome for outcome in outcomes if outcome.contender == found["ship"]]
-        importance = measure_importance(plan, space, progress, workers, shipped, found["rule"], model)
+        compared = _compare_contenders(plan, space, progress, workers, budget, ship)
         workers.executor.shutdown(wait=False)  # they end while the report is made
-        reported = replace(plan, left_out=[*plan.left_out, *failed.items()])
-        payload = reporting.make_payload(reported, space, outcomes, rows, found, model, importance, budget)
+        write_report(compared)
     except KeyboardInterrupt as error:
         again = f"metricgrad compare --resume {shlex.quote(str(space.path))}"
         raise UserError(f"interrupted; continue with: {again}", INTERRUPTED) from error
     finally:
         space.temporary.clear()
-    with writing(space.path):
-        page.write(payload, space.path / "report.html")
-    space.add_json("summary.json", summarise(payload))
-    space.add_text("model_card.md", write_card(model, summarise(payload)))
-    space.finish(trust_own_types=bool(options.own_contenders))
-    return payload
+    space.add_json("summary.json", compared.summary)
+    space.add_text("model_card.md", write_card(compared.model, compared.summary))
+    space.finish(trust_own_types=bool(plan.options.own_contenders))
+    return compared.summary
+
+
+def _compare_contenders(
+    plan: Plan,
+    space: RunWriter,
+    progress: Progress,
+    workers: Workers,
+    budget: float | None,
+    ship: str | None,
+) -> Compared:
+    """Run what is unfinished, decide what to ship, and fit it on all rows."""
+    options, dataset = plan.options, plan.dataset
+    outcomes, failed = _run_contenders(plan, space, progress, workers, budget)
+    read_scores = partial(space.read_outcome_scores, columns=dataset.goal.score_columns)
+    moves = resample_outcomes(dataset, plan.parts, outcomes, read_scores, options.seed)
+    rows = rank_contenders(outcomes, moves, dataset.goal.metric, plan.contenders)
+    if not any(row["feasible"] for row in rows):
+        raise UserError(
+            f"--subject-to: no contender can meet {options.subject_to!r} on the rows to tune on; relax it",
+            NOTHING,
+        )
+    about = Circumstances(dataset.metric_title, options.subject_to, len(plan.parts), options.time is None)
+    verdict = write_verdict(rows, about, ship or space.manifest.get("ship"), plan.contenders)
+    space.reopen(ship=ship)  # only now: a finished run stays one if nothing can be shipped
+    space.add_table("results.parquet", tabulate_outcomes(outcomes, dataset.goal.metric))
+    progress.say(f"fitting {verdict['ship']} on all rows")
+    all_rows = plan.make_tasks(space, ALL_ROWS)
+    model = fit_shipped_model(all_rows, verdict["ship"], verdict["rule"], workers, failed)
+    space.add_model(model)
+    of_shipped = [outcome for outcome in outcomes if outcome.contender == verdict["ship"]]
+    importance = measure_importance(plan, space, progress, workers, of_shipped, verdict["rule"], model)
+    complete = replace(plan, left_out=[*plan.left_out, *failed.items()])
+    chosen = space.manifest.get("ship")
+    summary = summarise_comparison(complete, outcomes, rows, verdict, model, importance, chosen, budget)
+    return Compared(complete, space, outcomes, model, importance, summary)
 
 
 def _run_contenders(

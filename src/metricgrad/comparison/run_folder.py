@@ -1,4 +1,4 @@
-"""Run folders: reading their manifest, files and shipped model; ``study.workspace`` writes them.
+"""Run folders: reading their manifest, files and shipped model; ``run_writer`` writes them.
 
 The hash of every file is verified before it is parsed, and nothing is ever unpickled.
 """
@@ -22,7 +22,7 @@ from filelock import FileLock, Timeout
 from metricgrad import __version__, strict_json
 from metricgrad.atomic_files import write_file
 from metricgrad.comparison.errors import RUN, WRONG_CALL, UserError, writing
-from metricgrad.comparison.shipped_model import ModelFile, ShippedModel, decode_rule, describe_rule
+from metricgrad.comparison.shipped_model import ModelFile, ShippedModel, ShippedRule, decode_rule, describe_rule
 from metricgrad.messages import one_line
 from metricgrad.storage import folders
 from metricgrad.storage.skops_files import list_untrusted_types
@@ -31,7 +31,6 @@ from metricgrad.strict_json import Line, Name, Range, Sha256
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
-    from metricgrad.comparison.report.payload import Shipped
     from metricgrad.comparison.tables.schema import Schema
     from metricgrad.decisions.rules import Rule
 
@@ -137,7 +136,7 @@ class Run:
         except Exception as error:  # a forged file may raise anything in scikit-learn, skops or XGBoost
             raise UserError(f"{self.path}: its model cannot be used: {one_line(error, 300)}", RUN) from error
 
-    def describe_rule(self, thresholds: int = 0) -> Shipped:
+    def describe_rule(self, thresholds: int = 0) -> ShippedRule:
         """Return the rule of the shipped model without loading the model; ``thresholds``: how many there can be."""
         with refuse_invalid(self.path):
             manifest = folders.read(self.path / "model")[0]

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 INPUTS = {"stdin.csv", "frame.parquet"}
 """Data that a run folder holds because they are in no other file."""
 
-OURS = {
+RUN_FILES = {
     "run.json",
     "config.json",
     "config.toml",
@@ -84,14 +84,14 @@ OURS = {
 """The names in a run folder."""
 
 _WRITTEN = re.compile(
-    rf"{'|'.join(map(re.escape, OURS))}"
+    rf"{'|'.join(map(re.escape, RUN_FILES))}"
     r"|candidates/[\w.-]+-\d{3,}(\.json|\.npy|-out-of-fold\.npy)|results/[\w.-]+-\d{3,}\.json"
     r"|model/(rows\.bin|(schema|manifest)\.json|estimator(/[\w-][\w.-]*){0,3})"
 )
 """The relative paths that a run may write."""
 
 
-AGAIN = "delete it and resume, to run this unit again"
+HOW_TO_REPEAT_A_UNIT = "delete it and resume, to run this unit again"
 
 
 class RunWriter(Run):
@@ -186,7 +186,7 @@ class RunWriter(Run):
         found = {}
         for path in sorted((self.path / "candidates").glob("[!.]*.json")):
             data = read_bytes(path)
-            with refuse_invalid(path, AGAIN):
+            with refuse_invalid(path, HOW_TO_REPEAT_A_UNIT):
                 record = CandidateRecord.from_json(strict_json.unsealed(data, dict[str, Any], path.name))
                 if record.file_name != path.stem:
                     raise ValueError(f"expected the unit of its file name, got {record.file_name}")
@@ -229,13 +229,13 @@ class RunWriter(Run):
 
     def _read_scores(self, record: CandidateRecord, which: str, rows: int, columns: int | None) -> np.ndarray:
         data = self._read_score_bytes(record, which)
-        with refuse_invalid(self._name_scores(record, which), AGAIN):
+        with refuse_invalid(self._name_scores(record, which), HOW_TO_REPEAT_A_UNIT):
             return parse_scores(data, rows, columns)
 
     def _read_score_bytes(self, record: CandidateRecord, which: str) -> bytes:
         path = self._name_scores(record, which)
         data = read_bytes(path)
-        with refuse_invalid(path, AGAIN):
+        with refuse_invalid(path, HOW_TO_REPEAT_A_UNIT):
             if strict_json.sha256(data) != getattr(record, which):
                 raise ValueError("was changed since it was written (its sha256 differs)")
         return data
@@ -253,7 +253,7 @@ class RunWriter(Run):
         found = []
         for path in sorted((self.path / "results").glob("[!.]*.json")):
             data = read_bytes(path)
-            with refuse_invalid(path, AGAIN):
+            with refuse_invalid(path, HOW_TO_REPEAT_A_UNIT):
                 outcome = Outcome.from_json(strict_json.unsealed(data, dict[str, Any], path.name))
                 if name_file(outcome.contender, outcome.repeat) != path.stem:
                     raise ValueError(f"expected the outcome of its file name, got {outcome.contender!r}")
@@ -286,7 +286,7 @@ class RunWriter(Run):
         # Types of the user's own are of this process; whoever reads the folder later must trust them by name.
         self.trusted = list_types(self.path) if trust_own_types else ()
         self.check_model()
-        files = [p for p in sorted(self.path.iterdir()) if p.is_file() and p.name in OURS - {"run.json", "lock"}]
+        files = [p for p in sorted(self.path.iterdir()) if p.is_file() and p.name in RUN_FILES - {"run.json", "lock"}]
         hashes = {p.name: hash_file(p) for p in files}
         self.manifest |= {"state": "finished", "finished": now(), "files": hashes | self.manifest["files"]}
         self.write_manifest()

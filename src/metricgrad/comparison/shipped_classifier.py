@@ -129,7 +129,9 @@ class ShippedClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: 
         gaps = Gaps()
         with python_errors():
             table = to_table(X, choose)
-            pieces = (table.slice(start, files.ROWS) for start in range(0, table.num_rows, files.ROWS))
+            pieces = (
+                table.slice(start, files.ROWS_PER_PIECE) for start in range(0, table.num_rows, files.ROWS_PER_PIECE)
+            )
             parts = [self.model.scores(files.as_frame(piece), gaps) for piece in pieces]
             gaps.check(schema, "data", self.allow_missing)
         found = np.concatenate(parts) if parts else np.empty(self.labels_.scores_shape(0))

@@ -31,7 +31,6 @@ from metricgrad.strict_json import Length, Line, Name, Sha256
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from metricgrad.comparison.report.payload import Shipped
     from metricgrad.comparison.tables.gaps import Gaps
     from metricgrad.integrations.boosting.hooks import Backend
 
@@ -39,6 +38,18 @@ _ESTIMATOR = "estimator/"
 
 _TREE_FILES: dict[str, Backend] = {"ubj": "xgboost", "txt": "lightgbm"}
 """How the names of files of boosted trees end, and the library of each."""
+
+
+class ShippedRule(TypedDict):
+    """The decision rule of the shipped model."""
+
+    contender: str
+    rule: str  # in words
+    kind: str  # "fixed" or "tuned"
+    thresholds: list[float | None]  # one for a binary task, otherwise one per class; None where none decides
+    plateaus: NotRequired[list[tuple[float, float] | None]]  # of each threshold, where it was tuned
+    offsets: NotRequired[list[float] | None]  # one per class, added to the logarithm of its score; None without
+    tuned_on: str
 
 
 class OneRule(TypedDict):
@@ -122,7 +133,7 @@ class ShippedModel:
         """Return the parts of a row whose cells are missing."""
         return self.schema.to_features(self.make_blank())
 
-    def describe(self) -> Shipped:
+    def describe(self) -> ShippedRule:
         """Return the rule for people and programs."""
         several = 1 if self.schema.task == "binary" else len(self.schema.classes)
         return describe_rule(self.contender, self.rule, self.about, several)
@@ -209,7 +220,7 @@ def decode_rule(plain: Any) -> Rule:
     return rule
 
 
-def describe_rule(contender: str, rule: Rule, about: dict[str, Any], thresholds: int) -> Shipped:
+def describe_rule(contender: str, rule: Rule, about: dict[str, Any], thresholds: int) -> ShippedRule:
     """Return a model's rule for people and programs; ``thresholds``: how many there can be."""
     return {
         "contender": contender,

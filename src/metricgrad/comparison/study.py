@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from metricgrad import atomic_files
 from metricgrad.comparison import run_folder as runs
 from metricgrad.comparison.errors import RUN, UserError, writing
+from metricgrad.comparison.leaderboard import REFERENCES
 from metricgrad.comparison.python_errors import python_errors
-from metricgrad.comparison.report.payload import REFERENCES
-from metricgrad.comparison.run_writer import OURS
+from metricgrad.comparison.run_writer import RUN_FILES
 from metricgrad.comparison.shipped_classifier import ShippedClassifier
 from metricgrad.comparison.study_html import render_study
 from metricgrad.comparison.summaries import read_summary
@@ -180,7 +180,7 @@ class Study:
                 try:
                     fresh.mkdir()
                     for one in sorted(self.path.iterdir()):
-                        if one.name in OURS - {"lock"}:
+                        if one.name in RUN_FILES - {"lock"}:
                             (shutil.copytree if one.is_dir() else shutil.copyfile)(one, fresh / one.name)
                     fresh.rename(place)
                 finally:

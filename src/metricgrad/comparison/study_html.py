@@ -8,14 +8,14 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from metricgrad.comparison.report.markup import interval, items, number
-from metricgrad.comparison.report.payload import REFERENCES
+from metricgrad.comparison.leaderboard import REFERENCES
+from metricgrad.comparison.number_texts import format_interval, format_value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-TOP = 10
+MOST_ROWS = 10
 """The most rows to show."""
 
 
@@ -24,13 +24,14 @@ def render_study(summary: Mapping[str, Any], path: Path) -> str:
     verdict, rows = summary["verdict"], summary["leaderboard"]
     heads = ("contender", "rule", summary["metric"]["name"], "95 % interval", "gain over cross-entropy, tuned", "p")
     head = "".join(f'<th style="text-align:left">{escape(text)}</th>' for text in heads)
-    body = "".join(_row(row, (verdict["ship"], verdict["rule"])) for row in rows[:TOP])
-    more = f"<p>{len(rows) - TOP} more rows in <code>.leaderboard</code></p>" if len(rows) > TOP else ""
+    body = "".join(_row(row, (verdict["ship"], verdict["rule"])) for row in rows[:MOST_ROWS])
+    more = f"<p>{len(rows) - MOST_ROWS} more rows in <code>.leaderboard</code></p>" if len(rows) > MOST_ROWS else ""
     about = f"{summary['data']['rows']:,} rows of {summary['data']['file']}, {summary['repeats']} repeats"
+    warnings = "".join(f"<li>{escape(text)}</li>" for text in summary["data"]["warnings"])
     where = escape(str(path / "report.html"))
     return (
         f"<div><h3>{escape(verdict['headline'])}</h3><p>{escape(verdict['text'])}</p>"
-        f"<p>{escape(about)}</p>{items(summary['data']['warnings'])}"
+        f"<p>{escape(about)}</p>{f'<ul>{warnings}</ul>' if warnings else ''}"
         f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
         f"<p>The whole report: <code>{where}</code>; <code>.report(path)</code> writes it elsewhere.</p></div>"
     )
@@ -42,9 +43,9 @@ def _row(row: Mapping[str, Any], ship: tuple[str, str]) -> str:
     cells = (
         row["contender"],
         row["rule"],
-        number(row["value"]),
-        interval(row["low"], row["high"]),
-        "" if gain is None else number(gain["difference"], "+"),
+        format_value(row["value"]),
+        format_interval(row["low"], row["high"]),
+        "" if gain is None else format_value(gain["difference"], "+"),
         "" if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}",
     )
     weight = "bold" if (row["contender"], row["rule"]) == ship else "normal"

@@ -19,7 +19,7 @@ from scipy import sparse
 from metricgrad.comparison.errors import writing
 from metricgrad.comparison.workers import Shared
 
-MOST_REPEATS = 5
+MOST_REPEATS_KEPT = 5
 """The number of repeats whose models are kept."""
 
 
@@ -56,7 +56,7 @@ class TemporaryModels:
 
     def add_models(self, candidate: str, repeat: int, models: list[Any]) -> None:
         """Keep the models of a candidate, in the first repeats."""
-        if repeat < MOST_REPEATS:
+        if repeat < MOST_REPEATS_KEPT:
             path = self._name_models(candidate, repeat)
             with writing(path):
                 joblib.dump(models, path)

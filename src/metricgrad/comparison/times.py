@@ -11,7 +11,7 @@ from metricgrad.estimators.columns.dates import ISO, find_date_formats, read_dat
 from metricgrad.estimators.columns.numbers import PLAIN, UNREADABLE, find_number_formats, read_formatted
 from metricgrad.messages import one_line
 
-FEWEST = 3
+FEWEST_TIMES = 3
 """The fewest different times: one each for training, held-out and test rows."""
 
 
@@ -37,10 +37,10 @@ def read_times(cells: pd.Series, date_format: str | None) -> tuple[np.ndarray, l
 def check_times(name: str, times: np.ndarray) -> None:
     """Raise unless there are enough different times to split by."""
     number = len(np.unique(times))
-    if number < FEWEST:
+    if number < FEWEST_TIMES:
         raise UserError(
-            f"--time {one_line(name, 60)}: expected at least {FEWEST} different times, to train, tune and test on, got "
-            f"{number}; choose another column",
+            f"--time {one_line(name, 60)}: expected at least {FEWEST_TIMES} different times, to train, tune and test "
+            f"on, got {number}; choose another column",
             DATA,
         )
 

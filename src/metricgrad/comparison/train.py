@@ -19,14 +19,14 @@ from metricgrad.comparison.workers import open_workers
 from metricgrad.messages import suggest
 
 if TYPE_CHECKING:
-    from metricgrad.comparison.report.payload import Rule
+    from metricgrad.comparison.outcomes import RuleKind
     from metricgrad.comparison.run_comparison import Progress
 
 
 def train(
     options: Options,
     contender: str,
-    rule: Rule,
+    rule: RuleKind,
     out: Path,
     progress: Progress,
     *,

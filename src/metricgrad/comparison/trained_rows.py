@@ -12,7 +12,7 @@ from metricgrad.comparison.tables.rows import hash_rows
 if TYPE_CHECKING:
     import pandas as pd
 
-MOST = 1 << 17
+MOST_HASHES = 1 << 17
 """The most hashes that are kept, the lowest ones: a megabyte."""
 
 
@@ -36,8 +36,8 @@ class Seen:
 class TrainedRows:
     """The hashes of training rows, features and target together, in ascending order.
 
-    Of more than ``MOST`` rows the lowest hashes are kept. Other rows with hashes as low are then a random sample, and
-    only these are looked up.
+    Of more than ``MOST_HASHES`` rows the lowest hashes are kept. Of other rows only those with hashes as low, which are
+    a random sample of them, are then looked up.
     """
 
     hashes: np.ndarray
@@ -45,12 +45,12 @@ class TrainedRows:
     @classmethod
     def of(cls, features: pd.DataFrame, targets: np.ndarray) -> TrainedRows:
         """Return the rows with these features and encoded targets."""
-        return cls(np.sort(hash_rows(features, targets))[:MOST])
+        return cls(np.sort(hash_rows(features, targets))[:MOST_HASHES])
 
     def count(self, features: pd.DataFrame, targets: np.ndarray) -> Seen:
         """Return how many rows were trained on."""
         found = hash_rows(features, targets)
-        if len(self.hashes) == MOST:
+        if len(self.hashes) == MOST_HASHES:
             found = found[found <= self.hashes[-1]]
         return Seen(len(found), int(np.isin(found, self.hashes).sum()))
 
@@ -71,8 +71,8 @@ class TrainedRows:
     @classmethod
     def from_bytes(cls, data: bytes) -> TrainedRows:
         """Return the rows that ``to_bytes`` wrote, or raise a ``ValueError``."""
-        if not data or len(data) % 8 or len(data) > 8 * MOST:
-            raise ValueError(f"rows.bin: expected up to {MOST} numbers of 8 bytes, got {len(data)} bytes")
+        if not data or len(data) % 8 or len(data) > 8 * MOST_HASHES:
+            raise ValueError(f"rows.bin: expected up to {MOST_HASHES} numbers of 8 bytes, got {len(data)} bytes")
         found = np.frombuffer(data, "<u8")
         if (found[1:] < found[:-1]).any():
             raise ValueError("rows.bin: expected numbers in ascending order, got others")

@@ -7,7 +7,7 @@ import subprocess
 from metricgrad.comparison import tree_sandbox_work
 from metricgrad.comparison.child_process import NOT_FINISHED, Child
 
-SECONDS = 120.0
+MOST_SECONDS = 120.0
 """The time limit of the process, which usually takes half a second, most of it to import the library."""
 
 
@@ -22,7 +22,7 @@ class TreeSandbox:
         """Wait for the process; raise a ``ValueError`` if trees cannot be used."""
         data = b"".join(len(one).to_bytes(8, "big") + one for one in self.files.values())
         try:
-            self._child.process.communicate(data, timeout=SECONDS)
+            self._child.process.communicate(data, timeout=MOST_SECONDS)
             why = self._child.explain()
         except subprocess.TimeoutExpired:
             why = NOT_FINISHED

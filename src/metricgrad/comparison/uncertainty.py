@@ -38,13 +38,15 @@ if TYPE_CHECKING:
 LEVEL = 0.05
 """The level of tests, and one minus that of intervals."""
 REPLICATES = 400
-UNITS = 50_000
+MOST_DRAWN_UNITS = 50_000
 """The most units that are drawn; of more rows or groups, some are drawn together, at random."""
-GUESS, WEIGHT = 0.5, 2
-"""The guess at the variance of models, as a share of that of test rows, and how many repeats it counts for."""
-MOST_REPEATS = 100
+GUESSED_VARIANCE_RATIO = 0.5
+"""The guess at the variance of models, as a share of that of test rows."""
+GUESS_IN_REPEATS = 2
+"""How many repeats this guess counts for."""
+MOST_REPEATS_RECOMMENDED = 100
 """The largest number of repeats that is recommended."""
-_CHUNK = 1 << 22  # numbers at a time
+_MOST_NUMBERS_AT_ONCE = 1 << 22  # numbers at a time
 
 
 # Resampling test rows
@@ -56,8 +58,11 @@ class Draws:
     def __init__(self, rows: int, group: np.ndarray | None, seed: int, replicates: int = REPLICATES) -> None:
         units = np.arange(rows) if group is None else np.unique(group, return_inverse=True)[1]
         number = int(units.max()) + 1
-        if number > UNITS:
-            units, number = (np.random.default_rng(seed).permutation(number) % UNITS)[units], UNITS
+        if number > MOST_DRAWN_UNITS:
+            units, number = (
+                (np.random.default_rng(seed).permutation(number) % MOST_DRAWN_UNITS)[units],
+                MOST_DRAWN_UNITS,
+            )
         drawn = draw_units(number, replicates, torch.Generator().manual_seed(seed))
         self._units = torch.as_tensor(units)
         self._times = torch.cat([times.to(torch.uint8) for times in drawn])
@@ -85,7 +90,9 @@ def resample(
     found = []
     for i in range(len(rules)):
         whole = draws.values(i, draws.multiplicity.unsqueeze(0))[""]
-        parts = [draws.values(i, part.double())[""] for part in times.split(max(1, _CHUNK // len(targets)))]
+        parts = [
+            draws.values(i, part.double())[""] for part in times.split(max(1, _MOST_NUMBERS_AT_ONCE // len(targets)))
+        ]
         # A metric of one's own may not be defined on a resample without positives.
         found.append(np.nan_to_num((torch.cat(parts) - whole).numpy(), nan=0.0, posinf=0.0, neginf=0.0))
     return found
@@ -123,7 +130,7 @@ class Estimate:
     def count_repeats(self, claims: int) -> int | None:
         """Return about how many repeats would prove a gain among so many claims, None if no number would."""
         critical = float(stats.t.isf(LEVEL / claims / 2, self.freedom))
-        more = range(self.repeats + 1, MOST_REPEATS + 1)
+        more = range(self.repeats + 1, MOST_REPEATS_RECOMMENDED + 1)
         return next((n for n in more if self.value >= critical * self.error(n)), None)
 
     def interval(self, limits: tuple[float, float] | None = None, level: float = LEVEL) -> tuple[float, float] | None:
@@ -168,8 +175,8 @@ def estimate_mean(values: Sequence[float], moves: np.ndarray, ratio: float) -> E
     by_rows = float(moves.mean(0).var())
     between = float(moves.var(0, ddof=1).mean())  # the variance over repeats that test rows explain
     seen = max(0.0, float(each.var(ddof=1)) - between)
-    weight = WEIGHT + repeats - 1
-    models = (WEIGHT * GUESS * between + (repeats - 1) * seen) / weight
+    weight = GUESS_IN_REPEATS + repeats - 1
+    models = (GUESS_IN_REPEATS * GUESSED_VARIANCE_RATIO * between + (repeats - 1) * seen) / weight
     lasting, passing = max(0.0, by_rows - between / repeats) + ratio * models, between + models
     part = models * (1 / repeats + ratio)
     freedom = math.inf if part == 0 else weight * ((lasting + passing / repeats) / part) ** 2

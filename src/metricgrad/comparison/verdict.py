@@ -7,12 +7,12 @@ intervals of the leaderboard, which are adjusted for both.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 from metricgrad.comparison.contenders import CONTENDERS, REFERENCE
 from metricgrad.comparison.errors import NOTHING, WRONG_CALL, UserError
-from metricgrad.comparison.leaderboard import RULES
-from metricgrad.comparison.report.payload import REFERENCES, Claim, Difference, Row, Verdict
+from metricgrad.comparison.leaderboard import REFERENCES, Difference, LeaderboardRow
+from metricgrad.comparison.outcomes import RULE_KINDS, RuleKind
 from metricgrad.comparison.uncertainty import LEVEL
 from metricgrad.messages import suggest
 
@@ -20,6 +20,29 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from metricgrad.comparison.contenders import Contender
+
+
+class Claim(TypedDict):
+    """What a verdict says about the gain of the shipped row over a reference."""
+
+    difference: float
+    low: float | None
+    high: float | None
+    p: float  # and the interval: those of ``LeaderboardRow["against"]``
+    proven: bool
+    repeats_needed: int | None  # about how many repeats would prove it
+
+
+class VerdictSummary(TypedDict):
+    """What to ship, and whether its gain is proven."""
+
+    headline: str  # one short sentence, set in large type
+    text: str  # two or three more
+    ship: str  # a contender
+    rule: RuleKind
+    gain_is_real: bool  # proven over the better of the two references
+    claims: NotRequired[dict[str, Claim]]  # by REFERENCES, those that could be shipped as well
+    chosen: NotRequired[bool]  # whether the user overruled the best mean
 
 
 @dataclass(frozen=True)
@@ -37,11 +60,11 @@ class Circumstances:
 
 
 def write_verdict(
-    rows: Sequence[Row],
+    rows: Sequence[LeaderboardRow],
     about: Circumstances,
     ship: str | None = None,
     contenders: Mapping[str, Contender] = CONTENDERS,
-) -> Verdict:
+) -> VerdictSummary:
     """Return what to ship, and whether its gains over the references are proven.
 
     The best mean is shipped, among equals the simplest, or ``ship``: a contender, with ", fixed" for its fixed rule.
@@ -54,7 +77,7 @@ def write_verdict(
     shipped = best if ship is None else _find_row(rows, ship, about)
     references = {
         reference: row
-        for reference, rule in zip(REFERENCES, RULES, strict=True)
+        for reference, rule in zip(REFERENCES, RULE_KINDS, strict=True)
         for row in feasible
         if (row["contender"], row["rule"]) == (REFERENCE, rule)
     }
@@ -80,7 +103,7 @@ def split_ship(ship: str) -> tuple[str, str]:
     (('hybrid', 'tuned'), ('xgboost', 'fixed'))
     """
     name, _, rule = (part.strip() for part in ship.rpartition(","))
-    if rule not in RULES:
+    if rule not in RULE_KINDS:
         name, rule = ship.strip(), "tuned"
     return name, rule
 
@@ -92,7 +115,7 @@ def check_ship(ship: str | None, names: Sequence[str]) -> None:
         raise UserError(f"--ship: expected a contender of this run, got {name!r}; {suggest(name, names)}", WRONG_CALL)
 
 
-def _find_row(rows: Sequence[Row], ship: str, about: Circumstances) -> Row:
+def _find_row(rows: Sequence[LeaderboardRow], ship: str, about: Circumstances) -> LeaderboardRow:
     check_ship(ship, [row["contender"] for row in rows])
     found = next(row for row in rows if (row["contender"], row["rule"]) == split_ship(ship))
     if not found["feasible"]:
@@ -100,7 +123,7 @@ def _find_row(rows: Sequence[Row], ship: str, about: Circumstances) -> Row:
     return found
 
 
-def _make_claims(shipped: Row, references: dict[str, Row]) -> dict[str, Claim]:
+def _make_claims(shipped: LeaderboardRow, references: dict[str, LeaderboardRow]) -> dict[str, Claim]:
     """Return what is claimed of the shipped row: its difference to each reference that could be shipped as well."""
     gains = {name: shipped["against"][name] for name in REFERENCES if name in references and name in shipped["against"]}
     found: dict[str, Claim] = {}
@@ -117,7 +140,9 @@ def _is_proven(gain: Difference) -> bool:
     return gain["difference"] > 0 and _get_p(gain) < LEVEL
 
 
-def _write_headline(shipped: Row, best: Row, rival: str | None, proven: bool, about: Circumstances) -> str:
+def _write_headline(
+    shipped: LeaderboardRow, best: LeaderboardRow, rival: str | None, proven: bool, about: Circumstances
+) -> str:
     if shipped is not best:
         why = f"chosen by --ship; the best value here is that of {_format_name(best)}"
     elif rival is None:
@@ -135,8 +160,8 @@ def _write_headline(shipped: Row, best: Row, rival: str | None, proven: bool, ab
 
 def _write_text(
     contenders: Mapping[str, Contender],
-    rows: Sequence[Row],
-    shipped: Row,
+    rows: Sequence[LeaderboardRow],
+    shipped: LeaderboardRow,
     claims: dict[str, Claim],
     about: Circumstances,
 ) -> str:
@@ -168,7 +193,9 @@ def _describe_claim(reference: str, claim: Claim, about: Circumstances) -> str:
     return f"{gain}, not proven ({p}); about {claim['repeats_needed']} repeats would settle it ({how})."
 
 
-def _describe_loss_gain(contenders: Mapping[str, Contender], rows: Sequence[Row], shipped: Row) -> str:
+def _describe_loss_gain(
+    contenders: Mapping[str, Contender], rows: Sequence[LeaderboardRow], shipped: LeaderboardRow
+) -> str:
     """Describe, if no network ships, what training networks on the metric gains."""
     trained = [
         row for row in rows if row["feasible"] and row["family"] == "network" and contenders[row["contender"]].on_metric
@@ -196,7 +223,7 @@ def _get_p(gain: Difference) -> float:
     return 1.0 if gain["p"] is None else gain["p"]
 
 
-def _format_name(row: Row) -> str:
+def _format_name(row: LeaderboardRow) -> str:
     return f"{row['contender']}, {row['rule']} rule"
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Task = TypeVar("Task")
 Found = TypeVar("Found")
 
-LOSSES = 3
+MOST_LOSSES = 3
 """How often a task is repeated because its worker was lost; then the task itself is to blame, as in Dask."""
 COUNT_SECONDS = 10
 """After how long without a result the workers are counted again."""
@@ -116,7 +116,7 @@ def run_tasks(
                     yield task, future.result()
                     continue
                 lost[id(task)] = lost.get(id(task), 0) + 1
-                if lost[id(task)] > LOSSES:
+                if lost[id(task)] > MOST_LOSSES:
                     raise killed(workers.again, "workers with more memory")
                 running[workers.submit(function, task)] = task
     except Exception as error:

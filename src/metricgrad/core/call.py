@@ -13,6 +13,7 @@ from metricgrad.core import processes
 from metricgrad.core.batch import check_targets
 from metricgrad.core.counts import compute_dtype, wide
 from metricgrad.core.kernel import Kernel
+from metricgrad.core.objects import count_objects, weigh_objects
 from metricgrad.core.statistics import ColumnLayout
 from metricgrad.core.surrogates.base import Surrogate
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from metricgrad.core.objective import Objective
+    from metricgrad.core.objects import ObjectIndex
     from metricgrad.core.statistics import Layout
 
 
@@ -91,6 +93,7 @@ class Call:
         "logits",
         "mask",
         "must_check_targets",
+        "object_index",
         "objective",
         "plan",
         "row_weight",
@@ -114,6 +117,8 @@ class Call:
     """What each row counts, for the samples average."""
     image_weight: Tensor | None
     """What each image counts, if each has a value of its own; its positions are consecutive rows."""
+    object_index: ObjectIndex | None
+    """Which elements belong to which object, if each has a value of its own."""
     surrogate_tensors: tuple[Tensor, ...]
     """The surrogate's tensors, for which a gradient can be computed."""
     must_check_targets: bool
@@ -164,6 +169,8 @@ class Call:
         surrogate = plan.with_tensors(tensors)
         per_threshold = plan.compute_memberships(surrogate, logits.to(compute_dtype(logits)), targets, self.mask)
         memberships = torch.stack(per_threshold) if plan.has_threshold_axis else per_threshold[0]
+        if self.object_index is not None:
+            return count_objects(self.object_index, memberships, targets, weight)
         if self.image_weight is not None:
             images = len(self.image_weight)
             image_shape = images, len(targets) // max(images, 1)
@@ -177,7 +184,11 @@ class Call:
         return x.reshape(-1, 1) if self.objective.task == "binary" else x
 
     def _average_rows(self, statistic: Any) -> Any:
-        """Return the mean of counts per image or per row; any other statistic as it is."""
+        """Return the mean of counts per object, image or row; any other statistic as it is."""
+        if self.object_index is not None:
+            rows = self.as_rows(self.logits)
+            object_weight = weigh_objects(self.object_index, rows, self.weight)
+            return self.objective.mean_of_objects(statistic, self.object_index, object_weight, rows.shape[1])
         if self.image_weight is not None:
             return self.objective.mean_of_images(statistic, self.image_weight)
         return self.objective.mean_of_rows(statistic, self.row_weight)

@@ -54,7 +54,8 @@ class Statistic:
     def __add__(self, other: Self) -> Self:
         if type(other) is not type(self):
             return NotImplemented
-        return type(self)(*(mine + its for mine, its in zip(self.cells(), other.cells(), strict=True)))
+        pairs = zip(self.cells(), other.cells(), strict=True)
+        return type(self)(*(own + others for own, others in pairs))
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,11 +150,14 @@ class Confusion(Statistic):
         Counts
             Cells of shape ``(..., d)``.
         """
-        m, f = self.matrix, functions_of(self.matrix)
+        m = self.matrix
+        f = functions_of(m)
         tp = f.diagonal(m, dim1=-2, dim2=-1)
-        true, predicted = f.sum(m, -1), f.sum(m, -2)
-        # TN of class k: Σ over the other true classes of what is not predicted to be k. The total minus the three other
-        # cells would leave rounding where there is nothing; a row minus one of its cells is 0 if no other has weight.
+        true = f.sum(m, -1)
+        predicted = f.sum(m, -2)
+        # TN of class k is the sum, over the other true classes, of the weight that is not predicted to be k. The total
+        # minus the three other cells would be a rounding error where TN is 0; a row minus one of its cells is
+        # exactly 0 if no other cell of the row has weight.
         not_predicted = true[..., :, None] - m
         index = constant(range(m.shape[-1]), m)
         others = index[:, None] != index
@@ -194,10 +198,10 @@ def wide(x: Tensor) -> Tensor:
 
 
 def cells(tp: Tensor, fp: Tensor, positives: Tensor, negatives: Tensor, *, least: float | None = None) -> Counts:
-    """Return the four cells, given two of them, P and N; TP + FN = P and FP + TN = N hold by construction.
+    """Return all four cells from TP, FP, P and N, with FN = P − TP and TN = N − FP.
 
-    ``least``: as for ``subtract``; not needed where cells and margins are sums in the same order, whose difference is
-    exactly zero where it should be.
+    ``least``: as for ``subtract``. It is not needed if TP and P, and FP and N, were summed in the same order: their
+    difference is then exactly zero where it should be.
     """
     if least is None:
         return Counts(tp, fp, positives - tp, negatives - fp)
@@ -205,14 +209,14 @@ def cells(tp: Tensor, fp: Tensor, positives: Tensor, negatives: Tensor, *, least
 
 
 def subtract(whole: Tensor | float, part: Tensor | float, least: float | None) -> Tensor:
-    """Return the count that is left of another, exactly zero where nothing is.
+    """Return ``whole − part`` of two sums of weights, exactly zero where no weight is left.
 
-    Sums of weights are rounded, differently in another order, so that their difference may be rounding alone; a ratio
-    of two such numbers would be anything. ``least``: the smallest weight of a sample; whatever counts at all counts at
-    least this much. None for whole numbers, whose sums are exact.
+    Sums in another order are rounded differently: their difference may be a rounding error, and the ratio of two such
+    errors could be any number. ``least``: the smallest weight of a sample; if any weight is left, it is at least that.
+    None for whole numbers, whose sums are exact.
     """
-    left = torch.as_tensor(whole - part)
-    return left if least is None else left.masked_fill(left < least / 2, 0.0)
+    difference = torch.as_tensor(whole - part)
+    return difference if least is None else difference.masked_fill(difference < least / 2, 0.0)
 
 
 def least_weight(*weights: Tensor) -> float | None:
@@ -224,9 +228,9 @@ def least_weight(*weights: Tensor) -> float | None:
 
 
 def round_for_sums(probabilities: Tensor, rows: int) -> Tensor:
-    """Round probabilities, by less than rows · 2⁻⁵², so that sums of up to so many are exact in float64.
+    """Round probabilities by less than rows · 2⁻⁵², so that the sum of up to ``rows`` of them is exact in float64.
 
-    Adding what was subtracted then gives back the same sum, whatever happened in between.
+    A sum from which some are subtracted, and to which they are added again in any order, is then the same as before.
     """
     unit = 2.0 ** (max(rows, 1).bit_length() - 52)
     return (probabilities / unit).round() * unit
@@ -257,15 +261,22 @@ def count(memberships: Tensor, targets: Tensor, weight: Tensor | None = None, ma
     tensor([0.2500])
     """
     dtype = compute_dtype(memberships)
-    m, y = memberships.to(dtype), targets.to(dtype)
+    m = memberships.to(dtype)
+    y = targets.to(dtype)
     if weight is not None:
         weight = (weight if weight.dim() > 1 else weight.unsqueeze(-1)).to(dtype)
     if mask is not None:
         keep = (mask if mask.dim() > 1 else mask.unsqueeze(-1)).expand(y.shape)
         # where, not a product: masked values may be NaN.
-        m, y = m.where(keep, 0), y.where(keep, 0)
+        m = m.where(keep, 0)
+        y = y.where(keep, 0)
         weight = keep.to(dtype) if weight is None else weight * keep
     weight = torch.ones_like(y) if weight is None else weight
-    # Cells and margins are summed in the same way, so that a difference that should be zero is exactly zero.
-    wy, wn = weight * y, weight * (1 - y)
-    return cells((m * wy).sum(-2), (m * wn).sum(-2), wy.sum(-2), wn.sum(-2))
+    positive_weight = weight * y
+    negative_weight = weight * (1 - y)
+    # All four are summed in the same order, so that a difference that should be zero is exactly zero.
+    tp = (m * positive_weight).sum(-2)
+    fp = (m * negative_weight).sum(-2)
+    positives = positive_weight.sum(-2)
+    negatives = negative_weight.sum(-2)
+    return cells(tp, fp, positives, negatives)

@@ -89,9 +89,9 @@ def curve(
     """
     s = as_tensor("scores", scores).double()
     y = as_tensor("targets", targets).double()
+    w = None if weight is None else as_tensor("weight", weight).double()
     if s.dim() != 1 or y.shape != s.shape:
         raise ValueError(f"scores and targets: expected (N,) both, got {tuple(s.shape)} and {tuple(y.shape)}")
-    w = None if weight is None else as_tensor("weight", weight).double()
     if w is not None and w.shape != s.shape:
         raise ValueError(f"weight: expected shape {tuple(s.shape)}, got {tuple(w.shape)}")
     if mask is not None:
@@ -106,26 +106,29 @@ def curve(
 
 
 def cumulate(scores: Tensor, positives: Tensor, negatives: Tensor | None = None) -> Curve:
-    """Return the curve of ``(N,)`` scores with these weights of positives and negatives (by default 1 − positives).
+    """Return the curve of ``(N,)`` scores, each of which weighs so much as a positive and as a negative.
 
-    Weights ``(..., N)`` make one curve for each of their leading axes (replicates), with one sort.
+    By default negatives are 1 − positives. Weights ``(..., N)`` make a curve for each of their leading axes
+    (replicates), from one sort.
     """
     sorted_scores, order = sort_descending(scores)
     last = last_of_equals(sorted_scores)
-    places = None if last.all() else last.nonzero().squeeze(1)
+    indices_of_last = None if last.all() else last.nonzero().squeeze(1)
 
     def take_thresholds(x: Tensor, at_infinity: float = 0.0, dtype: torch.dtype = torch.float64) -> Tensor:
-        """Return what a running sum is at each threshold, the first of which is ∞."""
-        at_scores = x if places is None else x.index_select(-1, places)
+        """Return the entries of x at each threshold, after one for the threshold ∞."""
+        at_scores = x if indices_of_last is None else x.index_select(-1, indices_of_last)
         taken = torch.empty(*at_scores.shape[:-1], at_scores.shape[-1] + 1, dtype=dtype, device=x.device)
         taken[..., 0] = at_infinity
         taken[..., 1:] = at_scores
         return taken
 
     def sum_from_the_top(weights: Tensor) -> Tensor:
-        # index_select, since indexing 1e7 rows by a tensor takes five times as long; int32 is enough for sums of int8.
-        dtype = torch.int32 if weights.dtype == torch.int8 and len(sorted_scores) < 2**24 else torch.float64
-        return take_thresholds(weights.index_select(-1, order).cumsum(-1, dtype=dtype))
+        int32_is_enough = weights.dtype == torch.int8 and len(sorted_scores) < 2**24
+        dtype = torch.int32 if int32_is_enough else torch.float64
+        # index_select, since weights[order] takes five times as long for 1e7 rows.
+        sums = weights.index_select(-1, order).cumsum(-1, dtype=dtype)
+        return take_thresholds(sums)
 
     tp = sum_from_the_top(positives)
     if negatives is None:
@@ -133,12 +136,15 @@ def cumulate(scores: Tensor, positives: Tensor, negatives: Tensor | None = None)
         fp = predicted.sub_(tp)
     else:
         fp = sum_from_the_top(negatives)
+    # At the lowest threshold everything is predicted: TP and FP are P and N there.
+    fn = tp[..., -1:] - tp
+    tn = fp[..., -1:] - fp
     thresholds = take_thresholds(sorted_scores, torch.inf, sorted_scores.dtype)
-    return Curve(thresholds, Counts(tp, fp, tp[..., -1:] - tp, fp[..., -1:] - fp))
+    return Curve(thresholds, Counts(tp, fp, fn, tn))
 
 
 def last_of_equals(sorted_scores: Tensor) -> Tensor:
-    """Return where the last of equal sorted scores is: a threshold includes all of them or none."""
+    """Return which sorted scores are the last of equal ones: a threshold includes all of these or none."""
     last = torch.ones(len(sorted_scores), dtype=torch.bool, device=sorted_scores.device)
     torch.ne(sorted_scores[1:], sorted_scores[:-1], out=last[:-1])
     return last
@@ -147,7 +153,7 @@ def last_of_equals(sorted_scores: Tensor) -> Tensor:
 def sort_descending(scores: Tensor) -> tuple[Tensor, Tensor]:
     """Sort ``(N,)`` scores from the highest down and return them with their order.
 
-    By way of integers in the same order: torch sorts those by radix, three times as fast as floats.
+    Floats are sorted as integers that have the same order: torch sorts integers by radix, three times as fast.
     """
     integer_of = {torch.float32: torch.int32, torch.float64: torch.int64}
     if scores.dtype not in integer_of or scores.device.type != "cpu":
@@ -158,7 +164,10 @@ def sort_descending(scores: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _order_like_floats(bits: Tensor) -> Tensor:
-    """Flip the bits of negative numbers, whose order is reversed; applied twice it changes nothing."""
+    """Turn the bits of floats into integers of the same order, or back.
+
+    Read as integers, negative floats are in reversed order: all their bits but the sign are flipped.
+    """
     if not bits.numel() or bits.amin() >= 0:
         return bits
     return torch.where(bits < 0, bits ^ torch.iinfo(bits.dtype).max, bits)
@@ -282,7 +291,7 @@ def auroc(c: Curve, max_fpr: float | None = None) -> Tensor:
         return torch.trapezoid(tpr, fpr)
     if not (is_number(max_fpr) and 0 < max_fpr <= 1):
         raise ValueError(f"max_fpr: expected a number in (0, 1], got {max_fpr!r}")
-    # Every trapezoid up to where the line x = max_fpr crosses it; a vertical step at max_fpr itself is inside.
+    # The part of each trapezoid left of the line x = max_fpr; a vertical step at max_fpr itself is inside.
     width = fpr.clamp(max=max_fpr).diff()
     share_of_step = ratio(width, fpr.diff())
     middle = tpr[..., :-1] + tpr.diff() * share_of_step / 2
@@ -294,7 +303,7 @@ def auroc(c: Curve, max_fpr: float | None = None) -> Tensor:
 def equal_error_rate(c: Curve) -> Tensor:
     """Return (FNR + FPR) / 2 at the threshold where the two are nearest to each other; lower is better.
 
-    Where two thresholds are equally near, one with more misses and one with more false alarms, the larger value counts.
+    If two thresholds are equally near, one with more misses and one with more false alarms, the larger value counts.
 
     Parameters
     ----------
@@ -313,7 +322,7 @@ def equal_error_rate(c: Curve) -> Tensor:
     """
     fpr, tpr = roc(c)
     distance = (1 - tpr - fpr).abs()
-    # Rates are rounded: what is equally near differs in the last digits.
+    # Rates are rounded, so that equal distances may differ in their last digits.
     nearest = distance <= distance.amin(-1, keepdim=True) + 1e-12
     error_rate = (1 - tpr + fpr) / 2
     largest = torch.where(nearest, error_rate, 0.0).amax(-1)
@@ -366,6 +375,7 @@ def interpolated_average_precision(c: Curve) -> Tensor:
 
 
 def _take_column(x: Tensor | None, k: int) -> Tensor | None:
+    """Return the weights or the mask of class k, which may be the same for all classes."""
     return x if x is None or x.dim() == 1 else x[:, k]
 
 

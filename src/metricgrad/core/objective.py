@@ -33,8 +33,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from metricgrad.core.batch import Task
+    from metricgrad.core.objects import ObjectIndex
     from metricgrad.core.processes import Processes
     from metricgrad.core.statistics import Sums, SumsGradient
+
+
+VANISHED = 1e-4
+"""Below this mean membership of the positives, logits below about -8, and this gradient a run hardly recovers."""
+
+CALLS_BETWEEN_CHECKS = 32
+"""Where the sums are tensors, reading them takes time: every so many calls they are checked for a vanished gradient."""
 
 
 class Objective:
@@ -48,6 +56,10 @@ class Objective:
         Whether it is one number per class.
     pools_rows : bool
         Whether it is one number of sums over all rows.
+    averages_objects : bool
+        Whether it is the mean of the values of objects, class by class.
+    warns_of_vanished_gradient : bool
+        Whether to warn, once, of a batch whose positives all have a membership of nearly 0.
     """
 
     def __init__(
@@ -58,6 +70,7 @@ class Objective:
         labels: Iterable[int] | None = None,
         empty_classes: str = "count",
         has_threshold_axis: bool = False,
+        averages_objects: bool = False,
     ) -> None:
         self.task = task
         self.metric = get(metric)
@@ -68,8 +81,11 @@ class Objective:
         self.of_matrix = task == "multiclass" and of_matrix(self.metric)
         self.is_vector = self.average == "per-class" and not self.of_matrix
         self.pools_rows = self.average != "samples" and not self.is_vector
+        self.averages_objects = averages_objects
         self._is_arithmetic = True  # whether the metric is nothing but arithmetic; found out at the first call
         self._may_be_undefined = not is_safe(self.metric)
+        self.warns_of_vanished_gradient = False
+        self._calls_until_check = CALLS_BETWEEN_CHECKS
         self._check_arguments()
 
     @property
@@ -102,7 +118,9 @@ class Objective:
 
     def value(self, statistic: Any) -> Tensor:
         """Return the metric of a statistic: a scalar, or one per class."""
-        if isinstance(statistic, Mean):
+        if self.averages_objects:
+            value = self._average_over_object_classes(statistic)
+        elif isinstance(statistic, Mean):
             value = mean_of(statistic)
         elif isinstance(statistic, Confusion):
             value = self.metric(statistic)
@@ -170,6 +188,28 @@ class Objective:
         total = (values * weight).sum(images_axis)
         return Mean(total, weight.expand_as(values).sum(images_axis))
 
+    def mean_of_objects(self, counts: Counts, index: ObjectIndex, object_weight: Tensor, classes: int) -> Mean:
+        """Turn cells per object, ``(..., O)``, into the running means of the values of each class, ``(..., K)``."""
+        metric = self.metric
+        if count_values(metric):
+            metric = of_classes(metric, index.class_of_object.tolist())
+        values = self.values(counts, metric)
+        no_total = values.new_zeros(*values.shape[:-1], classes)
+        no_weight = values.new_zeros(classes)
+        total = no_total.index_add(-1, index.class_of_object, values * object_weight)
+        weight = no_weight.index_add(0, index.class_of_object, object_weight)
+        return Mean(total, weight.expand_as(total))
+
+    def _average_over_object_classes(self, means: Mean) -> Tensor:
+        """Return the mean over the classes of their objects' means; "micro" and "weighted": over all objects."""
+        if self.average in ("micro", "weighted"):
+            functions = functions_of(means.total)
+            return ratio(functions.sum(means.total, -1), functions.sum(means.weight, -1))
+        values = mean_of(means)
+        if self.average == "per-class":
+            return self._select_labels(values)
+        return mean_over_classes(values, self._class_weights(means.weight))
+
     def warn_if_undefined(self, *results: Any, of: tuple[Any, ...]) -> None:
         """Name a metric of the user's own whose value or derivatives are not finite, once; ``of``: its statistic."""
         if not self._may_be_undefined or are_finite(results) or not are_finite(of):
@@ -190,6 +230,8 @@ class Objective:
         """
         loss, gradient = self._differentiate(sums, row_weight, group)
         self.warn_if_undefined(loss, *gradient, of=sums)
+        if self.warns_of_vanished_gradient and len(sums) == 4 and row_weight is None:
+            self._warn_if_vanished(sums[0], sums[2], gradient[0])
         return loss, gradient
 
     def _differentiate(
@@ -220,6 +262,29 @@ class Objective:
 
     def _class_weights(self, positives: Tensor) -> Tensor:
         return class_weights(self.average, positives, self.labels, self.empty_classes)
+
+    def _warn_if_vanished(self, tp: Any, positives: Any, a: Any) -> None:
+        """Warn, once, if the positives of a batch have lost their gradient; of several classes, those of all.
+
+        Far below its threshold the slope of a membership is about the membership itself, so a·TP is about the gradient
+        of all positives together. It may be large where memberships are tiny, as for a precision of tiny counts.
+        """
+        if isinstance(tp, Tensor):
+            self._calls_until_check -= 1
+            if self._calls_until_check > 0 or not tp.is_cpu:  # reading a value would make another device wait
+                return
+            self._calls_until_check = CALLS_BETWEEN_CHECKS
+            is_alive = (tp >= VANISHED * positives) | ((a * tp).abs() >= VANISHED)
+            has_vanished = bool((positives > 0).any()) and not bool((is_alive & (positives > 0)).any())
+        else:
+            has_vanished = 0 <= tp < VANISHED * positives and abs(a * tp) < VANISHED
+        if has_vanished:
+            self.warns_of_vanished_gradient = False
+            warnings.warn(
+                f"logits: those of all positives in a batch are so low that {self.name} has no gradient left to raise "
+                "them; use HybridLoss, or a lower learning rate",
+                stacklevel=3,
+            )
 
     def _differentiate_numbers(self, sums: Sums) -> tuple[Tensor, SumsGradient]:
         """Differentiate by the sums of one class in plain numbers: tensors of one number cost more than the arithmetic.

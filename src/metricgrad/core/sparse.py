@@ -1,7 +1,7 @@
 """Sparse batches: multi-label rows of which only some scores and targets are stored, as scipy's sparse matrices are.
 
-What is not stored is 0, as scipy has it: a target that is not stored is negative, and a score that is not stored is the
-lowest there is, so that no threshold above 0 reaches it. Nothing here is as large as rows × labels.
+As in scipy, an element that is not stored is 0: its target is negative, and its score is the lowest there is, below
+every threshold above 0. No tensor here is as large as rows × labels.
 """
 
 from __future__ import annotations
@@ -53,14 +53,20 @@ class SparseBatch:
 
     def take(self, rows: slice | Tensor) -> SparseBatch:
         """Return the batch of some rows, chosen by a slice or by bools."""
-        place = torch.full((self.rows,), -1)
         chosen = torch.arange(self.rows)[rows]
-        place[chosen] = torch.arange(len(chosen))
-        row = place[self.row]
-        kept = row >= 0
-        w = None if self.weight is None else self.weight[rows]
-        row, label, s, y = (x[kept] for x in (row, self.label, self.logits, self.targets))
-        return SparseBatch(len(chosen), self.classes, row, label, s, y, w)
+        new_row_of_row = torch.full((self.rows,), -1)
+        new_row_of_row[chosen] = torch.arange(len(chosen))
+        new_row = new_row_of_row[self.row]
+        kept = new_row >= 0
+        return SparseBatch(
+            rows=len(chosen),
+            classes=self.classes,
+            row=new_row[kept],
+            label=self.label[kept],
+            logits=self.logits[kept],
+            targets=self.targets[kept],
+            weight=None if self.weight is None else self.weight[rows],
+        )
 
     def reweighted(self, weight: Tensor) -> SparseBatch:
         """Return the same rows with other weights, ``(N, 1)``."""
@@ -76,13 +82,15 @@ class SparseBatch:
         """The weight of each stored element as a positive and as a negative, ``(E,)`` each."""
         if self.weight is None:
             return self.targets, 1 - self.targets
-        w = self.weight.squeeze(1)[self.row]
-        return w * self.targets, w * (1 - self.targets)
+        weight = self.weight.squeeze(1)[self.row]
+        return weight * self.targets, weight * (1 - self.targets)
 
     @cached_property
     def least(self) -> float | None:
-        """The least that any count above 0 can be, see ``counts.subtract``."""
-        return least_weight(*self.sides) if self.weight is None else least_weight(*self.sides, self.weight)
+        """The smallest weight above 0, see ``counts.subtract``; None if all weights are whole numbers."""
+        if self.weight is None:
+            return least_weight(*self.sides)
+        return least_weight(*self.sides, self.weight)
 
     def negatives(self, positives: Tensor) -> Tensor:
         """Return the weight of the negatives of each label, given that of its positives."""
@@ -90,75 +98,111 @@ class SparseBatch:
 
     @cached_property
     def ranked(self) -> tuple[Tensor, Tensor]:
-        """The stored elements label by label, each from its highest score down, and where each label starts."""
-        order = self.logits.argsort(descending=True, stable=True)
-        return order[self.label[order].argsort(stable=True)], starts_of(self.label, self.classes)
+        """The order of stored elements, label by label and from the highest score down, and where each label starts."""
+        by_score = self.logits.argsort(descending=True, stable=True)
+        by_label = self.label[by_score].argsort(stable=True)
+        return by_score[by_label], find_group_starts(self.label, self.classes)
 
     @cached_property
     def label_thresholds(self) -> LabelThresholds:
         """The counts of each label at ∞, where nothing is predicted, and at each of its scores above 0."""
-        order, classes = self.ranked[0], self.classes
-        label, s = self.label[order], self.logits[order]
-        wy, wn = (side[order] for side in self.sides)
-        positives = _sums(label, wy, classes)
-        there = (s > 0) & (wy + wn > 0)
-        label, s = label[there], s[there]
-        tp, fp = (running(side[there], label, classes) for side in (wy, wn))
-        last = torch.ones(len(s), dtype=torch.bool)  # a threshold includes all of equal scores or none
-        last[:-1] = (s[1:] != s[:-1]) | (label[1:] != label[:-1])
-        label, s, tp, fp = (x[last] for x in (label, s, tp, fp))
-        place = torch.arange(len(s)) + label + 1  # ∞ comes before the first score of each label
-        starts = starts_of(label, classes) + torch.arange(classes + 1)
+        classes = self.classes
+        order, _ = self.ranked
+        all_positive_weight, all_negative_weight = self.sides
+        label = self.label[order]
+        scores = self.logits[order]
+        positive_weight = all_positive_weight[order]
+        negative_weight = all_negative_weight[order]
+        positives = _sum_by_group(positive_weight, label, classes)
+        negatives = self.negatives(positives)
+
+        # Running sums over the elements that a threshold above 0 can reach, anew for each label.
+        reached = (scores > 0) & (positive_weight + negative_weight > 0)
+        label = label[reached]
+        scores = scores[reached]
+        tp = cumulate_by_group(positive_weight[reached], label, classes)
+        fp = cumulate_by_group(negative_weight[reached], label, classes)
+
+        # A threshold includes all of equal scores or none: the last of them has the counts.
+        last = torch.ones(len(scores), dtype=torch.bool)
+        last[:-1] = (scores[1:] != scores[:-1]) | (label[1:] != label[:-1])
+        label = label[last]
+        scores = scores[last]
+
+        # The threshold ∞ comes before the first score of each label.
+        place = torch.arange(len(scores)) + label + 1
+        starts = find_group_starts(label, classes) + torch.arange(classes + 1)
         owner = torch.repeat_interleave(torch.arange(classes), starts.diff())
-        thresholds = s.new_full((len(owner),), torch.inf).scatter_(0, place, s)
-        tp, fp = (x.new_zeros(len(owner)).scatter_(0, place, x) for x in (tp, fp))
-        counts = cells(tp, fp, positives[owner], self.negatives(positives)[owner], least=self.least)
+        thresholds = scores.new_full((len(owner),), torch.inf).scatter_(0, place, scores)
+        tp = tp.new_zeros(len(owner)).scatter_(0, place, tp[last])
+        fp = fp.new_zeros(len(owner)).scatter_(0, place, fp[last])
+        counts = cells(tp, fp, positives[owner], negatives[owner], least=self.least)
         return LabelThresholds(owner, starts, thresholds, counts)
 
     def largest(self, values: Tensor, k: int) -> Tensor:
         """Return which elements are among the k largest of ``(E,)`` values of their row; of equal ones, the first."""
-        order = values.argsort(descending=True, stable=True)
-        order = order[self.row[order].argsort(stable=True)]
-        rank = torch.arange(len(order)) - starts_of(self.row, self.rows)[self.row[order]]
+        by_value = values.argsort(descending=True, stable=True)
+        by_row = self.row[by_value].argsort(stable=True)
+        order = by_value[by_row]
+        start_of_row = find_group_starts(self.row, self.rows)[self.row[order]]
+        rank = torch.arange(len(order)) - start_of_row
         return torch.zeros(len(order), dtype=torch.bool).scatter_(0, order, rank < k)
 
     def with_room_for(self, k: int) -> SparseBatch:
-        """Return the batch in which every row has k elements that can be chosen, as in the dense matrix.
+        """Return the batch in which every row has at least k stored elements, so that k of them can be chosen.
 
-        Where a row has fewer scores above 0, the first labels of score 0 would be among its k largest: these are stored
-        too. Elements are in the order of rows and labels.
+        In the dense matrix, the k largest of a row with fewer scores above 0 include the first labels of score 0: these
+        are stored too. Elements are in the order of rows and labels.
         """
-        above = torch.bincount(self.row[self.logits > 0], minlength=self.rows)
-        short = (above < k).nonzero().squeeze(1)
-        # Among the first k labels, at least as many as are missing have score 0.
-        needed = (short.unsqueeze(1) * self.classes + torch.arange(min(k, self.classes))).flatten()
+        scores_above_0 = torch.bincount(self.row[self.logits > 0], minlength=self.rows)
+        short_rows = (scores_above_0 < k).nonzero().squeeze(1)
+        # The first k labels of a row contain enough labels of score 0.
+        first_labels = torch.arange(min(k, self.classes))
+        needed = (short_rows.unsqueeze(1) * self.classes + first_labels).flatten()
         stored = self.row * self.classes + self.label
         added = needed[~torch.isin(needed, stored)]
-        where, order = torch.cat((stored, added)).sort()
-        s, y = (torch.cat((x, x.new_zeros(len(added))))[order] for x in (self.logits, self.targets))
-        return SparseBatch(self.rows, self.classes, where // self.classes, where % self.classes, s, y, self.weight)
+        place, order = torch.cat((stored, added)).sort()
+        logits = torch.cat((self.logits, self.logits.new_zeros(len(added))))[order]
+        targets = torch.cat((self.targets, self.targets.new_zeros(len(added))))[order]
+        return SparseBatch(
+            rows=self.rows,
+            classes=self.classes,
+            row=place // self.classes,
+            label=place % self.classes,
+            logits=logits,
+            targets=targets,
+            weight=self.weight,
+        )
 
     def counts(self, decided: Tensor) -> Counts:
-        """Return the cells of each label, ``(K,)``, of decisions ``(E,)``; what is not stored is not predicted."""
-        wy, wn = self.sides
-        tp, fp, positives = (_sums(self.label, x, self.classes) for x in (wy * decided, wn * decided, wy))
+        """Return the cells of each label, ``(K,)``, of decisions about the stored elements, ``(E,)``.
+
+        Elements that are not stored are not predicted.
+        """
+        positive_weight, negative_weight = self.sides
+        tp = _sum_by_group(positive_weight * decided, self.label, self.classes)
+        fp = _sum_by_group(negative_weight * decided, self.label, self.classes)
+        positives = _sum_by_group(positive_weight, self.label, self.classes)
         return cells(tp, fp, positives, self.negatives(positives), least=self.least)
 
     def row_counts(self, decided: Tensor, labels: tuple[int, ...] | None) -> tuple[Counts, Tensor]:
-        """Return the cells of each row, ``(N,)``, over the labels that count, and what each row counts."""
-        wy, wn, total = self.row_sides(labels)
-        tp, fp, positives = (_sums(self.row, x, self.rows) for x in (wy * decided, wn * decided, wy))
-        least = least_weight(wy, wn)
-        return cells(tp, fp, positives, subtract(total, positives, least), least=least), self.row_weight
+        """Return the cells of each row, ``(N,)``, over the labels that count, and the weight of each row."""
+        positive_weight, negative_weight, label_count = self.row_sides(labels)
+        tp = _sum_by_group(positive_weight * decided, self.row, self.rows)
+        fp = _sum_by_group(negative_weight * decided, self.row, self.rows)
+        positives = _sum_by_group(positive_weight, self.row, self.rows)
+        least = least_weight(positive_weight, negative_weight)
+        negatives = subtract(label_count, positives, least)
+        return cells(tp, fp, positives, negatives, least=least), self.row_weight
 
     def row_sides(self, labels: tuple[int, ...] | None) -> tuple[Tensor, Tensor, int]:
         """Return what each stored element adds to its row's positives and negatives, and how many labels count."""
         if labels is None:
             return self.targets, 1 - self.targets, self.classes
-        counts = torch.zeros(self.classes, dtype=torch.float64)
-        counts[list(labels)] = 1
-        w = counts[self.label]
-        return w * self.targets, w * (1 - self.targets), int(counts.sum())
+        label_counts = torch.zeros(self.classes, dtype=torch.float64)
+        label_counts[list(labels)] = 1
+        counts = label_counts[self.label]
+        return counts * self.targets, counts * (1 - self.targets), int(label_counts.sum())
 
     @property
     def row_weight(self) -> Tensor:
@@ -187,19 +231,33 @@ def as_scored_batch_or_sparse(
     for name, given in (("mask", mask), ("ignore_index", ignore_index)):
         if given is not None:
             raise ValueError(f"{name}: expected none with sparse scores, of which only rows can be left out, by weight")
-    y = _stored("targets", targets if is_sparse(targets) else as_tensor("targets", targets))
-    if y[0] != (shape := tuple(scores.shape)):
-        raise ValueError(f"targets: expected the shape of the scores, {shape}, for task='multilabel', got {y[0]}")
-    batch = sparse_scores(scores, y)
+    marked = _list_nonzero("targets", targets if is_sparse(targets) else as_tensor("targets", targets))
+    shape = tuple(scores.shape)
+    if marked.shape != shape:
+        raise ValueError(
+            f"targets: expected the shape of the scores, {shape}, for task='multilabel', got {marked.shape}"
+        )
+    batch = as_sparse_batch(scores, marked)
     if batch.targets.numel() and not (batch.targets.min() >= 0 and batch.targets.max() <= 1):
-        low, high = batch.targets.min().item(), batch.targets.max().item()
+        low = batch.targets.min().item()
+        high = batch.targets.max().item()
         raise ValueError(f"targets: expected values in [0, 1], got {low:g} to {high:g}")
-    return batch if weight is None else batch.reweighted(_row_weight(weight, batch.rows))
+    return batch if weight is None else batch.reweighted(_check_row_weight(weight, batch.rows))
 
 
-def sparse_scores(scores: Any, targets: tuple[tuple[int, ...], Tensor, Tensor] | None = None) -> SparseBatch:
+class _Nonzero(NamedTuple):
+    """Elements of a matrix in the order of rows and labels; all others are 0."""
+
+    shape: tuple[int, ...]
+    places: Tensor
+    """``(E,)``, row · classes + label of each element."""
+    values: Tensor
+    """``(E,)``, their values."""
+
+
+def as_sparse_batch(scores: Any, targets: _Nonzero | None = None) -> SparseBatch:
     """Return checked sparse scores as a batch; without targets all are 0."""
-    (rows, classes), where, s = _stored("scores", scores)
+    (rows, classes), places, s = _list_nonzero("scores", scores)
     if not classes:
         raise ValueError(f"scores: expected at least one class in axis 1, got {(rows, classes)}")
     s = s if s.is_floating_point() else s.double()
@@ -210,44 +268,57 @@ def sparse_scores(scores: Any, targets: tuple[tuple[int, ...], Tensor, Tensor] |
         )
     y = torch.zeros(len(s), dtype=torch.float64)
     if targets is not None:
-        _, marked, values = targets
-        place = torch.searchsorted(where, marked).clamp(max=max(len(where) - 1, 0))
-        known = where[place] == marked if len(where) else torch.zeros_like(marked, dtype=torch.bool)
-        y[place[known]] = values[known].double()
-        # Positives without a score come last: with score 0 they are never predicted, whatever their place.
-        where = torch.cat((where, marked[~known]))
-        s, y = torch.cat((s, s.new_zeros(len(where) - len(s)))), torch.cat((y, values[~known].double()))
-    return SparseBatch(rows, classes, where // classes, where % classes, s, y, None)
+        values = targets.values.double()
+        # Where each target is among the scores, if it has one.
+        position = torch.searchsorted(places, targets.places).clamp(max=max(len(places) - 1, 0))
+        if len(places):
+            has_score = places[position] == targets.places
+        else:
+            has_score = torch.zeros_like(targets.places, dtype=torch.bool)
+        y[position[has_score]] = values[has_score]
+        # Targets without a score come last: with score 0 they are never predicted, so their order does not matter.
+        added = targets.places[~has_score]
+        places = torch.cat((places, added))
+        s = torch.cat((s, s.new_zeros(len(added))))
+        y = torch.cat((y, values[~has_score]))
+    return SparseBatch(
+        rows=rows, classes=classes, row=places // classes, label=places % classes, logits=s, targets=y, weight=None
+    )
 
 
 def like_sparse(given: Any, batch: SparseBatch, decided: Tensor) -> Any:
     """Return decisions about stored elements as a sparse matrix of bools, of the kind of the one given."""
-    row, label = batch.row[decided], batch.label[decided]
-    made = given.tocsr()
-    parts = (torch.ones(len(row), dtype=torch.bool), label, starts_of(row, batch.rows))
-    return type(made)(tuple(part.numpy() for part in parts), shape=made.shape)
+    row = batch.row[decided]
+    label = batch.label[decided]
+    values = torch.ones(len(row), dtype=torch.bool)
+    row_starts = find_group_starts(row, batch.rows)
+    matrix = given.tocsr()
+    return type(matrix)((values.numpy(), label.numpy(), row_starts.numpy()), shape=matrix.shape)
 
 
-def _stored(name: str, x: Any) -> tuple[tuple[int, ...], Tensor, Tensor]:
-    """Return the shape, the places row · classes + label in order, and the values of what is not 0."""
+def _list_nonzero(name: str, x: Any) -> _Nonzero:
+    """Return the elements of a sparse matrix that are stored, or those of a tensor that are not 0."""
     if isinstance(x, Tensor):
         if x.dim() != 2:
             raise ValueError(f"{name}: expected (N, K) beside sparse scores, got {tuple(x.shape)}")
-        places = x.reshape(-1).nonzero().squeeze(1)
-        return tuple(x.shape), places, x.reshape(-1)[places]
+        flat = x.reshape(-1)
+        places = flat.nonzero().squeeze(1)
+        return _Nonzero(tuple(x.shape), places, flat[places])
     if x.dtype.kind not in "biuf":
         raise ValueError(f"{name}: expected numbers, got {x.dtype}")
-    made = x.tocsr()
-    if not made.has_canonical_format:  # a copy: what the user has stays as it is
-        made = made.copy()
-        made.sum_duplicates()
-    start, label = (torch.as_tensor(part).long() for part in (made.indptr, made.indices))
-    row = torch.repeat_interleave(torch.arange(made.shape[0]), start.diff())
-    values = as_tensor(name, made.data)
-    return tuple(map(int, made.shape)), row * made.shape[1] + label, values
+    matrix = x.tocsr()
+    if not matrix.has_canonical_format:
+        matrix = matrix.copy()  # the user's own matrix stays as it is
+        matrix.sum_duplicates()
+    rows, classes = map(int, matrix.shape)
+    row_starts = torch.as_tensor(matrix.indptr).long()
+    label = torch.as_tensor(matrix.indices).long()
+    row = torch.repeat_interleave(torch.arange(rows), row_starts.diff())
+    values = as_tensor(name, matrix.data)
+    return _Nonzero((rows, classes), row * classes + label, values)
 
 
-def _row_weight(weight: Any, rows: int) -> Tensor:
+def _check_row_weight(weight: Any, rows: int) -> Tensor:
     w = as_tensor("weight", weight).double()
     if w.shape not in ((rows,), (rows, 1)):
         raise ValueError(f"weight: expected one per row, ({rows},), with sparse scores, got {tuple(w.shape)}")
@@ -256,16 +327,19 @@ def _row_weight(weight: Any, rows: int) -> Tensor:
     return w.reshape(rows, 1)
 
 
-def starts_of(group: Tensor, groups: int) -> Tensor:
+def find_group_starts(group: Tensor, groups: int) -> Tensor:
     """Return where each group starts when elements are ordered by group, and where the last ends: ``(groups + 1,)``."""
-    return torch.cat((torch.zeros(1, dtype=torch.long), torch.bincount(group, minlength=groups).cumsum(0)))
+    ends = torch.bincount(group, minlength=groups).cumsum(0)
+    return torch.cat((torch.zeros(1, dtype=torch.long), ends))
 
 
-def running(values: Tensor, group: Tensor, groups: int) -> Tensor:
+def cumulate_by_group(values: Tensor, group: Tensor, groups: int) -> Tensor:
     """Return running sums of values that are ordered by group, starting anew in each."""
     sums = values.cumsum(0)
-    return sums - torch.cat((sums.new_zeros(1), sums))[starts_of(group, groups)][group]
+    sums_before = torch.cat((sums.new_zeros(1), sums))
+    sum_before_group = sums_before[find_group_starts(group, groups)]
+    return sums - sum_before_group[group]
 
 
-def _sums(index: Tensor, values: Tensor, size: int) -> Tensor:
-    return torch.zeros(size, dtype=torch.float64).index_add_(0, index, values)
+def _sum_by_group(values: Tensor, group: Tensor, groups: int) -> Tensor:
+    return torch.zeros(groups, dtype=torch.float64).index_add_(0, group, values)

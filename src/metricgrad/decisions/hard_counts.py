@@ -1,6 +1,6 @@
 """Hard counts: the exact statistic of scores under a decision rule, in float64, chunk by chunk.
 
-Chunks keep the extra memory small whatever the data; every statistic adds, so chunks, batches and processes do too.
+Chunks keep the extra memory small for data of any size. Statistics add up over chunks, batches and processes.
 """
 
 from __future__ import annotations
@@ -21,11 +21,14 @@ if TYPE_CHECKING:
     from metricgrad.core.metrics import Metric
     from metricgrad.decisions.rules import Rule
 
-_ELEMENTS_AT_ONCE = 1 << 19  # float32 adds up 0s and 1s exactly to far beyond
+_ELEMENTS_AT_ONCE = 1 << 19  # of a chunk; float32 adds up 0s and 1s exactly to 2^24, far beyond that
 
 
 def decide_batch(batch: Batch, rule: Rule, classes: bool = False) -> Tensor:
-    """Return what a rule decides, label by label or a class for each row; refuse a rule of the other kind."""
+    """Return what a rule decides: a class for each row if ``classes``, else label by label.
+
+    A rule that decides in the other way is refused.
+    """
     decided = rule.decide(batch.logits)
     expected_shape = batch.logits.shape[:1] if classes else batch.logits.shape
     if decided.shape != expected_shape:
@@ -93,7 +96,7 @@ def average_rows(batch: AnyBatch, rule: Rule, metrics: Sequence[Metric], labels:
 
 
 def count_rows(batch: Batch, decided: Tensor, labels: tuple[int, ...] | None) -> tuple[Counts, Tensor]:
-    """Return the cells of each row, ``(N,)``, and what the row counts."""
+    """Return the cells of each row, ``(N,)``, and the weight of each row in the average."""
     positive_weight, negative_weight, row_weight = weigh_labels_of_rows(batch, labels)
     tp = (positive_weight * decided).sum(1)
     fp = (negative_weight * decided).sum(1)
@@ -101,7 +104,7 @@ def count_rows(batch: Batch, decided: Tensor, labels: tuple[int, ...] | None) ->
 
 
 def weigh_labels_of_rows(batch: Batch, labels: tuple[int, ...] | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Return what each label adds to its row's positives and negatives, ``(N, K)``, and what each row counts."""
+    """Return what each label adds to its row's positives and negatives, ``(N, K)``, and the weight of each row."""
     row_weight, label_weight = row_weights(batch.logits.double(), batch.weight, batch.mask, labels)
     targets = batch.targets.double()
     if label_weight is None:
@@ -110,13 +113,13 @@ def weigh_labels_of_rows(batch: Batch, labels: tuple[int, ...] | None) -> tuple[
 
 
 def split_into_chunks(batch: Batch) -> Iterator[Batch]:
-    """Yield the batch in parts of whole rows; at least one, if empty."""
+    """Yield the batch in parts of whole rows; an empty batch is one part."""
     rows, classes = batch.logits.shape
-    step = max(1, _ELEMENTS_AT_ONCE // max(1, classes))
-    for start in range(0, max(rows, 1), step):
-        yield batch.take(slice(start, start + step))
+    rows_at_once = max(1, _ELEMENTS_AT_ONCE // max(1, classes))
+    for start in range(0, max(rows, 1), rows_at_once):
+        yield batch.take(slice(start, start + rows_at_once))
 
 
 def has_weight(batch: AnyBatch) -> bool:
-    """Tell whether anything in the batch counts."""
+    """Tell whether the batch has rows, and any of them a weight above 0."""
     return batch.rows > 0 and (batch.weight is None or bool((batch.weight > 0).any()))

@@ -1,8 +1,8 @@
 """Budgeted decisions: the best k labels of each row for a macro metric of all rows [schultheis2023, schultheis2024].
 
-Which labels a row should get depends on those of all others: a label that no row has yet adds more to a macro average
-than one that many have. ``choose_k_labels`` chooses for given rows together, ``tune_top_k`` finds a rule for single
-rows.
+Which labels a row should get depends on the labels of all other rows: a label that no row has yet adds more to a macro
+average than one that many rows have. ``choose_k_labels`` chooses for given rows together, ``tune_top_k`` finds a rule
+for single rows.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from metricgrad.core.objective import Objective
 from metricgrad.core.sparse import (
     SparseBatch,
     as_scored_batch_or_sparse,
+    as_sparse_batch,
+    find_group_starts,
     is_sparse,
     like_sparse,
-    sparse_scores,
-    starts_of,
 )
 from metricgrad.decisions import hard_counts
 from metricgrad.decisions.rules import WeightedTopK
@@ -36,7 +36,11 @@ if TYPE_CHECKING:
 _PROBABILITIES_AT_ONCE = 1 << 20
 _FEWEST_BLOCKS = 16
 _MOST_BLOCKS = 2048
-_ROWS_ONE_BY_ONE = 512  # up to so many rows, each is a block of its own
+_ROWS_ONE_BY_ONE = 512  # up to this many rows, each row is a block of its own
+_GAIN_TO_REPEAT = 1e-4  # of the value: after a larger gain, the next sweep has blocks of the same size
+_GAIN_TO_GO_ON = 1e-6  # of the value: after a smaller gain with the smallest blocks, the ascent ends
+_MIXTURES = 64  # shares of the new rule's counts that each step of ``tune_top_k`` tries
+_LEAST_IMPROVEMENT = 1e-9  # a step of ``tune_top_k`` that gains less is the last
 
 
 def choose_k_labels(
@@ -44,18 +48,18 @@ def choose_k_labels(
 ) -> Any:
     """Choose k labels for each row so that a macro metric of all rows together is expected to be highest.
 
-    The metric is of the expected counts, Σ p of what is predicted and so on, averaged over labels, as in
-    [schultheis2023]. Rows are taken in turns: each gets the labels that add most, given those of all others, until none
-    changes [schultheis2023]. That is a local optimum, from the start at the k most probable labels of each row;
-    with few rows, more ``starts`` find better ones.
+    The metric is computed from expected counts (the expected TP of a label is Σ p over the rows that get it) and
+    averaged over labels. Rows take turns: each gets the labels that add most, given those of all other rows, until
+    nothing changes [schultheis2023]. The search starts from the k most probable labels of each row and ends in a local
+    optimum; with few rows, more ``starts`` find better ones.
 
     Parameters
     ----------
     metric : str or callable
         A name ("f1", "f0.5", "mcc", ...), "package.module:function", or a function of ``Counts``.
     probabilities : Tensor, array-like or sparse matrix
-        ``(N, K)`` marginal probabilities. Of a scipy sparse matrix only what is stored and above 0 is chosen, so that
-        a row with fewer has fewer than k labels.
+        ``(N, K)`` marginal probabilities. Of a scipy sparse matrix only labels that are stored and above 0 are chosen:
+        a row with fewer than k of them gets fewer than k labels.
     k : int
         How many labels each row gets, from 1 to the number of labels.
     at_most : bool, default False
@@ -91,7 +95,7 @@ def choose_k_labels(
     k = whole_number("k", k, 1)
     objective = Objective("multilabel", metric)
     if is_sparse(probabilities):
-        stored = sparse_scores(probabilities)
+        stored = as_sparse_batch(probabilities)
         _check_probabilities(stored.logits)
         stored.logits = round_for_sums(stored.logits.double(), stored.rows)
         rows: _Rows = _StoredRows(stored)
@@ -105,8 +109,10 @@ def choose_k_labels(
         rows = _DenseRows(p)
     ascent = _BlockAscent(objective, rows, k, at_most)
     generator = torch.Generator().manual_seed(seed)
-    found = [ascent.climb(generator if start else None) for start in range(whole_number("starts", starts, 1))]
-    _, chosen = max(found, key=lambda value_and_chosen: value_and_chosen[0])
+    values_and_choices = [ascent.climb()]
+    for _ in range(1, whole_number("starts", starts, 1)):
+        values_and_choices.append(ascent.climb(generator))
+    _, chosen = max(values_and_choices, key=lambda value_and_choice: value_and_choice[0])
     decided = rows.mark_chosen(chosen)
     return like_sparse(probabilities, stored, decided) if is_sparse(probabilities) else like(probabilities, decided)
 
@@ -122,8 +128,10 @@ class _DenseRows:
     def sum_positives(self) -> Tensor:
         """Return the expected number of positives of each label."""
         total = torch.zeros(self.classes).double()
-        for rows in torch.arange(self.rows).split(max(1, _PROBABILITIES_AT_ONCE // self.classes)):
-            total = total + self.list_candidates(rows)[0].sum(0)
+        rows_at_once = max(1, _PROBABILITIES_AT_ONCE // self.classes)
+        for rows in torch.arange(self.rows).split(rows_at_once):
+            probabilities, _ = self.list_candidates(rows)
+            total = total + probabilities.sum(0)
         return total
 
     def list_candidates(self, rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -133,8 +141,10 @@ class _DenseRows:
 
     def mark_chosen(self, chosen: Tensor) -> Tensor:
         """Return the candidates that were chosen, ``(N, k)`` places or -1, as bools."""
-        marked = torch.zeros(self.rows, self.classes + 1, dtype=torch.bool)  # one more place for those that are -1
-        return marked.scatter_(1, torch.where(chosen < 0, self.classes, chosen), True)[:, :-1]
+        marked = torch.zeros(self.rows, self.classes + 1, dtype=torch.bool)  # the last column is for places of -1
+        columns = torch.where(chosen < 0, self.classes, chosen)
+        marked.scatter_(1, columns, True)
+        return marked[:, :-1]
 
 
 class _StoredRows:
@@ -144,7 +154,7 @@ class _StoredRows:
         self.batch = batch
         self.rows = batch.rows
         self.classes = batch.classes
-        self.starts = starts_of(batch.row, batch.rows)
+        self.starts = find_group_starts(batch.row, batch.rows)
         self.width = int(self.starts.diff().max()) if batch.rows else 0
 
     def sum_positives(self) -> Tensor:
@@ -177,8 +187,8 @@ _Rows = _DenseRows | _StoredRows
 class _BlockAscent:
     """Block-coordinate ascent: a block of rows at a time gets the labels that add most, given those of all others.
 
-    Rows of a block do not see each other's changes, which is fast while blocks are small beside the whole; a sweep that
-    does not gain is taken back and the blocks become smaller, down to single rows where there are few.
+    Large blocks are fast, but the rows of a block do not see each other's changes. A sweep that lowers the value is
+    undone, and whenever a sweep gains little the blocks become smaller, down to single rows where there are few.
     """
 
     def __init__(self, objective: Objective, rows: _Rows, k: int, at_most: bool) -> None:
@@ -190,9 +200,9 @@ class _BlockAscent:
         self.negatives = rows.rows - self.positives
 
     def climb(self, generator: torch.Generator | None = None) -> tuple[float, Tensor]:
-        """Return the value and the places among the candidates of what is chosen, ``(N, k)``; -1 for none.
+        """Return the value, and the places of the chosen labels among the candidates of each row, ``(N, k)``.
 
-        From the most probable labels or, with a generator, from random ones.
+        A place of -1 stands for no label. The start is the most probable labels or, with a generator, random ones.
         """
         rows = self.rows.rows
         self.tp = torch.zeros(self.rows.classes, dtype=torch.float64)
@@ -208,25 +218,33 @@ class _BlockAscent:
             rows_in_block = -(-rows // blocks)  # rounded up
             self._sweep_rows(rows_in_block, self._choose_best)
             gain = self._evaluate() - best
-            if gain > 1e-4 * abs(best):
+            if gain > _GAIN_TO_REPEAT * abs(best):
                 best += gain
                 continue
             if gain < 0:
                 self.tp, self.fp, self.chosen = before
             else:
                 best += gain
-            if blocks >= min(rows, _MOST_BLOCKS) and gain <= 1e-6 * abs(best):
+            blocks_are_smallest = blocks >= min(rows, _MOST_BLOCKS)
+            if blocks_are_smallest and gain <= _GAIN_TO_GO_ON * abs(best):
                 return best, self.chosen
             blocks = min(blocks * 4, rows, _MOST_BLOCKS)
 
     def _evaluate(self) -> float:
-        return self.objective.value(cells(self.tp, self.fp, self.positives, self.negatives)).item()
+        counts = cells(self.tp, self.fp, self.positives, self.negatives)
+        return self.objective.value(counts).item()
 
-    def _sweep_rows(self, block: int, choose: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]) -> None:
-        """Let ``choose`` say for every row which places are worth how much, from candidates and what was chosen."""
-        block = max(1, min(block, _PROBABILITIES_AT_ONCE // self.rows.width))
+    def _sweep_rows(
+        self, rows_in_block: int, choose: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+    ) -> None:
+        """Choose the labels of every row anew, block by block.
+
+        ``choose`` gets the probabilities and labels of the candidates and the places chosen before, and returns gains
+        and places.
+        """
+        rows_at_once = max(1, min(rows_in_block, _PROBABILITIES_AT_ONCE // self.rows.width))
         least_gain = 0 if self.at_most else -torch.inf
-        for rows in torch.arange(self.rows.rows).split(block):
+        for rows in torch.arange(self.rows.rows).split(rows_at_once):
             probabilities, labels = self.rows.list_candidates(rows)
             old = self.chosen[rows]
             gains, places = choose(probabilities, labels, old)
@@ -238,13 +256,14 @@ class _BlockAscent:
     def _choose_best(self, probabilities: Tensor, labels: Tensor, old: Tensor) -> tuple[Tensor, Tensor]:
         """Return the k largest gains of each row and their places.
 
-        Where there are many more candidates than labels, only the exact gains of some are compared: of those that the
-        row has, and of the best if gains were linear in the probability, as they are for F-beta.
+        Where the block has many candidates, exact gains are computed for some of them only: for the labels that the row
+        has, and for the best ones if gains were linear in the probability, as they are for F-beta.
         """
         candidates = probabilities.shape[1]
         has_old = old >= 0
-        old_places = torch.where(has_old, old, candidates)  # one more place for those that are -1
-        if labels.numel() <= 4 * self.rows.classes:
+        old_places = torch.where(has_old, old, candidates)  # places of -1 go to one more column
+        candidates_are_few = labels.numel() <= 4 * self.rows.classes
+        if candidates_are_few:
             is_old = torch.zeros(len(old), candidates + 1, dtype=torch.bool).scatter_(1, old_places, True)
             gains = self._find_gains(probabilities, labels, is_old[:, :candidates])
             best_gains, best_places = gains.where(labels >= 0, -torch.inf).topk(self.k, dim=1)
@@ -265,14 +284,19 @@ class _BlockAscent:
         return best_gains, places.gather(1, which)
 
     def _find_gains(self, probabilities: Tensor, labels: Tensor, is_old: Tensor) -> Tensor:
-        """Return what labels add to the metric, beside what all other rows have; ``is_old``: those the row has."""
+        """Return what each label adds to the metric, given the labels of all other rows.
+
+        ``is_old``: the labels that the row has, which are taken out of the counts first.
+        """
         tp = self.tp[labels] - is_old * probabilities
         fp = self.fp[labels] - is_old * (1 - probabilities)
         with_label = self._evaluate_labels(tp + probabilities, fp + 1 - probabilities, labels)
         return with_label - self._evaluate_labels(tp, fp, labels)
 
     def _evaluate_labels(self, tp: Tensor, fp: Tensor, labels: Any) -> Tensor:
-        return self.objective.values(Counts(tp, fp, self.positives[labels] - tp, self.negatives[labels] - fp))
+        fn = self.positives[labels] - tp
+        tn = self.negatives[labels] - fp
+        return self.objective.values(Counts(tp, fp, fn, tn))
 
     def _add_to_counts(self, probabilities: Tensor, labels: Tensor, chosen: Tensor, sign: float) -> None:
         is_chosen = chosen >= 0
@@ -286,11 +310,11 @@ class _BlockAscent:
 def _choose_start(
     probabilities: Tensor, labels: Tensor, old: Tensor, k: int, generator: torch.Generator | None
 ) -> tuple[Tensor, Tensor]:
-    """Return the k most probable candidates of each row, or random ones, as a start."""
-    ranked = probabilities
+    """Return the k most probable candidates of each row, or random ones with a generator, as a start."""
+    ranking = probabilities
     if generator is not None:
-        ranked = torch.rand(probabilities.shape, generator=generator, dtype=probabilities.dtype)
-    gains, places = ranked.where(labels >= 0, -torch.inf).topk(k, dim=1)
+        ranking = torch.rand(probabilities.shape, generator=generator, dtype=probabilities.dtype)
+    gains, places = ranking.where(labels >= 0, -torch.inf).topk(k, dim=1)
     return gains, places
 
 
@@ -299,16 +323,16 @@ def tune_top_k(
 ) -> WeightedTopK:
     """Find the rule "the k labels of the highest scale·score + offset" for a macro metric.
 
-    Frank–Wolfe [schultheis2024]: the derivatives of the metric at the counts so far make the best linear rule,
-    which is mixed into them. Of the rules on this way, the one of the highest value on these data is returned; it is
-    never worse there than the k highest scores. Tune on data that the model was not trained on.
+    Frank–Wolfe [schultheis2024]: each step linearises the metric at the counts so far, finds the best rule for that
+    linear metric, and mixes its counts into those so far. Of all these rules, the one of the highest value on these
+    data is returned; it is never worse there than the k highest scores. Tune on data that the model was not trained on.
 
     Parameters
     ----------
     metric : str or callable
         A name ("f1", "f0.5", "mcc", ...), "package.module:function", or a function of ``Counts``.
     scores : Tensor, array-like or sparse matrix
-        ``(N, K)`` scores, best probabilities; of a scipy sparse matrix only what is stored is chosen.
+        ``(N, K)`` scores, best probabilities; of a scipy sparse matrix only stored labels are chosen.
     targets : Tensor, array-like or sparse matrix
         ``(N, K)`` labels 0 or 1, or the probabilities themselves to maximise what is expected.
     k : int
@@ -345,11 +369,12 @@ def tune_top_k(
     batch = as_scored_batch_or_sparse("multilabel", scores, targets, weight)
     if not batch.rows:
         raise ValueError("scores: expected at least one sample to tune on, got none")
-    no_scale, no_offset = (1.0,) * batch.classes, (0.0,) * batch.classes
+    no_scale = (1.0,) * batch.classes
+    no_offset = (0.0,) * batch.classes
     best = WeightedTopK(whole_number("k", k, 1), no_scale, no_offset)
     mixed = hard_counts.count_cells(batch, best)
     best_value = objective.value(mixed).item()
-    steps = torch.linspace(0, 1, 65, dtype=torch.float64)[1:].unsqueeze(1)
+    shares = torch.linspace(0, 1, _MIXTURES + 1, dtype=torch.float64)[1:].unsqueeze(1)
     for _ in range(whole_number("iterations", iterations, 1)):
         rule = _make_linear_rule(objective, mixed, best.k)
         found = hard_counts.count_cells(batch, rule)
@@ -358,21 +383,25 @@ def tune_top_k(
             best = rule
             best_value = value
         # The best mixture of the counts so far and those of the new rule.
-        mixtures = Counts(*(a + steps * (b - a) for a, b in zip(mixed.cells(), found.cells(), strict=True)))
+        mixtures = Counts(*(old + shares * (new - old) for old, new in zip(mixed.cells(), found.cells(), strict=True)))
         values = objective.value(mixtures)
-        if not values.max() > objective.value(mixed) + 1e-9:
+        improves = values.max() > objective.value(mixed) + _LEAST_IMPROVEMENT
+        if not improves:
             break
-        step = int(values.argmax())
-        mixed = Counts(*(cell[step] for cell in mixtures.cells()))
+        best_share = int(values.argmax())
+        mixed = Counts(*(cell[best_share] for cell in mixtures.cells()))
     return best
 
 
 def _make_linear_rule(objective: Objective, counts: Counts, k: int) -> WeightedTopK:
-    """Return the rule that is best if the metric were linear, with its derivatives at these counts."""
+    """Return the rule that would be best if the metric were linear, with its derivatives at these counts."""
     state = (counts.tp, counts.fp, counts.positives, counts.negatives)
     _, (by_tp, by_fp) = objective.differentiate(state)  # of the loss
-    by_tp = by_tp.where(counts.positives > 0, by_fp)  # without positives, whatever is predicted is wrong
-    return WeightedTopK(k, tuple((by_fp - by_tp).tolist()), tuple((-by_fp).tolist()))
+    by_tp = by_tp.where(counts.positives > 0, by_fp)  # every prediction of a label without positives is wrong
+    # Predicting a label of probability p changes the loss by p · by_tp + (1 − p) · by_fp: the rule wants the least.
+    scale = by_fp - by_tp
+    offset = -by_fp
+    return WeightedTopK(k, tuple(scale.tolist()), tuple(offset.tolist()))
 
 
 def _check_probabilities(p: Tensor) -> None:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from metricgrad.core.inputs import as_tensor, like, whole_number
-from metricgrad.core.sparse import SparseBatch, is_sparse, like_sparse, sparse_scores
+from metricgrad.core.sparse import SparseBatch, as_sparse_batch, is_sparse, like_sparse
 from metricgrad.core.storable import Storable, kinds_in
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Rule(Storable, abstract=True):
 
         """
         if is_sparse(scores):
-            stored = sparse_scores(scores)
+            stored = as_sparse_batch(scores)
             return like_sparse(scores, stored, self.decide_stored(stored))
         s = as_tensor("scores", scores)
         s = s if s.is_floating_point() else s.double()

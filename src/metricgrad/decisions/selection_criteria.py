@@ -52,7 +52,7 @@ class Criterion(Protocol):
 def make_criterion(select_by: SelectBy, problem: Problem, batch: Batch, rule: Rule | None) -> Criterion:
     """Return the criterion of a name on given rows; ``rule`` is None if it is to be tuned."""
     if select_by == "log-loss":
-        return LogLoss(batch)
+        return LogLossCriterion(batch)
     if select_by == "average-precision":
         return AveragePrecision(batch)
     if rule is not None:
@@ -243,7 +243,7 @@ class MetricAtBestThresholds(Independent):
 # Other criteria
 
 
-class LogLoss(Independent):
+class LogLossCriterion(Independent):
     """Minus the log-loss."""
 
     def __init__(self, batch: Batch) -> None:

@@ -1,6 +1,6 @@
 """Search in sparse scores: the same as ``threshold_search`` from the stored elements alone.
 
-What is not stored has score 0 and is never predicted, so that thresholds are those between stored scores above 0.
+Elements that are not stored have score 0 and are never predicted: every threshold is above 0.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from metricgrad.core.counts import cells, least_weight, subtract
 from metricgrad.core.curves import Curve, cumulate, last_of_equals, sort_descending
 from metricgrad.core.metrics.averages import class_weights
 from metricgrad.core.metrics.derivatives import ratio
-from metricgrad.core.sparse import running
+from metricgrad.core.sparse import cumulate_by_group
 from metricgrad.decisions.threshold_search import evaluate_by_parts
 
 if TYPE_CHECKING:
@@ -27,12 +27,15 @@ def make_curve(batch: SparseBatch, labels: list[int]) -> Curve:
     """Return the curve of some labels, all in one, at the thresholds above 0."""
     if len(labels) == 1:
         of_labels = batch.label_thresholds
-        own = slice(int(of_labels.starts[labels[0]]), int(of_labels.starts[labels[0] + 1]))
+        label = labels[0]
+        own = slice(int(of_labels.starts[label]), int(of_labels.starts[label + 1]))
         return Curve(of_labels.thresholds[own], of_labels.counts.map(lambda cell: cell[own]))
     order, starts = batch.ranked
     elements = torch.cat([order[int(starts[label]) : int(starts[label + 1])] for label in labels])
     scores = batch.logits[elements]
-    positive_weight, negative_weight = (side[elements] for side in batch.sides)
+    all_positive_weight, all_negative_weight = batch.sides
+    positive_weight = all_positive_weight[elements]
+    negative_weight = all_negative_weight[elements]
     reached = (scores > 0) & (positive_weight + negative_weight > 0)
     curve = cumulate(scores[reached], positive_weight[reached], negative_weight[reached])
     positives = positive_weight.sum()
@@ -47,13 +50,14 @@ def find_best_thresholds(objective: Objective, batch: SparseBatch, epsilon: floa
     values = evaluate_by_parts(objective.values, of_labels.counts)
     values = values.masked_fill(values.isnan(), -torch.inf)
     best_values = values.new_full((batch.classes,), -torch.inf).scatter_reduce_(0, of_labels.label, values, "amax")
+    best_value_of_label = best_values[of_labels.label]
     # The first threshold of each label that has its best value.
     indices = torch.arange(len(values))
     end = len(values)
-    candidates = torch.where(values == best_values[of_labels.label], indices, end)
+    candidates = torch.where(values == best_value_of_label, indices, end)
     best = torch.full((batch.classes,), end).scatter_reduce_(0, of_labels.label, candidates, "amin")
-    # The run of good thresholds around the best: between the nearest bad ones, or to the ends of the label.
-    bad = values < best_values[of_labels.label] - epsilon
+    # The plateau: the run of good thresholds around the best, between the nearest bad ones or the ends of the label.
+    bad = values < best_value_of_label - epsilon
     after_last_bad = torch.where(bad, indices, -1).cummax(0).values[best] + 1
     before_next_bad = torch.where(bad, indices, end).flip(0).cummin(0).values.flip(0)[best] - 1
     first = torch.maximum(after_last_bad, of_labels.starts[:-1])
@@ -68,11 +72,13 @@ def find_best_thresholds(objective: Objective, batch: SparseBatch, epsilon: floa
 def _find_midpoints_below(of_labels: LabelThresholds, index: Tensor) -> Tensor:
     """Return the thresholds midway between one score of each label and the label's next lower score."""
     score = of_labels.thresholds[index]
-    next_lower = of_labels.thresholds[(index + 1).clamp(max=len(of_labels.thresholds) - 1)]
+    next_index = (index + 1).clamp(max=len(of_labels.thresholds) - 1)
+    next_lower = of_labels.thresholds[next_index]
     middle = score / 2 + next_lower / 2
     has_lower = index + 1 < of_labels.starts[1:]
-    inside = has_lower & score.isfinite() & (next_lower < middle) & (middle <= score)
-    return torch.where(inside, middle, score)
+    # In the scores' own type, as in ``threshold_search.find_midpoint_below``.
+    makes_same_decisions = (next_lower < middle) & (middle <= score)
+    return torch.where(has_lower & score.isfinite() & makes_same_decisions, middle, score)
 
 
 def sweep_shared_threshold(
@@ -86,13 +92,16 @@ def sweep_shared_threshold(
         weights = ratio(batch.row_weight, batch.row_weight.sum())
         sizes = weights.new_full((batch.rows,), size)
         return _sweep(batch.logits, batch.row, positive_weight, negative_weight, sizes, least, metric, weights)
-    place = torch.full((batch.classes,), -1)
-    place[labels] = torch.arange(len(labels))
-    population = place[batch.label]
-    own = population >= 0
-    scores = batch.logits[own]
-    population = population[own]
-    positive_weight, negative_weight = (side[own] for side in batch.sides)
+    # The elements of these labels; the population of an element is the position of its label in the list.
+    population_of_label = torch.full((batch.classes,), -1)
+    population_of_label[labels] = torch.arange(len(labels))
+    population = population_of_label[batch.label]
+    chosen = population >= 0
+    population = population[chosen]
+    scores = batch.logits[chosen]
+    all_positive_weight, all_negative_weight = batch.sides
+    positive_weight = all_positive_weight[chosen]
+    negative_weight = all_negative_weight[chosen]
     total = positive_weight.new_full((len(labels),), batch.total)
     if average == "micro":
         population = torch.zeros_like(population)
@@ -117,8 +126,8 @@ def _sweep(
 ) -> tuple[Tensor, Tensor]:
     """Return every distinct score above 0, from ∞ down, and Σ weights·value of the populations at that threshold.
 
-    A population is a label, a row or all together; ``total``: the weight of each, with what is not stored; ``least``:
-    see ``counts.subtract``.
+    A population is a label, a row, or all labels together. ``total``: the weight of each population, including elements
+    that are not stored. ``least``: see ``counts.subtract``.
     """
     positives = torch.zeros_like(total).index_add_(0, population, positive_weight)
     negatives = subtract(total, positives, least)
@@ -129,8 +138,8 @@ def _sweep(
     population = population[reached][order]
     by_population = population.argsort(stable=True)
     owner = population[by_population]
-    tp = running(positive_weight[reached][order][by_population], owner, len(total))
-    fp = running(negative_weight[reached][order][by_population], owner, len(total))
+    tp = cumulate_by_group(positive_weight[reached][order][by_population], owner, len(total))
+    fp = cumulate_by_group(negative_weight[reached][order][by_population], owner, len(total))
     # The value of each population before its first element, and after each of its elements.
     nothing = torch.zeros_like(total)
     start = metric(cells(nothing, nothing, positives, negatives))
@@ -147,9 +156,10 @@ def _sweep(
         return torch.cat((base, base + changes.cumsum(0)[last]))
 
     thresholds = torch.cat((sorted_scores.new_full((1,), torch.inf), sorted_scores[last]))
-    found = sum_populations(start.nan_to_num(0, 0, 0), after.nan_to_num(0, 0, 0))
+    sums_of_values = sum_populations(start.nan_to_num(0, 0, 0), after.nan_to_num(0, 0, 0))
     start_undefined = (~start.isfinite()).double()
     after_undefined = (~after.isfinite()).double()
     if bool(start_undefined.any()) or bool(after_undefined.any()):
-        found[sum_populations(start_undefined, after_undefined) > 0.5] = torch.nan
-    return thresholds, found
+        undefined_populations = sum_populations(start_undefined, after_undefined)
+        sums_of_values[undefined_populations > 0.5] = torch.nan
+    return thresholds, sums_of_values

@@ -1,7 +1,7 @@
 """Search: the best threshold of one class or of all together, from hard counts at every distinct threshold.
 
 Counts at every threshold come from one sort and a cumulative sum, so the exact optimum of any metric costs O(n log n).
-Thresholds are sorted from the highest down; an *index* is the place of one among them.
+Thresholds are sorted from the highest down; an *index* is the position of a threshold in that order.
 """
 
 from __future__ import annotations
@@ -20,48 +20,53 @@ if TYPE_CHECKING:
     from metricgrad.core.batch import Batch
 
 _SCORES_AT_ONCE = 1 << 20
-_LONG_ROW = 1 << 14  # scores from which on rows are sorted one by one, which is faster then
-_IMPROVEMENT = 1e-12  # of a value, which rounding alone does not explain
+_LONG_ROW = 1 << 14  # rows of at least this many scores are sorted one by one, which is faster for long rows
+_LEAST_IMPROVEMENT = 1e-12  # a smaller difference of two values may be rounding alone
 
 
 def find_midpoint_below(thresholds: Tensor, index: int) -> float:
-    """Return the threshold midway between a score and the next lower one: the same decisions, most room."""
+    """Return the threshold midway between a score and the next lower one.
+
+    It decides as the score itself does, and stays as far as possible from both.
+    """
     score = thresholds[index]
     if index + 1 == len(thresholds):
         return score.item()
     next_lower = thresholds[index + 1]
-    if not score.isfinite() or not next_lower.isfinite():
-        return score.item()
-    # In the scores' own type: a number between two neighbours of float32 is no float32.
+    # Computed in the scores' own type. Between two neighbouring float32 numbers there is no third one, and beside ∞ or
+    # -∞ there is no middle: the result is then one of the two scores, and only the higher one makes the same decisions.
     middle = score / 2 + next_lower / 2
-    return (middle if next_lower < middle <= score else score).item()
+    makes_same_decisions = bool(next_lower < middle <= score)
+    return middle.item() if makes_same_decisions else score.item()
 
 
 def evaluate_by_parts(value: Callable[[Counts], Tensor], counts: Counts) -> Tensor:
     """Return ``value(counts)`` of ``(M,)`` cells a part at a time: large temporaries cost more than arithmetic."""
-    parts = zip(*(cell.split(_SCORES_AT_ONCE) for cell in counts.cells()), strict=True)
-    return torch.cat([value(Counts(*part)) for part in parts])
+    split_cells = [cell.split(_SCORES_AT_ONCE) for cell in counts.cells()]
+    parts = [Counts(*cells_of_part) for cells_of_part in zip(*split_cells, strict=True)]
+    return torch.cat([value(part) for part in parts])
 
 
 def find_run_around(good: Tensor, index: int) -> tuple[int, int]:
     """Return the first and last index of the run of True around an index."""
-    # The place of the first largest byte: a pass without the list of indices that nonzero() makes.
+    # One bad entry before the first and one after the last, so that there is a bad one on either side of the run.
     end = good.new_ones(1)
     bad = torch.cat((end, ~good, end)).view(torch.uint8)
-    before = int(bad[: index + 1].flip(0).argmax())
-    after = int(bad[index + 2 :].argmax())
-    return index - before, index + after
+    # argmax finds the first bad entry without the list of all indices that nonzero() would make.
+    good_before = int(bad[: index + 1].flip(0).argmax())
+    good_after = int(bad[index + 2 :].argmax())
+    return index - good_before, index + good_after
 
 
 def find_better(values: Tensor, present: int) -> int:
-    """Return the index of the best value, but the present one if that is worse by rounding alone."""
+    """Return the index of the best value; the present index if its value is as good, up to rounding."""
     defined = _replace_undefined(values)
     best = int(defined.argmax())
-    return best if defined[best] > defined[present] + _IMPROVEMENT else present
+    return best if defined[best] > defined[present] + _LEAST_IMPROVEMENT else present
 
 
 def _replace_undefined(values: Tensor) -> Tensor:
-    """Make what is undefined worse than anything."""
+    """Return values with −∞ in the place of NaN, so that an undefined value is never the best."""
     return values.masked_fill(values.isnan(), -torch.inf)
 
 
@@ -69,18 +74,19 @@ def _replace_undefined(values: Tensor) -> Tensor:
 
 
 def make_curve(batch: Batch, classes: list[int]) -> Curve:
-    """Return the curve of some classes, all in one, of what counts, at the thresholds that can be reached."""
+    """Return one curve of some classes together, at the thresholds that can be reached; weights of 0 are left out."""
     scores = _flatten_columns(batch.logits, classes).contiguous()
     targets = _flatten_columns(batch.targets, classes)
     if batch.weight is None:
         # Small integers are gathered faster than floats, and add up exactly.
-        curve = cumulate(scores, targets.double() if targets.is_floating_point() else targets.to(torch.int8))
+        positives = targets.double() if targets.is_floating_point() else targets.to(torch.int8)
+        curve = cumulate(scores, positives)
     else:
         weight = _flatten_columns(batch.weight, classes).double()
-        counts = weight > 0
-        weight = weight[counts]
-        targets = targets.double()[counts]
-        curve = cumulate(scores[counts], weight * targets, weight * (1 - targets))
+        has_weight = weight > 0
+        weight = weight[has_weight]
+        targets = targets.double()[has_weight]
+        curve = cumulate(scores[has_weight], weight * targets, weight * (1 - targets))
     first = _find_first_reached(curve.thresholds)
     if first == 0:
         return curve
@@ -88,8 +94,12 @@ def make_curve(batch: Batch, classes: list[int]) -> Curve:
 
 
 def _find_first_reached(thresholds: Tensor) -> int:
-    """Return the first index that a threshold reaches: none predicts nothing where a score is ∞."""
-    return int(len(thresholds) > 1 and thresholds[1] == torch.inf)
+    """Return the first index that can be reached: 0, or 1 where a score is ∞.
+
+    At index 0, the threshold ∞, nothing is predicted. If a score is ∞ itself, even that threshold predicts it.
+    """
+    highest_score_is_infinite = len(thresholds) > 1 and bool(thresholds[1] == torch.inf)
+    return 1 if highest_score_is_infinite else 0
 
 
 def _flatten_columns(x: Tensor, classes: list[int]) -> Tensor:
@@ -97,12 +107,13 @@ def _flatten_columns(x: Tensor, classes: list[int]) -> Tensor:
 
 
 def select_columns(x: Tensor, classes: list[int]) -> Tensor:
-    """Return some columns, of a single one as many as asked for; a view where that will do."""
+    """Return the columns of some classes, as a view where possible; a single column stands for every class."""
     if x.shape[1] == 1:
         return x.expand(-1, len(classes))
     if len(classes) == 1:
         return x[:, classes[0] : classes[0] + 1]
-    return x if classes == list(range(x.shape[1])) else x[:, classes]
+    all_classes = list(range(x.shape[1]))
+    return x if classes == all_classes else x[:, classes]
 
 
 # One threshold for all classes
@@ -121,20 +132,23 @@ def sweep_shared_threshold(
     changes one population's value: sorting these changes by score and cumulating them gives the whole curve.
     ``value(counts, part)``: the metric of a part of the populations.
     """
+    # ``start``: the sum where nothing is predicted; ``changes``: what each element adds when it becomes predicted.
     changes = torch.empty_like(positive_weight)
     start = positive_weight.new_zeros(1)
-    # How many populations' values are undefined; the changes of that number are made only if some is.
+    # The same for the number of populations whose value is undefined; only if there are any.
     undefined_changes: Tensor | None = None
     undefined_start = positive_weight.new_zeros(1)
-    populations_at_once = max(1, _SCORES_AT_ONCE // max(1, scores.shape[1]))
+    populations_at_once = max(1, _SCORES_AT_ONCE // scores.shape[1])
     for first_population in range(0, len(scores), populations_at_once):
         part = slice(first_population, first_population + populations_at_once)
         order = _sort_rows_descending(scores[part])
         tp = _cumulate_rows(positive_weight[part].gather(1, order))
         fp = _cumulate_rows(negative_weight[part].gather(1, order))
         weight = weights[part].unsqueeze(1)
-        weighted_values = value(cells(tp, fp, tp[:, -1:], fp[:, -1:]), part) * weight
-        values = torch.where(weight > 0, weighted_values, 0.0)  # without weight no part, even if it is NaN
+        positives = tp[:, -1:]
+        negatives = fp[:, -1:]
+        weighted_values = value(cells(tp, fp, positives, negatives), part) * weight
+        values = torch.where(weight > 0, weighted_values, 0.0)  # a population without weight does not count, even NaN
         if not values.isfinite().all():
             undefined = (~values.isfinite()).double()
             values = values.nan_to_num(0, 0, 0)
@@ -145,20 +159,24 @@ def sweep_shared_threshold(
         # Equal scores within a population need no care: their changes end up under one threshold and telescope.
         changes[part].scatter_(1, order, values.diff(dim=1))
         start += values[:, 0].sum()
-    # Scores of what does not count are no thresholds.
-    counts = ((positive_weight > 0) | (negative_weight > 0)) & (weights > 0).unsqueeze(1)
-    sorted_scores, order = sort_descending(scores[counts])
+    # Only scores of elements that have weight, in populations that have weight, are thresholds.
+    element_has_weight = (positive_weight > 0) | (negative_weight > 0)
+    population_has_weight = (weights > 0).unsqueeze(1)
+    counted = element_has_weight & population_has_weight
+    sorted_scores, order = sort_descending(scores[counted])
     last = last_of_equals(sorted_scores)
 
     def cumulate_changes(changes: Tensor, start: Tensor) -> Tensor:
-        return torch.cat((start, start + changes[counts][order].cumsum(0)[last]))
+        sums = changes[counted][order].cumsum(0)
+        return torch.cat((start, start + sums[last]))
 
     thresholds = torch.cat((sorted_scores.new_full((1,), torch.inf), sorted_scores[last]))
-    found = cumulate_changes(changes, start)
+    sums_of_values = cumulate_changes(changes, start)
     if undefined_changes is not None:
-        found[cumulate_changes(undefined_changes, undefined_start) > 0.5] = torch.nan
+        undefined_populations = cumulate_changes(undefined_changes, undefined_start)
+        sums_of_values[undefined_populations > 0.5] = torch.nan
     first = _find_first_reached(thresholds)
-    return thresholds[first:], found[first:]
+    return thresholds[first:], sums_of_values[first:]
 
 
 def _sort_rows_descending(scores: Tensor) -> Tensor:
@@ -177,10 +195,10 @@ def _cumulate_rows(x: Tensor) -> Tensor:
 
 
 def find_best_corner(curves: list[Curve], value: Callable[[Counts], Tensor]) -> list[int]:
-    """Return each class's index at the best corner of all pooled counts that can be reached.
+    """Return each class's index at the best corner of the pooled counts that some thresholds give.
 
-    What can be reached is a sum of one point per class; the corners of such a sum follow the classes' convex hulls,
-    merged by the slope of their edges.
+    Pooled counts are a sum of one point (FP, TP) of each class's curve. The corners of the convex hull of all such sums
+    are found from the hulls of the classes: their edges, sorted by slope, lead from one corner to the next.
     """
     best = -torch.inf
     chosen = [0] * len(curves)
@@ -189,22 +207,25 @@ def find_best_corner(curves: list[Curve], value: Callable[[Counts], Tensor]) -> 
     fn_end = float(sum(curve.counts.fn[-1] for curve in curves))
     tn_end = float(sum(curve.counts.tn[-1] for curve in curves))
     for sign in (1, -1):  # the upper hull, and the lower one for metrics that reward errors
-        corners = [_find_hull(curve.counts.fp, curve.counts.tp, sign) for curve in curves]
-        tp_edges = torch.cat([curve.counts.tp[hull].diff() for curve, hull in zip(curves, corners, strict=True)])
-        fp_edges = torch.cat([curve.counts.fp[hull].diff() for curve, hull in zip(curves, corners, strict=True)])
-        class_of_edge = torch.repeat_interleave(torch.tensor([len(hull) - 1 for hull in corners]))
-        order = torch.atan2(sign * tp_edges, fp_edges).argsort(descending=True, stable=True)
+        hulls = [_find_hull(curve.counts.fp, curve.counts.tp, sign) for curve in curves]
+        tp_edges = torch.cat([curve.counts.tp[hull].diff() for curve, hull in zip(curves, hulls, strict=True)])
+        fp_edges = torch.cat([curve.counts.fp[hull].diff() for curve, hull in zip(curves, hulls, strict=True)])
+        edges_of_class = torch.tensor([len(hull) - 1 for hull in hulls])
+        class_of_edge = torch.repeat_interleave(edges_of_class)
+        slopes = torch.atan2(sign * tp_edges, fp_edges)
+        order = slopes.argsort(descending=True, stable=True)
         tp = torch.cat((tp_start, tp_start + tp_edges[order].cumsum(0)))
         fp = torch.cat((fp_start, fp_start + fp_edges[order].cumsum(0)))
-        # P and N as the end of the same running sums, so that FN and TN are 0 there, and not rounding.
+        # P and N from the last of the same running sums, so that FN and TN there are exactly what they should be.
         positives = (tp[-1:] + fn_end).expand_as(tp)
         negatives = (fp[-1:] + tn_end).expand_as(fp)
         values = _replace_undefined(value(cells(tp, fp, positives, negatives)))
         corner = int(values.argmax())
         if values[corner] > best:
             best = values[corner].item()
-            edges_taken = torch.bincount(class_of_edge[order[:corner]], minlength=len(curves)).tolist()
-            chosen = [int(hull[taken]) for hull, taken in zip(corners, edges_taken, strict=True)]
+            classes_of_taken = class_of_edge[order[:corner]]
+            edges_taken = torch.bincount(classes_of_taken, minlength=len(curves)).tolist()
+            chosen = [int(hull[taken]) for hull, taken in zip(hulls, edges_taken, strict=True)]
     return chosen
 
 
@@ -214,7 +235,7 @@ def _find_hull(x: Tensor, y: Tensor, sign: int) -> Tensor:
     while len(kept) > 2:
         dx = x[kept].diff()
         dy = (sign * y[kept]).diff()
-        # A point on or below the line between its neighbours is no corner, whatever else goes in the same pass.
+        # A point on or below the line between its neighbours is no corner. All of them can be left out at once.
         is_corner = dy[:-1] * dx[1:] > dy[1:] * dx[:-1]
         if is_corner.all():
             break
@@ -235,11 +256,15 @@ def ascend_one_by_one(indices: list[int], choose: Callable[[int, list[int]], int
 
 
 def choose_in_pooled_counts(curves: list[Curve], value: Callable[[Counts], Tensor], k: int, indices: list[int]) -> int:
-    """Return the best index of class k in the pooled counts, given those of the others; the present one if as good."""
+    """Return the best index of class k for the pooled counts, the other classes being at theirs.
+
+    It is the present one if that is as good.
+    """
     pooled = curves[k].counts
     for other, (curve, index) in enumerate(zip(curves, indices, strict=True)):
         if other != k:
-            pooled = pooled + Counts(*(cell[index] for cell in curve.counts.cells()))
+            cells_at_index = [cell[index] for cell in curve.counts.cells()]
+            pooled = pooled + Counts(*cells_at_index)
     return find_better(value(pooled), indices[k])
 
 

@@ -69,7 +69,7 @@ class _Encoded(NamedTuple):
     weight: NDArray[Any] | None
 
 
-class Split(NamedTuple):
+class PartitionSplit(NamedTuple):
     """How rows are split: into how many hands they are dealt, and which hands each model leaves out."""
 
     hands: int
@@ -148,7 +148,7 @@ class DaskFit:
         # The type of targets is that of their distinct values; in a matrix every column may have each.
         return labels_to_learn(values if columns is None else np.repeat(values[:, None], columns, 1))
 
-    def encode(self, class_weight: Any, split: Split | None, seed: int) -> None:
+    def encode(self, class_weight: Any, split: PartitionSplit | None, seed: int) -> None:
         """Turn labels into targets and weights, deal the rows, and find where boosting starts."""
         labels, counts = self.labels, self._class_counts()
         balance = _balance(labels, class_weight, counts.sum(0))
@@ -167,7 +167,7 @@ class DaskFit:
             row[np.searchsorted(self.labels.classes, look.values)] = look.counts
         return table
 
-    def split(self, cv: Any, validation_fraction: float) -> Split | None:
+    def split(self, cv: Any, validation_fraction: float) -> PartitionSplit | None:
         """Return how to split the rows; None where a class is too small."""
         rarest = int(self._class_counts().sum(0).min())
         if cv is None:
@@ -175,11 +175,11 @@ class DaskFit:
                 raise ValueError(f"validation_fraction: expected a number in (0, 1), got {validation_fraction!r}")
             share = Fraction(validation_fraction).limit_denominator(100)
             share = min(max(share, Fraction(1, 100)), Fraction(99, 100))
-            return Split(share.denominator, [range(share.numerator)]) if rarest > 1 else None
+            return PartitionSplit(share.denominator, [range(share.numerator)]) if rarest > 1 else None
         if not is_whole(cv) or isinstance(cv, bool) or cv < 2:
             raise ValueError(f"cv: expected a number of at least 2 or None for Dask input, got {cv!r}")
         folds = min(int(cv), rarest)
-        return Split(folds, [range(k, k + 1) for k in range(folds)]) if folds > 1 else None
+        return PartitionSplit(folds, [range(k, k + 1) for k in range(folds)]) if folds > 1 else None
 
     def train(self, plan: Any, rounds: int, held_out: range | None) -> Any:
         """Train a model on all rows but those of some hands."""
@@ -194,7 +194,7 @@ class DaskFit:
         weight = np.empty(0) if self.weighted or self.estimator.class_weight is not None else None
         return PlacedRows(self.client, chosen, BoostingRows(np.empty((0, self.features)), y, weight, np.empty(shape)))
 
-    def tune(self, split: Split) -> TuningResult:
+    def tune(self, split: PartitionSplit) -> TuningResult:
         """Tune the rule on the scores of the rows that each model was trained without."""
         e, task = self.estimator, self.labels.task
         how: dict[str, Any] = {"task": task, "average": e.average, "rare_labels": RARE_LABELS}
@@ -277,7 +277,7 @@ def _take(part: _Encoded, hands: range, within: bool, start: Any) -> BoostingRow
     return BoostingRows(rows.x, rows.y, rows.weight, np.tile(start, (len(which),) + (1,) * np.ndim(start)))
 
 
-def _score(part: _Encoded, estimator: Any, split: Split) -> tuple[Tensor, Tensor, Tensor | None]:
+def _score(part: _Encoded, estimator: Any, split: PartitionSplit) -> tuple[Tensor, Tensor, Tensor | None]:
     """Return scores, targets and weights of the rows that a model was trained without."""
     order, p = [], []
     for model, hands in zip(estimator.boosters_, split.held_out, strict=True):

@@ -100,7 +100,7 @@ class MetricBoostingClassifier(DecidesLazilyMixin, ClassifierMixin, BaseEstimato
         Where boosting started, in logits.
     rule_ : Rule
         The decision rule.
-    tuning_ : Tuning or None
+    tuning_ : TuningResult or None
         How the rule was tuned; None if it was not.
     classes_ : ndarray
         The labels; of a multi-label problem their indices.

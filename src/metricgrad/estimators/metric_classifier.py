@@ -125,7 +125,7 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
         The trained networks.
     rule_ : Rule
         The decision rule.
-    tuning_ : Tuning or None
+    tuning_ : TuningResult or None
         How the rule was tuned; None if it was not.
     classes_ : ndarray
         The labels; of a multi-label problem their indices.

@@ -99,7 +99,7 @@ class MetricEnsembleClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
         What the selection maximised.
     rule_ : Rule
         The decision rule.
-    tuning_ : Tuning or None
+    tuning_ : TuningResult or None
         How the rule was tuned on out-of-fold scores; None if it was not.
     classes_ : ndarray
         The labels; of a multi-label problem their indices.

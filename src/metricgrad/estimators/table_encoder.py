@@ -7,6 +7,7 @@ training rows: medians, scales, the frequent categories, means of the targets, w
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 import numpy as np
@@ -37,6 +38,9 @@ FREQUENT = 10
 """Categories with fewer training rows are encoded as one."""
 
 _FOLDS = 5  # the target means of a training row come from the other folds
+
+_NUMERIC = ("number", "boolean", "date")
+"""The kinds of columns whose parts are numbers."""
 
 
 class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -148,7 +152,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         if y is not None:
             check_consistent_length(frame, y)
         self.describe(frame)
-        parts = read_columns(self.columns_, frame)
+        parts = self.read(frame)
         means = self.fit_parts(parts, y)
         return self.encode(parts, self.output, means)
 
@@ -158,18 +162,32 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X : DataFrame or array-like
-            With the columns of the table that was fitted.
+            With the columns of the table that was fitted. Those of a frame are found by their names: they may be in any
+            order, and columns that the encoder does not know are not used. An array must have as many columns as in
+            ``fit``.
 
         Returns
         -------
         ndarray or sparse matrix
             ``(n, features)``.
 
+        Raises
+        ------
+        ValueError
+            If a column is missing, an array has another number of columns, or cells cannot be read.
+
         """
-        return self.encode(self.read(X), self.output)
+        parts = self.read(X)
+        return self.encode(parts, self.output)
 
     def get_feature_names_out(self, input_features: Any = None) -> Any:
-        """Return the names of the encoded columns.
+        """Return the names of the encoded columns, each of which occurs once.
+
+        A number, or a code for trees, has the name of its column, "size". "size is missing" says where it was missing,
+        "shape=round" is a category, and "shape=missing" and "shape=rare" are those cells and the rare categories
+        together; "shape=(missing)" if a category is called "missing". "sold (year)" is a part of a date, "town: mean 0"
+        a mean of the target, "note: good" a word and "note: topic 0" a topic. A column that is itself called
+        "sold (year)" is "sold (year) (column)". Where two names are still the same, the later one ends with " (2)".
 
         Parameters
         ----------
@@ -183,17 +201,21 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
         """
         check_is_fitted(self, "columns_")
-        numbers = list(self.numbers_)
-        codes = list(self.codes_)
-        means = [f"{name}: mean {k}" for name, table in self.target_means_.items() for k in range(table.shape[1])]
-        topics = [f"{name}: topic {i}" for name, words in self.words_.items() for i in range(len(words.topics))]
+        names = list(self.numbers_)
         if self.output == "trees":
-            return np.array([*numbers, *codes, *means, *topics], dtype=object)
-        missing = [f"{name} is missing" for name, often in zip(numbers, self.often_missing_, strict=True) if often]
-        one_hot = [f"{name}={text}" for name in codes for text in self._name_slots(name)]
-        words = [f"{name}: {word}" for name, found in self.words_.items() for word in found.vocabulary]
-        texts = words if self.output == "linear" else topics
-        return np.array([*numbers, *missing, *one_hot, *means, *texts], dtype=object)
+            names += self.codes_
+        else:
+            names += [f"{name} is missing" for name in np.array(self.numbers_, dtype=object)[self.often_missing_]]
+            for name in self.codes_:
+                names += [f"{name}={category}" for category in self._name_slots(name)]
+        for name, table in self.target_means_.items():
+            names += [f"{name}: mean {k}" for k in range(table.shape[1])]
+        for name, words in self.words_.items():
+            if self.output == "linear":
+                names += [f"{name}: {word}" for word in words.vocabulary]
+            else:
+                names += [f"{name}: topic {i}" for i in range(len(words.topics))]
+        return np.array(_number_repeated(names), dtype=object)
 
     # Tables to parts
 
@@ -212,15 +234,24 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             twice = frame.columns[frame.columns.duplicated()][0]
             raise ValueError(f"X: expected every column name once, got {twice!r} twice; rename one")
         if self.date_format is not None:
-            check_date_format(self.date_format)
+            try:
+                check_date_format(self.date_format)
+            except ValueError as error:
+                raise ValueError(f"date_format: {error}") from error
         self.feature_names_in_ = np.asarray(frame.columns, dtype=object)
         self.n_features_in_ = frame.shape[1]
+        self.dropped_ = {}
         if self.columns is not None:
-            self.columns_, self.dropped_ = tuple(self.columns), {}
+            self.columns_ = tuple(self.columns)
             return
-        found = {name: describe_column(name, frame[name], self.date_format, drop_ids=False) for name in frame.columns}
-        self.columns_ = tuple(column for column in found.values() if isinstance(column, Column))
-        self.dropped_ = {name: why for name, why in found.items() if isinstance(why, str)}
+        used = []
+        for name in frame.columns:
+            column_or_reason = describe_column(name, frame[name], self.date_format, drop_ids=False)
+            if isinstance(column_or_reason, Column):
+                used.append(column_or_reason)
+            else:
+                self.dropped_[name] = column_or_reason
+        self.columns_ = tuple(used)
         if not self.columns_:
             why = one_line("; ".join(f"{name!r} {reason}" for name, reason in self.dropped_.items()), 200)
             raise ValueError(f"X: expected columns that tell rows apart, got none ({why})")
@@ -240,7 +271,14 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
         """
         check_is_fitted(self, "columns_")
-        frame = as_frame(X)
+        table = _make_frame(X)
+        has_no_names = isinstance(table.columns, pd.RangeIndex)
+        if has_no_names and table.shape[1] != self.n_features_in_:
+            raise ValueError(
+                f"X has {table.shape[1]} features, but {type(self).__name__} is expecting {self.n_features_in_} "
+                "features as input; pass the columns that were fitted"
+            )
+        frame = _name_by_texts(table)
         missing = [column.name for column in self.columns_ if column.name not in frame.columns]
         if missing:
             raise ValueError(f"X: expected the columns of the table that was fitted, got none named {missing[0]!r}")
@@ -249,9 +287,10 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     # Parts to matrices
 
     def name_parts(self) -> None:
-        """Set the names of the parts that are numbers, and of those that are codes of categories."""
-        self.numbers_ = tuple(part for one in self.columns_ if one.kind in _NUMERIC for part in one.parts)
-        self.codes_ = tuple(one.name for one in self.columns_ if one.kind == "category")
+        """Set the names of the parts that are numbers, of those that are codes of categories, and of texts."""
+        self.numbers_ = tuple(part for column in self.columns_ if column.kind in _NUMERIC for part in column.parts)
+        self.codes_ = tuple(column.value_part for column in self.columns_ if column.kind == "category")
+        self.texts_ = tuple(column.value_part for column in self.columns_ if column.kind == "text")
 
     def fit_parts(self, parts: pd.DataFrame, y: Any = None, counted: Any = None) -> dict[str, np.ndarray]:
         """Learn what encodes the parts of training rows, and return the cross-fitted target means of all rows given.
@@ -271,31 +310,38 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             The means of each column that is encoded by the target.
 
         """
-        columns, every_row = self.columns_, parts
         counted = slice(None) if counted is None else counted
-        parts = parts.iloc[counted]
+        training_parts = parts.iloc[counted]
+        indicators = None if y is None else _find_indicators(y)[counted]
         self.name_parts()
-        numbers = self._take_numbers(parts)
+        numbers = self._take_numbers(training_parts)
         self.often_missing_ = np.isnan(numbers).any(0)
         self.medians_ = _find_medians(numbers)
         self.shift_, self.scale_ = _find_scale(self._fill_missing(numbers))
-        self.slots_ = {name: _assign_slots(parts[name].to_numpy()) for name in self.codes_}
-        indicators = None if y is None else _find_indicators(y)[counted]
+        self.slots_ = {name: _assign_slots(training_parts[name].to_numpy()) for name in self.codes_}
+        most_words = max(100, MOST_WORDS // max(1, len(self.texts_)))
+        self.words_ = {name: fit_words(training_parts[name], indicators, most_words) for name in self.texts_}
+        return self._fit_target_means(parts, indicators, counted)
+
+    def _fit_target_means(
+        self, parts: pd.DataFrame, indicators: np.ndarray | None, counted: Any
+    ) -> dict[str, np.ndarray]:
+        """Learn the means of the target of each category, and return those of all rows, cross-fitted where counted."""
         self.target_means_: dict[str, np.ndarray] = {}
         self.mean_scales_: dict[str, np.ndarray] = {}
-        crossed: dict[str, np.ndarray] = {}
-        for column in columns:
-            if column.levels and indicators is not None:
-                codes = parts[column.level_part].to_numpy()
-                table, means = _encode_by_target(codes, len(column.levels), indicators)
-                self.target_means_[column.name] = table
-                self.mean_scales_[column.name] = np.stack(_find_scale(means.astype(np.float64)))
-                crossed[column.name] = table[every_row[column.level_part].to_numpy() + 1]
-                crossed[column.name][counted] = means
-        texts = [column.name for column in columns if column.kind == "text"]
-        most = max(100, MOST_WORDS // max(1, len(texts)))
-        self.words_ = {name: fit_words(parts[name], indicators, most) for name in texts}
-        return crossed
+        means_of_rows: dict[str, np.ndarray] = {}
+        if indicators is None:
+            return means_of_rows
+        for column in self.columns_:
+            if not column.levels:
+                continue
+            codes = parts[column.level_part].to_numpy()
+            table, cross_fitted = _encode_by_target(codes[counted], len(column.levels), indicators)
+            self.target_means_[column.name] = table
+            self.mean_scales_[column.name] = np.stack(_find_scale(cross_fitted.astype(np.float64)))
+            means_of_rows[column.name] = _look_up_means(table, codes)
+            means_of_rows[column.name][counted] = cross_fitted
+        return means_of_rows
 
     def encode(self, parts: pd.DataFrame, output: Output, means: Mapping[str, np.ndarray] | None = None) -> Any:
         """Return parts as a matrix.
@@ -315,26 +361,44 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             ``(n, features)``.
 
         """
-        if means is None:
-            level_parts = {column.name: column.level_part for column in self.columns_ if column.levels}
-            means = {name: table[parts[level_parts[name]].to_numpy() + 1] for name, table in self.target_means_.items()}
-        numbers = self._take_numbers(parts)
+        means = self._find_target_means(parts) if means is None else means
         if output == "trees":
-            codes = [_code_missing_as_nan(parts[name].to_numpy()) for name in self.codes_]
-            blocks = [numbers, *(one[:, None] for one in codes), *means.values(), *self._find_topics(parts)]
-            return np.hstack([block.astype(np.float32, copy=False) for block in blocks])
+            return self._encode_for_trees(parts, means)
+        numbers = self._take_numbers(parts)
         scaled = (self._fill_missing(numbers) - self.shift_) / self.scale_
         is_missing = np.isnan(numbers)[:, self.often_missing_].astype(np.float64)
         blocks = [scaled, is_missing]
-        blocks += [_one_hot(parts[name].to_numpy(), self.slots_[name]) for name in self.codes_]
-        blocks += [(table - self.mean_scales_[name][0]) / self.mean_scales_[name][1] for name, table in means.items()]
+        for name in self.codes_:
+            blocks.append(_one_hot(parts[name].to_numpy(), self.slots_[name]))
+        for name, means_of_rows in means.items():
+            shift, scale = self.mean_scales_[name]
+            blocks.append((means_of_rows - shift) / scale)
         if output == "dense":
             blocks += self._find_topics(parts)
-        table = np.hstack(blocks)
+        dense = np.hstack(blocks)
         if output == "dense" or not self.words_:
-            return table
-        words = [one.transform(parts[name]) for name, one in self.words_.items()]
-        return sparse.hstack((sparse.csr_matrix(table.astype(np.float32)), *words), "csr", np.float32)
+            return dense
+        words = [words.transform(parts[name]) for name, words in self.words_.items()]
+        return sparse.hstack((sparse.csr_matrix(dense.astype(np.float32)), *words), "csr", np.float32)
+
+    def _encode_for_trees(self, parts: pd.DataFrame, means: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Return numbers as they are and codes, NaN where they are missing, means of the target, and topics."""
+        blocks = [self._take_numbers(parts)]
+        for name in self.codes_:
+            codes = _code_missing_as_nan(parts[name].to_numpy())
+            blocks.append(codes[:, None])
+        blocks += means.values()
+        blocks += self._find_topics(parts)
+        return np.hstack([block.astype(np.float32, copy=False) for block in blocks])
+
+    def _find_target_means(self, parts: pd.DataFrame) -> dict[str, np.ndarray]:
+        """Return the means of the target of each row's category, by column."""
+        level_parts = {column.name: column.level_part for column in self.columns_}
+        found = {}
+        for name, table in self.target_means_.items():
+            codes = parts[level_parts[name]].to_numpy()
+            found[name] = _look_up_means(table, codes)
+        return found
 
     def _take_numbers(self, parts: pd.DataFrame) -> np.ndarray:
         if not self.numbers_:
@@ -347,31 +411,72 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def _find_topics(self, parts: pd.DataFrame) -> list[np.ndarray]:
         """Return the topics of each column of text."""
-        return [np.asarray(one.transform(parts[name]) @ one.topics.T) for name, one in self.words_.items()]
+        topics = []
+        for name, words in self.words_.items():
+            tf_idf = words.transform(parts[name])
+            topics.append(np.asarray(tf_idf @ words.topics.T))
+        return topics
 
-    def _name_slots(self, name: str) -> list[str]:
-        """Return the names of the one-hot columns of a category column."""
-        (column,) = (one for one in self.columns_ if one.name == name)
-        texts = ["missing", *column.categories, "others", "new"]
-        slots = self.slots_[name]
-        members = [[texts[code] for code in np.flatnonzero(slots == k)] for k in range(slots.max() + 1)]
-        return [one[0] if len(one) == 1 else "rare" for one in members]
-
-
-_NUMERIC = ("number", "boolean", "date")
+    def _name_slots(self, part: str) -> list[str]:
+        """Return the names of the one-hot columns of a category column, given the name of its codes."""
+        categories = next(column.categories for column in self.columns_ if column.value_part == part)
+        missing, others, rare = (_mark_unlike(word, categories) for word in ("missing", "others", "rare"))
+        name_of_code = [missing, *categories, others, "new"]
+        slots = self.slots_[part]
+        names = []
+        for slot in range(slots.max() + 1):
+            codes = np.flatnonzero(slots == slot)
+            names.append(name_of_code[codes[0]] if len(codes) == 1 else rare)
+        return names
 
 
 def as_frame(X: Any) -> pd.DataFrame:
     """Return a table as a frame of pandas whose columns have texts as names."""
+    return _name_by_texts(_make_frame(X))
+
+
+def _name_by_texts(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame if all(isinstance(name, str) for name in frame.columns) else frame.rename(columns=str)
+
+
+def _make_frame(X: Any) -> pd.DataFrame:
+    """Return a table as a frame of pandas; the columns of an array, which has no names, are a ``RangeIndex``."""
     if isinstance(X, pd.DataFrame):
-        return X if all(isinstance(name, str) for name in X.columns) else X.rename(columns=str)
+        return X
     if hasattr(X, "to_pandas"):  # polars, pyarrow and others
         return X.to_pandas()
     if sparse.issparse(X):
         raise ValueError("X: expected a table, got a sparse matrix; sparse features need no TableEncoder")
     if getattr(X, "ndim", 2) != 2:
         raise ValueError(f"X: expected a table of two dimensions, got {X.ndim}; a single column is X.reshape(-1, 1)")
-    return pd.DataFrame(X).rename(columns=str)
+    return pd.DataFrame(X)
+
+
+def _number_repeated(names: list[str]) -> list[str]:
+    """Return names of which each occurs once: one that occurred before gets the first number that makes it new.
+
+    >>> _number_repeated(["a", "b", "a", "a (2)", "a"])
+    ['a', 'b', 'a (3)', 'a (2)', 'a (4)']
+    """
+    taken = set(names)
+    seen: set[str] = set()
+    unique = []
+    for name in names:
+        own_name = name
+        if name in seen:
+            numbered = (f"{name} ({number})" for number in itertools.count(2))
+            own_name = next(other for other in numbered if other not in taken)
+        seen.add(own_name)
+        taken.add(own_name)
+        unique.append(own_name)
+    return unique
+
+
+def _mark_unlike(word: str, categories: Sequence[str]) -> str:
+    """Return a word in as many brackets as make it none of the categories."""
+    while word in categories:
+        word = f"({word})"
+    return word
 
 
 def _find_medians(numbers: np.ndarray) -> np.ndarray:
@@ -409,6 +514,11 @@ def _one_hot(codes: np.ndarray, slots: np.ndarray) -> np.ndarray:
     return np.asarray(places[:, None] == np.arange(slots.max() + 1), dtype=np.float64)
 
 
+def _look_up_means(table: np.ndarray, codes: np.ndarray) -> np.ndarray:
+    """Return the means of each row, given the table of those of all codes from −1 (missing) on."""
+    return np.asarray(table[codes + 1])
+
+
 def _code_missing_as_nan(codes: np.ndarray) -> np.ndarray:
     return np.where(codes < 0, np.nan, codes).astype(np.float32)
 
@@ -426,7 +536,8 @@ def _find_indicators(y: Any) -> np.ndarray:
 
 def _encode_by_target(codes: np.ndarray, levels: int, indicators: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the means of classes for codes from −1 to ``levels``, and the cross-fitted means of the training rows."""
-    frequent = np.sort(np.argsort(-indicators.sum(0), kind="stable")[:MOST_TARGET_MEANS])
+    most_frequent_first = np.argsort(-indicators.sum(0), kind="stable")
+    frequent = np.sort(most_frequent_first[:MOST_TARGET_MEANS])
     cells = codes[:, None]
     every_code = np.arange(-1, levels + 1)[:, None]
     folds = list(KFold(_FOLDS, shuffle=True, random_state=0).split(codes))
@@ -435,7 +546,8 @@ def _encode_by_target(codes: np.ndarray, levels: int, indicators: np.ndarray) ->
     for place, k in enumerate(frequent):
         y = indicators[:, k].astype(float)
         # "continuous", since that takes any fold, even one without positives; the means are those of "binary".
-        table[:, place] = TargetEncoder(target_type="continuous").fit(cells, y).transform(every_code)[:, 0]
+        encoder = TargetEncoder(target_type="continuous").fit(cells, y)
+        table[:, place] = encoder.transform(every_code)[:, 0]
         for others, own in folds:
             encoder = TargetEncoder(target_type="continuous").fit(cells[others], y[others])
             crossed[own, place] = encoder.transform(cells[own])[:, 0]

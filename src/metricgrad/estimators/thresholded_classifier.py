@@ -73,7 +73,7 @@ class ThresholdedClassifier(PredictsMixin, ClassifierMixin, MetaEstimatorMixin, 
         The fitted classifier.
     rule_ : Rule
         The decision rule.
-    tuning_ : Tuning
+    tuning_ : TuningResult
         How the rule was tuned.
     classes_ : ndarray
         The labels; of a multi-label problem their indices.

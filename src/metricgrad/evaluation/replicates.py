@@ -330,7 +330,9 @@ def _replicate_tuned(
     problem = tuned.problem()
     batch = draws.models[model].batch
     tuned_metrics = draws.models[model].metrics.under(problem.solve(batch).rule)
-    fixed = RowDraws([EvaluatedModel(tuned_metrics, batch)], draws.units, draws.group_of_row)
+    # As many models as are compared: each has its share of the added row.
+    fixed_models = [EvaluatedModel(tuned_metrics, batch)] * len(draws.models)
+    fixed = RowDraws(fixed_models, draws.units, draws.group_of_row)
     apparent, evaluated = replicate_values(fixed, 0, replicates, seed)
     on_all_rows: list[Values] = []
     on_left_out: list[Values] = []

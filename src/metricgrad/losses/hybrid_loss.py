@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from metricgrad.core.batch import Task
     from metricgrad.core.metrics import Metric
     from metricgrad.core.metrics.averages import Average, EmptyClasses
+    from metricgrad.core.objects import Background
     from metricgrad.core.processes import ProcessGroup
 
 
@@ -58,6 +59,10 @@ class HybridLoss(nn.Module):
     per_image : bool, default False
         Average the values of the samples, each with the counts of its own positions, instead of the value of all
         positions together: for dense predictions, logits ``(N, K, ...)``.
+    per_object : {'full', 'shared'} or None, default None
+        Average the values of the objects that ``instances`` numbers, each with the counts of its own positions, so that
+        a small object weighs as much as a large one. An object's false positives are those of the background of its
+        image: all of them ("full", as in blob loss), or a share in proportion to the object's size ("shared").
     ignore_index : int, optional
         Targets of this value do not count.
     process_group : ProcessGroup or 'world', optional
@@ -97,6 +102,7 @@ class HybridLoss(nn.Module):
         labels: Iterable[int] | None = None,
         empty_classes: EmptyClasses = "count",
         per_image: bool = False,
+        per_object: Background | None = None,
         ignore_index: int | None = None,
         process_group: ProcessGroup | None = None,
     ) -> None:
@@ -113,6 +119,7 @@ class HybridLoss(nn.Module):
             "labels": labels,
             "empty_classes": empty_classes,
             "per_image": per_image,
+            "per_object": per_object,
             "ignore_index": ignore_index,
             "process_group": process_group,
         }
@@ -129,6 +136,7 @@ class HybridLoss(nn.Module):
                 "average: expected 'micro', 'macro', 'weighted' or 'samples', got None; the mix is one number: use "
                 "MetricLoss for a loss per class"
             )
+        self.metric_loss.objective.warns_of_vanished_gradient = False  # cross-entropy has a gradient there
         trust_logits(self.metric_loss)  # cross-entropy sees the same, and warns of probabilities
         make_cross_entropy: Any = baselines.cross_entropy if self.metric_loss.task == "multiclass" else baselines.bce
         self.cross_entropy = make_cross_entropy(
@@ -153,7 +161,12 @@ class HybridLoss(nn.Module):
         return self.metric_weight * progress
 
     def forward(
-        self, logits: Tensor, targets: Tensor, weight: Tensor | None = None, mask: Tensor | None = None
+        self,
+        logits: Tensor,
+        targets: Tensor,
+        weight: Tensor | None = None,
+        mask: Tensor | None = None,
+        instances: Tensor | None = None,
     ) -> Tensor:
         """Return cross-entropy + metric_weight × metric loss.
 
@@ -167,6 +180,8 @@ class HybridLoss(nn.Module):
             Per sample or per element.
         mask : Tensor, optional
             True for what counts.
+        instances : Tensor of int, optional
+            For ``per_object``, which object each positive position belongs to; see ``MetricLoss.forward``.
 
         Returns
         -------
@@ -177,7 +192,7 @@ class HybridLoss(nn.Module):
         metric_weight = self.current_metric_weight
         if metric_weight == 0:
             return cross_entropy
-        metric_loss: Tensor = self.metric_loss(logits, targets, weight, mask)
+        metric_loss: Tensor = self.metric_loss(logits, targets, weight, mask, instances)
         return cross_entropy + metric_weight * metric_loss
 
     def extra_repr(self) -> str:

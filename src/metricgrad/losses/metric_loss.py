@@ -15,6 +15,7 @@ from metricgrad.core.call import Call, KernelPlan
 from metricgrad.core.metrics import Metric, name_of
 from metricgrad.core.metrics.averages import Average, EmptyClasses, image_weights, row_weights
 from metricgrad.core.objective import Objective
+from metricgrad.core.objects import check_background, index_objects
 from metricgrad.core.option_hints import explain_unknown
 from metricgrad.core.statistics import ColumnLayout, IndexLayout, Layout, MatrixLayout, RowLayout
 from metricgrad.core.surrogates import Linear, Surrogate, TopTwo, current_surrogate
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from metricgrad.core.counts import Statistic
+    from metricgrad.core.objects import Background
     from metricgrad.core.processes import ProcessGroup
 
 
@@ -58,6 +60,10 @@ class MetricLoss(TakesLogits):
     per_image : bool, default False
         Average the values of the samples, each with the counts of its own positions, instead of the value of all
         positions together: for dense predictions, logits ``(N, K, ...)``.
+    per_object : {'full', 'shared'} or None, default None
+        Average the values of the objects that ``instances`` numbers, each with the counts of its own positions, so that
+        a small object weighs as much as a large one. An object's false positives are those of the background of its
+        image: all of them ("full", as in blob loss), or a share in proportion to the object's size ("shared").
     ignore_index : int, optional
         Targets of this value do not count.
     process_group : ProcessGroup or 'world', optional
@@ -81,9 +87,17 @@ class MetricLoss(TakesLogits):
     For "multiclass" the names accuracy, balanced_accuracy, g_mean, mcc, kappa and quadratic_kappa mean the quantities
     of the d×d matrix, as in scikit-learn, and take no average.
 
+    On the CPU the loss warns, once, of a batch whose positives all have logits so low that they get no gradient: such a
+    run does not recover. ``HybridLoss`` does not have this problem.
+
     With ``per_image`` and ``empty_classes="skip"`` a class counts in the images that contain it, an image without any
     of the classes does not. An image weighs the mean weight of its positions. It takes the memory of plain torch
     operations.
+
+    With ``per_object`` an image without objects adds nothing, its false positives neither: combine it with a loss that
+    sees them, as ``HybridLoss`` does. An object that a crop cuts counts with the positions that are left of it, and
+    weighs the mean weight of these. For "multiclass" ``labels`` are the classes that have objects. "micro" and
+    "weighted" are the mean over all objects, "macro" that over the classes.
 
     Examples
     --------
@@ -111,6 +125,7 @@ class MetricLoss(TakesLogits):
         labels: Iterable[int] | None = None,
         empty_classes: EmptyClasses = "count",
         per_image: bool = False,
+        per_object: Background | None = None,
         ignore_index: int | None = None,
         process_group: ProcessGroup | None = None,
     ) -> None:
@@ -118,14 +133,24 @@ class MetricLoss(TakesLogits):
         self.task: Task = check_task(task)
         self.declared_task = task
         self.per_image = per_image
+        self.per_object = check_background(per_object)
         if surrogate is None:
             surrogate = TopTwo() if task == "multiclass" else Linear()
         self.surrogate: Any = surrogate
         self.ignore_index = ignore_index
         self.process_group = process_group
         self.thresholds = read_thresholds(threshold)
-        self.objective = Objective(self.task, metric, average, labels, empty_classes, self._has_threshold_axis)
+        self.objective = Objective(
+            self.task,
+            metric,
+            average,
+            labels,
+            empty_classes,
+            self._has_threshold_axis,
+            averages_objects=per_object is not None,
+        )
         self._check_arguments()
+        self.objective.warns_of_vanished_gradient = True
         self._plans: dict[bool, KernelPlan] = {}
         for name, tensor in _fixed_tensors(self.metric).items():
             self.register_buffer(f"metric_{name}", tensor, persistent=False)
@@ -163,9 +188,16 @@ class MetricLoss(TakesLogits):
                 reason = f"{surrogate!r} is not on probabilities"
             if reason is not None:
                 raise ValueError(f"threshold: {reason} and takes no threshold, got {self.thresholds}")
-        if self.per_image and (self.objective.of_matrix or self.average == "samples"):
+        if self.objective.of_matrix or self.average == "samples":
             what = "average='samples'" if self.average == "samples" else f"{name_of(self.metric)}, of the d×d matrix"
-            raise ValueError(f"per_image: expected False with {what}, got True; leave it out")
+            if self.per_image:
+                raise ValueError(f"per_image: expected False with {what}, got True; leave it out")
+            if self.per_object:
+                raise ValueError(f"per_object: expected None with {what}, got {self.per_object!r}; leave it out")
+        if self.per_object and self.per_image:
+            raise ValueError("per_image: expected False with per_object, got True; leave one of them out")
+        if self.per_object and self.task == "multiclass" and self.objective.labels is None:
+            raise ValueError("labels: expected the classes that have objects, for per_object, got None")
         if isinstance(surrogate, TopTwo) and self.task != "multiclass":
             raise ValueError(f"surrogate: TopTwo is for task='multiclass', got task={self.task!r}; use Linear")
         if self.task == "multiclass" and isinstance(surrogate, Surrogate):
@@ -178,7 +210,12 @@ class MetricLoss(TakesLogits):
 
     @without_autocast
     def forward(
-        self, logits: Tensor, targets: Tensor, weight: Tensor | None = None, mask: Tensor | None = None
+        self,
+        logits: Tensor,
+        targets: Tensor,
+        weight: Tensor | None = None,
+        mask: Tensor | None = None,
+        instances: Tensor | None = None,
     ) -> Tensor:
         """Return the loss.
 
@@ -192,6 +229,9 @@ class MetricLoss(TakesLogits):
             Per sample or per element.
         mask : Tensor, optional
             True for what counts.
+        instances : Tensor of int, optional
+            For ``per_object``, which object each positive position belongs to: 0 is none, and a number means another
+            object in another image. For "multilabel" a map for each label, of the shape of the logits.
 
         Returns
         -------
@@ -203,10 +243,17 @@ class MetricLoss(TakesLogits):
         ValueError
             If shapes, types or values do not fit the task.
         """
-        return self._prepare_call(logits, targets, weight, mask).loss()
+        return self._prepare_call(logits, targets, weight, mask, instances).loss()
 
     @without_autocast
-    def counts(self, logits: Tensor, targets: Tensor, weight: Tensor | None = None, mask: Tensor | None = None) -> Any:
+    def counts(
+        self,
+        logits: Tensor,
+        targets: Tensor,
+        weight: Tensor | None = None,
+        mask: Tensor | None = None,
+        instances: Tensor | None = None,
+    ) -> Any:
         """Return the additive statistic of this batch, on this process.
 
         Parameters
@@ -219,6 +266,9 @@ class MetricLoss(TakesLogits):
             Per sample or per element.
         mask : Tensor, optional
             True for what counts.
+        instances : Tensor of int, optional
+            For ``per_object``, which object each positive position belongs to: 0 is none, and a number means another
+            object in another image. For "multilabel" a map for each label, of the shape of the logits.
 
         Returns
         -------
@@ -232,7 +282,7 @@ class MetricLoss(TakesLogits):
         >>> loss.counts(torch.tensor([2.0, -1.0]), torch.tensor([1, 0])).positives
         tensor([1.])
         """
-        return self._prepare_call(logits, targets, weight, mask).statistic()
+        return self._prepare_call(logits, targets, weight, mask, instances).statistic()
 
     def value(self, statistic: Statistic) -> Tensor:
         """Return the averaged metric of a statistic.
@@ -256,7 +306,14 @@ class MetricLoss(TakesLogits):
         """
         return self.objective.value(statistic)
 
-    def _prepare_call(self, logits: Tensor, targets: Tensor, weight: Tensor | None, mask: Tensor | None) -> Call:
+    def _prepare_call(
+        self,
+        logits: Tensor,
+        targets: Tensor,
+        weight: Tensor | None,
+        mask: Tensor | None,
+        instances: Tensor | None = None,
+    ) -> Call:
         """Check and flatten the arguments, and choose how the loss is computed from them."""
         surrogate = current_surrogate(self.surrogate)
         has_own_surrogate = not isinstance(surrogate, Surrogate)
@@ -267,10 +324,16 @@ class MetricLoss(TakesLogits):
         call = Call()
         call.objective = self.objective
         call.group = processes.resolve(self.process_group)
-        call.uses_kernel = not (traced or needs_label_gradient or self.per_image or has_own_surrogate)
+        by_parts = self.per_image or self.per_object is not None
+        call.uses_kernel = not (traced or needs_label_gradient or by_parts or has_own_surrogate)
         call.must_check_targets = call.uses_kernel
         call.row_weight = None
         call.image_weight = None
+        call.object_index = None
+        if instances is not None and self.per_object is None:
+            raise ValueError(
+                "instances: expected None without per_object, got a map; pass per_object='full' or 'shared'"
+            )
         is_plain = weight is None and mask is None and self.ignore_index is None
         if call.uses_kernel and is_plain and self._needs_no_encoding(logits, targets):
             call.logits = logits
@@ -299,6 +362,10 @@ class MetricLoss(TakesLogits):
             elif self.per_image:
                 images = logits.shape[0] if logits.dim() else 1
                 call.image_weight, call.weight = image_weights(images, batch.logits, batch.weight)
+            elif self.per_object is not None:
+                call.object_index = index_objects(
+                    self.task, instances, batch, logits.shape, self.objective.labels, self.per_object
+                )
         call.plan = self._plan_for(surrogate, has_indices=self.task == "multiclass" and call.targets.dim() == 1)
         call.surrogate_tensors = tuple(surrogate.tensors().values()) if call.plan.tensor_names else ()
         return call
@@ -364,6 +431,7 @@ class MetricLoss(TakesLogits):
             ("labels", None),
             ("empty_classes", "count"),
             ("per_image", False),
+            ("per_object", None),
             ("ignore_index", None),
         ):
             owner = self.objective if name in ("labels", "empty_classes") else self

@@ -122,7 +122,12 @@ def _read_encoder(files: Files) -> Any:
     if _SCALER in files:
         return ArrayEncoder(skops_files.load(files, _SCALER, ("numpy.dtype",)))
     own = {name.removeprefix(_ENCODER): data for name, data in files.items() if name.startswith(_ENCODER)}
-    return read_encoder(own) if own else None
+    if not own:
+        return None
+    try:
+        return read_encoder(own)
+    except ValueError as error:  # which starts with the name of a file
+        raise ValueError(f"folder: {_ENCODER}{error}") from error
 
 
 def _about(estimator: MetricEnsembleClassifier) -> SavedEnsemble:

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import Annotated, Any, Literal, TypedDict
 
 import numpy as np
+import safetensors
 import safetensors.numpy
 
 from metricgrad import strict_json
@@ -16,7 +17,7 @@ from metricgrad.estimators.columns.words import Words
 from metricgrad.estimators.table_encoder import MOST_TARGET_MEANS, TableEncoder
 from metricgrad.messages import one_line
 from metricgrad.storage.folders import Files  # noqa: TC001 (read at run time)
-from metricgrad.strict_json import Length
+from metricgrad.strict_json import Length, first_line
 
 _ABOUT, _ARRAYS, _WORDS = "encoder.json", "encoder.safetensors", "words.json"
 
@@ -50,7 +51,8 @@ def write_encoder(encoder: TableEncoder) -> Files:
         arrays[f"means-{i}"] = encoder.target_means_[name]
         arrays[f"mean-scales-{i}"] = encoder.mean_scales_[name]
     for i, words in enumerate(encoder.words_.values()):
-        arrays[f"idf-{i}"], arrays[f"topics-{i}"] = words.idf, words.topics
+        arrays[f"idf-{i}"] = words.idf
+        arrays[f"topics-{i}"] = words.topics
     # safetensors writes the memory as it lies.
     packed = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     files = {_ABOUT: strict_json.as_json(about), _ARRAYS: safetensors.numpy.save(packed)}
@@ -61,43 +63,40 @@ def write_encoder(encoder: TableEncoder) -> Files:
 
 def read_encoder(files: Files) -> TableEncoder:
     """Return the encoder that ``write_encoder`` wrote; refuse anything else."""
-    about: _EncoderFile = strict_json.read(files[_ABOUT], _EncoderFile, _ABOUT)
-    columns = tuple(read_column(one, _ABOUT) for one in about["columns"])
+    about: _EncoderFile = strict_json.read(_take_file(files, _ABOUT), _EncoderFile, _ABOUT)
     encoder = TableEncoder(about["output"])
-    encoder.columns_, encoder.dropped_ = columns, about["dropped"]
+    encoder.columns_ = tuple(read_column(one, _ABOUT) for one in about["columns"])
+    encoder.dropped_ = about["dropped"]
     encoder.feature_names_in_ = np.asarray(about["names"], dtype=object)
     encoder.n_features_in_ = len(about["names"])
+    _check_names(about["names"], encoder.columns_)
     encoder.name_parts()
-    texts = [column.name for column in columns if column.kind == "text"]
-    arrays = _read_arrays(files, len(encoder.codes_), len(about["encoded_by_target"]), len(texts))
+    arrays = _read_arrays(files, len(encoder.codes_), len(about["encoded_by_target"]), len(encoder.texts_))
     _set_numbers(encoder, arrays)
-    encoder.slots_ = {}
-    for i, name in enumerate(encoder.codes_):
-        encoder.slots_[name] = _check_slots(arrays[f"slots-{i}"])
-    encoder.target_means_, encoder.mean_scales_ = {}, {}
-    by_name = {column.name: column for column in columns}
-    for i, name in enumerate(about["encoded_by_target"]):
-        if name not in by_name or not by_name[name].levels:
-            raise ValueError(f"{_ABOUT}: expected columns of many categories, got {one_line(name, 60)!r}")
-        rows = len(by_name[name].levels) + 2
-        table, scales = arrays[f"means-{i}"], arrays[f"mean-scales-{i}"]
-        if table.ndim != 2 or len(table) != rows or not 1 <= table.shape[1] <= MOST_TARGET_MEANS:
-            raise ValueError(f"{_ARRAYS}: expected means of {rows} categories, got shape {table.shape}")
-        if scales.shape != (2, table.shape[1]) or (scales[1] <= 0).any():
-            raise ValueError(f"{_ARRAYS}: expected scales of {table.shape[1]} means, got others")
-        encoder.target_means_[name], encoder.mean_scales_[name] = table, scales
-    vocabularies = strict_json.read(files[_WORDS], list[list[str]], _WORDS) if texts else []
-    if len(vocabularies) != len(texts):
-        raise ValueError(f"{_WORDS}: expected the words of {len(texts)} columns, got {len(vocabularies)}")
-    encoder.words_ = {
-        name: Words.checked(vocabularies[i], arrays[f"idf-{i}"], arrays[f"topics-{i}"]) for i, name in enumerate(texts)
-    }
+    _set_slots(encoder, arrays)
+    _set_target_means(encoder, about["encoded_by_target"], arrays)
+    _set_words(encoder, files, arrays)
     return encoder
+
+
+def _take_file(files: Files, name: str) -> bytes:
+    if name not in files:
+        raise ValueError(f"{name}: expected a file of this name, got none")
+    return files[name]
+
+
+def _check_names(names: list[str], columns: tuple[Column, ...]) -> None:
+    """Refuse columns of the same name, and columns that the table did not have."""
+    if len(set(names)) < len(names):
+        raise ValueError(f"{_ABOUT}: names: expected every name once")
+    names_of_columns = [column.name for column in columns]
+    if len(set(names_of_columns)) < len(names_of_columns) or not set(names_of_columns) <= set(names):
+        raise ValueError(f"{_ABOUT}: columns: expected columns of the table, each once")
 
 
 def read_column(data: Any, where: str) -> Column:
     """Return the description of a column that a file holds, or raise a ``ValueError``."""
-    values: dict[str, Any] = {key: tuple(one) if isinstance(one, list) else one for key, one in data.items()}
+    values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in data.items()}
     column = Column(**values)
     name = one_line(column.name, 60)
     bins = len(column.categories) + column.others if column.kind == "category" else len(column.edges) + 1
@@ -105,15 +104,22 @@ def read_column(data: Any, where: str) -> Column:
         raise ValueError(f"{where}: columns: expected {bins} shares of {name!r}")
     if column.levels and column.kind != "category":
         raise ValueError(f"{where}: columns: expected no levels of {name!r}")
-    if column.number_format is not None:
-        check_number_format(column.number_format)
-    if column.date_format is not None:
-        check_date_format(column.date_format)
+    try:
+        if column.number_format is not None:
+            check_number_format(column.number_format)
+        if column.date_format is not None:
+            check_date_format(column.date_format)
+    except ValueError as error:
+        raise ValueError(f"{where}: columns: {name!r}: {first_line(error)}") from error
     return column
 
 
 def _read_arrays(files: Files, categories: int, means: int, texts: int) -> dict[str, np.ndarray]:
-    arrays: dict[str, np.ndarray] = safetensors.numpy.load(files[_ARRAYS])
+    data = _take_file(files, _ARRAYS)
+    try:
+        arrays: dict[str, np.ndarray] = safetensors.numpy.load(data)
+    except (safetensors.SafetensorError, LookupError, TypeError, ValueError) as error:
+        raise ValueError(f"{_ARRAYS}: cannot be read: {first_line(error)}") from error
     names = ["medians", "often-missing", "shift", "scale", *(f"slots-{i}" for i in range(categories))]
     names += [f"{part}-{i}" for i in range(means) for part in ("means", "mean-scales")]
     names += [f"{part}-{i}" for i in range(texts) for part in ("idf", "topics")]
@@ -135,13 +141,58 @@ def _set_numbers(encoder: TableEncoder, arrays: dict[str, np.ndarray]) -> None:
         raise ValueError(f"{_ARRAYS}: expected medians and scales of {shape[0]} columns, got others")
     if (arrays["scale"] <= 0).any():
         raise ValueError(f"{_ARRAYS}: expected positive scales, got others")
-    encoder.medians_, encoder.often_missing_ = arrays["medians"], arrays["often-missing"]
-    encoder.shift_, encoder.scale_ = arrays["shift"], arrays["scale"]
+    encoder.medians_ = arrays["medians"]
+    encoder.often_missing_ = arrays["often-missing"]
+    encoder.shift_ = arrays["shift"]
+    encoder.scale_ = arrays["scale"]
 
 
-def _check_slots(slots: np.ndarray) -> np.ndarray:
-    """Return the one-hot columns of codes, or raise: they are numbered from 0, and −1 stands for none."""
-    used = np.unique(slots[slots >= 0]) if slots.ndim == 1 else slots
-    if slots.ndim != 1 or len(slots) < 2 or slots.min() < -1 or not np.array_equal(used, np.arange(len(used))):
-        raise ValueError(f"{_ARRAYS}: expected the one-hot columns of codes, got others")
-    return slots
+def _set_slots(encoder: TableEncoder, arrays: dict[str, np.ndarray]) -> None:
+    """Set the one-hot column of each code of a category."""
+    category_columns = [column for column in encoder.columns_ if column.kind == "category"]
+    encoder.slots_ = {}
+    for i, column in enumerate(category_columns):
+        slots = arrays[f"slots-{i}"]
+        most_codes = len(column.categories) + 3  # with those of missing, other and new categories
+        if not _are_slots(slots, most_codes):
+            raise ValueError(f"{_ARRAYS}: expected the one-hot columns of codes, got others")
+        encoder.slots_[column.value_part] = slots
+
+
+def _are_slots(slots: np.ndarray, most_codes: int) -> bool:
+    """Return whether the one-hot columns of codes are numbered from 0 on, −1 standing for none."""
+    if slots.ndim != 1 or not 2 <= len(slots) <= most_codes or slots.min() < -1:
+        return False
+    used = np.unique(slots[slots >= 0])
+    return np.array_equal(used, np.arange(len(used)))
+
+
+def _set_target_means(encoder: TableEncoder, names: list[str], arrays: dict[str, np.ndarray]) -> None:
+    """Set the means of the target, and their scales, of the columns of these names."""
+    levels_of_column = {column.name: column.levels for column in encoder.columns_}
+    encoder.target_means_ = {}
+    encoder.mean_scales_ = {}
+    for i, name in enumerate(names):
+        levels = levels_of_column.get(name, ())
+        if not levels:
+            raise ValueError(f"{_ABOUT}: expected columns of many categories, got {one_line(name, 60)!r}")
+        rows = len(levels) + 2
+        table = arrays[f"means-{i}"]
+        scales = arrays[f"mean-scales-{i}"]
+        if table.ndim != 2 or len(table) != rows or not 1 <= table.shape[1] <= MOST_TARGET_MEANS:
+            raise ValueError(f"{_ARRAYS}: expected means of {rows} categories, got shape {table.shape}")
+        if scales.shape != (2, table.shape[1]) or (scales[1] <= 0).any():
+            raise ValueError(f"{_ARRAYS}: expected scales of {table.shape[1]} means, got others")
+        encoder.target_means_[name] = table
+        encoder.mean_scales_[name] = scales
+
+
+def _set_words(encoder: TableEncoder, files: Files, arrays: dict[str, np.ndarray]) -> None:
+    """Set the words of the columns of text."""
+    count = len(encoder.texts_)
+    vocabularies = strict_json.read(_take_file(files, _WORDS), list[list[str]], _WORDS) if count else []
+    if len(vocabularies) != count:
+        raise ValueError(f"{_WORDS}: expected the words of {count} columns, got {len(vocabularies)}")
+    encoder.words_ = {}
+    for i, name in enumerate(encoder.texts_):
+        encoder.words_[name] = Words.checked(vocabularies[i], arrays[f"idf-{i}"], arrays[f"topics-{i}"])

@@ -24,6 +24,7 @@ from metricgrad.comparison.inference.drift import count_cells, measure_drift
 from metricgrad.comparison.inference.evaluate import evaluate_run
 from metricgrad.comparison.inference.predict import predict
 from metricgrad.comparison.inference.tune import tune
+from metricgrad.comparison.report.evaluation_report import write_evaluation_report
 from metricgrad.comparison.tables import files
 from metricgrad.comparison.tables.schema import Schema
 from metricgrad.comparison.tables.stability import compute_psi
@@ -60,7 +61,7 @@ def test_predictions_are_those_of_the_model_on_all_rows_at_once(
     frame = later(task).assign(id=np.arange(500) + 10**12)
     with files.write(tmp_path / f"data.{suffix}") as file:
         file.add(frame)
-    monkeypatch.setattr(files, "ROWS", 64)  # many pieces
+    monkeypatch.setattr(files, "ROWS_PER_PIECE", 64)  # many pieces
     out = tmp_path / f"out.{suffix}"
     found = predict(trained[task], tmp_path / f"data.{suffix}", out, keep=["id"], jobs=3)
     model = runs.load(trained[task]).model
@@ -99,7 +100,7 @@ def test_no_more_pieces_are_in_memory_than_jobs_and_two(
         done += 1
         add(self, table)
 
-    monkeypatch.setattr(files, "ROWS", 50)
+    monkeypatch.setattr(files, "ROWS_PER_PIECE", 50)
     monkeypatch.setattr(files.Source, "pieces", counted)
     monkeypatch.setattr(files.Writer, "add", added)
     assert predict(trained["binary"], data, tmp_path / "out.csv", jobs=2)["rows"] == 2000
@@ -118,7 +119,9 @@ def test_separated_labels(tmp_path: Path) -> None:
     got = files.read(tmp_path / "out.csv")
     assert got.columns.tolist() == ["prediction a", "prediction b", "score a", "score b"]
     assert (got[["prediction a", "prediction b"]].to_numpy() == (x > 0)).mean() > 0.9
-    assert evaluate_run(tmp_path / "run", data, ["accuracy"], replicates=20)["metrics"]["accuracy"]["value"] > 0.9
+    assert (
+        evaluate_run(tmp_path / "run", data, ["accuracy"], replicates=20).summary["metrics"]["accuracy"]["value"] > 0.9
+    )
 
 
 def test_what_and_types_of_kept_columns(trained: dict[str, Path], tmp_path: Path) -> None:
@@ -156,7 +159,7 @@ def test_cells_are_written_as_they_are(trained: dict[str, Path], tmp_path: Path)
 @pytest.mark.parametrize("task", TABLES)
 def test_evaluate_gives_the_bootstrap_of_the_models_scores(trained: dict[str, Path], tmp_path: Path, task: Any) -> None:
     frame = later(task)
-    found = evaluate_run(trained[task], written(frame, tmp_path), replicates=100)
+    found = evaluate_run(trained[task], written(frame, tmp_path), replicates=100).summary
     model = runs.load(trained[task]).model
     scores, y = model.scores(frame), model.schema.encode_targets(frame)
     expected = mg.bootstrap(scores, y, "f1", task=task, rule=model.rule, replicates=100)["f1"]
@@ -180,9 +183,9 @@ def test_evaluate_says_that_there_are_too_few_positives_for_an_interval(
     few.to_parquet(tmp_path / "parts" / "part.parquet")
     data = tmp_path / "parts" if kind == "folder" else tmp_path / "parts" / "part.parquet"
     page = tmp_path / "page.html"
-    found = evaluate_run(
-        trained["binary"], data, ["f1", "average_precision", "brier_score"], replicates=20, report=page
-    )
+    evaluated = evaluate_run(trained["binary"], data, ["f1", "average_precision", "brier_score"], replicates=20)
+    write_evaluation_report(page, evaluated, seed=0)
+    found = evaluated.summary
     for name in ("f1", "average_precision"):
         one = found["metrics"][name]
         assert (one["low"], one["high"], one["note"]) == (None, None, "too few positives for an interval")
@@ -196,7 +199,7 @@ def test_evaluate_warns_of_drift_in_one_line_per_column(trained: dict[str, Path]
     frame["weight"] = frame["weight"].where(np.arange(500) % 3 > 0)
     frame["shape"] = np.where(np.arange(500) % 2, "square", frame["shape"])
     frame["ripe"] = np.where(np.arange(500) % 4, "yes", frame["ripe"])
-    found = evaluate_run(trained["binary"], written(frame, tmp_path), replicates=20)
+    found = evaluate_run(trained["binary"], written(frame, tmp_path), replicates=20).summary
     text = "\n".join(found["warnings"])
     assert "column 'size' drifted: mean moved by +" in text
     assert "column 'weight' drifted: missing 0.0% in training, 33.4% now" in text
@@ -237,7 +240,7 @@ def test_evaluate_and_tune_see_the_cells_that_predict_sees(
     folder.mkdir()
     for part in range(2):
         pq.write_table(pa.Table.from_pandas(pd.read_csv(data)[part::2]), folder / f"{part}.parquet")
-    assert evaluate_run(run, folder, replicates=10, allow_missing=True)["unknown"] == {"size": 500}
+    assert evaluate_run(run, folder, replicates=10, allow_missing=True).summary["unknown"] == {"size": 500}
 
 
 @pytest.mark.parametrize("task", TABLES)
@@ -258,7 +261,7 @@ def test_rows_that_the_model_was_trained_on_are_recognised(
     for part in range(2):
         some[part::2].to_parquet(folder / f"{part}.parquet", index=False)
     for place in (written(some, tmp_path, "some.csv"), parquet, folder):
-        found = evaluate_run(run, place, replicates=10)
+        found = evaluate_run(run, place, replicates=10).summary
         assert found["seen_in_training"] == {"rows": 10, "share": 0.1}
         assert found["warnings"][0].startswith(
             "the model was trained on 10 of these 100 rows (10.0%); the value is too"
@@ -268,7 +271,7 @@ def test_rows_that_the_model_was_trained_on_are_recognised(
 def test_of_many_rows_a_sample_is_recognised(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     features, targets = pd.DataFrame({"a": rng.normal(size=4000), "b": rng.integers(0, 9, 4000)}), np.arange(4000) % 2
-    monkeypatch.setattr(trained_rows, "MOST", 1000)
+    monkeypatch.setattr(trained_rows, "MOST_HASHES", 1000)
     kept = TrainedRows.of(features[:3000], targets[:3000])
     assert len(kept.to_bytes()) == 8000
     found = TrainedRows.from_bytes(kept.to_bytes()).count(features[2000:], targets[2000:])
@@ -305,7 +308,7 @@ def test_a_run_folder_cannot_name_code_to_import(trained: dict[str, Path], tmp_p
         with pytest.raises(UserError, match="if you trust it, type --metric antigravity:fly"):
             command(run, data)
     assert "antigravity" not in sys.modules
-    assert evaluate_run(run, data, ["f1"], replicates=20)["rows"] == 500
+    assert evaluate_run(run, data, ["f1"], replicates=20).summary["rows"] == 500
     assert predict(run, data, tmp_path / "out.csv")["rows"] == 500
     path.write_bytes(before)
 
@@ -319,10 +322,10 @@ def test_tune_writes_the_rule_and_keeps_the_old_one(trained: dict[str, Path], tm
     path = run / "model" / "manifest.json"
     whole = path.read_bytes()
     before = json.loads(whole)["rule"]
-    shown = tune(run, data, "recall", subject_to="precision>=0.6", dry_run=True)
+    shown = tune(run, data, "recall", subject_to="precision>=0.6", dry_run=True).summary
     assert not shown["written"]
     assert path.read_bytes() == whole
-    found = tune(run, data, "recall", subject_to="precision>=0.6")
+    found = tune(run, data, "recall", subject_to="precision>=0.6").summary
     assert {**shown, "written": True} == found
     model = runs.load(run).model
     y = model.schema.encode_targets(frame)
@@ -332,7 +335,7 @@ def test_tune_writes_the_rule_and_keeps_the_old_one(trained: dict[str, Path], tm
     after = json.loads(path.read_bytes())["rule"]
     assert (after["metric"], after["subject_to"]) == ("recall", "precision>=0.6")
     assert after["previous"] == [before]
-    evaluated = evaluate_run(run, data, replicates=20)
+    evaluated = evaluate_run(run, data, replicates=20).summary
     assert evaluated["constraints"][0]["met"]
     tune(run, data, "f2")
     previous = json.loads(path.read_bytes())["rule"]["previous"]
@@ -355,7 +358,7 @@ def test_tune_under_a_constraint_prints_it_and_expects_nothing_better_than_here(
     for seed in range(6):
         frame = later("binary").sample(120, random_state=seed)
         data = written(frame, tmp_path)
-        found = tune(run, data, metric, subject_to=constraint, dry_run=True)
+        found = tune(run, data, metric, subject_to=constraint, dry_run=True).summary
         new, (one,) = found["new"], found["new"]["constraints"]
         model = runs.load(run).model
         y, scores = model.schema.encode_targets(frame), model.scores(frame)
@@ -380,7 +383,7 @@ def test_tune_under_a_constraint_prints_it_and_expects_nothing_better_than_here(
 
 @pytest.mark.parametrize("task", ["multiclass", "multilabel"])
 def test_tune_of_other_tasks(trained: dict[str, Path], tmp_path: Path, task: str) -> None:
-    found = tune(trained[task], written(later(task), tmp_path), "f1", average="weighted", dry_run=True)
+    found = tune(trained[task], written(later(task), tmp_path), "f1", average="weighted", dry_run=True).summary
     assert found["new"]["value"] >= found["old"]["value"] - 1e-12
     assert found["average"] == "weighted"
 
@@ -410,8 +413,8 @@ def test_empty_lists_of_labels_are_read_as_in_training(tmp_path: Path, capsys: p
         asked = ["--target", "tags", "--contender", "logistic regression", "--quick", *words]
         assert main(["train", data, *asked, "--out", run]) == 0
         assert ("--drop-unlabelled" in capsys.readouterr().err) is (rows == 300)
-        found = evaluate_run(run, data, ["f1"], replicates=20)
+        found = evaluate_run(run, data, ["f1"], replicates=20).summary
         assert found["rows"] == rows
         said = "60 of 300 rows have an empty list of labels and count as having none, as in training"
         assert (said in found["warnings"]) is (rows == 300)
-        assert (said in tune(run, data, dry_run=True)["warnings"]) is (rows == 300)
+        assert (said in tune(run, data, dry_run=True).summary["warnings"]) is (rows == 300)

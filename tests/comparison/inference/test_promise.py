@@ -46,14 +46,14 @@ def test_the_new_value_stands_beside_the_promised_one(
     assert (
         f"Promised F2: {row['value']:.3f}, {row['low']:.3f} to {row['high']:.3f} (the mean over 3" in page.read_text()
     )
-    assert evaluate_run(runs / "compared", data, ["mcc"], replicates=20)["promised"] is None
+    assert evaluate_run(runs / "compared", data, ["mcc"], replicates=20).summary["promised"] is None
 
 
 def test_a_broken_promise_is_a_warning(runs: Path, tmp_path: Path) -> None:
     frame = binary(600, seed=1)
     frame["size"] = np.random.default_rng(0).permutation(frame["size"])
     frame["shape"] = "flat"
-    found = evaluate_run(runs / "compared", written(frame, tmp_path), replicates=50)
+    found = evaluate_run(runs / "compared", written(frame, tmp_path), replicates=50).summary
     (said,) = (text for text in found["warnings"] if "promised" in text)
     new = found["metrics"]["f2"]
     assert said.startswith(
@@ -65,12 +65,12 @@ def test_a_broken_promise_is_a_warning(runs: Path, tmp_path: Path) -> None:
 def test_train_and_tune_promise_what_they_measured(runs: Path, tmp_path: Path) -> None:
     data = written(binary(300, seed=1), tmp_path)
     summary = json.loads((runs / "trained" / "summary.json").read_bytes())
-    promised = evaluate_run(runs / "trained", data, replicates=20)["promised"]
+    promised = evaluate_run(runs / "trained", data, replicates=20).summary["promised"]
     assert promised["value"] == summary["value_there"]
     assert promised["source"] == "on the out-of-fold scores of 400 rows, on which the rule was tuned"
     tuned = shutil.copytree(runs / "compared", tmp_path / "tuned")
     assert main(["tune", str(tuned), data, "--metric", "mcc"]) == 0
-    found = evaluate_run(tuned, data, replicates=20)
+    found = evaluate_run(tuned, data, replicates=20).summary
     assert found["promised"]["metric"] == "mcc"
     assert found["promised"]["value"] == pytest.approx(found["metrics"]["mcc"]["value"])
     assert found["promised"]["source"].startswith("on 300 rows of data.csv, at ")

@@ -16,7 +16,7 @@ from metricgrad import metrics
 from metricgrad.comparison.report.formulas import add_formulas, find_library_formulas
 from metricgrad.comparison.report.page import read, render
 from metricgrad.comparison.report.section import read_asset
-from metricgrad.comparison.report.sections.threshold import Threshold
+from metricgrad.comparison.report.sections.threshold import ThresholdSection
 from metricgrad.core.counts import Counts
 from own_metrics import capped_profit, odds_ratio
 from report_example import Example, simulate
@@ -85,7 +85,7 @@ def test_own_metrics_that_cannot_be_traced_are_tabulated(example: Example) -> No
     for curve in curves_of(payload):
         assert curve["tabulated"]["own_metrics:capped_profit"] == capped_profit(counts_of(curve)).tolist()
     for details in payload["details"].values():
-        Threshold().shrink(details, 25)
+        ThresholdSection().shrink(details, 25)
     for curve in curves_of(payload):
         assert len(curve["cuts"]) < 30
         assert curve["tabulated"]["own_metrics:capped_profit"] == capped_profit(counts_of(curve)).tolist()

@@ -10,7 +10,7 @@ import pytest
 import torch
 from sklearn.metrics import average_precision_score
 
-from metricgrad.comparison.report.histograms import BARS, binned
+from metricgrad.comparison.report.histograms import HISTOGRAM_BINS, binned
 
 pytestmark = pytest.mark.quick
 
@@ -54,7 +54,7 @@ def test_histogram_counts_every_row_once(case: str) -> None:
     rng = np.random.default_rng(5)
     scores, targets = CASES[case](rng, 500).astype(float), (rng.random(500) < 0.3).astype(int)
     bars = binned(scores, targets)["histogram"]
-    assert len(bars["edges"]) == BARS + 1
+    assert len(bars["edges"]) == HISTOGRAM_BINS + 1
     for side, name in ((1, "positives"), (0, "negatives")):
         plain = np.histogram(scores[targets == side], bins=bars["edges"])[0]
         assert bars[name] == plain.tolist()  # type: ignore[literal-required]

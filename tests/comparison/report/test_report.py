@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from metricgrad.comparison.report.page import render, scripts, style, write
-from metricgrad.comparison.report.page_size import CLASSES, slim
+from metricgrad.comparison.report.page_size import MOST_CLASSES, slim
 from metricgrad.comparison.report.payload import Payload
 from metricgrad.comparison.report.section import ASSETS, Section
 from metricgrad.comparison.report.sections import EVALUATION, RUNS, SECTIONS
@@ -182,8 +182,8 @@ def test_of_many_classes_some_are_kept_and_the_page_says_so(example: Example) ->
     assert small["protocol"][:-1] == payload["protocol"]
     assert "Of 60 classes the 30 most frequent are drawn" in small["protocol"][-1]
     kept = small["details"][next(iter(payload["details"]))]
-    assert len(kept["classes"]) == len(kept["per_class"]) == CLASSES
-    assert len(kept["confusion"]) == len(small["data"]["classes"]) == CLASSES + 1
+    assert len(kept["classes"]) == len(kept["per_class"]) == MOST_CLASSES
+    assert len(kept["confusion"]) == len(small["data"]["classes"]) == MOST_CLASSES + 1
     assert sum(map(sum, kept["confusion"])) == sum(map(sum, first["confusion"]))
     assert sum(small["data"]["balance"]) == pytest.approx(sum(payload["data"]["balance"]), abs=1e-3)
     assert len(payload["data"]["classes"]) == 60  # the payload itself is left alone

@@ -23,8 +23,9 @@ from metricgrad.comparison.goal import Goal
 from metricgrad.comparison.report.page import write
 from metricgrad.comparison.report.payload import Payload
 from metricgrad.comparison.report.section import Section
-from metricgrad.comparison.report.section_inputs import Predictions, Table
+from metricgrad.comparison.report.section_inputs import Predictions
 from metricgrad.comparison.report.sections import EVALUATION, RUNS, SECTIONS
+from metricgrad.comparison.tables.labelled_table import LabelledTable
 from metricgrad.core.counts import Counts
 from metricgrad.core.metrics.expressions import trace
 from report_example import Example, simulate
@@ -508,7 +509,7 @@ def documented() -> Section:
 
 def test_the_section_of_the_docs_is_drawn(opened: Any, binary: Example) -> None:
     payload, section, targets = copy.deepcopy(binary.payload), documented(), binary.targets[:, 0].numpy().astype(int)
-    table = Table(pd.DataFrame(index=range(len(targets))), targets, ("stayed", "churned"))
+    table = LabelledTable(pd.DataFrame(index=range(len(targets))), targets, ("stayed", "churned"))
     for name, scores in binary.scores.items():
         s, everyone = scores[:, 0].numpy(), np.arange(len(targets))
         decided = (s >= 0.5).astype(int)

@@ -13,11 +13,12 @@ from sklearn.metrics import f1_score, matthews_corrcoef
 
 from metricgrad.comparison.goal import Goal
 from metricgrad.comparison.report.column_summaries import MISSING, OTHERS, choose_examples, draw_bars, group_cells
-from metricgrad.comparison.report.page_size import CLASSES, slim
-from metricgrad.comparison.report.section_inputs import Predictions, ShippedModelInputs, Table
-from metricgrad.comparison.report.sections.columns import Columns
-from metricgrad.comparison.report.sections.importance import COLUMNS, POINTS, Importance
-from metricgrad.comparison.report.sections.segments import LEAST_POSITIVES, LEAST_ROWS, VALUES, Segments
+from metricgrad.comparison.report.page_size import MOST_CLASSES, slim
+from metricgrad.comparison.report.section_inputs import Predictions, ShippedModelInputs
+from metricgrad.comparison.report.sections.columns import ColumnsSection
+from metricgrad.comparison.report.sections.importance import MOST_COLUMNS, MOST_POINTS, ImportanceSection
+from metricgrad.comparison.report.sections.segments import FEWEST_POSITIVES, FEWEST_ROWS, MOST_VALUES, SegmentsSection
+from metricgrad.comparison.tables.labelled_table import LabelledTable
 from metricgrad.decisions import rules
 from metricgrad.estimators.columns.column import Column, describe_column
 from report_example import simulate
@@ -58,7 +59,7 @@ def shipped(task: Any, metric: str = "f1") -> tuple[ShippedModelInputs, Logistic
             return np.asarray(found[:, 1] if task == "binary" else found)
 
         rule = rules.Threshold(0.4) if task == "binary" else rules.Argmax()
-    table, goal = Table(frame, targets, names), Goal(task, len(names), metric)
+    table, goal = LabelledTable(frame, targets, names), Goal(task, len(names), metric)
     tested = np.concatenate([rng.permutation(ROWS)[:150], rng.permutation(ROWS)[:150]])
     scores = score(frame.iloc[tested])
     decided = np.asarray(rule(scores)).astype(int)
@@ -71,7 +72,7 @@ def shipped(task: Any, metric: str = "f1") -> tuple[ShippedModelInputs, Logistic
 @pytest.mark.parametrize("task", ["binary", "multiclass"])
 def test_dependence_is_that_of_scikit_learn(task: str) -> None:
     model, fitted = shipped(task)
-    found = Importance().measure_study(model)["dependence"]
+    found = ImportanceSection().measure_study(model)["dependence"]
     assert [each["column"] for each in found] == ["a", "kind", "b", "c"]
     rows = model.table.frame.iloc[model.held]
     each = found[0]
@@ -90,14 +91,14 @@ def test_dependence_is_that_of_scikit_learn(task: str) -> None:
         decided = np.asarray(model.rule(model.score(rows.assign(a=value)))).astype(int)
         for k, shares in enumerate(each["shares"]):
             assert shares[i] == pytest.approx((decided == (1 if task == "binary" else k)).mean())
-    assert len(each["numbers"]) == POINTS
+    assert len(each["numbers"]) == MOST_POINTS
     assert found[1]["names"] == ["x", "y", "z"]
     assert found[1]["numbers"] == []
 
 
 def test_dependence_of_labels_and_of_few_columns() -> None:
     model, _ = shipped("multilabel")
-    found = Importance().measure_study(model)["dependence"]
+    found = ImportanceSection().measure_study(model)["dependence"]
     rows = model.table.frame.iloc[model.held]
     for each in found:
         assert np.shape(each["scores"]) == np.shape(each["shares"]) == (2, len(each["names"]))
@@ -105,17 +106,21 @@ def test_dependence_of_labels_and_of_few_columns() -> None:
     scores = model.score(rows.assign(a=value))
     assert [one[3] for one in found[0]["scores"]] == pytest.approx(scores.mean(0))
     assert [one[3] for one in found[0]["shares"]] == pytest.approx((scores >= [0.5, 0.4]).mean(0))
-    assert len(found) <= COLUMNS
+    assert len(found) <= MOST_COLUMNS
 
 
 def test_of_many_classes_the_dependence_is_of_those_that_are_drawn() -> None:
-    labels = CLASSES + 4
+    labels = MOST_CLASSES + 4
     rng = np.random.default_rng(0)
     shares = np.linspace(0.1, 0.6, labels)
     targets = (rng.random((80, labels)) < shares).astype(int)
     frame = pd.DataFrame({"a": rng.normal(size=80)})
     names = tuple(f"label {k}" for k in range(labels))
-    goal, table, rule = Goal("multilabel", labels, "f1"), Table(frame, targets, names), rules.Threshold((0.5,) * labels)
+    goal, table, rule = (
+        Goal("multilabel", labels, "f1"),
+        LabelledTable(frame, targets, names),
+        rules.Threshold((0.5,) * labels),
+    )
 
     def score(some: pd.DataFrame) -> np.ndarray:
         return np.tile(np.arange(labels) / labels, (len(some), 1))
@@ -123,7 +128,7 @@ def test_of_many_classes_the_dependence_is_of_those_that_are_drawn() -> None:
     scores = score(frame)
     predictions = Predictions("x", goal, table, np.arange(80), scores, targets, targets, [rule], [None], [])
     model = ShippedModelInputs(goal, table, np.arange(80), score, rule, described(frame), [], ["a"], predictions)
-    (each,) = Importance().measure_study(model)["dependence"]
+    (each,) = ImportanceSection().measure_study(model)["dependence"]
     payload = simulate(rows=200, contenders=2, classes=list(names)).payload
     payload["data"]["balance"] = (targets.sum(0) / 80).tolist()
     kept = slim(payload, [])["data"]["classes"][:-1]
@@ -134,7 +139,7 @@ def test_of_many_classes_the_dependence_is_of_those_that_are_drawn() -> None:
 def test_segments_are_counted_by_hand(task: str) -> None:
     model, _ = shipped(task)
     tested = model.tested
-    found = {each["column"]: each["segments"] for each in Segments().measure_study(model)["segments"]}
+    found = {each["column"]: each["segments"] for each in SegmentsSection().measure_study(model)["segments"]}
     assert list(found) == ["a", "kind", "b", "c"]
     kinds = model.table.frame["kind"].to_numpy()[tested.rows]
     for one in found["kind"]:
@@ -142,7 +147,7 @@ def test_segments_are_counted_by_hand(task: str) -> None:
         different, first = np.unique(tested.rows[mine], return_index=True)
         assert one["rows"] == len(different) < mine.sum()  # the two splits share test rows
         y, decided = tested.targets[mine], tested.decided[mine]
-        few = len(different) < LEAST_ROWS or (task != "multiclass" and y[first].sum() < LEAST_POSITIVES)
+        few = len(different) < FEWEST_ROWS or (task != "multiclass" and y[first].sum() < FEWEST_POSITIVES)
         if few:
             assert one["value"] is None
         elif task == "binary":
@@ -159,12 +164,12 @@ def test_segments_are_counted_by_hand(task: str) -> None:
         assert known == sorted(known)
         assert [one["value"] for one in segments][: len(known)] == known
         assert sum(one["rows"] for one in segments) == len(np.unique(tested.rows))
-        assert len(segments) <= VALUES + 1
+        assert len(segments) <= MOST_VALUES + 1
 
 
 def test_the_value_of_all_rows_and_another_metric() -> None:
     model, _ = shipped("binary", "mcc")
-    found = Segments().measure_study(model)
+    found = SegmentsSection().measure_study(model)
     assert found["segments_all"] == pytest.approx(matthews_corrcoef(model.tested.targets, model.tested.decided))
 
 
@@ -173,8 +178,8 @@ def test_columns_that_are_no_features_can_be_segments() -> None:
     model.table.frame["farm"] = np.where(np.arange(ROWS) % 2, "north", "south")
     others = described(model.table.frame[["farm"]])
     more = ShippedModelInputs(**{**vars(model), "others": others})
-    assert "farm" in [each["column"] for each in Segments().measure_study(more)["segments"]]
-    assert "farm" not in [each["column"] for each in Columns().measure_study(more)["columns"]]
+    assert "farm" in [each["column"] for each in SegmentsSection().measure_study(more)["segments"]]
+    assert "farm" not in [each["column"] for each in ColumnsSection().measure_study(more)["columns"]]
 
 
 def test_rows_that_are_tested_twice_do_not_narrow_the_interval() -> None:
@@ -188,7 +193,7 @@ def test_rows_that_are_tested_twice_do_not_narrow_the_interval() -> None:
         tested = Predictions(
             "x", model.goal, model.table, rows, scores[rows], model.table.targets[rows], decided[rows], [], [], []
         )
-        segments = Segments().measure_study(ShippedModelInputs(**{**vars(model), "tested": tested}))["segments"]
+        segments = SegmentsSection().measure_study(ShippedModelInputs(**{**vars(model), "tested": tested}))["segments"]
         one = next(s for each in segments if each["column"] == "kind" for s in each["segments"] if s["name"] == "x")
         widths.append(one["high"] - one["low"])
     assert widths[1] > 0.8 * widths[0]  # independent copies would halve it
@@ -273,7 +278,7 @@ def test_bars_of_numbers_have_the_same_width_and_keep_outliers() -> None:
 
 def test_a_profile_of_every_column() -> None:
     model, _ = shipped("binary")
-    found = Columns().measure_study(model)
+    found = ColumnsSection().measure_study(model)
     assert found["columns_all"] == 4
     assert [(each["column"], each["kind"]) for each in found["columns"]] == [
         ("a", "number"),

@@ -74,7 +74,7 @@ def test_free_text_is_told_from_categories(cells: list[str | None], kind: str) -
 
 def test_drift_of_texts_is_that_of_their_length(tmp_path: Path, trained: Path) -> None:
     new = reviews(seed=1).assign(review=lambda data: data["review"] * 3)
-    found = evaluate_run(trained, written(new, tmp_path), ["f1"], replicates=10)
+    found = evaluate_run(trained, written(new, tmp_path), ["f1"], replicates=10).summary
     (of_reviews,) = [one for one in found["warnings"] if "review" in one]
     assert "column 'review' drifted" in of_reviews
 

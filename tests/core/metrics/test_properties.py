@@ -79,6 +79,38 @@ def test_where_a_metric_is_undefined() -> None:
     assert signs(partial(mg.metrics.recall, empty=math.nan))[0] is None
 
 
+SAME_FOR_BOTH_CLASSES = {
+    *("accuracy", "balanced_accuracy", "cost", "detection_cost", "g_mean", "informedness", "kappa", "markedness"),
+    *("mcc", "quadratic_kappa", "subset_accuracy", "worst_recall"),
+}
+
+
+@pytest.mark.parametrize("name", mg.metrics.names())
+def test_which_metrics_are_the_same_for_both_classes(name: str) -> None:
+    assert properties_of(mg.metrics.get(name)).same_for_both_classes == (name in SAME_FOR_BOTH_CLASSES)
+
+
+def test_costs_that_differ_are_not_the_same_for_both_classes() -> None:
+    assert properties_of(mg.metrics.get("cost(fp=1 fn=1)")).same_for_both_classes
+    assert not properties_of(mg.metrics.get("cost(fp=1 fn=10)")).same_for_both_classes
+
+
+def test_own_metrics_that_are_the_same_for_both_classes() -> None:
+    def right_matrix(c: Confusion) -> torch.Tensor:
+        return c.matrix.diagonal(dim1=-2, dim2=-1).sum(-1)
+
+    def first_class_matrix(c: Confusion) -> torch.Tensor:
+        return c.matrix[..., 0, 0]
+
+    assert properties_of(lambda c: c.tp + c.tn).same_for_both_classes
+    assert properties_of(lambda c: c.tp / c.tp + c.tn / c.tn).same_for_both_classes  # NaN at the same counts
+    assert not properties_of(lambda c: c.tp + 2 * c.tn).same_for_both_classes
+    assert not properties_of(lambda c: c.tp + c.tn - c.fp).same_for_both_classes
+    assert properties_of(right_matrix).same_for_both_classes
+    assert not properties_of(first_class_matrix).same_for_both_classes
+    assert not properties_of(declare(same_for_both_classes=False)(lambda c: c.tp + c.tn)).same_for_both_classes
+
+
 def test_declared_properties_overrule_the_test() -> None:
     @declare(low=-7.0, high=7.0, fp=None, quasi_convex=True)
     def mine(c: Counts) -> torch.Tensor:

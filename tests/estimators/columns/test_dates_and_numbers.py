@@ -187,7 +187,7 @@ def test_dates_that_could_be_two_are_not_guessed() -> None:
     schema = Schema.of(data, "y")
     assert "when" not in schema.inputs
     (said,) = [line for line in find_warnings(data, schema) if "'when'" in line]
-    assert "could be day/month/year or month/day/year; say which with --date-format day/month/year" in said
+    assert "could be day/month/year or month/day/year; say which with --date-format 'day/month/year'" in said
     chosen = Schema.of(data, "y", date_format="month/day/year")
     assert chosen.to_features(data)["when (month)"].tolist() == [1 + i % 12 for i in range(N)]
 

@@ -12,10 +12,16 @@ import torch
 from metricgrad.comparison import run_folder as runs
 from metricgrad.comparison.errors import WRONG_CALL, UserError
 from metricgrad.comparison.inference.drift import measure_drift
-from metricgrad.comparison.inference.measures import SORTED_SCORES, TOO_FEW, Judge, Measures, choose_empty_classes
-from metricgrad.comparison.inference.parts import AGAIN, PartTask, check_cluster, list_parts, map_parts, share_model
+from metricgrad.comparison.inference.measures import MOST_SORTED_SCORES, TOO_FEW, Judge, Measures, choose_empty_classes
+from metricgrad.comparison.inference.parts import (
+    HOW_TO_GO_ON,
+    PartTask,
+    check_cluster,
+    list_parts,
+    map_parts,
+    share_model,
+)
 from metricgrad.comparison.inference.promise import describe_broken, read_promise
-from metricgrad.comparison.inference.report import check_output, write_evaluation
 from metricgrad.comparison.inference.row_checks import Labelled, describe_seen, describe_unlabelled
 from metricgrad.comparison.tables import files
 from metricgrad.comparison.tables.stability import has_moved
@@ -28,14 +34,27 @@ from metricgrad.messages import one_line
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from metricgrad.comparison.report.sections.evaluation import Value
+    from metricgrad.comparison.inference.measures import MetricValue
     from metricgrad.comparison.shipped_model import ShippedModel
 
-_COMMON = {
+_COMMON_METRICS = {
     "binary": ("f1", "precision", "recall", "mcc", "average_precision"),
     "multiclass": ("f1", "accuracy", "balanced_accuracy", "mcc"),
     "multilabel": ("f1", "precision", "recall", "subset_accuracy"),
 }
+
+
+@dataclass(frozen=True, eq=False)
+class EvaluatedRun:
+    """What was evaluated: the summary as ``metricgrad evaluate --json`` prints it, and what its report is drawn from.
+
+    ``rows``: the rows, if they are in memory; None for a folder.
+    """
+
+    summary: dict[str, Any]
+    model: ShippedModel
+    measures: Measures
+    rows: Labelled | None
 
 
 def evaluate_run(
@@ -50,25 +69,20 @@ def evaluate_run(
     jobs: int = 1,
     cluster: str | None = None,
     allow_missing: bool = False,
-    report: Path | None = None,
-    force: bool = False,
-) -> dict[str, Any]:
+) -> EvaluatedRun:
     """Return the metrics of a run's model on labelled data with bootstrap intervals, and the drift since training.
 
     ``data``: a file, or a folder of Parquet files, which are evaluated in parallel on ``jobs`` processes, or on the
     workers of the Dask scheduler ``cluster``. ``metrics``: names; by default the run's metric and common ones of the
     task. ``rows``: the size of a random sample of a file to evaluate on; by default all rows. ``allow_missing``: go on
-    if a column of a file is mostly unknown, see ``Gaps``. ``report``: an HTML file to write; ``force`` replaces an
-    existing one. That of a folder has no charts of its rows.
+    if a column of a file is mostly unknown, see ``Gaps``.
     """
-    if report is not None:
-        check_output(report, force, "--report")
     check_cluster(data, cluster)
     loaded = runs.load(run)
     model = loaded.model
     schema, goal = model.schema, model.goal
     runs.check_code_was_typed(goal.subject_to, metrics)
-    names = list(dict.fromkeys(metrics or (runs.check_code_was_typed(goal.metric, ()), *_COMMON[schema.task])))
+    names = list(dict.fromkeys(metrics or (runs.check_code_was_typed(goal.metric, ()), *_COMMON_METRICS[schema.task])))
     try:
         goal.check_values(*names)
         judge = Judge(model, names)
@@ -81,17 +95,16 @@ def evaluate_run(
             )
         measures = _measure_folder(loaded, Path(data), names, replicates, seed, jobs, cluster, allow_missing)
         found = judge.find_intervals(measures, replicates, confidence, seed)
-        scored = None
+        labelled = None
     else:
         labelled = Labelled.read(model, data, rows, allow_missing)
         measures = judge.measure(labelled)
         found = _find_intervals(judge, measures, labelled, names, replicates, confidence, seed)
-        scored = labelled
     seen, too_good = describe_seen(loaded, measures.seen, measures.rows, data)
     moved = measure_drift(measures.columns, schema)
     promise = read_promise(loaded)
     promised = promise if promise["metric"] in found else None
-    evaluated = {
+    summary = {
         "run": str(run),
         "data": str(data),
         "rows": measures.rows,
@@ -115,10 +128,7 @@ def evaluate_run(
             *_find_balance_warnings(model, measures),
         ],
     }
-    if report is not None:
-        write_evaluation(report, model, evaluated, measures, scored, seed)
-        evaluated["report"] = str(report)
-    return evaluated
+    return EvaluatedRun(summary, model, measures, labelled)
 
 
 def _find_intervals(
@@ -129,18 +139,18 @@ def _find_intervals(
     replicates: int,
     confidence: float,
     seed: int,
-) -> dict[str, Value]:
+) -> dict[str, MetricValue]:
     """Return {metric: value, the ends of its interval or None, and a note if there is none}."""
     model, scores = judge.model, labelled.scores
     values = judge.metrics.values(measures.metrics)
-    found: dict[str, Value] = {}
+    found: dict[str, MetricValue] = {}
     for group in (
         [name for name in names if name not in RANKING_METRICS],
         [name for name in names if name in RANKING_METRICS],
     ):
         if not group:
             continue
-        most = max(50, SORTED_SCORES // scores.size) if group[0] in RANKING_METRICS else replicates
+        most = max(50, MOST_SORTED_SCORES // scores.size) if group[0] in RANKING_METRICS else replicates
         try:
             intervals = bootstrap(
                 scores,
@@ -193,7 +203,7 @@ def _measure_folder(
     about = _About(tuple(names), replicates, seed)
     tasks = [PartTask(part, model, about, number) for number, part in enumerate(parts)]
     found: dict[int, Measures] = {}
-    with open_workers(min(jobs, len(parts)), cluster, AGAIN) as workers:
+    with open_workers(min(jobs, len(parts)), cluster, HOW_TO_GO_ON) as workers:
         for task, measured in map_parts(workers, _measure_part, tasks):
             if isinstance(measured, Measures):  # always: nothing is known of a part before
                 measured.gaps.check(schema, task.part.path, allow_missing)

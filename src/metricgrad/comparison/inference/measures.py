@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 import torch
@@ -26,17 +26,25 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from metricgrad.comparison.inference.row_checks import Labelled
-    from metricgrad.comparison.report.sections.evaluation import Value
     from metricgrad.comparison.shipped_model import ShippedModel
     from metricgrad.core.metrics.averages import EmptyClasses
 
-SORTED_SCORES = 20_000_000
+MOST_SORTED_SCORES = 20_000_000
 """The most scores to sort in the replicates of ranking metrics: a few seconds."""
 
 TOO_FEW = "too few positives for an interval"
 """What stands in the place of an interval."""
 
-_DRAWS = 1 << 22  # the most numbers to draw at once
+_MOST_DRAWS = 1 << 22  # the most numbers to draw at once
+
+
+class MetricValue(TypedDict):
+    """A metric on the new rows, and its bootstrap interval."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+    note: str | None  # why there is no interval
 
 
 @dataclass
@@ -153,7 +161,7 @@ class Judge:
         """
         found: Statistics = {}
         if self.metrics.score_metrics or (self.metrics.task == "multilabel" and self.metrics.objectives):
-            some = max(1, _DRAWS // replicates)
+            some = max(1, _MOST_DRAWS // replicates)
             for start in range(0, len(scores), some):
                 rows = slice(start, start + some)
                 batch = self.metrics.prepare_rows(scores[rows], targets[rows], None, None)
@@ -164,7 +172,9 @@ class Judge:
                 found = _add(found, drawn) if found else drawn
         return found
 
-    def find_intervals(self, measures: Measures, replicates: int, confidence: float, seed: int) -> dict[str, Value]:
+    def find_intervals(
+        self, measures: Measures, replicates: int, confidence: float, seed: int
+    ) -> dict[str, MetricValue]:
         """Return {metric: value, the ends of its interval or None, and a note if there is none}, from sums alone.
 
         The intervals are those of ``mg.bootstrap``. Where rows fall into few cells, weighing the cells is weighing the
@@ -180,7 +190,7 @@ class Judge:
         else:
             drawn = self._replicate(measures, replicates, seed)
             ends = {name: find_ends(both, confidence) for name, both in drawn.items()}
-        found: dict[str, Value] = {}
+        found: dict[str, MetricValue] = {}
         for name, value in metrics.values(measures.metrics).items():
             low, high = (end.item() for end in ends[name]) if name in ends else (None, None)
             found[name] = {"value": value.item(), "low": low, "high": high, "note": note}
@@ -211,8 +221,8 @@ class Judge:
         self, scores: ScoreTables, unit: UnitWeight, replicates: int, generator: torch.Generator
     ) -> Values:
         distinct, positives, negatives = scores.tables[0].join_parts()
-        number = min(replicates, max(50, SORTED_SCORES // max(1, len(distinct))))
-        some = max(1, _DRAWS // max(1, len(distinct)))
+        number = min(replicates, max(50, MOST_SORTED_SCORES // max(1, len(distinct))))
+        some = max(1, _MOST_DRAWS // max(1, len(distinct)))
         both: list[list[Values]] = [[], []]
         for start in range(0, number, some):
             size = min(some, number - start)

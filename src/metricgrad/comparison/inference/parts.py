@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 Found = TypeVar("Found")
 
-AGAIN = "call the command again"
-"""What to do after workers were lost."""
+HOW_TO_GO_ON = "call the command again"
+"""What errors about lost workers and changed files tell the user to do."""
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ def _run_part(function: Callable[[PartTask, Path, str], Found], task: PartTask) 
         except UserError as error:
             raise UserError(str(error).replace(str(path), task.part.path), error.code) from error
         if task.content is None and _stamp(path) != task.part.stamp:
-            raise UserError(f"{path}: changed while it was read; {AGAIN}")
+            raise UserError(f"{path}: changed while it was read; {HOW_TO_GO_ON}")
         return found
 
 

@@ -16,7 +16,7 @@ from metricgrad.comparison import run_folder as runs
 from metricgrad.comparison.errors import WRITE, WRONG_CALL, UserError
 from metricgrad.comparison.inference.parts import check_cluster
 from metricgrad.comparison.inference.predict_folder import FolderOptions, predict_folder
-from metricgrad.comparison.inference.predictor import WHAT, Predictor
+from metricgrad.comparison.inference.predictor import OUTPUTS, Predictor
 from metricgrad.comparison.tables import files
 
 if TYPE_CHECKING:
@@ -50,8 +50,8 @@ def predict(
     of a Dask scheduler, whose workers predict the files of a folder. ``allow_missing``: go on if a column of a file is
     mostly unknown, see ``Gaps``. ``progress``: called with the number of rows of every finished piece or file.
     """
-    if what not in WHAT:
-        raise UserError(f"what: expected one of {', '.join(WHAT)}, got {what!r}", WRONG_CALL)
+    if what not in OUTPUTS:
+        raise UserError(f"what: expected one of {', '.join(OUTPUTS)}, got {what!r}", WRONG_CALL)
     check_cluster(data, cluster)
     jobs = jobs or os.cpu_count() or 1
     progress = progress or (lambda rows: None)

@@ -18,7 +18,7 @@ import pyarrow as pa
 from metricgrad import __version__, atomic_files, strict_json
 from metricgrad.comparison import run_folder as runs
 from metricgrad.comparison.errors import WRITE, WRONG_CALL, UserError, writing
-from metricgrad.comparison.inference.parts import AGAIN, PartTask, list_parts, map_parts, share_model
+from metricgrad.comparison.inference.parts import HOW_TO_GO_ON, PartTask, list_parts, map_parts, share_model
 from metricgrad.comparison.inference.predictor import Predictor
 from metricgrad.comparison.tables import files
 from metricgrad.comparison.tables.gaps import Gaps
@@ -72,7 +72,7 @@ def predict_folder(
     parts, predictor = list_parts(folder), Predictor(runs.load(run).model, options.what, options.keep)
     model, skipped = share_model(run), 0
     with (
-        open_workers(min(options.jobs, len(parts)), options.cluster, AGAIN) as workers,
+        open_workers(min(options.jobs, len(parts)), options.cluster, HOW_TO_GO_ON) as workers,
         _open_output(output, _hash_call(run, options), {part.name for part in parts}, options.force) as place,
     ):
         about = (options.what, options.keep)

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from metricgrad.comparison.shipped_model import ShippedModel
 
 
-WHAT = ("both", "labels", "scores")
+OUTPUTS = ("both", "labels", "scores")
 
-_CELLS = 1 << 22  # the most encoded cells in a piece: 16 MB per copy
+_MOST_CELLS = 1 << 22  # the most encoded cells in a piece: 16 MB per copy
 
 
 @dataclass(eq=False)
@@ -45,7 +45,7 @@ class Predictor:
             raise UserError(
                 f"id: {min(clash)!r} is the name of a column of predictions; rename it in the data", WRONG_CALL
             )
-        self.rows = min(files.ROWS, max(1024, _CELLS // max(1, self.model.width)))
+        self.rows = min(files.ROWS_PER_PIECE, max(1024, _MOST_CELLS // max(1, self.model.width)))
         # Encoding has a cost per piece, scoring is faster within the cache: four parts per piece are fastest.
         self.part = -(-self.rows // 4)
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from metricgrad import strict_json
 from metricgrad.comparison import protocol
 from metricgrad.comparison import run_folder as runs
 from metricgrad.comparison.errors import NOTHING, WRONG_CALL, UserError
@@ -16,13 +15,11 @@ from metricgrad.comparison.goal import Goal
 from metricgrad.comparison.inference.row_checks import Labelled, describe_seen, describe_unlabelled
 from metricgrad.comparison.options import name_metric
 from metricgrad.comparison.plateaus import list_plateaus
-from metricgrad.comparison.report import page
 from metricgrad.core.metrics.constraints import parse
 from metricgrad.decisions.default_rule import RARE_LABELS
 from metricgrad.decisions.problem import InfeasibleError
 from metricgrad.decisions.threshold_tuning import TuningResult, tune_threshold
 from metricgrad.evaluation.evaluator import evaluate
-from metricgrad.messages import one_line
 from metricgrad.storage.values import encode
 
 if TYPE_CHECKING:
@@ -31,6 +28,13 @@ if TYPE_CHECKING:
     from metricgrad.comparison.run_folder import Run
     from metricgrad.comparison.shipped_model import ShippedModel
     from metricgrad.decisions.rules import Rule
+
+
+class TunedRun(NamedTuple):
+    """What was tuned, as ``metricgrad tune --json`` prints it, and the run."""
+
+    summary: dict[str, Any]
+    run: Run
 
 
 def tune(
@@ -47,13 +51,13 @@ def tune(
     seed: int = 0,
     beta: float | dict[str, float] | None = None,
     alpha: float | dict[str, float] | None = None,
-) -> dict[str, Any]:
+) -> TunedRun:
     """Tune the rule of a run's model on labelled data that it was not trained on, and write it into the run.
 
     ``metric``, ``average``: by default those of the run. ``subject_to``, ``confidence``: as for ``tune_threshold``.
     ``beta``, ``alpha``: parameters of ``metric``, a number or {class: number}.
     ``allow_missing``: go on if a column is mostly unknown, see ``Gaps``. ``dry_run``: do not write. Previous rules stay
-    in ``model/manifest.json`` as "previous".
+    in ``model/manifest.json`` as "previous". The report of the run still shows the previous rule then.
     """
     found = runs.load(run)
     model = found.model
@@ -81,8 +85,7 @@ def tune(
             "previous": _list_rules(model),
         }
         found.replace_rule(tuning.rule, about)
-        warnings += _renew_report(found)
-    return {
+    summary = {
         "run": str(run),
         "data": str(data),
         "rows": number,
@@ -108,6 +111,7 @@ def tune(
             *warnings,
         ],
     }
+    return TunedRun(summary, found)
 
 
 class Expected(NamedTuple):
@@ -149,23 +153,6 @@ def _expect(goal: Goal, tuning: TuningResult, scores: np.ndarray, targets: np.nd
 def _evaluate(goal: Goal, rule: Rule, scores: np.ndarray, targets: np.ndarray) -> float:
     """Return the metric of a rule on these rows; NaN where it is not defined, as one's own may be."""
     return float(evaluate(scores, targets, {"": goal.metric}, task=goal.task, average=goal.average, rule=rule)[""])
-
-
-def _renew_report(run: Run) -> list[str]:
-    """Show the new rule in the report of a comparison; return a warning if that is not possible."""
-    name = "report.html"
-    if name not in run.manifest["files"]:
-        return []
-    try:
-        data = (run.path / name).read_bytes()
-        if strict_json.sha256(data) != run.manifest["files"][name]:
-            raise ValueError("it was changed since it was written")
-        payload = page.read(data.decode())
-        page.replace_rule(payload, run.model.describe(), run.schema.classes)
-        run.replace_file(name, page.render(payload).encode())
-    except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:  # whatever is in the file
-        return [f"{run.path / name} still shows the previous rule: {one_line(error, 200)}"]
-    return []
 
 
 def _choose_goal(model: ShippedModel, metric: str | None, average: str | None, subject_to: str | None) -> Goal:

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
     from metricgrad.estimators.columns.column import Column
 
-KINDS = ("number", "boolean", "category", "date")
+GROUPED_KINDS = ("number", "boolean", "category", "date")
 """Columns whose cells can be grouped."""
-LETTERS = 60
-"""Of the name of a group."""
+MOST_LETTERS = 60
+"""The most letters of the name of a group."""
 MISSING, OTHERS = "missing", "other values"
 """The names of the groups of cells that are missing, and of rare categories."""
 
@@ -43,7 +43,10 @@ def group_cells(column: Column, cells: pd.Series, most: int) -> Groups:
         frequent = _sort_by_frequency(texts)
         kept = frequent if len(frequent) <= most else frequent[: most - 1]
         places = texts.map({text: i for i, text in enumerate(kept)}).fillna(len(kept))
-        codes, names = np.where(texts.isna(), -1, places).astype(np.int64), [one_line(text, LETTERS) for text in kept]
+        codes, names = (
+            np.where(texts.isna(), -1, places).astype(np.int64),
+            [one_line(text, MOST_LETTERS) for text in kept],
+        )
         names += [OTHERS] if len(kept) < len(frequent) else []
     else:
         codes, names = _group_numbers(column, cells, most)
@@ -89,7 +92,7 @@ def _name_levels(column: Column, values: np.ndarray, cells: pd.Series) -> list[s
     """Return a name for each of some values: the number, or the cell as it was read."""
     if column.kind == "number":
         return [format_number(value) for value in values]
-    return [one_line(cell, LETTERS) for cell in cells]
+    return [one_line(cell, MOST_LETTERS) for cell in cells]
 
 
 def format_number(value: float) -> str:
@@ -112,7 +115,7 @@ def choose_examples(column: Column, cells: pd.Series, most: int) -> tuple[np.nda
         first = texts.drop_duplicates()
         positions = pd.Series(first.index, index=first.to_numpy())
         kept = _sort_by_frequency(texts)[:most]
-        return positions.loc[kept].to_numpy(), [one_line(text, LETTERS) for text in kept], []
+        return positions.loc[kept].to_numpy(), [one_line(text, MOST_LETTERS) for text in kept], []
     level = column.to_level(cells)
     order = np.argsort(np.where(np.isfinite(level), level, np.inf), kind="stable")[: int(np.isfinite(level).sum())]
     values, first = np.unique(level[order], return_index=True)
@@ -127,10 +130,11 @@ def choose_examples(column: Column, cells: pd.Series, most: int) -> tuple[np.nda
     return chosen, _name_levels(column, level[chosen], cells.iloc[chosen]), numbers
 
 
-BARS = 20
+MOST_BARS = 20
+"""The most bars of a histogram."""
 
 
-def draw_bars(column: Column, cells: pd.Series, most: int = BARS) -> tuple[list[str], list[float]]:
+def draw_bars(column: Column, cells: pd.Series, most: int = MOST_BARS) -> tuple[list[str], list[float]]:
     """Return the bars of a histogram: their names, and the share of the known cells in each.
 
     Numbers and dates of many different values are in bars of the same width; the half per cent at either end counts in

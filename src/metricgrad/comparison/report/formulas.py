@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from metricgrad.comparison.report.markup import title
+from metricgrad.comparison.metric_titles import format_metric
 from metricgrad.core import metrics
 from metricgrad.core.counts import Counts
 from metricgrad.core.metrics.expressions import trace
@@ -83,7 +83,7 @@ def _find_formula(name: str, metric: metrics.Metric, classes: Sequence[str]) -> 
 
 def _title(name: str) -> str:
     """Return a metric's name as people write it, without the module of one's own."""
-    return title(name.rpartition(":")[2])
+    return format_metric(name.rpartition(":")[2])
 
 
 def _tabulate(payload: Payload, name: str, metric: metrics.Metric) -> None:

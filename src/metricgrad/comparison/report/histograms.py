@@ -12,7 +12,7 @@ from metricgrad.evaluation.diagnostics import reliability
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-BARS = 40
+HISTOGRAM_BINS = 40
 """Bins of the histogram."""
 
 
@@ -109,7 +109,7 @@ def _at_least(c: Curve, cuts: list[float]) -> tuple[list[int], list[int]]:
 def _histogram(c: Curve, low: float, high: float) -> Histogram:
     if low == high:
         low, high = low - 0.5, high + 0.5
-    edges = [*(low + (high - low) * i / BARS for i in range(BARS)), high]
+    edges = [*(low + (high - low) * i / HISTOGRAM_BINS for i in range(HISTOGRAM_BINS)), high]
     sides = _at_least(c, edges)
     bars = [[a - b for a, b in zip(side[:-1], [*side[1:-1], 0], strict=True)] for side in sides]
     return {"edges": edges, "positives": bars[0], "negatives": bars[1]}

@@ -18,8 +18,9 @@ from string import Template
 from typing import TYPE_CHECKING
 
 from metricgrad.atomic_files import write_file
+from metricgrad.comparison.errors import WRITE, WRONG_CALL, UserError
+from metricgrad.comparison.metric_titles import read_metric_title
 from metricgrad.comparison.report.formulas import find_library_formulas
-from metricgrad.comparison.report.markup import metric_title
 from metricgrad.comparison.report.page_size import as_text, slim
 from metricgrad.comparison.report.section import read_asset
 from metricgrad.comparison.report.sections import SECTIONS
@@ -27,8 +28,9 @@ from metricgrad.comparison.report.sections import SECTIONS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from metricgrad.comparison.report.payload import Payload, Shipped
+    from metricgrad.comparison.report.payload import Payload
     from metricgrad.comparison.report.section import Section
+    from metricgrad.comparison.shipped_model import ShippedRule
 
 
 _TABLES = (
@@ -58,7 +60,7 @@ def render(payload: Payload, sections: Sequence[Section] = SECTIONS) -> str:
         f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(css)}'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
-    as_scored_batch = f"{metric_title(payload['metric'])} on {payload['data']['file']}"
+    as_scored_batch = f"{read_metric_title(payload['metric'])} on {payload['data']['file']}"
     return Template(read_asset("report.html")).substitute(
         policy=policy,
         css=css,
@@ -69,7 +71,7 @@ def render(payload: Payload, sections: Sequence[Section] = SECTIONS) -> str:
         day=escape(payload["created"][:10]),
         title=escape(as_scored_batch),
         file=escape(payload["data"]["file"]),
-        metric=escape(metric_title(payload["metric"])),
+        metric=escape(read_metric_title(payload["metric"])),
         opening="".join(section.html(payload) for section in opening),
         drawn="".join(section.html(payload) for section in drawn),
         closing="".join(section.html(payload) for section in closing),
@@ -88,7 +90,7 @@ def read(page: str) -> Payload:
     return payload
 
 
-def replace_rule(payload: Payload, model: Shipped, names: Sequence[str]) -> None:
+def replace_rule(payload: Payload, model: ShippedRule, names: Sequence[str]) -> None:
     """Replace the rule of the shipped model, in place, after it was tuned anew; ``names``: of all classes."""
     payload["model"] = model
     drawn = names[-len(model["thresholds"]) :]
@@ -109,6 +111,16 @@ def write(payload: Payload, path: str | Path, sections: Sequence[Section] = SECT
     path = Path(path)
     write_file(path, render(payload, sections).encode())
     return path
+
+
+def check_output(path: Path, force: bool, option: str) -> None:
+    """Raise if a report cannot be written there, before anything is computed for it."""
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise UserError(f"{option}: expected a file that ends in .html, got {path.name!r}", WRONG_CALL)
+    if not path.parent.is_dir():
+        raise UserError(f"{option}: expected a file in a folder that exists, got {path}", WRITE)
+    if path.is_dir() or (path.exists() and not force):
+        raise UserError(f"{path}: exists already; choose another {option}, or replace it with --force", WRITE)
 
 
 def scripts(sections: Sequence[Section]) -> str:

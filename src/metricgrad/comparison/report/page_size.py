@@ -13,16 +13,16 @@ if TYPE_CHECKING:
     from metricgrad.comparison.report.payload import Payload
     from metricgrad.comparison.report.section import Section
 
-CLASSES = 30
-"""Classes that are drawn; the most frequent ones."""
-LIMIT = 2_400_000
-"""Bytes of JSON; the page around it takes some 200 kB more."""
-LETTERS = 300
-"""Of a name or a cell."""
-CONTENDERS = (24, 12, 6, 3, 1)
-"""How many contenders are drawn if all else is not enough, one number after the other."""
+MOST_CLASSES = 30
+"""The most classes that are drawn: the most frequent ones."""
+MOST_BYTES = 2_400_000
+"""The most bytes of JSON; the page around it takes some 200 kB more."""
+MOST_LETTERS = 300
+"""The most letters of a name or a cell."""
+CONTENDERS_DRAWN = (24, 12, 6, 3, 1)
+"""How many contenders are drawn if the page is too large after all other steps: each number is tried in turn."""
 
-_LONG = {"command", "text"}
+_KEYS_OF_LONG_TEXTS = {"command", "text"}
 # Control characters, marks that turn the direction of what follows, and halves of characters.
 _UNFIT = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
 
@@ -33,10 +33,10 @@ def slim(payload: Payload, sections: Sequence[Section]) -> Payload:
         return payload
     small: Payload = _clean(payload, frozenset().union(*(section.exact for section in sections)))
     notes = {}
-    if len(small["data"]["classes"]) > CLASSES:
+    if len(small["data"]["classes"]) > MOST_CLASSES:
         notes["classes"] = _keep_frequent(small, sections)
     steps = _steps(small, sections)
-    while len(as_text(small).encode()) > LIMIT and (step := next(steps, None)):
+    while len(as_text(small).encode()) > MOST_BYTES and (step := next(steps, None)):
         subject, note = step
         notes[subject] = note
     small["protocol"] += notes.values()
@@ -62,13 +62,13 @@ def _clean(value: Any, exact: Set[str], key: str = "") -> Any:
 
 
 def _text(text: str, key: str) -> str:
-    limit = 20 * LETTERS if key in _LONG else LETTERS
+    limit = 20 * MOST_LETTERS if key in _KEYS_OF_LONG_TEXTS else MOST_LETTERS
     return _UNFIT.sub("�", text if len(text) <= limit else text[: limit - 1] + "…")
 
 
 def find_frequent(frequencies: Sequence[float]) -> list[int]:
     """Return the places of the classes that are drawn, in ascending order: the most frequent ones."""
-    return sorted(sorted(range(len(frequencies)), key=lambda k: -frequencies[k])[:CLASSES])
+    return sorted(sorted(range(len(frequencies)), key=lambda k: -frequencies[k])[:MOST_CLASSES])
 
 
 def _keep_frequent(payload: Payload, sections: Sequence[Section]) -> str:
@@ -79,10 +79,10 @@ def _keep_frequent(payload: Payload, sections: Sequence[Section]) -> str:
     for details in payload["details"].values():
         for section in sections:
             section.keep_classes(details, kept, total)
-    rest = total - CLASSES
+    rest = total - MOST_CLASSES
     data["classes"] = [*(data["classes"][k] for k in kept), f"{rest} other classes"]
     data["balance"] = [*(balance[k] for k in kept), sum(balance) - sum(balance[k] for k in kept)]
-    return f"Of {total} classes the {CLASSES} most frequent are drawn; the leaderboard counts all of them."
+    return f"Of {total} classes the {MOST_CLASSES} most frequent are drawn; the leaderboard counts all of them."
 
 
 def _steps(payload: Payload, sections: Sequence[Section]) -> Iterator[tuple[str, str]]:
@@ -92,7 +92,7 @@ def _steps(payload: Payload, sections: Sequence[Section]) -> Iterator[tuple[str,
         for details in payload["details"].values():
             sections[i].shrink(details, size)
         yield sections[i].name, sections[i].size_note.format(size)
-    for number in CONTENDERS:
+    for number in CONTENDERS_DRAWN:
         _keep_best(payload, number)
         yield "contenders", f"Charts are drawn of the best {number} contenders."
 

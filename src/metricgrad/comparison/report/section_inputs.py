@@ -8,20 +8,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    import pandas as pd
-
     from metricgrad.comparison.goal import Goal
+    from metricgrad.comparison.tables.labelled_table import LabelledTable
     from metricgrad.decisions.rules import Rule
     from metricgrad.estimators.columns.column import Column
-
-
-@dataclass(frozen=True, eq=False)
-class Table:
-    """The labelled rows as they were read, their targets, and the names of the classes."""
-
-    frame: pd.DataFrame
-    targets: Any
-    names: tuple[str, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +24,7 @@ class Predictions:
         The name of the contender.
     goal : Goal
         Task, metric, average and constraint.
-    table : Table
+    table : LabelledTable
         The data; ``table.frame.iloc[rows]`` are the test rows with all their columns.
     rows : ndarray
         The position of each test row in ``table``. A row may be tested in several splits.
@@ -56,7 +46,7 @@ class Predictions:
 
     contender: str
     goal: Goal
-    table: Table
+    table: LabelledTable
     rows: Any
     scores: Any
     targets: Any
@@ -76,7 +66,7 @@ class ShippedModelInputs:
     ----------
     goal : Goal
         Task, metric, average and constraint.
-    table : Table
+    table : LabelledTable
         The data.
     held : ndarray
         The positions in ``table`` of the rows on which the model stopped training, but did not train.
@@ -85,7 +75,7 @@ class ShippedModelInputs:
     rule : Rule
         The rule of the model: scores to predictions.
     columns, others : sequence of Column
-        The feature columns; columns that are none, such as those that ``--drop`` and ``--group`` name.
+        The feature columns; columns that are not used as features, such as those that ``--drop`` and ``--group`` name.
     important : sequence of str
         The names of columns, the most important one first; empty if that is not known.
     tested : Predictions
@@ -94,7 +84,7 @@ class ShippedModelInputs:
     """
 
     goal: Goal
-    table: Table
+    table: LabelledTable
     held: Any
     score: Callable[[Any], Any]
     rule: Rule

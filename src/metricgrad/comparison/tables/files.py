@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("metricgrad")
 
-ROWS = 1 << 16
+ROWS_PER_PIECE = 1 << 16
 """The number of rows in a piece of a stream."""
 
 _MAGIC = {b"PAR1": "parquet", b"ARROW1": "feather", b"\x1f\x8b": "csv.gz"}
@@ -74,7 +74,9 @@ def read(
     return as_frame(table)
 
 
-def stream(path: str | Path, rows: int = ROWS, columns: Sequence[str] | None = None) -> Iterator[pd.DataFrame]:
+def stream(
+    path: str | Path, rows: int = ROWS_PER_PIECE, columns: Sequence[str] | None = None
+) -> Iterator[pd.DataFrame]:
     """Yield a table in pieces of at most ``rows`` rows, in bounded memory; cells of a CSV file stay texts."""
     for piece in Source(path).pieces(rows, columns):
         yield as_frame(piece)
@@ -110,7 +112,7 @@ class Source:
     def _dialect(self) -> Dialect:
         return find_dialect(self.path, self.kind == "csv.gz")
 
-    def pieces(self, rows: int = ROWS, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+    def pieces(self, rows: int = ROWS_PER_PIECE, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
         """Yield tables of at most ``rows`` rows with these columns, or all."""
         names = self.names if columns is None else list(columns)
         if self._arrow is None:

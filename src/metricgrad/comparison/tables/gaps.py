@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from metricgrad.comparison.tables.schema import Schema
     from metricgrad.estimators.columns.column import Column
 
-TOLERATED = 0.05
+TOLERATED_SHARE = 0.05
 """The share of cells that may be empty or new categories in any column, whatever it was in training."""
-CHANCE = 1e-6
+LEAST_PROBABILITY = 1e-6
 """Gaps that are less probable than this do not come from the distribution of the training data."""
 
-_SHOWN = 5  # columns in a message
+_MOST_COLUMNS_SHOWN = 5  # columns in a message
 
 
 @dataclass(eq=False)
@@ -62,8 +62,8 @@ class Gaps:
         wrong = [column for column in schema.columns if not allow and self._is_mostly_unknown(column)]
         if not wrong:
             return
-        shown = ", ".join(self._describe_column(column) for column in wrong[:_SHOWN])
-        more = f" and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
+        shown = ", ".join(self._describe_column(column) for column in wrong[:_MOST_COLUMNS_SHOWN])
+        more = f" and {len(wrong) - _MOST_COLUMNS_SHOWN} more" if len(wrong) > _MOST_COLUMNS_SHOWN else ""
         raise UserError(
             f"{where}: expected columns as in training, got mostly unknown cells in {shown}{more}; write them as in "
             "training, or go on with --allow-missing, which counts them as missing",
@@ -79,12 +79,12 @@ class Gaps:
         filled, usable = self.rows - missing, self.rows - missing - unknown
         if column.kind != "category" and 2 * unknown > filled:
             unreadable = float(stats.binom.sf(unknown - 1, filled, column.unreadable))
-            if unreadable < CHANCE:
+            if unreadable < LEAST_PROBABILITY:
                 return True
         expected = (1 - column.missing) * (1 - column.unreadable)
         if 2 * usable >= self.rows * expected:
             return False
-        return float(stats.binom.cdf(usable, self.rows, min(expected, 1 - TOLERATED))) < CHANCE
+        return float(stats.binom.cdf(usable, self.rows, min(expected, 1 - TOLERATED_SHARE))) < LEAST_PROBABILITY
 
     def _describe_column(self, column: Column) -> str:
         missing, unknown = self.missing[column.name], self.unknown[column.name]

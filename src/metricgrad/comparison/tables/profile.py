@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from metricgrad.comparison.tables.schema import Schema
     from metricgrad.estimators.columns.column import Column
 
-_ROWS = 50_000  # leaks are searched for in a sample of this size
-_LEAK = 0.99  # the AUROC of a single column from which on it is suspected to leak the target
+_LEAK_SAMPLE_ROWS = 50_000  # leaks are searched for in a sample of this size
+_LEAK_AUROC = 0.99  # the AUROC of a single column from which on it is suspected to leak the target
 
 
 def describe_data(frame: pd.DataFrame, schema: Schema) -> list[tuple[str, str]]:
@@ -84,7 +84,7 @@ def find_warnings(frame: pd.DataFrame, schema: Schema) -> list[str]:
         found += _find_pooled(column, frame[column.name])
         found += _find_spellings(f"column {one_line(column.name, 60)!r}: the categories", column.categories)
     found += [
-        f"column {one_line(name, 60)!r} was left out: {one_line(why, 160)}"
+        f"column {one_line(name, 60)!r} was left out: {one_line(why.replace('date_format=', '--date-format '), 160)}"
         for name, why in schema.dropped.items()
         if why != DROPPED
     ]
@@ -206,8 +206,8 @@ def _find_duplicates(frame: pd.DataFrame, schema: Schema) -> list[str]:
 
 def _find_leaks(frame: pd.DataFrame, schema: Schema) -> list[str]:
     """Find columns that separate the classes almost perfectly: they may hold what is unknown at prediction time."""
-    if len(frame) > _ROWS:
-        frame = frame.sample(_ROWS, random_state=0)
+    if len(frame) > _LEAK_SAMPLE_ROWS:
+        frame = frame.sample(_LEAK_SAMPLE_ROWS, random_state=0)
     targets = schema.encode_targets(frame)
     several = targets if targets.ndim == 2 else np.column_stack([targets == k for k in range(len(schema.classes))])
     if schema.task == "binary":
@@ -220,7 +220,7 @@ def _find_leaks(frame: pd.DataFrame, schema: Schema) -> list[str]:
         ]
         # That a column tells one class from several others may be by design; all of them, hardly.
         area = max(separations) if schema.task == "multilabel" else min(separations)
-        if area >= _LEAK:
+        if area >= _LEAK_AUROC:
             what = _describe_separation(schema, separations, area)
             found.append(
                 f"column {one_line(column.name, 60)!r} alone {what}: if it is unknown at prediction time, leave it out "

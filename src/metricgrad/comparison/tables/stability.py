@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 CONFIDENCE = 0.999
 """A change is reported if it is large, and significant at this level."""
-MOVED = 0.1
+CHANGED_INDEX = 0.1
 """The index from which on the share of a class has changed."""
 
 
@@ -38,4 +38,4 @@ def has_moved(then: float, now: float, rows_then: int, rows_now: int) -> bool:
     (True, False, False)
     """
     index, significant = compute_psi([then, 1 - then], [now, 1 - now], rows_then, rows_now)
-    return index >= MOVED and significant
+    return index >= CHANGED_INDEX and significant

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("metricgrad")
 
-FEWEST = 10
+FEWEST_ROWS_OF_A_CLASS = 10
 """The fewest rows of a class: fewer are not enough to train, tune and test on."""
 
 _TASKS = ("binary", "multiclass", "multilabel")
 _POSITIVE = ("1", "true", "yes", "y", "positive", "pos")
 _NUMBERS = 100
-_GROUPS = 5  # groups of spellings in a message
+_MOST_GROUPS_SHOWN = 5  # groups of spellings in a message
 
 
 @dataclass(frozen=True)
@@ -169,16 +169,20 @@ def _describe_column(name: str, cells: pd.Series, task: str | None, drop_unlabel
 def _describe_labels(name: str, cells: pd.Series, separator: str) -> Target:
     counts = Counter(label for cell in cells.dropna() for label in _split_labels(cell, separator))
     _check_spellings(name, sorted(counts))
-    classes = sorted(label for label, count in counts.items() if FEWEST <= count <= len(cells) - FEWEST)
+    classes = sorted(
+        label
+        for label, count in counts.items()
+        if FEWEST_ROWS_OF_A_CLASS <= count <= len(cells) - FEWEST_ROWS_OF_A_CLASS
+    )
     if not classes:
-        raise UserError(f"target {name!r}: expected labels of at least {FEWEST} rows each, got none")
+        raise UserError(f"target {name!r}: expected labels of at least {FEWEST_ROWS_OF_A_CLASS} rows each, got none")
     if others := sorted(counts.keys() - set(classes)):
         few = one_line(", ".join(map(repr, others)), 120)
         log.warning(
             "target %r: left out %d labels with fewer than %d positive or negative rows: %s",
             name,
             len(others),
-            FEWEST,
+            FEWEST_ROWS_OF_A_CLASS,
             few,
         )
     return Target((name,), "multilabel", tuple(classes), separator=separator)
@@ -190,10 +194,10 @@ def _add_counts(target: Target, frame: pd.DataFrame) -> Target:
     counts = codes.sum(0) if several else np.bincount(codes, minlength=len(target.classes))
     for name, count in zip(target.classes, counts, strict=True):
         fewest, what = min((count, "with"), (len(codes) - count, "without")) if several else (count, "of")
-        if fewest < FEWEST:
+        if fewest < FEWEST_ROWS_OF_A_CLASS:
             where = f"{what} label {one_line(name, 40)!r}" if several else f"{what} class {one_line(name, 40)!r}"
             hint = "leave it out of the targets" if several else "merge it into another class, or leave these rows out"
-            raise UserError(f"target: expected at least {FEWEST} rows {where}, got {fewest}; {hint}")
+            raise UserError(f"target: expected at least {FEWEST_ROWS_OF_A_CLASS} rows {where}, got {fewest}; {hint}")
     return Target(**vars(target) | {"counts": tuple(map(int, counts))})
 
 
@@ -215,8 +219,8 @@ def describe_spellings(groups: Sequence[tuple[str, ...]]) -> str:
     >>> describe_spellings([("Yes", "yes"), ("No", "no")])
     "'Yes', 'yes'; 'No', 'no'"
     """
-    shown = "; ".join(", ".join(one_line(repr(name), 42) for name in group) for group in groups[:_GROUPS])
-    return shown + (f" and {len(groups) - _GROUPS} more groups" if len(groups) > _GROUPS else "")
+    shown = "; ".join(", ".join(one_line(repr(name), 42) for name in group) for group in groups[:_MOST_GROUPS_SHOWN])
+    return shown + (f" and {len(groups) - _MOST_GROUPS_SHOWN} more groups" if len(groups) > _MOST_GROUPS_SHOWN else "")
 
 
 def _check_spellings(name: str, classes: Sequence[str]) -> None:

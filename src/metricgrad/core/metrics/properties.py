@@ -59,6 +59,8 @@ class MetricProperties:
         negative. P and N are the same before and after, so a metric may do so whatever its directions are.
     defined_without_positives : bool
         Whether it is a finite number where a class has negatives alone.
+    same_for_both_classes : bool
+        Whether a binary problem has the same value whichever of its two classes is the positive one.
     quasi_convex : bool or None
         Whether its best value, of all pairs (TP, FP) in a polygon, is at a corner; None if it was not declared. It then
         depends on the numbers of positives and negatives: see ``is_quasi_convex``.
@@ -76,6 +78,7 @@ class MetricProperties:
     tn: Direction = None
     rewards_right_decisions: bool = False
     defined_without_positives: bool = False
+    same_for_both_classes: bool = False
     quasi_convex: bool | None = None
     class_sums: Callable[..., ClassSums] | None = None
 
@@ -200,17 +203,19 @@ def _test_counts(metric: Metric) -> dict[str, Any]:
         return {}
     low, high = _find_range(values, values[:-1, :-1, :-1, :-1])
     without_positives = values[0, 1:, 0, :]
+    other_class = values.permute(3, 2, 1, 0, 4)  # TP and TN change places, and so do FP and FN
     return {
         "low": low,
         "high": high,
         **{cell: _find_direction((values, between), axis) for axis, cell in enumerate(("tp", "fp", "fn", "tn"))},
         "rewards_right_decisions": _find_direction([decided], 0) in (0, 1) and _find_direction([decided], 1) in (0, -1),
         "defined_without_positives": bool(without_positives.isfinite().all()),
+        "same_for_both_classes": torch.allclose(values, other_class, rtol=_ROUNDING, atol=_ROUNDING, equal_nan=True),
     }
 
 
 def _test_matrices(metric: Metric) -> dict[str, Any]:
-    """Return the range of a metric of the d×d matrix, on matrices of two and of three classes."""
+    """Return what matrices of two and of three classes find out about a metric of the d×d matrix."""
     axis = torch.tensor(_GRID, dtype=torch.float64)
     two = torch.cartesian_prod(axis, axis, axis, axis).view(-1, 2, 2)
     random = torch.Generator().manual_seed(0)
@@ -227,7 +232,9 @@ def _test_matrices(metric: Metric) -> dict[str, Any]:
         every.append(values.double())
         smaller.append(values.double()[(matrices < _LARGE).all(-1).all(-1)])
     low, high = _find_range(torch.cat(every), torch.cat(smaller))
-    return {"low": low, "high": high}
+    other_class = metric(Confusion(two.flip(-1, -2))).double()
+    same = torch.allclose(every[0], other_class, rtol=_ROUNDING, atol=_ROUNDING, equal_nan=True)
+    return {"low": low, "high": high, "same_for_both_classes": same}
 
 
 def _span_grid(*axes: Tensor) -> tuple[Tensor, ...]:

@@ -32,6 +32,9 @@ ALIKE = 0.95
 SENTENCE = 5
 """The mean number of words from which on a column of many different texts is free text, even if they recur."""
 
+_PART_ENDINGS = tuple(f" ({part})" for part in ("days", "year", "month", "weekday", "hour", "level", "column"))
+"""How the names of parts end that are not the name of their column."""
+
 _BINS = 10
 _BOOLEANS = {
     word: value for value in (True, False) for word in (value, f"{value}", f"{value}".lower(), f"{value}".upper())
@@ -71,8 +74,20 @@ class Column:
     def parts(self) -> tuple[str, ...]:
         """The names of the columns that it becomes."""
         if self.kind == "date":
-            return tuple(f"{self.name} ({part})" for part in self.date_parts)
-        return (self.name, self.level_part) if self.levels else (self.name,)
+            return tuple(self._name_date_part(part) for part in self.date_parts)
+        return (self.value_part, self.level_part) if self.levels else (self.value_part,)
+
+    @property
+    def value_part(self) -> str:
+        """The name of the column of its numbers, codes or texts: its own name, if no other column has such a part.
+
+        "sold (year)" may be the year of a column of dates "sold". So a column of numbers "sold (year)" becomes
+        "sold (year) (column)". No two columns have a part of the same name, whatever their names are.
+        """
+        return f"{self.name} (column)" if self.name.endswith(_PART_ENDINGS) else self.name
+
+    def _name_date_part(self, part: str) -> str:
+        return f"{self.name} ({part})"
 
     @property
     def level_part(self) -> str:
@@ -85,18 +100,18 @@ class Column:
         Texts stay texts, without missing ones.
         """
         if self.kind == "text":
-            return {self.name: as_texts(cells).fill_null("").to_numpy(zero_copy_only=False)}
+            return {self.value_part: as_texts(cells).fill_null("").to_numpy(zero_copy_only=False)}
         if self.kind == "category":
-            found = {self.name: self.to_codes(cells)}
+            found = {self.value_part: self.to_codes(cells)}
             if self.levels:
                 all_of_them = replace(self, categories=self.levels, others=True, levels=())
                 found[self.level_part] = all_of_them.to_codes(cells)
             return found
         if self.kind == "date":
-            found = read_dates(cells, self.date_format)
-            return {f"{self.name} ({part})": _OF_DATE[part](found) for part in self.date_parts}
+            dates = read_dates(cells, self.date_format)
+            return {self._name_date_part(part): _OF_DATE[part](dates) for part in self.date_parts}
         with np.errstate(over="ignore"):
-            return {self.name: self._read_numbers(cells).astype(np.float32)}
+            return {self.value_part: self._read_numbers(cells).astype(np.float32)}
 
     def _read_numbers(self, cells: pd.Series) -> np.ndarray:
         if self.kind != "number" or not _is_textual(cells) or self.number_format == PLAIN:
@@ -276,7 +291,7 @@ def _find_kind_of_texts(known: pd.Series, date_format: str | None) -> dict[str, 
         return {"kind": "number", "number_format": numbers[0]}
     dates = find_date_formats(known, ALIKE, date_format)
     if len(dates) > 1:
-        return f"holds dates that could be {' or '.join(dates)}; say which with --date-format {dates[0]}"
+        return f"holds dates that could be {' or '.join(dates)}; say which with date_format={dates[0]!r}"
     return _of_dates(known, dates[0]) if dates else {"kind": "category"}
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import xgboost
 from xgboost import dask as xgboost_dask
 
-from metricgrad.integrations.boosting.libraries import BoostingPlan, BoostingRows, Progress, Trained, XGBoost
+from metricgrad.integrations.boosting.libraries import BoostingPlan, BoostingRows, ProgressHook, Trained, XGBoost
 from metricgrad.integrations.boosting.objectives import xgboost_objective
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _HISTORY = "metricgrad_history"
 class _KeepHistory(xgboost.callback.TrainingCallback):
     """Leaves the history in the model: XGBoost's own is rounded to six digits."""
 
-    def __init__(self, progress: Progress) -> None:
+    def __init__(self, progress: ProgressHook) -> None:
         self.progress = progress
 
     def after_training(self, model: Any) -> Any:
@@ -58,7 +58,7 @@ class PlacedRows:
 
 def train(plan: BoostingPlan, rounds: int, rows: PlacedRows, held_out: PlacedRows | None = None) -> Trained:
     """Train on rows and stop early on held-out rows, if there are any."""
-    progress, more = Progress(plan), {}
+    progress, more = ProgressHook(plan), {}
     if held_out is not None:
         evals = [(held_out.matrix(plan.categorical), "held_out")]
         more = {

@@ -45,6 +45,7 @@ class Evaluation(Hook):
         self.backend = check_backend(backend)
         self.rule = resolve_rule(rule, self.task)
         self.logits = True
+        self._metrics = None if self.rule is None else self._make_metric_set(self.rule)
         # XGBoost prints it between blanks, and asks for it under this name.
         self.__name__ = Objective(self.task, metric, average).name.replace(" ", "_")
 
@@ -60,16 +61,28 @@ class Evaluation(Hook):
         if self.logits:
             p = to_probabilities(self.task, scores.double())
         workers = processes.surrounding()
-        how: dict[str, Any] = {"task": self.declared_task, "average": self.average}
-        if self.rule is None:
+        if self._metrics is None:
             if workers is not None:
                 p, targets, weight = processes.gather_rows((p, targets, weight), workers)
+            how: dict[str, Any] = {"task": self.declared_task, "average": self.average}
             return tune_threshold(self.metric, p, targets, weight=weight, **how).value  # type: ignore[no-any-return]
-        how |= {"threshold": 0.5, "labels": None, "empty_classes": "count", "ignore_index": None}
-        metrics = MetricSet({"": self.metric}, rule=self.rule, **how)
-        found = metrics.statistics(metrics.prepare(p, targets, weight, None))
-        total = {name: processes.total_statistic(statistic, workers) for name, statistic in found.items()}
-        return metrics.values(total)[""].item()
+        batch = self._metrics.prepare(p, targets, weight, None)
+        statistics = self._metrics.statistics(batch)
+        total = {name: processes.total_statistic(statistic, workers) for name, statistic in statistics.items()}
+        return self._metrics.values(total)[""].item()
+
+    def _make_metric_set(self, rule: Rule) -> MetricSet:
+        """Return the metric under a fixed rule; made once, since it is evaluated after every round."""
+        return MetricSet(
+            {"": self.metric},
+            task=self.declared_task,
+            threshold=0.5,
+            rule=rule,
+            average=self.average,
+            labels=None,
+            empty_classes="count",
+            ignore_index=None,
+        )
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.__name__}, backend={self.backend!r}, rule={self.rule!r})"

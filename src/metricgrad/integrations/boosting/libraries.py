@@ -83,7 +83,7 @@ class BoostingPlan:
         return found if self.device is None else found | {"device": self.device}
 
 
-class Progress(Hook):
+class ProgressHook(Hook):
     """Loss and metric of held-out rows after each round, first the one to stop on."""
 
     def __init__(self, plan: BoostingPlan, targets: ArrayLike | None = None) -> None:
@@ -131,7 +131,7 @@ class XGBoost:
     def train(
         self, plan: BoostingPlan, rounds: int, rows: BoostingRows, held_out: BoostingRows | None = None
     ) -> Trained:
-        library, progress, more = imported("xgboost"), Progress(plan), {}
+        library, progress, more = imported("xgboost"), ProgressHook(plan), {}
         if held_out is not None:
             watched = self._matrix(held_out.x, plan.categorical, plan.n_jobs, held_out)
             more = {"evals": [(watched, "held_out")], "custom_metric": progress, "callbacks": self.callbacks(plan)}
@@ -217,7 +217,7 @@ class LightGBM:
             return library.Dataset(_plain(part.x), labels, weight=part.weight, init_score=part.start, **more)
 
         own = data(rows)
-        progress = Progress(plan, held_out.y if several and held_out is not None else None)
+        progress = ProgressHook(plan, held_out.y if several and held_out is not None else None)
         more: dict[str, Any] = {}
         if held_out is not None:
             more = {"valid_sets": [data(held_out, own)], "valid_names": ["held_out"], "feval": progress}

@@ -32,7 +32,7 @@ class WorkersError(ValueError):
     """An error that all workers raise at once, so that none is left waiting."""
 
 
-class Workers:
+class TrainingWorkers:
     """The workers of the communicator that is open in this thread."""
 
     def __init__(self, collective: Any) -> None:
@@ -110,14 +110,14 @@ def _frame(failures: int, length: int) -> Tensor:
     return frame
 
 
-def find_workers() -> Workers | None:
+def find_workers() -> TrainingWorkers | None:
     """Return the workers of XGBoost if there are several."""
     collective = sys.modules.get("xgboost.collective")  # imported by all who use it
-    return None if collective is None or collective.get_world_size() == 1 else Workers(collective)
+    return None if collective is None or collective.get_world_size() == 1 else TrainingWorkers(collective)
 
 
 def make_alike(
-    workers: Workers, scores: Tensor, targets: Tensor, weight: Tensor | None
+    workers: TrainingWorkers, scores: Tensor, targets: Tensor, weight: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Return a batch of the kind that the other workers have: XGBoost tells one without rows nothing of the classes."""
     own = [1, scores.shape[1] if scores.dim() > 1 else 0, targets.dim(), weight is not None]

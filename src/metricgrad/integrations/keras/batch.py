@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from metricgrad.core.objective import Objective
 
 
-class Batch(NamedTuple):
+class KerasBatch(NamedTuple):
     """Logits, labels, weights and what counts (0 or 1), each ``(N, K)``; the last two may be ``(N, 1)``."""
 
     z: Any
@@ -34,7 +34,7 @@ class Batch(NamedTuple):
 
 def encode(
     declared: Task | None, y_true: Any, y_pred: Any, weight: Any, mask: Any, ignore_index: int | None, dtype: str
-) -> Batch:
+) -> KerasBatch:
     """Check shapes and flatten to rows × classes; without a task it is "binary", if shapes allow no other reading."""
     task = check_task(declared)
     dtype = wide_enough(dtype)
@@ -58,7 +58,7 @@ def encode(
     z, y = ops.where(keep > 0, z, 0.0), ops.where(keep > 0, y, 0.0)
     if indices:
         y = ops.one_hot(ops.cast(y[..., 0], "int32"), z.shape[-1], dtype=dtype)
-    return Batch(*(ops.reshape(x, (-1, x.shape[-1])) for x in (z, y, w, keep)))
+    return KerasBatch(*(ops.reshape(x, (-1, x.shape[-1])) for x in (z, y, w, keep)))
 
 
 def _classes_second(shape: Sequence[int | None], axes: int | None = None) -> tuple[int, ...]:
@@ -112,7 +112,7 @@ def _spread(name: str, x: Any, z: Any, task: Task) -> Any:
     return x * ops.ones_like(z[..., :1], dtype=x.dtype)
 
 
-def members(surrogate: Any, batch: Batch, task: Task, thresholds: Sequence[float], leading: bool) -> Any:
+def members(surrogate: Any, batch: KerasBatch, task: Task, thresholds: Sequence[float], leading: bool) -> Any:
     """Return the memberships, ``(N, K)``, with the thresholds as a leading axis if they are one."""
     if task == "multiclass":
         return rows(surrogate, batch.z)
@@ -123,7 +123,7 @@ def members(surrogate: Any, batch: Batch, task: Task, thresholds: Sequence[float
     return elements(surrogate, batch.z, thresholds[0])
 
 
-def count(m: Any, batch: Batch, objective: Objective) -> Any:
+def count(m: Any, batch: KerasBatch, objective: Objective) -> Any:
     """Sum memberships into the statistic of an objective: ``Counts``, ``Confusion``, or ``Mean`` over rows."""
     w = batch.w
     if objective.of_matrix:
@@ -138,7 +138,7 @@ def count(m: Any, batch: Batch, objective: Objective) -> Any:
     return objective.mean_of_rows(Counts(*(ops.sum(cell, axis=axis) for cell in cells)), row_weight)
 
 
-def _row_weights(batch: Batch, objective: Objective) -> tuple[Any, Any]:
+def _row_weights(batch: KerasBatch, objective: Objective) -> tuple[Any, Any]:
     """Return the weight of each row, the mean weight of its labels that count, and the weights inside it."""
     counted = ops.ones_like(batch.z)
     if (labels := selected(objective.labels, batch.z)) is not None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from metricgrad.core.metrics import Metric
     from metricgrad.core.metrics.averages import Average, EmptyClasses
     from metricgrad.core.objective import Objective
-    from metricgrad.integrations.keras.batch import Batch
+    from metricgrad.integrations.keras.batch import KerasBatch
 
 
 class _Given(keras.losses.Loss):  # type: ignore[misc]
@@ -181,7 +181,7 @@ class MetricLoss(keras.losses.Loss):  # type: ignore[misc]
         own = self._torch
         return self._of(batches.encode(own.declared_task, y_true, y_pred, None, None, own.ignore_index, self.dtype))
 
-    def _of(self, batch: Batch) -> Any:
+    def _of(self, batch: KerasBatch) -> Any:
         own = self._torch
         objective = on_backend(own.objective, batch.z)
         m = batches.members(own.surrogate, batch, own.task, own.thresholds, objective.has_threshold_axis)
@@ -312,7 +312,7 @@ class HybridLoss(MetricLoss):
             )
         self._options["metric_weight"] = metric_weight
 
-    def _of(self, batch: Batch) -> Any:
+    def _of(self, batch: KerasBatch) -> Any:
         if self._torch.task == "multiclass":
             terms = -ops.sum(batch.y * ops.log_softmax(batch.z, axis=-1), axis=-1, keepdims=True)
         else:

@@ -2,63 +2,63 @@
 
 from __future__ import annotations
 
-from metricgrad.comparison.report.sections.classes import Classes
-from metricgrad.comparison.report.sections.columns import Columns
-from metricgrad.comparison.report.sections.curves import Curves
-from metricgrad.comparison.report.sections.data import Data
-from metricgrad.comparison.report.sections.decision import DecisionRule
-from metricgrad.comparison.report.sections.evaluation import Evaluation, Metrics
-from metricgrad.comparison.report.sections.importance import Importance
-from metricgrad.comparison.report.sections.leaderboard import Leaderboard
-from metricgrad.comparison.report.sections.learning import Learning
-from metricgrad.comparison.report.sections.members import Members
-from metricgrad.comparison.report.sections.mistakes import Mistakes
-from metricgrad.comparison.report.sections.profit import Profit
-from metricgrad.comparison.report.sections.protocol import Protocol
-from metricgrad.comparison.report.sections.reproduce import Reproduce
-from metricgrad.comparison.report.sections.runs import Boards, Importances, Options, Sides
-from metricgrad.comparison.report.sections.scores import Scores
-from metricgrad.comparison.report.sections.segments import Segments
-from metricgrad.comparison.report.sections.threshold import Threshold
-from metricgrad.comparison.report.sections.verdict import Verdict
+from metricgrad.comparison.report.sections.classes import ClassesSection
+from metricgrad.comparison.report.sections.columns import ColumnsSection
+from metricgrad.comparison.report.sections.curves import CurvesSection
+from metricgrad.comparison.report.sections.data import DataSection
+from metricgrad.comparison.report.sections.decision import DecisionRuleSection
+from metricgrad.comparison.report.sections.evaluation import EvaluationSection, MetricsSection
+from metricgrad.comparison.report.sections.importance import ImportanceSection
+from metricgrad.comparison.report.sections.leaderboard import LeaderboardSection
+from metricgrad.comparison.report.sections.learning import LearningSection
+from metricgrad.comparison.report.sections.members import MembersSection
+from metricgrad.comparison.report.sections.mistakes import MistakesSection
+from metricgrad.comparison.report.sections.profit import ProfitSection
+from metricgrad.comparison.report.sections.protocol import ProtocolSection
+from metricgrad.comparison.report.sections.reproduce import ReproduceSection
+from metricgrad.comparison.report.sections.runs import BoardsSection, ImportancesSection, OptionsSection, SidesSection
+from metricgrad.comparison.report.sections.scores import ScoresSection
+from metricgrad.comparison.report.sections.segments import SegmentsSection
+from metricgrad.comparison.report.sections.threshold import ThresholdSection
+from metricgrad.comparison.report.sections.verdict import VerdictSection
 
 SECTIONS = (
-    Verdict(),
-    Leaderboard(),
-    Members(),
-    Classes(),
-    DecisionRule(),
-    Threshold(),
-    Profit(),
-    Curves(),
-    Scores(),
-    Importance(),
-    Segments(),
-    Learning(),
-    Mistakes(),
-    Columns(),
-    Data(),
-    Protocol(),
-    Reproduce(),
+    VerdictSection(),
+    LeaderboardSection(),
+    MembersSection(),
+    ClassesSection(),
+    DecisionRuleSection(),
+    ThresholdSection(),
+    ProfitSection(),
+    CurvesSection(),
+    ScoresSection(),
+    ImportanceSection(),
+    SegmentsSection(),
+    LearningSection(),
+    MistakesSection(),
+    ColumnsSection(),
+    DataSection(),
+    ProtocolSection(),
+    ReproduceSection(),
 )
 """The report of ``compare``, from the top of the page to its end."""
 
 EVALUATION = (
-    Evaluation(),
-    Metrics(),
-    Classes(),
-    DecisionRule(),
-    Threshold(),
-    Profit(),
-    Curves(),
-    Scores(),
-    Segments(),
-    Mistakes(),
-    Columns(),
-    Protocol(),
-    Reproduce(),
+    EvaluationSection(),
+    MetricsSection(),
+    ClassesSection(),
+    DecisionRuleSection(),
+    ThresholdSection(),
+    ProfitSection(),
+    CurvesSection(),
+    ScoresSection(),
+    SegmentsSection(),
+    MistakesSection(),
+    ColumnsSection(),
+    ProtocolSection(),
+    ReproduceSection(),
 )
 """The report of ``evaluate``."""
 
-RUNS = (Sides(), Boards(), Importances(), Options())
+RUNS = (SidesSection(), BoardsSection(), ImportancesSection(), OptionsSection())
 """The report of two runs."""

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import numpy as np
 import torch
 
-from metricgrad.comparison.report.markup import chart, folded_table, number, table
+from metricgrad.comparison.number_texts import format_value
+from metricgrad.comparison.report.markup import make_chart, make_folded_table, make_table
 from metricgrad.comparison.report.section import Section
 from metricgrad.core import metrics
 from metricgrad.core.counts import Counts
@@ -35,11 +36,11 @@ _BODY = f"""<figure id="confusion">
   <div class="scroll" id="confusion-table"></div>
 </figure>
 <p class="note" id="classes-note"></p>
-{chart("class-chart")}
-{folded_table()}"""
+{make_chart("class-chart")}
+{make_folded_table()}"""
 
 
-class Classes(Section):
+class ClassesSection(Section):
     """Precision, recall and F1 of each class; the confusion matrix of a multi-class problem."""
 
     name = "classes"
@@ -74,15 +75,23 @@ class Classes(Section):
         found = ""
         if per_class:
             rows = (
-                [row["name"], number(row["precision"]), number(row["recall"]), number(row["f1"]), f"{row['support']:,}"]
+                [
+                    row["name"],
+                    format_value(row["precision"]),
+                    format_value(row["recall"]),
+                    format_value(row["f1"]),
+                    f"{row['support']:,}",
+                ]
                 for row in per_class
             )
             heads = ["Class", "Precision", "Recall", "F1", "Rows"]
-            found += table(f"Classes, {payload['verdict']['ship']}", heads, rows)
+            found += make_table(f"Classes, {payload['verdict']['ship']}", heads, rows)
         if details["confusion"]:
             classes = payload["data"]["classes"]
             matrix = zip(classes, details["confusion"], strict=False)
-            found += table(_MATRIX, ["", *classes], ([name, *(f"{cell:,}" for cell in row)] for name, row in matrix))
+            found += make_table(
+                _MATRIX, ["", *classes], ([name, *(f"{cell:,}" for cell in row)] for name, row in matrix)
+            )
         return found
 
 

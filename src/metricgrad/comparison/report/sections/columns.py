@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
-from metricgrad.comparison.report.column_summaries import KINDS, draw_bars
-from metricgrad.comparison.report.markup import number, percent, table
+from metricgrad.comparison.number_texts import format_share, format_value
+from metricgrad.comparison.report.column_summaries import GROUPED_KINDS, draw_bars
+from metricgrad.comparison.report.markup import make_table
 from metricgrad.comparison.report.section import Section
 
 if TYPE_CHECKING:
     from metricgrad.comparison.report.payload import Details, Payload
     from metricgrad.comparison.report.section_inputs import ShippedModelInputs
 
-COLUMNS = 60
+MOST_COLUMNS = 60
 """The most columns that are drawn."""
 
 
@@ -35,7 +36,7 @@ _BODY = """<p class="note" id="columns-note"></p>
 <p><button type="button" id="all-columns" class="quiet" aria-expanded="false" hidden></button></p>"""
 
 
-class Columns(Section):
+class ColumnsSection(Section):
     """A small chart of each column, from ``payload["study"]["columns"]``."""
 
     name = "columns"
@@ -48,8 +49,8 @@ class Columns(Section):
         rank = {name: i for i, name in enumerate(model.important)}
         columns = sorted(model.columns, key=lambda column: rank.get(column.name, len(rank)))
         found = []
-        for column in columns[:COLUMNS]:
-            drawn = column.kind in KINDS
+        for column in columns[:MOST_COLUMNS]:
+            drawn = column.kind in GROUPED_KINDS
             names, shares = draw_bars(column, model.table.frame[column.name]) if drawn else ([], [])
             profile: ColumnProfile = {
                 "column": column.name,
@@ -69,20 +70,22 @@ class Columns(Section):
         if not found:
             return ""
         if "now" not in found[0]:
-            return table(
+            return make_table(
                 self.title,
                 ["Column", "Kind", "Missing"],
-                ([c["column"], c["kind"], percent(c["missing"])] for c in found),
+                ([c["column"], c["kind"], format_share(c["missing"])] for c in found),
             )
         rows = (
             [
                 c["column"],
                 c["kind"],
-                percent(c["missing"]),
-                percent(c["missing_now"]),
-                number(c["psi"]),
+                format_share(c["missing"]),
+                format_share(c["missing_now"]),
+                format_value(c["psi"]),
                 "; ".join(c["suspicious"]),
             ]
             for c in found
         )
-        return table(self.title, ["Column", "Kind", "Missing then", "Missing now", "Stability index", "Drift"], rows)
+        return make_table(
+            self.title, ["Column", "Kind", "Missing then", "Missing now", "Stability index", "Drift"], rows
+        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from metricgrad.comparison.report.markup import chart
+from metricgrad.comparison.report.markup import make_chart
 from metricgrad.comparison.report.section import Section
 
 if TYPE_CHECKING:
@@ -16,12 +16,12 @@ _BODY = f"""<div class="chips" id="chips" role="group" aria-label="Contenders sh
   <div class="chips" role="group" aria-label="More contenders"></div>
 </details>
 <div class="explorer beside">
-  {chart("curve-chart")}
+  {make_chart("curve-chart")}
   <div class="scroll" id="curve-table"></div>
 </div>"""
 
 
-class Curves(Section):
+class CurvesSection(Section):
     """The curves, and the switches for what this section and those below it compare."""
 
     name = "curves"

@@ -5,14 +5,15 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from metricgrad.comparison.report.markup import definitions, percent
+from metricgrad.comparison.number_texts import format_share
+from metricgrad.comparison.report.markup import make_definitions
 from metricgrad.comparison.report.section import Section
 
 if TYPE_CHECKING:
     from metricgrad.comparison.report.payload import Payload
 
 
-class Data(Section):
+class DataSection(Section):
     """Two tables."""
 
     name = "data"
@@ -21,10 +22,10 @@ class Data(Section):
     def body(self, payload: Payload) -> str:
         data = payload["data"]
         rows = "".join(
-            f'<tr><th scope="row">{escape(name)}</th><td class="share">{percent(share)}</td><td class="track">'
+            f'<tr><th scope="row">{escape(name)}</th><td class="share">{format_share(share)}</td><td class="track">'
             f'<svg height="12" aria-hidden="true"><rect width="{100 * share:.2f}%" height="12"/></svg></td></tr>'
             for name, share in zip(data["classes"], data["balance"], strict=False)
         )
         caption = "<caption>Share of rows in each class</caption>"
         balance = f'<table class="balance">{caption}<tbody>{rows}</tbody></table>'
-        return f'<div class="columns">{balance} {definitions(data["profile"])}</div>'
+        return f'<div class="columns">{balance} {make_definitions(data["profile"])}</div>'

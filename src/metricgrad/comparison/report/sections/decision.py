@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
-from metricgrad.comparison.report.markup import number, table
+from metricgrad.comparison.number_texts import format_value
+from metricgrad.comparison.report.markup import make_table
 from metricgrad.comparison.report.section import Section
 from metricgrad.decisions.rules import Offsets
 
@@ -35,7 +36,7 @@ class Decided(TypedDict):
     classes: list[ClassOffset]
 
 
-class DecisionRule(Section):
+class DecisionRuleSection(Section):
     """A table of the offsets, of multi-class problems: there are no thresholds."""
 
     name = "decision"
@@ -72,10 +73,11 @@ class DecisionRule(Section):
     def table(self, payload: Payload, details: Details) -> str:
         classes: list[ClassOffset] = details.get("decision", {}).get("classes", [])
         rows = [
-            [one["name"], number(one["offset"], "+"), f"{one['rows']:,}", f"{one['predicted']:,}"] for one in classes
+            [one["name"], format_value(one["offset"], "+"), f"{one['rows']:,}", f"{one['predicted']:,}"]
+            for one in classes
         ]
         heads = ["Class", "Offset of the logarithm of the score", "Rows", "Predicted"]
-        return table(self.title, heads, rows) if rows else ""
+        return make_table(self.title, heads, rows) if rows else ""
 
 
 def _take_medians(rules: Sequence[Rule], classes: int) -> list[float] | None:

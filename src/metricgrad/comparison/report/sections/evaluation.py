@@ -5,39 +5,18 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING, TypedDict
 
-from metricgrad.comparison.report.markup import (
-    capital,
-    definitions,
-    interval,
-    items,
-    metric_title,
-    number,
-    table,
-    title,
-)
+from metricgrad.comparison.metric_titles import format_metric, read_metric_title
+from metricgrad.comparison.number_texts import format_interval, format_value
+from metricgrad.comparison.report.markup import capitalise, make_definitions, make_list, make_table
 from metricgrad.comparison.report.section import Section
 
 if TYPE_CHECKING:
+    from metricgrad.comparison.inference.measures import MetricValue
+    from metricgrad.comparison.inference.promise import Promise
     from metricgrad.comparison.report.payload import Payload
 
 
-class Value(TypedDict):
-    """A metric on the new rows, and its bootstrap interval."""
-
-    value: float | None
-    low: float | None
-    high: float | None
-    note: str | None  # why there is no interval
-
-
-class Promise(Value):
-    """The value of a metric that the run promised; ``source``: where it was measured."""
-
-    metric: str
-    source: str
-
-
-class Constraint(TypedDict):
+class EvaluatedConstraint(TypedDict):
     """A constraint on the new rows."""
 
     constraint: str
@@ -50,12 +29,12 @@ class Evaluated(TypedDict):
 
     rule: str
     confidence: float
-    metrics: dict[str, Value]  # the run's own first, if it was evaluated
-    constraints: list[Constraint]
+    metrics: dict[str, MetricValue]  # the run's own first, if it was evaluated
+    constraints: list[EvaluatedConstraint]
     promised: Promise | None  # None if its metric was not evaluated
 
 
-class Evaluation(Section):
+class EvaluationSection(Section):
     """Its heading is the page's."""
 
     name = "evaluation"
@@ -65,7 +44,7 @@ class Evaluation(Section):
         found: Evaluated = payload["evaluation"]
         name, first = next(iter(found["metrics"].items()))
         spread = _describe_interval(first)
-        metric = metric_title(payload["metric"]) if name == payload["metric"]["name"] else title(name)
+        metric = read_metric_title(payload["metric"]) if name == payload["metric"]["name"] else format_metric(name)
         between = f", {spread}" if spread else ""
         rows = payload["data"]["rows"]
         lead = f"{payload['verdict']['ship']} with the rule: {found['rule']}. Measured on {rows:,} rows."
@@ -73,23 +52,25 @@ class Evaluation(Section):
             lead += f" {_describe_promise(found['promised'])}"
         return (
             '<section id="evaluation" aria-labelledby="headline">\n'
-            f'<h1 id="headline">{escape(capital(metric))} {number(first["value"])}{between}</h1>\n'
-            f'<p class="lead">{escape(lead)}</p>\n{items(payload["data"]["warnings"], "warnings")}\n</section>\n'
+            f'<h1 id="headline">{escape(capitalise(metric))} {format_value(first["value"])}{between}</h1>\n'
+            f'<p class="lead">{escape(lead)}</p>\n{make_list(payload["data"]["warnings"], "warnings")}\n</section>\n'
         )
 
 
 def _describe_promise(promise: Promise) -> str:
-    spread = interval(promise["low"], promise["high"])
+    spread = format_interval(promise["low"], promise["high"])
     between = f", {spread}" if spread else ""
-    return f"Promised {title(promise['metric'])}: {number(promise['value'])}{between} ({promise['source']})."
+    return (
+        f"Promised {format_metric(promise['metric'])}: {format_value(promise['value'])}{between} ({promise['source']})."
+    )
 
 
-def _describe_interval(one: Value) -> str:
+def _describe_interval(one: MetricValue) -> str:
     """Return the interval, or why there is none."""
-    return interval(one["low"], one["high"]) or one["note"] or ""
+    return format_interval(one["low"], one["high"]) or one["note"] or ""
 
 
-class Metrics(Section):
+class MetricsSection(Section):
     """All metrics with their intervals, and whether the constraints are met."""
 
     name = "metrics"
@@ -98,12 +79,14 @@ class Metrics(Section):
     def body(self, payload: Payload) -> str:
         found: Evaluated = payload["evaluation"]
         rows = (
-            (capital(title(name)), number(one["value"]), _describe_interval(one))
+            (capitalise(format_metric(name)), format_value(one["value"]), _describe_interval(one))
             for name, one in found["metrics"].items()
         )
         limits = (
-            (one["constraint"], f"{'met' if one['met'] else 'not met'}: {number(one['value'])}")
+            (one["constraint"], f"{'met' if one['met'] else 'not met'}: {format_value(one['value'])}")
             for one in found["constraints"]
         )
         spread = f"{100 * found['confidence']:g} % interval"
-        return table("Bootstrap of the rows", ["Metric", "Value", spread], rows) + definitions(limits, "Constraints")
+        return make_table("Bootstrap of the rows", ["Metric", "Value", spread], rows) + make_definitions(
+            limits, "Constraints"
+        )

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
-from metricgrad.comparison.report.column_summaries import KINDS, choose_examples
-from metricgrad.comparison.report.markup import folded_table, interval, metric_title, number, table
+from metricgrad.comparison.metric_titles import read_metric_title
+from metricgrad.comparison.number_texts import format_interval, format_value
+from metricgrad.comparison.report.column_summaries import GROUPED_KINDS, choose_examples
+from metricgrad.comparison.report.markup import make_folded_table, make_table
 from metricgrad.comparison.report.page_size import find_frequent
 from metricgrad.comparison.report.section import Section
 
@@ -18,8 +20,12 @@ if TYPE_CHECKING:
     from metricgrad.comparison.report.section_inputs import ShippedModelInputs
     from metricgrad.estimators.columns.column import Column
 
-COLUMNS, POINTS, ROWS = 6, 12, 300
-"""Of how many columns the dependence is drawn, at how many values of each, in the mean over how many rows."""
+MOST_COLUMNS = 6
+"""The most columns whose dependence is drawn."""
+MOST_POINTS = 12
+"""The most values of each column at which it is drawn."""
+MOST_ROWS = 300
+"""The most rows over which it is averaged."""
 
 
 class Dependence(TypedDict):
@@ -36,7 +42,7 @@ _BODY = f"""<figure>
   <figcaption id="importance-caption"></figcaption>
   <div class="chart" id="importance-chart"></div>
 </figure>
-{folded_table()}
+{make_folded_table()}
 <div id="dependence">
 <h3>What the model makes of them</h3>
 <p class="note" id="dependence-note"></p>
@@ -44,7 +50,7 @@ _BODY = f"""<figure>
 </div>"""
 
 
-class Importance(Section):
+class ImportanceSection(Section):
     """Bars of ``payload["importance"]``, and small charts of the dependence."""
 
     name = "importance"
@@ -53,9 +59,9 @@ class Importance(Section):
 
     def measure_study(self, model: ShippedModelInputs) -> dict[str, Any]:
         """Return a ``Dependence`` for each of the most important columns, on rows that were not trained on."""
-        columns = {column.name: column for column in model.columns if column.kind in KINDS}
-        important = [columns[name] for name in model.important if name in columns][:COLUMNS]
-        rows = np.sort(np.random.default_rng(0).permutation(model.held)[:ROWS])
+        columns = {column.name: column for column in model.columns if column.kind in GROUPED_KINDS}
+        important = [columns[name] for name in model.important if name in columns][:MOST_COLUMNS]
+        rows = np.sort(np.random.default_rng(0).permutation(model.held)[:MOST_ROWS])
         frame = model.table.frame.iloc[rows]
         return {"dependence": [_measure(model, column, frame) for column in important]}
 
@@ -64,17 +70,17 @@ class Importance(Section):
 
     def table(self, payload: Payload, details: Details) -> str:
         rows = [
-            (one["column"], number(one["drop"], "+"), interval(one["low"], one["high"], "+"))
+            (one["column"], format_value(one["drop"], "+"), format_interval(one["low"], one["high"], "+"))
             for one in payload.get("importance", ())
         ]
-        lost = f"Lost {metric_title(payload['metric'])} if shuffled"
-        return table(self.title, ["Column", lost, "95 % interval"], rows) if rows else ""
+        lost = f"Lost {read_metric_title(payload['metric'])} if shuffled"
+        return make_table(self.title, ["Column", lost, "95 % interval"], rows) if rows else ""
 
 
 def _measure(model: ShippedModelInputs, column: Column, frame: pd.DataFrame) -> Dependence:
     """Return the partial dependence [friedman2001] of scores and predictions on a column."""
     cells = model.table.frame[column.name]
-    positions, names, numbers = choose_examples(column, cells, POINTS)
+    positions, names, numbers = choose_examples(column, cells, MOST_POINTS)
     counts = model.table.targets.sum(0) if model.goal.task == "multilabel" else np.bincount(model.table.targets)
     classes = [1] if model.goal.task == "binary" else find_frequent(counts.tolist())
     scores, shares = [], []

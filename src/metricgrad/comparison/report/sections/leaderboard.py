@@ -5,14 +5,17 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from metricgrad.comparison.report.markup import capital, definitions, evidence, interval, metric_title, number, title
-from metricgrad.comparison.report.payload import REFERENCES
+from metricgrad.comparison.leaderboard import REFERENCES
+from metricgrad.comparison.metric_titles import format_metric, read_metric_title
+from metricgrad.comparison.number_texts import format_interval, format_value
+from metricgrad.comparison.report.markup import capitalise, format_evidence, make_definitions
 from metricgrad.comparison.report.section import Section
 
 if TYPE_CHECKING:
-    from metricgrad.comparison.report.payload import Difference, Payload, Row
+    from metricgrad.comparison.leaderboard import Difference, LeaderboardRow
+    from metricgrad.comparison.report.payload import Payload
 
-TOP = 10
+ROWS_SHOWN_FIRST = 10
 """Rows that are shown at first."""
 
 _TOOLS = """<div class="tools scripted" role="group" aria-label="Rows of the leaderboard">
@@ -28,7 +31,7 @@ _MORE = """
 """
 
 
-class Leaderboard(Section):
+class LeaderboardSection(Section):
     """A table that its script can sort, filter and unfold."""
 
     name = "leaderboard"
@@ -43,7 +46,7 @@ class Leaderboard(Section):
             if wish
             else ""
         )
-        return constraint + _TOOLS + _table(payload) + _MORE + definitions(payload["left_out"], "Not in the table")
+        return constraint + _TOOLS + _table(payload) + _MORE + make_definitions(payload["left_out"], "Not in the table")
 
 
 def _table(payload: Payload) -> str:
@@ -53,10 +56,10 @@ def _table(payload: Payload) -> str:
     heads = [
         ("Contender", "name", "name", "ascending"),
         ("Rule", "rule", "rule", "ascending"),
-        (capital(metric_title(metric)), "value", "value", "descending"),
+        (capitalise(read_metric_title(metric)), "value", "value", "descending"),
         *((f"vs {name}", f"gain{i}", "gain", "descending") for i, name in enumerate(REFERENCES)),
         *([("Met", "held", "also", "descending")] if metric["subject_to"] else []),
-        *((capital(title(name)), f"also{i}", "also", "descending") for i, name in enumerate(also)),
+        *((capitalise(format_metric(name)), f"also{i}", "also", "descending") for i, name in enumerate(also)),
         ("Seconds", "seconds", "seconds", "ascending"),
     ]
     cells = "".join(
@@ -70,30 +73,34 @@ def _table(payload: Payload) -> str:
     return (
         f'<table class="leaderboard"><caption>Mean over {payload["repeats"]} splits on rows not trained on; the bar is '
         f"the 95 % interval, dots are single splits, the dashed line is {escape(REFERENCES[1])}. The axis runs from "
-        f"{number(scale.low)} to {number(scale.high)}.</caption><thead>{head}</thead><tbody>{body}</tbody></table>"
+        f"{format_value(scale.low)} to {format_value(scale.high)}.</caption>"
+        f"<thead>{head}</thead><tbody>{body}</tbody></table>"
     )
 
 
-def _row(rank: int, row: Row, scale: _Scale, also: list[str], ship: tuple[str, str], constrained: bool) -> str:
+def _row(
+    rank: int, row: LeaderboardRow, scale: _Scale, also: list[str], ship: tuple[str, str], constrained: bool
+) -> str:
     gains = (row["against"].get(name) for name in REFERENCES)
-    kinds = [
-        kind for kind, holds in (("ship", (row["contender"], row["rule"]) == ship), ("extra", rank > TOP)) if holds
-    ]
+    kinds = []
+    if (row["contender"], row["rule"]) == ship:
+        kinds.append("ship")
+    if rank > ROWS_SHOWN_FIRST:
+        kinds.append("extra")
     broken = "" if row["feasible"] else ' <abbr class="broken" title="cannot meet the constraint">✕</abbr>'
     held = f"{row['held']} of {len(row['folds'])}"
     met = f'<td class="also" data-label="Met" data-sort="{row["held"]}">{held}</td>' if constrained else ""
-    extra = met + "".join(
-        f'<td class="also" data-label="{escape(capital(title(name)))}" data-sort="{_key(row["others"].get(name))}">'
-        f"{number(row['others'].get(name))}</td>"
-        for name in also
-    )
+    extra = met
+    for name in also:
+        label, value = escape(capitalise(format_metric(name))), row["others"].get(name)
+        extra += f'<td class="also" data-label="{label}" data-sort="{_key(value)}">{format_value(value)}</td>'
     seconds = row["seconds"]
     return (
         f'<tr class="{" ".join(kinds)}" data-rule="{row["rule"]}"><td class="rank">{rank}</td>'
         f'<th scope="row" class="name" data-sort="{escape(row["contender"].lower())}">{escape(row["contender"])}'
         f'{broken}<span class="family">{escape(row["family"])}</span></th>'
         f'<td class="rule" data-sort="{row["rule"]}">{row["rule"]}</td>'
-        f'<td class="value" data-sort="{_key(row["value"])}"><span class="number">{number(row["value"])}</span>'
+        f'<td class="value" data-sort="{_key(row["value"])}"><span class="number">{format_value(row["value"])}</span>'
         f"{scale.bar(row)}</td>"
         f"{''.join(_gain(name, gain) for name, gain in zip(REFERENCES, gains, strict=True))}{extra}"
         f'<td class="seconds" data-label="Seconds" data-sort="{_key(seconds)}">'
@@ -110,8 +117,8 @@ def _gain(name: str, gain: Difference | None) -> str:
     mark = ("▲" if gain["difference"] > 0 else "▼") if sure else "≈"
     return (
         f'<td class="gain {"sure" if sure else ""}" {label} data-sort="{gain["difference"]}"><span class="number">'
-        f'<span class="mark">{mark}</span> {number(gain["difference"], "+")}</span> '
-        f'<span class="small">{evidence(gain)}</span></td>'
+        f'<span class="mark">{mark}</span> {format_value(gain["difference"], "+")}</span> '
+        f'<span class="small">{format_evidence(gain)}</span></td>'
     )
 
 
@@ -122,7 +129,7 @@ def _key(value: float | None) -> str:
 class _Scale:
     """The leaderboard's axis: from the least to the most that a contender reaches, baselines aside."""
 
-    def __init__(self, rows: list[Row]) -> None:
+    def __init__(self, rows: list[LeaderboardRow]) -> None:
         shown = [row for row in rows if row["family"] != "baseline"] or rows
         values = [x for row in shown for x in (row["value"], row["low"], row["high"], *row["folds"]) if x is not None]
         self.low, self.high = (min(values), max(values)) if values else (0.0, 1.0)
@@ -134,7 +141,7 @@ class _Scale:
         share = (value - self.low) / (self.high - self.low or 1)
         return f"{4 + 92 * min(max(share, 0), 1):.2f}%"
 
-    def bar(self, row: Row) -> str:
+    def bar(self, row: LeaderboardRow) -> str:
         """Return the picture of a row."""
         value, low, high = row["value"], row["low"], row["high"]
         if value is None:
@@ -151,6 +158,6 @@ class _Scale:
         if self.reference is not None:
             at = self.place(self.reference)
             shapes = f'<line class="reference" x1="{at}" x2="{at}" y1="0" y2="20"/>' + shapes
-        spread = interval(low, high)
-        label = f"{number(value)}, interval {spread}" if spread else number(value)
+        spread = format_interval(low, high)
+        label = f"{format_value(value)}, interval {spread}" if spread else format_value(value)
         return f'<svg class="bar" height="20" role="img" aria-label="{label}">{shapes}</svg>'

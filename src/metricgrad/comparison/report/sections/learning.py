@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from metricgrad.comparison.contenders import CONTENDERS
-from metricgrad.comparison.report.markup import folded_table
+from metricgrad.comparison.report.markup import make_folded_table
 from metricgrad.comparison.report.section import Section
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ class Epoch(TypedDict):
     hard: float | None
 
 
-class Learning(Section):
+class LearningSection(Section):
     """A chart for each contender shown."""
 
     name = "learning"
@@ -53,4 +53,4 @@ class Learning(Section):
         }
 
     def body(self, payload: Payload) -> str:
-        return f'<div class="multiples" id="learning-charts"></div>\n{folded_table()}'
+        return f'<div class="multiples" id="learning-charts"></div>\n{make_folded_table()}'

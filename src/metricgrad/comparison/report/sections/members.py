@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from metricgrad.comparison.report.markup import interval, number, table
+from metricgrad.comparison.number_texts import format_interval, format_value
+from metricgrad.comparison.report.markup import make_table
 from metricgrad.comparison.report.section import Section
 
 if TYPE_CHECKING:
     from metricgrad.comparison.report.payload import Payload
 
 
-class Members(Section):
+class MembersSection(Section):
     """A table, if the ensemble is in the leaderboard."""
 
     name = "members"
@@ -27,7 +28,7 @@ class Members(Section):
 
     def body(self, payload: Payload) -> str:
         rows = [
-            (member["name"], number(member["weight"]), interval(member["low"], member["high"]))
+            (member["name"], format_value(member["weight"]), format_interval(member["low"], member["high"]))
             for member in payload.get("members", ())
         ]
-        return table("Largest weight first", ("Contender", "Mean weight", "In one split"), rows)
+        return make_table("Largest weight first", ("Contender", "Mean weight", "In one split"), rows)

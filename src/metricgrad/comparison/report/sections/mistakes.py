@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
-from metricgrad.comparison.report.markup import number, table
+from metricgrad.comparison.number_texts import format_value
+from metricgrad.comparison.report.markup import make_table
 from metricgrad.comparison.report.section import Section
 from metricgrad.messages import one_line
 
@@ -14,8 +15,11 @@ if TYPE_CHECKING:
     from metricgrad.comparison.report.payload import Details, Payload
     from metricgrad.comparison.report.section_inputs import Predictions
 
-MISTAKES, CELLS, TEXT = 20, 12, 60
-"""How many mistakes are shown, how many cells of each, how many letters of each cell."""
+MOST_MISTAKES = 20
+MOST_CELLS = 12
+"""The most cells of each mistake that are shown."""
+MOST_LETTERS = 60
+"""The most letters of each cell."""
 
 
 class Mistake(TypedDict):
@@ -28,7 +32,7 @@ class Mistake(TypedDict):
     cells: list[tuple[str, str]]  # column, text
 
 
-class Mistakes(Section):
+class MistakesSection(Section):
     """A table with the cells of each row."""
 
     name = "mistakes"
@@ -44,11 +48,12 @@ class Mistakes(Section):
         label, score, sure = _confidence(predictions)
         found: dict[int, Mistake] = {}
         for i in np.argsort(-sure, kind="stable"):
-            if len(found) == MISTAKES or not np.isfinite(sure[i]):
+            if len(found) == MOST_MISTAKES or not np.isfinite(sure[i]):
                 break
             row = int(predictions.rows[i])
             truth, decided = _labels(predictions, int(i), int(label[i]))
-            cells = [(one_line(name, TEXT), one_line(value, TEXT)) for name, value in frame.iloc[row].items()][:CELLS]
+            shown = list(frame.iloc[row].items())[:MOST_CELLS]
+            cells = [(one_line(name, MOST_LETTERS), one_line(value, MOST_LETTERS)) for name, value in shown]
             mistake: Mistake = {
                 "row": int(frame.index[row]) + 1,
                 "score": float(score[i]),
@@ -68,10 +73,16 @@ class Mistakes(Section):
     def table(self, payload: Payload, details: Details) -> str:
         errors: list[Mistake] = details["errors"]
         rows = (
-            [str(e["row"]), e["truth"], e["decided"], number(e["score"]), "; ".join(f"{a}: {b}" for a, b in e["cells"])]
+            [
+                str(e["row"]),
+                e["truth"],
+                e["decided"],
+                format_value(e["score"]),
+                "; ".join(f"{a}: {b}" for a, b in e["cells"]),
+            ]
             for e in errors
         )
-        return table(self.title, ["Row", "True", "Predicted", "Score", "Cells"], rows) if errors else ""
+        return make_table(self.title, ["Row", "True", "Predicted", "Score", "Cells"], rows) if errors else ""
 
 
 def _confidence(predictions: Predictions) -> tuple[Any, Any, Any]:

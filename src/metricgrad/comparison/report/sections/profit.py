@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from metricgrad.comparison.report.markup import chart
+from metricgrad.comparison.report.markup import make_chart
 from metricgrad.comparison.report.section import Section
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ _INPUTS = (
 )
 
 
-class Profit(Section):
+class ProfitSection(Section):
     """A chart below that of the threshold, which moves with it; what the reader types stays in the page."""
 
     name = "profit"
@@ -38,5 +38,5 @@ class Profit(Section):
         return (
             f'<div class="prices" role="group" aria-label="Gains and costs">{inputs}\n'
             '<button type="button" id="go-profit">Best threshold</button></div>\n'
-            '<p id="profit-text" role="status"></p>\n' + chart("profit-chart")
+            '<p id="profit-text" role="status"></p>\n' + make_chart("profit-chart")
         )

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from metricgrad.comparison.report.markup import items
+from metricgrad.comparison.report.markup import make_list
 from metricgrad.comparison.report.section import Section
 
 if TYPE_CHECKING:
     from metricgrad.comparison.report.payload import Payload
 
 
-class Protocol(Section):
+class ProtocolSection(Section):
     """A list of sentences."""
 
     name = "protocol"
     title = "How this was measured"
 
     def body(self, payload: Payload) -> str:
-        return items(payload["protocol"])
+        return make_list(payload["protocol"])

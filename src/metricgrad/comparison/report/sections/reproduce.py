@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from metricgrad.comparison.report.markup import definitions
+from metricgrad.comparison.report.markup import make_definitions
 from metricgrad.comparison.report.section import Section
 
 if TYPE_CHECKING:
     from metricgrad.comparison.report.payload import Payload
 
 
-class Reproduce(Section):
+class ReproduceSection(Section):
     """A list of pairs."""
 
     name = "reproduce"
@@ -20,4 +20,4 @@ class Reproduce(Section):
     def body(self, payload: Payload) -> str:
         run = payload["reproduce"]
         about = [("Command", run["command"]), ("Seed", str(run["seed"])), ("Machine", run["machine"])]
-        return definitions([*about, *run["versions"].items()])
+        return make_definitions([*about, *run["versions"].items()])

@@ -6,11 +6,16 @@ from html import escape
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from metricgrad.comparison.report.markup import interval, metric_title, number, table
+from metricgrad.comparison.metric_titles import read_metric_title
+from metricgrad.comparison.number_texts import format_interval, format_value
+from metricgrad.comparison.report.markup import make_table
 from metricgrad.comparison.report.section import Section
 
 if TYPE_CHECKING:
-    from metricgrad.comparison.report.payload import ColumnImportance, Payload, Row, Summary
+    from metricgrad.comparison.importance import ColumnImportance
+    from metricgrad.comparison.leaderboard import LeaderboardRow
+    from metricgrad.comparison.report.payload import Payload
+    from metricgrad.comparison.summaries import ComparisonSummary
 
 
 class Side(TypedDict):
@@ -18,13 +23,13 @@ class Side(TypedDict):
 
     name: str  # of its folder
     rule: str  # in words
-    summary: Summary
-    leaderboard: list[Row]
+    summary: ComparisonSummary
+    leaderboard: list[LeaderboardRow]
     config: dict[str, Any]  # its options
     splits: str  # the hash of the rows of its splits
 
 
-class Sides(Section):
+class SidesSection(Section):
     """The verdicts; the heading is the page's."""
 
     name = "sides"
@@ -40,9 +45,10 @@ class Sides(Section):
         elif first is None or second is None or first["value"] is None or second["value"] is None:
             lead = "What a run ships is not in its leaderboard."
         else:
+            difference = format_value(second["value"] - first["value"], "+")
             lead = (
-                f"What the second run ships is {number(second['value'] - first['value'], '+')} against the first, in "
-                f"{metric_title(payload['metric'])}. {_describe_rows(runs)}"
+                f"What the second run ships is {difference} against the first, in "
+                f"{read_metric_title(payload['metric'])}. {_describe_rows(runs)}"
             )
         return (
             f'<section id="sides" aria-labelledby="headline">\n<h1 id="headline">{escape(headline)}</h1>\n'
@@ -51,7 +57,7 @@ class Sides(Section):
         )
 
 
-class Boards(Section):
+class BoardsSection(Section):
     """The leaderboards in one table."""
 
     name = "boards"
@@ -68,10 +74,10 @@ class Boards(Section):
             mine = [board.get(key) for board in boards]
             cells = [", ".join(key), *(_format_value(row) for row in mine)]
             rows.append([*cells, *_compare_rows(mine[0], mine[1], paired)] if same else cells)
-        return table("Mean over the splits, and its interval", heads, rows)
+        return make_table("Mean over the splits, and its interval", heads, rows)
 
 
-class Options(Section):
+class OptionsSection(Section):
     """The options and the data that differ."""
 
     name = "options"
@@ -87,10 +93,10 @@ class Options(Section):
         ]
         if not rows:
             return "<p>Nothing: the options and the data are the same.</p>"
-        return table("Options and data", ["Option", first["name"], second["name"]], rows)
+        return make_table("Options and data", ["Option", first["name"], second["name"]], rows)
 
 
-class Importances(Section):
+class ImportancesSection(Section):
     """The importance of columns in both runs."""
 
     name = "importances"
@@ -105,7 +111,7 @@ class Importances(Section):
         found = [{one["column"]: one for one in run["summary"].get("importance", ())} for run in runs]
         rows = [[name, *(_format_drop(mine.get(name)) for mine in found)] for name in dict.fromkeys(chain(*found))]
         heads = ["Column", *(run["name"] for run in runs)]
-        return table("What is lost of the metric when a column is shuffled among the test rows", heads, rows)
+        return make_table("What is lost of the metric when a column is shuffled among the test rows", heads, rows)
 
 
 def are_comparable(runs: list[Side]) -> bool:
@@ -117,7 +123,7 @@ def are_comparable(runs: list[Side]) -> bool:
     return first == second
 
 
-def _find_shipped(run: Side) -> Row | None:
+def _find_shipped(run: Side) -> LeaderboardRow | None:
     verdict = run["summary"]["verdict"]
     wanted = (verdict["ship"], verdict["rule"])
     return next((row for row in run["leaderboard"] if (row["contender"], row["rule"]) == wanted), None)
@@ -139,19 +145,19 @@ def _describe_side(run: Side) -> str:
     )
 
 
-def _format_value(row: Row | None) -> str:
+def _format_value(row: LeaderboardRow | None) -> str:
     if row is None:
         return "–"
-    spread = interval(row["low"], row["high"])
+    spread = format_interval(row["low"], row["high"])
     broken = "" if row["feasible"] else ", breaks the constraint"
-    return number(row["value"]) + (f" ({spread})" if spread else "") + broken
+    return format_value(row["value"]) + (f" ({spread})" if spread else "") + broken
 
 
-def _compare_rows(first: Row | None, second: Row | None, paired: bool) -> list[str]:
+def _compare_rows(first: LeaderboardRow | None, second: LeaderboardRow | None, paired: bool) -> list[str]:
     """Return the difference, and in how many of the same splits it is positive."""
     if first is None or second is None or first["value"] is None or second["value"] is None:
         return ["–", "–"] if paired else ["–"]
-    found = [number(second["value"] - first["value"], "+")]
+    found = [format_value(second["value"] - first["value"], "+")]
     if paired:
         wins = sum(b > a for a, b in zip(first["folds"], second["folds"], strict=False))
         found.append(f"{wins} of {min(len(first['folds']), len(second['folds']))}")
@@ -161,8 +167,8 @@ def _compare_rows(first: Row | None, second: Row | None, paired: bool) -> list[s
 def _format_drop(one: ColumnImportance | None) -> str:
     if one is None:
         return "–"
-    spread = interval(one["low"], one["high"], "+")
-    return number(one["drop"], "+") + (f" ({spread})" if spread else "")
+    spread = format_interval(one["low"], one["high"], "+")
+    return format_value(one["drop"], "+") + (f" ({spread})" if spread else "")
 
 
 def _shorten(key: str, value: object) -> str:

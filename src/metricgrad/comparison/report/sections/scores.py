@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from metricgrad.comparison.report.markup import folded_table
+from metricgrad.comparison.report.markup import make_folded_table
 from metricgrad.comparison.report.section import Section
 
 if TYPE_CHECKING:
     from metricgrad.comparison.report.payload import Payload
 
 
-class Scores(Section):
+class ScoresSection(Section):
     """Histogram and calibration of each contender shown, from what ``Threshold`` measured."""
 
     name = "scores"
@@ -24,4 +24,4 @@ class Scores(Section):
     drawn = True
 
     def body(self, payload: Payload) -> str:
-        return f'<div class="multiples wide" id="score-charts"></div>\n{folded_table()}'
+        return f'<div class="multiples wide" id="score-charts"></div>\n{make_folded_table()}'

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
-from metricgrad.comparison.report.column_summaries import KINDS, group_cells
-from metricgrad.comparison.report.markup import chart, interval, metric_title, number, table
+from metricgrad.comparison.metric_titles import read_metric_title
+from metricgrad.comparison.number_texts import format_interval, format_value
+from metricgrad.comparison.report.column_summaries import GROUPED_KINDS, group_cells
+from metricgrad.comparison.report.markup import make_chart, make_table
 from metricgrad.comparison.report.section import Section
 from metricgrad.evaluation.bootstrap import bootstrap
 from metricgrad.evaluation.evaluator import evaluate
@@ -20,10 +22,16 @@ if TYPE_CHECKING:
     from metricgrad.comparison.report.section_inputs import Predictions, ShippedModelInputs
     from metricgrad.estimators.columns.column import Column
 
-COLUMNS, VALUES, TESTS = 30, 8, 10_000
-"""How many columns there are to choose from, how many values of each, and how many tests of rows are evaluated."""
-LEAST_ROWS, LEAST_POSITIVES = 20, 5
-"""The fewest rows, and positive ones (not of a multi-class problem), of a segment that has a value."""
+MOST_COLUMNS = 30
+"""The most columns to choose from."""
+MOST_VALUES = 8
+"""The most values of a column."""
+MOST_TESTED_ROWS = 10_000
+"""The most test rows that are evaluated; a row that is tested in several splits counts in each."""
+FEWEST_ROWS = 20
+"""The fewest rows of a segment that has a value."""
+FEWEST_POSITIVES = 5
+"""The fewest positive rows of one, but for multi-class problems."""
 REPLICATES = 200
 
 
@@ -45,11 +53,11 @@ class Segmented(TypedDict):
 
 
 _BODY = f"""<p class="tools"><label>Column <select id="segment-column"></select></label></p>
-{chart("segment-chart")}
+{make_chart("segment-chart")}
 <div class="scroll" id="segment-table"></div>"""
 
 
-class Segments(Section):
+class SegmentsSection(Section):
     """A chart and a table of the column that the reader chooses."""
 
     name = "segments"
@@ -57,8 +65,8 @@ class Segments(Section):
     note = (
         "The metric of the contender to ship, under its rule, on rows that it was not trained on, by the value of a "
         "column. The worst come first; lines are intervals, the dashed line is the value of all rows. Of many segments "
-        f"a few look bad by chance. Those of fewer than {LEAST_ROWS} rows, or {LEAST_POSITIVES} positive ones, have no "
-        "value."
+        f"a few look bad by chance. Those of fewer than {FEWEST_ROWS} rows, or {FEWEST_POSITIVES} positive ones, have "
+        "no value."
     )
     drawn = True
     alone = True
@@ -66,12 +74,12 @@ class Segments(Section):
     def measure_study(self, model: ShippedModelInputs) -> dict[str, Any]:
         """Return a ``Segmented`` for each column, the most important one first, and the value of all test rows."""
         rank = {name: i for i, name in enumerate(model.important)}
-        columns = [column for column in (*model.columns, *model.others) if column.kind in KINDS]
+        columns = [column for column in (*model.columns, *model.others) if column.kind in GROUPED_KINDS]
         columns.sort(key=lambda column: rank.get(column.name, len(rank)))
-        some = np.sort(np.random.default_rng(0).permutation(len(model.tested.rows))[:TESTS])
+        some = np.sort(np.random.default_rng(0).permutation(len(model.tested.rows))[:MOST_TESTED_ROWS])
         with one_thread():  # many small resamples are slower on several
             return {
-                "segments": [_measure(model.tested, column, some) for column in columns[:COLUMNS]],
+                "segments": [_measure(model.tested, column, some) for column in columns[:MOST_COLUMNS]],
                 "segments_all": _measure_rows(model.tested, some)["value"],
             }
 
@@ -83,19 +91,19 @@ class Segments(Section):
         rows = [
             [
                 f"{each['column']}: {one['name']}",
-                number(one["value"]),
-                interval(one["low"], one["high"]),
+                format_value(one["value"]),
+                format_interval(one["low"], one["high"]),
                 str(one["rows"]),
             ]
             for each in found[:3]
             for one in each["segments"]
         ]
-        heads = ["Segment", metric_title(payload["metric"]), "95 % interval", "Rows"]
-        return table(self.title, heads, rows) if rows else ""
+        heads = ["Segment", read_metric_title(payload["metric"]), "95 % interval", "Rows"]
+        return make_table(self.title, heads, rows) if rows else ""
 
 
 def _measure(tested: Predictions, column: Column, some: np.ndarray) -> Segmented:
-    groups = group_cells(column, tested.table.frame[column.name].iloc[tested.rows[some]], VALUES)
+    groups = group_cells(column, tested.table.frame[column.name].iloc[tested.rows[some]], MOST_VALUES)
     found: list[Segment] = [
         {"name": name, **_measure_rows(tested, some[groups.codes == k])}  # type: ignore[typeddict-item]
         for k, name in enumerate(groups.names)
@@ -114,7 +122,7 @@ def _measure_rows(tested: Predictions, places: np.ndarray) -> dict[str, Any]:
     # A row that is tested in several splits is one row.
     rows, first = np.unique(tested.rows[places], return_index=True)
     nothing = {"rows": len(rows), "value": None, "low": None, "high": None}
-    if len(rows) < LEAST_ROWS or (goal.task != "multiclass" and targets[first].sum() < LEAST_POSITIVES):
+    if len(rows) < FEWEST_ROWS or (goal.task != "multiclass" and targets[first].sum() < FEWEST_POSITIVES):
         return nothing
     scores = np.eye(goal.classes)[decided] if goal.task == "multiclass" else decided.astype(float)
     how: dict[str, Any] = {"task": goal.task, "average": goal.average, "empty_classes": "skip"}

@@ -13,7 +13,7 @@ import numpy as np
 
 from metricgrad.comparison.plateaus import Ends, list_plateaus
 from metricgrad.comparison.report.histograms import Binned, binned
-from metricgrad.comparison.report.markup import folded_table
+from metricgrad.comparison.report.markup import make_folded_table
 from metricgrad.comparison.report.section import Section
 
 if TYPE_CHECKING:
@@ -58,10 +58,10 @@ _BODY = f"""<p class="note" id="threshold-note"></p>
     optimistic.</p>
   </div>
 </div>
-{folded_table()}"""
+{make_folded_table()}"""
 
 
-class Threshold(Section):
+class ThresholdSection(Section):
     """A chart with a threshold that the reader moves."""
 
     name = "threshold"

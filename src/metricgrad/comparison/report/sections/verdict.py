@@ -5,15 +5,17 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from metricgrad.comparison.report.markup import evidence, interval, items, metric_title, number
-from metricgrad.comparison.report.payload import REFERENCES
+from metricgrad.comparison.leaderboard import REFERENCES
+from metricgrad.comparison.metric_titles import read_metric_title
+from metricgrad.comparison.number_texts import format_interval, format_value
+from metricgrad.comparison.report.markup import format_evidence, make_list
 from metricgrad.comparison.report.section import Section
 
 if TYPE_CHECKING:
     from metricgrad.comparison.report.payload import Payload
 
 
-class Verdict(Section):
+class VerdictSection(Section):
     """Its heading is the page's."""
 
     name = "verdict"
@@ -26,7 +28,7 @@ class Verdict(Section):
         return (
             f'<section id="verdict" aria-labelledby="headline">\n<p class="stamp {kind}">{stamp}</p>\n'
             f'<h1 id="headline">{escape(verdict["headline"])}</h1>\n<p class="lead">{escape(verdict["text"])}</p>\n'
-            f"{_figures(payload)}\n{_model(payload)}{items(payload['data']['warnings'], 'warnings')}\n</section>\n"
+            f"{_figures(payload)}\n{_model(payload)}{make_list(payload['data']['warnings'], 'warnings')}\n</section>\n"
         )
 
 
@@ -36,14 +38,14 @@ def _figures(payload: Payload) -> str:
     shipped = next((r for r in rows if (r["contender"], r["rule"]) == (verdict["ship"], verdict["rule"])), None)
     found = []
     if shipped is not None:
-        spread = interval(shipped["low"], shipped["high"])
-        found.append((number(shipped["value"]), metric_title(payload["metric"]), spread))
+        spread = format_interval(shipped["low"], shipped["high"])
+        found.append((format_value(shipped["value"]), read_metric_title(payload["metric"]), spread))
         for name in REFERENCES:
             if gain := shipped["against"].get(name):
                 claim = verdict.get("claims", {}).get(name)
                 word = "" if claim is None else "proven" if claim["proven"] else "not proven"
-                spread = f"{evidence(gain if claim is None else claim)} {word}".strip()
-                found.append((number(gain["difference"], "+"), f"against {name}", spread))
+                spread = f"{format_evidence(gain if claim is None else claim)} {word}".strip()
+                found.append((format_value(gain["difference"], "+"), f"against {name}", spread))
     planned = payload.get("planned_repeats", payload["repeats"])
     splits = f"{payload['repeats']} splits" + (f" of {planned}" if planned > payload["repeats"] else "")
     found.append((f"{payload['data']['rows']:,}", "rows of data", splits))

@@ -1,33 +1,17 @@
-"""JSON for machines, and ``metricgrad info``: what a run folder holds, or what is installed."""
+"""``metricgrad info``: what a run folder holds, or what is installed."""
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Mapping
 from pathlib import Path  # noqa: TC003 (Typer reads annotations at run time)
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from metricgrad.cli.arguments import JsonOption  # noqa: TC001 (the same)
+from metricgrad.cli.json_output import print_json
 
 if TYPE_CHECKING:
-    from metricgrad.comparison.report.payload import Shipped
-
-
-def print_json(document: Mapping[str, object]) -> None:
-    """Print a document as one line of JSON."""
-    print(json.dumps(_replace_non_finite(document), ensure_ascii=False, allow_nan=False))
-
-
-def _replace_non_finite(value: object) -> object:
-    """Return a document with null in place of NaN and infinite numbers, which JSON cannot hold."""
-    if isinstance(value, Mapping):
-        return {key: _replace_non_finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_replace_non_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    from metricgrad.comparison.shipped_model import ShippedRule
 
 
 def info(
@@ -59,7 +43,7 @@ def _describe_installation(as_json: bool) -> None:
     print_pairs(list(contenders.items()))
 
 
-def describe_shipped(model: Shipped) -> str:
+def describe_shipped(model: ShippedRule) -> str:
     """Return the shipped contender and its rule in words."""
     how = "the fixed rule" if model["kind"] == "fixed" else f"tuned on {model['tuned_on']}"
     return f"{model['contender']}, {model['rule']}, {how}"
