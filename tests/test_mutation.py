@@ -15,6 +15,12 @@ ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    return importlib.import_module("mutation_runs")
+
+
+@pytest.fixture
 def mutation(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
     return importlib.import_module("mutation")
@@ -101,15 +107,96 @@ def test_every_module_and_its_tests_are_there_and_names_are_unique(mutation: Any
             assert (ROOT / test).exists(), test
 
 
+STATEMENTS = """
+LIMIT = 3
+
+def far(x, at=LIMIT,
+        by=2):
+    y = (x +
+         by)
+    if y > at:
+        return y
+
+    def near(z, w=1):
+        return z - w
+    return near(y)
+
+class Box:
+    size = 4
+
+    def grow(self):
+        self.size += 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "lines", "is_in_function"),
+    [
+        (2, None, False),  # a constant
+        (5, range(6, 14), False),  # a default is read where the function runs
+        (7, range(6, 8), True),  # one statement of two lines
+        (8, [8], True),
+        (9, [9], True),
+        (11, [11], True),  # the head of a function that is defined in a function
+        (12, [12], True),
+        (16, None, False),  # what a class holds
+        (19, [19], True),
+    ],
+)
+def test_the_statement_of_a_line(runs: Any, line: int, lines: Any, is_in_function: bool) -> None:
+    found = runs.find_statement(STATEMENTS, line)
+    assert found.lines == (None if lines is None else frozenset(lines))
+    assert found.is_in_function == is_in_function
+
+
+def test_tests_that_run_a_line_are_tried_quickest_first_and_one_of_each_before_a_second(
+    runs: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cases = [
+        runs.Case("t.py::a[1]", 3.0, {"m.py": [4, 5]}),
+        runs.Case("t.py::a[2]", 0.5, {"m.py": [4]}),
+        runs.Case("t.py::b", 1.0, {"m.py": [5, 6], "other.py": [4]}),
+        runs.Case("t.py::c", 0.1, {"other.py": [4]}),
+    ]
+    assert runs.select_cases(cases, "m.py", frozenset([4, 5])) == ["t.py::a[2]", "t.py::b", "t.py::a[1]"]
+    assert runs.select_cases(cases, "m.py", frozenset([6, 7])) == ["t.py::b"]
+    assert runs.select_cases(cases, "m.py", None) == ["t.py::a[2]", "t.py::b", "t.py::a[1]"]
+    assert runs.select_cases(cases, "m.py", frozenset([9])) == []
+    monkeypatch.setattr(runs, "SECONDS_OF_TESTS", 2.0)
+    assert runs.select_cases(cases, "m.py", None) == ["t.py::a[2]", "t.py::b"]
+    names = [f"t.py::a[{k}]" for k in range(5)] + ["t.py::b"]
+    assert runs.choose_cases(names, 2) == ["t.py::a[0]", "t.py::a[2]", "t.py::b"]
+
+
+def test_functions_that_exist_get_the_code_of_a_changed_source(runs: Any, tmp_path: Path) -> None:
+    path = str(tmp_path / "changed.py")
+    source = "def outer(by):\n    def inner(x):\n        return x + by\n    return inner\n"
+    names: dict[str, Any] = {}
+    exec(compile(source, path, "exec"), names)  # noqa: S102
+    made = names["outer"](2)
+    assert made(5) == 7
+    runs.swap_code([names["outer"], made], path, source.replace("+", "-"))
+    assert made(5) == names["outer"](2)(5) == 3
+
+
+def test_what_runs_in_a_child_fails_there_and_leaves_nothing_here(runs: Any) -> None:
+    seen: list[int] = []
+    assert runs.run_in_child(lambda: not seen.append(1))  # type: ignore[func-returns-value]
+    assert not runs.run_in_child(lambda: False)
+    assert not runs.run_in_child(lambda: bool(1 / 0))
+    assert seen == []
+
+
 def test_changes_are_counted_by_what_became_of_them(mutation: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mutation, "EQUIVALENT", {("counts", "x + 0", "x - 0"): "adding nothing"})
     outcomes = [("y = 1", "y = 2", "noticed"), ("y = x + 0", "y = x - 0", "survived"), ("y > 1", "y >= 1", "survived")]
+    monkeypatch.setattr(mutation, "list_places", lambda module, source: [None] * 7)
     tried = {
         f"change {number}": {"module": "core/counts.py", "before": before, "after": after, "outcome": outcome}
         for number, (before, after, outcome) in enumerate(outcomes)
     }
     found = mutation.summarise(tried)
-    counts = {"tried": 3, "noticed": 1, "equivalent": 1, "lacking_a_test": 1}
+    counts = {"possible": 7, "tried": 3, "noticed": 1, "equivalent": 1, "lacking_a_test": 1}
     assert found.items() >= counts.items()
     assert found["modules"] == {"core/counts.py": counts}
     assert found["which_are_equivalent"] == {"change 1": "adding nothing"}

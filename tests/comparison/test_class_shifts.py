@@ -16,6 +16,7 @@ from metricgrad.comparison.errors import UserError
 from metricgrad.comparison.goal import Goal
 from metricgrad.comparison.inference.evaluate import evaluate_run
 from metricgrad.comparison.protocol import compute_metric
+from metricgrad.comparison.splits import Split
 from metricgrad.comparison.uncertainty import Draws, resample
 from metricgrad.decisions.default_rule import default_rule
 from short_training import shorten_training
@@ -70,6 +71,21 @@ def test_many_classes_share_the_last_sentence() -> None:
     found = describe_moved(targets, "multiclass", [*"abcdef"], parts, "day")
     assert len(found) == 4
     assert "the shares of 3 more moved as well: " in found[-1]
+
+
+@pytest.mark.parametrize("absent", ["train", "test"])
+def test_a_class_that_is_absent_has_not_moved(absent: str) -> None:
+    targets = np.resize([0, 1], 400)
+    targets[:100] = 2
+    rows = {"train": np.arange(200), "test": np.arange(200, 400)}
+    if absent == "train":
+        rows = {"train": rows["test"], "test": rows["train"]}
+    part = Split(**rows, folds=((rows["train"], rows["train"]),))
+    moved = describe_moved(targets, "multiclass", ["a", "b", "c"], [part], "day")
+    assert [text.partition(" is ")[0] for text in moved] == ["--time day: class 'a'", "--time day: class 'b'"]
+    purpose = "rows to train on" if absent == "train" else "test rows"
+    (said,) = describe_absent(targets, "multiclass", ["a", "b", "c"], [part])
+    assert said.startswith(f"class 'c' has no {purpose} in 1 of 1 repeats")
 
 
 def test_a_repeat_without_positive_test_rows_is_refused() -> None:

@@ -9,7 +9,7 @@ import pytest
 from sklearn.base import clone
 
 from metricgrad.comparison import demo
-from metricgrad.comparison.candidate_runs import CandidateRun, run_candidate
+from metricgrad.comparison.candidate_runs import CandidateRun, _read_history, run_candidate
 from metricgrad.comparison.contenders import CONTENDERS, ENSEMBLE, find_shortage, select_contenders
 from metricgrad.comparison.goal import Goal
 from metricgrad.comparison.workers import fill, find_shared
@@ -73,6 +73,18 @@ def test_learning_curves_show_the_metric_where_training_watched_it(
             and "extra" not in name
         )
         assert all(("value" in row) == (name == "soft-set metric") for row in run.history)
+
+
+def test_learning_curves_are_those_of_the_first_network_of_the_first_fold() -> None:
+    models = []
+    for loss in (0.3, 0.1):
+        model = MetricClassifier("f1", monitor="metric")
+        model._histories = [[{"loss": loss, "value": 0.5}, {"loss": loss / 2, "value": 0.6}], [{"loss": 9.0}]]
+        models.append(model)
+    assert _read_history(models) == [
+        {"epoch": 0.0, "loss": 0.3, "value": 0.5},
+        {"epoch": 1.0, "loss": 0.15, "value": 0.6},
+    ]
 
 
 def test_the_ensemble_is_chosen_from_the_default_candidates_of_the_estimator(

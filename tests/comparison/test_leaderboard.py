@@ -35,13 +35,16 @@ def outcomes(
 
 
 def ranked(
-    values: Mapping[str, tuple[Sequence[float], Sequence[float]]], spread: float = 0.004, feasible: Sequence[str] = ()
+    values: Mapping[str, tuple[Sequence[float], Sequence[float]]],
+    spread: float = 0.004,
+    feasible: Sequence[str] = (),
+    metric: str = "f1",
 ) -> list[LeaderboardRow]:
     """Return the leaderboard; ``spread``: the standard error that test rows alone give to a value of one repeat."""
     rng, made = np.random.default_rng(0), outcomes(values, feasible)
     repeats = len(next(iter(values.values()))[0])
     moves = {(name, rule): spread * rng.standard_normal((repeats, 400)) for name in values for rule in RULE_KINDS}
-    return rank_contenders(made, moves, "f1")
+    return rank_contenders(made, moves, metric)
 
 
 def around(value: float, spread: float = 0.004, repeats: int = 5) -> list[float]:
@@ -157,6 +160,13 @@ def test_an_interval_excludes_zero_exactly_if_its_p_value_is_small(spread: float
                 found.append(gain["p"] < 0.05)
     assert any(found) or spread > 0.01
     assert not all(found)
+
+
+@pytest.mark.parametrize(("metric", "largest"), [("f1", 1), ("mcc", 2)])
+def test_no_interval_leaves_the_differences_that_are_possible(metric: str, largest: float) -> None:
+    two = {"cross-entropy": ([0.1, 0.2], [0.1, 0.2]), "hybrid": ([0.9, 0.8], [0.9, 0.8])}
+    for gain in ranked(two, spread=5.0, metric=metric)[0]["against"].values():
+        assert (gain["low"], gain["high"]) == (-largest, largest)
 
 
 def test_a_gain_that_one_comparison_would_prove_has_an_interval_around_zero() -> None:

@@ -10,6 +10,7 @@ from metricgrad.comparison import protocol
 from metricgrad.comparison.errors import UserError
 from metricgrad.comparison.goal import Goal
 from metricgrad.comparison.outcomes import Decision, Outcome
+from metricgrad.core.batch import Task
 from metricgrad.core.metrics.constraints import parse
 from metricgrad.decisions.problem import InfeasibleError
 from metricgrad.decisions.rules import Offsets, Threshold
@@ -97,15 +98,20 @@ def test_labels_of_few_held_out_positives_share_a_threshold() -> None:
     assert protocol.make_rules(goal, scores, targets)["tuned"].rule == tuning.rule
 
 
-def test_what_cannot_be_met_is_marked_and_decides_for_nothing() -> None:
+@pytest.mark.parametrize("task", ["binary", "multilabel"])
+def test_what_cannot_be_met_is_marked_and_decides_for_nothing(task: Task) -> None:
     scores, y = np.array([0.9, 0.8, 0.7, 0.1] * 10), np.array([0, 0, 1, 0] * 10)
-    goal = Goal("binary", 2, "recall", subject_to="precision>=0.9")
+    if task == "multilabel":
+        scores, y = np.stack([scores] * 3, 1), np.stack([y] * 3, 1)
+    goal = Goal(task, 2 if task == "binary" else 3, "recall", subject_to="precision>=0.9")
     with pytest.raises(InfeasibleError):
         protocol.tune_rule(goal, scores, y)
     found = protocol.make_rules(goal, scores, y)
     assert not found["fixed"].feasible
     assert not found["tuned"].feasible
-    assert not found["tuned"].rule(scores).any()
+    decided = found["tuned"].rule(scores)
+    assert decided.shape == y.shape
+    assert not decided.any()
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from metricgrad.comparison.errors import UserError
-from metricgrad.comparison.splits import Split, count_left_out, find_strata
+from metricgrad.comparison.splits import Split, _move_to_next_time, count_left_out, find_strata
 from split_rows import make_splits, split_all_rows
 
 pytestmark = pytest.mark.quick
@@ -110,6 +110,13 @@ def test_time_goes_forward_and_equal_times_stay_together() -> None:
     ((fit, latest),) = last.folds
     assert time[fit].max() < time[latest].min()
     assert len(last.train) == 600
+
+
+def test_a_part_ends_where_it_should_unless_equal_times_move_it_forward() -> None:
+    distinct = np.arange(10)
+    assert [_move_to_next_time(distinct, place) for place in range(11)] == list(range(11))
+    shared = np.array([0, 0, 1, 1, 1, 2])
+    assert [_move_to_next_time(shared, place) for place in range(7)] == [0, 2, 2, 5, 5, 5, 6]
 
 
 def test_a_class_that_comes_late_is_named() -> None:

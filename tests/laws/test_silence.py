@@ -121,6 +121,7 @@ def test_probabilities_are_told_once_for_each_loss(name: str) -> None:
     for _ in range(2):
         (message,) = heard(LOSSES[name](), p, calls=3)
         assert message.startswith(f"logits: all {ENOUGH} lie in [0, 1], as probabilities do; ")
+        assert message.endswith("without sigmoid or softmax, and used these as such")  # whatever class does it inside
         assert "\n" not in message
 
 
