@@ -32,7 +32,7 @@ MOST_CASES = 2
 SECONDS_OF_TESTS = 60
 """Of the tests that run a line, as many are tried as took together this long when lines were followed."""
 
-LONGEST = 400
+LONGEST = 150
 """A run of tests that takes longer, in seconds, counts as noticed: the change made something endless."""
 
 

@@ -217,3 +217,14 @@ def test_of_pooled_offsets_that_are_equally_good_the_weakest_is_taken() -> None:
     found = mg.tune_threshold("f1", scores, y, task="multiclass", rare_labels="pooled")
     assert found.threshold == (0.0, 0.0, 0.0)
     assert found.value == 1.0
+
+
+def test_one_class_without_a_value_leaves_none() -> None:
+    targets = torch.tensor([0, 1, 2, 0, 1, 2])
+    form = make_incremental(Objective("multiclass", undefined_at_times), F.one_hot(targets).double())
+    assert form is not None
+    weight = torch.ones(6, dtype=torch.float64)
+    assert form.value_of_decisions(torch.tensor([0, 1, 2, 0, 2, 2]), weight).item() == pytest.approx(
+        (1 + 1 + 2 / 3) / 3
+    )
+    assert form.value_of_decisions(torch.tensor([0, 1, 1, 0, 1, 1]), weight).item() == -torch.inf

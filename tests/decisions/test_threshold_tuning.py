@@ -22,6 +22,7 @@ import metricgrad as mg
 import reference as ref
 from metricgrad.core.metrics.constraints import Constraint
 from metricgrad.decisions import Offsets, Threshold
+from metricgrad.decisions.threshold_search import ascend_one_by_one
 
 pytestmark = pytest.mark.quick
 
@@ -900,3 +901,15 @@ def test_a_bound_that_is_missed_by_little_is_missed() -> None:
     for bound, is_met in ((0.75 + 1e-12, True), (0.7500001, False)):
         assert Constraint("precision", bound).met(torch.tensor(0.75, dtype=torch.float64)) is is_met
         assert Constraint("precision", 1.5 - bound, "<=").met(torch.tensor(0.75, dtype=torch.float64)) is is_met
+
+
+def test_classes_are_moved_one_by_one_until_none_moves() -> None:
+    asked: list[int] = []
+
+    def choose(k: int, indices: list[int]) -> int:
+        asked.append(k)
+        return min(3, indices[1] + 1) if k == 0 else indices[0]
+
+    assert ascend_one_by_one([0, 0], choose) == [3, 3]
+    assert asked == [0, 1] * 4  # three sweeps that move, and one that does not
+    assert ascend_one_by_one([0, 0], choose, sweeps=2) == [2, 2]
