@@ -118,6 +118,7 @@ EQUIVALENT = {
     ("incremental", "2 * column", "3 * column"): "any counts show whether a metric is elementwise",
     ("incremental", "value.dim() == 1", "value.dim() == 0"): "the general search finds the same, more slowly",
     ("leaderboard", "in decisions[0].others", "in decisions[-1].others"): "every repeat has the same other metrics",
+    ("offsets", "(k < second_class)", "(k <= second_class)"): "where class k was the second, both are found anew",
     ("one_more_row", "max(1, classes - 1)", "max(0, classes - 1)"): "a matrix has two classes or more",
     ("one_more_row", "seed + 2", "seed + 1"): "any stream will do but that of the weights of the rows",
     ("replicates", "_MOST_CELLS = 1 << 12", "_MOST_CELLS = 1 << 11"): "rows are weighed as well as cells, more slowly",
@@ -126,6 +127,11 @@ EQUIVALENT = {
     ("selection_criteria", "positives[0] > 0", "positives[0] > -1"): "0 in the sum of each candidate: the same order",
     ("selection_criteria", "> 2 * SCORE_BINS", ">= 2 * SCORE_BINS"): "from how many rows on bins are used",
     ("sparse_search", "after.nan_to_num(0, 0, 0)", "after.nan_to_num(0, 0, -1)"): "NaN takes its place in the sums",
+    (
+        "sparse_search",
+        "index_add_(0, population",
+        "index_add_(-1, population",
+    ): "a vector: its last axis is its only one",
     ("sparse_search", "middle <= score", "middle < score"): "where they are equal, either is the same threshold",
 }
 """Changes that make no difference, and why: the name of the module, what stands in a line, and what it becomes.
@@ -175,7 +181,8 @@ def is_unimportant(node: Any) -> bool:
     if node.type == "operator" and node.parent.type in ("parameters", "lambdef"):
         return True
     if node.type == "if_stmt":  # what is changed is its condition
-        return _asks_type_checking(node)
+        cannot_be_negated = node.children[1].type == "namedexpr_test"  # "if not a := b" is no Python
+        return cannot_be_negated or _asks_type_checking(node)
     child, parent = node, node.parent
     while parent is not None:
         if parent.type == "if_stmt" and child is parent.children[1] and _asks_type_checking(parent):

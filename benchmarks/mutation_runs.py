@@ -45,33 +45,39 @@ class Statement(NamedTuple):
 
 def find_statement(source: str, line: int) -> Statement:
     """Return the statement of a line; for the head of a function, whose defaults are read when it runs, its body."""
-    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
-    found = Statement(None, False)
-
-    def visit(parent: Any, is_in_function: bool) -> None:
-        nonlocal found
-        for node in ast.iter_child_nodes(parent):
-            if not isinstance(node, ast.stmt | ast.ExceptHandler | ast.match_case):
-                continue
-            body = getattr(node, "body", None)
-            first = min([_first_line(node), *(item.lineno for item in getattr(node, "decorator_list", []))])
-            last = body[-1].end_lineno if isinstance(node, ast.match_case) else node.end_lineno
-            if not first <= line <= last:
-                continue
-            head_ends = max(first, body[0].lineno - 1) if body else last
-            if isinstance(node, functions) and line <= head_ends and not is_in_function:
-                found = Statement(frozenset(range(body[0].lineno, last + 1)), False)
-            elif line <= head_ends:
-                found = Statement(frozenset(range(first, head_ends + 1)) if is_in_function else None, is_in_function)
-            else:
-                visit(node, is_in_function or isinstance(node, functions))
-
-    visit(ast.parse(source), False)
-    return found
+    parent: Any = ast.parse(source)
+    is_in_function = False
+    while True:
+        node = next((child for child in ast.iter_child_nodes(parent) if _holds(child, line)), None)
+        if node is None:
+            return Statement(None, False)
+        first, last = _find_ends(node)
+        body = getattr(node, "body", None)
+        head_ends = max(first, _find_ends(body[0])[0] - 1) if body else last
+        is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        if line > head_ends:
+            parent = node
+            is_in_function |= is_function
+        elif is_in_function:
+            return Statement(frozenset(range(first, head_ends + 1)), True)
+        else:
+            return Statement(frozenset(range(head_ends + 1, last + 1)) if is_function else None, False)
 
 
-def _first_line(node: Any) -> int:
-    return node.pattern.lineno if isinstance(node, ast.match_case) else node.lineno
+def _holds(node: Any, line: int) -> bool:
+    """Tell whether a node is a statement, or a part of one with statements of its own, and holds a line."""
+    if not isinstance(node, ast.stmt | ast.ExceptHandler | ast.match_case):
+        return False
+    first, last = _find_ends(node)
+    return first <= line <= last
+
+
+def _find_ends(node: Any) -> tuple[int, int]:
+    """Return the first and the last line of a node, decorators included."""
+    if isinstance(node, ast.match_case):
+        return node.pattern.lineno, _find_ends(node.body[-1])[1]
+    decorators = getattr(node, "decorator_list", [])
+    return min([node.lineno, *(one.lineno for one in decorators)]), node.end_lineno
 
 
 # Which tests run which lines
@@ -119,7 +125,7 @@ def select_cases(cases: list[Case], module: str, lines: frozenset[int] | None) -
 
 def _take_seconds(names: list[tuple[str, float]]) -> list[str]:
     """Return the first names, as many as take ``SECONDS_OF_TESTS``."""
-    taken = []
+    taken: list[str] = []
     total = 0.0
     for name, seconds in names:
         total += seconds

@@ -39,6 +39,8 @@ class Limits:
     notes: list = field(repr=False, compare=False)
 
 def shift(values, *, by=1):
+    if found := values[by:]:
+        return found
     if values > by:
         return [a + b for a, b in zip(values, others, strict=True)]
     return first(values, strict=True)

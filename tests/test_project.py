@@ -278,6 +278,12 @@ def test_the_oldest_versions_are_the_declared_ones() -> None:
             assert name == "xgboost", requirement  # that of macOS
 
 
+def test_ci_names_tests_that_are_there() -> None:
+    paths = re.findall(r"\btests/[\w./]+", (ROOT / ".ci" / "run").read_text())
+    assert paths
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
 def test_the_source_distribution_has_what_its_tests_need() -> None:
     build = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
     included = set(build["targets"]["sdist"]["include"])

@@ -151,22 +151,27 @@ class RowProgress:
 
     def __init__(self, silent: bool) -> None:
         console = Console(stderr=True)
+        self._bar: Progress | None = None
+        if silent or not console.is_terminal:
+            return  # a bar that is not shown would still print an empty line with older versions of rich
         self._bar = Progress(
             TextColumn("{task.completed:,.0f} rows"),
             TextColumn("{task.speed:,.0f} per second"),
             TimeElapsedColumn(),
             console=console,
             transient=True,
-            disable=silent or not console.is_terminal,
         )
         self._bar_task = self._bar.add_task("rows", total=None)
 
     def __enter__(self) -> Self:
-        self._bar.start()
+        if self._bar is not None:
+            self._bar.start()
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._bar.stop()
+        if self._bar is not None:
+            self._bar.stop()
 
     def __call__(self, rows: int) -> None:
-        self._bar.advance(self._bar_task, rows)
+        if self._bar is not None:
+            self._bar.advance(self._bar_task, rows)
