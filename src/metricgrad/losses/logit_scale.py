@@ -28,8 +28,8 @@ class TakesLogits(nn.Module):
         self._scale_is_known = True
         if low >= 0 and NEAR_ZERO < high <= 1:
             warnings.warn(
-                f"logits: all {logits.numel()} lie in [0, 1], as probabilities do; this loss takes the raw outputs of a "
-                "model, without sigmoid or softmax, and used these as such",
+                f"logits: all {logits.numel()} lie in [0, 1], as probabilities do; this loss takes the raw outputs of "
+                "a model, without sigmoid or softmax, and used these as such",
                 stacklevel=3,
             )
 
