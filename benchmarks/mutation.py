@@ -135,6 +135,7 @@ EQUIVALENT = {
         "index_add_(-1, population",
     ): "a vector: its last axis is its only one",
     ("sparse_search", "middle <= score", "middle < score"): "where they are equal, either is the same threshold",
+    ("threshold_search", "for sign in (1, -1)", "for sign in (1, -2)"): "only the sign counts",
 }
 """Changes that make no difference, and why: the name of the module, what stands in a line, and what it becomes.
 

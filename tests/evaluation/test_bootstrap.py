@@ -340,6 +340,7 @@ def test_one_more_row_of_each_class_goes_wrong_once_whatever_it_is_taken_for() -
         (([0.1], [0], "f1"), {"replicates": 0}, "replicates: expected a whole number of at least 1, got 0"),
         (([0.1], [0], "f1"), {"replicates": 10.5}, "replicates: expected a whole number of at least 1"),
         (([0.1], [0], "f1"), {"confidence": 1.0}, r"confidence: expected a number in \(0, 1\), got 1.0"),
+        (([0.1], [0], "f1"), {"confidence": 0.0}, r"confidence: expected a number in \(0, 1\), got 0.0"),
         (([], [], "f1"), {}, "scores: expected at least one sample, got none"),
         (([0.1, 2.0], [0, 1], "f1"), {}, r"threshold: 0.5 is for scores in \[0, 1\]"),
         (([0.1, 0.2], [0, 1], "f1"), {"groups": [1, 2, 3]}, r"groups: expected one per row, \(2,\), got \(3,\)"),
