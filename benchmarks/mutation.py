@@ -103,6 +103,7 @@ DOCSTRINGS = "tests/laws/test_docstrings.py"
 """Compares the defaults of public functions with their docstrings."""
 
 EQUIVALENT = {
+    ("averages", "new_zeros(1, scores.shape[1]", "new_zeros(2, scores.shape[1]"): "only the number of columns is used",
     ("averages", "weight.reshape(0, 1)", "weight.reshape(-1, 1)"): "nothing as one column is (0, 1) either way",
     ("bounds", "high.clamp(min=0)", "high.clamp(min=-1)"): "what is clamped is used only where it is above 0",
     ("constraints", "leaves[0].sum()", "leaves[-1].sum()"): "0 times any of the cells will do",
@@ -115,6 +116,7 @@ EQUIVALENT = {
     ("counts", "weight.unsqueeze(-1)", "weight.unsqueeze(1)"): "a weight of one axis: its last axis is its only one",
     ("counts", "y.where(keep, 0)", "y.where(keep, -1)"): "what is masked has weight 0",
     ("counts", "y.where(keep, 0)", "y.where(keep, 1)"): "what is masked has weight 0",
+    ("ensemble_selection", "zeros_like(candidates[0])", "zeros_like(candidates[-1])"): "only the shape is used",
     ("expected_f", "(above > _NEGLIGIBLE", "(above >= _NEGLIGIBLE"): "what is negligible may be summed as well",
     ("incremental", "2 * column", "3 * column"): "any counts show whether a metric is elementwise",
     ("incremental", "value.dim() == 1", "value.dim() == 0"): "the general search finds the same, more slowly",
@@ -123,6 +125,7 @@ EQUIVALENT = {
     ("offsets", "(k < second_class)", "(k <= second_class)"): "where class k was the second, both are found anew",
     ("one_more_row", "max(1, classes - 1)", "max(0, classes - 1)"): "a matrix has two classes or more",
     ("one_more_row", "seed + 2", "seed + 1"): "any stream will do but that of the weights of the rows",
+    ("registry", "len(takers) < 3", "len(takers) <= 3"): "no parameter belongs to exactly three metrics",
     ("replicates", "_MOST_CELLS = 1 << 12", "_MOST_CELLS = 1 << 11"): "rows are weighed as well as cells, more slowly",
     ("replicates", "len(models) == 1", "len(models) == 0"): "several models are counted like one, more slowly",
     ("replicates", "seed + 1", "seed + 2"): "any stream will do but that of the weights of the rows",
@@ -437,12 +440,16 @@ def list_present(state: dict[str, Any]) -> dict[str, Any]:
     """Return what was tried and is still a change of the present code, under its present line."""
     done = {(one["module"], one["before"], one["after"]): one for one in state.values()}
     found: dict[str, Any] = {}
-    for module in TARGETS:
+    for module in dict.fromkeys(module for module, _, _ in done):
         source = (ROOT / PACKAGE / module).read_text()
-        for change in list_changes(module, len(list_places(module, source))):
-            one = done.get((module, change.before, change.after))
-            if one is not None:
-                found[change.key] = one | {"line": change.line}
+        lines = source.splitlines()
+        changed_lines = {before for name, before, _ in done if name == module}
+        for place in list_places(module, source):
+            if lines[place.line - 1].strip() in changed_lines:
+                change = make_change(module, source, place)
+                one = done.get((module, change.before, change.after))
+                if one is not None:
+                    found[change.key] = one | {"line": change.line}
     return found
 
 

@@ -12,7 +12,7 @@ import torch
 import metricgrad as mg
 from metricgrad.core.counts import Confusion, Counts
 from metricgrad.core.metrics.expressions import trace
-from metricgrad.core.metrics.properties import is_quasi_convex
+from metricgrad.core.metrics.properties import _find_range, is_quasi_convex
 from metricgrad.metrics import MetricProperties, declare, properties_of, ratio
 from own_metrics import capped_profit, odds_ratio, profit_per_row, skill, total_profit
 
@@ -231,3 +231,11 @@ def test_what_cannot_be_traced() -> None:
     assert trace(mg.metrics.subset_accuracy) is None
     assert trace(mg.metrics.get("f_beta(beta=0.5/1/2)")) is None
     assert trace(lambda c: 0.5) == [["number", 0.5]]  # type: ignore[arg-type, return-value]
+
+
+def test_the_range_of_large_values_is_found_within_their_rounding() -> None:
+    grid = torch.tensor([0.0, 1e6], dtype=torch.float64)
+    smaller = torch.tensor([0.0, 1e6 - 1e-4], dtype=torch.float64)
+    assert _find_range(grid, smaller) == (0.0, 1e6)
+    assert _find_range(grid, smaller - 1.0) == (0.0, math.inf)
+    assert _find_range(grid, smaller + 1.0) == (-math.inf, 1e6)
