@@ -119,7 +119,6 @@ EQUIVALENT = {
     ("ensemble_selection", "zeros_like(candidates[0])", "zeros_like(candidates[-1])"): "only the shape is used",
     ("expected_f", "(above > _NEGLIGIBLE", "(above >= _NEGLIGIBLE"): "what is negligible may be summed as well",
     ("incremental", "2 * column", "3 * column"): "any counts show whether a metric is elementwise",
-    ("incremental", "value.dim() == 1", "value.dim() == 0"): "the general search finds the same, more slowly",
     ("k_labels", "min(blocks * 4, rows", "min(blocks * 3, rows"): "how fast the blocks become small is not promised",
     ("leaderboard", "in decisions[0].others", "in decisions[-1].others"): "every repeat has the same other metrics",
     ("offsets", "(k < second_class)", "(k <= second_class)"): "where class k was the second, both are found anew",
