@@ -437,18 +437,19 @@ def classify(one: dict[str, Any]) -> str:
 
 def list_present(state: dict[str, Any]) -> dict[str, Any]:
     """Return what was tried and is still a change of the present code, under its present line."""
-    done = {(one["module"], one["before"], one["after"]): one for one in state.values()}
     found: dict[str, Any] = {}
-    for module in dict.fromkeys(module for module, _, _ in done):
+    for module in dict.fromkeys(one["module"] for one in state.values()):
+        tried = [one for one in state.values() if one["module"] == module]
         source = (ROOT / PACKAGE / module).read_text()
         lines = source.splitlines()
-        changed_lines = {before for name, before, _ in done if name == module}
-        for place in list_places(module, source):
-            if lines[place.line - 1].strip() in changed_lines:
-                change = make_change(module, source, place)
-                one = done.get((module, change.before, change.after))
-                if one is not None:
-                    found[change.key] = one | {"line": change.line}
+        changed_lines = {one["before"] for one in tried}
+        places = [place for place in list_places(module, source) if lines[place.line - 1].strip() in changed_lines]
+        changes = [make_change(module, source, place) for place in places]
+        for one in tried:
+            same = [c for c in changes if (c.before, c.after) == (one["before"], one["after"])]
+            if same:
+                nearest = min(same, key=lambda change: abs(change.line - one["line"]))
+                found[nearest.key] = one | {"line": nearest.line}
     return found
 
 
