@@ -54,7 +54,9 @@ def check_background(per_object: str | None) -> Background | None:
     return per_object  # type: ignore[return-value]
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator] # the number of objects depends on values
+# The number of objects depends on values, which cannot be compiled. `torch.compiler.disable` would import the compiler
+# with this module, which takes seconds; this one imports it when the function is first called.
+@torch._disable_dynamo
 def index_objects(
     task: Task,
     instances: Tensor | None,

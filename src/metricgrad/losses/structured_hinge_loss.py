@@ -79,7 +79,7 @@ class LabellingLoss(TakesLogits):
         """
         raise NotImplementedError
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]  # a search that depends on values cannot be compiled
+    @torch._disable_dynamo  # a search that depends on values cannot be compiled
     @without_autocast
     def forward(
         self, logits: Tensor, targets: Tensor, weight: Tensor | None = None, mask: Tensor | None = None

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import skops.io
 from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
 from sklearn.tree import DecisionTreeClassifier, ExtraTreeClassifier
 
@@ -39,7 +38,7 @@ def load_models(files: Files, name: str, trusted: Sequence[str] = ()) -> list[An
 
 def _holds_trees(data: bytes) -> bool:
     try:
-        return _TREE in skops.io.get_untrusted_types(data=data)
+        return _TREE in skops_files.list_untrusted_types(data)
     except Exception:  # whatever it is, reading will say
         return False
 

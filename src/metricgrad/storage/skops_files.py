@@ -1,11 +1,11 @@
-"""scikit-learn objects in files, by skops: without pickle, and only of types that the reader trusts."""
+"""scikit-learn objects in files, by skops: without pickle, and only of types that the reader trusts.
+
+skops imports all of scikit-learn, which takes a second or two, so it is imported where a file is written or read.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
-
-import skops.io
-from skops.io.exceptions import UntrustedTypesFoundException
 
 from metricgrad.strict_json import first_line
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 def dump(part: Any) -> bytes:
     """Return an object as the bytes of a file, which was tried: some of what skops writes it cannot read."""
+    import skops.io
+
     try:
         data: bytes = skops.io.dumps(part)
         skops.io.loads(data, trusted=skops.io.get_untrusted_types(data=data))
@@ -35,6 +37,9 @@ OWN_TYPES = (
 
 def load(files: Files, name: str, trusted: Sequence[str] = ()) -> Any:
     """Return the object in a file; ``trusted``: names of types to trust besides those that skops trusts, and ours."""
+    import skops.io
+    from skops.io.exceptions import UntrustedTypesFoundException
+
     try:
         return skops.io.loads(files[name], trusted=[*trusted, *OWN_TYPES])
     except UntrustedTypesFoundException as error:
@@ -48,4 +53,6 @@ def load(files: Files, name: str, trusted: Sequence[str] = ()) -> Any:
 
 def list_untrusted_types(data: bytes) -> list[str]:
     """Return the types in a file that skops does not trust."""
+    import skops.io
+
     return list(skops.io.get_untrusted_types(data=data))
