@@ -18,6 +18,7 @@ from torch import Tensor
 
 from metricgrad.core.metrics.scalars import is_whole
 from metricgrad.estimators.candidates import OURS, Candidate, View
+from metricgrad.estimators.metric_boosting_classifier import MetricBoostingClassifier
 from metricgrad.estimators.metric_classifier import MetricClassifier
 from metricgrad.estimators.preparation import checked_pairs, splits
 
@@ -106,6 +107,8 @@ def _fit_ours(
     """Hand our own estimator the folds, and read what each of its models says of the rows that it did not see."""
     cv = [fold for fold in folds if fold[1] is not None] or None
     model = _seeded(clone(candidate.estimator).set_params(cv=cv, rule="fixed"), seed)
+    if isinstance(model, MetricBoostingClassifier):
+        model._models_with_history = 1  # a report draws that of the first model
     model.fit(X, y, sample_weight=weight).set_params(cv=None)  # the rows are not the model's business any more
     if cv is None:
         return [model], [model._scores(X)]
