@@ -27,7 +27,7 @@ LARGEST_OTHER = 1 << 35
 """Bytes of any other file of a folder, at most."""
 DEEPEST = 48
 """Lists and objects within each other, at most: far below where Python's own parser would fail."""
-MOST = 4_000_000
+MOST_VALUES = 4_000_000
 """Values in a file, at most."""
 
 _TEXT = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
@@ -129,8 +129,8 @@ def read(data: bytes, wanted: Any, name: str) -> Any:
 def _check_nesting(data: bytes, name: str) -> None:
     """Refuse too many or too deeply nested values before they are parsed."""
     bare = _TEXT.sub(b"", data)
-    if bare.count(b",") + bare.count(b"[") + bare.count(b"{") > MOST:
-        raise ValueError(f"{name}: expected at most {MOST} values, got more")
+    if bare.count(b",") + bare.count(b"[") + bare.count(b"{") > MOST_VALUES:
+        raise ValueError(f"{name}: expected at most {MOST_VALUES} values, got more")
     depth = 0
     for bracket in _BRACKET.finditer(bare):
         depth += 1 if bracket[0] in b"[{" else -1

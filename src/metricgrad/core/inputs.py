@@ -101,7 +101,7 @@ def _check_order(scores: Tensor, targets: Tensor) -> None:
 
 
 def check_scale(scores: Tensor) -> None:
-    """Refuse to cut at the default 0.5 what is not a probability: the silent mix-up that spoils comparisons."""
+    """Refuse scores that are no probabilities at the default threshold 0.5, where the mistake would not show."""
     if not scores.numel():
         return
     low, high = (x.item() for x in torch.aminmax(scores))

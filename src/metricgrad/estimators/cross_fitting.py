@@ -17,7 +17,7 @@ from sklearn.utils.validation import has_fit_parameter
 from torch import Tensor
 
 from metricgrad.core.metrics.scalars import is_whole
-from metricgrad.estimators.candidates import OURS, Candidate, View
+from metricgrad.estimators.candidates import METRIC_ESTIMATORS, Candidate, View
 from metricgrad.estimators.metric_boosting_classifier import MetricBoostingClassifier
 from metricgrad.estimators.metric_classifier import MetricClassifier
 from metricgrad.estimators.preparation import checked_pairs, splits
@@ -89,8 +89,8 @@ def cross_fit(
 ) -> CrossFitted:
     """Fit a candidate once for each fold, and score the rows left out (all rows, where none are)."""
     start = time.perf_counter()
-    if isinstance(candidate.estimator, OURS):
-        models, scores = _fit_ours(candidate, X, y, weight, folds, seed)
+    if isinstance(candidate.estimator, METRIC_ESTIMATORS):
+        models, scores = _fit_metric_estimator(candidate, X, y, weight, folds, seed)
     else:
         models, scores = [], []
         for i, (rows, held) in enumerate(folds):
@@ -101,7 +101,7 @@ def cross_fit(
     return CrossFitted(models, torch.cat(scores), time.perf_counter() - start)
 
 
-def _fit_ours(
+def _fit_metric_estimator(
     candidate: Candidate, X: Any, y: Any, weight: Any, folds: list[Fold], seed: int
 ) -> tuple[list[Any], list[Tensor]]:
     """Hand our own estimator the folds, and read what each of its models says of the rows that it did not see."""
@@ -156,7 +156,7 @@ def _weight_argument(estimator: Any, name: str) -> str:
 
 def probabilities(model: Any, X: Any, labels: Labels) -> Tensor:
     """Return what a model says as ``Labels.probabilities`` would: ``(N,)``, ``(N, d)`` or ``(N, K)``."""
-    if isinstance(model, OURS):
+    if isinstance(model, METRIC_ESTIMATORS):
         return model._scores(X)
     if isinstance(model, list):
         rows = X.shape[0] if hasattr(X, "shape") else len(X)

@@ -171,7 +171,7 @@ class MetricBoostingClassifier(DecidesLazilyMixin, ClassifierMixin, BaseEstimato
         self.backend_params = backend_params
 
     _models_with_history: int | None = None
-    """How many of the models keep a history where it does not decide when to stop; None: all. It takes half the time."""
+    """How many of the models keep a history if it does not decide when to stop; None: all. It takes half the time."""
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -11,7 +11,7 @@ import pandas as pd
 from metricgrad.comparison.tables.rows import hash_rows
 from metricgrad.comparison.tables.schema import DROPPED
 from metricgrad.comparison.tables.targets import describe_spellings, find_spellings
-from metricgrad.estimators.columns.column import ALIKE
+from metricgrad.estimators.columns.column import SHARE_OF_ONE_KIND
 from metricgrad.estimators.columns.dates import ISO
 from metricgrad.estimators.columns.lookalikes import describe_numbers_in_texts
 from metricgrad.estimators.columns.numbers import PLAIN, find_number_formats, read_formatted
@@ -142,7 +142,7 @@ def _find_doubtful_numbers(column: Column, cells: pd.Series) -> list[str]:
     if column.kind != "number" or column.number_format in (None, PLAIN):
         return []
     known = cells.dropna().map(str)
-    formats = find_number_formats(known, ALIKE)
+    formats = find_number_formats(known, SHARE_OF_ONE_KIND)
     if len(formats) < 2:
         return []
     one, other = (read_formatted(known, how) for how in formats[:2])
@@ -156,7 +156,7 @@ def _find_doubtful_numbers(column: Column, cells: pd.Series) -> list[str]:
 def _find_numbers_in_categories(column: Column) -> list[str]:
     """Return a warning if the categories of a column look like numbers."""
     texts = pd.Series(column.categories, dtype=str)
-    what = describe_numbers_in_texts(texts, ALIKE) if len(texts) else None
+    what = describe_numbers_in_texts(texts, SHARE_OF_ONE_KIND) if len(texts) else None
     if what is None:
         return []
     return [

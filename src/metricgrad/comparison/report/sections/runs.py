@@ -115,7 +115,7 @@ class ImportancesSection(Section):
 
 
 def are_comparable(runs: list[Side]) -> bool:
-    """Return whether two runs predict the same and were judged by the same metric."""
+    """Return whether two runs predict the same and were evaluated by the same metric."""
     first, second = (
         (run["summary"]["metric"]["name"], run["summary"]["metric"]["average"], run["summary"]["data"]["target"])
         for run in runs
