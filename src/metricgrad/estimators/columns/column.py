@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from metricgrad.estimators.columns.dates import ISO, find_date_formats, has_clock, read_dates
 from metricgrad.estimators.columns.ids import are_whole, identifies_rows
 from metricgrad.estimators.columns.lookalikes import describe_numbers_in_texts
-from metricgrad.estimators.columns.numbers import PLAIN, UNREADABLE, find_number_formats, read_formatted
+from metricgrad.estimators.columns.numbers import PLAIN, UNREADABLE, as_arrow, find_number_formats, read_formatted
 from metricgrad.messages import one_line
 from metricgrad.strict_json import Length, Pattern, Range
 
@@ -248,11 +248,7 @@ def as_texts(cells: pd.Series) -> pa.Array:
         values = known.to_numpy(np.float64)
         texts = known.astype(np.int64).astype(str) if are_whole(values) else known.astype(str)
         cells = texts.reindex(cells.index)
-    elif not isinstance(cells.dtype, pd.StringDtype):
-        cells = cells.map(str, na_action="ignore")
-    found = pa.array(cells, from_pandas=True)
-    found = found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
-    return found.cast(pa.large_string())
+    return as_arrow(cells)
 
 
 def _without_categories(cells: pd.Series) -> pd.Series:
