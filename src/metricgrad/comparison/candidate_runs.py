@@ -83,7 +83,7 @@ class Failure:
 
 
 def run_candidate(task: CandidateTask) -> CandidateRun | Failure:
-    """Do a unit."""
+    """Run a unit: cross-fit its candidate, and score the training and the test rows."""
     try:
         with one_thread():
             _import_lazy_modules(task.needs)

@@ -183,7 +183,7 @@ class _ClusterWorkers:
             else:
                 self._sent[shared] = future
                 return future
-        raise self._gone() from lost
+        raise self._make_lost_error() from lost
 
     def _is_there(self, future: Any) -> bool:
         """Return whether a worker has the data of a future: the scheduler knows, the future perhaps not yet."""
@@ -199,9 +199,9 @@ class _ClusterWorkers:
         except Exception as error:
             if self._client.status == "running" and not isinstance(error, OSError | TimeoutError):
                 raise
-            raise self._gone() from error
+            raise self._make_lost_error() from error
 
-    def _gone(self) -> UserError:
+    def _make_lost_error(self) -> UserError:
         return UserError(f"--cluster: {self._address} does not answer any more; {self.again} when it does", CLUSTER)
 
     def explain(self, error: Exception) -> UserError | None:

@@ -95,8 +95,8 @@ def cross_fit(
         models, scores = [], []
         for i, (rows, held) in enumerate(folds):
             some = None if weight is None else weight[rows]
-            one = _seeded(clone(candidate.estimator), seed + i)
-            models.append(_fit(one, candidate.name, _safe_indexing(X, rows), y[rows], some, labels))
+            one = _set_seeds(clone(candidate.estimator), seed + i)
+            models.append(_fit_model(one, candidate.name, _safe_indexing(X, rows), y[rows], some, labels))
             scores.append(probabilities(models[-1], _safe_indexing(X, rows if held is None else held), labels))
     return CrossFitted(models, torch.cat(scores), time.perf_counter() - start)
 
@@ -106,10 +106,10 @@ def _fit_metric_estimator(
 ) -> tuple[list[Any], list[Tensor]]:
     """Hand our own estimator the folds, and read what each of its models says of the rows that it did not see."""
     cv = [fold for fold in folds if fold[1] is not None] or None
-    model = _seeded(clone(candidate.estimator).set_params(cv=cv, rule="fixed"), seed)
+    model = _set_seeds(clone(candidate.estimator).set_params(cv=cv, rule="fixed"), seed)
     if isinstance(model, MetricBoostingClassifier):
         model._models_with_history = 1  # a report draws that of the first model
-    model.fit(X, y, sample_weight=weight).set_params(cv=None)  # the rows are not the model's business any more
+    model.fit(X, y, sample_weight=weight).set_params(cv=None)  # the folds of these rows mean nothing to other rows
     if cv is None:
         return [model], [model._scores(X)]
     attribute = "networks_" if isinstance(model, MetricClassifier) else "boosters_"
@@ -121,15 +121,15 @@ def _fit_metric_estimator(
     return [model], scores
 
 
-def _seeded(estimator: Any, seed: int) -> Any:
+def _set_seeds(estimator: Any, seed: int) -> Any:
     """Give a seed to all that has none."""
     given = estimator.get_params()
     free = [key for key, value in given.items() if key.split("__")[-1] == "random_state" and value is None]
     return estimator.set_params(**dict.fromkeys(free, seed))
 
 
-def _fit(estimator: Any, name: str, X: Any, y: Any, weight: Any, labels: Labels) -> Any:
-    how = {} if weight is None else {_weight_argument(estimator, name): weight}
+def _fit_model(estimator: Any, name: str, X: Any, y: Any, weight: Any, labels: Labels) -> Any:
+    how = {} if weight is None else {_find_weight_argument(estimator, name): weight}
     several = labels.task == "multilabel"
     if not several and (y == y[0]).all():
         raise ValueError(f"cv: expected two classes in every part that is fitted, got {y[0]} alone in one")
@@ -146,7 +146,7 @@ def _fit(estimator: Any, name: str, X: Any, y: Any, weight: Any, labels: Labels)
         raise kind(f"candidate {name!r} cannot be fitted: {said}") from error
 
 
-def _weight_argument(estimator: Any, name: str) -> str:
+def _find_weight_argument(estimator: Any, name: str) -> str:
     """Return what ``fit`` calls the sample weights."""
     last = estimator.steps[-1] if isinstance(estimator, Pipeline) else ("", estimator)
     if not has_fit_parameter(last[1], "sample_weight"):
@@ -160,23 +160,25 @@ def probabilities(model: Any, X: Any, labels: Labels) -> Tensor:
         return model._scores(X)
     if isinstance(model, list):
         rows = X.shape[0] if hasattr(X, "shape") else len(X)
-        columns = [np.full(rows, one) if isinstance(one, float) else _column(one, X) for one in model]
+        columns = [np.full(rows, one) if isinstance(one, float) else _predict_label(one, X) for one in model]
         return torch.from_numpy(np.column_stack(columns))
     raw = model.predict_proba(X)
     if labels.task == "multilabel":
         if isinstance(raw, list):  # a list of (N, classes), one per label
-            raw = np.column_stack([_positive(one, known) for one, known in zip(raw, model.classes_, strict=True)])
+            raw = np.column_stack(
+                [_take_positive_class(one, known) for one, known in zip(raw, model.classes_, strict=True)]
+            )
         return torch.from_numpy(np.asarray(raw, dtype=np.float64))
     full = np.zeros((len(raw), len(labels.classes)))
     full[:, np.searchsorted(labels.classes, model.classes_)] = raw
     return torch.from_numpy(full[:, 1].copy() if labels.task == "binary" else full)
 
 
-def _column(model: Any, X: Any) -> Any:
-    return _positive(model.predict_proba(X), model.classes_)
+def _predict_label(model: Any, X: Any) -> Any:
+    return _take_positive_class(model.predict_proba(X), model.classes_)
 
 
-def _positive(raw: Any, classes: Any) -> Any:
+def _take_positive_class(raw: Any, classes: Any) -> Any:
     """Return the column of class 1, which a label that was never there does not have."""
     place = np.flatnonzero(np.asarray(classes) == 1)
     return np.asarray(raw)[:, place[0]].astype(np.float64) if len(place) else np.zeros(len(raw))
