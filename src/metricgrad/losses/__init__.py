@@ -1,1 +1,1 @@
-"""What people put into their training loop: every loss is an ``nn.Module``, in a file of its name; it imports ``core``."""
+"""What people put into their training loop: a loss is an ``nn.Module``, in a file of its name, and imports ``core``."""
