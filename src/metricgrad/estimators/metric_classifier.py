@@ -253,7 +253,7 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
         rule = wanted_rule(self.rule, self.class_weight)
         if not before or not hasattr(self, "_seeds"):
             self._seeds = check_random_state(self.random_state).randint(np.iinfo(np.int32).max, size=2)
-        seeds = self._seeds  # a warm start keeps its folds: no network may see the rows that judge it
+        seeds = self._seeds  # a warm start keeps its folds: no network may see the rows that evaluate it
         parts = list(splits(labels, data.targets, self.cv, self.validation_fraction, int(seeds[0])))
         jobs = [
             delayed(_train_one)(
@@ -261,7 +261,7 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
                 self._make_loss(labels.task, len(data)),
                 data.take(rows),
                 None if held is None else data.take(held),
-                _Judge(objective, self.monitor, rule, labels, _take_rows(weight, held)),
+                _HeldOutMonitor(objective, self.monitor, rule, labels, _take_rows(weight, held)),
                 settings,
                 int(seeds[1]) + i,
                 f"network {i + 1} of {len(parts)}" if self.verbose else None,
@@ -433,18 +433,21 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
         return pd.DataFrame([{"network": i} | row for i, rows in enumerate(self._histories) for row in rows])
 
 
-class _Judge:
+class _HeldOutMonitor:
     """How good a network is on held-out rows: the hard metric under the rule, or minus the loss.
 
-    ``weight``: of the held-out rows in the metric, without class weights: those say how to train, not how to judge.
+    ``weight``: of the held-out rows in the metric, without class weights: those say how to train, not how to evaluate.
     """
 
     def __init__(self, tuned: TuningSpec, monitor: str, rule: Any, labels: Labels, weight: Tensor | None) -> None:
-        self.tuned, self.monitor, self.rule, self.labels = tuned, monitor, rule, labels
+        self.tuned = tuned
+        self.monitor = monitor
+        self.rule = rule
+        self.labels = labels
         self.weight = None if weight is None else weight.unsqueeze(1)
 
     def values(self, network: nn.Module, held: TrainingData, loss: nn.Module) -> tuple[float, ...]:
-        """Return the judgement, and minus the loss to tell epochs of an equal hard metric apart."""
+        """Return what is monitored, and minus the loss to tell epochs of an equal hard metric apart."""
         z = compute_logits(network, held.features)
         with torch.no_grad():
             logits = z.squeeze(1) if self.labels.task == "binary" else z
@@ -474,7 +477,7 @@ def _train_one(
     loss: nn.Module,
     data: TrainingData,
     held: TrainingData | None,
-    judge: _Judge,
+    monitor: _HeldOutMonitor,
     settings: Settings,
     seed: int,
     title: str | None,
@@ -490,7 +493,7 @@ def _train_one(
             loss,
             data,
             settings,
-            None if held is None else lambda model: judge.values(model, held, loss),
+            None if held is None else lambda model: monitor.values(model, held, loss),
             seed,
             None if bar is None else lambda row: bar.update(),
         )

@@ -97,11 +97,12 @@ def _add(one: Statistics, two: Statistics) -> Statistics:
     return {name: one[name] + two[name] for name in one}
 
 
-class Judge:
+class RowMeasurer:
     """Measures rows scored by a model, and turns measures into values."""
 
     def __init__(self, model: ShippedModel, names: Sequence[str]) -> None:
-        self.model, goal = model, model.goal
+        self.model = model
+        goal = model.goal
         task = check_task(model.schema.task)
         empty_classes = choose_empty_classes(task)
         plain: dict[str, Any] = {"threshold": 0.5, "labels": None, "empty_classes": empty_classes, "ignore_index": None}
