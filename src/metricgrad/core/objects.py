@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 import torch
 from torch import Tensor
+from torch._compile import _disable_dynamo
 
 from metricgrad.core.counts import Counts, cells, compute_dtype
 from metricgrad.core.metrics.derivatives import ratio
@@ -56,7 +57,7 @@ def check_background(per_object: str | None) -> Background | None:
 
 # The number of objects depends on values, which cannot be compiled. `torch.compiler.disable` would import the compiler
 # with this module, which takes seconds; this one imports it when the function is first called.
-@torch._disable_dynamo
+@_disable_dynamo
 def index_objects(
     task: Task,
     instances: Tensor | None,

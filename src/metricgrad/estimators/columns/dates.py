@@ -142,7 +142,7 @@ def _read_months(parts: pa.StructArray) -> np.ndarray:
     places = pc.index_in(first_letters, pa.array(list(_MONTHS), first_letters.type)).to_numpy(zero_copy_only=False)
     numbers = np.array([*_MONTHS.values(), np.nan])
     by_name = numbers[np.nan_to_num(places, nan=-1).astype(int)]  # the last one, NaN, if there is no such name
-    return np.where(np.isnan(month), by_name, month)
+    return np.asarray(np.where(np.isnan(month), by_name, month))
 
 
 def _read_years(parts: pa.StructArray) -> np.ndarray:
@@ -150,7 +150,7 @@ def _read_years(parts: pa.StructArray) -> np.ndarray:
     year = _to_numbers(parts, "year")
     has_two_digits = pc.equal(pc.utf8_length(parts.field("year")), 2).to_numpy(zero_copy_only=False)
     century = np.where(year < 69, 2000, 1900)
-    return np.where(has_two_digits, year + century, year)
+    return np.asarray(np.where(has_two_digits, year + century, year))
 
 
 def _read_hours(parts: pa.StructArray) -> np.ndarray:
@@ -159,7 +159,7 @@ def _read_hours(parts: pa.StructArray) -> np.ndarray:
     half = pc.utf8_lower(parts.field("half")).to_numpy(zero_copy_only=False)
     is_afternoon = half == "p"
     has_half = (half == "a") | is_afternoon
-    return np.where(has_half, hour % 12 + 12 * is_afternoon, hour)
+    return np.asarray(np.where(has_half, hour % 12 + 12 * is_afternoon, hour))
 
 
 def _to_numbers(parts: pa.StructArray, name: str) -> np.ndarray:
