@@ -118,7 +118,8 @@ class _ClusterExecutor(Executor):
         self._unfinished: set[Any] = set()
 
     def submit(self, fn: Callable[..., Any], /, *given: Any, **named: Any) -> Future[Any]:
-        remote, running = self._client.submit(fn, *given, **named, pure=False), Future[Any]()
+        remote = self._client.submit(fn, *given, **named, pure=False)
+        running = Future[Any]()
         running.set_running_or_notify_cancel()
         self._unfinished.add(remote)
         # What is given may hold data on the workers, which last as long as it is kept here.
@@ -143,7 +144,9 @@ class _ClusterExecutor(Executor):
 
 class _ClusterWorkers:
     def __init__(self, client: Any, address: str, again: str) -> None:
-        self.again, self._client, self._address = again, client, address
+        self.again = again
+        self._client = client
+        self._address = address
         self.executor: Executor = _ClusterExecutor(client)
         # An entry, and the data on the workers, last as long as a task has the shared value.
         self._sent: WeakKeyDictionary[Shared, Any] = WeakKeyDictionary()

@@ -150,7 +150,8 @@ def _split_at_random(rows: RowsToSplit, folds: int, seed: list[int], fold_seed: 
     for attempt in range(_TRIES if grouped else 1):
         generator = np.random.default_rng([*seed, attempt])
         marked = _draw_part(strata, unit, TEST_SHARE, generator, grouped)
-        train, test = np.flatnonzero(~marked), np.flatnonzero(marked)
+        train = np.flatnonzero(~marked)
+        test = np.flatnonzero(marked)
         split = Split(train, test, _divide_into_folds(rows, train, folds, fold_seed))
         if _find_lack(split, rows.targets, rows.task) is None:
             break

@@ -63,7 +63,8 @@ def as_scored_batch(
     task: Task | None, scores: Any, targets: Any, weight: Any = None, mask: Any = None, ignore_index: int | None = None
 ) -> Batch:
     """Return scores and targets as checked rows × classes; scores that are NaN are refused unless masked."""
-    s, y = as_tensor("scores", scores), as_tensor("targets", targets)
+    s = as_tensor("scores", scores)
+    y = as_tensor("targets", targets)
     if task in (None, "binary") and s.dim() == 2 and s.shape[1] == 2 and y.dim() == 1:
         raise ValueError("scores: expected one per sample for task='binary', got two columns; pass scores[:, 1]")
     _check_order(s, y)

@@ -21,7 +21,8 @@ def explain_targets(y: Tensor, classes: int, indices: bool) -> str:
 
 
 def _hint_of_indices(found: list[float], classes: int) -> str:
-    low, high = found[0], found[-1]
+    low = found[0]
+    high = found[-1]
     inside = [x for x in found if 0 <= x < classes]
     if low >= 1 and high == classes:
         return f"they look like labels from 1 to {classes}: pass targets - 1"
@@ -38,7 +39,8 @@ def _too_few(high: float, classes: int) -> str:
 
 
 def _hint_of_labels(found: list[float]) -> str:
-    low, high = found[0], found[-1]
+    low = found[0]
+    high = found[-1]
     if set(found) <= {-1.0, 1.0}:
         return "they look like labels -1 and 1: pass targets > 0"
     if set(found) <= {-1.0, 0.0, 1.0}:

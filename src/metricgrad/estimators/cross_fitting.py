@@ -57,7 +57,8 @@ def make_folds(labels: Labels, targets: Tensor, cv: Any, groups: Any, seed: int)
     if groups is None:
         found = splits(labels, targets, cv, 0.5, seed)
         return [(rows.numpy(), None if held is None else held.numpy()) for rows, held in found]
-    y, groups = targets.numpy(), np.asarray(groups)
+    y = targets.numpy()
+    groups = np.asarray(groups)
     if groups.shape != (len(y),):
         raise ValueError(f"groups: expected one for each of {len(y)} rows, got shape {groups.shape}")
     if not is_whole(cv):
@@ -92,7 +93,8 @@ def cross_fit(
     if isinstance(candidate.estimator, METRIC_ESTIMATORS):
         models, scores = _fit_metric_estimator(candidate, X, y, weight, folds, seed)
     else:
-        models, scores = [], []
+        models = []
+        scores = []
         for i, (rows, held) in enumerate(folds):
             some = None if weight is None else weight[rows]
             one = _set_seeds(clone(candidate.estimator), seed + i)

@@ -94,7 +94,9 @@ def fit_on_dask(estimator: MetricBoostingClassifier, X: Any, y: Any, sample_weig
             f"backend: expected 'xgboost' for Dask input, got {e.backend_!r}, whose network losses cannot use"
         )
     fit = DaskFit(e, X, y, sample_weight)
-    e.labels_, e.classes_, task = fit.labels, fit.labels.classes, fit.labels.task
+    e.labels_ = fit.labels
+    e.classes_ = fit.labels.classes
+    task = fit.labels.task
     rule = resolve_rule(wanted_rule(e.rule, e.class_weight), task)
     seeds = check_random_state(e.random_state).randint(np.iinfo(np.int32).max, size=2)
     wanted = e.cv is not None or rule is None or e.patience is not None
@@ -103,7 +105,8 @@ def fit_on_dask(estimator: MetricBoostingClassifier, X: Any, y: Any, sample_weig
     e.base_score_ = fit.start
     held_out = [None] if split is None else split.held_out
     e._keep([fit.train(e._plan(int(seeds[1])), e.n_estimators, rows) for rows in held_out])
-    e.rule_, e.tuning_ = rule or default_rule(task), None
+    e.rule_ = rule or default_rule(task)
+    e.tuning_ = None
     if rule is None and split is not None:
         e.tuning_ = fit.tune(split)
         e.rule_ = e.tuning_.rule
@@ -113,7 +116,8 @@ class DaskFit:
     """A fit in steps: it finds the labels, then ``split``, ``encode``, ``train`` for each model, and ``tune``."""
 
     def __init__(self, estimator: MetricBoostingClassifier, X: Any, y: Any, sample_weight: Any) -> None:
-        self.estimator, self.client = estimator, find_client()
+        self.estimator = estimator
+        self.client = find_client()
         X = know_categories(X)
         estimator.categories_ = categories(example_of(X))
         validate_data(estimator, example_of(X), skip_check_array=True)
@@ -150,7 +154,8 @@ class DaskFit:
 
     def encode(self, class_weight: Any, split: PartitionSplit | None, seed: int) -> None:
         """Turn labels into targets and weights, deal the rows, and find where boosting starts."""
-        labels, counts = self.labels, self._class_counts()
+        labels = self.labels
+        counts = self._class_counts()
         balance = _weigh_classes(labels, class_weight, counts.sum(0))
         first = np.cumsum(counts, 0) - counts  # how many rows of each class the partitions before have
         how = {"labels": labels, "balance": balance, "hands": split.hands if split else 1, "seed": seed}
@@ -196,7 +201,8 @@ class DaskFit:
 
     def tune(self, split: PartitionSplit) -> TuningResult:
         """Tune the rule on the scores of the rows that each model was trained without."""
-        e, task = self.estimator, self.labels.task
+        e = self.estimator
+        task = self.labels.task
         how: dict[str, Any] = {"task": task, "average": e.average, "rare_labels": RARE_LABELS}
         fitted = self.client.scatter(one_thread(e), broadcast=True, hash=False)
         scores = self.client.map(_score_partition, self.encoded, estimator=fitted, split=split, pure=False)
@@ -226,7 +232,8 @@ def deal(kinds: NDArray[np.int64], first: NDArray[np.int64], hands: int, seed: i
 
 
 def _deal_rows(first: int, count: int, hands: int, key: int) -> NDArray[np.int64]:
-    start, stop = first // hands, -(-(first + count) // hands)
+    start = first // hands
+    stop = -(-(first + count) // hands)
     x = np.arange(start * hands, stop * hands, dtype=np.uint64) + np.uint64(key * 0x9E3779B97F4A7C15 % 2**64)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):  # splitmix64
         x = (x ^ (x >> np.uint64(shift))) * np.uint64(factor)
@@ -238,7 +245,8 @@ def _deal_rows(first: int, count: int, hands: int, key: int) -> NDArray[np.int64
 
 
 def _read_partition(estimator: Any, x: Any, y: Any, weight: Any) -> _Part:
-    found, labels = estimator._numbers(x), np.asarray(y)
+    found = estimator._numbers(x)
+    labels = np.asarray(y)
     labels = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
     w = None if weight is None else np.asarray(weight, dtype=np.float64).reshape(-1)
     lengths = [len(column) for column in (found, labels, w) if column is not None]
@@ -263,7 +271,8 @@ def _encode_partition(
     several = labels.task == "multilabel"
     targets = labels.encode(part.y.reshape(-1, labels.outputs) if several else part.y)
     kinds = np.zeros(len(targets), int) if several else targets.long().numpy()
-    hand, weight = deal(kinds, first, hands, seed), part.weight
+    hand = deal(kinds, first, hands, seed)
+    weight = part.weight
     if balance is not None:
         weight = balance[kinds] if weight is None else weight * balance[kinds]
     return _Encoded(BoostingRows(part.x, targets.numpy(), weight, np.zeros(len(part.y))), hand, part.weight)
@@ -281,7 +290,8 @@ def _take_hands(part: _Encoded, hands: range, within: bool, start: Any) -> Boost
 
 def _score_partition(part: _Encoded, estimator: Any, split: PartitionSplit) -> tuple[Tensor, Tensor, Tensor | None]:
     """Return scores, targets and weights of the rows that a model was trained without."""
-    order, p = [], []
+    order = []
+    p = []
     for model, hands in zip(estimator.boosters_, split.held_out, strict=True):
         order.append(np.flatnonzero(np.isin(part.hand, hands)))
         p.append(estimator._probabilities(model, part.rows.x[order[-1]]))

@@ -122,8 +122,10 @@ class _Graph:
 
 def _make_model(estimator: MetricClassifier, dtype: Any) -> Any:
     """Return the model; as the estimator does, it scales and decides in float64 and runs the networks in float32."""
-    graph, labels = _Graph(), estimator.labels_
-    x, scaler = "features", estimator.scaler_
+    graph = _Graph()
+    labels = estimator.labels_
+    x = "features"
+    scaler = estimator.scaler_
     if scaler is not None:
         x = graph.cast(x, np.float64)
         if scaler.with_mean:
@@ -149,7 +151,8 @@ def _make_model(estimator: MetricClassifier, dtype: Any) -> Any:
     )
     # An opset and a format that runtimes have known since 2022.
     model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    model.producer_name, model.producer_version = "metricgrad", version("metricgrad")
+    model.producer_name = "metricgrad"
+    model.producer_version = version("metricgrad")
     names = getattr(estimator, "feature_names_in_", None)
     notes = {"task": labels.task, "rule": repr(estimator.rule_), "classes": json.dumps(labels.classes.tolist())}
     helper.set_model_props(model, notes if names is None else notes | {"features": json.dumps(list(names))})
@@ -182,7 +185,8 @@ def _add_layer(graph: _Graph, name: str, layer: Any, x: str) -> str:
         parts = [layer.weight] if layer.bias is None else [layer.weight, layer.bias]
         return graph.add("Gemm", x, *map(graph.constant, parts), transB=1)
     if kind is nn.BatchNorm1d and layer.running_mean is not None:
-        mean, variance = layer.running_mean, layer.running_var
+        mean = layer.running_mean
+        variance = layer.running_var
         scale, shift = (layer.weight, layer.bias) if layer.affine else (ones_like(mean), zeros_like(mean))
         parts = [scale, shift, mean, variance]
         return graph.add("BatchNormalization", x, *map(graph.constant, parts), epsilon=layer.eps)

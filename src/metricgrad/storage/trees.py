@@ -41,7 +41,8 @@ class TreesCodec:
     def read(self, manifest: Manifest, files: Files) -> Attributes:
         about = manifest["boosters"]
         history = read_history(files, len(about["rounds"]))["history"]
-        score, categories = decode(about["base_score"]), decode(about["categories"])
+        score = decode(about["base_score"])
+        categories = decode(about["categories"])
         strict_json.check(categories, Categories, f"{folders.MANIFEST}: categories")
         if not np.isfinite(np.asarray(score, dtype=float)).all():
             raise ValueError(f"{folders.MANIFEST}: base_score: expected numbers, got {score!r}")
@@ -54,7 +55,8 @@ class TreesCodec:
         }
 
     def restore(self, saved: Saved) -> MetricBoostingClassifier:
-        backend, count = saved.fitted["backend_"], len(saved.fitted["n_estimators_"])
+        backend = saved.fitted["backend_"]
+        count = len(saved.fitted["n_estimators_"])
         estimator = MetricBoostingClassifier(**saved.parameters)
         estimator.__dict__.update(
             saved.fitted, boosters_=_load_boosters(backend, count, saved.parameters.get("n_jobs"), saved.files)

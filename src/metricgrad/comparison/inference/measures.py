@@ -116,11 +116,14 @@ class RowMeasurer:
 
     def measure(self, rows: Labelled) -> Measures:
         """Return the measures of labelled rows."""
-        scores, targets = rows.scores, rows.targets
-        names, multilabel = self.model.schema.classes, self.model.schema.task == "multilabel"
+        scores = rows.scores
+        targets = rows.targets
+        names = self.model.schema.classes
+        multilabel = self.model.schema.task == "multilabel"
         decided = self.model.decide(scores)
         if multilabel:
-            one_hot, balance = targets, targets.sum(0)
+            one_hot = targets
+            balance = targets.sum(0)
         else:
             decided, one_hot = (np.eye(len(names), dtype=int)[one] for one in (decided, targets))
             balance = np.bincount(targets, minlength=len(names))
@@ -182,7 +185,8 @@ class RowMeasurer:
         rows. Where they do not, as with several labels, every part has weighed its own rows. A ranking of several
         classes has no interval: their scores would have to be weighed together.
         """
-        metrics, ends = self.metrics, {}
+        metrics = self.metrics
+        ends = {}
         note = None
         try:
             check_positives(metrics, self._count_positives(measures))
@@ -204,8 +208,10 @@ class RowMeasurer:
 
     def _replicate(self, measures: Measures, replicates: int, seed: int) -> Values:
         """Return the replicates of each metric that has them, ``(2, R)``, as ``evaluation.replicates`` does."""
-        metrics, positives = self.metrics, self._count_positives(measures)
-        unit, generator = UnitWeight.from_plain_rows(positives), torch.Generator().manual_seed(seed)
+        metrics = self.metrics
+        positives = self._count_positives(measures)
+        unit = UnitWeight.from_plain_rows(positives)
+        generator = torch.Generator().manual_seed(seed)
         drawn: Values = {}
         statistics = measures.replicates
         if metrics.objectives and not statistics:

@@ -221,7 +221,8 @@ def _test_matrices(metric: Metric) -> dict[str, Any]:
     random = torch.Generator().manual_seed(0)
     three = axis[torch.randint(len(axis), (2000, 3, 3), generator=random)]
     three = three * (torch.rand(three.shape, generator=random) < 0.4)  # extremes have many empty cells
-    every, smaller = [], []
+    every = []
+    smaller = []
     for matrices in (two, three):
         try:
             values = metric(Confusion(matrices))
@@ -275,10 +276,12 @@ def _find_direction(grids: Sequence[Tensor], axis: int) -> Direction:
 
 def _find_range(values: Tensor, smaller: Tensor) -> tuple[float, float]:
     """Return the lowest and the highest value; infinite if it is not reached with the smaller counts of the grid."""
-    defined, defined_smaller = values[~values.isnan()], smaller[~smaller.isnan()]
+    defined = values[~values.isnan()]
+    defined_smaller = smaller[~smaller.isnan()]
     if not defined_smaller.numel():
         return -math.inf, math.inf
-    low, high = defined.min().item(), defined.max().item()
+    low = defined.min().item()
+    high = defined.max().item()
     tolerance = _TOLERANCE * max(1.0, abs(low), abs(high))
     if defined_smaller.min().item() - low > tolerance:
         low = -math.inf

@@ -84,7 +84,8 @@ def read_dates(cells: pd.Series, how: str | None) -> pd.Series:
     if pd.api.types.is_numeric_dtype(cells.dtype):
         if how is None or "%" not in how:
             return pd.Series(np.full(len(cells), np.datetime64("NaT", "s")), index=cells.index)
-        cells, textual = cells.map(lambda cell: f"{cell:.0f}", na_action="ignore").astype(object), True
+        cells = cells.map(lambda cell: f"{cell:.0f}", na_action="ignore").astype(object)
+        textual = True
     if textual and how not in (None, ISO) and "%" not in str(how):
         return _read_words(cells, str(how))
     written = (how if how is not None and "%" in how else "ISO8601") if textual else None

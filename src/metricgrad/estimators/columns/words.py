@@ -89,7 +89,8 @@ def rate_words(matrix: sparse.csr_matrix, indicators: np.ndarray) -> np.ndarray:
     total = np.asarray(matrix.sum(0), dtype=float).ravel()
     best = np.zeros(len(total))
     for column in indicators.T:
-        expected, rest = total * column.mean(), total * (1 - column.mean())
+        expected = total * column.mean()
+        rest = total * (1 - column.mean())
         if 0 < column.mean() < 1:
             observed = np.asarray(matrix.T @ column.astype(np.float64)).ravel()
             best = np.maximum(best, (observed - expected) ** 2 * (1 / expected + 1 / rest))

@@ -131,7 +131,9 @@ class XGBoost:
     def train(
         self, plan: BoostingPlan, rounds: int, rows: BoostingRows, held_out: BoostingRows | None = None
     ) -> Trained:
-        library, progress, more = imported("xgboost"), ProgressHook(plan), {}
+        library = imported("xgboost")
+        progress = ProgressHook(plan)
+        more = {}
         if held_out is not None:
             watched = self._make_matrix(held_out.x, plan.categorical, plan.n_jobs, held_out)
             more = {"evals": [(watched, "held_out")], "custom_metric": progress, "callbacks": self.callbacks(plan)}

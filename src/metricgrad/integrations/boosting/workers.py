@@ -76,7 +76,8 @@ class TrainingWorkers:
 
     def _exchange(self, values: Tensor) -> Tensor:
         """Return the sum of flat tensors over the workers, which must be equally long."""
-        length, fits = len(values), len(values) <= _FRAME_NUMBERS - _HEAD_NUMBERS
+        length = len(values)
+        fits = len(values) <= _FRAME_NUMBERS - _HEAD_NUMBERS
         frame = _frame(0, length)
         if fits:
             frame[_HEAD_NUMBERS : _HEAD_NUMBERS + length] = values
@@ -128,7 +129,8 @@ def make_alike(
     given = torch.tensor(own if len(scores) else [0] * len(own), dtype=torch.float64)
     number, classes, axes, weighted = map(int, workers.sum(given).tolist())
     if number and not len(scores):
-        classes, axes = classes // number, axes // number
+        classes = classes // number
+        axes = axes // number
         scores = scores.new_empty((0, classes) if classes else 0)
         targets = scores.new_empty(0, dtype=torch.long) if classes and axes == 1 else torch.empty_like(scores)
     if weight is None and weighted:

@@ -39,7 +39,8 @@ def encode(
     task = check_task(declared)
     dtype = wide_enough(dtype)
     masks = [m for m in (mask, getattr(y_pred, "_keras_mask", None)) if m is not None]
-    z, y = ops.cast(ops.convert_to_tensor(y_pred), dtype), ops.cast(ops.convert_to_tensor(y_true), dtype)
+    z = ops.cast(ops.convert_to_tensor(y_pred), dtype)
+    y = ops.cast(ops.convert_to_tensor(y_true), dtype)
     if declared is None:
         check_evidently_binary(_classes_second(z.shape), _classes_second(y.shape, len(z.shape)))
     z, y, indices = _align_shapes(task, z, y)
@@ -57,7 +58,8 @@ def encode(
             keep > 0, _spread_weight("sample_weight", ops.cast(ops.convert_to_tensor(weight), dtype), z, task), 0.0
         )
     # where, not a product: what is masked may be NaN, or a label that is no label.
-    z, y = ops.where(keep > 0, z, 0.0), ops.where(keep > 0, y, 0.0)
+    z = ops.where(keep > 0, z, 0.0)
+    y = ops.where(keep > 0, y, 0.0)
     if indices:
         y = ops.one_hot(ops.cast(y[..., 0], "int32"), z.shape[-1], dtype=dtype)
     return KerasBatch(*(ops.reshape(x, (-1, x.shape[-1])) for x in (z, y, w, keep)))
@@ -130,12 +132,14 @@ def count(m: Any, batch: KerasBatch, objective: Objective) -> Any:
     w = batch.w
     if objective.of_matrix:
         return Confusion(ops.matmul(ops.transpose(batch.y * w), m))
-    row_weight, axis = None, -2
+    row_weight = None
+    axis = -2
     if objective.average == "samples":
         row_weight, w = _row_weights(batch, objective)
         axis = -1
     # Each cell is a sum of its own: as a difference, rounding would leave something where nothing is.
-    yes, no = w * batch.y, w * (1 - batch.y)
+    yes = w * batch.y
+    no = w * (1 - batch.y)
     cells = (m * yes, m * no, (1 - m) * yes, (1 - m) * no)
     return objective.mean_of_rows(Counts(*(ops.sum(cell, axis=axis) for cell in cells)), row_weight)
 

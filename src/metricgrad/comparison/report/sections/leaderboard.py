@@ -56,7 +56,8 @@ class LeaderboardSection(Section):
 
 
 def _make_rows_table(payload: Payload) -> str:
-    rows, metric = payload["leaderboard"], payload["metric"]
+    rows = payload["leaderboard"]
+    metric = payload["metric"]
     scale = _Scale(rows)
     also = metric["also"]
     heads = [
@@ -98,7 +99,8 @@ def _make_row(
     met = f'<td class="also" data-label="Met" data-sort="{row["held"]}">{held}</td>' if constrained else ""
     extra = met
     for name in also:
-        label, value = escape(capitalise(format_metric(name))), row["others"].get(name)
+        label = escape(capitalise(format_metric(name)))
+        value = row["others"].get(name)
         extra += f'<td class="also" data-label="{label}" data-sort="{_make_key(value)}">{format_value(value)}</td>'
     seconds = row["seconds"]
     return (
@@ -119,7 +121,8 @@ def _make_gain(name: str, gain: Difference | None) -> str:
     label = f'data-label="vs {escape(name)}"'
     if gain is None:
         return f'<td class="gain" {label} data-sort="">–</td>'
-    low, high = gain["low"], gain["high"]
+    low = gain["low"]
+    high = gain["high"]
     sure = low is not None and high is not None and (low > 0 or high < 0)
     mark = ("▲" if gain["difference"] > 0 else "▼") if sure else "≈"
     return (
@@ -150,7 +153,9 @@ class _Scale:
 
     def bar(self, row: LeaderboardRow) -> str:
         """Return the picture of a row."""
-        value, low, high = row["value"], row["low"], row["high"]
+        value = row["value"]
+        low = row["low"]
+        high = row["high"]
         if value is None:
             return ""
         if value < self.low:
