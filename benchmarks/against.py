@@ -5,8 +5,8 @@
 Each version runs in a process of its own with that folder as PYTHONPATH. For every case the two take turns, a block of
 repetitions each, by the CPU time of one thread, which neighbours on the machine disturb least; a block counts by its
 fastest tenth. Printed are the medians over the rounds, their ratio, and the ratio of the best blocks. The cases are our
-contenders of ``loss_step``, ``ranking``, ``decide`` and ``fit``; a script that imports what one version has not is left
-out. Needs the extras ``sklearn`` and ``bench``.
+contenders of ``loss_step``, ``ranking``, ``decide``, ``fit`` and ``ensemble``. A script that cannot be imported and a
+case that one of the versions cannot run are left out, and this is said. Needs the extras ``sklearn`` and ``bench``.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -123,21 +124,38 @@ def epochs() -> dict[str, Make]:
     return {f"fit {name}": partial(epoch, make) for name, make in losses.items()}
 
 
+def ensembles() -> dict[str, Make]:
+    """Return the selection of ensembles."""
+    import ensemble
+    import metricgrad as mg
+
+    def select(rows: int, bags: int) -> tuple[Run, torch.Tensor]:
+        scores, y = ensemble.data(rows)
+        options: dict[str, Any] = {"select_by": "metric", "rounds": ensemble.ROUNDS, "bags": bags}
+        return lambda: mg.select_ensemble("f1", scores, y, **options), NOTHING
+
+    return {
+        "ensemble of 1e4 rows": lambda: select(10**4, 0),
+        "ensemble of 1e4 rows, ten bags": lambda: select(10**4, 10),
+        "ensemble of 1e5 rows": lambda: select(10**5, 0),
+    }
+
+
 def cases(only: str) -> dict[str, Make]:
     """Return the cases whose name contains a text; what none of them needs is not imported."""
-    kinds = {"loss": steps, "ranking": rankings, "decide": decisions, "fit": epochs}
+    kinds = {"loss": steps, "ranking": rankings, "decide": decisions, "fit": epochs, "ensemble": ensembles}
     wanted = [make for kind, make in kinds.items() if only.split(" ")[0] in kind or kind in only]
     found: dict[str, Make] = {}
     for kind in wanted or kinds.values():
         try:
             found |= kind()
-        except ImportError as error:
-            print(f"{kind.__name__} left out: {error}", file=sys.stderr)
+        except Exception as error:  # a peer that is not installed, or that fails while it is imported
+            print(f"{kind.__name__} left out: {type(error).__name__}: {error}", file=sys.stderr)
     return {name: make for name, make in found.items() if only in name}
 
 
 def work(only: str) -> None:
-    """Answer each name of a case on stdin with the milliseconds of a block."""
+    """Answer each name of a case on stdin with the milliseconds of a block, or NaN if this version cannot run it."""
     torch.set_num_threads(1)
     timing.clock = time.process_time
     made = cases(only)
@@ -148,9 +166,16 @@ def work(only: str) -> None:
     for line in sys.stdin:
         if line.strip() != name:
             name = line.strip()
-            run = made[name]()
-            once = min(timing.repetition(*run) for _ in range(3))
-            repeats = max(3, min(300, int(1e3 * BLOCK / once)))
+            try:
+                run = made[name]()
+                once = min(timing.repetition(*run) for _ in range(3))
+                repeats = max(3, min(300, int(1e3 * BLOCK / once)))
+            except Exception as error:  # an option by another name, say
+                print(f"{name} left out: {type(error).__name__}: {error}", file=sys.stderr)
+                repeats = 0
+        if repeats == 0:
+            print("nan", flush=True)
+            continue
         times = sorted(timing.repetition(*run) for _ in range(repeats))
         gc.collect()
         print(times[len(times) // 10], flush=True)
@@ -174,6 +199,10 @@ def compare(paths: list[Path], rounds: int, only: str) -> dict[str, Row]:
                 workers[which].stdin.write(name + "\n")
                 workers[which].stdin.flush()
                 times[which].append(float(workers[which].stdout.readline()))
+            if any(math.isnan(block[-1]) for block in times):
+                break
+        if any(math.isnan(block[-1]) for block in times):
+            continue
         older, newer = map(statistics.median, times)
         found[name] = {"older": older, "newer": newer, "medians": newer / older, "best": min(times[1]) / min(times[0])}
         row = found[name]

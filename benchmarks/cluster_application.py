@@ -3,8 +3,8 @@
     python benchmarks/cluster_application.py [--quick]
 
 Both take turns, and a ratio is the median over pairs: of the whole, which for local processes includes the time to
-start them, and from the first finished unit to the last, which does not. The constants, of one machine and loopback,
-are those of the estimate in docs/scale.md.
+start them, and from the first finished unit to the last, which does not. The constants are those of
+one machine and loopback; docs/scale.md says what follows from them.
 """
 
 from __future__ import annotations

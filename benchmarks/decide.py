@@ -16,10 +16,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from optimal_cutoffs import get_optimal_threshold
 from sklearn.metrics import accuracy_score, f1_score, jaccard_score
 from torch import Tensor
-from torchmetrics.functional.classification import multilabel_f1_score
 
 import metricgrad as mg
 from timing import (
@@ -63,6 +61,8 @@ def swept(y: Any, s: Any) -> float:
 
 def check_optimum(s: Any, y: Any) -> None:
     """Fail unless the peer's optimum is ours, for metrics that both have, and no grid's is better."""
+    from optimal_cutoffs import get_optimal_threshold  # here, since ``against.py`` needs this module without its peers
+
     # A few rows for two of them, for which the peer's time is quadratic.
     few = slice(0, FEW)
     for metric, score, part in (
@@ -89,6 +89,8 @@ def twice(run: Run) -> Row:
 
 def tuning(quick: bool) -> Table:
     """Time the exact threshold against the sweep, for one class and for a hundred."""
+    from optimal_cutoffs import get_optimal_threshold
+
     s, y = data(10**6)
     n_s, n_y = s.numpy(), y.numpy()
     check_optimum(n_s, n_y)
@@ -119,6 +121,8 @@ def tuning(quick: bool) -> Table:
 
 def judging(quick: bool) -> Table:
     """Time macro-F1 of a hundred classes against torchmetrics and scikit-learn."""
+    from torchmetrics.functional.classification import multilabel_f1_score
+
     s, y = data(10**5, 100)
     n_s, n_y = s.numpy(), y.numpy()
     runs: dict[str, Run] = {

@@ -1,6 +1,6 @@
 """How often the verdict of ``compare`` calls a gain proven, and how often its intervals contain the truth.
 
-    python benchmarks/verdict_calibration.py [--sets 100] [--json FILE]
+    python benchmarks/verdict_calibration.py [--sets 100] [--sizes 1000x2,1000x5,4000x2] [--json FILE]
 
 Data sets are drawn from a population, split as ``compare`` splits them, and ten contenders are cross-fitted in each
 repeat: ridge regressions, which take milliseconds. The code that ranks them and writes the verdict is that of
@@ -55,8 +55,8 @@ NAMES = (
 FEATURES, BLIND = 50, 5
 FIXED = 0.3
 FOLDS = 5
-SIZES = ((1000, 2), (1000, 5), (4000, 2))
-"""Rows and repeats."""
+SIZES = "1000x2,1000x5,4000x2"
+"""Rows x repeats."""
 GOAL = Goal("binary", 2, "f1", "macro", None)
 POPULATION = 50_000
 """Rows that stand for the population; the fits of the first repeat are evaluated on them."""
@@ -175,13 +175,15 @@ def main() -> None:
     """Print a row for each setting."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--sets", type=int, default=100)
+    parser.add_argument("--sizes", default=SIZES, help="rows x repeats of the data sets, separated by commas")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
+    sizes = [tuple(map(int, size.split("x"))) for size in options.sizes.split(",")]
     torch.set_num_threads(1)
     results = []
     print("kind   rows  repeats  proven          coverage: values  differences  width   true gain")
     for kind in ("rows", "seeds", "gain"):
-        for rows, repeats in SIZES:
+        for rows, repeats in sizes:
             row = judge(kind, rows, repeats, options.sets)
             results.append(row)
             print(

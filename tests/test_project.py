@@ -173,6 +173,21 @@ def test_imports_point_one_way() -> None:
     assert wrong == []
 
 
+def test_what_takes_seconds_to_import_waits_until_it_is_used() -> None:
+    code = """
+import sys
+
+import metricgrad as mg
+
+mg.MetricLoss, mg.StructuredHingeLoss, mg.AdversarialLoss
+assert "torch._dynamo" not in sys.modules
+mg.compare, mg.save, mg.load
+assert "torch._dynamo" not in sys.modules
+assert "skops.io" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_core_needs_torch_alone() -> None:
     for module, path in modules().items():
         if module.startswith(EXTRAS) and module not in NEED_TORCH_ALONE:

@@ -77,7 +77,7 @@ def test_what_is_not_declared_is_refused(changes: dict[str, Any], message: str) 
         (b"[" * 100_000 + b"]" * 100_000, "expected values nested at most 48 deep, got more"),
         (b'{"a":' * 100_000, "expected values nested at most 48 deep, got more"),
         (b'["' + b'[\\"' * 100 + b'", ' + b"[" * 60, "expected values nested at most 48 deep, got more"),
-        (b"[" + b"0," * (strict_json.MOST + 1) + b"0]", "expected at most 4000000 values, got more"),
+        (b"[" + b"0," * (strict_json.MOST_VALUES + 1) + b"0]", "expected at most 4000000 values, got more"),
         (b'"' + b" " * strict_json.LARGEST + b'"', "expected at most 67108864 bytes, got 67108866"),
     ],
 )

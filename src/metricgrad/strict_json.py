@@ -27,7 +27,7 @@ LARGEST_OTHER = 1 << 35
 """Bytes of any other file of a folder, at most."""
 DEEPEST = 48
 """Lists and objects within each other, at most: far below where Python's own parser would fail."""
-MOST = 4_000_000
+MOST_VALUES = 4_000_000
 """Values in a file, at most."""
 
 _TEXT = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
@@ -113,15 +113,15 @@ def read(data: bytes, wanted: Any, name: str) -> Any:
     try:
         found = json.loads(
             data.decode("utf-8"),
-            parse_int=_whole,
-            parse_float=_number,
-            parse_constant=_constant,
-            object_pairs_hook=_object,
+            parse_int=_read_whole_number,
+            parse_float=_read_number,
+            parse_constant=_refuse_constant,
+            object_pairs_hook=_make_object,
         )
         if b"\\u" in data:  # half a surrogate pair can be written so, and no text can hold it
             json.dumps(found, ensure_ascii=False).encode()
     except ValueError as error:  # also what cannot be decoded
-        raise ValueError(f"{name}: expected JSON, got {_line(error)}") from error
+        raise ValueError(f"{name}: expected JSON, got {_join_lines(error)}") from error
     check(found, wanted, name)
     return found
 
@@ -129,8 +129,8 @@ def read(data: bytes, wanted: Any, name: str) -> Any:
 def _check_nesting(data: bytes, name: str) -> None:
     """Refuse too many or too deeply nested values before they are parsed."""
     bare = _TEXT.sub(b"", data)
-    if bare.count(b",") + bare.count(b"[") + bare.count(b"{") > MOST:
-        raise ValueError(f"{name}: expected at most {MOST} values, got more")
+    if bare.count(b",") + bare.count(b"[") + bare.count(b"{") > MOST_VALUES:
+        raise ValueError(f"{name}: expected at most {MOST_VALUES} values, got more")
     depth = 0
     for bracket in _BRACKET.finditer(bare):
         depth += 1 if bracket[0] in b"[{" else -1
@@ -138,23 +138,23 @@ def _check_nesting(data: bytes, name: str) -> None:
             raise ValueError(f"{name}: expected values nested at most {DEEPEST} deep, got more")
 
 
-def _whole(text: str) -> int:
+def _read_whole_number(text: str) -> int:
     if len(text) > 20 or not -(2**63) <= int(text) < 2**64:
         raise ValueError(f"the number {text[:20]}…, which no 64 bits hold")
     return int(text)
 
 
-def _number(text: str) -> float:
+def _read_number(text: str) -> float:
     if not math.isfinite(float(text)):
         raise ValueError(f"the number {text[:20]}, which no 64 bits hold")
     return float(text)
 
 
-def _constant(text: str) -> Any:
+def _refuse_constant(text: str) -> Any:
     raise ValueError(f"{text}, which is no JSON")
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _make_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         raise ValueError("an object with one key twice")
@@ -178,23 +178,23 @@ def check(value: Any, wanted: Any, where: str) -> None:
         _check_either(value, get_args(wanted), where)
     elif _is_object(wanted):
         _check_object(value, wanted, where)
-    elif not _is(value, wanted):
-        raise _wrong(where, wanted, bounds, value)
+    elif not _is_of_type(value, wanted):
+        raise _make_error(where, wanted, bounds, value)
     elif origin is dict:
         for key, item in value.items():
             check(key, get_args(wanted)[0], f"{where}: a key")
-            check(item, get_args(wanted)[1], f"{where}: {_short(key)}")
+            check(item, get_args(wanted)[1], f"{where}: {_shorten(key)}")
     elif origin in (list, tuple):
         parts = get_args(wanted)
         if origin is tuple and parts[-1:] != (...,):
             if len(value) != len(parts):
-                raise _wrong(where, wanted, bounds, value)
+                raise _make_error(where, wanted, bounds, value)
         else:
             parts = parts[:1] * len(value)
         for i, (item, part) in enumerate(zip(value, parts, strict=True)):
             check(item, part, f"{where}: item {i}")
     if not all(bound.holds(value) for bound in bounds):
-        raise _wrong(where, wanted, bounds, value)
+        raise _make_error(where, wanted, bounds, value)
 
 
 def _without_bounds(wanted: Any) -> tuple[Any, tuple[Any, ...]]:
@@ -206,7 +206,7 @@ def _without_bounds(wanted: Any) -> tuple[Any, tuple[Any, ...]]:
     return inner, tuple(bound for bound in bounds if isinstance(bound, Range | Length | Pattern))
 
 
-def _is(value: Any, wanted: Any) -> bool:
+def _is_of_type(value: Any, wanted: Any) -> bool:
     origin = get_origin(wanted)
     if wanted is None or wanted is type(None):
         return value is None
@@ -225,8 +225,8 @@ def _check_either(value: Any, choices: tuple[Any, ...], where: str) -> None:
     """Check against the choices of the value's own kind: their message is the helpful one."""
     alike = [choice for choice in choices if _is_of_kind(value, _without_bounds(choice)[0])]
     if not alike:
-        expected = " or ".join(_described(*_without_bounds(choice)) for choice in choices)
-        raise ValueError(f"{where}: expected {expected}, got {_short(value)}")
+        expected = " or ".join(_describe_type(*_without_bounds(choice)) for choice in choices)
+        raise ValueError(f"{where}: expected {expected}, got {_shorten(value)}")
     for choice in alike[:-1]:
         with contextlib.suppress(ValueError):
             return check(value, choice, where)
@@ -234,7 +234,7 @@ def _check_either(value: Any, choices: tuple[Any, ...], where: str) -> None:
 
 
 def _is_of_kind(value: Any, wanted: Any) -> bool:
-    return type(value) is dict if _is_object(wanted) else wanted is Any or _is(value, wanted)
+    return type(value) is dict if _is_object(wanted) else wanted is Any or _is_of_type(value, wanted)
 
 
 def _is_object(wanted: Any) -> bool:
@@ -243,10 +243,10 @@ def _is_object(wanted: Any) -> bool:
 
 def _check_object(value: Any, wanted: Any, where: str) -> None:
     if type(value) is not dict:
-        raise ValueError(f"{where}: expected an object, got {_short(value)}")
-    fields = _fields(wanted)
+        raise ValueError(f"{where}: expected an object, got {_shorten(value)}")
+    fields = _list_fields(wanted)
     if strange := [key for key in value if key not in fields]:
-        raise ValueError(f"{where}: expected {', '.join(fields)}, got also {_short(strange[0])}")
+        raise ValueError(f"{where}: expected {', '.join(fields)}, got also {_shorten(strange[0])}")
     for key, part in fields.items():
         if key in value:
             check(value[key], part, f"{where}: {key}")
@@ -255,7 +255,7 @@ def _check_object(value: Any, wanted: Any, where: str) -> None:
 
 
 @cache
-def _fields(wanted: Any) -> dict[str, Any]:
+def _list_fields(wanted: Any) -> dict[str, Any]:
     hints = typing.get_type_hints(wanted, include_extras=True)
     if dataclasses.is_dataclass(wanted):
         # A field with a default may be missing: files of earlier versions do not have it.
@@ -268,11 +268,11 @@ def _has_default(field: dataclasses.Field[Any]) -> bool:
     return field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
 
 
-def _wrong(where: str, wanted: Any, bounds: tuple[Any, ...], value: Any) -> ValueError:
-    return ValueError(f"{where}: expected {_described(wanted, bounds)}, got {_short(value)}")
+def _make_error(where: str, wanted: Any, bounds: tuple[Any, ...], value: Any) -> ValueError:
+    return ValueError(f"{where}: expected {_describe_type(wanted, bounds)}, got {_shorten(value)}")
 
 
-def _described(wanted: Any, bounds: tuple[Any, ...] = ()) -> str:
+def _describe_type(wanted: Any, bounds: tuple[Any, ...] = ()) -> str:
     names: dict[Any, str] = {
         bool: "true or false",
         int: "a whole number",
@@ -287,13 +287,13 @@ def _described(wanted: Any, bounds: tuple[Any, ...] = ()) -> str:
     return " ".join([names.get(key, f"a {getattr(key, '__name__', 'value')}"), *map(str, bounds)])
 
 
-def _short(value: Any) -> str:
+def _shorten(value: Any) -> str:
     if isinstance(value, dict | list | tuple):
         return f"{'an object' if isinstance(value, dict) else 'a list'} of {len(value)}"
-    return _line(repr(value)[:80])
+    return _join_lines(repr(value)[:80])
 
 
-def _line(text: object) -> str:
+def _join_lines(text: object) -> str:
     return " ".join(str(text).split())[:200]
 
 

@@ -142,7 +142,7 @@ def test_a_fixed_rule_has_no_band_and_its_own_predictions(made: Path) -> None:
     details = payload["details"]["logistic regression"]
     assert [(curve["threshold"], curve["plateau"]) for curve in details["classes"]] == [(0.5, None)] * 3
     for curve, found in zip(details["classes"], details["per_class"], strict=True):
-        at_half = curve["tp"][curve["cuts"].index(0.5)]
+        at_half = curve["tp"][curve["grid"].index(0.5)]
         assert found["recall"] == pytest.approx(at_half / curve["positives"], abs=1e-4)
 
 

@@ -38,6 +38,8 @@ from damage import change, cuts, flips, reseal
 from metricgrad.decisions import Argmax, Offsets, Threshold
 from metricgrad.decisions.ensemble_selection import select_ensemble
 from metricgrad.estimators import candidates
+from metricgrad.estimators.cross_fitting import cross_fit
+from metricgrad.estimators.labels import Labels
 
 OWN = [("logistic", LogisticRegression()), ("bayes", GaussianNB())]
 QUICK: dict[str, Any] = {"random_state": 0, "cv": 2, "rounds": 4, "bags": 2}
@@ -120,6 +122,22 @@ def test_our_own_estimators_take_the_folds_and_show_scores_of_rows_they_did_not_
     assert model.rule_ == alone.rule_, "tuned on the same out-of-fold scores"
     np.testing.assert_array_equal(model.predict_scores(X), alone.predict_scores(X))
     assert fitted.cv is None
+
+
+@pytest.mark.parametrize("backend", ["xgboost", "lightgbm"])
+def test_a_candidate_of_boosted_trees_keeps_one_history_and_is_the_same_model(backend: Any) -> None:
+    X, y = make_classification(120, random_state=0)
+    folds = [(rows, left_out) for rows, left_out in StratifiedKFold(3).split(X, y)]
+    trees = mg.MetricBoostingClassifier("f1", backend=backend, n_estimators=6, n_jobs=1)
+    found = cross_fit(candidates.Candidate("trees", trees), X, y, None, Labels(y), folds, seed=4)
+    (model,) = found.models
+    assert [len(history) for history in model._histories] == [6, 0, 0]
+    plain = clone(trees).set_params(cv=folds, rule="fixed", random_state=4).fit(X, y)
+    assert [len(history) for history in plain._histories] == [6, 6, 6]
+    np.testing.assert_array_equal(model.predict_proba(X), plain.predict_proba(X))
+    stopped = clone(trees).set_params(patience=2)
+    (model,) = cross_fit(candidates.Candidate("trees", stopped), X, y, None, Labels(y), folds, seed=4).models
+    assert all(model._histories)
 
 
 @pytest.mark.usefixtures("small")
@@ -587,7 +605,7 @@ def test_forgeries_are_refused(tmp_path: Path) -> None:
         edit(forests[0])
         file.write_bytes(skops.io.dumps(forests))
         reseal(folder)
-        with pytest.raises(ValueError, match=r"^folder: member-\d.skops holds a forest that cannot be: [^\n]*$"):
+        with pytest.raises(ValueError, match=r"^folder: member-\d.skops holds a damaged forest: [^\n]*$"):
             mg.load(folder)
     file.write_bytes(before)
     for models in ([], {"a": 1}, [StandardScaler().fit(X)], [LogisticRegression().fit(X, np.arange(240) % 3)]):

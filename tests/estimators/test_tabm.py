@@ -74,7 +74,7 @@ def test_the_loss_is_the_mean_of_the_members_losses(task: Any, average: Any, wei
     model = mg.MetricClassifier("f1", average=average, loss=loss, metric_weight=0.7, model="tabm")
     plain = loss_for(loss, "f1", metric_weight=0.7, task=task, average=average)
     found, wanted = (logits.clone().requires_grad_() for _ in range(2))
-    value = model._loss(task, 1000)(found, targets, w)
+    value = model._make_loss(task, 1000)(found, targets, w)
     each = [plain(z.squeeze(1) if task == "binary" else z, targets, w) for z in wanted.unbind(1)]
     mean = torch.stack(each).mean()
     torch.testing.assert_close(value, mean)
@@ -83,7 +83,7 @@ def test_the_loss_is_the_mean_of_the_members_losses(task: Any, average: Any, wei
     torch.testing.assert_close(found.grad, wanted.grad)
     # Logits of the mean, on which early stopping looks, are those of a single member.
     one = logits[:, 0, 0] if task == "binary" else logits[:, 0]
-    torch.testing.assert_close(model._loss(task, 1000)(one, targets, w), plain(one, targets, w))
+    torch.testing.assert_close(model._make_loss(task, 1000)(one, targets, w), plain(one, targets, w))
 
 
 @pytest.mark.parametrize("task", ["binary", "multilabel"])
@@ -103,7 +103,7 @@ def test_members_share_one_call_and_a_mask(task: Any) -> None:
 @pytest.mark.parametrize("options", [{"metric": mg.metrics.f1}, {"loss": nn.BCEWithLogitsLoss()}])
 def test_what_is_the_users_own_is_called_for_each_member(options: dict[str, Any]) -> None:
     model = mg.MetricClassifier(**{"model": "tabm"} | options)
-    loss: Any = model._loss("binary", 100)
+    loss: Any = model._make_loss("binary", 100)
     assert not loss.at_once
     logits, targets, _ = batch("binary")
     assert loss.loss(logits[:, 0, 0], targets) > 0

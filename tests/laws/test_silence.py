@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 import metricgrad as mg
-from metricgrad.losses.logit_scale import ENOUGH
+from metricgrad.losses.logit_scale import ENOUGH_LOGITS
 
 pytestmark = pytest.mark.quick
 
@@ -117,10 +117,10 @@ def heard(loss: Any, logits: Tensor, calls: int = 1) -> list[str]:
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_probabilities_are_told_once_for_each_loss(name: str) -> None:
-    p = Z.flatten()[:ENOUGH].sigmoid()
+    p = Z.flatten()[:ENOUGH_LOGITS].sigmoid()
     for _ in range(2):
         (message,) = heard(LOSSES[name](), p, calls=3)
-        assert message.startswith(f"logits: all {ENOUGH} lie in [0, 1], as probabilities do; ")
+        assert message.startswith(f"logits: all {ENOUGH_LOGITS} lie in [0, 1], as probabilities do; ")
         assert message.endswith("without sigmoid or softmax, and used these as such")  # whatever class does it inside
         assert "\n" not in message
 
@@ -128,7 +128,7 @@ def test_probabilities_are_told_once_for_each_loss(name: str) -> None:
 @pytest.mark.parametrize(
     "logits",
     [
-        Z.flatten()[: ENOUGH - 1].sigmoid(),  # too few to tell
+        Z.flatten()[: ENOUGH_LOGITS - 1].sigmoid(),  # too few to tell
         Z.flatten(),
         torch.zeros(64),  # a last layer that starts at zero
         0.1 + 0.02 * Z.flatten().sigmoid(),  # an untrained network: little more than a bias

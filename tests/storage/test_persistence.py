@@ -607,7 +607,7 @@ def test_plain_data_is_nothing_else() -> None:
 
 @pytest.mark.parametrize(
     ("name", "module", "package", "extra"),
-    [("save", "storage.skops_files", "skops.io", "persistence"), ("to_onnx", "storage.onnx", "onnx", "onnx")],
+    [("save", "storage.skops_files", "skops", "persistence"), ("to_onnx", "storage.onnx", "onnx", "onnx")],
 )
 def test_a_missing_package_is_named(
     name: str, module: str, package: str, extra: str, monkeypatch: pytest.MonkeyPatch

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from metricgrad.comparison.leaderboard import REFERENCES, Difference, LeaderboardRow
-from metricgrad.comparison.report.histograms import binned
+from metricgrad.comparison.report.histograms import bin_scores
 from metricgrad.comparison.report.payload import Details, Payload
 from metricgrad.comparison.report.sections.threshold import ClassCurve
 
@@ -163,12 +163,12 @@ def _study(classes: int) -> dict[str, Any]:
 
 
 def _curve(scores: Tensor, targets: Tensor, name: str) -> ClassCurve:
-    rough = binned(scores, targets)
-    values = [_f2(rough["tp"][i], rough["fp"][i], rough["positives"]) for i in range(len(rough["cuts"]))]
+    rough = bin_scores(scores, targets)
+    values = [_f2(rough["tp"][i], rough["fp"][i], rough["positives"]) for i in range(len(rough["grid"]))]
     best = max(values)
-    cut = rough["cuts"][values.index(best)]
-    near = [c for c, value in zip(rough["cuts"], values, strict=True) if value > best - 0.005]
-    found = binned(scores, targets, include=[cut])
+    cut = rough["grid"][values.index(best)]
+    near = [c for c, value in zip(rough["grid"], values, strict=True) if value > best - 0.005]
+    found = bin_scores(scores, targets, include=[cut])
     plateau = (min(near), max(near))
     return {"name": name, "threshold": cut, "ships": False, "plateau": plateau, "tabulated": {}, **found}
 
@@ -178,7 +178,7 @@ def _f2(tp: int, fp: int, positives: int) -> float:
 
 
 def _value(curves: list[ClassCurve], cut: float | None) -> float:
-    places = [(c, c["cuts"].index(c["threshold"] if cut is None else cut)) for c in curves]  # type: ignore[arg-type]
+    places = [(c, c["grid"].index(c["threshold"] if cut is None else cut)) for c in curves]  # type: ignore[arg-type]
     return sum(_f2(c["tp"][i], c["fp"][i], c["positives"]) for c, i in places) / len(places)
 
 
@@ -212,7 +212,7 @@ def _difference(gain: float) -> Difference:
 def _details(curves: list[ClassCurve], name: str, skill: float, targets: Tensor, scores: Tensor) -> Details:
     trees, per_class = "trees" in name, []
     for curve in curves:
-        i = curve["cuts"].index(curve["threshold"])  # type: ignore[arg-type]
+        i = curve["grid"].index(curve["threshold"])  # type: ignore[arg-type]
         tp, fp, positives = curve["tp"][i], curve["fp"][i], curve["positives"]
         precision, recall = tp / max(tp + fp, 1), tp / max(positives, 1)
         f1 = 2 * tp / max(tp + fp + positives, 1)
@@ -220,7 +220,7 @@ def _details(curves: list[ClassCurve], name: str, skill: float, targets: Tensor,
             {"name": curve["name"], "precision": precision, "recall": recall, "f1": f1, "support": positives}
         )
     wrong = (scores[:, 0] - targets[:, 0]).abs().topk(min(20, len(scores))).indices.tolist()
-    last = curves[0]["cuts"].index(curves[0]["threshold"])  # type: ignore[arg-type]
+    last = curves[0]["grid"].index(curves[0]["threshold"])  # type: ignore[arg-type]
     tp, fp = curves[0]["tp"][last], curves[0]["fp"][last]
     return {
         "classes": curves,

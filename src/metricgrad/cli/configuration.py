@@ -77,7 +77,8 @@ def check_no_code(context: typer.Context) -> None:
     for name in ("metric", "subject_to"):
         source = getattr(context.get_parameter_source(name), "name", None)
         if source == "DEFAULT_MAP" and ":" in str(context.params[name]):
-            flag, value = f"--{name.replace('_', '-')}", one_line(context.params[name], 80)
+            flag = f"--{name.replace('_', '-')}"
+            value = one_line(context.params[name], 80)
             raise UserError(
                 f"--config: {value} is code, and a file may not name code to import; if you trust it, type "
                 f"{flag} {value}",

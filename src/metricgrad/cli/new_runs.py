@@ -50,7 +50,8 @@ def make_options(context: typer.Context, **changes: Any) -> Options:
 def choose_new_folder(stem: str) -> Path:
     """Return the path of a run folder in the working directory that does not exist yet."""
     plain = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in stem)
-    place, number = Path(f"metricgrad-run-{plain}"), 1
+    place = Path(f"metricgrad-run-{plain}")
+    number = 1
     while place.exists():
         number += 1
         place = Path(f"metricgrad-run-{plain}-{number}")

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from metricgrad.comparison.workers import run_tasks
-from metricgrad.estimators.candidates import OURS
+from metricgrad.estimators.candidates import METRIC_ESTIMATORS
 from metricgrad.estimators.cross_fitting import cross_fit, mean_probabilities
 from metricgrad.messages import one_line
 from metricgrad.training.training_loop import one_thread
@@ -83,7 +83,7 @@ class Failure:
 
 
 def run_candidate(task: CandidateTask) -> CandidateRun | Failure:
-    """Do a unit."""
+    """Run a unit: cross-fit its candidate, and score the training and the test rows."""
     try:
         with one_thread():
             _import_lazy_modules(task.needs)
@@ -130,7 +130,7 @@ def _score(models: list[Any], features: Any, task: CandidateTask) -> np.ndarray:
 def _read_history(models: list[Any]) -> list[dict[str, float]]:
     """Return for every epoch or round, from 0, the "loss", and the metric's "value" if training was stopped by it."""
     first = models[0]
-    if not isinstance(first, OURS):
+    if not isinstance(first, METRIC_ESTIMATORS):
         return []
     # With monitor="loss" the history's "value" is minus the held-out loss, not a value of the metric.
     keys = ("loss", "value") if first.monitor == "metric" else ("loss",)

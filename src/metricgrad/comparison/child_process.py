@@ -42,7 +42,8 @@ class Child:
             stderr=self._errors,
             env={**os.environ, **_ENVIRONMENT},
         )
-        self.stdin, self.stdout = cast("IO[bytes]", self.process.stdin), cast("IO[bytes]", self.process.stdout)
+        self.stdin = cast("IO[bytes]", self.process.stdin)
+        self.stdout = cast("IO[bytes]", self.process.stdout)
 
     def explain(self) -> str | None:
         """Wait for the end of the process, and return why it failed, None if it did not."""

@@ -118,7 +118,8 @@ class _ClusterExecutor(Executor):
         self._unfinished: set[Any] = set()
 
     def submit(self, fn: Callable[..., Any], /, *given: Any, **named: Any) -> Future[Any]:
-        remote, running = self._client.submit(fn, *given, **named, pure=False), Future[Any]()
+        remote = self._client.submit(fn, *given, **named, pure=False)
+        running = Future[Any]()
         running.set_running_or_notify_cancel()
         self._unfinished.add(remote)
         # What is given may hold data on the workers, which last as long as it is kept here.
@@ -143,7 +144,9 @@ class _ClusterExecutor(Executor):
 
 class _ClusterWorkers:
     def __init__(self, client: Any, address: str, again: str) -> None:
-        self.again, self._client, self._address = again, client, address
+        self.again = again
+        self._client = client
+        self._address = address
         self.executor: Executor = _ClusterExecutor(client)
         # An entry, and the data on the workers, last as long as a task has the shared value.
         self._sent: WeakKeyDictionary[Shared, Any] = WeakKeyDictionary()
@@ -183,7 +186,7 @@ class _ClusterWorkers:
             else:
                 self._sent[shared] = future
                 return future
-        raise self._gone() from lost
+        raise self._make_lost_error() from lost
 
     def _is_there(self, future: Any) -> bool:
         """Return whether a worker has the data of a future: the scheduler knows, the future perhaps not yet."""
@@ -199,9 +202,9 @@ class _ClusterWorkers:
         except Exception as error:
             if self._client.status == "running" and not isinstance(error, OSError | TimeoutError):
                 raise
-            raise self._gone() from error
+            raise self._make_lost_error() from error
 
-    def _gone(self) -> UserError:
+    def _make_lost_error(self) -> UserError:
         return UserError(f"--cluster: {self._address} does not answer any more; {self.again} when it does", CLUSTER)
 
     def explain(self, error: Exception) -> UserError | None:

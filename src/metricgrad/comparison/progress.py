@@ -74,7 +74,10 @@ class LiveProgress:
         """Show the bar."""
         if done:
             self.say(f"{done} of {total} units are finished already")
-        self._total, self._done, self._earlier, self._started = total, done, done, time.monotonic()
+        self._total = total
+        self._done = done
+        self._earlier = done
+        self._started = time.monotonic()
         if self.console.is_terminal:
             columns = (
                 BarColumn(),

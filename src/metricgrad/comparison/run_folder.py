@@ -151,7 +151,8 @@ class Run:
 
     def replace_rule(self, rule: Rule, about: dict[str, Any]) -> None:
         """Replace the rule of the model; ``about`` has at least metric, average and subject_to."""
-        self.model.rule, self.model.about = rule, about
+        self.model.rule = rule
+        self.model.about = about
         with locked(self.path), writing(self.path / "model"):
             folders.rewrite(self.path / "model", {"rule": self.model.pack_rule()})
 
@@ -160,7 +161,8 @@ def load(run: str | Path) -> Run:
     """Return a finished run, or raise a ``UserError`` that says what is wrong with its folder."""
     found = open_run(Path(run))
     if found.manifest["state"] != "finished":
-        path, kind = found.path, found.manifest["kind"]
+        path = found.path
+        kind = found.manifest["kind"]
         how = f"metricgrad compare --resume {path}" if kind == "compare" else "train again with --force"
         raise UserError(f"{path}: the run is not finished; finish it: {how}", RUN)
     return found

@@ -171,7 +171,8 @@ class RunWriter(Run):
         arrays = {}
         for i, split in enumerate(splits):
             fold_sizes = [len(left_out) for _, left_out in split.folds]
-            arrays[f"train-{i}"], arrays[f"test-{i}"] = split.train, split.test
+            arrays[f"train-{i}"] = split.train
+            arrays[f"test-{i}"] = split.test
             arrays[f"left-out-{i}"] = split.left_out
             arrays[f"fold-{i}"] = np.repeat(np.arange(len(fold_sizes)), fold_sizes)
         packed = io.BytesIO()

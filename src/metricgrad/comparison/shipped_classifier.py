@@ -138,7 +138,7 @@ class ShippedClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: 
         return torch.as_tensor(found, dtype=torch.float64)
 
     def describe(self) -> str:
-        """Return what it is in one line."""
+        """Return contender, metric and rule in one line."""
         about = self.model.about
         return f"{self.model.contender}, {about['kind']} rule ({self.rule_.describe()}), for {about['metric']}"
 

@@ -115,9 +115,9 @@ def _divide_into_folds(
     groups = None if rows.group is None else rows.group[train]
     # With groups a class may be missing in some fold; then other folds are drawn, and in the end fewer.
     tries = itertools.product(range(folds, 1, -1), range(1 if groups is None else _FOLD_TRIES))
-    for number, trial in tries:
+    for number, attempt in tries:
         try:
-            found = make_folds(rows.labels, targets, number, groups, seed + trial)
+            found = make_folds(rows.labels, targets, number, groups, seed + attempt)
         except ValueError as error:
             raise UserError(f"--group: {error}" if groups is not None else str(error), DATA) from error
         if found[0][1] is None:
@@ -147,10 +147,11 @@ def _split_at_random(rows: RowsToSplit, folds: int, seed: list[int], fold_seed: 
     strata = find_strata(rows.targets, rows.task)
     grouped = rows.group is not None
     unit = np.arange(len(strata)) if rows.group is None else np.unique(rows.group, return_inverse=True)[1]
-    for trial in range(_TRIES if grouped else 1):
-        generator = np.random.default_rng([*seed, trial])
+    for attempt in range(_TRIES if grouped else 1):
+        generator = np.random.default_rng([*seed, attempt])
         marked = _draw_part(strata, unit, TEST_SHARE, generator, grouped)
-        train, test = np.flatnonzero(~marked), np.flatnonzero(marked)
+        train = np.flatnonzero(~marked)
+        test = np.flatnonzero(marked)
         split = Split(train, test, _divide_into_folds(rows, train, folds, fold_seed))
         if _find_lack(split, rows.targets, rows.task) is None:
             break

@@ -101,7 +101,8 @@ class Study:
         import pandas as pd
 
         nothing = {"difference": None, "low": None, "high": None, "p": None}
-        verdict, found = self.summary["verdict"], []
+        verdict = self.summary["verdict"]
+        found = []
         for row in self.summary["leaderboard"]:
             gain = row["against"].get(REFERENCES[1], nothing)
             found.append(
@@ -188,7 +189,8 @@ class Study:
         return place
 
     def __repr__(self) -> str:
-        data, metric = self.summary["data"], self.summary["metric"]
+        data = self.summary["data"]
+        metric = self.summary["metric"]
         rows = self.summary["leaderboard"]
         about = (
             f"{', '.join(data['target'])} in {data['file']}, {data['rows']} rows; {metric['name']}, "

@@ -21,7 +21,8 @@ MOST_ROWS = 10
 
 def render_study(summary: Mapping[str, Any], path: Path) -> str:
     """Return the study as HTML."""
-    verdict, rows = summary["verdict"], summary["leaderboard"]
+    verdict = summary["verdict"]
+    rows = summary["leaderboard"]
     heads = ("contender", "rule", summary["metric"]["name"], "95 % interval", "gain over cross-entropy, tuned", "p")
     head = "".join(f'<th style="text-align:left">{escape(text)}</th>' for text in heads)
     body = "".join(_row(row, (verdict["ship"], verdict["rule"])) for row in rows[:MOST_ROWS])

@@ -88,7 +88,7 @@ class ComparisonSummary(TypedDict):
     importance: NotRequired[list[ColumnImportance]]  # of the columns with the largest drops, largest first
 
 
-class TrainingData(TypedDict):
+class TrainedTable(TypedDict):
     """The data set of ``train``."""
 
     file: Line
@@ -109,7 +109,7 @@ class TrainingSummary(TypedDict):
     value_there: float
     plateaus: NotRequired[list[tuple[float, float] | None]]
     members: NotRequired[dict[Name, float]]
-    data: TrainingData
+    data: TrainedTable
     profile: NotRequired[list[tuple[Line, Line]]]
     warnings: list[str]
 

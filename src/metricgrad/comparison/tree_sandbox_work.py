@@ -57,7 +57,9 @@ def _check_trees(data: bytes, width: int) -> None:
     import numpy as np
 
     def find_arrays(key: str) -> list[np.ndarray]:
-        mark, found, at = f"{key}[$l#L".encode(), [], 0
+        mark = f"{key}[$l#L".encode()
+        found = []
+        at = 0
         while (at := data.find(mark, at)) >= 0:
             at += len(mark)
             count = int.from_bytes(data[at : at + 8], "big")
@@ -80,7 +82,8 @@ def _check_groups(data: bytes, groups: int) -> None:
     """Check that every tree adds to an existing output; XGBoost would write beyond the others."""
     mark = b"tree_info[#L"
     at = data.index(mark) + len(mark)
-    count, at = int.from_bytes(data[at : at + 8], "big"), at + 8
+    count = int.from_bytes(data[at : at + 8], "big")
+    at = at + 8
     sizes = {b"i": 1, b"U": 1, b"I": 2, b"l": 4, b"L": 8}
     for _ in range(count):
         kind = data[at : at + 1]

@@ -154,8 +154,10 @@ def _write_headline(
     else:
         why = f"the best value here, but its gain over {rival} is not proven"
     done = len(shipped["folds"])
-    cut = f" (The budget allowed {done} of {about.planned} repeats.)" if about.planned and done < about.planned else ""
-    return f"Ship {_format_name(shipped)}: {why}.{cut}"
+    said = f"Ship {_format_name(shipped)}: {why}."
+    if about.planned and done < about.planned:
+        said += f" (The budget allowed {done} of {about.planned} repeats.)"
+    return said
 
 
 def _write_text(

@@ -189,7 +189,8 @@ class _Context(SpawnContext):
 
 class _LocalWorkers:
     def __init__(self, jobs: int, again: str) -> None:
-        self.again, self._jobs = again, jobs
+        self.again = again
+        self._jobs = jobs
         self.executor: Executor = _Inline()
         if jobs > 1:
             self.executor = ProcessPoolExecutor(jobs, _Context(), _prepare_process)

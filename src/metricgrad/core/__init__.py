@@ -1,1 +1,1 @@
-"""One batch to loss and gradient: inputs, the batch, its statistics, the kernel, the objective, processes."""
+"""One batch to loss and gradient, computed in ``kernel.py``: inputs, statistics, metrics, surrogates, processes."""

@@ -63,7 +63,8 @@ def as_scored_batch(
     task: Task | None, scores: Any, targets: Any, weight: Any = None, mask: Any = None, ignore_index: int | None = None
 ) -> Batch:
     """Return scores and targets as checked rows × classes; scores that are NaN are refused unless masked."""
-    s, y = as_tensor("scores", scores), as_tensor("targets", targets)
+    s = as_tensor("scores", scores)
+    y = as_tensor("targets", targets)
     if task in (None, "binary") and s.dim() == 2 and s.shape[1] == 2 and y.dim() == 1:
         raise ValueError("scores: expected one per sample for task='binary', got two columns; pass scores[:, 1]")
     _check_order(s, y)
@@ -101,7 +102,7 @@ def _check_order(scores: Tensor, targets: Tensor) -> None:
 
 
 def check_scale(scores: Tensor) -> None:
-    """Refuse to cut at the default 0.5 what is not a probability: the silent mix-up that spoils comparisons."""
+    """Refuse scores that are no probabilities at the default threshold 0.5, where the mistake would not show."""
     if not scores.numel():
         return
     low, high = (x.item() for x in torch.aminmax(scores))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-SHOWN = 5
+MOST_SHOWN = 5
 """So many different values are listed; of more, the range."""
 
 
@@ -15,13 +15,14 @@ def explain_targets(y: Tensor, classes: int, indices: bool) -> str:
     values = values[~values.isnan()] if values.is_floating_point() else values
     found: list[float] = values.tolist()
     wanted = f"class indices 0 to {classes - 1}" if indices else "values in [0, 1]"
-    seen = ", ".join(f"{x:g}" for x in found) if len(found) <= SHOWN else f"{found[0]:g} to {found[-1]:g}"
+    seen = ", ".join(f"{x:g}" for x in found) if len(found) <= MOST_SHOWN else f"{found[0]:g} to {found[-1]:g}"
     hint = _hint_of_indices(found, classes) if indices else _hint_of_labels(found)
     return f"targets: expected {wanted}, got {seen}; {hint}"
 
 
 def _hint_of_indices(found: list[float], classes: int) -> str:
-    low, high = found[0], found[-1]
+    low = found[0]
+    high = found[-1]
     inside = [x for x in found if 0 <= x < classes]
     if low >= 1 and high == classes:
         return f"they look like labels from 1 to {classes}: pass targets - 1"
@@ -38,7 +39,8 @@ def _too_few(high: float, classes: int) -> str:
 
 
 def _hint_of_labels(found: list[float]) -> str:
-    low, high = found[0], found[-1]
+    low = found[0]
+    high = found[-1]
     if set(found) <= {-1.0, 1.0}:
         return "they look like labels -1 and 1: pass targets > 0"
     if set(found) <= {-1.0, 0.0, 1.0}:

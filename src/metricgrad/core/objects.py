@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 import torch
 from torch import Tensor
+from torch._compile import _disable_dynamo
 
 from metricgrad.core.counts import Counts, cells, compute_dtype
 from metricgrad.core.metrics.derivatives import ratio
@@ -54,7 +55,9 @@ def check_background(per_object: str | None) -> Background | None:
     return per_object  # type: ignore[return-value]
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator] # the number of objects depends on values
+# The number of objects depends on values, which cannot be compiled. `torch.compiler.disable` would import the compiler
+# with this module, which takes seconds; this one imports it when the function is first called.
+@_disable_dynamo
 def index_objects(
     task: Task,
     instances: Tensor | None,

@@ -116,7 +116,8 @@ def _sum_class_values(objective: Objective, weighted_labels: Tensor) -> ClassSum
         return None
 
     def terms(tp: Tensor, predicted: Tensor, classes: Tensor) -> Terms:
-        weight, own = weights[classes], positives[classes]
+        weight = weights[classes]
+        own = positives[classes]
         counts = cells(tp, subtract(predicted, tp, least), own, subtract(total, own, least), least=least)
         values = metric_of_classes(classes)(counts)
         return (torch.where(weight > 0, values, 0.0) * weight,)

@@ -221,7 +221,8 @@ def _search_incrementally(line: _Line, objective: IncrementalObjective, weight: 
     k = line.k
     classes = len(objective.gain)
     turning = len(line.rows)
-    decided, rows = line.now, line.rows
+    decided = line.now
+    rows = line.rows
     if turning < len(weight):
         decided = torch.cat((line.now, line.fixed_classes))
         rows = torch.cat((line.rows, line.fixed_rows))
@@ -288,8 +289,11 @@ def _search_by_matrices(
     fixed = _count_matrix(weighted_labels[line.fixed_rows], line.fixed_classes).matrix
     turning = weighted_labels[line.rows]
     may_stop = line.may_stop()
-    fewest, most = 0, len(line.rows)  # of the rows that have turned
-    best, best_turned = -torch.inf, 0
+    # of the rows that have turned
+    fewest = 0
+    most = len(line.rows)
+    best = -torch.inf
+    best_turned = 0
     while True:
         places = most - fewest + 1
         marks = torch.linspace(fewest, most, min(matrices_at_once, places), dtype=torch.float64).round().long()

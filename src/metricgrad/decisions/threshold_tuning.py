@@ -470,7 +470,7 @@ def tune_threshold(
 
     Returns
     -------
-    Tuning
+    TuningResult
         The rule as ``rule``, its ``threshold``, its ``value`` on these data, whether it is ``exact``, and how certain
         it is.
 

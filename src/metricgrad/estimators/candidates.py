@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 View = Literal["given", "linear", "dense", "trees"]
 """What a candidate sees: the features as given, or as ``TableEncoder(view)`` encodes them."""
 
-OURS = (MetricClassifier, MetricBoostingClassifier)
+METRIC_ESTIMATORS = (MetricClassifier, MetricBoostingClassifier)
 """These take the folds themselves and hold one model for each."""
 
 INVERSE_PENALTIES = (0.003, 0.1, 3.0)
@@ -35,7 +35,9 @@ TREES_PER_FOREST = 100
 FEW_ROWS = 10_000
 """With fewer rows boosted trees get coarser bins: fine ones hold hardly a row each and take most of the time."""
 
-_TINY = 2000  # with fewer rows an epoch has few steps, and fewer epochs would be too short even for a first look
+_ROWS_FOR_FEWER_EPOCHS = (
+    2000  # with fewer rows an epoch has few steps, and fewer epochs would be too short even for a first look
+)
 
 MANY_ROWS = 100_000
 """With more rows networks are trained for fewer epochs, each of which has more steps."""
@@ -94,7 +96,7 @@ def make_network(name: str, spec: CandidateSpec, view: View = "linear", **option
     if spec.has_texts and view == "linear":
         settings["dropout"] = 0.5  # every word has weights of its own, and so many overfit
     share = min(1.0, MANY_ROWS / spec.rows)
-    if spec.quick and spec.rows >= _TINY:
+    if spec.quick and spec.rows >= _ROWS_FOR_FEWER_EPOCHS:
         share /= 3
     settings |= {"epochs": max(2, round(EPOCHS * share)), "patience": max(2, round(PATIENCE * share))}
     return Candidate(name, MetricClassifier(spec.metric, **settings | options), view)

@@ -17,7 +17,8 @@ from sklearn.utils.validation import has_fit_parameter
 from torch import Tensor
 
 from metricgrad.core.metrics.scalars import is_whole
-from metricgrad.estimators.candidates import OURS, Candidate, View
+from metricgrad.estimators.candidates import METRIC_ESTIMATORS, Candidate, View
+from metricgrad.estimators.metric_boosting_classifier import MetricBoostingClassifier
 from metricgrad.estimators.metric_classifier import MetricClassifier
 from metricgrad.estimators.preparation import checked_pairs, splits
 
@@ -56,7 +57,8 @@ def make_folds(labels: Labels, targets: Tensor, cv: Any, groups: Any, seed: int)
     if groups is None:
         found = splits(labels, targets, cv, 0.5, seed)
         return [(rows.numpy(), None if held is None else held.numpy()) for rows, held in found]
-    y, groups = targets.numpy(), np.asarray(groups)
+    y = targets.numpy()
+    groups = np.asarray(groups)
     if groups.shape != (len(y),):
         raise ValueError(f"groups: expected one for each of {len(y)} rows, got shape {groups.shape}")
     if not is_whole(cv):
@@ -88,25 +90,28 @@ def cross_fit(
 ) -> CrossFitted:
     """Fit a candidate once for each fold, and score the rows left out (all rows, where none are)."""
     start = time.perf_counter()
-    if isinstance(candidate.estimator, OURS):
-        models, scores = _fit_ours(candidate, X, y, weight, folds, seed)
+    if isinstance(candidate.estimator, METRIC_ESTIMATORS):
+        models, scores = _fit_metric_estimator(candidate, X, y, weight, folds, seed)
     else:
-        models, scores = [], []
+        models = []
+        scores = []
         for i, (rows, held) in enumerate(folds):
             some = None if weight is None else weight[rows]
-            one = _seeded(clone(candidate.estimator), seed + i)
-            models.append(_fit(one, candidate.name, _safe_indexing(X, rows), y[rows], some, labels))
+            one = _set_seeds(clone(candidate.estimator), seed + i)
+            models.append(_fit_model(one, candidate.name, _safe_indexing(X, rows), y[rows], some, labels))
             scores.append(probabilities(models[-1], _safe_indexing(X, rows if held is None else held), labels))
     return CrossFitted(models, torch.cat(scores), time.perf_counter() - start)
 
 
-def _fit_ours(
+def _fit_metric_estimator(
     candidate: Candidate, X: Any, y: Any, weight: Any, folds: list[Fold], seed: int
 ) -> tuple[list[Any], list[Tensor]]:
     """Hand our own estimator the folds, and read what each of its models says of the rows that it did not see."""
     cv = [fold for fold in folds if fold[1] is not None] or None
-    model = _seeded(clone(candidate.estimator).set_params(cv=cv, rule="fixed"), seed)
-    model.fit(X, y, sample_weight=weight).set_params(cv=None)  # the rows are not the model's business any more
+    model = _set_seeds(clone(candidate.estimator).set_params(cv=cv, rule="fixed"), seed)
+    if isinstance(model, MetricBoostingClassifier):
+        model._models_with_history = 1  # a report draws that of the first model
+    model.fit(X, y, sample_weight=weight).set_params(cv=None)  # the folds of these rows mean nothing to other rows
     if cv is None:
         return [model], [model._scores(X)]
     attribute = "networks_" if isinstance(model, MetricClassifier) else "boosters_"
@@ -118,15 +123,15 @@ def _fit_ours(
     return [model], scores
 
 
-def _seeded(estimator: Any, seed: int) -> Any:
+def _set_seeds(estimator: Any, seed: int) -> Any:
     """Give a seed to all that has none."""
     given = estimator.get_params()
     free = [key for key, value in given.items() if key.split("__")[-1] == "random_state" and value is None]
     return estimator.set_params(**dict.fromkeys(free, seed))
 
 
-def _fit(estimator: Any, name: str, X: Any, y: Any, weight: Any, labels: Labels) -> Any:
-    how = {} if weight is None else {_weight_argument(estimator, name): weight}
+def _fit_model(estimator: Any, name: str, X: Any, y: Any, weight: Any, labels: Labels) -> Any:
+    how = {} if weight is None else {_find_weight_argument(estimator, name): weight}
     several = labels.task == "multilabel"
     if not several and (y == y[0]).all():
         raise ValueError(f"cv: expected two classes in every part that is fitted, got {y[0]} alone in one")
@@ -143,7 +148,7 @@ def _fit(estimator: Any, name: str, X: Any, y: Any, weight: Any, labels: Labels)
         raise kind(f"candidate {name!r} cannot be fitted: {said}") from error
 
 
-def _weight_argument(estimator: Any, name: str) -> str:
+def _find_weight_argument(estimator: Any, name: str) -> str:
     """Return what ``fit`` calls the sample weights."""
     last = estimator.steps[-1] if isinstance(estimator, Pipeline) else ("", estimator)
     if not has_fit_parameter(last[1], "sample_weight"):
@@ -153,27 +158,29 @@ def _weight_argument(estimator: Any, name: str) -> str:
 
 def probabilities(model: Any, X: Any, labels: Labels) -> Tensor:
     """Return what a model says as ``Labels.probabilities`` would: ``(N,)``, ``(N, d)`` or ``(N, K)``."""
-    if isinstance(model, OURS):
+    if isinstance(model, METRIC_ESTIMATORS):
         return model._scores(X)
     if isinstance(model, list):
         rows = X.shape[0] if hasattr(X, "shape") else len(X)
-        columns = [np.full(rows, one) if isinstance(one, float) else _column(one, X) for one in model]
+        columns = [np.full(rows, one) if isinstance(one, float) else _predict_label(one, X) for one in model]
         return torch.from_numpy(np.column_stack(columns))
     raw = model.predict_proba(X)
     if labels.task == "multilabel":
         if isinstance(raw, list):  # a list of (N, classes), one per label
-            raw = np.column_stack([_positive(one, known) for one, known in zip(raw, model.classes_, strict=True)])
+            raw = np.column_stack(
+                [_take_positive_class(one, known) for one, known in zip(raw, model.classes_, strict=True)]
+            )
         return torch.from_numpy(np.asarray(raw, dtype=np.float64))
     full = np.zeros((len(raw), len(labels.classes)))
     full[:, np.searchsorted(labels.classes, model.classes_)] = raw
     return torch.from_numpy(full[:, 1].copy() if labels.task == "binary" else full)
 
 
-def _column(model: Any, X: Any) -> Any:
-    return _positive(model.predict_proba(X), model.classes_)
+def _predict_label(model: Any, X: Any) -> Any:
+    return _take_positive_class(model.predict_proba(X), model.classes_)
 
 
-def _positive(raw: Any, classes: Any) -> Any:
+def _take_positive_class(raw: Any, classes: Any) -> Any:
     """Return the column of class 1, which a label that was never there does not have."""
     place = np.flatnonzero(np.asarray(classes) == 1)
     return np.asarray(raw)[:, place[0]].astype(np.float64) if len(place) else np.zeros(len(raw))

@@ -32,7 +32,8 @@ class Planes:
 def _dual(products: Tensor, losses: Tensor, a: Tensor) -> Tensor:
     """Maximise losses·a − ½ aᵀ·products·a over a ≥ 0 of unchanged sum, by an active set that starts from ``a``."""
     total = a.sum()
-    a, products = a / total, products * total
+    a = a / total
+    products = products * total
     used = a > 0
     entered = -1
     for _ in range(10 * len(a)):
@@ -58,7 +59,8 @@ def _face(products: Tensor, losses: Tensor, a: Tensor, used: Tensor) -> tuple[Te
         system[:m, :m].diagonal().add_(1e-13 * float(products.diagonal().max()))  # planes may depend on each other
         system[m, m] = 0.0
         solution = torch.linalg.solve(system, torch.cat((losses[rows], a.new_ones(1))))
-        here, there = a[rows], solution[:m]
+        here = a[rows]
+        there = solution[:m]
         step, last = torch.where(there < 0, here / (here - there), 1.0).min(0)
         a = torch.zeros_like(a).index_copy_(0, rows, here + step * (there - here))
         if not (there < 0).any():

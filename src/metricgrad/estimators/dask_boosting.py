@@ -94,7 +94,9 @@ def fit_on_dask(estimator: MetricBoostingClassifier, X: Any, y: Any, sample_weig
             f"backend: expected 'xgboost' for Dask input, got {e.backend_!r}, whose network losses cannot use"
         )
     fit = DaskFit(e, X, y, sample_weight)
-    e.labels_, e.classes_, task = fit.labels, fit.labels.classes, fit.labels.task
+    e.labels_ = fit.labels
+    e.classes_ = fit.labels.classes
+    task = fit.labels.task
     rule = resolve_rule(wanted_rule(e.rule, e.class_weight), task)
     seeds = check_random_state(e.random_state).randint(np.iinfo(np.int32).max, size=2)
     wanted = e.cv is not None or rule is None or e.patience is not None
@@ -103,7 +105,8 @@ def fit_on_dask(estimator: MetricBoostingClassifier, X: Any, y: Any, sample_weig
     e.base_score_ = fit.start
     held_out = [None] if split is None else split.held_out
     e._keep([fit.train(e._plan(int(seeds[1])), e.n_estimators, rows) for rows in held_out])
-    e.rule_, e.tuning_ = rule or default_rule(task), None
+    e.rule_ = rule or default_rule(task)
+    e.tuning_ = None
     if rule is None and split is not None:
         e.tuning_ = fit.tune(split)
         e.rule_ = e.tuning_.rule
@@ -113,7 +116,8 @@ class DaskFit:
     """A fit in steps: it finds the labels, then ``split``, ``encode``, ``train`` for each model, and ``tune``."""
 
     def __init__(self, estimator: MetricBoostingClassifier, X: Any, y: Any, sample_weight: Any) -> None:
-        self.estimator, self.client = estimator, find_client()
+        self.estimator = estimator
+        self.client = find_client()
         X = know_categories(X)
         estimator.categories_ = categories(example_of(X))
         validate_data(estimator, example_of(X), skip_check_array=True)
@@ -128,9 +132,9 @@ class DaskFit:
                 f"{', '.join(str(len(column)) for column in columns)} partitions; repartition them alike"
             )
         # Part of each task: a task of its own would draw the partitions to where it ran.
-        read = dask.delayed(partial(_read, _without_models(estimator)), traverse=False)
+        read = dask.delayed(partial(_read_partition, _without_models(estimator)), traverse=False)
         self.parts = self.client.compute([read(*parts) for parts in zip(*columns, strict=True)])
-        self.looks: list[_Look] = self.client.gather(self.client.map(_look, self.parts, pure=False))
+        self.looks: list[_Look] = self.client.gather(self.client.map(_look_at_labels, self.parts, pure=False))
         self.weighted = sample_weight is not None
         self.labels = self._labels()
 
@@ -150,12 +154,13 @@ class DaskFit:
 
     def encode(self, class_weight: Any, split: PartitionSplit | None, seed: int) -> None:
         """Turn labels into targets and weights, deal the rows, and find where boosting starts."""
-        labels, counts = self.labels, self._class_counts()
-        balance = _balance(labels, class_weight, counts.sum(0))
+        labels = self.labels
+        counts = self._class_counts()
+        balance = _weigh_classes(labels, class_weight, counts.sum(0))
         first = np.cumsum(counts, 0) - counts  # how many rows of each class the partitions before have
         how = {"labels": labels, "balance": balance, "hands": split.hands if split else 1, "seed": seed}
-        self.encoded = self.client.map(_encode, self.parts, list(first), **how, pure=False)
-        sums = self.client.gather(self.client.map(_sums, self.encoded, labels=labels, pure=False))
+        self.encoded = self.client.map(_encode_partition, self.parts, list(first), **how, pure=False)
+        sums = self.client.gather(self.client.map(_sum_partition, self.encoded, labels=labels, pure=False))
         self.start = start_from(torch.stack(sums).sum(0), labels.task)
 
     def _class_counts(self) -> NDArray[np.int64]:
@@ -184,11 +189,11 @@ class DaskFit:
     def train(self, plan: Any, rounds: int, held_out: range | None) -> Any:
         """Train a model on all rows but those of some hands."""
         if held_out is None:
-            return dask_training.train(plan, rounds, self._place(range(0), False))
-        return dask_training.train(plan, rounds, self._place(held_out, False), self._place(held_out, True))
+            return dask_training.train(plan, rounds, self._place_rows(range(0), False))
+        return dask_training.train(plan, rounds, self._place_rows(held_out, False), self._place_rows(held_out, True))
 
-    def _place(self, hands: range, within: bool) -> PlacedRows:
-        chosen = self.client.map(_take, self.encoded, hands=hands, within=within, start=self.start, pure=False)
+    def _place_rows(self, hands: range, within: bool) -> PlacedRows:
+        chosen = self.client.map(_take_hands, self.encoded, hands=hands, within=within, start=self.start, pure=False)
         shape = self.labels.scores_shape(0)
         y = np.empty(0, np.int64) if self.labels.task == "multiclass" else np.empty(shape, np.float32)
         weight = np.empty(0) if self.weighted or self.estimator.class_weight is not None else None
@@ -196,16 +201,17 @@ class DaskFit:
 
     def tune(self, split: PartitionSplit) -> TuningResult:
         """Tune the rule on the scores of the rows that each model was trained without."""
-        e, task = self.estimator, self.labels.task
+        e = self.estimator
+        task = self.labels.task
         how: dict[str, Any] = {"task": task, "average": e.average, "rare_labels": RARE_LABELS}
         fitted = self.client.scatter(one_thread(e), broadcast=True, hash=False)
-        scores = self.client.map(_score, self.encoded, estimator=fitted, split=split, pure=False)
+        scores = self.client.map(_score_partition, self.encoded, estimator=fitted, split=split, pure=False)
         if task == "multiclass" or e.average == "samples":
             p, y, w = zip(*self.client.gather(scores), strict=True)
             weight = torch.cat(w) if self.weighted else None
             return tune_threshold(e._metric, torch.cat(p), torch.cat(y), weight=weight, **how)
         bits = _BITS if self.rows > _EXACT_ROWS else None
-        tables = self.client.map(_tables, scores, task=task, bits=bits, pure=False)
+        tables = self.client.map(_make_tables, scores, task=task, bits=bits, pure=False)
         while len(tables) > 1:  # where they are, two at a time
             pairs = zip(tables[::2], tables[1::2], strict=False)
             tables = [self.client.submit(add, *pair, pure=False) for pair in pairs] + tables[len(tables) & ~1 :]
@@ -221,12 +227,13 @@ def deal(kinds: NDArray[np.int64], first: NDArray[np.int64], hands: int, seed: i
     hand = np.zeros(len(kinds), np.int64)
     for k, before in enumerate(first.tolist()):
         mine = np.flatnonzero(kinds == k)
-        hand[mine] = _deal(before, len(mine), hands, seed * 1_000_003 + k)
+        hand[mine] = _deal_rows(before, len(mine), hands, seed * 1_000_003 + k)
     return hand
 
 
-def _deal(first: int, count: int, hands: int, key: int) -> NDArray[np.int64]:
-    start, stop = first // hands, -(-(first + count) // hands)
+def _deal_rows(first: int, count: int, hands: int, key: int) -> NDArray[np.int64]:
+    start = first // hands
+    stop = -(-(first + count) // hands)
     x = np.arange(start * hands, stop * hands, dtype=np.uint64) + np.uint64(key * 0x9E3779B97F4A7C15 % 2**64)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):  # splitmix64
         x = (x ^ (x >> np.uint64(shift))) * np.uint64(factor)
@@ -237,8 +244,9 @@ def _deal(first: int, count: int, hands: int, key: int) -> NDArray[np.int64]:
 # On the workers
 
 
-def _read(estimator: Any, x: Any, y: Any, weight: Any) -> _Part:
-    found, labels = estimator._numbers(x), np.asarray(y)
+def _read_partition(estimator: Any, x: Any, y: Any, weight: Any) -> _Part:
+    found = estimator._numbers(x)
+    labels = np.asarray(y)
     labels = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
     w = None if weight is None else np.asarray(weight, dtype=np.float64).reshape(-1)
     lengths = [len(column) for column in (found, labels, w) if column is not None]
@@ -252,34 +260,38 @@ def _read(estimator: Any, x: Any, y: Any, weight: Any) -> _Part:
     return _Part(found, labels, w)
 
 
-def _look(part: _Part) -> _Look:
+def _look_at_labels(part: _Part) -> _Look:
     values, counts = np.unique(part.y, return_counts=True)
     return _Look(values, counts, len(part.y), part.y.shape[1] if part.y.ndim == 2 else None)
 
 
-def _encode(part: _Part, first: NDArray[np.int64], labels: Labels, balance: Any, hands: int, seed: int) -> _Encoded:
+def _encode_partition(
+    part: _Part, first: NDArray[np.int64], labels: Labels, balance: Any, hands: int, seed: int
+) -> _Encoded:
     several = labels.task == "multilabel"
     targets = labels.encode(part.y.reshape(-1, labels.outputs) if several else part.y)
     kinds = np.zeros(len(targets), int) if several else targets.long().numpy()
-    hand, weight = deal(kinds, first, hands, seed), part.weight
+    hand = deal(kinds, first, hands, seed)
+    weight = part.weight
     if balance is not None:
         weight = balance[kinds] if weight is None else weight * balance[kinds]
     return _Encoded(BoostingRows(part.x, targets.numpy(), weight, np.zeros(len(part.y))), hand, part.weight)
 
 
-def _sums(part: _Encoded, labels: Labels) -> Tensor:
+def _sum_partition(part: _Encoded, labels: Labels) -> Tensor:
     return sum_classes(part.rows.y, labels.task, len(labels.classes), part.rows.weight)
 
 
-def _take(part: _Encoded, hands: range, within: bool, start: Any) -> BoostingRows:
+def _take_hands(part: _Encoded, hands: range, within: bool, start: Any) -> BoostingRows:
     which = np.flatnonzero(np.isin(part.hand, hands) == within)
     rows = part.rows.take(which)
     return BoostingRows(rows.x, rows.y, rows.weight, np.tile(start, (len(which),) + (1,) * np.ndim(start)))
 
 
-def _score(part: _Encoded, estimator: Any, split: PartitionSplit) -> tuple[Tensor, Tensor, Tensor | None]:
+def _score_partition(part: _Encoded, estimator: Any, split: PartitionSplit) -> tuple[Tensor, Tensor, Tensor | None]:
     """Return scores, targets and weights of the rows that a model was trained without."""
-    order, p = [], []
+    order = []
+    p = []
     for model, hands in zip(estimator.boosters_, split.held_out, strict=True):
         order.append(np.flatnonzero(np.isin(part.hand, hands)))
         p.append(estimator._probabilities(model, part.rows.x[order[-1]]))
@@ -288,7 +300,7 @@ def _score(part: _Encoded, estimator: Any, split: PartitionSplit) -> tuple[Tenso
     return torch.cat(p), torch.from_numpy(part.rows.y[rows]), weight
 
 
-def _tables(scored: Any, task: Any, bits: int | None) -> ScoreTables:
+def _make_tables(scored: Any, task: Any, bits: int | None) -> ScoreTables:
     return ScoreTables.of(as_scored_batch(task, *scored), bits)
 
 
@@ -298,7 +310,7 @@ def _without_models(estimator: Any) -> Any:
     return found
 
 
-def _balance(labels: Labels, class_weight: Any, counts: NDArray[np.int64]) -> NDArray[np.float64] | None:
+def _weigh_classes(labels: Labels, class_weight: Any, counts: NDArray[np.int64]) -> NDArray[np.float64] | None:
     """Return the weight of each class."""
     if class_weight is None:
         return None

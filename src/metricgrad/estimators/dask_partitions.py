@@ -48,7 +48,8 @@ def one_thread(estimator: Any) -> Any:
 
 def predict_partitions(estimator: Any, method: str, X: Any, tail: tuple[int, ...], dtype: Any) -> Any:
     """Return a method's results for the partitions of X, computed when they are asked for, as a Dask array."""
-    model, predict = dask.delayed(one_thread(estimator), traverse=False), dask.delayed(_predict)
+    model = dask.delayed(one_thread(estimator), traverse=False)
+    predict = dask.delayed(_predict)
     lengths = [math.nan] * X.npartitions if hasattr(X, "columns") else list(X.chunks[0])
     blocks = [
         da.from_delayed(predict(model, method, part, tail, dtype), (length, *tail), dtype)

@@ -27,17 +27,17 @@ def categories(X: Any, texts: bool = False) -> Categories:
 
     """
     if hasattr(X, "iloc") and hasattr(X, "dtypes"):
-        return {j: found for j in range(X.shape[1]) if (found := _of_pandas(X.iloc[:, j], texts)) is not None}
+        of_columns = {j: _list_pandas_categories(X.iloc[:, j], texts) for j in range(X.shape[1])}
+        return {j: found for j, found in of_columns.items() if found is not None}
     if hasattr(X, "get_columns"):
         wanted = ("Categorical", "Enum", "String") if texts else ("Categorical", "Enum")
         kinds = [str(column.dtype).partition("(")[0] for column in X.get_columns()]
-        return {
-            j: _column(X, j).unique().drop_nulls().sort().to_list() for j, kind in enumerate(kinds) if kind in wanted
-        }
+        places = [j for j, kind in enumerate(kinds) if kind in wanted]
+        return {j: _read_column(X, j).unique().drop_nulls().sort().to_list() for j in places}
     return {}
 
 
-def _of_pandas(column: Any, texts: bool) -> list[Any] | None:
+def _list_pandas_categories(column: Any, texts: bool) -> list[Any] | None:
     if column.dtype == "category":
         return column.cat.categories.tolist()  # type: ignore[no-any-return]
     if not texts or column.dtype.kind != "O":
@@ -66,17 +66,20 @@ def coded(X: Any, known: Categories) -> Any:
         return X
     import pandas as pd
 
-    there = {j: values for j, values in known.items() if j < X.shape[1]}
-    numbers = {j: pd.Index(values).get_indexer(_column(X, j)) for j, values in there.items()}
-    columns = {j: np.where(number < 0, np.nan, number) for j, number in numbers.items()}
-    if not hasattr(X, "iloc"):
-        return X.with_columns([type(X[:, j])(X.columns[j], column) for j, column in columns.items()])
+    columns: dict[int, Any] = {}
+    for j, values in known.items():
+        if j < X.shape[1]:
+            places = pd.Index(values).get_indexer(_read_column(X, j))
+            columns[j] = np.where(places < 0, np.nan, places)
+    if not hasattr(X, "iloc"):  # polars
+        series = [type(X[:, j])(X.columns[j], column) for j, column in columns.items()]
+        return X.with_columns(series)
     X = X.copy(deep=False)
     for j, column in columns.items():
         X.isetitem(j, column)
     return X
 
 
-def _column(X: Any, j: int) -> Any:
+def _read_column(X: Any, j: int) -> Any:
     """Return a column of categories as they are meant."""
     return X.iloc[:, j] if hasattr(X, "iloc") else X[:, j].cast(str)

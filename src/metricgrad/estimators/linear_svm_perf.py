@@ -96,7 +96,11 @@ class LinearSVMPerf:
         tol: float = 1e-4,
         max_iter: int = 2000,
     ) -> None:
-        self.metric, self.C, self.bias, self.tol, self.max_iter = metric, C, bias, tol, max_iter
+        self.metric = metric
+        self.C = C
+        self.bias = bias
+        self.tol = tol
+        self.max_iter = max_iter
         self._oracle()
 
     def _oracle(self) -> Oracle:
@@ -183,7 +187,8 @@ class LinearSVMPerf:
 
         """
         oracle = self._oracle()
-        x, labels = _features(X), as_tensor("y", y).double().cpu()
+        x = _features(X)
+        labels = as_tensor("y", y).double().cpu()
         if self.bias:
             x = torch.cat((x, x.new_full((len(x), 1), self.bias)), 1)
         if labels.shape != x.shape[:1] or not ((labels == 0) | (labels == 1)).all():
@@ -192,7 +197,8 @@ class LinearSVMPerf:
         if positive.all() or not positive.any():
             raise ValueError(f"y: expected both classes, got {int(positive.sum())} positives of {len(x)}")
         planes = Planes(x.shape[1], self.C)
-        best, lead = torch.inf, x.new_zeros(x.shape[1])
+        best = torch.inf
+        lead = x.new_zeros(x.shape[1])
         w = lead
         for step in range(self.max_iter):
             self.n_iter_ = step + 1
@@ -201,7 +207,8 @@ class LinearSVMPerf:
             loss = float(worst.loss + worst.slope @ scores)
             objective = 0.5 * float(w @ w) + self.C * max(loss, 0.0)
             if objective < best:
-                best, lead = objective, w
+                best = objective
+                lead = w
             gap = (best - planes.value) / self.C
             if gap <= self.tol:
                 break
@@ -212,7 +219,8 @@ class LinearSVMPerf:
                 "raise max_iter, or lower C",
                 stacklevel=2,
             )
-        self.gap_, self.objective_ = max(gap, 0.0), best
+        self.gap_ = max(gap, 0.0)
+        self.objective_ = best
         self.coef_ = lead[:-1] if self.bias else lead
         self.intercept_ = float(lead[-1]) * self.bias if self.bias else 0.0
         return self
@@ -284,11 +292,13 @@ def worst_of_size(scores: Tensor, labels: Tensor, size: int | None = None) -> Wo
 
 def worst_pairs(scores: Tensor, labels: Tensor) -> WorstLabelling:
     """Return the worst order of all pairs: the mean over (positive, negative) of max(0, 1 − z₊ + z₋), by sorting."""
-    hits, alarms = scores[labels], scores[~labels]
+    hits = scores[labels]
+    alarms = scores[~labels]
     # A pair is swapped if that costs less than the 1 it wins.
     above = len(alarms) - torch.searchsorted(alarms.sort().values, hits - 1, right=True)
     below = torch.searchsorted(hits.sort().values, alarms + 1)
     slope = torch.empty_like(scores)
     pairs = len(hits) * len(alarms)
-    slope[labels], slope[~labels] = -above.to(scores.dtype) / pairs, below.to(scores.dtype) / pairs
+    slope[labels] = -above.to(scores.dtype) / pairs
+    slope[~labels] = below.to(scores.dtype) / pairs
     return WorstLabelling(above.sum().to(scores.dtype) / pairs, slope)

@@ -239,7 +239,7 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
         )
         y = flat(y)
         self.labels_ = labels = labels_to_learn(y)
-        settings, objective = self._settings(len(y)), self._tuned(labels.task)
+        settings, objective = self._make_settings(len(y)), self._make_tuning_spec(labels.task)
         before = getattr(self, "networks_", []) if self.warm_start else []
         if not before or not hasattr(self, "scaler_"):
             self.scaler_ = (
@@ -248,20 +248,20 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
                 else None
             )
         self.classes_ = labels.classes
-        data = self._data(X, y, sample_weight)
-        weight = _tensor(training_weight(labels, X, y, sample_weight, None))
+        data = self._make_data(X, y, sample_weight)
+        weight = _to_tensor(training_weight(labels, X, y, sample_weight, None))
         rule = wanted_rule(self.rule, self.class_weight)
         if not before or not hasattr(self, "_seeds"):
             self._seeds = check_random_state(self.random_state).randint(np.iinfo(np.int32).max, size=2)
-        seeds = self._seeds  # a warm start keeps its folds: no network may see the rows that judge it
+        seeds = self._seeds  # a warm start keeps its folds: no network may see the rows that evaluate it
         parts = list(splits(labels, data.targets, self.cv, self.validation_fraction, int(seeds[0])))
         jobs = [
             delayed(_train_one)(
-                self._network(data.features, rows, int(seeds[1]) + i, before[i : i + 1]),
-                self._loss(labels.task, len(data)),
+                self._make_network(data.features, rows, int(seeds[1]) + i, before[i : i + 1]),
+                self._make_loss(labels.task, len(data)),
                 data.take(rows),
                 None if held is None else data.take(held),
-                _Judge(objective, self.monitor, rule, labels, _rows(weight, held)),
+                _HeldOutMonitor(objective, self.monitor, rule, labels, _take_rows(weight, held)),
                 settings,
                 int(seeds[1]) + i,
                 f"network {i + 1} of {len(parts)}" if self.verbose else None,
@@ -318,17 +318,17 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
             raise ValueError(f"classes: expected those of the first call, {list(self.classes_)}, got {list(classes)}")
         if self.scaler_ is not None and (first or (self.tuning_ is None and len(self.networks_) == 1)):
             self.scaler_.partial_fit(X, sample_weight=sample_weight)
-        data = self._data(X, y, sample_weight)
+        data = self._make_data(X, y, sample_weight)
         if first:
-            self.networks_ = [self._network(data.features, torch.arange(len(data)), self._steps, [])]
-        settings = self._settings(len(data), epochs=1)
+            self.networks_ = [self._make_network(data.features, torch.arange(len(data)), self._steps, [])]
+        settings = self._make_settings(len(data), epochs=1)
         self._steps = getattr(self, "_steps", 0) + 1
-        loss = self._loss(self.labels_.task, len(data))
+        loss = self._make_loss(self.labels_.task, len(data))
         with one_thread():
             self._histories[0] += train(self.networks_[0], loss, data, settings, seed=self._steps)
         return self
 
-    def _settings(self, rows: int, epochs: int | None = None) -> Settings:
+    def _make_settings(self, rows: int, epochs: int | None = None) -> Settings:
         whole_number("warmup", self.warmup, 0)
         if not (is_number(self.weight_average) and 0 <= self.weight_average < 1):
             raise ValueError(f"weight_average: expected a number in [0, 1), got {self.weight_average!r}")
@@ -346,7 +346,7 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
     def _batch_size(self, rows: int) -> int:
         return min(256, max(32, rows // 8)) if self.batch_size is None else self.batch_size
 
-    def _tuned(self, task: Task) -> TuningSpec:
+    def _make_tuning_spec(self, task: Task) -> TuningSpec:
         if self.monitor not in ("metric", "loss"):
             raise ValueError(f"monitor: expected 'metric' or 'loss', got {self.monitor!r}")
         resolve_rule(self.rule, task)
@@ -354,9 +354,9 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
         tuned.problem()
         return tuned
 
-    def _data(self, X: Any, y: Any, sample_weight: Any) -> TrainingData:
+    def _make_data(self, X: Any, y: Any, sample_weight: Any) -> TrainingData:
         weight = training_weight(self.labels_, X, y, sample_weight, self.class_weight)
-        return TrainingData(self._features(X), self.labels_.encode(y), _tensor(weight))
+        return TrainingData(self._features(X), self.labels_.encode(y), _to_tensor(weight))
 
     def _features(self, X: Any) -> Any:
         scaled = X if self.scaler_ is None else self.scaler_.transform(X)
@@ -364,7 +364,7 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
             return scaled.astype(np.float32)
         return torch.from_numpy(np.array(scaled, dtype=np.float32))  # a copy: what was given may be read-only
 
-    def _network(self, features: Any, rows: Tensor, seed: int, before: list[nn.Module]) -> nn.Module:
+    def _make_network(self, features: Any, rows: Tensor, seed: int, before: list[nn.Module]) -> nn.Module:
         """Return a copy of the network before, if there is one, or else a new one to be trained on ``rows``."""
         if before:
             return copy.deepcopy(before[0])
@@ -378,7 +378,7 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
             network.fit_bins(features, rows)
         return network
 
-    def _loss(self, task: Task, rows: int) -> nn.Module:
+    def _make_loss(self, task: Task, rows: int) -> nn.Module:
         steps = self.warmup * max(1, -(-rows // self._batch_size(rows)))
         options = {"metric_weight": self.metric_weight, "warmup": steps, "surrogate": self.surrogate}
         average = self.average or "macro"  # None has one value per class, of which training needs the mean
@@ -408,7 +408,7 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
         how: dict[str, Any] = {
             "task": tuned.task,
             "average": tuned.average,
-            "weight": _rows(weight, rows),
+            "weight": _take_rows(weight, rows),
             "rare_labels": tuned.rare_labels,
         }
         self.tuning_ = tune_threshold(tuned.metric, torch.cat(p), data.targets[rows], **how)
@@ -433,18 +433,21 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
         return pd.DataFrame([{"network": i} | row for i, rows in enumerate(self._histories) for row in rows])
 
 
-class _Judge:
+class _HeldOutMonitor:
     """How good a network is on held-out rows: the hard metric under the rule, or minus the loss.
 
-    ``weight``: of the held-out rows in the metric, without class weights: those say how to train, not how to judge.
+    ``weight``: of the held-out rows in the metric, without class weights: those say how to train, not how to evaluate.
     """
 
     def __init__(self, tuned: TuningSpec, monitor: str, rule: Any, labels: Labels, weight: Tensor | None) -> None:
-        self.tuned, self.monitor, self.rule, self.labels = tuned, monitor, rule, labels
+        self.tuned = tuned
+        self.monitor = monitor
+        self.rule = rule
+        self.labels = labels
         self.weight = None if weight is None else weight.unsqueeze(1)
 
     def values(self, network: nn.Module, held: TrainingData, loss: nn.Module) -> tuple[float, ...]:
-        """Return the judgement, and minus the loss to tell epochs of an equal hard metric apart."""
+        """Return what is monitored, and minus the loss to tell epochs of an equal hard metric apart."""
         z = compute_logits(network, held.features)
         with torch.no_grad():
             logits = z.squeeze(1) if self.labels.task == "binary" else z
@@ -461,11 +464,11 @@ class _Judge:
         return float(problem.value(batch, rule).mean()), merit
 
 
-def _tensor(weight: Any) -> Tensor | None:
+def _to_tensor(weight: Any) -> Tensor | None:
     return None if weight is None else torch.as_tensor(weight, dtype=torch.float32)
 
 
-def _rows(weight: Tensor | None, rows: Tensor | None) -> Tensor | None:
+def _take_rows(weight: Tensor | None, rows: Tensor | None) -> Tensor | None:
     return None if weight is None or rows is None else weight[rows]
 
 
@@ -474,7 +477,7 @@ def _train_one(
     loss: nn.Module,
     data: TrainingData,
     held: TrainingData | None,
-    judge: _Judge,
+    monitor: _HeldOutMonitor,
     settings: Settings,
     seed: int,
     title: str | None,
@@ -490,7 +493,7 @@ def _train_one(
             loss,
             data,
             settings,
-            None if held is None else lambda model: judge.values(model, held, loss),
+            None if held is None else lambda model: monitor.values(model, held, loss),
             seed,
             None if bar is None else lambda row: bar.update(),
         )

@@ -70,7 +70,7 @@ def wanted_rule(rule: Any, class_weight: Any) -> Any:
 def splits(
     labels: Labels, targets: Tensor, cv: Any, validation_fraction: float, seed: int
 ) -> Iterator[tuple[Tensor, Tensor | None]]:
-    """Yield rows to train on and rows to judge and tune on; all and none where classes are too small to split.
+    """Yield rows to train on and rows to evaluate and tune on; all and none where classes are too small to split.
 
     ``cv``: a number of folds, a splitter of scikit-learn, or None for one split of ``validation_fraction``.
     """

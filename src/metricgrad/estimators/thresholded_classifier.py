@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from metricgrad.estimators.labels import Features, SparseMatrix
 
 
-def _can(method: str) -> Any:
+def _available_if_has(method: str) -> Any:
     return available_if(lambda self: hasattr(getattr(self, "estimator_", self.estimator), method))
 
 
@@ -176,7 +176,7 @@ class ThresholdedClassifier(PredictsMixin, ClassifierMixin, MetaEstimatorMixin, 
             self.estimator_ = self.estimator
             scores = self._scores(X)
         else:
-            for_folds, for_all_rows = self._routed(fit_params)
+            for_folds, for_all_rows = self._route_parameters(fit_params)
             scores = self._read(
                 cross_val_predict(
                     clone(self.estimator),
@@ -185,7 +185,7 @@ class ThresholdedClassifier(PredictsMixin, ClassifierMixin, MetaEstimatorMixin, 
                     cv=self.cv,
                     n_jobs=self.n_jobs,
                     params=for_folds,
-                    method=self._method(),
+                    method=self._find_method(),
                 ),
                 plain[0],
             )
@@ -205,12 +205,12 @@ class ThresholdedClassifier(PredictsMixin, ClassifierMixin, MetaEstimatorMixin, 
             confidence=self.confidence,
             weight=None if sample_weight is None else np.asarray(sample_weight, dtype=float),
             rare_labels=RARE_LABELS,
-            default_threshold=0.0 if self._method() == "decision_function" else 0.5,
+            default_threshold=0.0 if self._find_method() == "decision_function" else 0.5,
         )
         self.rule_ = self.tuning_.rule
         return self
 
-    def _routed(self, params: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _route_parameters(self, params: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return what ``cross_val_predict`` gets, which routes by itself, and what the classifier's ``fit`` gets."""
         if not get_config()["enable_metadata_routing"]:
             return params, params
@@ -219,7 +219,7 @@ class ThresholdedClassifier(PredictsMixin, ClassifierMixin, MetaEstimatorMixin, 
         wanted |= get_routing_for_object(self.cv).consumes("split", params)
         return {name: params[name] for name in wanted}, to_fit
 
-    def _method(self) -> str:
+    def _find_method(self) -> str:
         estimator = getattr(self, "estimator_", self.estimator)
         for name in ("predict_proba", "decision_function"):
             if hasattr(estimator, name):
@@ -241,7 +241,7 @@ class ThresholdedClassifier(PredictsMixin, ClassifierMixin, MetaEstimatorMixin, 
         if raw.shape != wanted:
             raise ValueError(
                 f"estimator: expected scores of shape {wanted}, one column per class, got {raw.shape} from "
-                f"{self._method()}"
+                f"{self._find_method()}"
             )
         return torch.as_tensor(raw, dtype=torch.float64)
 
@@ -249,9 +249,9 @@ class ThresholdedClassifier(PredictsMixin, ClassifierMixin, MetaEstimatorMixin, 
         check_is_fitted(self, "estimator_")
         classes = getattr(self.estimator_, "classes_", ())
         only = [one[0] for one in classes] if isinstance(classes, list) else np.zeros(len(self.classes_))
-        return self._read(getattr(self.estimator_, self._method())(X), only)
+        return self._read(getattr(self.estimator_, self._find_method())(X), only)
 
-    @_can("predict_proba")  # type: ignore[untyped-decorator]
+    @_available_if_has("predict_proba")  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Features) -> NDArray[np.float64]:
         """Return the classifier's probabilities moved so that 0.5, or the argmax, is where the rule decides.
 

@@ -180,7 +180,7 @@ class MetricSet:
     def prepare_rows(
         self, scores: ArrayLike, targets: ArrayLike, weight: ArrayLike | None, mask: ArrayLike | None
     ) -> Batch:
-        """Return the same of dense scores; sparse ones are refused."""
+        """Return a checked batch of dense scores; sparse ones are refused."""
         batch = self.prepare(scores, targets, weight, mask)
         if isinstance(batch, SparseBatch):
             raise ValueError("scores: expected dense ones to resample, got a sparse matrix; pass scores.toarray()")

@@ -107,7 +107,8 @@ def metric_by_threshold(
     values = get(metric)(curve.counts)[1:].numpy()
     ax.step(thresholds, values, where="post")  # they fall: a value holds down to the next lower threshold
     if tuning is not None:
-        lowest, highest = thresholds[-1].item(), thresholds[0].item()
+        lowest = thresholds[-1].item()
+        highest = thresholds[0].item()
         low, high = (min(max(end, lowest), highest) for end in tuning.plateau)
         ax.axvspan(low, high, alpha=0.2, color="grey", label="plateau")
         ax.axvline(tuning.threshold, color="black", label=f"tuned: {tuning.threshold:.3g}, {tuning.value:.3f}")

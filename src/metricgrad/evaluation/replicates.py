@@ -350,8 +350,8 @@ def _replicate_tuned(
         retuned = torch.stack([values[name] for values in on_all_rows])
         nothing = torch.full_like(retuned[0], torch.nan)  # if no replicate leaves anything out
         expected[name] = torch.stack([nothing, *(values[name] for values in on_left_out)]).nanmean(0)
-        # Left-out rows judge rules that were tuned on fewer rows, all rows judge the rule that they chose: the truth is
-        # in between, so the end of one more right row starts from the second.
+        # Left-out rows evaluate rules that were tuned on fewer rows, all rows the rule that they chose themselves: the
+        # truth is in between, so the end of one more right row starts from the second.
         centre_with_right = expected[name] if paired else apparent[name]
         centre = torch.stack((expected[name], centre_with_right)).unsqueeze(1)
         drawn[name] = centre + evaluated[name] - apparent[name] + retuned - retuned.mean(0)

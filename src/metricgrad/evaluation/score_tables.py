@@ -265,7 +265,7 @@ def auroc_error(curve: Curve, max_fpr: float | None = None) -> Tensor:
 
 
 def equal_error_rate_error(curve: Curve) -> Tensor:
-    """Return the same for the equal error rate: the largest step of either rate where the two cross."""
+    """Return the error bound of the equal error rate: the largest step of either rate where the two cross."""
     fpr, tpr = curves.roc(curve)
     crossing = int((1 - tpr - fpr > 0).sum()) - 1
     steps = torch.stack((fpr.diff(), tpr.diff()))
@@ -273,13 +273,13 @@ def equal_error_rate_error(curve: Curve) -> Tensor:
 
 
 def average_precision_error(curve: Curve) -> Tensor:
-    """Return the same for the average precision: the precision's range within each score."""
+    """Return the error bound of the average precision: the precision's range within each score."""
     share, lowest, highest = _bound_precisions(curve)
     return (share * (highest - lowest)).sum()
 
 
 def interpolated_average_precision_error(curve: Curve) -> Tensor:
-    """Return the same for the interpolated average precision: how far the best precision within a score is above."""
+    """Return the error bound of the interpolated average precision: how far the best precision in a score is above."""
     share, _, highest = _bound_precisions(curve)
     precision = ratio(curve.counts.tp, curve.counts.predicted)[1:]
     best_possible = torch.maximum(highest, precision).flip(0).cummax(0).values.flip(0)

@@ -1,1 +1,1 @@
-"""Every loss is an nn.Module, one file for each kind."""
+"""What people put into their training loop: a loss is an ``nn.Module``, in a file of its name, and imports ``core``."""

@@ -40,7 +40,7 @@ class BoundedMetric:
         return margin + self.constraint.violation(value_of(self.soft, soft)).reshape(-1)
 
     def compute_urgency(self, hard: Statistic, margin: float) -> Tensor:
-        """Return the same of a hard statistic, scaled to [−1, 1]: −1 is large slack or 0/0, 1 a large violation."""
+        """Return how far a hard statistic fails, scaled to [−1, 1]: −1 is large slack or 0/0, 1 a large violation."""
         violation = margin + self.constraint.violation(value_of(self.hard, hard)).reshape(-1)
         return (violation / FULL_RATE_VIOLATION).nan_to_num(nan=-1.0).clamp(-1.0, 1.0)
 

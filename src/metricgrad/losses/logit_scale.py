@@ -7,7 +7,7 @@ import warnings
 import torch
 from torch import Tensor, nn
 
-ENOUGH = 32
+ENOUGH_LOGITS = 32
 """The number of logits from which on it is no chance that all of them lie in [0, 1]."""
 NEAR_ZERO = 0.25
 """Up to here logits may all be small: an untrained network returns little more than the bias of its last layer."""
@@ -35,7 +35,7 @@ class TakesLogits(nn.Module):
 
 
 def _can_tell(logits: object) -> bool:
-    return isinstance(logits, Tensor) and logits.layout is torch.strided and logits.numel() >= ENOUGH
+    return isinstance(logits, Tensor) and logits.layout is torch.strided and logits.numel() >= ENOUGH_LOGITS
 
 
 def trust_logits(loss: object) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+from torch._compile import _disable_dynamo
 
 from metricgrad.core import processes
 from metricgrad.core.batch import Batch, Task, check_task, encode
@@ -79,7 +80,7 @@ class LabellingLoss(TakesLogits):
         """
         raise NotImplementedError
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]  # a search that depends on values cannot be compiled
+    @_disable_dynamo  # a search that depends on values cannot be compiled
     @without_autocast
     def forward(
         self, logits: Tensor, targets: Tensor, weight: Tensor | None = None, mask: Tensor | None = None

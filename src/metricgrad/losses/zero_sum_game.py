@@ -182,11 +182,15 @@ class Point:
 
     def _factorise_newton(self) -> Callable[..., tuple[Tensor, ...]]:
         """Factorise Newton's system; the function returned solves it for given products of the pairs."""
-        x, room = self.x, self.room
-        up, low = self.up, self.low
-        c, slack = self.c, self.slack
+        x = self.x
+        room = self.room
+        up = self.up
+        low = self.low
+        c = self.c
+        slack = self.slack
         copies = self.game.copies
-        a, s = self.split, self.columns
+        a = self.split
+        s = self.columns
         phi = up / room
         psi = low / x
         q, p = (phi + psi).split((a, s - a), 1)
@@ -238,7 +242,8 @@ class Point:
 def solve_game(game: Game, tol: float, max_steps: int = 300) -> GameSolution:
     """Solve the game until the bounds of its value are ``tol`` apart, or rounding or ``max_steps`` ends it."""
     point = _start_point(game)
-    lower, upper = -torch.inf, torch.inf
+    lower = -torch.inf
+    upper = torch.inf
     best_marginals = point.marginals()
     # Best answers are computed once the gap is below this, since far from the solution they say little.
     gap_to_answer = 0.5

@@ -9,7 +9,7 @@ import pandas as pd
 
 from metricgrad import strict_json
 from metricgrad.estimators.array_encoder import ArrayEncoder
-from metricgrad.estimators.candidates import OURS
+from metricgrad.estimators.candidates import METRIC_ESTIMATORS
 from metricgrad.estimators.cross_fitting import Member
 from metricgrad.estimators.metric_ensemble_classifier import MetricEnsembleClassifier
 from metricgrad.storage import folders, forests, skops_files
@@ -62,7 +62,7 @@ class EnsembleCodec:
 
     def _write_member(self, name: str, models: list[Any]) -> Files:
         ours = models[0]
-        if not isinstance(ours, OURS):
+        if not isinstance(ours, METRIC_ESTIMATORS):
             return {f"{name}.skops": skops_files.dump(models)}
         if callable(getattr(ours, "model", None)):
             raise ValueError("its network is of your own making")
@@ -136,7 +136,9 @@ def _about(estimator: MetricEnsembleClassifier) -> SavedEnsemble:
             "name": member.name,
             "weight": member.weight,
             "view": member.view,
-            "kind": type(member.models[0]).__name__ if isinstance(member.models[0], OURS) else "scikit-learn",
+            "kind": type(member.models[0]).__name__
+            if isinstance(member.models[0], METRIC_ESTIMATORS)
+            else "scikit-learn",
         }
         for member in estimator.members_
     ]

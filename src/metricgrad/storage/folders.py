@@ -41,7 +41,7 @@ def write(folder: Path, contents: Contents, files: Files, overwrite: bool = Fals
 
 def rewrite(folder: Path, changes: Contents) -> None:
     """Change the contents of a manifest, the files staying as they are: one file, replaced in one step."""
-    manifest = _manifest(folder)
+    manifest = _read_manifest(folder)
     write_file(folder / MANIFEST, sealed({**manifest, **changes}))
 
 
@@ -61,13 +61,13 @@ def packed(contents: Contents, files: Files) -> Files:
 
 def read(folder: Path) -> tuple[Contents, Files]:
     """Return the manifest and the other files' bytes, so that what was checked is what is used."""
-    manifest = _manifest(folder)
-    return manifest, _files(folder, manifest)
+    manifest = _read_manifest(folder)
+    return manifest, _read_files(folder, manifest)
 
 
 def unpacked(files: Files, name: str) -> tuple[Contents, Files]:
     """Do as ``read`` for files that are in memory already; ``name`` is that of their folder."""
-    manifest = _checked(files.get(MANIFEST, b""), name)
+    manifest = _check_manifest(files.get(MANIFEST, b""), name)
     for one, wanted in manifest["files"].items():
         if one not in files:
             raise ValueError(f"folder: expected a file {one!r} in {name!r}, got none")
@@ -76,7 +76,7 @@ def unpacked(files: Files, name: str) -> tuple[Contents, Files]:
     return manifest, {one: files[one] for one in manifest["files"]}
 
 
-def _files(folder: Path, manifest: Contents) -> Files:
+def _read_files(folder: Path, manifest: Contents) -> Files:
     files = {}
     for name, wanted in manifest["files"].items():
         if not _FILE.fullmatch(name) or not (folder / name).is_file():
@@ -87,15 +87,15 @@ def _files(folder: Path, manifest: Contents) -> Files:
     return files
 
 
-def _manifest(folder: Path) -> Contents:
+def _read_manifest(folder: Path) -> Contents:
     try:
         data = read_file(folder / MANIFEST)
     except OSError as error:
         raise _no_manifest(str(folder)) from error
-    return _checked(data, str(folder))
+    return _check_manifest(data, str(folder))
 
 
-def _checked(data: bytes, folder: str) -> Contents:
+def _check_manifest(data: bytes, folder: str) -> Contents:
     """Return a manifest; its seal is compared first, so that nothing that was changed is read."""
     if not data.rstrip().endswith(b"}") or b'"sha256"' not in data:
         raise _no_manifest(folder)
@@ -122,7 +122,7 @@ def _check_replaceable(folder: Path, overwrite: bool) -> None:
         raise ValueError(f"folder: {str(folder)!r} exists; choose another, or pass overwrite=True")
     # Other files in it are not ours to delete.
     try:
-        ours = {MANIFEST, *_manifest(folder)["files"]}
+        ours = {MANIFEST, *_read_manifest(folder)["files"]}
     except ValueError as error:
         raise ValueError(f"folder: overwrite=True replaces only what mg.save wrote, got {str(folder)!r}") from error
     ours |= {parent.as_posix() for name in ours for parent in PurePosixPath(name).parents}

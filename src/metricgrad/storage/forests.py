@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import skops.io
 from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
 from sklearn.tree import DecisionTreeClassifier, ExtraTreeClassifier
 
@@ -33,14 +32,14 @@ def load_models(files: Files, name: str, trusted: Sequence[str] = ()) -> list[An
         try:
             _check(model)
         except (AttributeError, TypeError, ValueError, IndexError) as error:
-            raise ValueError(f"folder: {name} holds a forest that cannot be: {first_line(error)}") from error
+            raise ValueError(f"folder: {name} holds a damaged forest: {first_line(error)}") from error
     return models
 
 
 def _holds_trees(data: bytes) -> bool:
     try:
-        return _TREE in skops.io.get_untrusted_types(data=data)
-    except Exception:  # whatever it is, reading will say
+        return _TREE in skops_files.list_untrusted_types(data)
+    except Exception:  # ``skops_files.load`` says what is wrong
         return False
 
 

@@ -169,7 +169,7 @@ def describe(estimator: Any, without: tuple[str, ...] = ()) -> Contents:
             },
             "rule": encode(estimator.rule_),
             "tuning": tuning and {key: encode(getattr(tuning, key)) for key in keys} | {"text": str(tuning)},
-            "parameters": {key: _written(key, value) for key, value in parameters.items() if key not in without},
+            "parameters": {key: _encode_value(key, value) for key, value in parameters.items() if key not in without},
             "versions": {"python": platform.python_version()} | {name: version(name) for name in _LIBRARIES},
         }
     except NotPlainError as error:
@@ -185,8 +185,8 @@ def fitted_attributes(manifest: Manifest) -> Attributes:
     fitted = {
         "labels_": labels,
         "classes_": classes,
-        "rule_": _rule(manifest["rule"], labels),
-        "tuning_": tuning and TuningSummary(**decode(tuning) | {"rule": _rule(tuning["rule"], labels)}),
+        "rule_": _read_rule(manifest["rule"], labels),
+        "tuning_": tuning and TuningSummary(**decode(tuning) | {"rule": _read_rule(tuning["rule"], labels)}),
     }
     if features["count"] is not None:
         fitted["n_features_in_"] = features["count"]
@@ -199,7 +199,7 @@ def fitted_attributes(manifest: Manifest) -> Attributes:
     return fitted
 
 
-def _rule(data: Any, labels: Labels) -> Rule:
+def _read_rule(data: Any, labels: Labels) -> Rule:
     """Return a rule, tried on one row: it must fit the number of classes."""
     rule = decode(data)
     if not isinstance(rule, Rule):
@@ -232,7 +232,7 @@ class _Absent:
     was: str
 
 
-def _written(key: str, value: Any) -> Any:
+def _encode_value(key: str, value: Any) -> Any:
     try:
         data = encode(value)
         if key not in _METRICS or not strict_json.names_code(data):

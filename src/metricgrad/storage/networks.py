@@ -36,7 +36,7 @@ class NetworkCodec:
     in_files: tuple[str, ...] = ()
 
     def write(self, estimator: MetricClassifier) -> Written:
-        about = _about(estimator)
+        about = _describe_networks(estimator)
         past = {"history": estimator._histories, "steps": getattr(estimator, "_steps", 0)}
         files = {_WEIGHTS: _dump_weights(estimator.networks_), HISTORY: folders.as_json(encode(past))}
         if estimator.scaler_ is not None:
@@ -57,9 +57,9 @@ class NetworkCodec:
         return estimator
 
 
-def _about(estimator: MetricClassifier) -> Networks:
+def _describe_networks(estimator: MetricClassifier) -> Networks:
     networks, own = estimator.networks_, callable(estimator.model)
-    if not own and any(_shapes(network) != _shapes(_blank(estimator)) for network in networks):
+    if not own and any(_list_shapes(network) != _list_shapes(_make_empty_network(estimator)) for network in networks):
         raise ValueError(f"model: expected what the networks were fitted with, got {estimator.model!r}, set since")
     return {
         "count": len(networks),
@@ -88,8 +88,8 @@ def _load_networks(estimator: MetricClassifier, files: Files, about: Networks) -
     networks = []
     for i in range(about["count"]):
         state = {key.removeprefix(f"{i}."): value for key, value in tensors.items() if key.startswith(f"{i}.")}
-        network = _blank(estimator)
-        wanted, got = {key: tuple(value.shape) for key, value in state.items()}, _shapes(network)
+        network = _make_empty_network(estimator)
+        wanted, got = {key: tuple(value.shape) for key, value in state.items()}, _list_shapes(network)
         if differ := sorted(key for key in wanted | got if wanted.get(key) != got.get(key)):
             key = differ[0]
             raise ValueError(f"model: expected {key!r} of shape {wanted.get(key)} as saved, got {got.get(key)}")
@@ -97,12 +97,12 @@ def _load_networks(estimator: MetricClassifier, files: Files, about: Networks) -
         network.load_state_dict(state)
         networks.append(network.eval())
     logits = _logits_for_ones(networks, estimator.n_features_in_) if own else None
-    if own and not _close(decode(about["logits_for_ones"]), logits):
+    if own and not _are_close(decode(about["logits_for_ones"]), logits):
         raise ValueError("model: the weights fit but the outputs differ; pass the architecture that was saved")
     return networks
 
 
-def _blank(estimator: MetricClassifier) -> nn.Module:
+def _make_empty_network(estimator: MetricClassifier) -> nn.Module:
     """Return a network to put weights into: ours without memory, so that sizes in a file are checked before use."""
     labels = estimator.labels_
     arguments: Any = estimator.model, estimator.n_features_in_, labels.outputs, estimator.dropout, labels.task
@@ -113,7 +113,7 @@ def _blank(estimator: MetricClassifier) -> nn.Module:
             return build_network(*arguments)
 
 
-def _shapes(network: nn.Module) -> dict[str, tuple[int, ...]]:
+def _list_shapes(network: nn.Module) -> dict[str, tuple[int, ...]]:
     return {key: tuple(value.shape) for key, value in network.state_dict().items()}
 
 
@@ -122,7 +122,7 @@ def _logits_for_ones(networks: list[nn.Module], features: int) -> list[Any]:
     return [compute_logits(network, torch.ones(1, features)).flatten().tolist() for network in networks]
 
 
-def _close(saved: Any, found: Any) -> bool:
+def _are_close(saved: Any, found: Any) -> bool:
     try:
         return np.allclose(saved, found, 1e-3, 1e-4, equal_nan=True)
     except (TypeError, ValueError) as error:

@@ -90,9 +90,9 @@ def to_onnx(
         raise ValueError(f"file: expected a place in a folder that exists, got {str(path)!r}")
     if path.exists() and not overwrite:
         raise ValueError(f"file: {str(path)!r} exists; choose another, or pass overwrite=True")
-    model = _model(estimator, np.dtype(dtype))
+    model = _make_model(estimator, np.dtype(dtype))
     onnx.checker.check_model(model, full_check=True)
-    _compare(estimator, model, dtype)
+    _check_against_estimator(estimator, model, dtype)
     write_file(path, model.SerializeToString())
     return path
 
@@ -120,22 +120,24 @@ class _Graph:
         return self.add("Cast", x, name=name, to=_onnx_type(dtype))
 
 
-def _model(estimator: MetricClassifier, dtype: Any) -> Any:
+def _make_model(estimator: MetricClassifier, dtype: Any) -> Any:
     """Return the model; as the estimator does, it scales and decides in float64 and runs the networks in float32."""
-    graph, labels = _Graph(), estimator.labels_
-    x, scaler = "features", estimator.scaler_
+    graph = _Graph()
+    labels = estimator.labels_
+    x = "features"
+    scaler = estimator.scaler_
     if scaler is not None:
         x = graph.cast(x, np.float64)
         if scaler.with_mean:
             x = graph.add("Sub", x, graph.constant(scaler.mean_))
         x = graph.add("Div", x, graph.constant(scaler.scale_))
     x = graph.cast(x, np.float32)
-    each = [_probabilities(graph, network, x, labels.task) for network in estimator.networks_]
+    each = [_add_network(graph, network, x, labels.task) for network in estimator.networks_]
     p = graph.add("Div", graph.add("Sum", *each), graph.constant(float(len(each)))) if len(each) > 1 else each[0]
     if labels.task == "binary":
         p = graph.add("Squeeze", p, graph.constant([1]))
     graph.cast(p, dtype, "scores")
-    kind = _decide(graph, estimator.rule_, p, labels)
+    kind = _add_rule(graph, estimator.rule_, p, labels)
     shape: list[Any] = ["rows", *labels.scores_shape(0)[1:]]
     made = helper.make_graph(
         graph.nodes,
@@ -149,30 +151,31 @@ def _model(estimator: MetricClassifier, dtype: Any) -> Any:
     )
     # An opset and a format that runtimes have known since 2022.
     model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    model.producer_name, model.producer_version = "metricgrad", version("metricgrad")
+    model.producer_name = "metricgrad"
+    model.producer_version = version("metricgrad")
     names = getattr(estimator, "feature_names_in_", None)
     notes = {"task": labels.task, "rule": repr(estimator.rule_), "classes": json.dumps(labels.classes.tolist())}
     helper.set_model_props(model, notes if names is None else notes | {"features": json.dumps(list(names))})
     return model
 
 
-def _probabilities(graph: _Graph, network: nn.Module, x: str, task: str) -> str:
-    for name, layer in _layers(network):
-        x = _layer(graph, name, layer, x)
+def _add_network(graph: _Graph, network: nn.Module, x: str, task: str) -> str:
+    for name, layer in _list_layers(network):
+        x = _add_layer(graph, name, layer, x)
     x = graph.cast(x, np.float64)
     return graph.add("Softmax", x, axis=1) if task == "multiclass" else graph.add("Sigmoid", x)
 
 
-def _layers(module: nn.Module, name: str = "") -> Iterator[tuple[str, nn.Module]]:
+def _list_layers(module: nn.Module, name: str = "") -> Iterator[tuple[str, nn.Module]]:
     """Yield the layers of nested Sequentials in order, with their names."""
     if type(module) is not nn.Sequential:
         yield name, module
         return
     for key, child in module._modules.items():  # named_children leaves out a layer that comes twice
-        yield from _layers(child, f"{name}.{key}" if name else key)
+        yield from _list_layers(child, f"{name}.{key}" if name else key)
 
 
-def _layer(graph: _Graph, name: str, layer: Any, x: str) -> str:
+def _add_layer(graph: _Graph, name: str, layer: Any, x: str) -> str:
     kind = type(layer)  # not isinstance: a subclass may do anything
     if kind in _NOTHING:
         return x
@@ -182,7 +185,8 @@ def _layer(graph: _Graph, name: str, layer: Any, x: str) -> str:
         parts = [layer.weight] if layer.bias is None else [layer.weight, layer.bias]
         return graph.add("Gemm", x, *map(graph.constant, parts), transB=1)
     if kind is nn.BatchNorm1d and layer.running_mean is not None:
-        mean, variance = layer.running_mean, layer.running_var
+        mean = layer.running_mean
+        variance = layer.running_var
         scale, shift = (layer.weight, layer.bias) if layer.affine else (ones_like(mean), zeros_like(mean))
         parts = [scale, shift, mean, variance]
         return graph.add("BatchNormalization", x, *map(graph.constant, parts), epsilon=layer.eps)
@@ -191,7 +195,7 @@ def _layer(graph: _Graph, name: str, layer: Any, x: str) -> str:
     raise ValueError(f"model: expected layers of {known}, got {where}; for others see torch.onnx.export")
 
 
-def _decide(graph: _Graph, rule: Rule, p: str, labels: Labels) -> int:
+def _add_rule(graph: _Graph, rule: Rule, p: str, labels: Labels) -> int:
     """Add the output "labels" and return its type."""
     if labels.task not in rule.tasks or not _has_onnx(type(rule)):
         known = [kind for kind in KINDS.values() if issubclass(kind, Rule) and _has_onnx(kind)]
@@ -204,7 +208,7 @@ def _decide(graph: _Graph, rule: Rule, p: str, labels: Labels) -> int:
         return TensorProto.INT64
     if labels.task == "binary":
         index = graph.cast(index, np.int64)
-    classes = _classes(labels.classes)
+    classes = _convert_classes(labels.classes)
     graph.add("Gather", graph.constant(classes), index, name="labels")
     return _onnx_type(classes.dtype)
 
@@ -213,7 +217,7 @@ def _has_onnx(kind: type[Rule]) -> bool:
     return kind.to_onnx is not Rule.to_onnx
 
 
-def _classes(classes: Any) -> Any:
+def _convert_classes(classes: Any) -> Any:
     """Return the classes as a type that ONNX has."""
     if classes.dtype.kind in "bf":
         return classes
@@ -228,7 +232,7 @@ def _onnx_type(dtype: Any) -> int:
     return helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
 
 
-def _compare(estimator: MetricClassifier, model: Any, dtype: str) -> None:
+def _check_against_estimator(estimator: MetricClassifier, model: Any, dtype: str) -> None:
     """Refuse a graph that is not the estimator: a hook of the user's, say, is in the networks and not in it."""
     x = np.random.default_rng(0).normal(size=(8, estimator.n_features_in_))
     if estimator.scaler_ is not None:

@@ -1,11 +1,13 @@
-"""scikit-learn objects in files, by skops: without pickle, and only of types that the reader trusts."""
+"""scikit-learn objects in files, by skops: without pickle, and only of types that the reader trusts.
+
+``skops.io`` imports all of scikit-learn, which takes a second or two, so it is imported when a file is written or read.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import skops.io
-from skops.io.exceptions import UntrustedTypesFoundException
+import skops  # noqa: F401  # that it is missing is said when this module is imported
 
 from metricgrad.strict_json import first_line
 
@@ -17,9 +19,11 @@ if TYPE_CHECKING:
 
 def dump(part: Any) -> bytes:
     """Return an object as the bytes of a file, which was tried: some of what skops writes it cannot read."""
+    from skops import io
+
     try:
-        data: bytes = skops.io.dumps(part)
-        skops.io.loads(data, trusted=skops.io.get_untrusted_types(data=data))
+        data: bytes = io.dumps(part)
+        io.loads(data, trusted=io.get_untrusted_types(data=data))
         return data
     except Exception as error:  # skops has its own, and so has whatever lies in the part
         raise ValueError(f"estimator: skops cannot write it: {first_line(error)}") from error
@@ -35,8 +39,11 @@ OWN_TYPES = (
 
 def load(files: Files, name: str, trusted: Sequence[str] = ()) -> Any:
     """Return the object in a file; ``trusted``: names of types to trust besides those that skops trusts, and ours."""
+    from skops import io
+    from skops.io.exceptions import UntrustedTypesFoundException
+
     try:
-        return skops.io.loads(files[name], trusted=[*trusted, *OWN_TYPES])
+        return io.loads(files[name], trusted=[*trusted, *OWN_TYPES])
     except UntrustedTypesFoundException as error:
         types = [one for one in list_untrusted_types(files[name]) if one not in OWN_TYPES]
         raise ValueError(
@@ -48,4 +55,6 @@ def load(files: Files, name: str, trusted: Sequence[str] = ()) -> Any:
 
 def list_untrusted_types(data: bytes) -> list[str]:
     """Return the types in a file that skops does not trust."""
-    return list(skops.io.get_untrusted_types(data=data))
+    from skops import io
+
+    return list(io.get_untrusted_types(data=data))

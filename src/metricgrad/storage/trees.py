@@ -31,15 +31,18 @@ class TreesCodec:
 
     def write(self, estimator: MetricBoostingClassifier) -> Written:
         backend = estimator.backend_
-        about = _about(estimator)
-        files = {_file(backend, i): LIBRARIES[backend].dump(booster) for i, booster in enumerate(estimator.boosters_)}
+        about = _describe_boosters(estimator)
+        files = {
+            _name_file(backend, i): LIBRARIES[backend].dump(booster) for i, booster in enumerate(estimator.boosters_)
+        }
         files[HISTORY] = folders.as_json(encode({"history": estimator._histories}))
         return Written({"boosters": about}, files, {backend: imported(backend).__version__})
 
     def read(self, manifest: Manifest, files: Files) -> Attributes:
         about = manifest["boosters"]
         history = read_history(files, len(about["rounds"]))["history"]
-        score, categories = decode(about["base_score"]), decode(about["categories"])
+        score = decode(about["base_score"])
+        categories = decode(about["categories"])
         strict_json.check(categories, Categories, f"{folders.MANIFEST}: categories")
         if not np.isfinite(np.asarray(score, dtype=float)).all():
             raise ValueError(f"{folders.MANIFEST}: base_score: expected numbers, got {score!r}")
@@ -52,15 +55,16 @@ class TreesCodec:
         }
 
     def restore(self, saved: Saved) -> MetricBoostingClassifier:
-        backend, count = saved.fitted["backend_"], len(saved.fitted["n_estimators_"])
+        backend = saved.fitted["backend_"]
+        count = len(saved.fitted["n_estimators_"])
         estimator = MetricBoostingClassifier(**saved.parameters)
         estimator.__dict__.update(
-            saved.fitted, boosters_=_load(backend, count, saved.parameters.get("n_jobs"), saved.files)
+            saved.fitted, boosters_=_load_boosters(backend, count, saved.parameters.get("n_jobs"), saved.files)
         )
         return estimator
 
 
-def _about(estimator: MetricBoostingClassifier) -> Boosters:
+def _describe_boosters(estimator: MetricBoostingClassifier) -> Boosters:
     try:
         return {
             "backend": estimator.backend_,
@@ -72,9 +76,9 @@ def _about(estimator: MetricBoostingClassifier) -> Boosters:
         raise ValueError(f"estimator: its categories must be plain data: {error}") from error
 
 
-def _load(backend: Backend, count: int, n_jobs: int | None, files: Files) -> list[Any]:
+def _load_boosters(backend: Backend, count: int, n_jobs: int | None, files: Files) -> list[Any]:
     boosters = []
-    for name in (_file(backend, i) for i in range(count)):
+    for name in (_name_file(backend, i) for i in range(count)):
         try:
             boosters.append(LIBRARIES[backend].load(files[name], n_jobs))
         except ImportError:
@@ -84,5 +88,5 @@ def _load(backend: Backend, count: int, n_jobs: int | None, files: Files) -> lis
     return boosters
 
 
-def _file(backend: Backend, i: int) -> str:
+def _name_file(backend: Backend, i: int) -> str:
     return f"booster-{i}.{LIBRARIES[backend].suffix}"

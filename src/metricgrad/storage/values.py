@@ -18,7 +18,15 @@ from metricgrad.core import metrics, surrogates  # noqa: F401  (they define the 
 from metricgrad.core.metrics import constraints  # noqa: F401  (so does this)
 from metricgrad.core.storable import KINDS
 
-_ARRAYS = "biufUO"  # the kinds of numpy arrays: bools, whole and other numbers, texts, and lists of the above
+_TYPES_OF_ITEMS: dict[str, tuple[type, ...]] = {
+    "b": (bool,),
+    "i": (int,),
+    "u": (int,),
+    "f": (int, float),
+    "U": (str,),
+    "O": (bool, int, float, str, type(None)),
+}
+"""The kinds of numpy arrays, and what their items are."""
 # The types by name, with the length of texts if any, which is not believed: it may be 500 million.
 _DTYPE = re.compile(r"bool|u?int(8|16|32|64)|float(16|32|64)|object|[<>][iuf][248]|(?P<text>[<>]U\d{1,9})")
 _NUMBERS = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
@@ -52,7 +60,7 @@ def encode(value: Any) -> Any:
         if all(type(key) is str for key in value) and "type" not in value:
             return {key: encode(item) for key, item in value.items()}
         return {"type": "dict", "items": [[encode(key), encode(item)] for key, item in value.items()]}
-    if kind is np.ndarray and value.ndim == 1 and value.dtype.kind in _ARRAYS:
+    if kind is np.ndarray and value.ndim == 1 and value.dtype.kind in _TYPES_OF_ITEMS:
         return {"type": "array", "dtype": str(value.dtype), "items": encode(value.tolist())}
     name = getattr(value, "__name__", None)
     if name in metrics.names() and value is metrics.get(name):
@@ -74,15 +82,16 @@ def decode(data: Any) -> Any:
         return data
     if "type" not in data:
         return {key: decode(item) for key, item in data.items()}
-    kind, given = data["type"], {key: item for key, item in data.items() if key != "type"}
+    kind = data["type"]
+    given = {key: item for key, item in data.items() if key != "type"}
     if kind == "float" and given.get("text") in _NUMBERS:
         return _NUMBERS[given["text"]]
     if kind == "tuple" and type(given.get("items")) is list:
         return tuple(decode(given["items"]))
     if kind == "dict" and type(given.get("items")) is list:
-        return _dict(given["items"])
+        return _decode_dict(given["items"])
     if kind == "array" and type(given.get("items")) is list:
-        return _array(given.get("dtype"), decode(given["items"]))
+        return _decode_array(given.get("dtype"), decode(given["items"]))
     if kind == "metric" and given.get("name") in metrics.names():
         return metrics.get(given["name"])
     if type(kind) is str and kind in KINDS and given.keys() <= {field.name for field in fields(KINDS[kind])}:
@@ -90,7 +99,7 @@ def decode(data: Any) -> Any:
     raise ValueError(f"expected a type of this library with its fields, got {str(data)[:200]}")
 
 
-def _dict(pairs: list[Any]) -> dict[Any, Any]:
+def _decode_dict(pairs: list[Any]) -> dict[Any, Any]:
     if not all(type(pair) is list and len(pair) == 2 for pair in pairs):
         raise ValueError("expected pairs of keys and values in a dict")
     found = {decode(key): decode(item) for key, item in pairs}
@@ -99,22 +108,25 @@ def _dict(pairs: list[Any]) -> dict[Any, Any]:
     return found
 
 
-def _array(name: Any, items: list[Any]) -> Any:
+def _decode_array(name: Any, items: list[Any]) -> Any:
     """Return an array of a type of the table; each item must be of that type, and texts decide their own length."""
     match = _DTYPE.fullmatch(name) if type(name) is str else None
     if match is None:
         raise ValueError(f"expected an array of numbers or texts, got one of {name!r}")
     dtype = np.dtype(str if match["text"] else name)
-    wanted = {"b": (bool,), "i": (int,), "u": (int,), "f": (int, float), "U": (str,)}.get(
-        dtype.kind, (bool, int, float, str, type(None))
-    )
+    wanted = _TYPES_OF_ITEMS[dtype.kind]
     for item in items:
-        if type(item) not in wanted:
-            raise ValueError(f"expected items of {name}, got {item!r}")
-        if dtype.kind in "iu" and not np.iinfo(dtype).min <= item <= np.iinfo(dtype).max:
+        is_too_large = dtype.kind in "iu" and type(item) is int and not _fits(item, dtype)
+        if type(item) not in wanted or is_too_large:
             raise ValueError(f"expected items of {name}, got {item!r}")
     if dtype.kind != "O":
         return np.array(items, dtype=dtype)
     found = np.empty(len(items), dtype)
     found[:] = items
     return found
+
+
+def _fits(item: int, dtype: np.dtype[Any]) -> bool:
+    """Return whether a whole number is within the range of a type."""
+    range_of_type = np.iinfo(dtype)
+    return bool(range_of_type.min <= item <= range_of_type.max)

@@ -81,7 +81,7 @@ def test_the_report_of_evaluate_says_what_the_command_does(
     assert details["confusion"] == confusion_matrix(truth, decided).tolist()
     assert details["per_class"][1]["f1"] == pytest.approx(f1_score(truth, decided), abs=1e-5)
     (curve,) = details["classes"]
-    i = curve["cuts"].index(curve["threshold"])
+    i = curve["grid"].index(curve["threshold"])
     assert curve["tp"][i] == (decided & truth).sum()
     assert "Leaderboard" not in text
     assert payload["study"]["segments_all"] == pytest.approx(f1_score(truth, decided), abs=1e-5)

@@ -87,7 +87,7 @@ def test_own_metrics_that_cannot_be_traced_are_tabulated(example: Example) -> No
     for details in payload["details"].values():
         ThresholdSection().shrink(details, 25)
     for curve in curves_of(payload):
-        assert len(curve["cuts"]) < 30
+        assert len(curve["grid"]) < 30
         assert curve["tabulated"]["own_metrics:capped_profit"] == capped_profit(counts_of(curve)).tolist()
     page = render(payload)
     assert render(read(page)) == page
@@ -113,7 +113,7 @@ def test_the_script_computes_what_python_does(example: Example) -> None:
       const payload = {json.dumps({"formulas": payload["formulas"]})}, curve = {json.dumps(curve)};
       {read_asset("metrics.js")}
       const found = Object.keys(payload.formulas).map((name) =>
-        [name, curve.cuts.map((_, i) => metricNamed(name).of(cellsAt(curve, i)))]);
+        [name, curve.grid.map((_, i) => metricNamed(name).of(cellsAt(curve, i)))]);
       console.log(JSON.stringify([Object.fromEntries(found), metricNamed("constructor")]));
     """
     done = subprocess.run([str(NODE), "-e", script], capture_output=True, text=True, check=True)

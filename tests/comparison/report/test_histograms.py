@@ -10,7 +10,7 @@ import pytest
 import torch
 from sklearn.metrics import average_precision_score
 
-from metricgrad.comparison.report.histograms import HISTOGRAM_BINS, binned
+from metricgrad.comparison.report.histograms import HISTOGRAM_BINS, bin_scores
 
 pytestmark = pytest.mark.quick
 
@@ -31,8 +31,8 @@ def test_every_count_is_what_counting_gives(case: str, rows: int) -> None:
     rng = np.random.default_rng(rows)
     scores = CASES[case](rng, rows)
     targets = (rng.random(rows) < 0.2).astype(int)
-    found = binned(scores, targets, include=[0.3, None])
-    cuts = found["cuts"]
+    found = bin_scores(scores, targets, include=[0.3, None])
+    cuts = found["grid"]
     assert len(cuts) <= 201
     assert cuts == sorted(set(cuts))
     assert {0.3, 0.5} <= set(cuts)
@@ -53,7 +53,7 @@ def test_every_count_is_what_counting_gives(case: str, rows: int) -> None:
 def test_histogram_counts_every_row_once(case: str) -> None:
     rng = np.random.default_rng(5)
     scores, targets = CASES[case](rng, 500).astype(float), (rng.random(500) < 0.3).astype(int)
-    bars = binned(scores, targets)["histogram"]
+    bars = bin_scores(scores, targets)["histogram"]
     assert len(bars["edges"]) == HISTOGRAM_BINS + 1
     for side, name in ((1, "positives"), (0, "negatives")):
         plain = np.histogram(scores[targets == side], bins=bars["edges"])[0]
@@ -70,35 +70,35 @@ def test_calibration_is_of_bins_with_rows_and_of_probabilities_alone() -> None:
         inside = (scores >= k / 10) & (scores < (k + 1) / 10)
         if inside.any():
             wanted.append((scores[inside].mean(), targets[inside].mean(), inside.sum()))
-    np.testing.assert_allclose(binned(scores, targets)["calibration"], wanted)
-    assert binned(scores * 9, targets)["calibration"] == []
+    np.testing.assert_allclose(bin_scores(scores, targets)["calibration"], wanted)
+    assert bin_scores(scores * 9, targets)["calibration"] == []
 
 
 def test_a_rare_class_has_its_curve_drawn_at_even_steps_of_recall() -> None:
     rng = np.random.default_rng(3)
     targets = (np.arange(200_000) % 1000 == 0).astype(int)
-    found = binned(rng.normal(2.0 * targets, 1), targets)
+    found = bin_scores(rng.normal(2.0 * targets, 1), targets)
     steps = np.diff(np.array(found["tp"]) / found["positives"])
     assert np.abs(steps).max() < 0.02
 
 
 def test_cuts_are_written_with_few_digits() -> None:
     rng = np.random.default_rng(4)
-    cuts = binned(rng.random(2000), rng.integers(0, 2, 2000))["cuts"]
+    cuts = bin_scores(rng.random(2000), rng.integers(0, 2, 2000))["grid"]
     assert np.mean([len(repr(cut)) for cut in cuts]) < 8
 
 
 @pytest.mark.parametrize(
-    ("scores", "targets", "cuts", "message"),
+    ("scores", "targets", "size", "message"),
     [
         ([0.1, float("nan")], [0, 1], 201, "scores: expected numbers, got 1 NaN"),
         ([0.1, float("inf")], [0, 1], 201, "scores: expected finite numbers"),
         ([], [], 201, "scores: expected at least one"),
         ([0.1, 0.2], [0.5, 1], 201, "targets: expected 0 and 1, got soft ones"),
         ([0.1, 0.2], [0, 2], 201, r"targets: expected values in \[0, 1\]"),
-        ([0.1, 0.2], [0, 1], 4, "cuts: expected at least 5, got 4"),
+        ([0.1, 0.2], [0, 1], 4, "size: expected at least 5, got 4"),
     ],
 )
-def test_bad_input(scores: list[float], targets: list[float], cuts: int, message: str) -> None:
+def test_bad_input(scores: list[float], targets: list[float], size: int, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        binned(torch.tensor(scores, dtype=torch.float64), torch.tensor(targets, dtype=torch.float64), cuts)
+        bin_scores(torch.tensor(scores, dtype=torch.float64), torch.tensor(targets, dtype=torch.float64), size)

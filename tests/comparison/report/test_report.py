@@ -209,8 +209,8 @@ def test_a_page_of_everything_stays_small() -> None:
     assert small["verdict"]["ship"] in small["details"]
     for details in small["details"].values():
         for curve in details["classes"]:
-            assert {0.5, curve["threshold"]} <= set(curve["cuts"])
-            assert len(curve["cuts"]) == len(curve["tp"]) == len(curve["fp"])
+            assert {0.5, curve["threshold"]} <= set(curve["grid"])
+            assert len(curve["grid"]) == len(curve["tp"]) == len(curve["fp"])
 
 
 def test_writing_is_whole_or_nothing(example: Example, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -117,7 +117,7 @@ def test_the_slider_shows_the_counts_of_the_raw_scores(opened: Any, binary: Exam
         if key:
             slider.press(key)
         cut = float(slider.input_value())
-        assert cut in curve["cuts"]
+        assert cut in curve["grid"]
         cells, values = readout(page)
         assert cells == counted(scores, targets, cut)
         tp, fn, fp, tn = (torch.tensor(float(x)) for x in cells)
@@ -173,7 +173,7 @@ def test_the_best_threshold_meets_the_constraint(opened: Any, binary: Example) -
     curve = payload["details"][payload["verdict"]["ship"]]["classes"][0]
     counts = [
         (cut, tp, tp / (tp + fp))
-        for cut, tp, fp in zip(curve["cuts"], curve["tp"], curve["fp"], strict=True)
+        for cut, tp, fp in zip(curve["grid"], curve["tp"], curve["fp"], strict=True)
         if tp + fp
     ]
     best = max(tp for _, tp, precision in counts if precision >= 0.9)  # the most that F2 can have then
@@ -189,7 +189,7 @@ def test_the_shipped_threshold_is_marked(opened: Any, binary: Example) -> None:
     payload = copy.deepcopy(binary.payload)
     ship = payload["verdict"]["ship"]
     curve = payload["details"][ship]["classes"][0]
-    curve |= {"threshold": curve["cuts"][20], "ships": True}
+    curve |= {"threshold": curve["grid"][20], "ships": True}
     words = f"threshold {curve['threshold']:.4g}"
     payload["model"] = {"contender": ship, "rule": words, "kind": "tuned", "thresholds": [], "tuned_on": "90 rows"}
     page = opened(payload)
@@ -560,7 +560,7 @@ def test_profit_is_counted_and_its_best_threshold_found(opened: Any, binary: Exa
     scores, targets = binary.scores[ship][:, 0], binary.targets[:, 0]
 
     def profits(hit: float, alarm: float, miss: float) -> list[float]:
-        cells = [counted(scores, targets, cut) for cut in curve["cuts"]]
+        cells = [counted(scores, targets, cut) for cut in curve["grid"]]
         return [hit * tp - alarm * fp - miss * fn for tp, fn, fp, _ in cells]
 
     # Typed with the keyboard alone, from one input to the next.
@@ -571,16 +571,16 @@ def test_profit_is_counted_and_its_best_threshold_found(opened: Any, binary: Exa
         page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.id") == "go-profit"
     wanted = profits(7, 2.5, 3)
-    now = curve["cuts"].index(curve["threshold"])
+    now = curve["grid"].index(curve["threshold"])
     best = wanted.index(max(wanted))
     assert earned(page).startswith(f"At {curve['threshold']:.4g}: {money(wanted[now])}, ")
-    assert f"Best: {money(max(wanted))} at {curve['cuts'][best]:.4g}." in earned(page)
-    assert f"best {curve['cuts'][best]:.4g}" in page.locator("#profit-chart").text_content()
+    assert f"Best: {money(max(wanted))} at {curve['grid'][best]:.4g}." in earned(page)
+    assert f"best {curve['grid'][best]:.4g}" in page.locator("#profit-chart").text_content()
     page.keyboard.press("Enter")
-    assert page.inner_text("#threshold-value") == f"{curve['cuts'][best]:.4g}"
-    assert readout(page)[0] == counted(scores, targets, curve["cuts"][best])
+    assert page.inner_text("#threshold-value") == f"{curve['grid'][best]:.4g}"
+    assert readout(page)[0] == counted(scores, targets, curve["grid"][best])
     page.locator("#threshold-slider").press("Home")
-    assert earned(page).startswith(f"At {curve['cuts'][0]:.4g}: {money(wanted[0])}, ")
+    assert earned(page).startswith(f"At {curve['grid'][0]:.4g}: {money(wanted[0])}, ")
 
 
 @pytest.mark.parametrize("typed", ["", "-", "1e999", "0"])

@@ -55,7 +55,7 @@ def test_the_threshold_of_the_contender_that_ships_is_the_shipped_one() -> None:
     shipped = replace(predictions, shipped=rules.Threshold(0.3125), shipped_plateaus=[(0.31, 0.32)])
     (curve,) = ThresholdSection().measure(shipped)["classes"]
     assert (curve["threshold"], curve["ships"], curve["plateau"]) == (0.3125, True, (0.31, 0.32))
-    at = curve["cuts"].index(0.3125)
+    at = curve["grid"].index(0.3125)
     taken = predictions.scores >= 0.3125
     assert curve["tp"][at] == (taken & (predictions.targets == 1)).sum()
     plateaus = [(0.05, 0.15), None, (0.25, 0.3)]

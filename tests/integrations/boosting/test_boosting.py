@@ -17,7 +17,7 @@ from torch import Tensor
 import metricgrad as mg
 from metricgrad import surrogates as s
 from metricgrad.boosting import base_score, eval_metric, lightgbm_objective, xgboost_objective
-from metricgrad.integrations.boosting.objectives import TINY
+from metricgrad.integrations.boosting.objectives import LEAST_CURVATURE
 
 Array = np.ndarray[Any, Any]
 RNG = np.random.default_rng(0)
@@ -107,7 +107,7 @@ def test_four_times_the_curvature_bounds_the_hessian_of_soft_f1() -> None:
 def test_vanished_gradients_leave_a_positive_curvature() -> None:
     gradient, curvature = xgboost_objective(mg.MetricLoss("f1"))(Y, np.where(Y > 0, 1e4, -1e4))
     assert (gradient == 0).all()
-    assert (curvature == np.float32(TINY)).all()
+    assert (curvature == np.float32(LEAST_CURVATURE)).all()
     for y in (np.zeros(N), np.ones(N)):
         assert all(np.isfinite(part).all() for part in xgboost_objective(mg.HybridLoss("f1"))(y, Z))
 

@@ -81,7 +81,9 @@ def measure_drift(counts: Sequence[CellCounts], schema: Schema) -> list[Drift]:
 
 
 def _measure_column(column: Column, counts: CellCounts, rows: int) -> Drift:
-    cells, now, then = counts.cells, int(counts.bins.sum()), round(rows * (1 - column.missing))
+    cells = counts.cells
+    now = int(counts.bins.sum())
+    then = round(rows * (1 - column.missing))
     index, significant = compute_psi(column.shares, counts.bins / now, then, now) if now else (0.0, False)
     missing = counts.missing / cells - column.missing
     unknown = (cells - counts.missing - now) / cells if column.kind == "category" else 0.0

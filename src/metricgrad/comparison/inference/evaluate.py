@@ -12,7 +12,13 @@ import torch
 from metricgrad.comparison import run_folder as runs
 from metricgrad.comparison.errors import WRONG_CALL, UserError
 from metricgrad.comparison.inference.drift import measure_drift
-from metricgrad.comparison.inference.measures import MOST_SORTED_SCORES, TOO_FEW, Judge, Measures, choose_empty_classes
+from metricgrad.comparison.inference.measures import (
+    MOST_SORTED_SCORES,
+    TOO_FEW,
+    Measures,
+    RowMeasurer,
+    choose_empty_classes,
+)
 from metricgrad.comparison.inference.parts import (
     HOW_TO_GO_ON,
     PartTask,
@@ -85,7 +91,7 @@ def evaluate_run(
     names = list(dict.fromkeys(metrics or (runs.check_code_was_typed(goal.metric, ()), *_COMMON_METRICS[schema.task])))
     try:
         goal.check_values(*names)
-        judge = Judge(model, names)
+        measurer = RowMeasurer(model, names)
     except ValueError as error:
         raise UserError(f"--{error}", WRONG_CALL) from error
     if Path(data).is_dir():
@@ -94,12 +100,12 @@ def evaluate_run(
                 "--rows: expected none for a folder, of which all rows are evaluated; leave it out", WRONG_CALL
             )
         measures = _measure_folder(loaded, Path(data), names, replicates, seed, jobs, cluster, allow_missing)
-        found = judge.find_intervals(measures, replicates, confidence, seed)
+        found = measurer.find_intervals(measures, replicates, confidence, seed)
         labelled = None
     else:
         labelled = Labelled.read(model, data, rows, allow_missing)
-        measures = judge.measure(labelled)
-        found = _find_intervals(judge, measures, labelled, names, replicates, confidence, seed)
+        measures = measurer.measure(labelled)
+        found = _find_intervals(measurer, measures, labelled, names, replicates, confidence, seed)
     seen, too_good = describe_seen(loaded, measures.seen, measures.rows, data)
     moved = measure_drift(measures.columns, schema)
     promise = read_promise(loaded)
@@ -114,8 +120,8 @@ def evaluate_run(
         "confidence": confidence,
         "metrics": found,
         "promised": promised,
-        "constraints": [asdict(one) for one in judge.evaluate_constraints(measures)],
-        "classes": judge.evaluate_classes(measures),
+        "constraints": [asdict(one) for one in measurer.evaluate_constraints(measures)],
+        "classes": measurer.evaluate_classes(measures),
         "drift": [one.to_json() for one in moved],
         "unknown": dict(measures.gaps.unknown),
         "seen_in_training": seen,
@@ -132,7 +138,7 @@ def evaluate_run(
 
 
 def _find_intervals(
-    judge: Judge,
+    measurer: RowMeasurer,
     measures: Measures,
     labelled: Labelled,
     names: Sequence[str],
@@ -141,8 +147,9 @@ def _find_intervals(
     seed: int,
 ) -> dict[str, MetricValue]:
     """Return {metric: value, the ends of its interval or None, and a note if there is none}."""
-    model, scores = judge.model, labelled.scores
-    values = judge.metrics.values(measures.metrics)
+    model = measurer.model
+    scores = labelled.scores
+    values = measurer.metrics.values(measures.metrics)
     found: dict[str, MetricValue] = {}
     for group in (
         [name for name in names if name not in RANKING_METRICS],
@@ -219,7 +226,9 @@ def _measure_folder(
 def _measure_part(task: PartTask, path: Path, sha256: str) -> Measures:
     """Return the measures of the labelled rows of a file, read in pieces."""
     model, about = task.model, task.about
-    judge, source, schema = Judge(model, about.names), files.Source(path), model.schema
+    measurer = RowMeasurer(model, about.names)
+    source = files.Source(path)
+    schema = model.schema
     schema.check(source.names)
     schema.check_target(source.names)
     generator = torch.Generator()
@@ -231,8 +240,8 @@ def _measure_part(task: PartTask, path: Path, sha256: str) -> Measures:
         frame = frame[schema.target.has_target(frame)]
         if len(frame):
             rows = Labelled.of(model, frame)
-            drawn = judge.draw_replicates(rows.scores, rows.targets, about.replicates, generator)
-            found += replace(judge.measure(rows), replicates=drawn)
+            drawn = measurer.draw_replicates(rows.scores, rows.targets, about.replicates, generator)
+            found += replace(measurer.measure(rows), replicates=drawn)
     return found
 
 

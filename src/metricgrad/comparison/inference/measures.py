@@ -97,11 +97,12 @@ def _add(one: Statistics, two: Statistics) -> Statistics:
     return {name: one[name] + two[name] for name in one}
 
 
-class Judge:
+class RowMeasurer:
     """Measures rows scored by a model, and turns measures into values."""
 
     def __init__(self, model: ShippedModel, names: Sequence[str]) -> None:
-        self.model, goal = model, model.goal
+        self.model = model
+        goal = model.goal
         task = check_task(model.schema.task)
         empty_classes = choose_empty_classes(task)
         plain: dict[str, Any] = {"threshold": 0.5, "labels": None, "empty_classes": empty_classes, "ignore_index": None}
@@ -115,11 +116,14 @@ class Judge:
 
     def measure(self, rows: Labelled) -> Measures:
         """Return the measures of labelled rows."""
-        scores, targets = rows.scores, rows.targets
-        names, multilabel = self.model.schema.classes, self.model.schema.task == "multilabel"
+        scores = rows.scores
+        targets = rows.targets
+        names = self.model.schema.classes
+        multilabel = self.model.schema.task == "multilabel"
         decided = self.model.decide(scores)
         if multilabel:
-            one_hot, balance = targets, targets.sum(0)
+            one_hot = targets
+            balance = targets.sum(0)
         else:
             decided, one_hot = (np.eye(len(names), dtype=int)[one] for one in (decided, targets))
             balance = np.bincount(targets, minlength=len(names))
@@ -181,7 +185,8 @@ class Judge:
         rows. Where they do not, as with several labels, every part has weighed its own rows. A ranking of several
         classes has no interval: their scores would have to be weighed together.
         """
-        metrics, ends = self.metrics, {}
+        metrics = self.metrics
+        ends = {}
         note = None
         try:
             check_positives(metrics, self._count_positives(measures))
@@ -203,8 +208,10 @@ class Judge:
 
     def _replicate(self, measures: Measures, replicates: int, seed: int) -> Values:
         """Return the replicates of each metric that has them, ``(2, R)``, as ``evaluation.replicates`` does."""
-        metrics, positives = self.metrics, self._count_positives(measures)
-        unit, generator = UnitWeight.from_plain_rows(positives), torch.Generator().manual_seed(seed)
+        metrics = self.metrics
+        positives = self._count_positives(measures)
+        unit = UnitWeight.from_plain_rows(positives)
+        generator = torch.Generator().manual_seed(seed)
         drawn: Values = {}
         statistics = measures.replicates
         if metrics.objectives and not statistics:

@@ -108,7 +108,8 @@ def map_parts(
     workers: Workers, function: Callable[[PartTask, Path, str], Found], tasks: Sequence[PartTask]
 ) -> Generator[tuple[PartTask, Found | Unchanged], None, None]:
     """Yield tasks with the results of ``function(task, path, sha256)`` as they finish; the latter are of the file."""
-    waiting, unchanged = deque(tasks), deque[PartTask]()
+    waiting = deque(tasks)
+    unchanged = deque[PartTask]()
     seen = True  # whether all workers have seen the files so far
 
     def take() -> PartTask | None:

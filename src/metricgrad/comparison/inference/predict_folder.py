@@ -69,8 +69,10 @@ def predict_folder(
     """Write the predictions for every file of a folder, and return a summary; files that are done are skipped."""
     if output.exists() and output.samefile(folder):
         raise UserError(f"{output}: expected a folder other than the data; choose another --output", WRONG_CALL)
-    parts, predictor = list_parts(folder), Predictor(runs.load(run).model, options.what, options.keep)
-    model, skipped = share_model(run), 0
+    parts = list_parts(folder)
+    predictor = Predictor(runs.load(run).model, options.what, options.keep)
+    model = share_model(run)
+    skipped = 0
     with (
         open_workers(min(options.jobs, len(parts)), options.cluster, HOW_TO_GO_ON) as workers,
         _open_output(output, _hash_call(run, options), {part.name for part in parts}, options.force) as place,
@@ -121,7 +123,8 @@ class Predicted:
 
 def predict_part(task: PartTask, path: Path, sha256: str) -> Predicted:
     """Return the predictions for a file; ``sha256`` is its hash."""
-    predictor, source = Predictor(task.model, *task.about), files.Source(path)
+    predictor = Predictor(task.model, *task.about)
+    source = files.Source(path)
     if source.kind != "parquet":
         raise UserError(f"{path}: expected a Parquet file, got {source.kind}; write it again")
     predictor.check(source.names)
@@ -155,7 +158,8 @@ class _Output:
 
     def find_done(self, name: str) -> str | None:
         """Return the hash of the data whose predictions are there, None if they have to be made."""
-        record, place = self.records.get(name), self.path / name
+        record = self.records.get(name)
+        place = self.path / name
         if record is None or not place.is_file() or runs.hash_file(place) != record["predictions"]:
             return None
         return record["data"]

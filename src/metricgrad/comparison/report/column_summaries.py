@@ -20,8 +20,10 @@ GROUPED_KINDS = ("number", "boolean", "category", "date")
 """Columns whose cells can be grouped."""
 MOST_LETTERS = 60
 """The most letters of the name of a group."""
-MISSING, OTHERS = "missing", "other values"
-"""The names of the groups of cells that are missing, and of rare categories."""
+MISSING = "missing"
+"""The name of the group of cells that are missing."""
+OTHERS = "other values"
+"""The name of the group of rare categories."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,53 +40,76 @@ def group_cells(column: Column, cells: pd.Series, most: int) -> Groups:
     Categories are groups, the rarest of many together. Numbers and dates are groups if there are few different ones;
     otherwise groups of about the same size, in their order.
     """
-    if column.kind == "category":
-        texts = pd.Series(as_texts(cells).to_numpy(zero_copy_only=False))
-        frequent = _sort_by_frequency(texts)
-        kept = frequent if len(frequent) <= most else frequent[: most - 1]
-        places = texts.map({text: i for i, text in enumerate(kept)}).fillna(len(kept))
-        codes, names = (
-            np.where(texts.isna(), -1, places).astype(np.int64),
-            [one_line(text, MOST_LETTERS) for text in kept],
-        )
-        names += [OTHERS] if len(kept) < len(frequent) else []
-    else:
-        codes, names = _group_numbers(column, cells, most)
-    if (codes < 0).any():
-        codes, names = np.where(codes < 0, len(names), codes), [*names, MISSING]
+    groups = _group_categories(cells, most) if column.kind == "category" else _group_numbers(column, cells, most)
+    is_missing = groups.codes < 0
+    if not is_missing.any():
+        return groups
+    codes = np.where(is_missing, len(groups.names), groups.codes)
+    return Groups([*groups.names, MISSING], codes)
+
+
+def _group_categories(cells: pd.Series, most: int) -> Groups:
+    """Return a group for each category, the rarest together if there are more than ``most``; missing cells have −1."""
+    texts = _to_texts(cells)
+    frequent = _sort_by_frequency(texts)
+    kept = frequent if len(frequent) <= most else frequent[: most - 1]
+    names = [one_line(text, MOST_LETTERS) for text in kept]
+    if len(kept) < len(frequent):
+        names.append(OTHERS)
+    place_of = {text: i for i, text in enumerate(kept)}
+    places = texts.map(place_of).fillna(len(kept))
+    codes = np.where(texts.isna(), -1, places).astype(np.int64)
     return Groups(names, codes)
 
 
+def _to_texts(cells: pd.Series) -> pd.Series:
+    return pd.Series(as_texts(cells).to_numpy(zero_copy_only=False))
+
+
 def _sort_by_frequency(texts: pd.Series) -> list[str]:
+    """Return the different texts, the most frequent one first."""
+    counts = texts.value_counts()
     # Ties in alphabetical order, so that the order of rows does not matter.
-    return [str(text) for text, _ in sorted(texts.value_counts().items(), key=lambda pair: (-pair[1], str(pair[0])))]
+    pairs = sorted(counts.items(), key=lambda pair: (-pair[1], str(pair[0])))
+    return [str(text) for text, _ in pairs]
 
 
-def _group_numbers(column: Column, cells: pd.Series, most: int) -> tuple[np.ndarray, list[str]]:
+def _group_numbers(column: Column, cells: pd.Series, most: int) -> Groups:
+    """Return groups of neighbouring numbers or dates; missing cells have −1."""
     level = column.to_level(cells)
     known = np.isfinite(level)
     values, first, counts = np.unique(level[known], return_index=True, return_counts=True)
-    names = _name_levels(column, values, cells[known].iloc[first])
+    starts = np.arange(len(values)) if len(values) <= most else _divide_into_groups(counts, most)
     codes = np.full(len(level), -1)
-    starts = np.arange(len(values)) if len(values) <= most else _divide(counts, most)
     codes[known] = np.searchsorted(values[starts], level[known], side="right") - 1
     ends = [*(starts[1:] - 1), len(values) - 1]
-    return codes, [
-        names[start] if start == end else f"{names[start]} to {names[end]}"
-        for start, end in zip(starts, ends, strict=True)
-    ]
+    names_of_values = _name_levels(column, values, cells[known].iloc[first])
+    names = []
+    for start, end in zip(starts, ends, strict=True):
+        name = names_of_values[start]
+        if end > start:
+            name += f" to {names_of_values[end]}"
+        names.append(name)
+    return Groups(names, codes)
 
 
-def _divide(counts: np.ndarray, most: int) -> np.ndarray:
+def _divide_into_groups(counts: np.ndarray, most: int) -> np.ndarray:
     """Return where groups of about the same size begin among ordered values; a value of many cells is one of them."""
-    frequent = np.flatnonzero(counts >= counts.sum() / most)
-    others = np.where(np.isin(np.arange(len(counts)), frequent), 0, counts).cumsum()
+    average_size = counts.sum() / most
+    frequent = np.flatnonzero(counts >= average_size)
+    counts_of_others = counts.copy()
+    counts_of_others[frequent] = 0
+    cells_so_far = counts_of_others.cumsum()
+    # A frequent value divides its neighbours, so that it costs two groups; the others share those that are left.
     number = max(1, most - 2 * len(frequent))
-    inner = np.searchsorted(others, others[-1] * np.arange(1, number) / number) + 1
+    wanted_sizes = cells_so_far[-1] * np.arange(1, number) / number
+    inner = np.searchsorted(cells_so_far, wanted_sizes) + 1
     starts = np.unique([0, *frequent, *(frequent + 1), *inner])
     starts = starts[starts < len(counts)]
     while len(starts) > most:  # the smallest group joins the one before it
-        starts = np.delete(starts, 1 + np.argmin(np.add.reduceat(counts, starts)[1:]))
+        sizes = np.add.reduceat(counts, starts)
+        smallest = 1 + np.argmin(sizes[1:])
+        starts = np.delete(starts, smallest)
     return starts
 
 
@@ -101,7 +126,9 @@ def format_number(value: float) -> str:
     >>> format_number(-0.123456), format_number(2000.0), format_number(1234567.8)
     ('−0.1235', '2000', '1,234,568')
     """
-    return (f"{value:,.0f}" if 1e4 <= abs(value) < 1e12 else f"{value:.4g}").replace("-", "−")
+    is_large = 1e4 <= abs(value) < 1e12
+    text = f"{value:,.0f}" if is_large else f"{value:.4g}"
+    return text.replace("-", "−")
 
 
 def choose_examples(column: Column, cells: pd.Series, most: int) -> tuple[np.ndarray, list[str], list[float]]:
@@ -111,23 +138,32 @@ def choose_examples(column: Column, cells: pd.Series, most: int) -> tuple[np.nda
     different ones.
     """
     if column.kind == "category":
-        texts = pd.Series(as_texts(cells).to_numpy(zero_copy_only=False))
+        texts = _to_texts(cells)
         first = texts.drop_duplicates()
         positions = pd.Series(first.index, index=first.to_numpy())
         kept = _sort_by_frequency(texts)[:most]
         return positions.loc[kept].to_numpy(), [one_line(text, MOST_LETTERS) for text in kept], []
     level = column.to_level(cells)
-    order = np.argsort(np.where(np.isfinite(level), level, np.inf), kind="stable")[: int(np.isfinite(level).sum())]
-    values, first = np.unique(level[order], return_index=True)
-    if len(first) > most:
+    known = np.isfinite(level)
+    missing_last = np.argsort(np.where(known, level, np.inf), kind="stable")
+    order = missing_last[: known.sum()]
+    ascending = level[order]
+    values, first = np.unique(ascending, return_index=True)
+    if len(values) > most:
         shares = np.linspace(0.01, 0.99, most)
-        places = np.unique(np.searchsorted(values, level[order][np.round(shares * (len(order) - 1)).astype(int)]))
+        quantiles = ascending[_round_to_places(shares, len(ascending))]
+        places = np.unique(np.searchsorted(values, quantiles))
         if len(places) < most / 2:  # most cells are the same: divide the different ones
-            places = np.unique(np.round(shares * (len(values) - 1)).astype(int))
+            places = np.unique(_round_to_places(shares, len(values)))
         first = first[places]
     chosen = order[first]
     numbers = level[chosen].tolist() if column.kind == "number" else []
     return chosen, _name_levels(column, level[chosen], cells.iloc[chosen]), numbers
+
+
+def _round_to_places(shares: np.ndarray, length: int) -> np.ndarray:
+    """Return the places that shares of a list of this length are nearest to."""
+    return np.round(shares * (length - 1)).astype(int)
 
 
 MOST_BARS = 20
@@ -148,8 +184,11 @@ def draw_bars(column: Column, cells: pd.Series, most: int = MOST_BARS) -> tuple[
         kept = [i for i, name in enumerate(groups.names) if name != MISSING or i < len(groups.names) - 1]
         return [groups.names[i] for i in kept], _to_shares(counts[kept])
     low, high = np.quantile(level, [0.005, 0.995])
-    edges = np.linspace(low, high, most + 1) if low < high else np.linspace(level.min(), level.max(), most + 1)
-    counts = np.histogram(np.clip(level, edges[0], edges[-1]), edges)[0]
+    if low == high:  # nearly all are the same
+        low = level.min()
+        high = level.max()
+    edges = np.linspace(low, high, most + 1)
+    counts, _ = np.histogram(np.clip(level, low, high), edges)
     names = [format_number(value) for value in edges]
     return [f"{names[i]} to {names[i + 1]}" for i in range(most)], _to_shares(counts)
 

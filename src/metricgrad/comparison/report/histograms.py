@@ -24,10 +24,10 @@ class Histogram(TypedDict):
     negatives: list[int]
 
 
-class Binned(TypedDict):
-    """One class against the rest, on test rows: what ``binned`` returns."""
+class BinnedScores(TypedDict):
+    """One class against the rest, on test rows: what ``bin_scores`` returns."""
 
-    cuts: list[float]  # thresholds, ascending
+    grid: list[float]  # thresholds, ascending
     tp: list[int]  # positives that score at least the threshold
     fp: list[int]  # negatives that do
     positives: int
@@ -37,60 +37,63 @@ class Binned(TypedDict):
     histogram: Histogram
 
 
-def binned(scores: Any, targets: Any, cuts: int = 201, include: Iterable[float | None] = ()) -> Binned:
+def bin_scores(scores: Any, targets: Any, size: int = 201, include: Iterable[float | None] = ()) -> BinnedScores:
     """Return what charts need of ``(N,)`` scores and 0/1 targets, all counts exact.
 
-    The thresholds, at most ``cuts``, are those of ``include`` (None is left out), one half, and scores that divide the
-    positives and the negatives evenly: precision and recall, which move with either, are drawn equally well for a rare
-    class. Compared in float64: pass scores as they were when the threshold was tuned. The calibration is empty where
-    scores are not probabilities.
+    The grid has at most ``size`` thresholds: those of ``include`` (None is left out), one half, and scores that divide
+    the positives and the negatives evenly: precision and recall, which move with either, are drawn equally well for a
+    rare class. Compared in float64: pass scores as they were when the threshold was tuned. The calibration is empty
+    where scores are not probabilities.
 
-    >>> found = binned([0.9, 0.4, 0.4, 0.1], [1, 0, 1, 0], include=[0.3])
-    >>> found["cuts"], found["tp"], found["fp"]
+    >>> found = bin_scores([0.9, 0.4, 0.4, 0.1], [1, 0, 1, 0], include=[0.3])
+    >>> found["grid"], found["tp"], found["fp"]
     ([0.1, 0.3, 0.4, 0.5, 0.9], [2, 2, 2, 1, 1], [2, 1, 1, 0, 0])
     """
-    wanted = sorted({float(cut) for cut in include if cut is not None} | {0.5})
-    if cuts < len(wanted) + 4:
-        raise ValueError(f"cuts: expected at least {len(wanted) + 4}, got {cuts}")
+    wanted = {float(threshold) for threshold in include if threshold is not None} | {0.5}
+    if size < len(wanted) + 4:
+        raise ValueError(f"size: expected at least {len(wanted) + 4}, got {size}")
     found = curve(scores, targets)
-    thresholds, counts = found.thresholds, found.counts
-    if len(thresholds) == 1:
+    if len(found.thresholds) == 1:
         raise ValueError("scores: expected at least one, got none")
-    if not thresholds[1:].isfinite().all():
+    if not found.thresholds[1:].isfinite().all():
         raise ValueError("scores: expected finite numbers, got infinite ones; clip them")
-    positives, negatives = int(counts.tp[-1]), int(counts.fp[-1])
-    if not (counts.tp == counts.tp.round()).all():
+    if not (found.counts.tp == found.counts.tp.round()).all():
         raise ValueError("targets: expected 0 and 1, got soft ones")
-    at = sorted({*wanted, *_shares(found, (cuts - len(wanted)) // 2)})
-    tp, fp = _at_least(found, at)
-    low, high = thresholds[-1].item(), thresholds[1].item()
-    probabilities = low >= 0 and high <= 1
+    positives = int(found.counts.tp[-1])
+    negatives = int(found.counts.fp[-1])
+    number_of_others = (size - len(wanted)) // 2
+    grid = sorted(wanted | _divide_evenly(found, number_of_others))
+    tp, fp = _count_at_least(found, grid)
+    # The first threshold of a curve is infinite: there nothing is predicted positive.
+    lowest = found.thresholds[-1].item()
+    highest = found.thresholds[1].item()
+    are_probabilities = lowest >= 0 and highest <= 1
     return {
-        "cuts": at,
+        "grid": grid,
         "tp": tp,
         "fp": fp,
         "positives": positives,
         "negatives": negatives,
         "average_precision": average_precision(found).item() if positives else None,
-        "calibration": _calibration(scores, targets) if probabilities else [],
-        "histogram": _histogram(found, 0.0 if probabilities else low, 1.0 if probabilities else high),
+        "calibration": _measure_calibration(scores, targets) if are_probabilities else [],
+        "histogram": _make_histogram(found, 0.0, 1.0) if are_probabilities else _make_histogram(found, lowest, highest),
     }
 
 
-def _shares(c: Curve, number: int) -> set[float]:
+def _divide_evenly(found: Curve, number: int) -> set[float]:
     """Return ``number`` thresholds that divide the positives, and the negatives, evenly, written with few digits."""
     places: set[int] = set()
-    for side in (c.counts.tp, c.counts.fp):
+    for side in (found.counts.tp, found.counts.fp):
         if side[-1] > 0:
             ranks = torch.linspace(1, side[-1].item(), number, dtype=torch.float64).round()
             places |= set(torch.searchsorted(side, ranks).tolist())
-    below = torch.cat((c.thresholds[1:], c.thresholds.new_full((1,), -torch.inf)))
     chosen = sorted(places)
-    pairs = zip(c.thresholds[chosen].tolist(), below[chosen].tolist(), strict=True)
-    return {_short(score, lower) for score, lower in pairs}
+    next_lower = torch.cat((found.thresholds[1:], found.thresholds.new_full((1,), -torch.inf)))
+    pairs = zip(found.thresholds[chosen].tolist(), next_lower[chosen].tolist(), strict=True)
+    return {_shorten(score, below) for score, below in pairs}
 
 
-def _short(score: float, below: float) -> float:
+def _shorten(score: float, below: float) -> float:
     """Return the number of fewest digits that takes the same rows as ``score`` when the next lower one is ``below``."""
     for digits in range(3, 17):
         short = float(f"{score:.{digits}g}")
@@ -99,23 +102,36 @@ def _short(score: float, below: float) -> float:
     return score
 
 
-def _at_least(c: Curve, cuts: list[float]) -> tuple[list[int], list[int]]:
+def _count_at_least(found: Curve, grid: list[float]) -> tuple[list[int], list[int]]:
     """Count the positives and the negatives that score at least each threshold."""
-    place = torch.searchsorted(-c.thresholds, -torch.tensor(cuts, dtype=torch.float64), right=True) - 1
-    tp, fp = (side[place].long().tolist() for side in (c.counts.tp, c.counts.fp))
-    return tp, fp
+    thresholds = torch.tensor(grid, dtype=torch.float64)
+    # Thresholds of a curve descend, and searchsorted wants them to ascend.
+    places = torch.searchsorted(-found.thresholds, -thresholds, right=True) - 1
+    positives = found.counts.tp[places].long().tolist()
+    negatives = found.counts.fp[places].long().tolist()
+    return positives, negatives
 
 
-def _histogram(c: Curve, low: float, high: float) -> Histogram:
+def _make_histogram(found: Curve, low: float, high: float) -> Histogram:
+    """Count the positives and the negatives in bins of equal width from ``low`` to ``high``."""
     if low == high:
-        low, high = low - 0.5, high + 0.5
-    edges = [*(low + (high - low) * i / HISTOGRAM_BINS for i in range(HISTOGRAM_BINS)), high]
-    sides = _at_least(c, edges)
-    bars = [[a - b for a, b in zip(side[:-1], [*side[1:-1], 0], strict=True)] for side in sides]
-    return {"edges": edges, "positives": bars[0], "negatives": bars[1]}
+        low -= 0.5
+        high += 0.5
+    width = high - low
+    edges = [*(low + width * i / HISTOGRAM_BINS for i in range(HISTOGRAM_BINS)), high]
+    positives, negatives = _count_at_least(found, edges)
+    return {"edges": edges, "positives": _count_in_bins(positives), "negatives": _count_in_bins(negatives)}
 
 
-def _calibration(scores: Any, targets: Any) -> list[tuple[float, float, int]]:
+def _count_in_bins(at_least: list[int]) -> list[int]:
+    """Return how many lie between neighbouring edges, given how many lie at or above each edge."""
+    # The last bin takes its right edge too, so nothing lies above it.
+    above = [*at_least[1:-1], 0]
+    return [count - rest for count, rest in zip(at_least[:-1], above, strict=True)]
+
+
+def _measure_calibration(scores: Any, targets: Any) -> list[tuple[float, float, int]]:
+    """Return mean score, share of positives and rows of each bin that has any."""
     found = reliability(scores, targets)
     columns = (found.probability, found.frequency, found.weight)
     rows = zip(*(column.tolist() for column in columns), strict=True)

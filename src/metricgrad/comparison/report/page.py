@@ -55,7 +55,8 @@ def render(payload: Payload, sections: Sequence[Section] = SECTIONS) -> str:
     shipped = payload["details"].get(payload["verdict"]["ship"])
     tables = "".join(section.table(payload, shipped or {}) for section in drawn if shipped or section.alone)
     after = sections[min(1, len(sections) - 1)]
-    css, script = style(sections), scripts(sections)
+    css = style(sections)
+    script = scripts(sections)
     policy = (
         f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(css)}'; img-src data:; "
         "base-uri 'none'; form-action 'none'"

@@ -74,7 +74,8 @@ def find_frequent(frequencies: Sequence[float]) -> list[int]:
 def _keep_frequent(payload: Payload, sections: Sequence[Section]) -> str:
     """Keep the most frequent classes, in place, and return what to say about it."""
     data = payload["data"]
-    balance, total = data["balance"], len(data["classes"])
+    balance = data["balance"]
+    total = len(data["classes"])
     kept = find_frequent(balance)
     for details in payload["details"].values():
         for section in sections:

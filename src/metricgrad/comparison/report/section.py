@@ -78,11 +78,11 @@ class Section:
         )
 
     def script(self) -> str:
-        """Return its script, or nothing."""
+        """Return the script of the section, or an empty text."""
         return read_asset(f"sections/{self.name}.js")
 
     def style(self) -> str:
-        """Return its style sheet, or nothing."""
+        """Return the style sheet of the section, or an empty text."""
         return read_asset(f"sections/{self.name}.css")
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from metricgrad.comparison.goal import Goal
     from metricgrad.comparison.tables.labelled_table import LabelledTable
@@ -92,3 +92,8 @@ class ShippedModelInputs:
     others: Sequence[Column]
     important: Sequence[str]
     tested: Predictions
+
+    def sort_by_importance(self, columns: Iterable[Column]) -> list[Column]:
+        """Return columns, the most important one first; those whose importance is not known stay in order."""
+        rank = {name: i for i, name in enumerate(self.important)}
+        return sorted(columns, key=lambda column: rank.get(column.name, len(rank)))

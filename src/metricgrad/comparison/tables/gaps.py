@@ -75,8 +75,10 @@ class Gaps:
 
         Neither counts if it may be chance: a single row may lack a value, and may hold a new category.
         """
-        missing, unknown = self.missing[column.name], self.unknown[column.name]
-        filled, usable = self.rows - missing, self.rows - missing - unknown
+        missing = self.missing[column.name]
+        unknown = self.unknown[column.name]
+        filled = self.rows - missing
+        usable = self.rows - missing - unknown
         if column.kind != "category" and 2 * unknown > filled:
             unreadable = float(stats.binom.sf(unknown - 1, filled, column.unreadable))
             if unreadable < LEAST_PROBABILITY:
@@ -87,7 +89,8 @@ class Gaps:
         return float(stats.binom.cdf(usable, self.rows, min(expected, 1 - TOLERATED_SHARE))) < LEAST_PROBABILITY
 
     def _describe_column(self, column: Column) -> str:
-        missing, unknown = self.missing[column.name], self.unknown[column.name]
+        missing = self.missing[column.name]
+        unknown = self.unknown[column.name]
         parts = [f"{unknown / self.rows:.1%} {_explain(column)}"] if unknown else []
         parts += [f"{missing / self.rows:.1%} empty, {column.missing:.1%} in training"] if missing else []
         return f"{one_line(column.name, 60)!r} ({'; '.join(parts)})"

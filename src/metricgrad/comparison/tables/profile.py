@@ -11,7 +11,7 @@ import pandas as pd
 from metricgrad.comparison.tables.rows import hash_rows
 from metricgrad.comparison.tables.schema import DROPPED
 from metricgrad.comparison.tables.targets import describe_spellings, find_spellings
-from metricgrad.estimators.columns.column import ALIKE
+from metricgrad.estimators.columns.column import SHARE_OF_ONE_KIND
 from metricgrad.estimators.columns.dates import ISO
 from metricgrad.estimators.columns.lookalikes import describe_numbers_in_texts
 from metricgrad.estimators.columns.numbers import PLAIN, find_number_formats, read_formatted
@@ -29,7 +29,8 @@ _LEAK_AUROC = 0.99  # the AUROC of a single column from which on it is suspected
 
 def describe_data(frame: pd.DataFrame, schema: Schema) -> list[tuple[str, str]]:
     """Return a few lines about a data set, as (label, text)."""
-    target, rows = schema.target, len(frame)
+    target = schema.target
+    rows = len(frame)
     kinds = Counter(column.kind for column in schema.columns)
     lines = [
         ("rows", f"{rows:,}" + _describe_targets(frame, schema)),
@@ -49,7 +50,8 @@ def describe_data(frame: pd.DataFrame, schema: Schema) -> list[tuple[str, str]]:
 
 
 def _describe_targets(frame: pd.DataFrame, schema: Schema) -> str:
-    missing, unlabelled = len(frame) - schema.rows, schema.target.count_unlabelled(frame)
+    missing = len(frame) - schema.rows
+    unlabelled = schema.target.count_unlabelled(frame)
     parts = [f", of which {missing:,} without a target"] if missing else []
     parts += [f", of which {unlabelled:,} with an empty list of labels"] if unlabelled else []
     return "".join(parts)
@@ -142,7 +144,7 @@ def _find_doubtful_numbers(column: Column, cells: pd.Series) -> list[str]:
     if column.kind != "number" or column.number_format in (None, PLAIN):
         return []
     known = cells.dropna().map(str)
-    formats = find_number_formats(known, ALIKE)
+    formats = find_number_formats(known, SHARE_OF_ONE_KIND)
     if len(formats) < 2:
         return []
     one, other = (read_formatted(known, how) for how in formats[:2])
@@ -156,7 +158,7 @@ def _find_doubtful_numbers(column: Column, cells: pd.Series) -> list[str]:
 def _find_numbers_in_categories(column: Column) -> list[str]:
     """Return a warning if the categories of a column look like numbers."""
     texts = pd.Series(column.categories, dtype=str)
-    what = describe_numbers_in_texts(texts, ALIKE) if len(texts) else None
+    what = describe_numbers_in_texts(texts, SHARE_OF_ONE_KIND) if len(texts) else None
     if what is None:
         return []
     return [
@@ -189,7 +191,8 @@ def _find_spellings(what: str, names: Sequence[str]) -> list[str]:
 
 def _find_duplicates(frame: pd.DataFrame, schema: Schema) -> list[str]:
     rows = schema.to_features(frame)
-    features, both = hash_rows(rows), hash_rows(rows, schema.encode_targets(frame))
+    features = hash_rows(rows)
+    both = hash_rows(rows, schema.encode_targets(frame))
     found = []
     copies = len(both) - len(np.unique(both))
     if copies:
@@ -245,10 +248,12 @@ def _rate_leak(level: np.ndarray, positive: np.ndarray, category: bool) -> float
         return 0.0
     level = np.where(np.isnan(level), -np.inf, level)
     places = np.unique(level, return_inverse=True)[1]
-    count, hits = np.bincount(places), np.bincount(places, positive)
+    count = np.bincount(places)
+    hits = np.bincount(places, positive)
     if category:
         order = np.argsort(hits / count)  # categories have no order: take the best one
-        count, hits = count[order], hits[order]
+        count = count[order]
+        hits = hits[order]
     misses = count - hits
     below = np.cumsum(misses) - misses
     area = float((hits * (below + misses / 2)).sum() / (hits.sum() * misses.sum()))

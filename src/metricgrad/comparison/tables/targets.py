@@ -284,12 +284,14 @@ def _split_labels(cell: str, separator: str) -> set[str]:
 def _find_separator(texts: pd.Series, sure: bool) -> str | None:
     """Return the separator of labels, if any: splitting by it gives fewer distinct labels than there are cells."""
     cells = texts.unique()
-    best, fewest = None, len(cells)
+    best = None
+    fewest = len(cells)
     for one in ";|,":
         if any(one in cell for cell in cells):
             labels = set().union(*(_split_labels(cell, one) for cell in cells))
             if len(labels) < fewest or (sure and best is None):
-                best, fewest = one, len(labels)
+                best = one
+                fewest = len(labels)
     return best
 
 

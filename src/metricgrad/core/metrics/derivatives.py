@@ -170,7 +170,8 @@ class Jet(Number):
             return jet
         if isinstance(other.value, Number):
             return self._divide_by(other, ratio(self.value, other.value, empty), other.value)
-        x, y = self.value, other.value
+        x = self.value
+        y = other.value
         if abs(y) < FLOOR:
             return Jet(empty)
         quotient = x / y

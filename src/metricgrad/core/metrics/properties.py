@@ -32,7 +32,7 @@ _ATTRIBUTE = "__metric_properties__"
 _LARGE = 1e6
 _GRID = (0.0, 0.5, 1.0, 2.0, 3.0, 7.0, 20.0, 1e3, _LARGE)
 """The counts of each cell that a metric is tested with."""
-_ROUNDING = 1e-9
+_TOLERANCE = 1e-9
 """By how much values may differ and count as the same, relative to their size if that is above 1."""
 
 
@@ -210,7 +210,7 @@ def _test_counts(metric: Metric) -> dict[str, Any]:
         **{cell: _find_direction((values, between), axis) for axis, cell in enumerate(("tp", "fp", "fn", "tn"))},
         "rewards_right_decisions": _find_direction([decided], 0) in (0, 1) and _find_direction([decided], 1) in (0, -1),
         "defined_without_positives": bool(without_positives.isfinite().all()),
-        "same_for_both_classes": torch.allclose(values, other_class, rtol=_ROUNDING, atol=_ROUNDING, equal_nan=True),
+        "same_for_both_classes": torch.allclose(values, other_class, rtol=_TOLERANCE, atol=_TOLERANCE, equal_nan=True),
     }
 
 
@@ -221,7 +221,8 @@ def _test_matrices(metric: Metric) -> dict[str, Any]:
     random = torch.Generator().manual_seed(0)
     three = axis[torch.randint(len(axis), (2000, 3, 3), generator=random)]
     three = three * (torch.rand(three.shape, generator=random) < 0.4)  # extremes have many empty cells
-    every, smaller = [], []
+    every = []
+    smaller = []
     for matrices in (two, three):
         try:
             values = metric(Confusion(matrices))
@@ -233,7 +234,7 @@ def _test_matrices(metric: Metric) -> dict[str, Any]:
         smaller.append(values.double()[(matrices < _LARGE).all(-1).all(-1)])
     low, high = _find_range(torch.cat(every), torch.cat(smaller))
     other_class = metric(Confusion(two.flip(-1, -2))).double()
-    same = torch.allclose(every[0], other_class, rtol=_ROUNDING, atol=_ROUNDING, equal_nan=True)
+    same = torch.allclose(every[0], other_class, rtol=_TOLERANCE, atol=_TOLERANCE, equal_nan=True)
     return {"low": low, "high": high, "same_for_both_classes": same}
 
 
@@ -266,8 +267,8 @@ def _find_direction(grids: Sequence[Tensor], axis: int) -> Direction:
         step = (ahead - behind) / torch.maximum(ahead.abs(), behind.abs()).clamp(min=1.0)
         if not step.isfinite().all():
             return None
-        rises |= bool((step > _ROUNDING).any())
-        falls |= bool((step < -_ROUNDING).any())
+        rises |= bool((step > _TOLERANCE).any())
+        falls |= bool((step < -_TOLERANCE).any())
     if rises and falls:
         return None
     return 1 if rises else -1 if falls else 0
@@ -275,11 +276,13 @@ def _find_direction(grids: Sequence[Tensor], axis: int) -> Direction:
 
 def _find_range(values: Tensor, smaller: Tensor) -> tuple[float, float]:
     """Return the lowest and the highest value; infinite if it is not reached with the smaller counts of the grid."""
-    defined, defined_smaller = values[~values.isnan()], smaller[~smaller.isnan()]
+    defined = values[~values.isnan()]
+    defined_smaller = smaller[~smaller.isnan()]
     if not defined_smaller.numel():
         return -math.inf, math.inf
-    low, high = defined.min().item(), defined.max().item()
-    tolerance = _ROUNDING * max(1.0, abs(low), abs(high))
+    low = defined.min().item()
+    high = defined.max().item()
+    tolerance = _TOLERANCE * max(1.0, abs(low), abs(high))
     if defined_smaller.min().item() - low > tolerance:
         low = -math.inf
     if high - defined_smaller.max().item() > tolerance:
@@ -289,7 +292,7 @@ def _find_range(values: Tensor, smaller: Tensor) -> tuple[float, float]:
 
 def _round_to_whole(x: float) -> float:
     """Return a number without the rounding that keeps it from being whole."""
-    return float(round(x)) if math.isfinite(x) and abs(x - round(x)) < _ROUNDING else x
+    return float(round(x)) if math.isfinite(x) and abs(x - round(x)) < _TOLERANCE else x
 
 
 # Quasi-convexity

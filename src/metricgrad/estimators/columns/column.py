@@ -13,20 +13,20 @@ import pyarrow.compute as pc
 from metricgrad.estimators.columns.dates import ISO, find_date_formats, has_clock, read_dates
 from metricgrad.estimators.columns.ids import are_whole, identifies_rows
 from metricgrad.estimators.columns.lookalikes import describe_numbers_in_texts
-from metricgrad.estimators.columns.numbers import PLAIN, UNREADABLE, find_number_formats, read_formatted
+from metricgrad.estimators.columns.numbers import PLAIN, UNREADABLE, as_arrow, find_number_formats, read_formatted
 from metricgrad.messages import one_line
 from metricgrad.strict_json import Length, Pattern, Range
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-CATEGORIES = 255
+MOST_CATEGORIES = 255
 """The most categories of a column that are distinguished, the most frequent ones."""
-LEVELS = 50
+MOST_LEVELS_WITHOUT_TARGET = 50
 """A column with more categories is also encoded by the target."""
 MOST_LEVELS = 100_000
 """The most categories of a column that are encoded by the target, the most frequent ones."""
-ALIKE = 0.95
+SHARE_OF_ONE_KIND = 0.95
 """The share of cells that must be numbers (or dates) for a column of texts to count as such."""
 
 SENTENCE = 5
@@ -35,11 +35,11 @@ SENTENCE = 5
 _PART_ENDINGS = tuple(f" ({part})" for part in ("days", "year", "month", "weekday", "hour", "level", "column"))
 """How the names of parts end that are not the name of their column."""
 
-_BINS = 10
+_MOST_BINS = 10
 _BOOLEANS = {
     word: value for value in (True, False) for word in (value, f"{value}", f"{value}".lower(), f"{value}".upper())
 }
-_EPOCH = pd.Timestamp("2000-01-01")
+_FIRST_DAY = pd.Timestamp("2000-01-01")
 
 
 @dataclass(frozen=True)
@@ -216,7 +216,7 @@ def _describe_column(name: str, cells: pd.Series, date_format: str | None, drop_
 def _describe_numbers(column: Column, level: np.ndarray) -> Column:
     """Return a column with the distribution of its level."""
     known = level[np.isfinite(level)]
-    edges = tuple(np.unique(np.quantile(known, np.linspace(0, 1, _BINS + 1)[1:-1])).tolist())
+    edges = tuple(np.unique(np.quantile(known, np.linspace(0, 1, _MOST_BINS + 1)[1:-1])).tolist())
     shares = (0.0,) * (len(edges) + 1)
     column = replace(column, shares=shares, edges=edges, mean=float(known.mean()), sd=float(known.std()))
     return _with_shares(column, level)
@@ -248,11 +248,7 @@ def as_texts(cells: pd.Series) -> pa.Array:
         values = known.to_numpy(np.float64)
         texts = known.astype(np.int64).astype(str) if are_whole(values) else known.astype(str)
         cells = texts.reindex(cells.index)
-    elif not isinstance(cells.dtype, pd.StringDtype):
-        cells = cells.map(str, na_action="ignore")
-    found = pa.array(cells, from_pandas=True)
-    found = found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
-    return found.cast(pa.large_string())
+    return as_arrow(cells)
 
 
 def _without_categories(cells: pd.Series) -> pd.Series:
@@ -287,9 +283,9 @@ def _find_kind_of_texts(known: pd.Series, date_format: str | None) -> dict[str, 
         return {"kind": "category"}
     if known.str.lower().isin(["true", "false"]).all():
         return {"kind": "boolean"}
-    if numbers := find_number_formats(known, ALIKE):
+    if numbers := find_number_formats(known, SHARE_OF_ONE_KIND):
         return {"kind": "number", "number_format": numbers[0]}
-    dates = find_date_formats(known, ALIKE, date_format)
+    dates = find_date_formats(known, SHARE_OF_ONE_KIND, date_format)
     if len(dates) > 1:
         return f"holds dates that could be {' or '.join(dates)}; say which with date_format={dates[0]!r}"
     return _of_dates(known, dates[0]) if dates else {"kind": "category"}
@@ -306,18 +302,18 @@ def _describe_category(name: str, cells: pd.Series, missing: float) -> Column | 
     if len(counts) == 1 and known == len(cells):
         return f"constant: always {counts.index[0]}"
     if known >= 20 and len(counts) > 0.5 * known:
-        if numbers := describe_numbers_in_texts(pd.Series(counts.index), ALIKE):
+        if numbers := describe_numbers_in_texts(pd.Series(counts.index), SHARE_OF_ONE_KIND):
             return f"holds {numbers}; write plain numbers of one unit to use it"
         if pd.Series(counts.index[:100]).str.contains(" ").mean() > 0.5:
             return _describe_text(name, cells, missing)
         return f"looks like an id: {len(counts)} different texts in {known} rows"
-    if len(counts) > CATEGORIES and pd.Series(counts.index).str.count(r"\S+").mean() >= SENTENCE:
+    if len(counts) > MOST_CATEGORIES and pd.Series(counts.index).str.count(r"\S+").mean() >= SENTENCE:
         return _describe_text(name, cells, missing)
     # Ties in alphabetical order, so that the order of rows does not matter.
     order = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
-    categories = tuple(str(text) for text, _ in order[:CATEGORIES])
-    others = len(order) > CATEGORIES
-    levels = tuple(str(text) for text, _ in order[:MOST_LEVELS]) if len(order) > LEVELS else ()
+    categories = tuple(str(text) for text, _ in order[:MOST_CATEGORIES])
+    others = len(order) > MOST_CATEGORIES
+    levels = tuple(str(text) for text, _ in order[:MOST_LEVELS]) if len(order) > MOST_LEVELS_WITHOUT_TARGET else ()
     shares = (0.0,) * (len(categories) + others)
     blank = Column(name, "category", missing, shares, categories=categories, others=others, levels=levels)
     return _with_shares(blank, blank.to_level(cells))
@@ -338,7 +334,7 @@ def _is_textual(cells: pd.Series) -> bool:
 
 
 def _count_days(dates: pd.Series) -> np.ndarray:
-    return np.asarray((dates - _EPOCH) / pd.Timedelta(days=1), dtype=np.float32)
+    return np.asarray((dates - _FIRST_DAY) / pd.Timedelta(days=1), dtype=np.float32)
 
 
 # The numbers that a date can become.

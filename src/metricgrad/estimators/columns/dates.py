@@ -78,13 +78,14 @@ def find_date_formats(known: pd.Series, least: float, given: str | None = None) 
 def read_dates(cells: pd.Series, how: str | None) -> pd.Series:
     """Return cells as dates, NaT for missing cells and those that are written otherwise.
 
-    ``how``: the format of texts; None, as in the runs of older versions, is ISO.
+    ``how``: the format of texts; None is ISO.
     """
     textual = isinstance(cells.dtype, pd.StringDtype) or cells.dtype == object
     if pd.api.types.is_numeric_dtype(cells.dtype):
         if how is None or "%" not in how:
             return pd.Series(np.full(len(cells), np.datetime64("NaT", "s")), index=cells.index)
-        cells, textual = cells.map(lambda cell: f"{cell:.0f}", na_action="ignore").astype(object), True
+        cells = cells.map(lambda cell: f"{cell:.0f}", na_action="ignore").astype(object)
+        textual = True
     if textual and how not in (None, ISO) and "%" not in str(how):
         return _read_words(cells, str(how))
     written = (how if how is not None and "%" in how else "ISO8601") if textual else None
@@ -118,26 +119,48 @@ def _compile(name: str) -> str:
 def _read_words(cells: pd.Series, name: str) -> pd.Series:
     """Return texts in one of the named formats as dates."""
     parts = pc.extract_regex(as_arrow(cells), _compile(name))
-    day, month, year, hour, minute, second = (
-        _to_numbers(parts, part) for part in ("day", "month", "year", "hour", "minute", "second")
-    )
-    names = pc.utf8_lower(pc.utf8_slice_codeunits(parts.field("month"), 0, 3))
-    places = pc.index_in(names, pa.array(list(_MONTHS), names.type)).to_numpy(zero_copy_only=False)
-    month = np.where(
-        np.isnan(month), np.array([*_MONTHS.values(), np.nan])[np.nan_to_num(places, nan=-1).astype(int)], month
-    )
-    short = pc.equal(pc.utf8_length(parts.field("year")), 2).to_numpy(zero_copy_only=False)
-    year = np.where(short, year + np.where(year < 69, 2000, 1900), year)  # as strptime does
-    half = pc.utf8_lower(parts.field("half")).to_numpy(zero_copy_only=False)
-    hour, minute, second = np.nan_to_num(hour), np.nan_to_num(minute), np.nan_to_num(second)
-    hour = np.where((half == "a") | (half == "p"), hour % 12 + 12 * (half == "p"), hour)
+    day = _to_numbers(parts, "day")
+    month = _read_months(parts)
+    year = _read_years(parts)
+    hour = _read_hours(parts)
+    minute = np.nan_to_num(_to_numbers(parts, "minute"))
+    second = np.nan_to_num(_to_numbers(parts, "second"))
     valid = (month >= 1) & (month <= 12) & (day >= 1) & (hour < 24) & (minute < 60) & (second < 60)
-    since = np.where(valid, (year - 1970) * 12 + month - 1, 0).astype("datetime64[M]")
-    days = since.astype("datetime64[D]") + np.where(valid, day - 1, 0).astype(np.int64)
-    valid &= days.astype("datetime64[M]") == since  # there is no 31st of June
-    clock = (hour * 3600 + minute * 60 + second).astype(np.int64)
-    found = np.where(valid, days.astype("datetime64[s]") + clock, np.datetime64("NaT", "s"))
+    months_since_1970 = np.where(valid, (year - 1970) * 12 + month - 1, 0).astype("datetime64[M]")
+    days_after_the_first = np.where(valid, day - 1, 0).astype(np.int64)
+    dates = months_since_1970.astype("datetime64[D]") + days_after_the_first
+    valid &= dates.astype("datetime64[M]") == months_since_1970  # there is no 31st of June
+    seconds_of_the_day = (hour * 3600 + minute * 60 + second).astype(np.int64)
+    times = dates.astype("datetime64[s]") + seconds_of_the_day
+    found = np.where(valid, times, np.datetime64("NaT", "s"))
     return pd.Series(found, index=cells.index)
+
+
+def _read_months(parts: pa.StructArray) -> np.ndarray:
+    """Return the months as numbers, whether they are written as such or as words; NaN for other words."""
+    month = _to_numbers(parts, "month")
+    first_letters = pc.utf8_lower(pc.utf8_slice_codeunits(parts.field("month"), 0, 3))
+    places = pc.index_in(first_letters, pa.array(list(_MONTHS), first_letters.type)).to_numpy(zero_copy_only=False)
+    numbers = np.array([*_MONTHS.values(), np.nan])
+    by_name = numbers[np.nan_to_num(places, nan=-1).astype(int)]  # the last one, NaN, if there is no such name
+    return np.asarray(np.where(np.isnan(month), by_name, month))
+
+
+def _read_years(parts: pa.StructArray) -> np.ndarray:
+    """Return the years; of two digits they are those from 1969 to 2068, as for ``strptime``."""
+    year = _to_numbers(parts, "year")
+    has_two_digits = pc.equal(pc.utf8_length(parts.field("year")), 2).to_numpy(zero_copy_only=False)
+    century = np.where(year < 69, 2000, 1900)
+    return np.asarray(np.where(has_two_digits, year + century, year))
+
+
+def _read_hours(parts: pa.StructArray) -> np.ndarray:
+    """Return the hours, from 0 to 23 also where they are written with a.m. or p.m.; 0 where there is none."""
+    hour = np.nan_to_num(_to_numbers(parts, "hour"))
+    half = pc.utf8_lower(parts.field("half")).to_numpy(zero_copy_only=False)
+    is_afternoon = half == "p"
+    has_half = (half == "a") | is_afternoon
+    return np.asarray(np.where(has_half, hour % 12 + 12 * is_afternoon, hour))
 
 
 def _to_numbers(parts: pa.StructArray, name: str) -> np.ndarray:

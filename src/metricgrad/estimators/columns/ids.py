@@ -7,9 +7,9 @@ import re
 
 import numpy as np
 
-_FEWEST = 20  # rows in which numbers that all differ are remarkable
-_CHANCE = 1e-9  # measurements that all differ are less probable than this
-_STEP = 20  # the mean step up to which increasing numbers count rows, some of which were left out
+_FEWEST_ROWS = 20  # rows in which numbers that all differ are remarkable
+_LEAST_PROBABILITY = 1e-9  # measurements that all differ are less probable than this
+_LARGEST_MEAN_STEP = 20  # the mean step up to which increasing numbers count rows, some of which were left out
 _NAME = re.compile(r"(^|[\W_])(id|ids|uuid|guid|key|index|rowid|row|no|nr)$", re.IGNORECASE)
 _CAMEL = re.compile(r"[a-z](Id|ID)$")
 _UNNAMED = re.compile(r"Unnamed: \d+|column \d+|level_\d+")
@@ -27,13 +27,15 @@ def identifies_rows(name: str, values: np.ndarray) -> bool:
     (True, True, False)
     """
     number = len(values)
-    if number < _FEWEST or not are_whole(values) or len(np.unique(values)) < number:
+    if number < _FEWEST_ROWS or not are_whole(values) or len(np.unique(values)) < number:
         return False
     if _NAME.search(name) or _CAMEL.search(name) or _UNNAMED.fullmatch(name):
         return True
     span = float(np.ptp(values)) + 1
     increasing = bool((np.diff(values) > 0).all())
-    return (increasing and span <= _STEP * number) or _compute_chance_to_differ(number, span) < _CHANCE
+    return (increasing and span <= _LARGEST_MEAN_STEP * number) or _compute_chance_to_differ(
+        number, span
+    ) < _LEAST_PROBABILITY
 
 
 def are_whole(values: np.ndarray) -> bool:

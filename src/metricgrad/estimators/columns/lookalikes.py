@@ -19,7 +19,7 @@ _MAGNITUDE = re.compile(
 _AMOUNT = re.compile(rf"{_SIGN}\s*({UNIT})?\s*{_SIGN}\s*(?:{_NUMBER})\s*({UNIT})?\s*\)?")
 _CLOCK = re.compile(r"[-+]?\d{1,3}:\d{2}(?::\d{2})?(?:[.,]\d+)?(?:\s?[AaPp]\.?[Mm]\.?)?")
 _MEASURE = re.compile(rf"{_SIGN}\s*(?:{_NUMBER})\s*([^\W\d_]{{1,4}}[\u00b2\u00b3]?|\u00b0[CF]?|[\u2032\u2033\"'])")
-_MOST = 2000  # different texts that are looked at
+_MOST_TEXTS = 2000  # different texts that are looked at
 
 
 def describe_numbers_in_texts(texts: pd.Series, least: float) -> str | None:
@@ -35,7 +35,7 @@ def describe_numbers_in_texts(texts: pd.Series, least: float) -> str | None:
     >>> describe_numbers_in_texts(pd.Series(["7 kg", "12 kg"]), 0.95)
     "numbers with the unit 'kg', such as '7 kg'"
     """
-    different = texts.drop_duplicates().head(_MOST).map(str).str.strip()
+    different = texts.drop_duplicates().head(_MOST_TEXTS).map(str).str.strip()
     needed = least * len(different)
     units = _find_all(different, _AMOUNT)
     if len(units) >= needed and len(kinds := sorted({unit for unit in units.values() if unit})) > 1:

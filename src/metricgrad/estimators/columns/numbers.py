@@ -114,7 +114,8 @@ def _compile(how: str) -> str:
         body = rf"[1-9]\d{{0,2}}(?:{thousands}\d{{3}})+(?:{mark}\d+)?|{body}"
     before = after = f"(?:{re.escape(unit)})?" if unit else ""
     if unit == "%":
-        before, after = "", "%"
+        before = ""
+        after = "%"
     sign = "[-+\u2212]?"
     return (
         rf"^(?P<open>\(?){_GAP}(?P<sign>{sign}){_GAP}{before}{_GAP}(?P<inner>{sign}){_GAP}"

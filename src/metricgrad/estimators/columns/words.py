@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 TOPICS = 64
 """The most topics of a column."""
 
-_ROWS = 50_000  # words are looked for in a sample of this size
+_MOST_ROWS = 50_000  # words are looked for in a sample of this size
 _CANDIDATES = 50_000  # the most frequent words and pairs of words, from which the most useful are chosen
-_RARE = 2  # words in fewer rows are not looked at
+_FEWEST_ROWS_OF_A_WORD = 2  # words in fewer rows are not looked at
 _TEXT = 10_000  # the most characters of a word or pair of words in a file
 
 
@@ -63,11 +63,11 @@ def fit_words(texts: pd.Series, indicators: np.ndarray | None, most: int) -> Wor
     """
     from sklearn.decomposition import TruncatedSVD
 
-    if len(texts) > _ROWS:
-        some = np.sort(np.random.default_rng(0).choice(len(texts), _ROWS, replace=False))
+    if len(texts) > _MOST_ROWS:
+        some = np.sort(np.random.default_rng(0).choice(len(texts), _MOST_ROWS, replace=False))
         texts = texts.iloc[some]
         indicators = None if indicators is None else indicators[some]
-    found = _make_vectorizer(min_df=_RARE, max_features=_CANDIDATES)
+    found = _make_vectorizer(min_df=_FEWEST_ROWS_OF_A_WORD, max_features=_CANDIDATES)
     try:
         matrix = found.fit_transform(texts)
     except ValueError:  # no word is in two rows
@@ -89,7 +89,8 @@ def rate_words(matrix: sparse.csr_matrix, indicators: np.ndarray) -> np.ndarray:
     total = np.asarray(matrix.sum(0), dtype=float).ravel()
     best = np.zeros(len(total))
     for column in indicators.T:
-        expected, rest = total * column.mean(), total * (1 - column.mean())
+        expected = total * column.mean()
+        rest = total * (1 - column.mean())
         if 0 < column.mean() < 1:
             observed = np.asarray(matrix.T @ column.astype(np.float64)).ravel()
             best = np.maximum(best, (observed - expected) ** 2 * (1 / expected + 1 / rest))

@@ -35,7 +35,9 @@ class PlacedRows:
     """Rows on the workers of a cluster: futures of ``BoostingRows``, and an example of them without rows."""
 
     def __init__(self, client: Any, parts: Sequence[Any], example: BoostingRows) -> None:
-        self.client, self.parts, self.example = client, parts, example
+        self.client = client
+        self.parts = parts
+        self.example = example
 
     def matrix(self, categorical: list[int]) -> Any:
         """Return the rows as XGBoost's matrix; they stay where they are."""
@@ -58,7 +60,8 @@ class PlacedRows:
 
 def train(plan: BoostingPlan, rounds: int, rows: PlacedRows, held_out: PlacedRows | None = None) -> Trained:
     """Train on rows and stop early on held-out rows, if there are any."""
-    progress, more = ProgressHook(plan), {}
+    progress = ProgressHook(plan)
+    more = {}
     if held_out is not None:
         evals = [(held_out.matrix(plan.categorical), "held_out")]
         more = {

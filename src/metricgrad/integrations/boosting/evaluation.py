@@ -39,7 +39,8 @@ class Evaluation(Hook):
         super().__init__(targets)
         if average is None:
             raise ValueError("average: expected 'micro', 'macro', 'weighted' or 'samples', got None")
-        self.metric, self.average = metric, average
+        self.metric = metric
+        self.average = average
         self.task: Task = check_task(task)
         self.declared_task = task
         self.backend = check_backend(backend)

@@ -69,7 +69,7 @@ class Hook:
             )
 
     def answer(self, scores: Tensor, targets: Tensor, weight: Tensor | None, native: bool) -> Any:
-        """Return it, given float32 scores, targets as losses take them, and weights."""
+        """Return what the library asks for, given float32 scores, targets as losses take them, and weights."""
         raise NotImplementedError
 
     def _tensors(self, scores: Any, labels: Any, weight: Any) -> tuple[Tensor, Tensor, Tensor | None]:

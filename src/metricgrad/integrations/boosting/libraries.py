@@ -31,7 +31,7 @@ class RoundRow(TypedDict):
 
 
 class Trained(NamedTuple):
-    """A model cut at its best round, the number of rounds it has, and its history."""
+    """A model of the rounds up to its best one, their number, and its history."""
 
     model: Any
     rounds: int
@@ -131,13 +131,15 @@ class XGBoost:
     def train(
         self, plan: BoostingPlan, rounds: int, rows: BoostingRows, held_out: BoostingRows | None = None
     ) -> Trained:
-        library, progress, more = imported("xgboost"), ProgressHook(plan), {}
+        library = imported("xgboost")
+        progress = ProgressHook(plan)
+        more = {}
         if held_out is not None:
-            watched = self._matrix(held_out.x, plan.categorical, plan.n_jobs, held_out)
+            watched = self._make_matrix(held_out.x, plan.categorical, plan.n_jobs, held_out)
             more = {"evals": [(watched, "held_out")], "custom_metric": progress, "callbacks": self.callbacks(plan)}
         model = library.train(
             self.parameters(plan, rows.start.shape[1] if rows.y.ndim == 1 and rows.start.ndim == 2 else None),
-            self._matrix(rows.x, plan.categorical, plan.n_jobs, rows),
+            self._make_matrix(rows.x, plan.categorical, plan.n_jobs, rows),
             rounds,
             obj=xgboost_objective(plan.loss),
             verbose_eval=False,
@@ -150,7 +152,7 @@ class XGBoost:
         """Return the parameters of a plan; ``classes``: of a multi-class problem."""
         own = {
             "max_depth": plan.max_depth or 0,
-            "nthread": _threads(plan.n_jobs),
+            "nthread": _count_threads(plan.n_jobs),
             "base_score": 0.0,
             "disable_default_eval_metric": True,
         }
@@ -170,22 +172,22 @@ class XGBoost:
         return ["c" if j in categorical else "q" for j in range(features)] if categorical else None
 
     def logits(self, model: Any, x: Any, categorical: list[int], n_jobs: int | None) -> Any:
-        return model.predict(self._matrix(x, categorical, n_jobs), output_margin=True)
+        return model.predict(self._make_matrix(x, categorical, n_jobs), output_margin=True)
 
     def dump(self, model: Any) -> bytes:
         return bytes(model.save_raw("ubj"))
 
     def load(self, data: bytes, n_jobs: int | None) -> Any:
-        model = imported("xgboost").Booster({"nthread": _threads(n_jobs)})
+        model = imported("xgboost").Booster({"nthread": _count_threads(n_jobs)})
         model.load_model(bytearray(data))
         return model
 
     @classmethod
-    def _matrix(cls, x: Any, categorical: list[int], n_jobs: int | None, rows: BoostingRows | None = None) -> Any:
+    def _make_matrix(cls, x: Any, categorical: list[int], n_jobs: int | None, rows: BoostingRows | None = None) -> Any:
         kinds = cls.feature_types(categorical, x.shape[1])
         more = {} if rows is None else {"label": rows.y, "weight": rows.weight, "base_margin": rows.start}
         return imported("xgboost").DMatrix(
-            x, feature_types=kinds, enable_categorical=bool(categorical), nthread=_threads(n_jobs), **more
+            x, feature_types=kinds, enable_categorical=bool(categorical), nthread=_count_threads(n_jobs), **more
         )
 
 
@@ -207,14 +209,14 @@ class LightGBM:
             "max_depth": plan.max_depth or -1,
             "deterministic": True,
             "feature_pre_filter": False,  # with few rows it leaves no feature, which is an error
-            "num_threads": _threads(plan.n_jobs),
+            "num_threads": _count_threads(plan.n_jobs),
             "verbosity": -1,
         }
 
         def data(part: BoostingRows, reference: Any = None) -> Any:
             labels = np.zeros(len(part.y)) if several else part.y
             more = {"reference": reference, "categorical_feature": plan.categorical}
-            return library.Dataset(_plain(part.x), labels, weight=part.weight, init_score=part.start, **more)
+            return library.Dataset(_to_csr(part.x), labels, weight=part.weight, init_score=part.start, **more)
 
         own = data(rows)
         progress = ProgressHook(plan, held_out.y if several and held_out is not None else None)
@@ -235,7 +237,7 @@ class LightGBM:
         return Trained(model, model.best_iteration or model.current_iteration(), progress.history)
 
     def logits(self, model: Any, x: Any, categorical: list[int], n_jobs: int | None) -> Any:
-        return model.predict(_plain(x), raw_score=True, num_threads=_threads(n_jobs))
+        return model.predict(_to_csr(x), raw_score=True, num_threads=_count_threads(n_jobs))
 
     def dump(self, model: Any) -> bytes:
         return model.model_to_string().encode()  # type: ignore[no-any-return]
@@ -255,11 +257,11 @@ def imported(name: Backend) -> Any:
         raise ImportError(f"backend={name!r} needs {name}: pip install 'metricgrad[boosting]'") from error
 
 
-def _threads(n_jobs: int | None) -> int:
-    """Return it as both libraries mean it: 0 for all."""
+def _count_threads(n_jobs: int | None) -> int:
+    """Return the number of threads as both libraries count them: 0 for all cores."""
     return max(n_jobs or 0, 0)
 
 
-def _plain(x: Any) -> Any:
+def _to_csr(x: Any) -> Any:
     """Return sparse data as the kind of matrix that LightGBM takes without a warning."""
     return csr_matrix(x) if issparse(x) else x

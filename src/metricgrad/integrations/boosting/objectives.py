@@ -8,10 +8,10 @@ means, whose gradients shrink as the data grow; both libraries regularise on the
 ``min_child_weight``) and would forbid every split. n is the number of decisions: the total weight, times the labels of
 a multi-label problem; the gradient of the mean cross-entropy is then the built-in one, w(p − y).
 
-Curvature: $h = |g|/2$, and at least ``TINY``. The Hessian of such a loss is not diagonal and need not be positive; h is
-cheap, positive, and scales with the loss. For cross-entropy its expectation under the model is p(1 − p), the built-in
-curvature. For F1 of sigmoid memberships the Hessian is at most 4·diag(h), so that a round with a learning rate of up to
-½ lowers the loss to second order (docs/methods.md). A leaf moves by at most twice the learning rate.
+Curvature: $h = |g|/2$, and at least ``LEAST_CURVATURE``. The Hessian of such a loss is not diagonal and need not be
+positive; h is cheap, positive, and scales with the loss. For cross-entropy its expectation under the model is p(1 − p),
+the built-in curvature. For F1 of sigmoid memberships the Hessian is at most 4·diag(h), so that a round with a learning
+rate of up to ½ lowers the loss to second order (docs/methods.md). A leaf moves by at most twice the learning rate.
 
 Only torch is imported: the callables work on what the two libraries hand over.
 """
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from metricgrad.core.inputs import ArrayLike
     from metricgrad.core.processes import ProcessGroup
 
-TINY = 1e-16
+LEAST_CURVATURE = 1e-16
 """The least curvature, as in XGBoost: rows whose gradient vanished must not divide by zero."""
 
 
@@ -72,7 +72,7 @@ class Gradient(Hook):
         for module in _modules(self.loss):
             if hasattr(module, "step"):
                 module.step()
-        return gradient.numpy(), gradient.abs().mul_(0.5).clamp_min_(TINY).numpy()
+        return gradient.numpy(), gradient.abs().mul_(0.5).clamp_min_(LEAST_CURVATURE).numpy()
 
     def _decisions(self, targets: Tensor, weight: Tensor | None) -> float:
         """Return n, of all workers; of the processes of a group the mean, since their gradients come out summed."""

@@ -23,9 +23,12 @@ from metricgrad.core import processes
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-_HEAD, _FRAME, _TEXT = 3, 64, 500
-"""The numbers of a frame that describe it (failures, sum and sum of squares of lengths), all of its numbers, and the
-bytes of the description of a failure."""
+_HEAD_NUMBERS = 3
+"""The numbers of a frame that describe it: failures, sum and sum of squares of lengths."""
+_FRAME_NUMBERS = 64
+"""All numbers of a frame."""
+_MOST_MESSAGE_BYTES = 500
+"""The bytes of the description of a failure."""
 
 
 class WorkersError(ValueError):
@@ -73,12 +76,13 @@ class TrainingWorkers:
 
     def _exchange(self, values: Tensor) -> Tensor:
         """Return the sum of flat tensors over the workers, which must be equally long."""
-        length, fits = len(values), len(values) <= _FRAME - _HEAD
+        length = len(values)
+        fits = len(values) <= _FRAME_NUMBERS - _HEAD_NUMBERS
         frame = _frame(0, length)
         if fits:
-            frame[_HEAD : _HEAD + length] = values
+            frame[_HEAD_NUMBERS : _HEAD_NUMBERS + length] = values
         frame = self._add(frame)
-        failures, codes, squares = frame[:_HEAD].tolist()
+        failures, codes, squares = frame[:_HEAD_NUMBERS].tolist()
         if failures:
             raise self._describe_failure()
         if self.size * squares != codes**2:  # which is so only if all are equal
@@ -86,13 +90,13 @@ class TrainingWorkers:
                 f"distributed boosting: expected the same classes on all workers, got {length} numbers on worker "
                 f"{self.rank} and another number elsewhere; give every worker scores and labels of all classes"
             )
-        return frame[_HEAD : _HEAD + length].to(values.dtype) if fits else self._add(values)
+        return frame[_HEAD_NUMBERS : _HEAD_NUMBERS + length].to(values.dtype) if fits else self._add(values)
 
     def _describe_failure(self, error: Exception | None = None) -> WorkersError:
         """Return the error that all workers raise, given that of this worker, if it has one."""
-        texts = torch.zeros(self.size, _TEXT, dtype=torch.uint8)
+        texts = torch.zeros(self.size, _MOST_MESSAGE_BYTES, dtype=torch.uint8)
         if error is not None:
-            told = (str(error).partition("\n")[0] or type(error).__name__).encode()[:_TEXT]
+            told = (str(error).partition("\n")[0] or type(error).__name__).encode()[:_MOST_MESSAGE_BYTES]
             texts[self.rank, : len(told)] = torch.tensor(list(told), dtype=torch.uint8)
         texts = self._add(texts.reshape(-1)).view(texts.shape)
         failed = int(texts.any(1).byte().argmax())
@@ -104,9 +108,9 @@ class TrainingWorkers:
 
 
 def _frame(failures: int, length: int) -> Tensor:
-    frame = torch.zeros(_FRAME, dtype=torch.float64)
+    frame = torch.zeros(_FRAME_NUMBERS, dtype=torch.float64)
     code = length % 999_983  # whose square float64 holds exactly
-    frame[:_HEAD] = torch.tensor([failures, code, code**2])
+    frame[:_HEAD_NUMBERS] = torch.tensor([failures, code, code**2])
     return frame
 
 
@@ -125,7 +129,8 @@ def make_alike(
     given = torch.tensor(own if len(scores) else [0] * len(own), dtype=torch.float64)
     number, classes, axes, weighted = map(int, workers.sum(given).tolist())
     if number and not len(scores):
-        classes, axes = classes // number, axes // number
+        classes = classes // number
+        axes = axes // number
         scores = scores.new_empty((0, classes) if classes else 0)
         targets = scores.new_empty(0, dtype=torch.long) if classes and axes == 1 else torch.empty_like(scores)
     if weight is None and weighted:

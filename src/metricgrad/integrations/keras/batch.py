@@ -39,13 +39,14 @@ def encode(
     task = check_task(declared)
     dtype = wide_enough(dtype)
     masks = [m for m in (mask, getattr(y_pred, "_keras_mask", None)) if m is not None]
-    z, y = ops.cast(ops.convert_to_tensor(y_pred), dtype), ops.cast(ops.convert_to_tensor(y_true), dtype)
+    z = ops.cast(ops.convert_to_tensor(y_pred), dtype)
+    y = ops.cast(ops.convert_to_tensor(y_true), dtype)
     if declared is None:
         check_evidently_binary(_classes_second(z.shape), _classes_second(y.shape, len(z.shape)))
-    z, y, indices = _aligned(task, z, y)
+    z, y, indices = _align_shapes(task, z, y)
     keep = ops.ones_like(z[..., :1])
     for one in masks:
-        given = _spread("mask", ops.convert_to_tensor(one), z, task)
+        given = _spread_weight("mask", ops.convert_to_tensor(one), z, task)
         keep = ops.where(ops.cast(given, "bool"), keep, 0.0)
     if ignore_index is not None:
         if task == "multiclass" and not indices:
@@ -53,9 +54,12 @@ def encode(
         keep = ops.where(y == ignore_index, 0.0, keep)
     w = keep
     if weight is not None:
-        w = ops.where(keep > 0, _spread("sample_weight", ops.cast(ops.convert_to_tensor(weight), dtype), z, task), 0.0)
+        w = ops.where(
+            keep > 0, _spread_weight("sample_weight", ops.cast(ops.convert_to_tensor(weight), dtype), z, task), 0.0
+        )
     # where, not a product: what is masked may be NaN, or a label that is no label.
-    z, y = ops.where(keep > 0, z, 0.0), ops.where(keep > 0, y, 0.0)
+    z = ops.where(keep > 0, z, 0.0)
+    y = ops.where(keep > 0, y, 0.0)
     if indices:
         y = ops.one_hot(ops.cast(y[..., 0], "int32"), z.shape[-1], dtype=dtype)
     return KerasBatch(*(ops.reshape(x, (-1, x.shape[-1])) for x in (z, y, w, keep)))
@@ -72,7 +76,7 @@ def wide_enough(dtype: str) -> str:
     return dtype if dtype in ("float32", "float64") else "float32"
 
 
-def _aligned(task: Task, z: Any, y: Any) -> tuple[Any, Any, bool]:
+def _align_shapes(task: Task, z: Any, y: Any) -> tuple[Any, Any, bool]:
     """Return logits and labels with the classes as the last axis, and whether the labels are indices, of size 1."""
     shapes = f"got y_pred {tuple(z.shape)} and y_true {tuple(y.shape)}"
     if task == "binary":
@@ -80,28 +84,28 @@ def _aligned(task: Task, z: Any, y: Any) -> tuple[Any, Any, bool]:
             z = z[..., 0]
         elif len(y.shape) == len(z.shape) + 1 and y.shape[-1] == 1:
             y = y[..., 0]
-        if not _fit(z.shape, y.shape):
+        if not _are_shapes_equal(z.shape, y.shape):
             raise ValueError(f"y_true: expected the shape of y_pred for task='binary', {shapes}")
         return z[..., None], y[..., None], False
     if len(z.shape) < 2 or not z.shape[-1]:
         raise ValueError(f"y_pred: expected (N, K) or (N, ..., K) for task={task!r}, {shapes}")
-    if _fit(z.shape, y.shape):
+    if _are_shapes_equal(z.shape, y.shape):
         return z, y, False
     if task == "multiclass":
-        if _fit(z.shape[:-1], y.shape):
+        if _are_shapes_equal(z.shape[:-1], y.shape):
             return z, y[..., None], True
-        if _fit((*z.shape[:-1], 1), y.shape):
+        if _are_shapes_equal((*z.shape[:-1], 1), y.shape):
             return z, y, True
     wanted = "the shape of y_pred" + (", or class indices without its last axis," if task == "multiclass" else "")
     raise ValueError(f"y_true: expected {wanted} for task={task!r}, {shapes}")
 
 
-def _fit(one: Sequence[int | None], other: Sequence[int | None]) -> bool:
+def _are_shapes_equal(one: Sequence[int | None], other: Sequence[int | None]) -> bool:
     """Return whether two shapes are equal; a size that is not known while a graph is made fits any."""
     return len(one) == len(other) and all(a == b or a is None or b is None for a, b in zip(one, other, strict=True))
 
 
-def _spread(name: str, x: Any, z: Any, task: Task) -> Any:
+def _spread_weight(name: str, x: Any, z: Any, task: Task) -> Any:
     """Return a weight or mask, given per sample, position or element, as ``(..., 1)`` or ``(..., K)``."""
     given = tuple(x.shape)
     while len(x.shape) < len(z.shape):
@@ -128,12 +132,14 @@ def count(m: Any, batch: KerasBatch, objective: Objective) -> Any:
     w = batch.w
     if objective.of_matrix:
         return Confusion(ops.matmul(ops.transpose(batch.y * w), m))
-    row_weight, axis = None, -2
+    row_weight = None
+    axis = -2
     if objective.average == "samples":
         row_weight, w = _row_weights(batch, objective)
         axis = -1
     # Each cell is a sum of its own: as a difference, rounding would leave something where nothing is.
-    yes, no = w * batch.y, w * (1 - batch.y)
+    yes = w * batch.y
+    no = w * (1 - batch.y)
     cells = (m * yes, m * no, (1 - m) * yes, (1 - m) * no)
     return objective.mean_of_rows(Counts(*(ops.sum(cell, axis=axis) for cell in cells)), row_weight)
 

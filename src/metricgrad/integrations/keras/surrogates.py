@@ -58,8 +58,11 @@ def _(surrogate: Linear, p: Any, threshold: Any) -> Any:
         low, high, m1, m2, m3 = surrogate.pieces(threshold)
     else:
         half = surrogate.width / 2 * ops.minimum(threshold, 1 - threshold)
-        low, high = threshold - half, threshold + half
-        m1, m2, m3 = surrogate.delta / low, (0.5 - surrogate.delta) / half, surrogate.delta / (1 - high)
+        low = threshold - half
+        high = threshold + half
+        m1 = surrogate.delta / low
+        m2 = (0.5 - surrogate.delta) / half
+        m3 = surrogate.delta / (1 - high)
     ramp = ops.minimum(ops.maximum(p - low, 0.0), high - low)
     return ops.clip(m1 * p + (m2 - m1) * ramp + (m3 - m1) * ops.maximum(p - high, 0.0), 0.0, 1.0)
 
@@ -140,7 +143,8 @@ def _(surrogate: StraightThrough, z: Any) -> Any:
 
 @elements.register
 def _(surrogate: Table, z: Any, threshold: Any = 0.5) -> Any:
-    size, p = 10**surrogate.decimals, ops.sigmoid(z)
+    size = 10**surrogate.decimals
+    p = ops.sigmoid(z)
     grid = torch.arange(size + 1, dtype=torch.float64) / size
     fixed = ops.stop_gradient(ops.where(ops.isnan(p), 0.0, p))
     guess = ops.cast(ops.clip(ops.floor(fixed * size), 0, size - 1), "int32")
@@ -157,8 +161,11 @@ def _(surrogate: Table, z: Any, threshold: Any = 0.5) -> Any:
 def of_labels(surrogate: UnitsVsZeros, z: Any, y: Any, keep: Any) -> Any:
     """Return MFoM's memberships of logits given their labels; what ``keep`` (0 or 1) leaves out does not compete."""
     g = ops.sigmoid(z)
-    on, off, powers = y * keep, (1 - y) * keep, ops.exp(g)
-    units, zeros = ops.sum(on, axis=-1, keepdims=True), ops.sum(off, axis=-1, keepdims=True)
+    on = y * keep
+    off = (1 - y) * keep
+    powers = ops.exp(g)
+    units = ops.sum(on, axis=-1, keepdims=True)
+    zeros = ops.sum(off, axis=-1, keepdims=True)
     alone = ops.logical_or(units == 0, zeros == 0)
     # log of a safe 1 where there is no competitor, so that no gradient is 0·∞.
     u, v = (

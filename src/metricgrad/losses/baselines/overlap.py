@@ -250,7 +250,8 @@ def focal_tversky(
     >>> focal_tversky(gamma=1.0)
     MetricLoss(tversky(alpha=0.3, beta=0.7), surrogate=Identity(), average='macro')
     """
-    alpha, beta = check_number("alpha", alpha, least=0.0), check_number("beta", beta, least=0.0)
+    alpha = check_number("alpha", alpha, least=0.0)
+    beta = check_number("beta", beta, least=0.0)
     if not gamma > 0:
         raise ValueError(f"gamma: expected a positive number, got {gamma!r}")
     metric: Metric = partial(tversky_index, alpha=alpha, beta=beta)

@@ -16,7 +16,7 @@ const state = { contender: ship, class: 0, at: 0, shown: new Set(), slots: new M
 // One of several classes is chosen by the largest score, with offsets or without: there are no thresholds.
 const hasThresholds = payload.data.task !== "multiclass";
 const curveOf = (name) => payload.details[name].classes[state.class];
-const tunedAt = (curve) => nearest(curve.cuts, curve.threshold ?? 0.5);
+const tunedAt = (curve) => nearest(curve.grid, curve.threshold ?? 0.5);
 
 // Switch a contender on or off. The one to ship has the accent; others get a free colour, or the last.
 function show(name, on) {
@@ -39,7 +39,7 @@ const shown = () => contenders.filter((name) => state.shown.has(name));
 //                         if there is nothing to show, and the section is hidden
 //   compares: true        it draws all contenders that are shown(), so draw is called when one is switched on or off
 //   alone: true           it draws payload.study, whichever contender is chosen, and also if there is none
-//   move(curve, at)       the reader moved the threshold to curve.cuts[at]; also called after draw
+//   move(curve, at)       the reader moved the threshold to curve.grid[at]; also called after draw
 const sections = new Map();
 function section(name, parts) {
   sections.set(name, { ...parts, place: byId(name) });

@@ -49,7 +49,9 @@ class ClassesSection(Section):
 
     def measure(self, predictions: Predictions) -> dict[str, Any]:
         """Return a ``PerClass`` for each, and the matrix: true classes down, predicted ones across; [] multi-label."""
-        names, y, decided = predictions.table.names, predictions.targets, predictions.decided
+        names = predictions.table.names
+        y = predictions.targets
+        decided = predictions.decided
         several = predictions.goal.task == "multilabel"
         return {
             "per_class": [

@@ -46,10 +46,8 @@ class ColumnsSection(Section):
 
     def measure_study(self, model: ShippedModelInputs) -> dict[str, Any]:
         """Return a ``ColumnProfile`` for each column, the most important one first, and how many columns there are."""
-        rank = {name: i for i, name in enumerate(model.important)}
-        columns = sorted(model.columns, key=lambda column: rank.get(column.name, len(rank)))
         found = []
-        for column in columns[:MOST_COLUMNS]:
+        for column in model.sort_by_importance(model.columns)[:MOST_COLUMNS]:
             drawn = column.kind in GROUPED_KINDS
             names, shares = draw_bars(column, model.table.frame[column.name]) if drawn else ([], [])
             profile: ColumnProfile = {
@@ -60,7 +58,7 @@ class ColumnsSection(Section):
                 "shares": shares,
             }
             found.append(profile)
-        return {"columns": found, "columns_all": len(columns)}
+        return {"columns": found, "columns_all": len(model.columns)}
 
     def body(self, payload: Payload) -> str:
         return _BODY

@@ -83,7 +83,8 @@ def _measure(model: ShippedModelInputs, column: Column, frame: pd.DataFrame) -> 
     positions, names, numbers = choose_examples(column, cells, MOST_POINTS)
     counts = model.table.targets.sum(0) if model.goal.task == "multilabel" else np.bincount(model.table.targets)
     classes = [1] if model.goal.task == "binary" else find_frequent(counts.tolist())
-    scores, shares = [], []
+    scores = []
+    shares = []
     for position in positions:
         same = frame.copy()
         same[column.name] = cells.iloc[np.full(len(frame), position)].set_axis(frame.index)

@@ -46,11 +46,18 @@ class LeaderboardSection(Section):
             if wish
             else ""
         )
-        return constraint + _TOOLS + _table(payload) + _MORE + make_definitions(payload["left_out"], "Not in the table")
+        return (
+            constraint
+            + _TOOLS
+            + _make_rows_table(payload)
+            + _MORE
+            + make_definitions(payload["left_out"], "Not in the table")
+        )
 
 
-def _table(payload: Payload) -> str:
-    rows, metric = payload["leaderboard"], payload["metric"]
+def _make_rows_table(payload: Payload) -> str:
+    rows = payload["leaderboard"]
+    metric = payload["metric"]
     scale = _Scale(rows)
     also = metric["also"]
     heads = [
@@ -69,7 +76,7 @@ def _table(payload: Payload) -> str:
     head = f'<tr><th scope="col" class="rank"><abbr title="rank">#</abbr></th>{cells}</tr>'
     ship = (payload["verdict"]["ship"], payload["verdict"]["rule"])
     constrained = metric["subject_to"] is not None
-    body = "".join(_row(i, row, scale, also, ship, constrained) for i, row in enumerate(rows, 1))
+    body = "".join(_make_row(i, row, scale, also, ship, constrained) for i, row in enumerate(rows, 1))
     return (
         f'<table class="leaderboard"><caption>Mean over {payload["repeats"]} splits on rows not trained on; the bar is '
         f"the 95 % interval, dots are single splits, the dashed line is {escape(REFERENCES[1])}. The axis runs from "
@@ -78,7 +85,7 @@ def _table(payload: Payload) -> str:
     )
 
 
-def _row(
+def _make_row(
     rank: int, row: LeaderboardRow, scale: _Scale, also: list[str], ship: tuple[str, str], constrained: bool
 ) -> str:
     gains = (row["against"].get(name) for name in REFERENCES)
@@ -92,27 +99,30 @@ def _row(
     met = f'<td class="also" data-label="Met" data-sort="{row["held"]}">{held}</td>' if constrained else ""
     extra = met
     for name in also:
-        label, value = escape(capitalise(format_metric(name))), row["others"].get(name)
-        extra += f'<td class="also" data-label="{label}" data-sort="{_key(value)}">{format_value(value)}</td>'
+        label = escape(capitalise(format_metric(name)))
+        value = row["others"].get(name)
+        extra += f'<td class="also" data-label="{label}" data-sort="{_make_key(value)}">{format_value(value)}</td>'
     seconds = row["seconds"]
     return (
         f'<tr class="{" ".join(kinds)}" data-rule="{row["rule"]}"><td class="rank">{rank}</td>'
         f'<th scope="row" class="name" data-sort="{escape(row["contender"].lower())}">{escape(row["contender"])}'
         f'{broken}<span class="family">{escape(row["family"])}</span></th>'
         f'<td class="rule" data-sort="{row["rule"]}">{row["rule"]}</td>'
-        f'<td class="value" data-sort="{_key(row["value"])}"><span class="number">{format_value(row["value"])}</span>'
+        f'<td class="value" data-sort="{_make_key(row["value"])}">'
+        f'<span class="number">{format_value(row["value"])}</span>'
         f"{scale.bar(row)}</td>"
-        f"{''.join(_gain(name, gain) for name, gain in zip(REFERENCES, gains, strict=True))}{extra}"
-        f'<td class="seconds" data-label="Seconds" data-sort="{_key(seconds)}">'
+        f"{''.join(_make_gain(name, gain) for name, gain in zip(REFERENCES, gains, strict=True))}{extra}"
+        f'<td class="seconds" data-label="Seconds" data-sort="{_make_key(seconds)}">'
         f"{'–' if seconds is None else f'{seconds:,.3g}'}</td></tr>"
     )
 
 
-def _gain(name: str, gain: Difference | None) -> str:
+def _make_gain(name: str, gain: Difference | None) -> str:
     label = f'data-label="vs {escape(name)}"'
     if gain is None:
         return f'<td class="gain" {label} data-sort="">–</td>'
-    low, high = gain["low"], gain["high"]
+    low = gain["low"]
+    high = gain["high"]
     sure = low is not None and high is not None and (low > 0 or high < 0)
     mark = ("▲" if gain["difference"] > 0 else "▼") if sure else "≈"
     return (
@@ -122,7 +132,7 @@ def _gain(name: str, gain: Difference | None) -> str:
     )
 
 
-def _key(value: float | None) -> str:
+def _make_key(value: float | None) -> str:
     return "" if value is None else repr(value)
 
 
@@ -143,7 +153,9 @@ class _Scale:
 
     def bar(self, row: LeaderboardRow) -> str:
         """Return the picture of a row."""
-        value, low, high = row["value"], row["low"], row["high"]
+        value = row["value"]
+        low = row["low"]
+        high = row["high"]
         if value is None:
             return ""
         if value < self.low:

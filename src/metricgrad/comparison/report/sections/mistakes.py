@@ -90,8 +90,11 @@ def _confidence(predictions: Predictions) -> tuple[Any, Any, Any]:
 
     Rows that are right are as unsure as can be.
     """
-    s, y, decided = predictions.scores, predictions.targets, predictions.decided
-    everyone, one = np.arange(len(y)), np.full(len(y), -1)
+    s = predictions.scores
+    y = predictions.targets
+    decided = predictions.decided
+    everyone = np.arange(len(y))
+    one = np.full(len(y), -1)
     if predictions.goal.task == "multiclass":
         score = s[everyone, decided]
         return one, score, np.where(decided != y, score - s[everyone, y], -np.inf)
@@ -104,7 +107,9 @@ def _confidence(predictions: Predictions) -> tuple[Any, Any, Any]:
 
 def _labels(predictions: Predictions, i: int, k: int) -> tuple[str, str]:
     """Return what a row is and what was predicted, in words."""
-    names, y, decided = predictions.table.names, predictions.targets[i], predictions.decided[i]
+    names = predictions.table.names
+    y = predictions.targets[i]
+    decided = predictions.decided[i]
     if k < 0:
         return names[int(y)], names[int(decided)]
     yes, said = ("yes" if value[k] else "no" for value in (y, decided))

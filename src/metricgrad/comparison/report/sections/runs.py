@@ -66,7 +66,8 @@ class BoardsSection(Section):
     def body(self, payload: Payload) -> str:
         runs: list[Side] = payload["runs"]
         boards = [{(row["contender"], row["rule"]): row for row in run["leaderboard"]} for run in runs]
-        paired, same = runs[0]["splits"] == runs[1]["splits"], are_comparable(runs)
+        paired = runs[0]["splits"] == runs[1]["splits"]
+        same = are_comparable(runs)
         heads = ["Contender, rule", *(run["name"] for run in runs)]
         heads += ["Second − first", *(["Second better in"] if paired else [])] if same else []
         rows = []
@@ -115,7 +116,7 @@ class ImportancesSection(Section):
 
 
 def are_comparable(runs: list[Side]) -> bool:
-    """Return whether two runs predict the same and were judged by the same metric."""
+    """Return whether two runs predict the same and were evaluated by the same metric."""
     first, second = (
         (run["summary"]["metric"]["name"], run["summary"]["metric"]["average"], run["summary"]["data"]["target"])
         for run in runs
@@ -136,7 +137,8 @@ def _describe_rows(runs: list[Side]) -> str:
 
 
 def _describe_side(run: Side) -> str:
-    verdict, data = run["summary"]["verdict"], run["summary"]["data"]
+    verdict = run["summary"]["verdict"]
+    data = run["summary"]["data"]
     about = f"{data['file']}, {data['rows']:,} rows, {run['summary']['repeats']} splits"
     return (
         f"<div><h2>{escape(run['name'])}</h2><p><strong>{escape(verdict['headline'])}</strong></p>"

@@ -73,9 +73,8 @@ class SegmentsSection(Section):
 
     def measure_study(self, model: ShippedModelInputs) -> dict[str, Any]:
         """Return a ``Segmented`` for each column, the most important one first, and the value of all test rows."""
-        rank = {name: i for i, name in enumerate(model.important)}
-        columns = [column for column in (*model.columns, *model.others) if column.kind in GROUPED_KINDS]
-        columns.sort(key=lambda column: rank.get(column.name, len(rank)))
+        grouped = [column for column in (*model.columns, *model.others) if column.kind in GROUPED_KINDS]
+        columns = model.sort_by_importance(grouped)
         some = np.sort(np.random.default_rng(0).permutation(len(model.tested.rows))[:MOST_TESTED_ROWS])
         with one_thread():  # many small resamples are slower on several
             return {
@@ -118,7 +117,9 @@ def _order(segment: Segment) -> tuple[bool, float]:
 
 def _measure_rows(tested: Predictions, places: np.ndarray) -> dict[str, Any]:
     """Return the metric of some test rows, with its bootstrap interval: rows tested in several splits stay together."""
-    goal, decided, targets = tested.goal, tested.decided[places], tested.targets[places]
+    goal = tested.goal
+    decided = tested.decided[places]
+    targets = tested.targets[places]
     # A row that is tested in several splits is one row.
     rows, first = np.unique(tested.rows[places], return_index=True)
     nothing = {"rows": len(rows), "value": None, "low": None, "high": None}
@@ -127,9 +128,8 @@ def _measure_rows(tested: Predictions, places: np.ndarray) -> dict[str, Any]:
     scores = np.eye(goal.classes)[decided] if goal.task == "multiclass" else decided.astype(float)
     how: dict[str, Any] = {"task": goal.task, "average": goal.average, "empty_classes": "skip"}
     try:
-        found = bootstrap(scores, targets, {"": goal.metric}, groups=tested.rows[places], replicates=REPLICATES, **how)[
-            ""
-        ]
+        groups = tested.rows[places]
+        found = bootstrap(scores, targets, {"": goal.metric}, groups=groups, replicates=REPLICATES, **how)[""]
     except TooFewPositivesError:  # the positives are few rows, tested in several splits
         value = float(evaluate(scores, targets, {"": goal.metric}, **how)[""])
         return {**nothing, "value": value} if math.isfinite(value) else nothing

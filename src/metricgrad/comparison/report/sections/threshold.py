@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from metricgrad.comparison.plateaus import Ends, list_plateaus
-from metricgrad.comparison.report.histograms import Binned, binned
+from metricgrad.comparison.report.histograms import BinnedScores, bin_scores
 from metricgrad.comparison.report.markup import make_folded_table
 from metricgrad.comparison.report.section import Section
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from metricgrad.comparison.report.section_inputs import Predictions
 
 
-class ClassCurve(Binned):
+class ClassCurve(BinnedScores):
     """The counts of one class: of the positive one (binary), or of each."""
 
     name: str
@@ -69,21 +69,22 @@ class ThresholdSection(Section):
     drawn = True
     tasks = ("binary", "multilabel")  # one of several classes is not decided by thresholds
     # The counts hold at these very numbers, and the rule is what it is.
-    exact = frozenset({"cuts", "threshold", "thresholds", "plateau", "plateaus", "offsets", "steps", "steps_of_class"})
+    exact = frozenset({"grid", "threshold", "thresholds", "plateau", "plateaus", "offsets", "steps", "steps_of_class"})
     sizes = ((1, 101), (2, 51), (4, 25))
     size_note = "Curves are drawn from {} thresholds each."
 
     def measure(self, predictions: Predictions) -> dict[str, Any]:
         """Return a ``ClassCurve`` per class."""
-        goal, names = predictions.goal, predictions.table.names
-        return {"classes": [_curve(predictions, k) for k in ([1] if goal.task == "binary" else range(len(names)))]}
+        every_class = range(len(predictions.table.names))
+        classes = [1] if predictions.goal.task == "binary" else every_class
+        return {"classes": [_measure_class(predictions, k) for k in classes]}
 
     def keep_classes(self, details: Details, kept: Sequence[int], total: int) -> None:
         if len(details["classes"]) == total:
             details["classes"] = [details["classes"][k] for k in kept]
 
     def shrink(self, details: Details, size: int) -> None:
-        details["classes"] = [_thinned(curve, size) for curve in details["classes"]]
+        details["classes"] = [_thin_out(curve, size) for curve in details["classes"]]
 
     def body(self, payload: Payload) -> str:
         wish = payload["metric"]["subject_to"]
@@ -91,17 +92,21 @@ class ThresholdSection(Section):
         return _BODY.replace("is measured, so", f"is measured{among}, so")
 
 
-def _curve(predictions: Predictions, k: int) -> ClassCurve:
+def _measure_class(predictions: Predictions, k: int) -> ClassCurve:
     """Return the counts of class k."""
-    binary, s, y = predictions.goal.task == "binary", predictions.scores, predictions.targets
-    place = 0 if binary else k
+    place = 0 if predictions.goal.task == "binary" else k  # a binary problem has one threshold, that of class 1
     if predictions.shipped is not None:
-        threshold, plateau = predictions.shipped.threshold_of(place), predictions.shipped_plateaus[place]
+        threshold = predictions.shipped.threshold_of(place)
+        plateau = predictions.shipped_plateaus[place]
     else:
         threshold, plateau = _take_medians(predictions, place)
-    column, truth = (s, y) if s.ndim == 1 else (s[:, k], y == k if y.ndim == 1 else y[:, k])
+    scores = predictions.scores
+    truth = predictions.targets
+    if scores.ndim == 2:
+        scores = scores[:, k]
+        truth = truth == k if truth.ndim == 1 else truth[:, k]
     return {
-        **binned(column, truth.astype(np.int64), include=[threshold]),
+        **bin_scores(scores, truth.astype(np.int64), include=[threshold]),
         "name": predictions.table.names[k],
         "threshold": threshold,
         "ships": predictions.shipped is not None and threshold is not None,
@@ -112,7 +117,8 @@ def _curve(predictions: Predictions, k: int) -> ClassCurve:
 
 def _take_medians(predictions: Predictions, place: int) -> tuple[float | None, Ends | None]:
     """Return the median over the splits of a threshold, and of the ends of its plateau if every split has one."""
-    thresholds = [cut for rule in predictions.rules if (cut := rule.threshold_of(place)) is not None]
+    of_rules = [rule.threshold_of(place) for rule in predictions.rules]
+    thresholds = [threshold for threshold in of_rules if threshold is not None]
     plateaus = [list_plateaus(plateau, place + 1)[place] for plateau in predictions.plateaus]
     known = [plateau for plateau in plateaus if plateau is not None]
     if not thresholds:
@@ -122,12 +128,19 @@ def _take_medians(predictions: Predictions, place: int) -> tuple[float | None, E
     return median(thresholds), (median(low for low, _ in known), median(high for _, high in known))
 
 
-def _thinned(curve: ClassCurve, number: int) -> ClassCurve:
+def _thin_out(curve: ClassCurve, number: int) -> ClassCurve:
     """Keep thresholds at even steps, the first and the last, and those that a reader asks for."""
-    last = len(curve["cuts"]) - 1
-    places = {round(i * last / (number - 1)) for i in range(number)} if last >= number else set(range(last + 1))
-    places |= {i for i, cut in enumerate(curve["cuts"]) if cut in (0.5, curve["threshold"])}
+    grid = curve["grid"]
+    last = len(grid) - 1
+    places = set(range(last + 1))
+    if last >= number:
+        places = {round(i * last / (number - 1)) for i in range(number)}
+    places |= {i for i, threshold in enumerate(grid) if threshold in (0.5, curve["threshold"])}
     kept = sorted(places)
-    cuts, tp, fp = [curve["cuts"][i] for i in kept], [curve["tp"][i] for i in kept], [curve["fp"][i] for i in kept]
-    tabulated = {name: [values[i] for i in kept] for name, values in curve["tabulated"].items()}
-    return {**curve, "cuts": cuts, "tp": tp, "fp": fp, "tabulated": tabulated}
+    return {
+        **curve,
+        "grid": [grid[i] for i in kept],
+        "tp": [curve["tp"][i] for i in kept],
+        "fp": [curve["fp"][i] for i in kept],
+        "tabulated": {name: [values[i] for i in kept] for name, values in curve["tabulated"].items()},
+    }

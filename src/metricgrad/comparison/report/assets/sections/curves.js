@@ -22,7 +22,7 @@ section("curves", {
     put("curve-chart", figure.root);
     const rows = series.map(({ name, curve }) => {
       const { precision, recall } = inUse(name, curve);
-      return [name, decimals(curve.average_precision), ...(hasThresholds ? [brief(curve.cuts[tunedAt(curve)])] : []),
+      return [name, decimals(curve.average_precision), ...(hasThresholds ? [brief(curve.grid[tunedAt(curve)])] : []),
         decimals(precision), decimals(recall)];
     });
     put("curve-table", table("plain",
@@ -74,8 +74,8 @@ function curveFigure(width, series) {
   plot.append(svg("line", { class: "axis dash-2", x1: x(0), x2: x(1), y1: share, y2: share }));
   const points = [], rings = new Map();
   for (const s of [...series].reverse()) {
-    const each = s.curve.cuts.map((_, i) => pointAt(s.curve, i));
-    each.forEach((point, i) => points.push({ s, point, cut: s.curve.cuts[i], place: place(point) }));
+    const each = s.curve.grid.map((_, i) => pointAt(s.curve, i));
+    each.forEach((point, i) => points.push({ s, point, threshold: s.curve.grid[i], place: place(point) }));
     const path = polyline(chart, each.map(({ precision, recall }) => [recall, precision]), seriesClass(s.slot));
     path.dataset.contender = s.name;
     plot.append(path);
@@ -92,7 +92,7 @@ function curveFigure(width, series) {
     const [px, py] = pointerIn(chart.root, event);
     const far = (p) => Math.hypot(p.place[0] - px, p.place[1] - py);
     const best = points.reduce((a, b) => (far(b) < far(a) ? b : a), points[0]);
-    return best && far(best) < 40 ? [shorten(best.s.name, 60), `score at least ${brief(best.cut)}`,
+    return best && far(best) < 40 ? [shorten(best.s.name, 60), `score at least ${brief(best.threshold)}`,
       `precision ${decimals(best.point.precision)}`, `recall ${decimals(best.point.recall)}`] : null;
   });
   return { root: chart.root, move };

@@ -17,9 +17,9 @@ section("profit", {
 
   move(curve, at) {
     const best = bestAt(curve), earned = profitOf(curve, at);
-    byId("profit-text").textContent = `At ${brief(curve.cuts[at])}: ${money(earned)}, which is `
+    byId("profit-text").textContent = `At ${brief(curve.grid[at])}: ${money(earned)}, which is `
       + `${brief(earned / Math.max(1, curve.positives + curve.negatives))} per row. `
-      + `Best: ${money(profitOf(curve, best))} at ${brief(curve.cuts[best])}.`;
+      + `Best: ${money(profitOf(curve, best))} at ${brief(curve.grid[best])}.`;
     figure.move(at);
   },
 });
@@ -35,7 +35,7 @@ function profitOf(curve, i) {
 }
 
 function bestAt(curve) {
-  const values = curve.cuts.map((_, i) => profitOf(curve, i));
+  const values = curve.grid.map((_, i) => profitOf(curve, i));
   return values.indexOf(Math.max(...values));
 }
 
@@ -46,30 +46,30 @@ function redrawProfit() {
 
 // The profit against the threshold, with the best one and the one in use.
 function profitFigure(width, curve) {
-  const values = curve.cuts.map((_, i) => profitOf(curve, i)), best = bestAt(curve);
+  const values = curve.grid.map((_, i) => profitOf(curve, i)), best = bestAt(curve);
   const low = Math.min(0, ...values), high = Math.max(0, ...values);
   const chart = frame({
-    width, height: 220, xs: [curve.cuts[0], curve.cuts.at(-1)], ys: low < high ? [low, high] : [0, 1],
+    width, height: 220, xs: [curve.grid[0], curve.grid.at(-1)], ys: low < high ? [low, high] : [0, 1],
     xTitle: "threshold (score at least)", room: { left: 56, top: 20 },
-    label: `Profit against the threshold of ${shorten(curve.name, 60)}, best at ${brief(curve.cuts[best])}`,
+    label: `Profit against the threshold of ${shorten(curve.name, 60)}, best at ${brief(curve.grid[best])}`,
   });
-  const { x, y, plot, box } = chart, place = x(curve.cuts[best]);
+  const { x, y, plot, box } = chart, place = x(curve.grid[best]);
   const anchor = place > box.left + box.width - 60 ? "end" : place < box.left + 60 ? "start" : "middle";
   const now = svg("line", { class: "now", y1: box.top, y2: box.base });
   plot.append(svg("line", { class: "axis", x1: box.left, x2: box.left + box.width, y1: y(0), y2: y(0) }),
-    polyline(chart, values.map((value, i) => [curve.cuts[i], value]), "thick s2 stroke"),
+    polyline(chart, values.map((value, i) => [curve.grid[i], value]), "thick s2 stroke"),
     svg("line", { class: "best s2 stroke", x1: place, x2: place, y1: box.top, y2: box.base }),
-    svg("text", { class: "strong", x: place, y: box.top - 6, "text-anchor": anchor }, `best ${brief(curve.cuts[best])}`), now);
+    svg("text", { class: "strong", x: place, y: box.top - 6, "text-anchor": anchor }, `best ${brief(curve.grid[best])}`), now);
   hover(chart.root, (event) => {
-    const [px] = pointerIn(chart.root, event), i = nearest(curve.cuts.map(x), px), c = cellsAt(curve, i);
-    return [`threshold ${brief(curve.cuts[i])}`, `profit ${money(values[i])}`,
+    const [px] = pointerIn(chart.root, event), i = nearest(curve.grid.map(x), px), c = cellsAt(curve, i);
+    return [`threshold ${brief(curve.grid[i])}`, `profit ${money(values[i])}`,
       `${whole(c.tp)} hits, ${whole(c.fp)} false alarms, ${whole(c.fn)} missed`];
   });
   return {
     root: chart.root,
     move: (i) => {
-      now.setAttribute("x1", x(curve.cuts[i]));
-      now.setAttribute("x2", x(curve.cuts[i]));
+      now.setAttribute("x1", x(curve.grid[i]));
+      now.setAttribute("x2", x(curve.grid[i]));
     },
   };
 }

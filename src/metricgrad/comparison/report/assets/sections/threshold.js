@@ -3,10 +3,10 @@ let figure; // of what is drawn now
 section("threshold", {
   start() {
     const curve = () => curveOf(state.contender), slider = byId("threshold-slider");
-    slider.addEventListener("input", () => moveThreshold(nearest(curve().cuts, Number(slider.value))));
+    slider.addEventListener("input", () => moveThreshold(nearest(curve().grid, Number(slider.value))));
     // Keys go from one threshold to the next, however close they are.
     slider.addEventListener("keydown", (event) => {
-      const last = curve().cuts.length - 1, page = Math.ceil(last / 10);
+      const last = curve().grid.length - 1, page = Math.ceil(last / 10);
       const steps = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1, PageUp: page, PageDown: -page };
       if (Object.hasOwn(steps, event.key)) {
         event.preventDefault();
@@ -14,7 +14,7 @@ section("threshold", {
       }
     });
     byId("go-tuned").addEventListener("click", () => moveThreshold(tunedAt(curve())));
-    byId("go-half").addEventListener("click", () => moveThreshold(nearest(curve().cuts, 0.5)));
+    byId("go-half").addEventListener("click", () => moveThreshold(nearest(curve().grid, 0.5)));
     byId("go-best").addEventListener("click", () => {
       const at = bestAt(curve());
       if (at >= 0) {
@@ -24,7 +24,7 @@ section("threshold", {
   },
 
   draw(place) {
-    const curve = curveOf(state.contender), last = curve.cuts.length - 1;
+    const curve = curveOf(state.contender), last = curve.grid.length - 1;
     const known = metricNamed(payload.metric.name) !== null;
     byId("threshold-note").textContent = "Drag the threshold to see what changes. Counts are of "
       + (payload.evaluation ? "the new rows." : "the test rows of all splits.")
@@ -34,7 +34,7 @@ section("threshold", {
     figure = thresholdFigure(widthOf("threshold-chart"), curve);
     put("threshold-chart", figure.root);
     const slider = byId("threshold-slider"), thumb = 16;
-    Object.assign(slider, { min: curve.cuts[0], max: curve.cuts[last] });
+    Object.assign(slider, { min: curve.grid[0], max: curve.grid[last] });
     // The thumb stands below its place in the chart.
     slider.style.marginLeft = `${figure.box.left - thumb / 2}px`;
     slider.style.width = `${figure.box.width + thumb}px`;
@@ -43,9 +43,9 @@ section("threshold", {
     byId("go-best").disabled = bestAt(curve) < 0;
     byId("go-best").title = byId("go-best").disabled ? "No threshold meets the constraint on these rows" : "";
     const every = Math.ceil((last + 1) / 50);
-    const rows = curve.cuts.map((cut, i) => [cut, cellsAt(curve, i), i])
-      .filter(([cut, , i]) => i % every === 0 || i === last || cut === curve.threshold || cut === 0.5)
-      .map(([cut, c]) => [brief(cut), ...[metric.of, precision.of, recall.of].map((of) => decimals(of(c))),
+    const rows = curve.grid.map((threshold, i) => [threshold, cellsAt(curve, i), i])
+      .filter(([threshold, , i]) => i % every === 0 || i === last || threshold === curve.threshold || threshold === 0.5)
+      .map(([threshold, c]) => [brief(threshold), ...[metric.of, precision.of, recall.of].map((of) => decimals(of(c))),
         ...["tp", "fp", "fn", "tn"].map((k) => whole(c[k]))]);
     asTable(place, ["Threshold", metric.title, "Precision", "Recall", "TP", "FP", "FN", "TN"], rows);
   },
@@ -53,10 +53,10 @@ section("threshold", {
   move(curve, at) {
     const c = cellsAt(curve, at), slider = byId("threshold-slider");
     const named = [[metric.title, metric.of(c)], ["precision", precision.of(c)], ["recall", recall.of(c)]];
-    slider.value = curve.cuts[at];
+    slider.value = curve.grid[at];
     const values = named.map(([name, v]) => `${name} ${decimals(v)}`).join(", ");
-    slider.setAttribute("aria-valuetext", `threshold ${brief(curve.cuts[at])}: ${values}`);
-    byId("threshold-value").textContent = brief(curve.cuts[at]);
+    slider.setAttribute("aria-valuetext", `threshold ${brief(curve.grid[at])}: ${values}`);
+    byId("threshold-value").textContent = brief(curve.grid[at]);
     put("matrix", matrixFigure(c, curve.name));
     const pair = ([name, v], k) => html("div", { class: k ? null : "main" },
       html("dt", {}, name), html("dd", {}, decimals(v)));
@@ -73,7 +73,7 @@ function bestAt(curve) {
     return sense === ">=" ? value >= bound - 1e-9 : value <= bound + 1e-9;
   });
   let best = -1, most = -Infinity;
-  curve.cuts.forEach((_, i) => {
+  curve.grid.forEach((_, i) => {
     const c = cellsAt(curve, i), value = metric.of(c);
     if (Number.isFinite(value) && value > most && met(c)) {
       [best, most] = [i, value];
@@ -84,8 +84,8 @@ function bestAt(curve) {
 
 // The metric, precision and recall against the threshold, with the tuned one, its plateau and the one in use.
 function thresholdFigure(width, curve) {
-  const cells = curve.cuts.map((_, i) => cellsAt(curve, i));
-  const ends = [curve.cuts[0], curve.cuts.at(-1)];
+  const cells = curve.grid.map((_, i) => cellsAt(curve, i));
+  const ends = [curve.grid[0], curve.grid.at(-1)];
   const values = cells.map(metric.of).filter(Number.isFinite);
   const chart = frame({
     width, height: Math.max(260, Math.min(380, width * 0.55)), xs: ends, ys: [Math.min(0, ...values), Math.max(1, ...values)],
@@ -97,17 +97,17 @@ function thresholdFigure(width, curve) {
     { name: "recall", of: recall.of, line: "dim dash-2" },
     { name: metric.title, of: metric.of, line: "thick s0 stroke", kind: "of-accent" },
   ].filter((s) => s.kind || s.name !== metric.title);
-  const lines = series.map((s) => polyline(chart, cells.map((c, i) => [curve.cuts[i], s.of(c)]), s.line));
+  const lines = series.map((s) => polyline(chart, cells.map((c, i) => [curve.grid[i], s.of(c)]), s.line));
   const [plateau, tuned] = tunedMarks(chart, curve, ends);
   chart.plot.append(...plateau, ...lines);
   if (width >= 480) {
     endLabels(chart, series.map((s) => ({ name: s.name, kind: s.kind, y: chart.y(s.of(cells.at(-1))) })));
   }
   chart.plot.append(...tuned);
-  const describe = (i) => [`threshold ${brief(curve.cuts[i])}`,
+  const describe = (i) => [`threshold ${brief(curve.grid[i])}`,
     ...series.map((s) => `${s.name} ${decimals(s.of(cells[i]))}`).reverse(),
     `${whole(cells[i].tp)} found, ${whole(cells[i].fp)} false alarms`];
-  return { root: chart.root, box: chart.box, move: handle(chart, curve.cuts, (i) => metric.of(cells[i]), describe) };
+  return { root: chart.root, box: chart.box, move: handle(chart, curve.grid, (i) => metric.of(cells[i]), describe) };
 }
 
 // The shaded thresholds, and the line and the label of the tuned one, as far as they are known.
@@ -128,14 +128,14 @@ function tunedMarks({ x, box }, curve, ends) {
 }
 
 // The line that a reader drags; returns the function that moves it.
-function handle({ root, plot, x, y, box }, cuts, valueAt, describe) {
+function handle({ root, plot, x, y, box }, grid, valueAt, describe) {
   const line = svg("line", { class: "now", y1: box.top, y2: box.base });
   const knob = svg("circle", { class: "handle", r: 6 });
   const grab = svg("rect", { class: "grab", x: box.left, y: box.top, width: box.width, height: box.height });
   plot.append(line, knob, grab);
   const under = (event) => {
     const [px] = pointerIn(root, event);
-    return nearest(cuts, cuts[0] + ((px - box.left) / box.width) * (cuts.at(-1) - cuts[0]));
+    return nearest(grid, grid[0] + ((px - box.left) / box.width) * (grid.at(-1) - grid[0]));
   };
   hover(grab, (event) => {
     const i = under(event);
@@ -149,7 +149,7 @@ function handle({ root, plot, x, y, box }, cuts, valueAt, describe) {
     moveThreshold(under(event));
   });
   return (i) => {
-    const place = x(cuts[i]);
+    const place = x(grid[i]);
     line.setAttribute("x1", place);
     line.setAttribute("x2", place);
     knob.setAttribute("cx", place);
