@@ -222,13 +222,21 @@ class Objective:
         )
 
     def differentiate(
-        self, sums: Sums, row_weight: Tensor | None = None, group: Processes | None = None
+        self,
+        sums: Sums,
+        row_weight: Tensor | None = None,
+        image_weight: Tensor | None = None,
+        group: Processes | None = None,
     ) -> tuple[Tensor, SumsGradient]:
         """Return the loss of the sums over all processes, and its gradient with respect to them: a and b, or a matrix.
 
-        ``row_weight``: what each row counts, if the sums are those of rows.
+        ``row_weight``: what each row counts, if the sums are those of rows; ``image_weight``: each image, if those of
+        images.
         """
-        loss, gradient = self._differentiate(sums, row_weight, group)
+        if image_weight is None:
+            loss, gradient = self._differentiate(sums, row_weight, group)
+        else:
+            loss, gradient = self._differentiate_images(sums, image_weight, group)
         self.warn_if_undefined(loss, *gradient, of=sums)
         if self.warns_of_vanished_gradient and len(sums) == 4 and row_weight is None:
             self._warn_if_vanished(sums[0], sums[2], gradient[0])
@@ -333,6 +341,23 @@ class Objective:
         if group is not None:
             value = group.sum(value)
         return 1 - value, (a, b)
+
+    def _differentiate_images(
+        self, sums: Sums, image_weight: Tensor, group: Processes | None
+    ) -> tuple[Tensor, SumsGradient]:
+        """Differentiate by the sums of images, ``(..., images, K)``, few numbers, with autograd."""
+        tp, fp, positives, negatives = sums
+        with torch.enable_grad():
+            tp = tp.detach().requires_grad_()
+            fp = fp.detach().requires_grad_()
+            mean = self.mean_of_images(cells(tp, fp, positives, negatives), image_weight)
+            # The gradient of the loss by the total of all processes is that by the total of this one.
+            total = processes.total_statistic(mean.map(torch.Tensor.detach), group)
+            leaf = total.total.requires_grad_()
+            loss = 1 - self.value(Mean(leaf, total.weight))
+        (by_total,) = torch.autograd.grad(loss, leaf)
+        a, b = torch.autograd.grad(mean.total, (tp, fp), by_total, materialize_grads=True)
+        return loss.detach(), (a, b)
 
     def _differentiate_values(self, sums: Sums, weights: Any) -> tuple[Any, Any, Any]:
         """Return the metric's values, and the derivatives of their weighted sum by TP and by FP, P and N fixed."""

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from metricgrad.core import rows
 from metricgrad.core.counts import Confusion, Counts, cells, count, wide
 from metricgrad.core.metrics.derivatives import as_constant
 
@@ -88,7 +89,7 @@ class IndexLayout(ColumnLayout):
     ) -> Sums:
         classes = memberships.shape[1]
         true_class = targets.unsqueeze(1)
-        hits = memberships.gather(1, true_class)
+        hits = rows.gather(memberships, true_class)
         row_weight = torch.ones_like(hits) if weight is None else weight
         if scale is not None:
             hits = hits * scale
@@ -100,7 +101,7 @@ class IndexLayout(ColumnLayout):
             negatives = as_constant(len(targets), positives) - positives
         else:  # the sum of all others: beside a class of nearly all weight a difference would have nothing left of it
             negatives = _sum_before(positives) + _sum_before(positives.flip(0)).flip(0)
-        misses = buffer.copy_(memberships).scatter_(1, true_class, 0.0)
+        misses = rows.scatter(buffer.copy_(memberships), true_class, 0.0)
         fp = wide(misses.sum(0) if scale is None else _weighted_row_sum(misses, scale))
         return _snap_to_margins(tp, fp, positives, negatives, torch.finfo(memberships.dtype).eps)
 
@@ -110,7 +111,7 @@ class IndexLayout(ColumnLayout):
             classes = out.shape[1]
             a_of_true_class = a.expand(classes)[targets].unsqueeze(1)
             out.copy_(b.expand(out.shape))
-            out.scatter_(1, targets.unsqueeze(1), a_of_true_class)
+            rows.scatter(out, targets.unsqueeze(1), a_of_true_class)
         else:  # plain numbers: there is one class, and every sample is in it
             out.fill_(a)
         return out if weight is None else out.mul_(weight)

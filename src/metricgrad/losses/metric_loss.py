@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from metricgrad.core import processes
-from metricgrad.core.batch import Task, check_task, encode
+from metricgrad.core.batch import Task, check_task, encode, has_large_images
 from metricgrad.core.call import Call, KernelPlan
 from metricgrad.core.metrics import Metric, name_of
 from metricgrad.core.metrics.averages import Average, EmptyClasses, image_weights, row_weights
@@ -324,7 +324,7 @@ class MetricLoss(TakesLogits):
         call = Call()
         call.objective = self.objective
         call.group = processes.resolve(self.process_group)
-        by_parts = self.per_image or self.per_object is not None
+        by_parts = self.per_object is not None or (self.per_image and not has_large_images(logits))
         call.uses_kernel = not (traced or needs_label_gradient or by_parts or has_own_surrogate)
         call.must_check_targets = call.uses_kernel
         call.row_weight = None
@@ -350,6 +350,7 @@ class MetricLoss(TakesLogits):
                 self.ignore_index,
                 check_values=not traced,
                 check_labels=not call.must_check_targets,
+                allow_maps=call.uses_kernel and self.average != "samples",
             )
             call.logits = batch.logits
             call.targets = batch.targets
@@ -366,7 +367,10 @@ class MetricLoss(TakesLogits):
                 call.object_index = index_objects(
                     self.task, instances, batch, logits.shape, self.objective.labels, self.per_object
                 )
-        call.plan = self._plan_for(surrogate, has_indices=self.task == "multiclass" and call.targets.dim() == 1)
+        has_indices = self.task == "multiclass" and call.targets.dim() < call.logits.dim()
+        if has_indices:  # encode has checked these
+            call.must_check_targets = False
+        call.plan = self._plan_for(surrogate, has_indices)
         call.surrogate_tensors = tuple(surrogate.tensors().values()) if call.plan.tensor_names else ()
         return call
 

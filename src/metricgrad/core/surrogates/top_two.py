@@ -13,6 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from metricgrad.core import rows
 from metricgrad.core.metrics.derivatives import as_constant
 
 GROUP_CLASSES = 32
@@ -43,12 +44,18 @@ class RowSteps(NamedTuple):
     """The step of the largest probability."""
 
 
-def find_two_largest(p: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def find_two_largest(p: Tensor, buffer: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return the largest value, its index, the second largest and its index, each ``(n, 1)``, of values above −1.
 
     Torch's ``topk`` and ``max`` are slow over many classes; ``amax`` is not, so find the largest of every group first.
+    ``buffer``, of the shape of ``p``, is overwritten.
     """
     classes = p.shape[1]
+    if rows.has_classes_first(p):
+        first, first_index = rows.find_largest(p, buffer)
+        others = rows.scatter(p.clone(), first_index, -1.0)
+        second, second_index = rows.find_largest(others, buffer)
+        return first, first_index, second, second_index
     if classes <= 2 * GROUP_CLASSES:
         return _find_two_largest_of_few(p)
     groups = classes // GROUP_CLASSES
@@ -72,9 +79,9 @@ def _find_two_largest_of_few(x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]
     return first, first_index, second, second_index
 
 
-def compute_row_steps(p: Tensor, delta: float, width: float) -> RowSteps:
-    """Return the thresholds, knots and slopes of every row of probabilities."""
-    first, first_index, second, second_index = find_two_largest(p)
+def compute_row_steps(p: Tensor, delta: float, width: float, buffer: Tensor) -> RowSteps:
+    """Return the thresholds, knots and slopes of every row of probabilities; ``buffer`` is overwritten."""
+    first, first_index, second, second_index = find_two_largest(p, buffer)
     tau = (first + second) / 2
     low = tau * (1 - width / 2)
     high = tau * (1 + width / 2)
@@ -104,7 +111,7 @@ def write_heights(p: Tensor, steps: RowSteps, out: Tensor) -> Tensor:
     """Write the step of every probability into ``out``, not yet normalised, and return the sum of each row."""
     # Only the largest probability can be above the threshold, so all others are below the upper knot.
     torch.sub(p, steps.low, out=out).clamp_min_(0.0).mul_(steps.extra_slope).addcmul_(p, steps.lower_slope)
-    out.scatter_(1, steps.first_index, steps.first_height)
+    rows.scatter(out, steps.first_index, steps.first_height)
     return out.sum(1, keepdim=True)
 
 
@@ -120,13 +127,13 @@ def write_logits_gradient(
     mean = spare.mul_(gradient).sum(1, keepdim=True) / total
     gradient.sub_(mean).div_(total)
     # To the probabilities, at a fixed τ.
-    by_first_height = gradient.gather(1, steps.first_index)
+    by_first_height = rows.gather(gradient, steps.first_index)
     torch.sub(p, steps.low, out=spare)
     # The derivative of a clamp is what threshold's backward computes, in one pass.
     torch.ops.aten.threshold_backward.grad_input(gradient, spare, 0.0, grad_input=spare)
     gradient.mul_(steps.lower_slope).addcmul_(spare, steps.extra_slope)
     by_first = by_first_height * steps.first_slope
-    gradient.scatter_(1, steps.first_index, by_first)
+    rows.scatter(gradient, steps.first_index, by_first)
     # To τ: the ramp depends on p/τ alone, so ∂/∂τ = −Σ p·∂/∂p / τ.
     weighted_sum = torch.mul(gradient, p, out=spare).sum(1, keepdim=True)
     on_ramp_sum = torch.where(steps.is_past_high, weighted_sum - by_first * steps.first, weighted_sum)
@@ -136,7 +143,8 @@ def write_logits_gradient(
     by_tau = by_tau + torch.where(steps.is_past_high, by_first_height * first_height_by_tau, 0.0)
     # τ is the mean of the two largest probabilities.
     half = by_tau / 2
-    gradient.scatter_add_(1, steps.first_index, half).scatter_add_(1, steps.second_index, half)
+    rows.scatter_add(gradient, steps.first_index, half)
+    rows.scatter_add(gradient, steps.second_index, half)
     # From the probabilities to the logits, by the derivative of softmax.
     weighted_sum = weighted_sum + by_tau * steps.tau
     p.mul_(gradient.sub_(weighted_sum))
