@@ -14,7 +14,7 @@ from metricgrad.core.batch import check_targets, to_rows
 from metricgrad.core.counts import compute_dtype, wide
 from metricgrad.core.kernel import Kernel
 from metricgrad.core.objects import count_objects, weigh_objects
-from metricgrad.core.statistics import ColumnLayout
+from metricgrad.core.statistics import ColumnLayout, IndexLayout
 from metricgrad.core.surrogates.base import Surrogate
 
 if TYPE_CHECKING:
@@ -61,8 +61,8 @@ class KernelPlan:
         if isinstance(surrogate, Surrogate):
             self.tensor_names = tuple(surrogate.tensors())
             self.closed_form = surrogate.closed_form(rowwise)
-        is_elementwise = type(layout) is ColumnLayout and not has_threshold_axis and not rowwise
-        self.fits_one_piece = is_elementwise and self.closed_form is not None
+        fits_layout = type(layout) is (IndexLayout if rowwise else ColumnLayout)
+        self.fits_one_piece = fits_layout and not has_threshold_axis and self.closed_form is not None
 
     def with_tensors(self, tensors: tuple[Tensor, ...]) -> Callable[..., Tensor]:
         """Return the surrogate with its tensors replaced by the given ones."""
@@ -166,7 +166,7 @@ class Call:
         weight = None if self.weight is None else self.as_rows(self.weight)
         mask = None if self.mask is None else self.as_rows(self.mask)
         if self.must_check_targets:
-            check_targets(targets)
+            check_targets(targets, logits.shape[1])
         surrogate = plan.with_tensors(tensors)
         per_threshold = plan.compute_memberships(surrogate, logits.to(compute_dtype(logits)), targets, mask)
         memberships = torch.stack(per_threshold) if plan.has_threshold_axis else per_threshold[0]

@@ -120,12 +120,14 @@ def _compute_loss_and_gradients(call: Call, logits: Tensor, tensors: tuple[Tenso
     if (
         call.plan.fits_one_piece
         and call.weight is None
+        and call.image_weight is None
         and logits.dtype in _COMPUTE_DTYPES
         and logits.numel() <= chunking.MAX_UNSPLIT_ELEMENTS
+        and (not call.plan.rowwise or (logits.dim() == 2 and logits.shape[1] > 1))
     ):
         return _compute_in_one_piece(call, logits)
     sums, saved = _forward_chunks(call, logits, tensors, save=True)
-    loss, sums_gradient = call.objective.differentiate(sums, call.row_weight, call.image_weight, call.group)
+    loss, sums_gradient = call.objective.differentiate(sums, call.row_weight, call.group, call.image_weight)
     if call.weight is not None:
         dtype = compute_dtype(logits)
         sums_gradient = tuple(_bound_derivative(derivative, dtype) for derivative in sums_gradient)
@@ -146,8 +148,10 @@ def _bound_derivative(x: Any, dtype: torch.dtype) -> Any:
 def _compute_in_one_piece(call: Call, logits: Tensor) -> tuple[Tensor, Gradients]:
     """Compute loss and gradient without loops: for a small batch each call into torch counts, and each line of Python.
 
-    The surrogate has a closed form of elements, and there is one threshold and no weight.
+    The surrogate has a closed form, and there is one threshold and no weight.
     """
+    if call.plan.rowwise:
+        return _compute_rows_in_one_piece(call, logits)
     objective = call.objective
     layout = call.plan.layout
     closed_form: Any = call.plan.closed_form
@@ -181,6 +185,29 @@ def _compute_in_one_piece(call: Call, logits: Tensor) -> tuple[Tensor, Gradients
     return loss, (saved, [])
 
 
+def _compute_rows_in_one_piece(call: Call, logits: Tensor) -> tuple[Tensor, Gradients]:
+    """Do the same for the memberships of rows, from class indices."""
+    layout = call.plan.layout
+    closed_form: Any = call.plan.closed_form
+    targets = call.targets
+    if call.must_check_targets and not targets.is_cpu:
+        check_targets(targets, logits.shape[1])
+    saved = _empty_contiguous(logits)
+    buffer = get_buffer(saved, 0)
+    memberships, scale, context = closed_form.forward_chunk(logits, 0.5, saved, buffer)
+    try:
+        sums = layout.sum_chunk(memberships, targets, scale, None, buffer)
+    except (IndexError, RuntimeError):  # on the CPU torch itself finds an index that is none
+        check_targets(targets, logits.shape[1])
+        raise
+    dtype = logits.dtype
+    sums = tuple(convert_dtype(cell, dtype) for cell in sums)
+    loss, sums_gradient = call.objective.differentiate(sums, None, call.group)
+    memberships_gradient = layout.spread_gradient(sums_gradient, targets, None, buffer)
+    closed_form.backward_chunk(saved, memberships_gradient, context, get_buffer(saved, 1))
+    return loss, (saved, [])
+
+
 def _forward_chunks(
     call: Call, logits: Tensor, tensors: tuple[Tensor, ...], save: bool
 ) -> tuple[Sums, SavedForBackward | None]:
@@ -204,7 +231,7 @@ def _forward_chunks(
         z = convert_dtype(z, dtype)
         y = y if y.dim() == 1 else convert_dtype(y, dtype)
         if call.must_check_targets:
-            check_targets(y)
+            check_targets(y, logits.shape[1])
         sums_per_threshold = []
         if closed_form is None:
             for memberships in plan.compute_memberships(surrogate, z, y, mask):

@@ -151,7 +151,7 @@ class MetricLoss(TakesLogits):
         )
         self._check_arguments()
         self.objective.warns_of_vanished_gradient = True
-        self._plans: dict[bool, KernelPlan] = {}
+        self._plans: dict[tuple[bool, bool], KernelPlan] = {}
         for name, tensor in _fixed_tensors(self.metric).items():
             self.register_buffer(f"metric_{name}", tensor, persistent=False)
 
@@ -243,7 +243,7 @@ class MetricLoss(TakesLogits):
         ValueError
             If shapes, types or values do not fit the task.
         """
-        return self._prepare_call(logits, targets, weight, mask, instances).loss()
+        return self._prepare_call(logits, targets, weight, mask, instances, for_loss=True).loss()
 
     @without_autocast
     def counts(
@@ -313,8 +313,9 @@ class MetricLoss(TakesLogits):
         weight: Tensor | None,
         mask: Tensor | None,
         instances: Tensor | None = None,
+        for_loss: bool = False,
     ) -> Call:
-        """Check and flatten the arguments, and choose how the loss is computed from them."""
+        """Check and flatten the arguments, and choose how the loss, or the statistic, is computed from them."""
         surrogate = current_surrogate(self.surrogate)
         has_own_surrogate = not isinstance(surrogate, Surrogate)
         traced = is_traced(logits)
@@ -354,6 +355,7 @@ class MetricLoss(TakesLogits):
             )
             call.logits = batch.logits
             call.targets = batch.targets
+            call.must_check_targets &= batch.targets.dim() == batch.logits.dim()  # class indices are checked
             call.weight = batch.weight
             call.mask = batch.mask
             if self.average == "samples":
@@ -368,18 +370,27 @@ class MetricLoss(TakesLogits):
                     self.task, instances, batch, logits.shape, self.objective.labels, self.per_object
                 )
         has_indices = self.task == "multiclass" and call.targets.dim() < call.logits.dim()
-        if has_indices:  # encode has checked these
-            call.must_check_targets = False
-        call.plan = self._plan_for(surrogate, has_indices)
+        # The loss needs no matrix if rows of one true class, whose memberships sum to one, tell the sums of it.
+        as_matrix = self.objective.needs_matrix or not (for_loss and has_indices and not has_own_surrogate)
+        call.plan = self._plan_for(surrogate, has_indices, as_matrix and self.objective.of_matrix)
         call.surrogate_tensors = tuple(surrogate.tensors().values()) if call.plan.tensor_names else ()
         return call
 
     def _needs_no_encoding(self, logits: object, targets: object) -> bool:
-        """Return whether a batch without weights and mask can be used as it is: labels of the shape of the logits."""
+        """Return whether a batch without weights and mask can be used as it is: rows, or labels of the same shape."""
+        if not (isinstance(logits, Tensor) and isinstance(targets, Tensor)):
+            return False
+        if self.task == "multiclass":
+            return (
+                logits.dim() == 2
+                and logits.dtype in (torch.float32, torch.float64)
+                and targets.dtype is torch.int64
+                and targets.shape == logits.shape[:1]
+                and targets.layout is torch.strided
+                and logits.numel() > 0
+            )
         return (
-            isinstance(logits, Tensor)
-            and isinstance(targets, Tensor)
-            and logits.shape == targets.shape
+            logits.shape == targets.shape
             and logits.dtype in (torch.float32, torch.float64)
             and not targets.is_complex()
             and targets.layout is torch.strided
@@ -392,22 +403,22 @@ class MetricLoss(TakesLogits):
             and logits.numel() > 0
         )
 
-    def _plan_for(self, surrogate: Any, has_indices: bool) -> KernelPlan:
+    def _plan_for(self, surrogate: Any, has_indices: bool, as_matrix: bool) -> KernelPlan:
         """Return what the kernel sums, remembered until the surrogate changes."""
-        plan = self._plans.get(has_indices)
+        plan = self._plans.get((has_indices, as_matrix))
         if plan is None or plan.surrogate is not surrogate:
             plan = KernelPlan(
                 surrogate,
-                self._choose_layout(has_indices),
+                self._choose_layout(has_indices, as_matrix),
                 self.thresholds,
                 self._has_threshold_axis,
                 rowwise=self.task == "multiclass",
             )
-            self._plans[has_indices] = plan
+            self._plans[has_indices, as_matrix] = plan
         return plan
 
-    def _choose_layout(self, has_indices: bool) -> Layout:
-        if self.objective.of_matrix:
+    def _choose_layout(self, has_indices: bool, as_matrix: bool) -> Layout:
+        if as_matrix:
             return MatrixLayout()
         if self.average == "samples":
             return RowLayout()
