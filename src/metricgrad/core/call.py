@@ -188,9 +188,14 @@ class Call:
         """Return logits, targets, weight or mask as ``(rows, K)``, class indices as ``(rows,)``."""
         if self.objective.task == "binary":
             return x.reshape(-1, 1)
-        if self.logits.dim() == 2:
+        if not self.has_maps:
             return x
         return to_rows(x) if x.dim() == 3 else x.flatten()
+
+    @property
+    def has_maps(self) -> bool:
+        """Whether logits, targets, weight and mask are maps instead of rows."""
+        return self.objective.task != "binary" and self.logits.dim() == 3
 
     @property
     def images(self) -> int | None:

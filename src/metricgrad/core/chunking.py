@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
-from metricgrad.core.rows import has_classes_first
+from metricgrad.core.class_axis import has_classes_first
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

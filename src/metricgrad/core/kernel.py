@@ -117,15 +117,8 @@ def _differentiate_with_graph(ctx: Any, output_gradients: Sequence[Tensor], *inp
 
 
 def _compute_loss_and_gradients(call: Call, logits: Tensor, tensors: tuple[Tensor, ...]) -> tuple[Tensor, Gradients]:
-    if (
-        call.plan.fits_one_piece
-        and call.weight is None
-        and call.image_weight is None
-        and logits.dtype in _COMPUTE_DTYPES
-        and logits.numel() <= chunking.MAX_UNSPLIT_ELEMENTS
-        and (not call.plan.rowwise or (logits.dim() == 2 and logits.shape[1] > 1))
-    ):
-        return _compute_in_one_piece(call, logits)
+    if _fits_one_piece(call, logits):
+        return (_compute_rows_at_once if call.plan.rowwise else _compute_elements_at_once)(call, logits)
     sums, saved = _forward_chunks(call, logits, tensors, save=True)
     loss, sums_gradient = call.objective.differentiate(sums, call.row_weight, call.group, call.image_weight)
     if call.weight is not None:
@@ -137,6 +130,19 @@ def _compute_loss_and_gradients(call: Call, logits: Tensor, tensors: tuple[Tenso
 _COMPUTE_DTYPES = (torch.float32, torch.float64)
 
 
+def _fits_one_piece(call: Call, logits: Tensor) -> bool:
+    """Return whether a batch is small and plain: one chunk, no weights, no images."""
+    return (
+        call.plan.fits_one_piece
+        and call.weight is None
+        and call.image_weight is None
+        and logits.dtype in _COMPUTE_DTYPES
+        and logits.numel() <= chunking.MAX_UNSPLIT_ELEMENTS
+        and not call.has_maps
+        and not (call.plan.rowwise and logits.shape[1] == 1)
+    )
+
+
 def _bound_derivative(x: Any, dtype: torch.dtype) -> Any:
     """Return a derivative that the type can hold: of tiny weights, the shares of shares have enormous ones."""
     if isinstance(x, Tensor):
@@ -145,13 +151,11 @@ def _bound_derivative(x: Any, dtype: torch.dtype) -> Any:
     return min(max(x, -bound), bound)
 
 
-def _compute_in_one_piece(call: Call, logits: Tensor) -> tuple[Tensor, Gradients]:
+def _compute_elements_at_once(call: Call, logits: Tensor) -> tuple[Tensor, Gradients]:
     """Compute loss and gradient without loops: for a small batch each call into torch counts, and each line of Python.
 
-    The surrogate has a closed form, and there is one threshold and no weight.
+    The surrogate has a closed form of elements, and there is one threshold and no weight.
     """
-    if call.plan.rowwise:
-        return _compute_rows_in_one_piece(call, logits)
     objective = call.objective
     layout = call.plan.layout
     closed_form: Any = call.plan.closed_form
@@ -185,8 +189,8 @@ def _compute_in_one_piece(call: Call, logits: Tensor) -> tuple[Tensor, Gradients
     return loss, (saved, [])
 
 
-def _compute_rows_in_one_piece(call: Call, logits: Tensor) -> tuple[Tensor, Gradients]:
-    """Do the same for the memberships of rows, from class indices."""
+def _compute_rows_at_once(call: Call, logits: Tensor) -> tuple[Tensor, Gradients]:
+    """Do the same for a closed form of rows, and class indices."""
     layout = call.plan.layout
     closed_form: Any = call.plan.closed_form
     targets = call.targets
@@ -194,14 +198,13 @@ def _compute_rows_in_one_piece(call: Call, logits: Tensor) -> tuple[Tensor, Grad
         check_targets(targets, logits.shape[1])
     saved = _empty_contiguous(logits)
     buffer = get_buffer(saved, 0)
-    memberships, scale, context = closed_form.forward_chunk(logits, 0.5, saved, buffer)
+    memberships, scale, context = closed_form.forward_chunk(logits, call.plan.thresholds[0], saved, buffer)
     try:
         sums = layout.sum_chunk(memberships, targets, scale, None, buffer)
     except (IndexError, RuntimeError):  # on the CPU torch itself finds an index that is none
         check_targets(targets, logits.shape[1])
         raise
-    dtype = logits.dtype
-    sums = tuple(convert_dtype(cell, dtype) for cell in sums)
+    sums = tuple(convert_dtype(cell, logits.dtype) for cell in sums)
     loss, sums_gradient = call.objective.differentiate(sums, None, call.group)
     memberships_gradient = layout.spread_gradient(sums_gradient, targets, None, buffer)
     closed_form.backward_chunk(saved, memberships_gradient, context, get_buffer(saved, 1))

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from metricgrad.core import rows
+from metricgrad.core import class_axis
 from metricgrad.core.counts import Confusion, Counts, cells, count, wide
 from metricgrad.core.metrics.derivatives import as_constant
 
@@ -89,7 +89,7 @@ class IndexLayout(ColumnLayout):
     ) -> Sums:
         classes = memberships.shape[1]
         true_class = targets.unsqueeze(1)
-        hits = rows.gather(memberships, true_class)
+        hits = class_axis.gather(memberships, true_class)
         row_weight = as_constant(1.0, hits).expand(hits.shape) if weight is None else weight
         if scale is not None:
             hits = hits * scale
@@ -104,17 +104,17 @@ class IndexLayout(ColumnLayout):
         else:  # the sum of all others: beside a class of nearly all weight a difference would have nothing left of it
             negatives = _sum_before(positives) + _sum_before(positives.flip(0)).flip(0)
         misses = memberships if buffer is memberships else buffer.copy_(memberships)
-        rows.scatter(misses, true_class, 0.0)
+        class_axis.scatter(misses, true_class, 0.0)
         if scale is None:  # a full membership is exactly 1, and so is its sum
             return tp, misses.sum(0), positives, negatives
-        fp = _weighted_row_sum(misses, scale)
+        fp = _weighted_row_sum(misses, scale).to(tp.dtype)
         return _snap_to_margins(tp, fp, positives, negatives, torch.finfo(memberships.dtype).eps)
 
     def spread_gradient(self, gradient: SumsGradient, targets: Tensor, weight: Tensor | None, out: Tensor) -> Tensor:
         a, b = gradient
         if isinstance(a, Tensor):
             a_of_true_class = a.index_select(0, targets).unsqueeze(1)
-            rows.scatter(out.copy_(b), targets.unsqueeze(1), a_of_true_class)
+            class_axis.scatter(out.copy_(b), targets.unsqueeze(1), a_of_true_class)
         else:  # plain numbers: there is one class, and every sample is in it
             out.fill_(a)
         return out if weight is None else out.mul_(weight)

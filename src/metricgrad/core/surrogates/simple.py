@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor
 
-from metricgrad.core import rows
+from metricgrad.core import class_axis
 from metricgrad.core.storable import kinds_in
 from metricgrad.core.surrogates.base import ChunkMemberships, Surrogate, one_hot, reaches_threshold
 from metricgrad.core.surrogates.steps import LogitSigmoid
@@ -41,7 +41,7 @@ class Identity(Surrogate):
         return self if rowwise else LogitSigmoid()
 
     def forward_chunk(self, logits: Tensor, threshold: float, saved: Tensor, buffer: Tensor) -> ChunkMemberships:
-        return rows.write_softmax(logits, saved), None, None
+        return class_axis.write_softmax(logits, saved), None, None
 
     def backward_chunk(self, saved: Tensor, gradient: Tensor, context: Any, spare: Tensor | None) -> None:
         products = torch.mul(gradient, saved, out=spare)
