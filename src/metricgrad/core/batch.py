@@ -105,8 +105,8 @@ def encode(
 
     ``task=None`` is "binary" if shapes leave no other reading, and an error otherwise. ``check_values=False`` skips
     what would read values back from the device, for ``torch.compile`` and ``torch.func``;
-    ``check_labels=False`` leaves those of targets of the shape of the logits to the caller. ``allow_maps``: whether large images may stay
-    maps, where rows would be a copy.
+    ``check_labels=False`` leaves the values of the targets to the caller, but for class indices. ``allow_maps``:
+    whether large images may stay maps, where rows would be a copy.
     """
     _check_tensor("logits", logits)
     _check_tensor("targets", targets)
@@ -203,7 +203,9 @@ def _are_large_maps(task: Task, logits: Tensor) -> bool:
 
 def has_large_images(logits: object) -> bool:
     """Return whether each sample has so many logits that samples can be worked on one by one."""
-    return isinstance(logits, Tensor) and logits.dim() > 0 and logits.numel() >= MIN_MAP_ELEMENTS * max(logits.shape[0], 1)
+    return (
+        isinstance(logits, Tensor) and logits.dim() > 0 and logits.numel() >= MIN_MAP_ELEMENTS * max(logits.shape[0], 1)
+    )
 
 
 def _flatten(task: Task, logits: Tensor, targets: Tensor, classes: int, as_maps: bool) -> tuple[Tensor, Tensor]:

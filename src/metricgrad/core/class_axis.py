@@ -1,8 +1,8 @@
 """Operations along the classes of a chunk ``(n, K)``, whichever of its two axes is the one that is contiguous.
 
-A chunk of a table has its rows one after another in memory; a chunk of maps ``(N, K, P)`` is a transposed view, with its
-classes one after another. Elementwise operations and sums are fast either way. Those here are not: torch has fast ones
-along the first axis, or along the last, of a tensor whose memory is in this order.
+A chunk of a table has its rows one after another in memory; a chunk of maps ``(N, K, P)`` is a transposed view, which
+has its classes one after another. Elementwise operations and sums are fast either way. Those here are not: torch has
+fast ones along the first axis, or along the last, of a tensor whose memory is in this order.
 """
 
 from __future__ import annotations

@@ -91,8 +91,8 @@ class MetricLoss(TakesLogits):
     run does not recover. ``HybridLoss`` does not have this problem.
 
     With ``per_image`` and ``empty_classes="skip"`` a class counts in the images that contain it, an image without any
-    of the classes does not. An image weighs the mean weight of its positions. It takes the memory of plain torch
-    operations.
+    of the classes does not. An image weighs the mean weight of its positions. Images of fewer than 32768 logits take
+    the memory of plain torch operations.
 
     With ``per_object`` an image without objects adds nothing, its false positives neither: combine it with a loss that
     sees them, as ``HybridLoss`` does. An object that a crop cuts counts with the positions that are left of it, and
