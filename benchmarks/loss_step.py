@@ -72,7 +72,7 @@ def linear_step(p: Tensor, tau: Any, delta: float) -> Tensor:
     outer = delta / low
     ramp = (0.5 - delta) / half
     beyond = delta / (1 - high) - outer
-    height = outer * p + (ramp - outer) * (p.clamp(low, high) - low)
+    height: Tensor = outer * p + (ramp - outer) * (p.clamp(low, high) - low)
     if isinstance(beyond, Tensor) or beyond:
         height = height + beyond * (p - high).clamp_min(0)
     return height

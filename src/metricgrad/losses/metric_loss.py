@@ -386,7 +386,7 @@ class MetricLoss(TakesLogits):
                 and logits.dtype in (torch.float32, torch.float64)
                 and targets.dtype is torch.int64
                 and targets.shape == logits.shape[:1]
-                and targets.layout is torch.strided
+                and logits.layout is targets.layout is torch.strided
                 and logits.numel() > 0
             )
         return (
