@@ -58,6 +58,7 @@ def steps() -> dict[str, Make]:
     for kind, shapes in (
         ("binary", loss_step.TINY + loss_step.LARGE),
         ("multiclass", [(64, 10), *loss_step.MULTICLASS]),
+        ("segmentation", loss_step.SEGMENTATION),
     ):
         for shape in shapes:
             for name in loss_step.contenders(kind):

@@ -19,10 +19,17 @@ if TYPE_CHECKING:
 
 Task = Literal["binary", "multiclass", "multilabel"]
 
+MIN_MAP_ELEMENTS = 1 << 15
+"""Images of at least so many logits are worked on one by one; smaller ones as rows, many at once."""
+
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """One batch as rows and classes; dense predictions ``(N, K, H, W)`` become N·H·W rows."""
+    """One batch as rows and classes; dense predictions ``(N, K, H, W)`` become N·H·W rows, or maps ``(N, K, P)``.
+
+    Maps, if asked for, have the positions of each image as a last axis of all tensors: targets ``(N, K, P)`` or class
+    indices ``(N, P)``, weight and mask ``(N, 1, P)`` or ``(N, K, P)``.
+    """
 
     logits: Tensor
     """``(N, K)``, K = 1 for binary."""
@@ -92,12 +99,14 @@ def encode(
     ignore_index: int | None = None,
     check_values: bool = True,
     check_labels: bool = True,
+    allow_maps: bool = False,
 ) -> Batch:
     """Check shapes and values and flatten to rows × classes.
 
     ``task=None`` is "binary" if shapes leave no other reading, and an error otherwise. ``check_values=False`` skips
     what would read values back from the device, for ``torch.compile`` and ``torch.func``;
-    ``check_labels=False`` leaves the values of the targets to the caller.
+    ``check_labels=False`` leaves the values of the targets to the caller, but for class indices. ``allow_maps``:
+    whether large images may stay maps, where rows would be a copy.
     """
     _check_tensor("logits", logits)
     _check_tensor("targets", targets)
@@ -113,17 +122,20 @@ def encode(
     if targets.is_complex():
         raise ValueError(f"targets: expected bool, integers or real numbers, got {targets.dtype}")
     classes = _check_shapes(task, logits, targets)
-    z, y, positions = _flatten(task, logits, targets, classes)
-    has_indices = y.dim() == 1
-    w, keep = _flatten_weight_and_mask(task, logits.shape, positions, y, weight, mask, ignore_index)
+    as_maps = allow_maps and _are_large_maps(task, logits)
+    z, y = _flatten(task, logits, targets, classes, as_maps)
+    has_indices = y.dim() < z.dim()
+    w, keep = _flatten_weight_and_mask(task, logits, targets, y, weight, mask, ignore_index, as_maps)
     if keep is not None:
         # where, not a product: what is masked may be NaN, or a label that is no label.
         z = z.where(keep, 0)
         y = y.where(keep.squeeze(1) if has_indices else keep, 0)
     if has_indices:
         y = y.long()
-    if check_values and check_labels:
-        check_targets(y, classes)
+    if check_values and has_indices:
+        check_targets(y.flatten(), classes)
+    elif check_values and check_labels:
+        check_targets(y)
     if check_values and task == "multiclass" and not has_indices:
         check_distributions(y, keep)
     if check_values and w is not None:
@@ -182,40 +194,58 @@ def _check_shapes(task: Task, logits: Tensor, targets: Tensor) -> int:
     return z[1]
 
 
-def _flatten(task: Task, logits: Tensor, targets: Tensor, classes: int) -> tuple[Tensor, Tensor, torch.Size]:
-    """Return logits and targets as rows, and the shape of the positions: all axes but that of the classes."""
+def _are_large_maps(task: Task, logits: Tensor) -> bool:
+    """Return whether logits are of large images, and as rows would be a copy; channels-last ones are rows already."""
+    if task == "binary" or logits.dim() == 2 or logits.stride(1) == 1:
+        return False
+    return has_large_images(logits)
+
+
+def has_large_images(logits: object) -> bool:
+    """Return whether each sample has so many logits that samples can be worked on one by one."""
+    return (
+        isinstance(logits, Tensor) and logits.dim() > 0 and logits.numel() >= MIN_MAP_ELEMENTS * max(logits.shape[0], 1)
+    )
+
+
+def _flatten(task: Task, logits: Tensor, targets: Tensor, classes: int, as_maps: bool) -> tuple[Tensor, Tensor]:
+    """Return logits and targets as rows or maps."""
     if task == "binary":
-        positions = targets.shape if targets.dim() >= logits.dim() else logits.shape
-        rows = positions.numel()
-        return logits.reshape(rows, 1), targets.reshape(rows, 1), positions
-    positions = torch.Size([logits.shape[0], *logits.shape[2:]])
-    rows = positions.numel()
+        rows = logits.numel()
+        return logits.reshape(rows, 1), targets.reshape(rows, 1)
     if targets.dim() == logits.dim():
-        return _classes_last(logits, rows, classes), _classes_last(targets, rows, classes), positions
+        return _flatten_positions(logits, as_maps), _flatten_positions(targets, as_maps)
     if targets.is_floating_point() or targets.dtype == torch.bool:
         raise ValueError(
             f"targets: expected class indices of an integer type for shape {tuple(targets.shape)}, got "
             f"{targets.dtype}; soft labels have the shape of the logits, {tuple(logits.shape)}"
         )
-    return _classes_last(logits, rows, classes), targets.reshape(rows), positions
+    indices = targets.flatten(1) if as_maps else targets.reshape(targets.numel())
+    return _flatten_positions(logits, as_maps), indices
 
 
 def _flatten_weight_and_mask(
     task: Task,
-    shape: torch.Size,
-    positions: torch.Size,
+    logits: Tensor,
+    targets: Tensor,
     y: Tensor,
     weight: Tensor | None,
     mask: Tensor | None,
     ignore_index: int | None,
+    as_maps: bool,
 ) -> tuple[Tensor | None, Tensor | None]:
-    """Return the weight and what counts, each ``(rows, 1)`` or ``(rows, K)``; ``shape`` is that of the logits."""
-    w = None if weight is None else _flatten_option("weight", weight, positions, shape, task)
-    keep = None if mask is None else _flatten_option("mask", mask, positions, shape, task)
+    """Return the weight and what counts, each for all classes or for every one; ``y`` are the targets, flattened."""
+    shape = logits.shape
+    if task == "binary":
+        positions = targets.shape if targets.dim() >= logits.dim() else shape
+    else:
+        positions = torch.Size([shape[0], *shape[2:]])
+    w = None if weight is None else _flatten_option("weight", weight, positions, shape, task, as_maps)
+    keep = None if mask is None else _flatten_option("mask", mask, positions, shape, task, as_maps)
     if keep is not None and keep.dtype != torch.bool:
         raise ValueError(f"mask: expected bool (True counts), got {keep.dtype}")
     if ignore_index is not None:
-        has_indices = y.dim() == 1
+        has_indices = task == "multiclass" and targets.dim() < logits.dim()
         if task == "multiclass" and not has_indices:
             raise ValueError("ignore_index: expected class indices as targets; for soft labels use mask=")
         is_known = y != ignore_index
@@ -229,30 +259,46 @@ def _flatten_weight_and_mask(
     return w, keep
 
 
-def _flatten_option(name: str, x: Tensor, positions: torch.Size, shape: torch.Size, task: Task) -> Tensor:
-    """Return a weight or mask as ``(rows, 1)`` or ``(rows, K)``; per sample, per position or per element was given."""
+def _flatten_option(
+    name: str, x: Tensor, positions: torch.Size, shape: torch.Size, task: Task, as_maps: bool
+) -> Tensor:
+    """Return a weight or mask with axis 1 of one or K classes; per sample, per position or per element was given.
+
+    ``shape`` is that of the logits, ``positions`` the same without the axis of the classes.
+    """
     _check_tensor(name, x)
-    rows = positions.numel()
-    classes = 1 if task == "binary" else shape[1]
-    if x.shape == shape and task != "binary":
-        return _classes_last(x, rows, classes)
-    if x.shape == positions or (task == "binary" and _drop_ones(x.shape) == _drop_ones(shape)):
-        return x.reshape(rows, 1)
+    if task == "binary":
+        if x.shape == positions or _drop_ones(x.shape) == _drop_ones(shape):
+            return x.reshape(positions.numel(), 1)
+    elif x.shape == shape:
+        return _flatten_positions(x, as_maps)
+    elif x.shape == positions:
+        return _flatten_positions(x.unsqueeze(1), as_maps)
     samples = shape[0] if shape else 1
-    rows_per_sample = rows // max(samples, 1)
     if x.shape == (samples,) or x.shape == (samples, 1):
-        return x.reshape(samples, 1).expand(samples, rows_per_sample).reshape(rows, 1)
+        of_samples = x.reshape(samples, *([1] * len(positions)))
+        in_positions = of_samples.expand(samples, 1, *positions[1:])
+        return _flatten_positions(in_positions, as_maps)
     if task == "multilabel" and x.shape == shape[:2]:
-        return x.unsqueeze(1).expand(samples, rows_per_sample, classes).reshape(rows, classes)
+        of_labels = x.reshape(*x.shape, *([1] * (len(shape) - 2)))
+        return _flatten_positions(of_labels.expand(shape), as_maps)
     expected = f"({samples},), {tuple(positions)}"
     if task == "multilabel":
         expected += f" or {tuple(shape)}"
     raise ValueError(f"{name}: expected shape {expected}, got {tuple(x.shape)}")
 
 
-def _classes_last(x: Tensor, rows: int, classes: int) -> Tensor:
+def _flatten_positions(x: Tensor, as_maps: bool) -> Tensor:
+    """Return ``(N, K, ...)`` as maps ``(N, K, P)`` or as rows."""
+    return x.flatten(2) if as_maps else to_rows(x)
+
+
+def to_rows(x: Tensor) -> Tensor:
     """Return ``(N, K, ...)`` as ``(rows, K)``."""
-    return x if x.dim() == 2 else x.movedim(1, -1).reshape(rows, classes)
+    if x.dim() == 2:
+        return x
+    classes = x.shape[1]
+    return x.movedim(1, -1).reshape(x.numel() // max(classes, 1), classes)
 
 
 def _drop_ones(shape: torch.Size) -> list[int]:

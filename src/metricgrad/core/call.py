@@ -10,11 +10,11 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from metricgrad.core import processes
-from metricgrad.core.batch import check_targets
+from metricgrad.core.batch import check_targets, to_rows
 from metricgrad.core.counts import compute_dtype, wide
 from metricgrad.core.kernel import Kernel
 from metricgrad.core.objects import count_objects, weigh_objects
-from metricgrad.core.statistics import ColumnLayout
+from metricgrad.core.statistics import ColumnLayout, IndexLayout
 from metricgrad.core.surrogates.base import Surrogate
 
 if TYPE_CHECKING:
@@ -61,8 +61,8 @@ class KernelPlan:
         if isinstance(surrogate, Surrogate):
             self.tensor_names = tuple(surrogate.tensors())
             self.closed_form = surrogate.closed_form(rowwise)
-        is_elementwise = type(layout) is ColumnLayout and not has_threshold_axis and not rowwise
-        self.fits_one_piece = is_elementwise and self.closed_form is not None
+        fits_layout = type(layout) is (IndexLayout if rowwise else ColumnLayout)
+        self.fits_one_piece = fits_layout and not has_threshold_axis and self.closed_form is not None
 
     def with_tensors(self, tensors: tuple[Tensor, ...]) -> Callable[..., Tensor]:
         """Return the surrogate with its tensors replaced by the given ones."""
@@ -107,9 +107,9 @@ class Call:
     plan: KernelPlan
     group: processes.Processes | None
     logits: Tensor
-    """``(N, K)``; for a binary task any shape, see ``as_rows``."""
+    """Rows ``(N, K)`` or maps ``(N, K, P)``; for a binary task any shape, see ``without_extra_axes``."""
     targets: Tensor
-    """``(N, K)``, or ``(N,)`` class indices; for a binary task the shape of the logits."""
+    """``(N, K)``, or ``(N,)`` class indices, with a last axis P for maps; for a binary task the shape of the logits."""
     weight: Tensor | None
     """The weights inside the cells."""
     mask: Tensor | None
@@ -163,11 +163,12 @@ class Call:
         plan = self.plan
         logits = self.as_rows(logits)
         targets = self.as_rows(self.targets)
-        weight = self.weight
+        weight = None if self.weight is None else self.as_rows(self.weight)
+        mask = None if self.mask is None else self.as_rows(self.mask)
         if self.must_check_targets:
             check_targets(targets, logits.shape[1])
         surrogate = plan.with_tensors(tensors)
-        per_threshold = plan.compute_memberships(surrogate, logits.to(compute_dtype(logits)), targets, self.mask)
+        per_threshold = plan.compute_memberships(surrogate, logits.to(compute_dtype(logits)), targets, mask)
         memberships = torch.stack(per_threshold) if plan.has_threshold_axis else per_threshold[0]
         if self.object_index is not None:
             return count_objects(self.object_index, memberships, targets, weight)
@@ -179,9 +180,27 @@ class Call:
             weight = None if weight is None else weight.unflatten(0, image_shape)
         return plan.layout.sum_differentiably(memberships, targets, weight)
 
-    def as_rows(self, x: Tensor) -> Tensor:
-        """Return logits or targets as ``(N, K)``: those of a binary task come in any shape, and are of one class."""
+    def without_extra_axes(self, x: Tensor) -> Tensor:
+        """Return logits or targets as rows or maps: those of a binary task come in any shape, and are of one class."""
         return x.reshape(-1, 1) if self.objective.task == "binary" else x
+
+    def as_rows(self, x: Tensor) -> Tensor:
+        """Return logits, targets, weight or mask as ``(rows, K)``, class indices as ``(rows,)``."""
+        if self.objective.task == "binary":
+            return x.reshape(-1, 1)
+        if not self.has_maps:
+            return x
+        return to_rows(x) if x.dim() == 3 else x.flatten()
+
+    @property
+    def has_maps(self) -> bool:
+        """Whether logits, targets, weight and mask are maps instead of rows."""
+        return self.objective.task != "binary" and self.logits.dim() == 3
+
+    @property
+    def images(self) -> int | None:
+        """How many images have a value of their own; None if all rows have one together."""
+        return None if self.image_weight is None else len(self.image_weight)
 
     def _average_rows(self, statistic: Any) -> Any:
         """Return the mean of counts per object, image or row; any other statistic as it is."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from metricgrad.core.class_axis import has_classes_first
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
 MAX_UNSPLIT_ELEMENTS = 1 << 19
 """A batch with up to this many logits is worked on in one piece.
@@ -21,34 +23,79 @@ waking torch's threads, 10 µs and more a call, does not count.
 
 MAX_CHUNK_ELEMENTS = 1 << 21
 
+MAX_IMAGE_CHUNK_ELEMENTS = 1 << 19
+"""The chunks of images are smaller: there are as many of them as one likes, and what is in the cache is faster."""
+
 MAX_NEW_BUFFER_ELEMENTS = 1 << 15
 """Up to this many elements a new buffer is as fast as a reused one."""
 
 _thread = threading.local()
 
 
-def split_rows(rowwise: bool, logits: Tensor, *others: Tensor | None) -> Iterable[tuple[Any, ...]]:
-    """Return logits and other tensors of as many rows in chunks of rows.
+class Chunk(NamedTuple):
+    """Some rows of a batch, all of one image if images are told apart."""
 
-    ``rowwise``: whether memberships are those of whole rows, which need two buffers and a matrix instead of one buffer.
+    image: int
+    tensors: tuple[Any, ...]
+    """The rows of the logits and of the other tensors, None for those that are None."""
+
+
+def split_rows(rowwise: bool, images: int | None, logits: Tensor, *others: Tensor | None) -> Iterable[Chunk]:
+    """Return the rows of logits, ``(n, K)``, and those of other tensors, in chunks.
+
+    Maps, ``(N, K, P)``, have P rows in each image; the rows of a chunk are then a transposed view.
+
+    Parameters
+    ----------
+    rowwise : bool
+        Whether memberships are those of whole rows, which need two buffers and a matrix instead of one buffer.
+    images : int or None
+        How many images there are, as many rows each, if they are told apart.
+    logits : Tensor
+        Rows or maps.
+    *others : Tensor or None
+        Tensors of the same rows or maps; class indices have no axis of the classes.
     """
+    tensors = (logits, *others)
+    if logits.dim() == 3:
+        return _iterate_maps(tensors)
+    if images is not None:
+        return _iterate_images(images, tensors)
     if logits.numel() <= MAX_UNSPLIT_ELEMENTS:
-        return ((logits, *others),)
-    return _iterate_chunks(5 if rowwise else 2, logits, *others)
+        return (Chunk(0, tensors),)
+    min_chunks = 5 if rowwise else 2
+    max_elements = min(MAX_CHUNK_ELEMENTS, logits.numel() // min_chunks + 1)
+    return _iterate_chunks(0, max_elements, tensors)
 
 
-def _iterate_chunks(min_chunks: int, logits: Tensor, *others: Tensor | None) -> Iterator[tuple[Any, ...]]:
-    chunk_elements = min(MAX_CHUNK_ELEMENTS, logits.numel() // min_chunks + 1)
-    chunk_rows = max(1, chunk_elements // logits.shape[1])
-    for start in range(0, len(logits), chunk_rows):
-        rows = slice(start, start + chunk_rows)
-        yield logits[rows], *(None if other is None else other[rows] for other in others)
+def _iterate_maps(tensors: Sequence[Tensor | None]) -> Iterator[Chunk]:
+    maps: Any = tensors[0]
+    for image in range(len(maps)):
+        rows = tuple(None if x is None else x[image].t() for x in tensors)  # t() of a vector is the vector
+        yield from _iterate_chunks(image, MAX_IMAGE_CHUNK_ELEMENTS, rows)
+
+
+def _iterate_images(images: int, tensors: Sequence[Tensor | None]) -> Iterator[Chunk]:
+    whole: Any = tensors[0]
+    rows_per_image = len(whole) // images
+    for image in range(images):
+        start = image * rows_per_image
+        rows = tuple(None if x is None else x[start : start + rows_per_image] for x in tensors)
+        yield from _iterate_chunks(image, MAX_IMAGE_CHUNK_ELEMENTS, rows)
+
+
+def _iterate_chunks(image: int, max_elements: int, tensors: tuple[Any, ...]) -> Iterator[Chunk]:
+    rows, classes = tensors[0].shape
+    chunk_rows = max(1, max_elements // classes)
+    for start in range(0, rows, chunk_rows):
+        chunk = slice(start, start + chunk_rows)
+        yield Chunk(image, tuple(None if x is None else x[chunk] for x in tensors))
 
 
 def get_buffer(like: Tensor, slot: int) -> Tensor:
     """Return a buffer of a chunk's shape, reused from call to call: new memory takes longer than the arithmetic.
 
-    Buffers of different ``slot`` are different memory.
+    Buffers of different ``slot`` are different memory. Its memory is class by class if that of the chunk is.
     """
     size = like.numel()
     if size <= MAX_NEW_BUFFER_ELEMENTS or size > MAX_CHUNK_ELEMENTS or not like.is_cpu:
@@ -61,6 +108,8 @@ def get_buffer(like: Tensor, slot: int) -> Tensor:
         buffers[like.dtype, slot] = buffer
     if buffer.numel() > size:
         buffer = buffer[:size]
+    if has_classes_first(like):
+        return buffer.view(like.shape[1], like.shape[0]).t()
     return buffer.view(like.shape)
 
 

@@ -142,6 +142,21 @@ class Confusion(Statistic):
 
     matrix: Tensor
 
+    @property
+    def hits(self) -> Tensor:
+        """The diagonal: the weight of what is predicted to be what it is, ``(..., d)``."""
+        return functions_of(self.matrix).diagonal(self.matrix, dim1=-2, dim2=-1)  # type: ignore[no-any-return]
+
+    @property
+    def true(self) -> Tensor:
+        """The sums of the rows: the weight of what is truly in each class, ``(..., d)``."""
+        return functions_of(self.matrix).sum(self.matrix, -1)  # type: ignore[no-any-return]
+
+    @property
+    def predicted(self) -> Tensor:
+        """The sums of the columns: the weight of what is predicted to be in each class, ``(..., d)``."""
+        return functions_of(self.matrix).sum(self.matrix, -2)  # type: ignore[no-any-return]
+
     def counts(self) -> Counts:
         """Return the one-vs-rest cells of every class [tsoi2024, eq. 3].
 
@@ -152,9 +167,9 @@ class Confusion(Statistic):
         """
         m = self.matrix
         f = functions_of(m)
-        tp = f.diagonal(m, dim1=-2, dim2=-1)
-        true = f.sum(m, -1)
-        predicted = f.sum(m, -2)
+        tp = self.hits
+        true = self.true
+        predicted = self.predicted
         # TN of class k is the sum, over the other true classes, of the weight that is not predicted to be k. The total
         # minus the three other cells would be a rounding error where TN is 0; a row minus one of its cells is
         # exactly 0 if no other cell of the row has weight.
@@ -163,6 +178,18 @@ class Confusion(Statistic):
         others = index[:, None] != index
         tn = f.sum(f.where(others, not_predicted, 0.0), -2)
         return Counts(tp, predicted - tp, true - tp, tn)
+
+
+@dataclass(frozen=True, eq=False)
+class ConfusionMargins(Statistic):
+    """The diagonal of a d×d matrix and the sums of its rows and columns, ``(..., d)``, which most metrics of it need.
+
+    They are d numbers each, where the matrix has d²; a metric that needs more finds no ``matrix`` here.
+    """
+
+    hits: Tensor
+    true: Tensor
+    predicted: Tensor
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,6 +1,7 @@
 """The kernel: logits to loss and gradient, or to the sums of a statistic, as one node of the autograd graph.
 
-Logits are worked on in chunks of rows that stay in the cache, and memberships are never stored. A surrogate with a
+Logits are worked on in chunks of rows that stay in the cache, and memberships are never stored. Maps ``(N, K, P)`` are
+worked on in place: a chunk of their rows is a transposed view of some positions of one image. A surrogate with a
 closed form has ``forward_chunk``, which computes the memberships of a chunk and saves one number per logit (say,
 sigmoid(z)), and ``backward_chunk``, which turns these numbers into the gradient, in place. Any other surrogate is
 evaluated again, chunk by chunk, and differentiated by autograd. The gradient of a loss is computed with the loss, since
@@ -17,13 +18,13 @@ from torch import Tensor
 
 from metricgrad.core import chunking
 from metricgrad.core.batch import check_targets
-from metricgrad.core.chunking import convert_dtype, get_buffer, split_rows
+from metricgrad.core.chunking import Chunk, convert_dtype, get_buffer, split_rows
 from metricgrad.core.counts import compute_dtype
 from metricgrad.core.metrics.derivatives import FLOORS, as_constant, bounded
 from metricgrad.core.statistics import MAX_POSITIVE_SHARE, Sums, SumsGradient
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from metricgrad.core.call import Call, KernelPlan
     from metricgrad.core.statistics import Layout
@@ -116,15 +117,10 @@ def _differentiate_with_graph(ctx: Any, output_gradients: Sequence[Tensor], *inp
 
 
 def _compute_loss_and_gradients(call: Call, logits: Tensor, tensors: tuple[Tensor, ...]) -> tuple[Tensor, Gradients]:
-    if (
-        call.plan.fits_one_piece
-        and call.weight is None
-        and logits.dtype in _COMPUTE_DTYPES
-        and logits.numel() <= chunking.MAX_UNSPLIT_ELEMENTS
-    ):
-        return _compute_in_one_piece(call, logits)
+    if _fits_one_piece(call, logits):
+        return (_compute_rows_at_once if call.plan.rowwise else _compute_elements_at_once)(call, logits)
     sums, saved = _forward_chunks(call, logits, tensors, save=True)
-    loss, sums_gradient = call.objective.differentiate(sums, call.row_weight, call.group)
+    loss, sums_gradient = call.objective.differentiate(sums, call.row_weight, call.group, call.image_weight)
     if call.weight is not None:
         dtype = compute_dtype(logits)
         sums_gradient = tuple(_bound_derivative(derivative, dtype) for derivative in sums_gradient)
@@ -132,6 +128,19 @@ def _compute_loss_and_gradients(call: Call, logits: Tensor, tensors: tuple[Tenso
 
 
 _COMPUTE_DTYPES = (torch.float32, torch.float64)
+
+
+def _fits_one_piece(call: Call, logits: Tensor) -> bool:
+    """Return whether a batch is small and plain: one chunk, no weights, no images."""
+    return (
+        call.plan.fits_one_piece
+        and call.weight is None
+        and call.image_weight is None
+        and logits.dtype in _COMPUTE_DTYPES
+        and logits.numel() <= chunking.MAX_UNSPLIT_ELEMENTS
+        and not call.has_maps
+        and not (call.plan.rowwise and logits.shape[1] == 1)
+    )
 
 
 def _bound_derivative(x: Any, dtype: torch.dtype) -> Any:
@@ -142,7 +151,7 @@ def _bound_derivative(x: Any, dtype: torch.dtype) -> Any:
     return min(max(x, -bound), bound)
 
 
-def _compute_in_one_piece(call: Call, logits: Tensor) -> tuple[Tensor, Gradients]:
+def _compute_elements_at_once(call: Call, logits: Tensor) -> tuple[Tensor, Gradients]:
     """Compute loss and gradient without loops: for a small batch each call into torch counts, and each line of Python.
 
     The surrogate has a closed form of elements, and there is one threshold and no weight.
@@ -161,8 +170,8 @@ def _compute_in_one_piece(call: Call, logits: Tensor) -> tuple[Tensor, Gradients
         and call.group is None
     )
     if not in_numbers:
-        logits = call.as_rows(logits)
-        targets = call.as_rows(targets)
+        logits = call.without_extra_axes(logits)
+        targets = call.without_extra_axes(targets)
     must_check = call.must_check_targets and targets.dtype is not torch.bool
     targets = convert_dtype(targets, logits.dtype)
     if must_check:
@@ -174,9 +183,31 @@ def _compute_in_one_piece(call: Call, logits: Tensor) -> tuple[Tensor, Gradients
         sums = _sum_one_class(memberships, scale, targets, buffer)
     else:
         sums = _sum_memberships(layout, memberships, scale, targets, None, buffer)
-    loss, sums_gradient = objective.differentiate(sums, None, call.group)
+    loss, sums_gradient = objective.differentiate(sums, group=call.group)
     memberships_gradient = layout.spread_gradient(_scale_gradient(sums_gradient, scale), targets, None, buffer)
     closed_form.backward_chunk(saved, memberships_gradient, context, None)
+    return loss, (saved, [])
+
+
+def _compute_rows_at_once(call: Call, logits: Tensor) -> tuple[Tensor, Gradients]:
+    """Do the same for a closed form of rows, and class indices."""
+    layout = call.plan.layout
+    closed_form: Any = call.plan.closed_form
+    targets = call.targets
+    if call.must_check_targets and not targets.is_cpu:
+        check_targets(targets, logits.shape[1])
+    saved = _empty_contiguous(logits)
+    buffer = get_buffer(saved, 0)
+    memberships, scale, context = closed_form.forward_chunk(logits, call.plan.thresholds[0], saved, buffer)
+    try:
+        sums = layout.sum_chunk(memberships, targets, scale, None, buffer)
+    except (IndexError, RuntimeError):  # on the CPU torch itself finds an index that is none
+        check_targets(targets, logits.shape[1])
+        raise
+    sums = tuple(convert_dtype(cell, logits.dtype) for cell in sums)
+    loss, sums_gradient = call.objective.differentiate(sums, None, call.group)
+    memberships_gradient = layout.spread_gradient(sums_gradient, targets, None, buffer)
+    closed_form.backward_chunk(saved, memberships_gradient, context, get_buffer(saved, 1))
     return loss, (saved, [])
 
 
@@ -186,7 +217,7 @@ def _forward_chunks(
     """Return the sums of the statistic and, if ``save`` and there is a closed form, what the gradient needs."""
     plan = call.plan
     layout = plan.layout
-    logits = call.as_rows(logits)
+    logits = call.without_extra_axes(logits)
     dtype = compute_dtype(logits)
     closed_form = _closed_form_for(plan, logits)
     saved: SavedForBackward | None = None
@@ -194,11 +225,12 @@ def _forward_chunks(
     if save and closed_form is not None and not plan.has_threshold_axis and logits.dtype is dtype:
         saved = SavedForBackward(_empty_contiguous(logits), [])
     surrogate = plan.with_tensors(tensors)
-    total: Sums = ()
+    batch_rows = logits.numel() // logits.shape[1]
+    sums_of_images: list[Sums] = [() for _ in range(call.images or 1)]
     sums_of_rows: list[Sums] = []
-    saved_values = None if saved is None else saved.values
-    chunks = split_rows(plan.rowwise, logits, call.as_rows(call.targets), call.weight, call.mask, saved_values)
-    for z, y, weight, mask, saved_chunk in chunks:
+    for image, (z, y, weight, mask, saved_chunk) in _split(call, logits, None if saved is None else saved.values):
+        image = image if call.images else 0
+        total = sums_of_images[image]
         z = convert_dtype(z, dtype)
         y = y if y.dim() == 1 else convert_dtype(y, dtype)
         if call.must_check_targets:
@@ -215,28 +247,43 @@ def _forward_chunks(
                 memberships, scale, context = closed_form.forward_chunk(z, threshold, values, buffer)
                 if saved is not None:
                     saved.chunks.append((scale, context))
-                if plan.rowwise:  # one threshold; the scale is one per row
-                    row_scale = scale if weight is None else scale * weight
-                    total = layout.add_chunk(total, memberships, y, row_scale, weight, buffer, len(logits))
+                if plan.rowwise:  # one threshold; the scale is one per row, or none
+                    row_scale = _multiply_scales(scale, weight)
+                    total = layout.add_chunk(total, memberships, y, row_scale, weight, buffer, batch_rows)
                 else:
                     sums_per_threshold.append(_sum_memberships(layout, memberships, scale, y, weight, buffer))
-        if not sums_per_threshold:  # the chunk has been added to the total
-            continue
-        sums = _stack_cells(sums_per_threshold) if plan.has_threshold_axis else sums_per_threshold[0]
-        if layout.adds_over_rows:
-            total = layout.merge_sums(total, sums)
-        else:
-            sums_of_rows.append(sums)
-    if len(sums_of_rows) == 1:
-        total = sums_of_rows[0]
-    elif sums_of_rows:
+        if sums_per_threshold:  # otherwise the chunk has been added to the total
+            sums = _stack_cells(sums_per_threshold) if plan.has_threshold_axis else sums_per_threshold[0]
+            if layout.adds_over_rows:
+                total = layout.merge_sums(total, sums)
+            else:
+                sums_of_rows.append(sums)
+        sums_of_images[image] = total
+    if call.images:
+        total = _stack_cells(sums_of_images, axis=-2)
+    elif layout.adds_over_rows:
+        (total,) = sums_of_images
+    else:
         total = tuple(torch.cat(cell, -1) for cell in zip(*sums_of_rows, strict=True))
     return tuple(convert_dtype(cell, dtype) for cell in total), saved
 
 
-def _stack_cells(sums_per_threshold: list[Sums]) -> Sums:
-    """Return the sums with the thresholds as a leading axis of each cell."""
-    return tuple(torch.stack(cell) for cell in zip(*sums_per_threshold, strict=True))
+def _split(call: Call, logits: Tensor, values: Tensor | None) -> Iterable[Chunk]:
+    """Return the chunks of logits, targets, weight, mask and another tensor of the logits' shape."""
+    targets = call.without_extra_axes(call.targets)
+    return split_rows(call.plan.rowwise, call.images, logits, targets, call.weight, call.mask, values)
+
+
+def _multiply_scales(scale: Tensor | None, weight: Tensor | None) -> Tensor | None:
+    """Return the product of two factors per row, of which either may be None, for 1."""
+    if scale is None or weight is None:
+        return weight if scale is None else scale
+    return scale * weight
+
+
+def _stack_cells(sums: list[Sums], axis: int = 0) -> Sums:
+    """Return the sums of thresholds, or of images, with these as an axis of each cell."""
+    return tuple(torch.stack(cell, axis) for cell in zip(*sums, strict=True))
 
 
 def _backward_chunks(
@@ -252,17 +299,18 @@ def _backward_chunks(
     """
     plan = call.plan
     layout = plan.layout
-    logits = call.as_rows(logits)
+    logits = call.without_extra_axes(logits)
     dtype = compute_dtype(logits)
     closed_form = _closed_form_for(plan, logits)
     logits_gradient = _empty_contiguous(logits) if saved is None else saved.values
     tensor_gradients = [torch.zeros_like(tensor) for tensor in tensors]
     first_row = 0
-    chunks = split_rows(plan.rowwise, logits, call.as_rows(call.targets), call.weight, call.mask, logits_gradient)
-    for number, (z, y, weight, mask, out) in enumerate(chunks):
+    for number, (image, (z, y, weight, mask, out)) in enumerate(_split(call, logits, logits_gradient)):
         y = y if y.dim() == 1 else convert_dtype(y, dtype)
         chunk_gradient = sums_gradient
-        if not layout.adds_over_rows:
+        if call.images:
+            chunk_gradient = tuple(g.select(-2, image) for g in sums_gradient)
+        elif not layout.adds_over_rows:
             chunk_gradient = tuple(g[..., first_row : first_row + len(z)] for g in sums_gradient)
         first_row += len(z)
         if saved is not None:

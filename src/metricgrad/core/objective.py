@@ -11,7 +11,7 @@ from torch import Tensor
 
 from metricgrad.core import processes
 from metricgrad.core.array_functions import functions_of
-from metricgrad.core.counts import Confusion, Counts, Mean, cells, wide
+from metricgrad.core.counts import Confusion, ConfusionMargins, Counts, Mean, cells, wide
 from metricgrad.core.metrics import Metric, get, name_of, of_counts, of_matrix, subset_accuracy
 from metricgrad.core.metrics.averages import (
     Average,
@@ -52,6 +52,8 @@ class Objective:
     ----------
     of_matrix : bool
         Whether it is of the d×d matrix, and takes no average.
+    needs_matrix : bool
+        Whether it needs the whole matrix; otherwise the counts of the classes will do.
     is_vector : bool
         Whether it is one number per class.
     pools_rows : bool
@@ -79,6 +81,7 @@ class Objective:
         self.empty_classes: EmptyClasses = check_empty_classes(empty_classes)
         self.labels = None if labels is None else tuple(int(label) for label in labels)
         self.of_matrix = task == "multiclass" and of_matrix(self.metric)
+        self.needs_matrix = self.of_matrix and not _is_of_margins(self.metric)
         self.is_vector = self.average == "per-class" and not self.of_matrix
         self.pools_rows = self.average != "samples" and not self.is_vector
         self.averages_objects = averages_objects
@@ -124,6 +127,8 @@ class Objective:
             value = mean_of(statistic)
         elif isinstance(statistic, Confusion):
             value = self.metric(statistic)
+        elif self.of_matrix:
+            value = self.metric(_find_margins(statistic))
         else:
             value = self._average_over_classes(statistic)
         return functions_of(value).mean(value, 0) if self.has_threshold_axis else value
@@ -222,13 +227,21 @@ class Objective:
         )
 
     def differentiate(
-        self, sums: Sums, row_weight: Tensor | None = None, group: Processes | None = None
+        self,
+        sums: Sums,
+        row_weight: Tensor | None = None,
+        group: Processes | None = None,
+        image_weight: Tensor | None = None,
     ) -> tuple[Tensor, SumsGradient]:
         """Return the loss of the sums over all processes, and its gradient with respect to them: a and b, or a matrix.
 
-        ``row_weight``: what each row counts, if the sums are those of rows.
+        ``row_weight``: what each row counts, if the sums are those of rows; ``image_weight``: each image, if those of
+        images.
         """
-        loss, gradient = self._differentiate(sums, row_weight, group)
+        if image_weight is None:
+            loss, gradient = self._differentiate(sums, row_weight, group)
+        else:
+            loss, gradient = self._differentiate_images(sums, image_weight, group)
         self.warn_if_undefined(loss, *gradient, of=sums)
         if self.warns_of_vanished_gradient and len(sums) == 4 and row_weight is None:
             self._warn_if_vanished(sums[0], sums[2], gradient[0])
@@ -245,6 +258,8 @@ class Objective:
             sums = processes.sum_cells(sums, group)
         if len(sums) == 1:
             return self._differentiate_matrix(sums[0])
+        if self.of_matrix:
+            return self._differentiate_margins(sums)
         tp, _fp, positives, _negatives = sums
         is_one_number = tp.numel() == 1 and tp.is_cpu and tp.dtype is torch.float32
         if is_one_number and self.labels is None and not self.has_threshold_axis:
@@ -309,6 +324,17 @@ class Objective:
         (gradient,) = torch.autograd.grad(loss, leaf)
         return loss.detach().to(matrix.dtype), (bounded(gradient, matrix.dtype),)
 
+    def _differentiate_margins(self, sums: Sums) -> tuple[Tensor, SumsGradient]:
+        """Differentiate a metric of the matrix that needs no more of it than the counts of the classes."""
+        dtype = sums[0].dtype
+        tp, fp, positives, _negatives = (wide(cell.detach()) for cell in sums)
+        with torch.enable_grad():
+            tp = tp.requires_grad_()
+            fp = fp.requires_grad_()
+            loss = 1 - self.metric(ConfusionMargins(tp, positives, tp + fp))
+        a, b = torch.autograd.grad(loss, (tp, fp), materialize_grads=True)
+        return loss.detach().to(dtype), (bounded(a, dtype), bounded(b, dtype))
+
     def _differentiate_micro(self, sums: Sums, threshold_share: float) -> tuple[Tensor, SumsGradient]:
         tp = sums[0]
         pooled = tuple(pool(cell, self.labels) for cell in sums)
@@ -333,6 +359,23 @@ class Objective:
         if group is not None:
             value = group.sum(value)
         return 1 - value, (a, b)
+
+    def _differentiate_images(
+        self, sums: Sums, image_weight: Tensor, group: Processes | None
+    ) -> tuple[Tensor, SumsGradient]:
+        """Differentiate by the sums of images, ``(..., images, K)``, few numbers, with autograd."""
+        tp, fp, positives, negatives = sums
+        with torch.enable_grad():
+            tp = tp.detach().requires_grad_()
+            fp = fp.detach().requires_grad_()
+            mean = self.mean_of_images(cells(tp, fp, positives, negatives), image_weight)
+            # The gradient of the loss by the total of all processes is that by the total of this one.
+            total = processes.total_statistic(mean.map(torch.Tensor.detach), group)
+            leaf = total.total.requires_grad_()
+            loss = 1 - self.value(Mean(leaf, total.weight))
+        (by_total,) = torch.autograd.grad(loss, leaf)
+        a, b = torch.autograd.grad(mean.total, (tp, fp), by_total, materialize_grads=True)
+        return loss.detach(), (a, b)
 
     def _differentiate_values(self, sums: Sums, weights: Any) -> tuple[Any, Any, Any]:
         """Return the metric's values, and the derivatives of their weighted sum by TP and by FP, P and N fixed."""
@@ -368,6 +411,21 @@ class Objective:
             b = b if isinstance(b, Tensor) else torch.full_like(tp, b)
             weights = as_constant(weights, a)
         return jet.value, a * weights, b * weights
+
+
+def _is_of_margins(metric: Metric) -> bool:
+    """Return whether a metric of the matrix needs no more of it than its diagonal and its sums."""
+    example = torch.ones(2)
+    try:
+        metric(ConfusionMargins(example, example + 1, example + 1))
+    except Exception:  # whatever it is, the whole matrix is there to be used
+        return False
+    return True
+
+
+def _find_margins(counts: Counts) -> ConfusionMargins:
+    """Return the diagonal and the sums of the matrix that the counts of all its classes are of."""
+    return ConfusionMargins(counts.tp, counts.positives, counts.predicted)
 
 
 def are_finite(numbers: tuple[Any, ...]) -> bool:

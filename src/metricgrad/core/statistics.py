@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from metricgrad.core import class_axis
 from metricgrad.core.counts import Confusion, Counts, cells, count, wide
 from metricgrad.core.metrics.derivatives import as_constant
 
@@ -88,29 +89,32 @@ class IndexLayout(ColumnLayout):
     ) -> Sums:
         classes = memberships.shape[1]
         true_class = targets.unsqueeze(1)
-        hits = memberships.gather(1, true_class)
-        row_weight = torch.ones_like(hits) if weight is None else weight
+        hits = class_axis.gather(memberships, true_class)
+        row_weight = as_constant(1.0, hits).expand(hits.shape) if weight is None else weight
         if scale is not None:
             hits = hits * scale
-        # Rows are added one by one, so in float64: two numbers per row, not K.
-        hits_and_weights = wide(torch.cat((hits, row_weight), 1))
-        per_class = hits_and_weights.new_zeros(2, classes).index_add_(1, targets, hits_and_weights.t())
-        tp, positives = per_class.unbind(0)
+        if len(targets) > MAX_FLOAT32_ROWS:  # rows are added one by one: two numbers per row, not K
+            hits = wide(hits)
+            row_weight = wide(row_weight)
+        no_sums = hits.new_zeros(classes)
+        tp = no_sums.index_add(0, targets, hits.squeeze(1))
+        positives = no_sums.index_add_(0, targets, row_weight.squeeze(1))
         if weight is None:  # whole numbers, which are exact
             negatives = as_constant(len(targets), positives) - positives
         else:  # the sum of all others: beside a class of nearly all weight a difference would have nothing left of it
             negatives = _sum_before(positives) + _sum_before(positives.flip(0)).flip(0)
-        misses = buffer.copy_(memberships).scatter_(1, true_class, 0.0)
-        fp = wide(misses.sum(0) if scale is None else _weighted_row_sum(misses, scale))
+        misses = memberships if buffer is memberships else buffer.copy_(memberships)
+        class_axis.scatter(misses, true_class, 0.0)
+        if scale is None:  # a full membership is exactly 1, and so is its sum
+            return tp, misses.sum(0), positives, negatives
+        fp = _weighted_row_sum(misses, scale).to(tp.dtype)
         return _snap_to_margins(tp, fp, positives, negatives, torch.finfo(memberships.dtype).eps)
 
     def spread_gradient(self, gradient: SumsGradient, targets: Tensor, weight: Tensor | None, out: Tensor) -> Tensor:
         a, b = gradient
         if isinstance(a, Tensor):
-            classes = out.shape[1]
-            a_of_true_class = a.expand(classes)[targets].unsqueeze(1)
-            out.copy_(b.expand(out.shape))
-            out.scatter_(1, targets.unsqueeze(1), a_of_true_class)
+            a_of_true_class = a.index_select(0, targets).unsqueeze(1)
+            class_axis.scatter(out.copy_(b), targets.unsqueeze(1), a_of_true_class)
         else:  # plain numbers: there is one class, and every sample is in it
             out.fill_(a)
         return out if weight is None else out.mul_(weight)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from metricgrad.core import processes
-from metricgrad.core.batch import Task, check_task, encode
+from metricgrad.core.batch import Task, check_task, encode, has_large_images
 from metricgrad.core.call import Call, KernelPlan
 from metricgrad.core.metrics import Metric, name_of
 from metricgrad.core.metrics.averages import Average, EmptyClasses, image_weights, row_weights
@@ -91,8 +91,8 @@ class MetricLoss(TakesLogits):
     run does not recover. ``HybridLoss`` does not have this problem.
 
     With ``per_image`` and ``empty_classes="skip"`` a class counts in the images that contain it, an image without any
-    of the classes does not. An image weighs the mean weight of its positions. It takes the memory of plain torch
-    operations.
+    of the classes does not. An image weighs the mean weight of its positions. Images of fewer than 32768 logits take
+    the memory of plain torch operations.
 
     With ``per_object`` an image without objects adds nothing, its false positives neither: combine it with a loss that
     sees them, as ``HybridLoss`` does. An object that a crop cuts counts with the positions that are left of it, and
@@ -151,7 +151,7 @@ class MetricLoss(TakesLogits):
         )
         self._check_arguments()
         self.objective.warns_of_vanished_gradient = True
-        self._plans: dict[bool, KernelPlan] = {}
+        self._plans: dict[tuple[bool, bool], KernelPlan] = {}
         for name, tensor in _fixed_tensors(self.metric).items():
             self.register_buffer(f"metric_{name}", tensor, persistent=False)
 
@@ -243,7 +243,7 @@ class MetricLoss(TakesLogits):
         ValueError
             If shapes, types or values do not fit the task.
         """
-        return self._prepare_call(logits, targets, weight, mask, instances).loss()
+        return self._prepare_call(logits, targets, weight, mask, instances, for_loss=True).loss()
 
     @without_autocast
     def counts(
@@ -313,8 +313,9 @@ class MetricLoss(TakesLogits):
         weight: Tensor | None,
         mask: Tensor | None,
         instances: Tensor | None = None,
+        for_loss: bool = False,
     ) -> Call:
-        """Check and flatten the arguments, and choose how the loss is computed from them."""
+        """Check and flatten the arguments, and choose how the loss, or the statistic, is computed from them."""
         surrogate = current_surrogate(self.surrogate)
         has_own_surrogate = not isinstance(surrogate, Surrogate)
         traced = is_traced(logits)
@@ -324,7 +325,7 @@ class MetricLoss(TakesLogits):
         call = Call()
         call.objective = self.objective
         call.group = processes.resolve(self.process_group)
-        by_parts = self.per_image or self.per_object is not None
+        by_parts = self.per_object is not None or (self.per_image and not has_large_images(logits))
         call.uses_kernel = not (traced or needs_label_gradient or by_parts or has_own_surrogate)
         call.must_check_targets = call.uses_kernel
         call.row_weight = None
@@ -350,9 +351,11 @@ class MetricLoss(TakesLogits):
                 self.ignore_index,
                 check_values=not traced,
                 check_labels=not call.must_check_targets,
+                allow_maps=call.uses_kernel and self.average != "samples",
             )
             call.logits = batch.logits
             call.targets = batch.targets
+            call.must_check_targets &= batch.targets.dim() == batch.logits.dim()  # class indices are checked
             call.weight = batch.weight
             call.mask = batch.mask
             if self.average == "samples":
@@ -366,16 +369,28 @@ class MetricLoss(TakesLogits):
                 call.object_index = index_objects(
                     self.task, instances, batch, logits.shape, self.objective.labels, self.per_object
                 )
-        call.plan = self._plan_for(surrogate, has_indices=self.task == "multiclass" and call.targets.dim() == 1)
+        has_indices = self.task == "multiclass" and call.targets.dim() < call.logits.dim()
+        # The loss needs no matrix if rows of one true class, whose memberships sum to one, tell the sums of it.
+        as_matrix = self.objective.needs_matrix or not (for_loss and has_indices and not has_own_surrogate)
+        call.plan = self._plan_for(surrogate, has_indices, as_matrix and self.objective.of_matrix)
         call.surrogate_tensors = tuple(surrogate.tensors().values()) if call.plan.tensor_names else ()
         return call
 
     def _needs_no_encoding(self, logits: object, targets: object) -> bool:
-        """Return whether a batch without weights and mask can be used as it is: labels of the shape of the logits."""
+        """Return whether a batch without weights and mask can be used as it is: rows, or labels of the same shape."""
+        if not (isinstance(logits, Tensor) and isinstance(targets, Tensor)):
+            return False
+        if self.task == "multiclass":
+            return (
+                logits.dim() == 2
+                and logits.dtype in (torch.float32, torch.float64)
+                and targets.dtype is torch.int64
+                and targets.shape == logits.shape[:1]
+                and logits.layout is targets.layout is torch.strided
+                and logits.numel() > 0
+            )
         return (
-            isinstance(logits, Tensor)
-            and isinstance(targets, Tensor)
-            and logits.shape == targets.shape
+            logits.shape == targets.shape
             and logits.dtype in (torch.float32, torch.float64)
             and not targets.is_complex()
             and targets.layout is torch.strided
@@ -388,22 +403,22 @@ class MetricLoss(TakesLogits):
             and logits.numel() > 0
         )
 
-    def _plan_for(self, surrogate: Any, has_indices: bool) -> KernelPlan:
+    def _plan_for(self, surrogate: Any, has_indices: bool, as_matrix: bool) -> KernelPlan:
         """Return what the kernel sums, remembered until the surrogate changes."""
-        plan = self._plans.get(has_indices)
+        plan = self._plans.get((has_indices, as_matrix))
         if plan is None or plan.surrogate is not surrogate:
             plan = KernelPlan(
                 surrogate,
-                self._choose_layout(has_indices),
+                self._choose_layout(has_indices, as_matrix),
                 self.thresholds,
                 self._has_threshold_axis,
                 rowwise=self.task == "multiclass",
             )
-            self._plans[has_indices] = plan
+            self._plans[has_indices, as_matrix] = plan
         return plan
 
-    def _choose_layout(self, has_indices: bool) -> Layout:
-        if self.objective.of_matrix:
+    def _choose_layout(self, has_indices: bool, as_matrix: bool) -> Layout:
+        if as_matrix:
             return MatrixLayout()
         if self.average == "samples":
             return RowLayout()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import torch  # noqa: F401  # for the examples
 
 from metricgrad.core.array_functions import constant, functions_of
-from metricgrad.core.counts import Confusion, Counts
+from metricgrad.core.counts import Confusion, ConfusionMargins, Counts
 from metricgrad.core.metrics import class_sums
 from metricgrad.core.metrics.derivatives import is_zero, ratio, root
 from metricgrad.core.metrics.functions import recall, specificity
@@ -19,6 +19,8 @@ from metricgrad.core.metrics.properties import declare
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+_OF_MATRIX = (Confusion, ConfusionMargins)
 
 
 @declare(class_sums=class_sums.sum_accuracy)
@@ -44,9 +46,10 @@ def accuracy(c: Counts | Confusion, empty: float = 0.0) -> Tensor:
     >>> accuracy(Confusion(torch.tensor([[4.0, 1.0], [2.0, 3.0]])))
     tensor(0.7000)
     """
-    if isinstance(c, Confusion):
-        m, f = c.matrix, functions_of(c.matrix)
-        return ratio(f.sum(_hits(m), -1), f.sum(m, (-2, -1)), empty)
+    if isinstance(c, _OF_MATRIX):
+        true = c.true
+        f = functions_of(true)
+        return ratio(f.sum(c.hits, -1), f.sum(true, -1), empty)
     return ratio(c.tp + c.tn, c.total, empty)
 
 
@@ -71,10 +74,10 @@ def balanced_accuracy(c: Counts | Confusion, empty: float = 0.0) -> Tensor:
     >>> balanced_accuracy(Confusion(torch.tensor([[3.0, 1.0], [1.0, 1.0]])))
     tensor(0.6250)
     """
-    if isinstance(c, Confusion):
-        f = functions_of(c.matrix)
-        support = f.sum(c.matrix, -1)
-        recalls = ratio(_hits(c.matrix), support)
+    if isinstance(c, _OF_MATRIX):
+        support = c.true
+        f = functions_of(support)
+        recalls = ratio(c.hits, support)
         return ratio(f.sum(recalls, -1), f.sum(_present(support), -1), empty)
     # Positives or negatives without samples have no recall; the other recall counts alone, as in scikit-learn.
     sides = ratio(c.positives, c.positives) + ratio(c.negatives, c.negatives)
@@ -102,11 +105,12 @@ def g_mean(c: Counts | Confusion, empty: float = 0.0) -> Tensor:
     >>> g_mean(Confusion(torch.tensor([[3.0, 1.0], [1.0, 2.0]])))
     tensor(0.7071)
     """
-    if isinstance(c, Confusion):
-        f = functions_of(c.matrix)
-        support = f.sum(c.matrix, -1)
-        present, classes = _present(support), f.sum(_present(support), -1)
-        recalls = ratio(_hits(c.matrix), support)
+    if isinstance(c, _OF_MATRIX):
+        support = c.true
+        f = functions_of(support)
+        present = _present(support)
+        classes = f.sum(present, -1)
+        recalls = ratio(c.hits, support)
         # exp of the mean logarithm: a product of thousands of recalls would underflow.
         dead = recalls <= 0
         logs = f.log(f.where(dead, 1.0, recalls))
@@ -138,11 +142,11 @@ def mcc(c: Counts | Confusion) -> Tensor:
     >>> mcc(Counts(*map(torch.tensor, (3.0, 1.0, 1.0, 5.0))))
     tensor(0.5833)
     """
-    if isinstance(c, Confusion):
-        f, shares = functions_of(c.matrix), _shares(c.matrix)
-        true, predicted = f.sum(shares, -1), f.sum(shares, -2)
+    if isinstance(c, _OF_MATRIX):
+        hits, true, predicted = _shares(c)
+        f = functions_of(true)
         spread = _variance(true) * _variance(predicted)
-        return ratio(f.sum(_hits(shares), -1) - f.sum(true * predicted, -1), root(spread))
+        return ratio(f.sum(hits, -1) - f.sum(true * predicted, -1), root(spread))
     n = c.total
     tp, fp, fn, tn = ratio(c.tp, n), ratio(c.fp, n), ratio(c.fn, n), ratio(c.tn, n)
     spread = (tp + fp) * (tp + fn) * (tn + fp) * (tn + fn)
@@ -155,20 +159,17 @@ def _variance(shares: Tensor) -> Tensor:
     return f.sum(shares * (f.sum(shares, -1, keepdim=True) - shares), -1)  # type: ignore[no-any-return]
 
 
-def _hits(matrix: Tensor) -> Tensor:
-    """Return the diagonal, ``(..., d)``."""
-    return functions_of(matrix).diagonal(matrix, dim1=-2, dim2=-1)  # type: ignore[no-any-return]
-
-
 def _present(support: Tensor) -> Tensor:
     """Return 1 for the classes that have samples, else 0; 1 for NaN, so that it shows in the result."""
     f = functions_of(support)
     return f.where(is_zero(support), 0.0, f.ones_like(support))  # type: ignore[no-any-return]
 
 
-def _shares(matrix: Tensor) -> Tensor:
-    """Return a matrix divided by its sum, so that no product of counts overflows."""
-    return ratio(matrix, functions_of(matrix).sum(matrix, (-2, -1), keepdim=True))
+def _shares(c: Confusion | ConfusionMargins) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the diagonal and the sums of rows and columns, divided by that of all, so that no product overflows."""
+    true = c.true
+    total = functions_of(true).sum(true, -1, keepdim=True)
+    return ratio(c.hits, total), ratio(true, total), ratio(c.predicted, total)
 
 
 @declare(class_sums=class_sums.sum_kappa)
@@ -192,8 +193,13 @@ def kappa(c: Counts | Confusion, empty: float = 0.0) -> Tensor:
     >>> kappa(Confusion(torch.tensor([[4.0, 1.0], [2.0, 3.0]])))
     tensor(0.4000)
     """
-    if isinstance(c, Confusion):
-        return _weighted_kappa(c, power=0, empty=empty)
+    if isinstance(c, _OF_MATRIX):
+        # Every error has the same price: no d×d table needed.
+        hits, true, predicted = _shares(c)
+        f = functions_of(true)
+        observed = f.sum(true, -1) - f.sum(hits, -1)
+        chance = f.sum(true, -1) * f.sum(predicted, -1) - f.sum(true * predicted, -1)
+        return _one_minus_ratio(observed, chance, empty)
     # 2(TP·TN − FP·FN) / ((TP+FP)(FP+TN) + (TP+FN)(FN+TN)), in shares so that no product of counts overflows.
     n = c.total
     tp, fp, fn, tn = ratio(c.tp, n), ratio(c.fp, n), ratio(c.fn, n), ratio(c.tn, n)
@@ -221,19 +227,18 @@ def quadratic_kappa(c: Confusion, empty: float = 0.0) -> Tensor:
     >>> quadratic_kappa(Confusion(torch.tensor([[2.0, 0.0, 0.0], [0.0, 2.0, 0.0], [0.0, 1.0, 1.0]])))
     tensor(0.8571)
     """
-    return _weighted_kappa(c, power=2, empty=empty)
+    f = functions_of(c.matrix)
+    # Divided by the sum, so that no product of counts overflows.
+    share = ratio(c.matrix, f.sum(c.matrix, (-2, -1), keepdim=True))
+    true = f.sum(share, -1)
+    predicted = f.sum(share, -2)
+    steps = constant(range(share.shape[-1]), share)
+    price = (steps[:, None] - steps) ** 2
+    observed = f.sum(price * share, (-2, -1))
+    chance = f.sum(price * true[..., :, None] * predicted[..., None, :], (-2, -1))
+    return _one_minus_ratio(observed, chance, empty)
 
 
-def _weighted_kappa(c: Confusion, power: int, empty: float) -> Tensor:
-    f, share = functions_of(c.matrix), _shares(c.matrix)
-    true, predicted = f.sum(share, -1), f.sum(share, -2)
-    if power == 0:  # every error has the same price: no d×d table needed
-        observed = f.sum(share, (-2, -1)) - f.sum(_hits(share), -1)
-        chance = f.sum(true, -1) * f.sum(predicted, -1) - f.sum(true * predicted, -1)
-    else:
-        steps = constant(range(share.shape[-1]), share)
-        price = (steps[:, None] - steps) ** power
-        observed = f.sum(price * share, (-2, -1))
-        chance = f.sum(price * true[..., :, None] * predicted[..., None, :], (-2, -1))
-    # 1 − observed/chance, written as one ratio so that chance = 0 gives `empty` and no gradient.
+def _one_minus_ratio(observed: Tensor, chance: Tensor, empty: float) -> Tensor:
+    """Return 1 − observed/chance, written as one ratio so that chance = 0 gives ``empty`` and no gradient."""
     return ratio(chance - observed, chance, empty)

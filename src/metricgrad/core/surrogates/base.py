@@ -117,7 +117,7 @@ class Surrogate(Storable, abstract=True):
         Parameters
         ----------
         logits : Tensor
-            ``(N, K)``; without ``rowwise``, of any shape.
+            ``(N, K)``, of any strides; without ``rowwise``, of any shape.
         threshold : float
             Where a step on probabilities stands.
         saved : Tensor
@@ -129,8 +129,8 @@ class Surrogate(Storable, abstract=True):
         -------
         memberships : Tensor
             Memberships up to a factor, in ``saved`` or ``buffer``.
-        scale : float or Tensor
-            The factor: a number, or ``(N, 1)``, one per row.
+        scale : float, Tensor or None
+            The factor: a number; for memberships of rows ``(N, 1)``, one per row, or None for 1.
         context : object
             Anything that ``backward_chunk`` needs besides.
         """

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from metricgrad.core import class_axis
 from metricgrad.core.storable import kinds_in
-from metricgrad.core.surrogates.base import Surrogate, one_hot, reaches_threshold
+from metricgrad.core.surrogates.base import ChunkMemberships, Surrogate, one_hot, reaches_threshold
 from metricgrad.core.surrogates.steps import LogitSigmoid
 
 
@@ -36,8 +37,16 @@ class Identity(Surrogate):
     def hard(self, logits: Tensor, threshold: float = 0.5) -> Tensor:
         return reaches_threshold(torch.sigmoid(logits), threshold)
 
-    def closed_form(self, rowwise: bool) -> Surrogate | None:
-        return None if rowwise else LogitSigmoid()
+    def closed_form(self, rowwise: bool) -> Surrogate:
+        return self if rowwise else LogitSigmoid()
+
+    def forward_chunk(self, logits: Tensor, threshold: float, saved: Tensor, buffer: Tensor) -> ChunkMemberships:
+        return class_axis.write_softmax(logits, saved), None, None
+
+    def backward_chunk(self, saved: Tensor, gradient: Tensor, context: Any, spare: Tensor | None) -> None:
+        products = torch.mul(gradient, saved, out=spare)
+        gradient.sub_(products.sum(1, keepdim=True))
+        saved.mul_(gradient)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
+from metricgrad.core import class_axis
 from metricgrad.core.metrics.derivatives import as_constant
 from metricgrad.core.storable import kinds_in
 from metricgrad.core.surrogates import top_two
@@ -333,8 +334,8 @@ class TopTwo(Surrogate):
         return self if rowwise else None
 
     def forward_chunk(self, logits: Tensor, threshold: float, saved: Tensor, buffer: Tensor) -> ChunkMemberships:
-        p = torch.softmax(logits, 1, out=saved)
-        steps = top_two.compute_row_steps(p, self.delta, self.width)
+        p = class_axis.write_softmax(logits, saved)
+        steps = top_two.compute_row_steps(p, self.delta, self.width, buffer)
         row_sums = top_two.write_heights(p, steps, buffer)
         return buffer, 1 / row_sums, steps
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from metricgrad.core import class_axis
 from metricgrad.core.metrics.derivatives import as_constant
 
 GROUP_CLASSES = 32
@@ -43,12 +44,18 @@ class RowSteps(NamedTuple):
     """The step of the largest probability."""
 
 
-def find_two_largest(p: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def find_two_largest(p: Tensor, buffer: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return the largest value, its index, the second largest and its index, each ``(n, 1)``, of values above −1.
 
     Torch's ``topk`` and ``max`` are slow over many classes; ``amax`` is not, so find the largest of every group first.
+    ``buffer``, of the shape of ``p``, is overwritten.
     """
     classes = p.shape[1]
+    if class_axis.has_classes_first(p):
+        first, first_index = class_axis.find_largest(p, buffer)
+        others = class_axis.scatter(p.clone(), first_index, -1.0)
+        second, second_index = class_axis.find_largest(others, buffer)
+        return first, first_index, second, second_index
     if classes <= 2 * GROUP_CLASSES:
         return _find_two_largest_of_few(p)
     groups = classes // GROUP_CLASSES
@@ -72,19 +79,19 @@ def _find_two_largest_of_few(x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]
     return first, first_index, second, second_index
 
 
-def compute_row_steps(p: Tensor, delta: float, width: float) -> RowSteps:
-    """Return the thresholds, knots and slopes of every row of probabilities."""
-    first, first_index, second, second_index = find_two_largest(p)
-    tau = (first + second) / 2
-    low = tau * (1 - width / 2)
-    high = tau * (1 + width / 2)
-    lower_slope = delta / low
-    ramp_slope = (1 - 2 * delta) / width / tau
-    upper_slope = delta / (as_constant(1.0, high) - high)
+def compute_row_steps(p: Tensor, delta: float, width: float, buffer: Tensor) -> RowSteps:
+    """Return the thresholds, knots and slopes of every row of probabilities; ``buffer`` is overwritten."""
+    first, first_index, second, second_index = find_two_largest(p, buffer)
+    # Constants as tensors: for a small batch, wrapping plain numbers takes longer than the arithmetic.
+    tau = (first + second) * as_constant(0.5, first)
+    low = tau * as_constant(1 - width / 2, tau)
+    high = tau * as_constant(1 + width / 2, tau)
+    lower_slope = as_constant(delta, low) / low
+    ramp_slope = as_constant((1 - 2 * delta) / width, tau) / tau
+    upper_slope = as_constant(delta, high) / (as_constant(1.0, high) - high)
     is_past_high = first > high
-    height_at_low = lower_slope * low
-    height_on_ramp = height_at_low + ramp_slope * (first - low)
-    height_past_high = height_at_low + ramp_slope * (high - low) + upper_slope * (first - high)
+    height_on_ramp = torch.addcmul(as_constant(delta, first), ramp_slope, first - low)
+    height_past_high = torch.addcmul(as_constant(1 - delta, first), upper_slope, first - high)
     return RowSteps(
         first=first,
         first_index=first_index,
@@ -104,7 +111,7 @@ def write_heights(p: Tensor, steps: RowSteps, out: Tensor) -> Tensor:
     """Write the step of every probability into ``out``, not yet normalised, and return the sum of each row."""
     # Only the largest probability can be above the threshold, so all others are below the upper knot.
     torch.sub(p, steps.low, out=out).clamp_min_(0.0).mul_(steps.extra_slope).addcmul_(p, steps.lower_slope)
-    out.scatter_(1, steps.first_index, steps.first_height)
+    class_axis.scatter(out, steps.first_index, steps.first_height)
     return out.sum(1, keepdim=True)
 
 
@@ -120,13 +127,13 @@ def write_logits_gradient(
     mean = spare.mul_(gradient).sum(1, keepdim=True) / total
     gradient.sub_(mean).div_(total)
     # To the probabilities, at a fixed τ.
-    by_first_height = gradient.gather(1, steps.first_index)
+    by_first_height = class_axis.gather(gradient, steps.first_index)
     torch.sub(p, steps.low, out=spare)
     # The derivative of a clamp is what threshold's backward computes, in one pass.
     torch.ops.aten.threshold_backward.grad_input(gradient, spare, 0.0, grad_input=spare)
     gradient.mul_(steps.lower_slope).addcmul_(spare, steps.extra_slope)
     by_first = by_first_height * steps.first_slope
-    gradient.scatter_(1, steps.first_index, by_first)
+    class_axis.scatter(gradient, steps.first_index, by_first)
     # To τ: the ramp depends on p/τ alone, so ∂/∂τ = −Σ p·∂/∂p / τ.
     weighted_sum = torch.mul(gradient, p, out=spare).sum(1, keepdim=True)
     on_ramp_sum = torch.where(steps.is_past_high, weighted_sum - by_first * steps.first, weighted_sum)
@@ -136,7 +143,8 @@ def write_logits_gradient(
     by_tau = by_tau + torch.where(steps.is_past_high, by_first_height * first_height_by_tau, 0.0)
     # τ is the mean of the two largest probabilities.
     half = by_tau / 2
-    gradient.scatter_add_(1, steps.first_index, half).scatter_add_(1, steps.second_index, half)
+    class_axis.scatter_add(gradient, steps.first_index, half)
+    class_axis.scatter_add(gradient, steps.second_index, half)
     # From the probabilities to the logits, by the derivative of softmax.
     weighted_sum = weighted_sum + by_tau * steps.tau
     p.mul_(gradient.sub_(weighted_sum))
