@@ -218,6 +218,14 @@ class ClassScores(Storable):
         several_classes = self.columns > 1
         return tuple(shares[0].tolist()) if several_classes else tuple(share[1].item() for share in shares)
 
+    def count_sides(self) -> tuple[Tensor, Tensor]:
+        """Return the positives, and all rows, of each class or label."""
+        in_class = [table.counts.sum(0) for table in self.tables]
+        several_classes = self.columns > 1
+        positives = in_class[0] if several_classes else torch.stack([counts[1] for counts in in_class])
+        totals = torch.stack([counts.sum() for counts in in_class]).expand_as(positives)
+        return positives, totals
+
     def as_batch(self, task: Task) -> Batch:
         """Return rows that have these scores and counts, by weights and soft labels."""
         tables = self.tables

@@ -6,6 +6,7 @@ these distributions: the shares of the mixture are what is estimated. If no mixt
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
@@ -32,9 +33,18 @@ LEAST_P_VALUE = 0.01
 """A change is called more than one of the base rate if the test of it is below this level."""
 LEAST_PROBABILITY = 1e-6
 """Probabilities nearer to 0 or 1 than this are moved to it before their logarithm is taken."""
-CALIBRATION_SPREAD = 0.5
-"""By how much the calibration of probabilities is expected to differ from none, as the standard deviation of its factor
-from 1 and of its offsets from 0: few rows move it little. Chosen by benchmarks/prevalence.py."""
+LEAST_DIFFERENCE = 0.1
+"""Nor unless the share of rows below some score differs by this much from that in the nearest mixture,"""
+LEAST_MOVE = 0.01
+"""and probabilities by this much in the mean: a model that is fitted again differs a little from that of the folds."""
+CALIBRATION_SPREAD = 0.1
+"""By how much the factor that calibrates the logits of probabilities is expected to differ from 1, as a standard
+deviation: few rows move it little. This and ``PRIOR_ROWS`` were chosen by the sets of benchmarks/prevalence.py that
+choose."""
+SCALE_SPREAD = 10.0
+"""The same for scores on a scale that is not known, in units of their standard deviation."""
+PRIOR_ROWS = 5.0
+"""As many rows at the base rate before are added to the new ones by "em", so that few of these do not move it."""
 _NUMBERS_AT_ONCE = 1 << 22
 
 
@@ -60,7 +70,8 @@ class Prevalence:
     before : float or tuple of float
         The base rate of the labelled rows.
     p_value : float or tuple of float
-        Of the hypothesis that a base rate is all that changed; one per label.
+        Of the hypothesis that a base rate is all that changed; one per label. 1 where the difference is too small to be
+        noticed: the share of rows below each score differs by less than 0.1, or probabilities by 0.01 in the mean.
     method : {'em', 'matching', 'pacc'}
         How it was estimated.
 
@@ -132,7 +143,8 @@ def estimate_prevalence(
     seed : int, default 0
         Random seed of the resamples.
     check_shift : bool, default True
-        Raise an error if the new scores fit no base rate (p-value below 0.01); False returns the best fit anyway.
+        Raise an error if the new scores fit no base rate: p-value below 0.01, and a difference that can be noticed.
+        False returns the best fit anyway.
 
     Returns
     -------
@@ -249,27 +261,23 @@ def _fit_mixture(
     new_rows = len(new_scores)
     new = _summarise_new(new_scores, generator)
     levels = _find_levels(table.scores, new.scores)
-    known_levels, new_levels = levels.known, levels.new
     counts = table.counts[None]
-    shares = estimate_shares(known_levels, counts, new_levels, new.counts[None, :, 0], method, levels.expected)[0]
+    shares = estimate_shares(levels, counts, new.counts[None, :, 0], method, PRIOR_ROWS)[0]
     # Half a row at least, so that a rule can be tuned for the estimate.
-    least = 0.5 / new_rows
-    bounded = shares.clamp(min=least)
-    bounded = bounded / bounded.sum()
+    shares = shares.clamp(min=0.5 / new_rows)
+    shares = shares / shares.sum()
+    classes = counts.shape[2]
     drawn: list[Tensor] = []
-    classes = table.counts.shape[1]
-    for some in _split_replicates(replicates, (len(known_levels) + len(new_levels)) * classes):
-        counts = weigh_cells(table.counts.flatten(), some, generator).view(some, -1, classes)
-        new_counts = weigh_cells(new.counts[:, 0], some, generator)
-        drawn.append(estimate_shares(known_levels, counts, new_levels, new_counts, method, levels.expected))
+    for some in _split_replicates(replicates, (len(levels.known) + len(levels.new)) * classes):
+        drawn_counts = weigh_cells(table.counts.flatten(), some, generator).view(some, -1, classes)
+        drawn_new = weigh_cells(new.counts[:, 0], some, generator)
+        drawn.append(estimate_shares(levels, drawn_counts, drawn_new, method))
     tail = (1 - confidence) / 2
     low, high = torch.cat(drawn).quantile(torch.tensor([tail, 1 - tail], dtype=torch.float64), dim=0)
-    # A bootstrap that finds none says little of how many there may be: none in n rows are at most -log(tail) / n.
-    high = high.clamp(min=min(1.0, -torch.tensor(tail).log().item() / new_rows))
-    low = torch.minimum(low, bounded)
-    high = torch.maximum(high, bounded)
-    p_value = _test_mixture(table, known_levels, new, new_levels, replicates, generator)
-    return _Fit(bounded, low, high, p_value)
+    # Where resamples find none of a class there may still be some: of n rows none are found if they are few.
+    high = high.clamp(min=min(1.0, -math.log(tail) / new_rows))
+    p_value = _test_mixture(levels, counts, new.counts[None, :, 0], replicates, generator)
+    return _Fit(shares, torch.minimum(low, shares), torch.maximum(high, shares), p_value)
 
 
 def _summarise_new(scores: Tensor, generator: torch.Generator) -> ScoreTable:
@@ -297,12 +305,12 @@ def _split_replicates(replicates: int, size: int) -> list[int]:
 class _Levels(NamedTuple):
     """Scores as levels ``(n, d)``, of which a calibrated softmax is a probability.
 
-    ``expected``: the calibration of scores that are probabilities, ``(1, d)``: none. None for other scores.
+    ``spread``: by how much the factor that calibrates them is expected to differ from 1.
     """
 
     known: Tensor
     new: Tensor
-    expected: Tensor | None
+    spread: float
 
 
 def _find_levels(scores: Tensor, new_scores: Tensor) -> _Levels:
@@ -317,15 +325,13 @@ def _find_levels(scores: Tensor, new_scores: Tensor) -> _Levels:
         level = both.logit(LEAST_PROBABILITY) if are_probabilities else _replace_infinite(both)
         levels = torch.cat((torch.zeros_like(level), level), 1)
     if are_probabilities:
-        expected = torch.zeros(1, levels.shape[1], dtype=levels.dtype)
-        expected[0, 0] = 1.0
-        return _Levels(levels[:known], levels[known:], expected)
+        return _Levels(levels[:known], levels[known:], CALIBRATION_SPREAD)
     # Of a scale that is not known: as numbers around 0 that differ by about 1.
     columns = levels[:known, -scores.shape[1] :]
     centre = torch.zeros(levels.shape[1], dtype=levels.dtype)
     centre[-scores.shape[1] :] = columns.mean()
     levels = (levels - centre) / columns.std(correction=0).clamp(min=1e-12)
-    return _Levels(levels[:known], levels[known:], None)
+    return _Levels(levels[:known], levels[known:], SCALE_SPREAD)
 
 
 def _are_probabilities(scores: Tensor, known: int) -> bool:
@@ -358,24 +364,23 @@ def _replace_infinite(levels: Tensor) -> Tensor:
 # Calibrated probabilities
 
 
-def calibrate(levels: Tensor, counts: Tensor, expected: Tensor | None, steps: int = 30) -> Tensor:
+def calibrate(levels: Tensor, counts: Tensor, spread: float, steps: int = 30) -> Tensor:
     """Return the factor of the levels and the offset of each class but the first that are most likely, ``(R, d)``.
 
-    ``levels``: ``(B, d)``. ``counts``: ``(R, B, d)``, of each class in each replicate. ``expected``: ``(1, d)``, around
-    which it is normally distributed before the rows are seen. Newton's method. Labels are smoothed as in [platt1999]:
-    of classes that the scores tell apart the factor stays finite.
+    ``levels``: ``(B, d)``. ``counts``: ``(R, B, d)``, of each class in each replicate. ``spread``: the standard
+    deviation of the factor around 1 before the rows are seen, by which it stays finite where scores tell the classes
+    apart. Newton's method.
     """
     classes = levels.shape[1]
-    in_class = counts.sum(1)
-    uncertain = 1 / (in_class + classes)
-    labels = counts * (1 - classes * uncertain).unsqueeze(1) + (counts @ uncertain.unsqueeze(2))
-    weight = labels.sum(2)
-    centre = levels.new_zeros(1, classes) if expected is None else expected
-    precision = 1e-6 if expected is None else 1 / CALIBRATION_SPREAD**2
+    weight = counts.sum(2)
+    precision = levels.new_full((classes,), 1e-6)
+    precision[0] = 1 / spread**2
+    centre = levels.new_zeros(classes)
+    centre[0] = 1.0
     found = centre.expand(len(counts), -1)
     for _ in range(steps):
         p = predict_calibrated(levels, found)
-        excess = labels - weight.unsqueeze(2) * p
+        excess = counts - weight.unsqueeze(2) * p
         gradient = torch.cat(((excess * levels).sum((1, 2)).unsqueeze(1), excess.sum(1)[:, 1:]), 1)
         gradient = gradient - precision * (found - centre)
         mean_level = (p * levels).sum(2)
@@ -387,7 +392,7 @@ def calibrate(levels: Tensor, counts: Tensor, expected: Tensor | None, steps: in
         curvature[:, 1:, 0] = across
         weighted = weight.unsqueeze(2) * p[:, :, 1:]
         curvature[:, 1:, 1:] = torch.diag_embed(weighted.sum(1)) - weighted.transpose(1, 2) @ p[:, :, 1:]
-        curvature.diagonal(dim1=1, dim2=2).add_(precision)
+        curvature.diagonal(dim1=1, dim2=2).add_(precision)  # of the offsets as good as none
         step = torch.linalg.solve(curvature, gradient)
         step = step * (3 / step.norm(dim=1, keepdim=True)).clamp(max=1)  # far from the optimum Newton's may be too long
         found = found + step
@@ -407,47 +412,47 @@ def predict_calibrated(levels: Tensor, calibration: Tensor) -> Tensor:
 
 
 def estimate_shares(
-    levels: Tensor, counts: Tensor, new_levels: Tensor, new_counts: Tensor, method: Method, expected: Tensor | None
+    levels: _Levels, counts: Tensor, new_counts: Tensor, method: Method, prior_rows: float = 0.0
 ) -> Tensor:
     """Return the shares of the classes in new rows, ``(R, d)``.
 
     ``counts``: ``(R, B, d)``, how much known rows count for each class; ``new_counts``: ``(R, C)``, of new rows.
-    ``expected``: ``(1, d)``, the calibration that is expected of probabilities.
+    ``prior_rows``: for "em", how many rows at the shares of the known ones are added.
     """
     if method == "matching":
-        points = torch.cat((levels, new_levels))
+        points = torch.cat((levels.known, levels.new))
         return _match_distributions(points, *_join_rows(counts, new_counts)).shares
-    calibration = calibrate(levels, counts, expected)
-    new_p = predict_calibrated(new_levels, calibration)
+    calibration = calibrate(levels.known, counts, levels.spread)
+    new_p = predict_calibrated(levels.new, calibration)
     if method == "pacc":
-        return _match_means(predict_calibrated(levels, calibration), counts, new_p, new_counts)
-    in_class = counts.sum(1, keepdim=True)
-    shares_before = in_class / in_class.sum(2, keepdim=True)
-    return find_likeliest_shares(new_p / shares_before, new_counts)
+        return _match_means(predict_calibrated(levels.known, calibration), counts, new_p, new_counts)
+    in_class = counts.sum(1)
+    shares_before = in_class / in_class.sum(1, keepdim=True)
+    return find_likeliest_shares(new_p / shares_before.unsqueeze(1), new_counts, prior_rows * shares_before)
 
 
-def find_likeliest_shares(likelihoods: Tensor, weight: Tensor) -> Tensor:
+def find_likeliest_shares(likelihoods: Tensor, weight: Tensor, prior: Tensor) -> Tensor:
     """Return the shares ``(R, d)`` of a mixture that are most likely: where expectation–maximisation ends.
 
     ``likelihoods``: ``(R, n, d)``, of each row in each class, up to a factor per row. ``weight``: ``(R, n)``.
+    ``prior``: ``(R, d)``, rows of each class that are known beside these.
     """
     likelihoods = likelihoods / likelihoods.amax(2, keepdim=True).clamp(min=1e-300)
     if likelihoods.shape[2] == 2:
-        return _bisect_share(likelihoods, weight)
+        return _bisect_share(likelihoods, weight, prior)
     shares = likelihoods.new_full((len(likelihoods), likelihoods.shape[2]), 1 / likelihoods.shape[2])
-    weight = weight / weight.sum(1, keepdim=True)
     for _ in range(500):
         before = shares
         parts = shares.unsqueeze(1) * likelihoods
         posterior = parts / parts.sum(2, keepdim=True).clamp(min=1e-300)
-        shares = (weight.unsqueeze(2) * posterior).sum(1)
-        shares = shares / shares.sum(1, keepdim=True)
+        in_class = (weight.unsqueeze(2) * posterior).sum(1) + prior
+        shares = in_class / in_class.sum(1, keepdim=True)
         if (shares - before).abs().max() < 1e-6:
             break
     return shares
 
 
-def _bisect_share(likelihoods: Tensor, weight: Tensor) -> Tensor:
+def _bisect_share(likelihoods: Tensor, weight: Tensor, prior: Tensor) -> Tensor:
     """Return the most likely shares of two classes: the log-likelihood is concave, so its slope has one zero."""
     difference = likelihoods[:, :, 1] - likelihoods[:, :, 0]
     low = likelihoods.new_zeros(len(likelihoods), 1)
@@ -456,6 +461,7 @@ def _bisect_share(likelihoods: Tensor, weight: Tensor) -> Tensor:
         middle = (low + high) / 2
         mixture = likelihoods[:, :, 0] + middle * difference
         slope = (weight * difference / mixture.clamp(min=1e-300)).sum(1, keepdim=True)
+        slope = slope + prior[:, 1:] / middle - prior[:, :1] / (1 - middle)
         low = torch.where(slope > 0, middle, low)
         high = torch.where(slope > 0, high, middle)
     share = (low + high) / 2
@@ -561,28 +567,47 @@ def _cumulate_columns(levels: Tensor, counts: Tensor, new_counts: Tensor) -> tup
 
 
 def _test_mixture(
-    table: ScoreTable,
-    levels: Tensor,
-    new: ScoreTable,
-    new_levels: Tensor,
-    replicates: int,
-    generator: torch.Generator,
+    levels: _Levels, counts: Tensor, new_counts: Tensor, replicates: int, generator: torch.Generator
 ) -> float:
-    """Return the p-value of the hypothesis that new rows are a mixture of the classes.
+    """Return the p-value of the hypothesis that new rows are a mixture of the classes; 1 if the difference is small.
 
     The distance of new rows to the nearest mixture is compared with that of rows drawn from this mixture: known rows
     are drawn again within their classes, new ones from the mixture, and the nearest mixture is found again.
     """
-    points = torch.cat((levels, new_levels))
-    counts, new_counts = _join_rows(table.counts[None], new.counts[None, :, 0])
-    found = _match_distributions(points, counts, new_counts)
-    expected = table.counts / table.counts.sum(0) @ found.shares[0] * new.counts.sum()
+    calibration = calibrate(levels.known, counts, levels.spread)
+    known_p = predict_calibrated(levels.known, calibration)[0]
+    new_p = predict_calibrated(levels.new, calibration)[0]
+    points = torch.cat((known_p, new_p))
+    found = _match_distributions(points, *_join_rows(counts, new_counts))
+    if not _is_noticeable(points, *_join_rows(counts, new_counts), found.shares):
+        return 1.0
+    rows_of_class = counts.sum(1, keepdim=True)
+    expected = (counts / rows_of_class) @ found.shares.unsqueeze(2) * new_counts.sum()
     larger = 0
-    columns = max(1, levels.shape[1] - 1)
-    for some in _split_replicates(replicates, table.counts.numel() * columns):
-        drawn = torch.poisson(table.counts.expand(some, -1, -1), generator)
-        drawn = torch.where(drawn.sum(1, keepdim=True) > 0, drawn, table.counts)
-        drawn_new = torch.poisson(expected.expand(some, -1), generator)
-        again = _match_distributions(levels, drawn, drawn_new)
+    columns = 1 if points.shape[1] == 2 else points.shape[1]
+    for some in _split_replicates(replicates, counts.numel() * columns):
+        drawn = torch.poisson(counts.expand(some, -1, -1), generator)
+        drawn = torch.where(drawn.sum(1, keepdim=True) > 0, drawn, counts)
+        drawn_new = torch.poisson(expected[:, :, 0].expand(some, -1), generator)
+        again = _match_distributions(known_p, drawn, drawn_new)
         larger += int((again.distance >= found.distance).sum())
     return (1 + larger) / (1 + replicates)
+
+
+def _is_noticeable(p: Tensor, counts: Tensor, new_counts: Tensor, shares: Tensor) -> bool:
+    """Return whether new rows differ from a mixture by more than a model that is fitted again does.
+
+    ``p``: ``(n, d)``, probabilities of known and new rows.
+    """
+    known = counts / counts.sum(1, keepdim=True) @ shares.unsqueeze(2)
+    difference = new_counts / new_counts.sum(1, keepdim=True) - known.squeeze(2)
+    columns = [1] if p.shape[1] == 2 else list(range(p.shape[1]))
+    for k in columns:
+        sorted_p, order = p[:, k].sort()
+        last = last_of_equals(sorted_p)
+        below = difference[0, order].cumsum(0)[last].abs()
+        steps = torch.cat((sorted_p[last].diff(), sorted_p.new_zeros(1)))
+        mean_move = (below * steps).sum()
+        if below.max() >= LEAST_DIFFERENCE and mean_move >= LEAST_MOVE:
+            return True
+    return False

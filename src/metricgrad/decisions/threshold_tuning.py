@@ -276,6 +276,28 @@ class TuningResult(Generic[Value, Numbers]):
         check_can_reweight(self._batch, self._problem.objective.task)
         return ClassScores.of(self._batch, self._problem.objective.task)  # type: ignore[arg-type]
 
+    def evaluate(self, rule: Rule) -> Value:
+        """Evaluate another rule on the same rows, for example the one in use so far.
+
+        Parameters
+        ----------
+        rule : Rule
+            A decision rule for the same scores.
+
+        Returns
+        -------
+        float or list of float
+            Its value, as ``value`` is that of the tuned rule.
+
+        Examples
+        --------
+        >>> tuning = tune_threshold("f1", [0.9, 0.8, 0.4, 0.3, 0.1], [1, 0, 1, 1, 0])
+        >>> round(tuning.at_prevalence(0.2).evaluate(tuning.rule), 4)
+        0.5
+
+        """
+        return _as_python(self._problem.value(self._batch, rule))  # type: ignore[no-any-return]
+
     def at_prevalence(self, prevalence: Any) -> TuningResult[Value, Numbers]:
         """Tune again for another base rate: on the same rows, weighted so that the classes have these shares.
 

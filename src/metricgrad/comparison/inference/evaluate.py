@@ -11,6 +11,7 @@ import torch
 
 from metricgrad.comparison import run_folder as runs
 from metricgrad.comparison.errors import WRONG_CALL, UserError
+from metricgrad.comparison.inference.base_rate import describe_due
 from metricgrad.comparison.inference.drift import measure_drift
 from metricgrad.comparison.inference.measures import (
     MOST_SORTED_SCORES,
@@ -132,6 +133,7 @@ def evaluate_run(
             *measures.gaps.describe(schema),
             *(str(one) for one in moved if one.suspicious),
             *_find_balance_warnings(model, measures),
+            *describe_due(model, np.asarray(measures.balance).tolist(), measures.rows),
         ],
     }
     return EvaluatedRun(summary, model, measures, labelled)
