@@ -189,13 +189,15 @@ def ask_quapy(scores: Any, targets: Any, new_scores: Any) -> list[tuple[str, flo
     fitted = LogisticRegression().fit([[0], [1]], [0, 1])
     makers = {
         "EMQ": lambda: aggregative.EMQ(fitted, fit_classifier=False),
-        "EMQ-BCTS": lambda: aggregative.EMQ(fitted, fit_classifier=False, exact_train_prev=False, calib="bcts"),
+        "EMQ-BCTS": lambda: aggregative.EMQ(
+            fitted, fit_classifier=False, exact_train_prev=False, calib="bcts", on_calib_error="backup"
+        ),
         "PACC": lambda: aggregative.PACC(fitted, fit_classifier=False, val_split=None),
         "HDy": lambda: aggregative.HDy(fitted, fit_classifier=False, val_split=None),
         "DMy": lambda: aggregative.DMy(fitted, fit_classifier=False, val_split=None),
         "KDEyML": lambda: aggregative.KDEyML(fitted, fit_classifier=False, val_split=None),
     }
-    known, new = (np.column_stack((1 - p, p)) for p in (scores, new_scores))
+    known, new = (np.column_stack((1 - p, p)) for p in (scores.clip(1e-6, 1 - 1e-6), new_scores.clip(1e-6, 1 - 1e-6)))
     found = []
     for method in QUAPY:
         with warnings.catch_warnings():

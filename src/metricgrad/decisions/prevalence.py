@@ -378,6 +378,11 @@ def calibrate(levels: Tensor, counts: Tensor, spread: float, steps: int = 30) ->
     centre = levels.new_zeros(classes)
     centre[0] = 1.0
     found = centre.expand(len(counts), -1)
+
+    def evaluate(calibration: Tensor) -> Tensor:
+        log_likelihood = (counts * _calibrate_levels(levels, calibration).log_softmax(2)).sum((1, 2))
+        return log_likelihood - (precision * (calibration - centre).square()).sum(1) / 2
+
     for _ in range(steps):
         p = predict_calibrated(levels, found)
         excess = counts - weight.unsqueeze(2) * p
@@ -394,18 +399,27 @@ def calibrate(levels: Tensor, counts: Tensor, spread: float, steps: int = 30) ->
         curvature[:, 1:, 1:] = torch.diag_embed(weighted.sum(1)) - weighted.transpose(1, 2) @ p[:, :, 1:]
         curvature.diagonal(dim1=1, dim2=2).add_(precision)  # of the offsets as good as none
         step = torch.linalg.solve(curvature, gradient)
-        step = step * (3 / step.norm(dim=1, keepdim=True)).clamp(max=1)  # far from the optimum Newton's may be too long
+        value = evaluate(found)
+        for _ in range(20):  # far from the optimum a whole step may be too long
+            worse = evaluate(found + step) < value
+            if not worse.any():
+                break
+            step = torch.where(worse.unsqueeze(1), step / 2, step)
         found = found + step
-        if step.abs().max() < 1e-6:
+        if step.abs().max() < 1e-5:
             break
     return found
 
 
 def predict_calibrated(levels: Tensor, calibration: Tensor) -> Tensor:
     """Return the probabilities ``(R, n, d)`` that calibrations ``(R, d)`` give to levels ``(n, d)``."""
+    return _calibrate_levels(levels, calibration).softmax(2)
+
+
+def _calibrate_levels(levels: Tensor, calibration: Tensor) -> Tensor:
     factor = calibration[:, :1]
     offsets = torch.cat((torch.zeros_like(factor), calibration[:, 1:]), 1)
-    return (factor.unsqueeze(2) * levels + offsets.unsqueeze(1)).softmax(2)
+    return factor.unsqueeze(2) * levels + offsets.unsqueeze(1)
 
 
 # Estimators
