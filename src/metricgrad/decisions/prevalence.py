@@ -389,19 +389,19 @@ def calibrate(levels: Tensor, counts: Tensor, spread: float, steps: int = 30) ->
         gradient = torch.cat(((excess * levels).sum((1, 2)).unsqueeze(1), excess.sum(1)[:, 1:]), 1)
         gradient = gradient - precision * (found - centre)
         mean_level = (p * levels).sum(2)
-        spread = (p * levels**2).sum(2) - mean_level**2
+        variance = (p * levels**2).sum(2) - mean_level**2
         curvature = levels.new_empty(len(counts), classes, classes)
-        curvature[:, 0, 0] = (weight * spread).sum(1)
+        curvature[:, 0, 0] = (weight * variance).sum(1)
         across = (weight.unsqueeze(2) * p * (levels - mean_level.unsqueeze(2))).sum(1)[:, 1:]
         curvature[:, 0, 1:] = across
         curvature[:, 1:, 0] = across
         weighted = weight.unsqueeze(2) * p[:, :, 1:]
         curvature[:, 1:, 1:] = torch.diag_embed(weighted.sum(1)) - weighted.transpose(1, 2) @ p[:, :, 1:]
-        curvature.diagonal(dim1=1, dim2=2).add_(precision)  # of the offsets as good as none
+        curvature.diagonal(dim1=1, dim2=2).add_(precision)
         step = torch.linalg.solve(curvature, gradient)
         value = evaluate(found)
         for _ in range(20):  # far from the optimum a whole step may be too long
-            worse = evaluate(found + step) < value
+            worse = evaluate(found + step) < value - 1e-9 * value.abs()
             if not worse.any():
                 break
             step = torch.where(worse.unsqueeze(1), step / 2, step)
