@@ -217,8 +217,10 @@ def estimate_from_class_scores(
     whole_number("replicates", replicates, 1)
     generator = torch.Generator().manual_seed(seed)
     fits: list[_Fit] = []
+    several_classes = task == "multiclass"
     for k, table in enumerate(class_scores.tables):
-        several_classes = task == "multiclass"
+        if not bool((table.counts.sum(0) > 0).all()):  # a run may have kept such scores
+            raise ValueError(f"targets: expected some of every class, got none of one of label {k}")
         own_scores = new_scores if several_classes else new_scores[:, k : k + 1]
         fits.append(_fit_mixture(table, own_scores, method, confidence, replicates, generator))
         if check_shift and fits[-1].p_value < LEAST_P_VALUE:

@@ -274,7 +274,7 @@ class TuningResult(Generic[Value, Numbers]):
 
         """
         check_can_reweight(self._batch, self._problem.objective.task)
-        return ClassScores.of(self._batch, self._problem.objective.task)  # type: ignore[arg-type]
+        return ClassScores.of(self._batch, self._problem.objective.task)  # type: ignore[arg-type]  # checked above
 
     def evaluate(self, rule: Rule) -> Value:
         """Evaluate another rule on the same rows, for example the one in use so far.
@@ -320,11 +320,13 @@ class TuningResult(Generic[Value, Numbers]):
         Examples
         --------
         >>> tuning = tune_threshold("f1", [0.9, 0.8, 0.7, 0.4, 0.3, 0.1], [1, 0, 1, 0, 1, 0])
-        >>> tuning.threshold, tuning.at_prevalence(0.05).threshold
+        >>> tuning.threshold, round(tuning.at_prevalence(0.05).threshold, 4)
         (0.2, 0.85)
 
         """
-        return tune_at_prevalence(self._problem, self._batch, prevalence, self.fewest, self._resampling)
+        found = tune_at_prevalence(self._problem, self._batch, prevalence, self.fewest, self._resampling)
+        # Of rounded scores it is not known again what a finer threshold might add.
+        return found if self.error == 0.0 else replace(found, exact=False, error=None)
 
     def __str__(self) -> str:
         tuned = any(origin != "fixed" for origin in self.origins)

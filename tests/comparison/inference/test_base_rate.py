@@ -100,6 +100,7 @@ def test_evaluate_tells_when_it_is_due(run: str, tmp_path: Path, capsys: pytest.
     due = [text for text in found["warnings"] if "the base rate moved" in text]
     assert len(due) == 1
     assert "metricgrad tune" in due[0]
+    assert found["base_rate"] == due
     assert "the base rate moved" in report.read_text()
     same = written(binary(800, seed=1), tmp_path, "same.csv")
     assert main(["evaluate", run, same, "--json"]) == 0

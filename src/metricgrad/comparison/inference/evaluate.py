@@ -109,6 +109,7 @@ def evaluate_run(
         found = _find_intervals(measurer, measures, labelled, names, replicates, confidence, seed)
     seen, too_good = describe_seen(loaded, measures.seen, measures.rows, data)
     moved = measure_drift(measures.columns, schema)
+    due = describe_due(model, np.asarray(measures.balance).tolist(), measures.rows)
     promise = read_promise(loaded)
     promised = promise if promise["metric"] in found else None
     summary = {
@@ -124,6 +125,7 @@ def evaluate_run(
         "constraints": [asdict(one) for one in measurer.evaluate_constraints(measures)],
         "classes": measurer.evaluate_classes(measures),
         "drift": [one.to_json() for one in moved],
+        "base_rate": due,
         "unknown": dict(measures.gaps.unknown),
         "seen_in_training": seen,
         "warnings": [
@@ -133,7 +135,7 @@ def evaluate_run(
             *measures.gaps.describe(schema),
             *(str(one) for one in moved if one.suspicious),
             *_find_balance_warnings(model, measures),
-            *describe_due(model, np.asarray(measures.balance).tolist(), measures.rows),
+            *due,
         ],
     }
     return EvaluatedRun(summary, model, measures, labelled)
