@@ -231,8 +231,8 @@ def estimate_from_class_scores(
             )
     if task == "multiclass":
         only = fits[0]
-        shares = (tuple(x.tolist()) for x in (only.shares, only.low, only.high))
-        return Prevalence(*shares, class_scores.prevalence, only.p_value, method)
+        value, low, high = (tuple(x.tolist()) for x in (only.shares, only.low, only.high))
+        return Prevalence(value, low, high, class_scores.prevalence, only.p_value, method)
     values = tuple(fit.shares[1].item() for fit in fits)
     lows = tuple(fit.low[1].item() for fit in fits)
     highs = tuple(fit.high[1].item() for fit in fits)
