@@ -20,6 +20,8 @@ from metricgrad.core.counts import Counts as Counts
 from metricgrad.core.counts import Mean as Mean
 from metricgrad.core.counts import count as count
 from metricgrad.decisions.ensemble_selection import select_ensemble as select_ensemble
+from metricgrad.decisions.prevalence import Prevalence as Prevalence
+from metricgrad.decisions.prevalence import estimate_prevalence as estimate_prevalence
 from metricgrad.decisions.threshold_tuning import tune_threshold as tune_threshold
 from metricgrad.estimators.linear_svm_perf import LinearSVMPerf as LinearSVMPerf
 from metricgrad.estimators.metric_boosting_classifier import MetricBoostingClassifier as MetricBoostingClassifier  # extra: boosting

@@ -20,6 +20,7 @@ from metricgrad.comparison.tree_sandbox import TreeSandbox
 from metricgrad.core.batch import check_task
 from metricgrad.core.metrics import get
 from metricgrad.core.metrics.constraints import parse
+from metricgrad.decisions.class_scores import ClassScores
 from metricgrad.decisions.rules import Offsets, Rule
 from metricgrad.estimators.metric_ensemble_classifier import MetricEnsembleClassifier
 from metricgrad.integrations.boosting.libraries import imported
@@ -86,7 +87,7 @@ class ShippedModel:
 
     ``about``: the metric, average and constraint that the rule was tuned for, the rows it was tuned on, its value
     there, and for each threshold from where to where others are hardly worse. ``trained_rows``: hashes of the rows that
-    it was trained on.
+    it was trained on. ``class_scores``: a summary of their out-of-fold scores by class, for other base rates.
     """
 
     schema: Schema
@@ -95,6 +96,7 @@ class ShippedModel:
     rule: Rule
     about: dict[str, Any]
     trained_rows: TrainedRows
+    class_scores: ClassScores
 
     def scores(self, frame: pd.DataFrame, gaps: Gaps | None = None) -> np.ndarray:
         """Return the scores of the rows of a frame as it was read: ``(n,)``, ``(n, classes)`` or ``(n, K)``.
@@ -150,6 +152,7 @@ class ShippedModel:
         files = {f"{_ESTIMATOR}{name}": data for name, data in estimators.packed(self.estimator).items()}
         files["schema.json"] = folders.as_json(self.schema.to_json())
         files["rows.bin"] = self.trained_rows.to_bytes()
+        files["class_scores.json"] = folders.as_json(encode(self.class_scores))
         return contents, files
 
     def pack_rule(self) -> dict[str, Any]:
@@ -175,7 +178,8 @@ class ShippedModel:
         about = dict(manifest["rule"])
         rule = decode_rule(about.pop("rule"))
         trained_rows = TrainedRows.from_bytes(files["rows.bin"])
-        found = cls(schema, estimator, manifest["contender"], rule, about, trained_rows)
+        class_scores = decode(strict_json.read(files["class_scores.json"], dict[str, Any], "class_scores.json"))
+        found = cls(schema, estimator, manifest["contender"], rule, about, trained_rows, class_scores)
         found.check()
         return found
 
@@ -189,6 +193,10 @@ class ShippedModel:
             if scores.shape != wanted:
                 raise ValueError(f"estimator: expected scores of shape {wanted}, got {scores.shape}")
             self.decide(scores)
+        labels, columns = (1, len(self.schema.classes)) if self.schema.task == "multiclass" else (wanted[-1], 1)
+        fits = isinstance(self.class_scores, ClassScores) and self.class_scores.columns == columns
+        if not fits or len(self.class_scores.scores) != labels:
+            raise ValueError("class_scores.json: expected the scores of the classes of the model, got others")
         self.goal.check_values(self.goal.metric)
         for constraint in parse(self.goal.subject_to):
             if not strict_json.names_code(constraint.metric):

@@ -17,6 +17,8 @@ from metricgrad.comparison.errors import DATA, NOTHING, UserError
 from metricgrad.comparison.plateaus import list_plateaus
 from metricgrad.comparison.shipped_model import ShippedModel
 from metricgrad.comparison.trained_rows import TrainedRows
+from metricgrad.core.inputs import as_scored_batch
+from metricgrad.decisions.class_scores import ClassScores
 from metricgrad.estimators.cross_fitting import Member
 from metricgrad.estimators.metric_ensemble_classifier import MetricEnsembleClassifier
 from metricgrad.training.training_loop import one_thread
@@ -61,7 +63,8 @@ def fit_shipped_model(
     estimator = _assemble(dataset, tasks, weights, runs, decision)
     train = tasks.split.train
     trained_rows = TrainedRows.of(dataset.features.iloc[train], dataset.targets[train])
-    return ShippedModel(dataset.schema, estimator, contender, decision.rule, about, trained_rows)
+    class_scores = ClassScores.of(as_scored_batch(goal.task, mean, targets), goal.task)
+    return ShippedModel(dataset.schema, estimator, contender, decision.rule, about, trained_rows, class_scores)
 
 
 def _run_all(tasks: SplitTasks, wanted: list[str], workers: Workers) -> dict[str, CandidateRun]:

@@ -3,7 +3,7 @@
 Fixed: ``Threshold``, ``Argmax``, ``Offsets``, ``TopK``, ``WeightedTopK``. Tuned: ``tune_threshold``, ``tune_top_k``,
 ``threshold_averaging``, and ``TuningSpec`` for a rule that is yet to be. For one instance's label set:
 ``ExpectedFBeta``, and ``GFM`` with the ``SizeHead`` it needs. For the label sets of all rows together:
-``choose_k_labels``.
+``choose_k_labels``. For a base rate that moved: ``estimate_prevalence``.
 """
 
 from typing import TYPE_CHECKING
@@ -15,6 +15,8 @@ from metricgrad.decisions.expected_f import ExpectedFBeta as ExpectedFBeta
 from metricgrad.decisions.expected_f import SizeHead as SizeHead
 from metricgrad.decisions.k_labels import choose_k_labels as choose_k_labels
 from metricgrad.decisions.k_labels import tune_top_k as tune_top_k
+from metricgrad.decisions.prevalence import Prevalence as Prevalence
+from metricgrad.decisions.prevalence import estimate_prevalence as estimate_prevalence
 from metricgrad.decisions.rules import *  # noqa: F403
 from metricgrad.decisions.threshold_tuning import TuningResult as TuningResult
 from metricgrad.decisions.threshold_tuning import TuningSpec as TuningSpec
@@ -24,5 +26,6 @@ if not TYPE_CHECKING:  # type checkers read the imports above
     __all__ = [
         *rules.__all__,
         *("ExpectedFBeta", "GFM", "SizeHead"),
-        *("TuningResult", "TuningSpec", "choose_k_labels", "threshold_averaging", "tune_threshold", "tune_top_k"),
+        *("Prevalence", "TuningResult", "TuningSpec", "choose_k_labels", "estimate_prevalence"),
+        *("threshold_averaging", "tune_threshold", "tune_top_k"),
     ]

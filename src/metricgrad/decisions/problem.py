@@ -15,6 +15,7 @@ from metricgrad.core.metrics.averages import check_labels
 from metricgrad.core.metrics.scalars import is_number
 from metricgrad.core.sparse import AnyBatch, SparseBatch
 from metricgrad.decisions import hard_counts
+from metricgrad.decisions.class_scores import find_missing_class, reweight_classes
 from metricgrad.decisions.label_thresholds import InfeasibleError as InfeasibleError
 from metricgrad.decisions.label_thresholds import SolvedRule, solve_thresholds
 from metricgrad.decisions.offsets import can_search_offsets, tune_offsets
@@ -41,7 +42,8 @@ class Problem:
 
     ``confidence``: constraints must be met by their lower bound at this level. ``epsilon``: how much worse than the
     best a plateau may be. ``rare_labels``: where the threshold of a label comes from that has too few samples to tune
-    on; ``default_threshold``: what that of such a label is if it is "fixed".
+    on; ``default_threshold``: what that of such a label is if it is "fixed". ``prevalence``: the share of each class,
+    or of the positives of each label, that rows are weighted to; None leaves them as they are.
     """
 
     objective: Objective
@@ -51,6 +53,7 @@ class Problem:
     epsilon: float = 0.01
     rare_labels: ThresholdSource = "own"
     default_threshold: float = 0.5
+    prevalence: tuple[float, ...] | None = None
 
     # Checks
 
@@ -61,6 +64,7 @@ class Problem:
         self._check_family()
         self._check_constraints()
         self._check_confidence()
+        self._check_prevalence()
 
     def _check_family(self) -> None:
         """Refuse an objective that has no best rule of this family."""
@@ -93,6 +97,15 @@ class Problem:
         if not 0.5 <= self.confidence < 1:
             raise ValueError(f"confidence: expected a number in [0.5, 1), got {self.confidence!r}")
 
+    def _check_prevalence(self) -> None:
+        """Refuse a base rate where weights of classes do not make it."""
+        if self.prevalence is None:
+            return
+        if self.objective.average == "samples":
+            raise ValueError("prevalence: expected an average over classes with it, got average='samples'")
+        if self.confidence is not None:
+            raise ValueError("prevalence: expected no confidence= with it, since no bound holds for weighted rows")
+
     # Solution and value
 
     def solve(self, batch: AnyBatch, plan: RareLabelPlan | None = None, scale: float | None = None) -> SolvedRule:
@@ -103,6 +116,7 @@ class Problem:
         """
         check_labels(self.objective.labels, batch.classes)
         plan = self.plan_rare_labels(batch) if plan is None else plan
+        batch = self._weigh_classes(batch)
         if self.objective.task == "multiclass" and isinstance(batch, Batch):
             return SolvedRule(self._solve_offsets(batch, plan), False, None)
         scale = _count_observations_per_weight(batch) if scale is None else scale
@@ -128,6 +142,7 @@ class Problem:
     def value(self, batch: AnyBatch, rule: Rule) -> Tensor:
         """Return the value of a rule: a scalar, or one per class."""
         objective = self.objective
+        batch = self._weigh_classes(batch)
         if objective.task == "multiclass" and isinstance(batch, Batch):
             matrix = hard_counts.count_matrix(batch, rule)
             return objective.value(matrix if objective.of_matrix else matrix.counts())
@@ -136,6 +151,20 @@ class Problem:
             return objective.value(mean)
         value = objective.value(hard_counts.count_cells(batch, rule))
         return value.squeeze(-1) if objective.task == "binary" else value
+
+    def _weigh_classes(self, batch: AnyBatch) -> AnyBatch:
+        """Return the rows weighted to the base rate, if there is one."""
+        if self.prevalence is None or isinstance(batch, SparseBatch):
+            return batch
+        return reweight_classes(batch, self.objective.task, self.prevalence)
+
+    def can_evaluate(self, batch: AnyBatch) -> bool:
+        """Return whether rows have weight and, to be weighted to a base rate, all classes."""
+        if not hard_counts.has_weight(batch):
+            return False
+        if self.prevalence is None or isinstance(batch, SparseBatch):
+            return True
+        return find_missing_class(batch, self.objective.task) is None
 
     # Resamples
 

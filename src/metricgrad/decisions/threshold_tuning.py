@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, Unpack, overload
 
@@ -16,7 +16,7 @@ from metricgrad.core.metrics.constraints import parse
 from metricgrad.core.objective import Objective
 from metricgrad.core.option_hints import explain_unknown
 from metricgrad.core.sparse import AnyBatch, as_scored_batch_or_sparse
-from metricgrad.decisions import hard_counts
+from metricgrad.decisions.class_scores import ClassScores, check_can_reweight, check_prevalence
 from metricgrad.decisions.problem import Problem
 from metricgrad.decisions.rare_labels import FEWEST_TO_TUNE, ThresholdSource
 from metricgrad.decisions.resampling import check_replicates
@@ -260,8 +260,73 @@ class TuningResult(Generic[Value, Numbers]):
             thresholds.append(torch.tensor(numbers, dtype=torch.float64))
             rest = self._batch.take(left_out)
             value = self._problem.value(rest, rule)
-            values.append(value if hard_counts.has_weight(rest) else torch.full_like(value, torch.nan))
+            values.append(value if self._problem.can_evaluate(rest) else torch.full_like(value, torch.nan))
         return torch.stack(thresholds), torch.stack(values)
+
+    @property
+    def class_scores(self) -> ClassScores:
+        """A bounded summary of the scores of each class: what ``at_prevalence`` needs, and files keep.
+
+        Raises
+        ------
+        ValueError
+            If the scores were sparse, or a class has no rows.
+
+        """
+        check_can_reweight(self._batch, self._problem.objective.task)
+        return ClassScores.of(self._batch, self._problem.objective.task)  # type: ignore[arg-type]  # checked above
+
+    def evaluate(self, rule: Rule) -> Value:
+        """Evaluate another rule on the same rows, for example the one in use so far.
+
+        Parameters
+        ----------
+        rule : Rule
+            A decision rule for the same scores.
+
+        Returns
+        -------
+        float or list of float
+            Its value, as ``value`` is that of the tuned rule.
+
+        Examples
+        --------
+        >>> tuning = tune_threshold("f1", [0.9, 0.8, 0.4, 0.3, 0.1], [1, 0, 1, 1, 0])
+        >>> round(tuning.at_prevalence(0.2).evaluate(tuning.rule), 4)
+        0.5
+
+        """
+        return _as_python(self._problem.value(self._batch, rule))  # type: ignore[no-any-return]
+
+    def at_prevalence(self, prevalence: Any) -> TuningResult[Value, Numbers]:
+        """Tune again for another base rate: on the same rows, weighted so that the classes have these shares.
+
+        Parameters
+        ----------
+        prevalence : float or sequence of float
+            The share of positives; of several classes the share of each; of several labels the share of positives of
+            each.
+
+        Returns
+        -------
+        TuningResult
+            The best rule at this base rate, and its value there.
+
+        Raises
+        ------
+        ValueError
+            If it is no share, a class has no rows, or the scores were sparse.
+
+        Examples
+        --------
+        >>> tuning = tune_threshold("f1", [0.9, 0.8, 0.7, 0.4, 0.3, 0.1], [1, 0, 1, 0, 1, 0])
+        >>> tuning.threshold, round(tuning.at_prevalence(0.05).threshold, 4)
+        (0.2, 0.85)
+
+        """
+        found = tune_at_prevalence(self._problem, self._batch, prevalence, self.fewest, self._resampling)
+        # Of rounded scores it is not known again what a finer threshold might add.
+        return found if self.error == 0.0 else replace(found, exact=False, error=None)
 
     def __str__(self) -> str:
         tuned = any(origin != "fixed" for origin in self.origins)
@@ -290,6 +355,7 @@ class TuningOptions(TypedDict, total=False):
     mask: Any
     ignore_index: int | None
     default_threshold: float
+    prevalence: Any
     epsilon: float
     replicates: int
     seed: int
@@ -398,6 +464,7 @@ def tune_threshold(
     ignore_index: int | None = None,
     rare_labels: ThresholdSource = "own",
     default_threshold: float = 0.5,
+    prevalence: Any = None,
     epsilon: float = 0.01,
     replicates: int = 200,
     seed: int = 0,
@@ -459,6 +526,11 @@ def tune_threshold(
     default_threshold : float, default 0.5
         Where ``rare_labels="fixed"`` leaves a class, on the scale of the scores: 0.5 for probabilities, 0 for logits
         and decision functions. With the default, scores outside [0, 1] are refused where it is needed.
+    prevalence : float or sequence of float, optional
+        The base rate where the rule is used, if it is another than that of these rows: the share of positives; of
+        several classes the share of each; of several labels the share of positives of each. Rows are weighted so that
+        the classes have these shares, in ``value`` and ``out_of_bag`` too. ``mg.estimate_prevalence`` finds it from
+        rows without labels.
     epsilon : float, default 0.01
         The plateau holds the thresholds whose value is within ``epsilon`` of the best.
     replicates : int, default 200
@@ -503,6 +575,24 @@ def tune_threshold(
         raise ValueError("scores: expected at least one sample to tune on, got none")
     check_labels(problem.objective.labels, batch.classes)
     sizes = problem.count_smaller_sides(batch).tolist()
+    resampling = Resampling(replicates, seed, groups)
+    if prevalence is not None:
+        return tune_at_prevalence(problem, batch, prevalence, sizes, resampling)
+    return _tune(problem, batch, sizes, resampling)
+
+
+def tune_at_prevalence(
+    problem: Problem, batch: AnyBatch, prevalence: Any, sizes: list[float], resampling: Resampling | None
+) -> TuningResult:
+    """Return the best rule of rows that are weighted to a base rate; ``sizes``: of ``Problem.count_smaller_sides``."""
+    task = problem.objective.task
+    shares = check_prevalence(prevalence, task, batch.classes)
+    check_can_reweight(batch, task)
+    return _tune(replace(problem, prevalence=shares), batch, sizes, resampling)
+
+
+def _tune(problem: Problem, batch: AnyBatch, sizes: list[float], resampling: Resampling | None) -> TuningResult:
+    """Return the best rule of a batch."""
     plan = problem.plan_by_sizes(sizes, batch.classes)
     solved = problem.solve(batch, plan)
     value = problem.value(batch, solved.rule)
@@ -517,7 +607,7 @@ def tune_threshold(
         caution=plan.caution,
         _problem=problem,
         _batch=batch,
-        _resampling=Resampling(replicates, seed, groups),
+        _resampling=resampling,
     )
 
 

@@ -15,8 +15,11 @@ import torch
 
 from metricgrad import strict_json
 from metricgrad.core.batch import Task  # noqa: TC001 (read at run time)
+from metricgrad.core.metrics.registry import is_safe, name_of
+from metricgrad.decisions.class_scores import ClassScores
 from metricgrad.decisions.rules import Rule
 from metricgrad.decisions.selection_criteria import SelectBy  # noqa: TC001 (read at run time)
+from metricgrad.decisions.threshold_tuning import TuningResult, TuningSpec, tune_at_prevalence
 from metricgrad.estimators.candidates import View  # noqa: TC001 (read at run time)
 from metricgrad.estimators.labels import Labels
 from metricgrad.storage import folders
@@ -49,6 +52,22 @@ class Features(TypedDict):
     names: Annotated[list[str], Length(1, 10**7)] | None
 
 
+class Retuning(TypedDict):
+    """What a rule is tuned again from: the options of ``TuningSpec``, and the class-wise scores."""
+
+    metric: Name
+    task: Task
+    average: Literal["macro", "micro", "weighted", "samples"] | None
+    shared: bool
+    labels: list[int] | None
+    empty_classes: Literal["count", "skip"]
+    subject_to: Line | None
+    confidence: float | None
+    rare_labels: Literal["pooled", "own", "fixed"]
+    default_threshold: float
+    class_scores: Any
+
+
 class SavedTuning(TypedDict):
     """The fields of a ``TuningSummary``."""
 
@@ -59,6 +78,7 @@ class SavedTuning(TypedDict):
     fewest: list[float]
     caution: Annotated[str, Length(0, 10**6)] | None
     text: Annotated[str, Length(0, 10**6)]
+    retuning: Retuning | None
 
 
 class Networks(TypedDict):
@@ -140,6 +160,37 @@ class TuningSummary:
     fewest: list[float]
     caution: str | None
     text: str = field(repr=False)
+    retuning: dict[str, Any] | None = field(repr=False)
+
+    def at_prevalence(self, prevalence: Any) -> TuningResult:
+        """Tune again for another base rate, from a summary of the scores of each class.
+
+        Parameters
+        ----------
+        prevalence : float or sequence of float
+            The share of positives; of several classes the share of each; of several labels the share of positives of
+            each.
+
+        Returns
+        -------
+        TuningResult
+            The best rule at this base rate, and its value there.
+
+        Raises
+        ------
+        ValueError
+            If it is no share, or the folder has no such summary.
+
+        """
+        if self.retuning is None:
+            raise ValueError(
+                "at_prevalence: expected class-wise scores in the folder, got none: the metric is code, the scores "
+                "were sparse or a class had no rows; tune again on rows"
+            )
+        options = {key: value for key, value in self.retuning.items() if key != "class_scores"}
+        problem = TuningSpec(**options).problem()
+        batch = self.retuning["class_scores"].as_batch(problem.objective.task)
+        return tune_at_prevalence(problem, batch, prevalence, self.fewest, None)
 
     @property
     def threshold(self) -> Any:
@@ -168,12 +219,53 @@ def describe(estimator: Any, without: tuple[str, ...] = ()) -> Contents:
                 "names": None if names is None else encode(list(names)),
             },
             "rule": encode(estimator.rule_),
-            "tuning": tuning and {key: encode(getattr(tuning, key)) for key in keys} | {"text": str(tuning)},
+            "tuning": tuning
+            and {key: encode(getattr(tuning, key)) for key in keys}
+            | {"text": str(tuning), "retuning": encode(_describe_retuning(tuning))},
             "parameters": {key: _encode_value(key, value) for key, value in parameters.items() if key not in without},
             "versions": {"python": platform.python_version()} | {name: version(name) for name in _LIBRARIES},
         }
     except NotPlainError as error:
         raise ValueError(f"estimator: its classes and rule must be plain data: {error}") from error
+
+
+def _describe_retuning(tuning: TuningResult | TuningSummary) -> dict[str, Any] | None:
+    """Return what the rule is tuned again from; None where a folder cannot hold it."""
+    if isinstance(tuning, TuningSummary):
+        return tuning.retuning
+    problem = tuning._problem
+    objective = problem.objective
+    subject_to = ", ".join(map(str, problem.constraints)) or None
+    if not is_safe(objective.metric) or strict_json.names_code(subject_to):
+        return None
+    try:
+        class_scores = tuning.class_scores
+    except ValueError:  # of sparse scores, or a class without rows
+        return None
+    return {
+        "metric": name_of(objective.metric),
+        "task": objective.task,
+        "average": None if objective.average == "per-class" else objective.average,
+        "shared": problem.shared,
+        "labels": None if objective.labels is None else list(objective.labels),
+        "empty_classes": objective.empty_classes,
+        "subject_to": subject_to,
+        "confidence": problem.confidence,
+        "rare_labels": problem.rare_labels,
+        "default_threshold": problem.default_threshold,
+        "class_scores": class_scores,
+    }
+
+
+def _read_tuning(tuning: SavedTuning, labels: Labels) -> TuningSummary:
+    """Return what ``describe`` wrote of a tuning; no code may be named in it."""
+    retuning = tuning["retuning"]
+    if retuning is not None and strict_json.names_code([retuning["metric"], retuning["subject_to"]]):
+        raise ValueError(f"{folders.MANIFEST}: tuning: expected no code to import, got {retuning['metric']!r}")
+    found = TuningSummary(**decode(tuning) | {"rule": _read_rule(tuning["rule"], labels)})
+    if found.retuning is not None and not isinstance(found.retuning["class_scores"], ClassScores):
+        raise ValueError(f"{folders.MANIFEST}: tuning: expected class-wise scores, got others")
+    return found
 
 
 def fitted_attributes(manifest: Manifest) -> Attributes:
@@ -186,7 +278,7 @@ def fitted_attributes(manifest: Manifest) -> Attributes:
         "labels_": labels,
         "classes_": classes,
         "rule_": _read_rule(manifest["rule"], labels),
-        "tuning_": tuning and TuningSummary(**decode(tuning) | {"rule": _read_rule(tuning["rule"], labels)}),
+        "tuning_": tuning and _read_tuning(tuning, labels),
     }
     if features["count"] is not None:
         fitted["n_features_in_"] = features["count"]

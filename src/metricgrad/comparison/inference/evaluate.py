@@ -11,6 +11,7 @@ import torch
 
 from metricgrad.comparison import run_folder as runs
 from metricgrad.comparison.errors import WRONG_CALL, UserError
+from metricgrad.comparison.inference.base_rate import describe_due
 from metricgrad.comparison.inference.drift import measure_drift
 from metricgrad.comparison.inference.measures import (
     MOST_SORTED_SCORES,
@@ -108,6 +109,7 @@ def evaluate_run(
         found = _find_intervals(measurer, measures, labelled, names, replicates, confidence, seed)
     seen, too_good = describe_seen(loaded, measures.seen, measures.rows, data)
     moved = measure_drift(measures.columns, schema)
+    due = describe_due(model, np.asarray(measures.balance).tolist(), measures.rows)
     promise = read_promise(loaded)
     promised = promise if promise["metric"] in found else None
     summary = {
@@ -123,6 +125,7 @@ def evaluate_run(
         "constraints": [asdict(one) for one in measurer.evaluate_constraints(measures)],
         "classes": measurer.evaluate_classes(measures),
         "drift": [one.to_json() for one in moved],
+        "base_rate": due,
         "unknown": dict(measures.gaps.unknown),
         "seen_in_training": seen,
         "warnings": [
@@ -132,6 +135,7 @@ def evaluate_run(
             *measures.gaps.describe(schema),
             *(str(one) for one in moved if one.suspicious),
             *_find_balance_warnings(model, measures),
+            *due,
         ],
     }
     return EvaluatedRun(summary, model, measures, labelled)

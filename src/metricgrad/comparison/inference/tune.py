@@ -61,11 +61,7 @@ def tune(
     """
     found = runs.load(run)
     model = found.model
-    if metric is None and not beta is alpha is None:
-        raise UserError("--beta and --alpha: expected --metric with them, such as --metric f_beta", WRONG_CALL)
-    if metric is not None:
-        metric = name_metric(metric, {"alpha": alpha, "beta": beta}, model.schema)
-    goal = _choose_goal(model, metric, average, subject_to)
+    goal = choose_goal(model, metric, average, subject_to, beta, alpha)
     labelled = Labelled.read(model, data, rows, allow_missing)
     scores, targets, number = labelled.scores, labelled.targets, len(labelled.targets)
     seen, too_good = describe_seen(found, labelled.seen, number, data)
@@ -82,7 +78,7 @@ def tune(
             "tuned_on": f"{number} rows of {Path(data).name}, at {runs.now()}",
             "value_there": tuning.value,
             "plateaus": list_plateaus(tuning.plateau, goal.score_columns or 1),
-            "previous": _list_rules(model),
+            "previous": list_rules(model),
         }
         found.replace_rule(tuning.rule, about)
     summary = {
@@ -155,8 +151,19 @@ def _evaluate(goal: Goal, rule: Rule, scores: np.ndarray, targets: np.ndarray) -
     return float(evaluate(scores, targets, {"": goal.metric}, task=goal.task, average=goal.average, rule=rule)[""])
 
 
-def _choose_goal(model: ShippedModel, metric: str | None, average: str | None, subject_to: str | None) -> Goal:
+def choose_goal(
+    model: ShippedModel,
+    metric: str | None,
+    average: str | None,
+    subject_to: str | None,
+    beta: float | dict[str, float] | None = None,
+    alpha: float | dict[str, float] | None = None,
+) -> Goal:
     """Return what to tune for: the options given, and the run's metric and average for those left out."""
+    if metric is None and not beta is alpha is None:
+        raise UserError("--beta and --alpha: expected --metric with them, such as --metric f_beta", WRONG_CALL)
+    if metric is not None:
+        metric = name_metric(metric, {"alpha": alpha, "beta": beta}, model.schema)
     metric = metric or runs.check_code_was_typed(model.goal.metric, ())
     chosen: Any = average or model.goal.average  # any text; checked here
     goal = Goal(model.goal.task, model.goal.classes, metric, chosen, subject_to)
@@ -187,7 +194,7 @@ def _tune_rule(
         raise UserError(str(error), WRONG_CALL) from error
 
 
-def _list_rules(model: ShippedModel) -> list[dict[str, Any]]:
+def list_rules(model: ShippedModel) -> list[dict[str, Any]]:
     """Return the previous rules of a model and its present one, as plain data."""
     about = {key: value for key, value in model.about.items() if key != "previous"}
     return [*model.about.get("previous", []), {"rule": encode(model.rule)} | about]

@@ -67,7 +67,11 @@ def write_evaluation_report(path: Path, evaluated: EvaluatedRun, seed: int) -> N
         "leaderboard": [],
         "left_out": [],
         "details": {},
-        "study": {"columns": _profile_drift(model, measures), "columns_all": len(schema.columns)},
+        "study": {
+            "columns": _profile_drift(model, measures),
+            "columns_all": len(schema.columns),
+            "base_rate": found["base_rate"],
+        },
         "evaluation": {key: found[key] for key in ("rule", "confidence", "metrics", "constraints", "promised")},
         "reproduce": {
             "command": command,

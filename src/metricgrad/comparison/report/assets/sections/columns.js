@@ -27,7 +27,8 @@ function draw() {
   byId("columns-note").textContent = (drifts
     ? "Bars are the new data, outlines the training data: the share of the known cells. Columns that changed most come first."
     : "The share of the known cells in each bar; the half per cent at either end of numbers counts in the outermost bars.")
-    + (found.length < total ? ` ${found.length} of ${total} columns are drawn.` : "");
+    + (found.length < total ? ` ${found.length} of ${total} columns are drawn.` : "")
+    + (payload.study.base_rate ?? []).map((due) => ` Mind that ${due}.`).join("");
   const parts = found.map((each, i) => [each, html("figure", { hidden: !all && i >= FIRST },
     html("figcaption", {}, shorten(each.column, 60), " ", html("span", { class: "small" }, about(each))))]);
   put("column-charts", ...parts.map(([, figure]) => figure));
