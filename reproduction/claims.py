@@ -8,7 +8,7 @@ compares every quotation with the texts of the papers (``FOLDER/*.md``, the name
 The relation follows from the words that decide, by the rule in ``RULE``, and never from the results:
 
 * *strict*: "outperforms", "better", "higher", "best", and so on;
-* *at least*: "similarly or better", "works well": not worse by more than a margin;
+* *at least*: "similarly or better", "works well", "no noticeable cost": not worse by more than a margin;
 * *alike*: "comparable", "similar", "minimal": different by no more than a margin, either way;
 * *in general*: "in general", "on most": strict, in the mean over the data sets;
 * *exact*: a theorem or a formula, which needs no trials.
@@ -48,7 +48,7 @@ RULE: dict[str, Relation] = {
     "comparable": "alike",
     "similar": "alike",
     "minimal effect": "alike",
-    "no noticeable": "alike",
+    "no noticeable": "at least",
     "in general": "in general",
     "on most": "in general",
     "tended towards": "in general",

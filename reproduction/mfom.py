@@ -259,35 +259,21 @@ BOX_PLOTS = {"mfom-1": "micro f1 @tuned"}
 
 
 def verdicts(results: Results) -> list[Verdict]:
-    """Return the answers to our questions: the text at hand makes no claim on results."""
+    """Return the answers to our questions, and to the one sentence on results in the text at hand."""
 
     def differences(row: str, other: str, metric: str) -> dict[str, Difference | None]:
         return {d: results.difference("mfom-1", "corrected", row, other, d, metric) for d in DATA}
 
-    found = [
-        judge(f"our question: {claim}", {}, differences(row, other, metric), "better")
-        for claim, row, other, metric in (
-            ("MFoM after BCE is better than BCE in micro-F1 at 0.5", "BCE, then MFoM", "BCE", "micro f1 @0.5"),
-            (
-                "MFoM after BCE is better than BCE in micro-F1 with tuned thresholds",
-                "BCE, then MFoM",
-                "BCE",
-                "micro f1 @tuned",
-            ),
-            (
-                "MFoM after BCE is better than sigmoidF1 after BCE in micro-F1 with tuned thresholds",
-                "BCE, then MFoM",
-                "BCE, then sigmoidF1",
-                "micro f1 @tuned",
-            ),
-            (
-                "MFoM needs training with cross-entropy first (micro-F1 with tuned thresholds)",
-                "BCE, then MFoM",
-                "MFoM alone",
-                "micro f1 @tuned",
-            ),
-        )
+    def by_optimizer(row: str, other: str, metric: str) -> dict[str, Difference | None]:
+        return {d: results.difference("mfom-optimizer", "corrected", row, other, d, metric) for d in OPTIMIZED_DATA}
+
+    after = "BCE, then MFoM"
+    return [
+        judge("mfom-adaptive", by_optimizer("Adam", "BCE alone", "micro f1 @tuned")),
+        judge("mfom-q-sgd", by_optimizer("Adam", "SGD with momentum", "micro f1 @0.5")),
+        judge("mfom-q-fixed", differences(after, "BCE", "micro f1 @0.5")),
+        judge("mfom-q-tuned", differences(after, "BCE", "micro f1 @tuned")),
+        judge("mfom-q-sigmoidf1", differences(after, "BCE, then sigmoidF1", "micro f1 @tuned")),
+        judge("mfom-q-warm-up", differences(after, "MFoM alone", "micro f1 @tuned")),
+        judge("mfom-q-eer", differences("BCE", "BCE, then MFoM for EER", "eer")),
     ]
-    rates = {d: results.difference("mfom-1", "corrected", "BCE", "BCE, then MFoM for EER", d, "eer") for d in DATA}
-    found.append(judge("our question: MFoM for EER after BCE lowers the equal error rate of BCE", {}, rates, "better"))
-    return found
