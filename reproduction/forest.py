@@ -13,7 +13,7 @@ from verdicts import Difference, Verdict, mean_over_sets
 
 TEXT_WIDTH, PLOT_WIDTH, ROW_HEIGHT, TOP = 470, 380, 18, 56
 LIMIT = 1.0
-"""The largest difference on the axis, which is linear near 0 and logarithmic far from it; beyond it is an arrow."""
+"""The largest difference on the axis, which is linear near 0 and logarithmic far from it; what is beyond stands there."""
 BEND = 0.03
 """Where the axis turns from linear to logarithmic."""
 TICKS = (-0.5, -0.2, -0.1, -0.03, 0.0, 0.03, 0.1, 0.2, 0.5)

@@ -636,19 +636,10 @@ def _maxent(results: Results) -> Verdict:
 INK = ("#1b5e9e", "#c2491d", "#2f7d4f", "#7a4fa3", "#8a6d1b", "#555555")
 
 
-def draw(folder: Path) -> list[Path]:
-    """Draw what follows from formulas alone: the steps, their slopes, and F1 over precision and recall."""
-    folder.mkdir(parents=True, exist_ok=True)
-    drawn = (_draw_sigmoids, _draw_ramps, _draw_regimes, _draw_surface)
-    names = ("steps-sigmoid", "steps-linear", "steps-sigmoidf1", "f1-surface")
-    return [_save(one(), folder / f"{name}.svg") for one, name in zip(drawn, names, strict=True)]
-
-
-def draw_results(results: Results, folder: Path) -> list[Path]:
-    """Draw what was measured: how soft and hard metrics part or meet with growing n."""
+def draw_convergence(results: Results, file: Path) -> bool:
+    """Draw how soft and hard metrics part or meet with growing n; return whether there was anything to draw."""
     if not _column(results, "theory-convergence", "gap"):
-        return []
-    folder.mkdir(parents=True, exist_ok=True)
+        return False
     figure = _figure(2, "Figure: mean distance of soft and hard metrics by the number of rows")
     titles = {"published": "as the theorems assume", "corrected": "both from the same scores"}
     for axes, (protocol, title) in zip(figure.axes, titles.items(), strict=True):
@@ -658,7 +649,7 @@ def draw_results(results: Results, folder: Path) -> list[Path]:
             axes.loglog(SIZES, y, marker="o", markersize=3, color=colour, label=row.replace("_1", "₁"))
         axes.set(title=title, xlabel="rows n", ylabel="|soft − hard|", ylim=(1e-5, 1))
     figure.axes[0].legend(fontsize=7, frameon=False)
-    return [_save(figure, folder / "convergence.svg")]
+    return _save(figure, file)
 
 
 def _figure(panels: int, description: str) -> Any:
@@ -672,13 +663,13 @@ def _figure(panels: int, description: str) -> Any:
     return figure
 
 
-def _save(figure: Any, path: Path) -> Path:
+def _save(figure: Any, path: Path) -> bool:
     """Write an SVG that is the same in every run; text stays text."""
     import matplotlib as mpl
 
     with mpl.rc_context({"svg.hashsalt": path.stem, "svg.fonttype": "none"}):
         figure.savefig(path, metadata={"Date": None, "Creator": None, "Title": figure.get_label()})
-    return path
+    return True
 
 
 def _draw_steps(steps: dict[str, Linear | Sigmoid], description: str) -> Any:
@@ -738,3 +729,23 @@ def _draw_surface() -> Any:
         axes.set_ylabel("recall", fontsize=8)
         axes.set_aspect("equal")
     return figure
+
+
+PICTURES = {
+    "steps-sigmoid": lambda results, file: _save(_draw_sigmoids(), file),
+    "steps-linear": lambda results, file: _save(_draw_ramps(), file),
+    "steps-sigmoidf1": lambda results, file: _save(_draw_regimes(), file),
+    "f1-surface": lambda results, file: _save(_draw_surface(), file),
+    "convergence": draw_convergence,
+}
+CAPTIONS = {
+    "steps-sigmoid": "The sigmoid step. What to see: with k = 1 it never comes near 0 or 1; with k = 50 its slope is 0 "
+    "almost everywhere.",
+    "steps-linear": "The linear step. What to see: it starts at 0 and ends at 1 for every τ; δ moves slope from the ramp "
+    "to the tails.",
+    "steps-sigmoidf1": "sigmoidF1's steps. What to see: the unbounded line leaves [0, 1], and a positive η moves the step "
+    "to the left, so that more is predicted.",
+    "f1-surface": "F1, F2 and F0.5. What to see: along an edge, where precision or recall is near 0, all of them are.",
+    "convergence": "The gap between soft and hard metrics. What to see: it falls with n only if both have the same means "
+    "(left); from the same scores it stays (right).",
+}
