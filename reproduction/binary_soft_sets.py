@@ -731,6 +731,6 @@ TABLES = {
 BOX_PLOTS = {"btg-1": "f1"}
 """The metric whose distribution over trials is drawn."""
 CAPTIONS = {
-    "btg-1": "What to see: the rows AUROC and WMW rise as soon as their losses are those of the text, and the grey boxes "
-    "of AUROC lie at the printed figures.",
+    "btg-1": "What to see: the rows AUROC and WMW rise as soon as their losses are those of the text, and the grey "
+    "boxes of AUROC lie at the printed figures.",
 }

@@ -57,9 +57,7 @@ PAIRS = {
     "btg-steps-balanced": Pair("F1, B = 1024", "F1 sigmoid, B = 1024", "f1", "btg-5", sets=("synthetic 33%",)),
     "btg-steps-tables": Pair("F1", "F1 sigmoid", "f1", other_table="btg-4"),
     "btg-q-steps": Pair("F1", "F1 sigmoid", "f1", other_table="btg-4", sets=SETS[2:]),
-    **{
-        f"btg-dice-{metric}": Pair("F1", "Dice", metric, other_table="btg-7") for metric in ("f1", "accuracy", "auroc")
-    },
+    **{f"btg-dice-{metric}": Pair("F1", "Dice", metric, other_table="btg-7") for metric in ("f1", "accuracy", "auroc")},
     "btg-svm-f1": Pair("F1", "SVMperf F1", "f1", other_table="btg-7"),
     "btg-svm-error": Pair("F1", "SVMperf error", "f1", other_table="btg-7"),
     "btg-svm-roc": Pair("F1", "SVMperf ROC", "f1", other_table="btg-7"),
@@ -117,9 +115,7 @@ def cut_off(pair: Pair, results: Results) -> str:
     """Return which rows the cap of epochs ended in most of their runs, under the corrected protocol."""
     parts = []
     for row, table in dict.fromkeys(zip((pair.row, pair.other), pair.tables, strict=True)):
-        values = [
-            v for name in pair.sets for v in results.trials(table, "corrected", row, name, "met the cap")
-        ]
+        values = [v for name in pair.sets for v in results.trials(table, "corrected", row, name, "met the cap")]
         if values and sum(values) > len(values) / 2:
             parts.append(f"{row} was cut off by the cap of epochs in {sum(values):.0f} of {len(values)} runs")
     return "; ".join(parts)
@@ -151,7 +147,9 @@ def blame(verdict: Verdict, pair: Pair, results: Results) -> str:
     blamed = []
     for variant, switched in variants_of(pair, results).items():
         flips = [
-            name for name in lost if name in switched and state_of(switched[name], claim.relation, claim.margin) != "shown"
+            name
+            for name in lost
+            if name in switched and state_of(switched[name], claim.relation, claim.margin) != "shown"
         ]
         if flips:
             blamed.append(f"{variant} ({', '.join(flips)})")

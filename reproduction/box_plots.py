@@ -8,8 +8,8 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from papers import TABLES
 from page_tables import SIDES
+from papers import TABLES
 from verdicts import Results
 
 STYLE: dict[Any, Any] = {

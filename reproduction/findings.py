@@ -64,8 +64,8 @@ def beta_reversed(results: Results) -> str:
         return ""
     return (
         "**The multi-class paper's text has β the wrong way round.** It prefers precision with β = 5 and recall with "
-        "β = 0.25; by its own equation 6 that is reversed, and so it comes out: on CIFAR-10 features β = 5 has a recall "
-        f"of {values[0]:.2f} for the class, β = 0.25 one of {values[1]:.2f}."
+        "β = 0.25; by its own equation 6 that is reversed, and so it comes out: on CIFAR-10 features β = 5 has a "
+        f"recall of {values[0]:.2f} for the class, β = 0.25 one of {values[1]:.2f}."
     )
 
 
@@ -83,10 +83,12 @@ def broken_baselines(results: Results) -> str:
         [results.mean("btg-1", protocol, row, data, "auroc") for data in binary.SETS]
         for protocol, row in (("corrected", "WMW"), ("corrected", "BCE"))
     ]
+    if any(None in values for values in aurocs):
+        return ""
     means = [fmean(v for v in values if v is not None) for values in aurocs]
     return (
-        "**Two baselines of the binary paper could not win.** The code's Dice loss is taken row by row, where negatives "
-        "have no gradient, and its WMW loss compares positives with positives. Soft F1 − Dice is "
+        "**Two baselines of the binary paper could not win.** The code's Dice loss is taken row by row, where "
+        "negatives have no gradient, and its WMW loss compares positives with positives. Soft F1 − Dice is "
         f"{gaps['published']:+.3f} in F1 with that code, and {gaps['corrected']:+.3f} with Dice of a batch; WMW as "
         f"defined has an AUROC of {means[0]:.3f}, where BCE has {means[1]:.3f} (means over four sets)."
     )
@@ -103,9 +105,8 @@ def tuned_rule(results: Results) -> str:
             return ""
         means[name] = fmean(value for value in values if value is not None)
     return (
-        "**The missing baseline is cross-entropy with a tuned threshold.** No paper tunes it on validation rows. On the "
-        "four tables of the "
-        f"binary paper the F1 of cross-entropy is {means['cross-entropy at 0.5']:.3f} at 0.5 and "
-        f"{means['cross-entropy, tuned']:.3f} with a threshold from validation rows; soft F1 at 0.5 has "
-        f"{means['soft F1 at 0.5']:.3f}."
+        "**The missing baseline is cross-entropy with a tuned threshold.** No paper tunes it on validation rows. On "
+        "the four tables of the binary paper its F1 is "
+        f"{means['cross-entropy at 0.5']:.3f} at 0.5 and {means['cross-entropy, tuned']:.3f} with a threshold from "
+        f"validation rows; soft F1 at 0.5 has {means['soft F1 at 0.5']:.3f}."
     )

@@ -13,7 +13,7 @@ from verdicts import Difference, Verdict, mean_over_sets
 
 TEXT_WIDTH, PLOT_WIDTH, ROW_HEIGHT, TOP = 470, 380, 18, 56
 LIMIT = 1.0
-"""The largest difference on the axis, which is linear near 0 and logarithmic far from it; what is beyond stands there."""
+"""The largest difference on the axis, linear near 0 and logarithmic far from it; what is beyond stands there."""
 BEND = 0.03
 """Where the axis turns from linear to logarithmic."""
 TICKS = (-0.5, -0.2, -0.1, -0.03, 0.0, 0.03, 0.1, 0.2, 0.5)
@@ -23,7 +23,8 @@ svg { --ink: #24292f; --soft: #57606a; --line: #d0d7de; --card: #ffffff; --ours:
   svg { --ink: #e6edf3; --soft: #9aa4af; --line: #48515c; --card: #14181e; --ours: #79b8ff; --theirs: #ff9d76; }
 }
 text { font: 12px system-ui, sans-serif; fill: var(--ink); } .note { fill: var(--soft); } .bold { font-weight: 700; }
-.middle { text-anchor: middle; } .card { fill: var(--card); } .grid { stroke: var(--line); } .zero { stroke: var(--soft); }
+.middle { text-anchor: middle; } .card { fill: var(--card); }
+.grid { stroke: var(--line); } .zero { stroke: var(--soft); }
 .ours { fill: var(--ours); stroke: var(--ours); stroke-width: 2; } .one { fill: var(--ours); opacity: 0.45; }
 .theirs { fill: var(--theirs); } .printed { fill: none; stroke: var(--ink); stroke-width: 1.5; }
 """
@@ -109,7 +110,11 @@ def place(value: float) -> float:
 
 def _legend() -> list[str]:
     """Return what the marks mean."""
-    words = ((0, "ours", "corrected, with its 95 % interval"), (235, "theirs", "published"), (335, "printed", "printed"))
+    words = (
+        (0, "ours", "corrected, with its 95 % interval"),
+        (235, "theirs", "published"),
+        (335, "printed", "printed"),
+    )
     parts = []
     for left, kind, text in words:
         parts.append(_mark(kind, left + 14, 18))

@@ -238,10 +238,7 @@ def judge_small_sets(results: Results) -> list[Verdict]:
 
     def sides(row: str, others: Sequence[str], average: str) -> list[Differences]:
         return [
-            {
-                d: against_best(results, "sigmoidf1-7", protocol, row, others, d, f"{average} f1 @{rule}")
-                for d in TEXT
-            }
+            {d: against_best(results, "sigmoidf1-7", protocol, row, others, d, f"{average} f1 @{rule}") for d in TEXT}
             for protocol, rule in (("corrected", "tuned"), ("published", "0.05"))
         ]
 
@@ -330,9 +327,7 @@ def judge_compute(results: Results) -> list[Verdict]:
         d: paired([1 - ratio for ratio in results.trials("sigmoidf1-6", "corrected", "sigmoidF1", d, "epoch")])
         for d in DATA
     }
-    printed = {
-        d: 1 - TABLES["sigmoidf1-6"].printed["sigmoidF1", d, "epoch"][0] for d in UNAVAILABLE
-    }
+    printed = {d: 1 - TABLES["sigmoidf1-6"].printed["sigmoidF1", d, "epoch"][0] for d in UNAVAILABLE}
     share = paired([100 * (ratio - 1) for ratio in with_encoder])
     figures = f"{share.mean:+.4f} % of a step" if share is not None else ""
     return [

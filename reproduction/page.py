@@ -42,8 +42,8 @@ files in `reproduction/results/` and nothing else.
   never on test rows.
 
 Each trial has initial weights and a split of its own; under `published` the multi-class paper and sigmoidF1 have one
-split. Budgets are smaller than the papers', by how much is said at every table. Nothing was tuned until it agrees with a
-paper.
+split. Budgets are smaller than the papers'; by how much is said at every table. Nothing was tuned until it agrees with
+a paper.
 """
 RULES = """A verdict follows from the results by a rule, never by hand. The relation follows from the paper's words, by
 a rule that is written down with every quotation in [claims.csv](claims.csv), and not from the results. A difference is
@@ -87,7 +87,9 @@ def main_page(numbered: dict[str, Numbered], results: Results, pictures: Path) -
             yield f"![Forest plot of {paper.name}](pictures/{file.name})\n"
             yield f"{caption}\n"
             caption = "The same marks; one row for each claim below that compares figures."
-        yield markdown(["", "claim", "relation", "verdict", "published"], [verdict_row(*v) for v in numbered[paper.page]])
+        yield markdown(
+            ["", "claim", "relation", "verdict", "published"], [verdict_row(*v) for v in numbered[paper.page]]
+        )
     yield from advice_section(results)
     yield PAGES
 

@@ -1,7 +1,7 @@
 """How far a soft metric can be from the hard one: a bound by δ, the width of the ramp, and the scores at the threshold.
 
-The linear step H has its knots at τ ∓ h, h = width · min(τ, 1 − τ) / 2. Its distance to the hard step falls on each side
-from ½ at the threshold to δ at the knot, and then to 0 at the end. For the rows of one class, below the threshold,
+The linear step H has its knots at τ ∓ h, h = width · min(τ, 1 − τ) / 2. Its distance to the hard step falls on each
+side from ½ at the threshold to δ at the knot, and then to 0 at the end. For the rows of one class, below the threshold,
 
     E[H; p < τ] ≤ δ a + D h ((1 + 2δ) / 4 + 1/40),
 

@@ -617,7 +617,9 @@ def _lookup(results: Results, key: str, step: str) -> Verdict:
     keys = {name: ("theory-lookup", "published", step, name, "loss") for name in (f"batch {n}" for n in BATCHES)}
     found = {name: paired([1 - ratio for ratio in results.trials(*place)]) for name, place in keys.items()}
     kernel = _column(results, "theory-lookup", "our kernel")
-    figures = "; ".join(f"{name}: {kernel[step, name]:.2f} of our closed form" for name in found if (step, name) in kernel)
+    figures = "; ".join(
+        f"{name}: {kernel[step, name]:.2f} of our closed form" for name in found if (step, name) in kernel
+    )
     return judge(key, found, figures=f"time with the table, {figures}" if figures else "")
 
 
@@ -741,11 +743,11 @@ PICTURES = {
 CAPTIONS = {
     "steps-sigmoid": "The sigmoid step. What to see: with k = 1 it never comes near 0 or 1; with k = 50 its slope is 0 "
     "almost everywhere.",
-    "steps-linear": "The linear step. What to see: it starts at 0 and ends at 1 for every τ; δ moves slope from the ramp "
-    "to the tails.",
-    "steps-sigmoidf1": "sigmoidF1's steps. What to see: the unbounded line leaves [0, 1], and a positive η moves the step "
-    "to the left, so that more is predicted.",
+    "steps-linear": "The linear step. What to see: it starts at 0 and ends at 1 for every τ; δ moves slope from the "
+    "ramp to the tails.",
+    "steps-sigmoidf1": "sigmoidF1's steps. What to see: the unbounded line leaves [0, 1], and a positive η moves the "
+    "step to the left, so that more is predicted.",
     "f1-surface": "F1, F2 and F0.5. What to see: along an edge, where precision or recall is near 0, all of them are.",
-    "convergence": "The gap between soft and hard metrics. What to see: it falls with n only if both have the same means "
-    "(left); from the same scores it stays (right).",
+    "convergence": "The gap between soft and hard metrics. What to see: it falls with n only if both have the same "
+    "means (left); from the same scores it stays (right).",
 }

@@ -104,9 +104,9 @@ left.legend(title="weights start at", frameon=False)
 # .. math:: \sum_k p_k \log p_k - \lambda \Big(\sum_k p_k f_k - m\Big) - \beta \Big(\sum_k p_k - 1\Big).
 #
 # The derivative by :math:`p_k` is :math:`\log p_k + 1 - \lambda f_k - \beta`. It is 0 for :math:`p_k = e^{\lambda f_k}
-# e^{\beta - 1}`, and the sum of 1 fixes the second factor: :math:`p = \mathrm{softmax}(\lambda f)`. Below, three classes
-# with f = 0, 1, 2 and a mean of 1.4: of all distributions on that line the softmax has the most entropy, and there the
-# derivative of the Lagrangian is 0.
+# e^{\beta - 1}`, and the sum of 1 fixes the second factor: :math:`p = \mathrm{softmax}(\lambda f)`. Below are three
+# classes with f = 0, 1, 2 and a mean of 1.4: of all distributions on that line the softmax has the most entropy, and
+# there the derivative of the Lagrangian is 0.
 
 f = np.array([0.0, 1.0, 2.0])
 mean = 1.4
