@@ -143,7 +143,8 @@ def _draw_line(line: Line, y: int) -> list[str]:
     if line.published is not None:
         parts.append(_mark("theirs", place(line.published), y))
     if line.corrected is not None:
-        low, high = place(line.corrected.low), place(line.corrected.high)
-        parts.append(f'<path class="ours" d="M{low} {y}H{high}"/>')
+        if line.corrected.n > 1:  # one trial has no interval
+            low, high = place(line.corrected.low), place(line.corrected.high)
+            parts.append(f'<path class="ours" d="M{low} {y}H{high}"/>')
         parts.append(_mark("ours", place(line.corrected.mean), y))
     return parts

@@ -56,7 +56,7 @@ the mean over trials of (row − other row), with equal splits and seeds, and it
 * *exact* is a theorem or a formula, which holds or not in each case.
 
 Everything else is **open**; one trial has no interval, so it shows nothing. The margin is 0.02 unless a claim says
-otherwise. The counts are of data sets. Many claims are tested at 95 %, so some of what is shown or refuted on one set
+otherwise. The counts are of data sets, or of cases of a theorem. Many claims are tested at 95 %, so some of what is shown or refuted on one set
 alone is chance.
 """
 CAPTION = (
