@@ -278,13 +278,13 @@ def judge_f_beta(results: Results) -> list[Verdict]:
     }
     found = []
     for key, (row, other, metric) in claims.items():
-        sides: list[Differences] = [
+        corrected, published = (
             {name: results.difference(table, protocol, row, other, name, metric) for name, table in tables.items()}
             for protocol in ("corrected", "published")
-        ]
+        )
         printed = {
             name: TABLES[table].printed[row, name, metric][0] - TABLES[table].printed[other, name, metric][0]
             for name, table in tables.items()
         }
-        found.append(judge(key, *sides, printed))
+        found.append(judge(key, corrected, published, printed))
     return found

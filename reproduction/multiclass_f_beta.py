@@ -507,8 +507,10 @@ def verdicts(results: Results) -> list[Verdict]:
         ("fbeta-macro-p", P, "macro f1", first),
         ("fbeta-macro-r", R, "macro f1", first),
     ):
-        sides = [gaps("fbeta-1", protocol, row, "CE", sets, metric) for protocol in ("corrected", "published")]
-        found.append(judge(key, *sides, _printed_gaps(_printed_1(), row, "CE", metric, cifar)))
+        corrected, published = (
+            gaps("fbeta-1", protocol, row, "CE", sets, metric) for protocol in ("corrected", "published")
+        )
+        found.append(judge(key, corrected, published, _printed_gaps(_printed_1(), row, "CE", metric, cifar)))
     for key, row, metric in (("fbeta-q-precision", P, "precision"), ("fbeta-q-recall", R, "recall")):
         found.append(judge(key, gaps("fbeta-1", "corrected", row, f"CE, tuned as {row}", first, metric)))
     for key, other in (("fbeta-two-classes", "CE"), ("fbeta-two-classes-btg", "binary F_1")):

@@ -225,7 +225,12 @@ def judge_top_two(results: Results) -> Verdict:
         values = {row: TABLES["sigmoidf1-3"].printed[row, data, f"{average} f1 {rule}"][0] for row in LOSSES}
         others = [value for row, value in values.items() if row not in ("sigmoidF1", "BCE")]
         printed[f"{data}, {average}"] = min(values["sigmoidF1"], values["BCE"]) - max(others)
-    return judge("sigmoidf1-top-two", sides["corrected"], sides["published"], printed, notes=[HOW])
+    hidden = [
+        f"{data}, {average}"
+        for data, average in itertools.product(DATA, AVERAGES)
+        if all(data in find_hidden(results, "sigmoidf1-3", row, LOSSES, [data]) for row in ("sigmoidF1", "BCE"))
+    ]
+    return judge("sigmoidf1-top-two", sides["corrected"], sides["published"], printed, notes=[HOW], hidden=hidden)
 
 
 def judge_small_sets(results: Results) -> list[Verdict]:
@@ -236,11 +241,12 @@ def judge_small_sets(results: Results) -> list[Verdict]:
         metric = f"{average} f1 @0.05"
         return {d: printed[row, d, metric][0] - max(printed[o, d, metric][0] for o in others) for d in TEXT}
 
-    def sides(row: str, others: Sequence[str], average: str) -> list[Differences]:
-        return [
+    def sides(row: str, others: Sequence[str], average: str) -> tuple[Differences, Differences]:
+        corrected, published = (
             {d: against_best(results, "sigmoidf1-7", protocol, row, others, d, f"{average} f1 @{rule}") for d in TEXT}
             for protocol, rule in (("corrected", "tuned"), ("published", "0.05"))
-        ]
+        )
+        return corrected, published
 
     rivals = [row for row in SMALL if row != "sigmoidF1"]
     return [
@@ -271,15 +277,16 @@ def judge_small_sets(results: Results) -> list[Verdict]:
 def judge_unbounded(results: Results) -> Verdict:
     """Judge unboundedF1 against the best loss that is no F1 loss."""
     rivals = ("BCE", "focal", "ASL")
-    sides: list[Differences] = [
+    corrected, published = (
         {
             d: against_best(results, "sigmoidf1-3", protocol, "unboundedF1", rivals, d, f"weighted f1 @{rule}")
             for d in DATA
         }
         for protocol, rule in (("corrected", "tuned"), ("published", "0.05"))
-    ]
+    )
     printed = printed_against_best("unboundedF1", (*rivals, "unboundedF1"), "weighted f1")
-    return judge("sigmoidf1-unbounded", *sides, printed, notes=[HOW])
+    hidden = find_hidden(results, "sigmoidf1-3", "unboundedF1", rivals, DATA)
+    return judge("sigmoidf1-unbounded", corrected, published, printed, notes=[HOW], hidden=hidden)
 
 
 def judge_averaging(results: Results) -> list[Verdict]:
@@ -294,10 +301,10 @@ def judge_averaging(results: Results) -> list[Verdict]:
         f"arXiv2020, {row}": table_3[row, "arXiv2020", fixed][0] - table_4[row, "arXiv2020", averaged][0]
         for row in LOSSES
     }
-    asl: list[Differences] = [
+    asl, asl_published = (
         {d: against_best(results, "sigmoidf1-4", protocol, "ASL", LOSSES, d, averaged) for d in TEXT}
         for protocol in ("corrected", "published")
-    ]
+    )
     others = max(table_4[row, "arXiv2020", averaged][0] for row in LOSSES if row != "ASL")
     theirs = {"arXiv2020": table_4["ASL", "arXiv2020", averaged][0] - others}
     return [
@@ -307,7 +314,7 @@ def judge_averaging(results: Results) -> list[Verdict]:
             differences("published", fixed, averaged),
             printed,
         ),
-        judge("sigmoidf1-averaging-asl", *asl, theirs),
+        judge("sigmoidf1-averaging-asl", asl, asl_published, theirs),
         judge(
             "sigmoidf1-q-exact",
             differences("corrected", tuned, averaged),

@@ -56,8 +56,9 @@ the mean over trials of (row − other row), with equal splits and seeds, and it
 * *exact* is a theorem or a formula, which holds or not in each case.
 
 Everything else is **open**; one trial has no interval, so it shows nothing. The margin is 0.02 unless a claim says
-otherwise. The counts are of data sets, or of cases of a theorem. Many claims are tested at 95 %, so some of what is shown or refuted on one set
-alone is chance.
+otherwise. The counts are of data sets, or of cases of a theorem. Many claims are tested at 95 %, so some of what is
+shown or refuted on one set alone is chance. The quotations were read against the papers' texts; most results were known
+by then, and no relation was changed for them.
 """
 CAPTION = (
     "What to see: a claim is shown where the blue line lies right of 0. Where the orange diamond (`published`) is "
