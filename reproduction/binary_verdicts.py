@@ -6,8 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from binary_soft_sets import COMPARABLE, CREDITCARD, FROG, SETS, TABLES, TRAINED, TRANSPORTATION
+from binary_soft_sets import COMPARABLE, FROG, SETS, TABLES, TRAINED, TRANSPORTATION
 from binary_steps import AP_PERF
+from data import CREDITCARD
 from verdicts import (
     NOT_RUN,
     Difference,

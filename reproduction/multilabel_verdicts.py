@@ -380,7 +380,7 @@ def judge_smoothed_losses(results: Results) -> Verdict:
 
 def judge_shift(results: Results) -> Verdict:
     """Judge, with an interval, whether the best η of Figure 3 is positive; the best point is that of the means."""
-    sides = {}
+    sides: dict[str, Differences] = {}
     places = []
     for protocol in ("corrected", "published"):
         values: dict[tuple[float, float], Mapping[int, float]] = {}

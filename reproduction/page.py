@@ -119,7 +119,7 @@ def verdict_row(number: int, verdict: Verdict) -> list[str]:
     if verdict.notes and "cut off" in " ".join(verdict.notes):
         result += "; cut off"
     relation = claim.relation + (f", {claim.margin:g}" if claim.margin not in (0, 0.02) else "")
-    theirs = "–" if verdict.published is None else verdict.published.outcome
+    theirs: str = "–" if verdict.published is None else verdict.published.outcome
     if verdict.published is not None and verdict.published.outcome not in ("open", "not run yet"):
         theirs += f": {short_counts(verdict.published)}"
     if verdict.printed and verdict.refuted_by_their_own.count("printed"):
@@ -130,7 +130,10 @@ def verdict_row(number: int, verdict: Verdict) -> list[str]:
 def short_counts(side: Side) -> str:
     """Return the counts of data sets, without the word that the verdict has already."""
     total = len(side.states)
-    return f"{total} of {total}" if len(set(side.states.values())) == 1 and not side.hidden else side.counts
+    is_said = len(set(side.states.values())) == 1 and not side.hidden and not side.absent
+    counts = f"{total} of {total}" if is_said else side.counts
+    has_one_trial = bool(side.differences) and all(d.n < 2 for d in side.differences.values())
+    return counts + "; one trial" * has_one_trial
 
 
 def short_quote(quote: str, most: int = 110) -> str:

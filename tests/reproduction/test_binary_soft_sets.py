@@ -13,6 +13,7 @@ import binary_steps
 import binary_verdicts
 import metricgrad as mg
 from cells import Cell, append, note, results_file
+from training import Schedule
 from verdicts import Results
 
 
@@ -177,7 +178,7 @@ def test_tiny_darknet_gives_one_logit_an_image() -> None:
 
 @pytest.mark.parametrize("name", binary_steps.TABLES)
 def test_the_tables_of_the_paper_s_choices_are_filled(name: str, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    short = binary.Schedule(learning_rate=3e-4, batch_size=20, epochs=1, patience=1)
+    short = Schedule(learning_rate=3e-4, batch_size=20, epochs=1, patience=1)
     monkeypatch.setattr(binary_steps, "AP_PERF_SCHEDULE", short)
     table = binary_steps.TABLES[name]
     for cell in table.cells("corrected", 1):
@@ -208,4 +209,5 @@ def test_k_is_compared_over_the_trials_that_all_have(tmp_path: Path) -> None:
     verdict = binary_verdicts.judge_k(Results.load(tmp_path))
     assert verdict.corrected.states == {"adult": "shown"}
     difference = verdict.corrected.differences["adult"]
-    assert (difference.n, difference.mean) == (3, pytest.approx(0.101))
+    assert difference.n == 3
+    assert difference.mean == pytest.approx(0.101)
