@@ -5,7 +5,7 @@
     python reproduction/run.py --all --data FOLDER
     python reproduction/run.py --list
 
-Needs the extras ``boosting`` and ``bench``. Every cell (protocol, row, data set, trial) is computed once, from a seed
+Needs the extra ``reproduction``. Every cell (protocol, row, data set, trial) is computed once, from a seed
 that is its trial, and appended to ``results/TABLE.csv``: stop and start as you like. Without ``--data`` the data sets
 are fetched from their official sources. ``page.py`` makes the page from these files and nothing else.
 """

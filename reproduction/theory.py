@@ -33,7 +33,7 @@ from cells import Cell, Table, grid
 from metricgrad.surrogates import Hard, Identity, Linear, LogitSigmoid, Sigmoid, TopTwo
 from multiclass_f_beta import load_multiclass, standardise
 from training import Loss, Rows, Schedule, dense, logits_of, train
-from verdicts import NOT_RUN, Outcome, Results, Verdict
+from verdicts import Results, Verdict, judge, judge_exactly, paired
 
 TAUS = tuple(i / 10 for i in range(1, 10))
 KS = (1, 10, 20, 50)
@@ -284,6 +284,13 @@ DRAWS = 50
 
 def run_trained(cell: Cell, folder: Path | None) -> dict[str, float]:
     """Fill a cell: soft and hard metrics of a trained network on its test rows, and on samples of them."""
+    z, y = fit_network(cell, folder)
+    return _binary_gaps(z, y, cell) if z.ndim == 1 else _multiclass_gaps(z, y, cell)
+
+
+@lru_cache(maxsize=2)
+def fit_network(cell: Cell, folder: Path | None) -> tuple[Tensor, Tensor]:
+    """Train the network of a cell and return its logits and the labels of the test rows."""
     binary = cell.data in ("mammography", "adult")
     table = source.load(cell.data, folder) if binary else load_multiclass(cell.data, folder)
     split = source.split_fairly(table, cell.trial)
@@ -294,8 +301,7 @@ def run_trained(cell: Cell, folder: Path | None) -> dict[str, float]:
     model = nn.Sequential(dense([x.shape[1], 32, 16, outputs]), *([nn.Flatten(0)] if binary else []))
     schedule = replace(TRAINED_SCHEDULE, epochs=20, patience=5) if cell.data == "adult" else TRAINED_SCHEDULE
     train(model, _loss_of(cell.row), parts[0], parts[1], replace(schedule, batch_size=256), cell.trial)
-    z, y = logits_of(model, parts[2].x).double(), parts[2].y
-    return _binary_gaps(z, y, cell) if binary else _multiclass_gaps(z, y, cell)
+    return logits_of(model, parts[2].x).double(), parts[2].y
 
 
 def _loss_of(row: str) -> Loss:
@@ -551,8 +557,19 @@ TABLES = {
 
 def verdicts(results: Results) -> list[Verdict]:
     """Return what became of the theorems; the rules are with each."""
-    lookups = [_lookup(results, step) for step in ("linear δ = 0.1", "sigmoid k = 10")]
-    return [_lipschitz(results), _limits(results), _consistent(results), *lookups, _maxent(results)]
+    lookups = {"linear": "linear δ = 0.1", "sigmoid": "sigmoid k = 10"}
+    return [
+        *(_lipschitz(results, f"theory-lipschitz-{number}", theorem) for number, theorem in THEOREMS.items()),
+        _limits(results, 50),
+        _limits(results, 1),
+        _consistent(results, "theory-consistent", "published"),
+        _consistent(results, "theory-q-consistent", "corrected"),
+        *(_lookup(results, f"theory-lookup-{name}", step) for name, step in lookups.items()),
+        _maxent(results),
+    ]
+
+
+THEOREMS = {"41": "Theorem 4.1", "42": "Theorem 4.2", "51": "Theorem 5.1"}
 
 
 def _column(results: Results, table: str, metric: str, protocol: str = "published") -> dict[tuple[str, str], float]:
@@ -561,93 +578,59 @@ def _column(results: Results, table: str, metric: str, protocol: str = "publishe
     return {(key[2], key[3]): fmean(results.values[key].values()) for key in keys}
 
 
-def _verdict(claim: str, holds: bool | None, figures: str, reason: str = "") -> Verdict:
-    if holds is None:
-        return Verdict(claim, "cannot be tested here", NOT_RUN, NOT_RUN)
-    return Verdict(claim, "holds" if holds else "does not hold here", figures, "" if holds else reason)
-
-
-def _lipschitz(results: Results) -> Verdict:
-    """Return "holds" if no slope found is above its constant (beyond rounding)."""
-    claim = "soft sets are Lipschitz with the stated constants (Theorems 4.1, 4.2, 5.1)"
-    ratios = _column(results, "theory-lipschitz", "ratio")
-    if not ratios:
-        return _verdict(claim, None, "")
-    worst: dict[str, float] = {}
-    for (_, theorem), ratio in ratios.items():
-        worst[theorem] = max(ratio, worst.get(theorem, 0.0))
-    figures = "steepest slope / constant: " + ", ".join(f"{name} {value:.3f}" for name, value in worst.items())
+def _lipschitz(results: Results, key: str, theorem: str) -> Verdict:
+    """Judge a theorem: it holds if no slope found is above its constant (beyond rounding)."""
+    found = _column(results, "theory-lipschitz", "ratio")
+    ratios = {row: ratio for (row, name), ratio in found.items() if name == theorem}
+    figures = f"steepest slope over the constant: at most {max(ratios.values()):.3f}" if ratios else ""
     slopes = _column(results, "theory-lipschitz", "steepest slope")
-    rare = slopes.get(("F_1, positives = 0.002", "Theorem 4.2")), slopes.get(("F_1, positives = 0.3", "Theorem 4.2"))
-    if rare[0] and rare[1]:
-        figures += (
-            f"; soft F1 of 1,024 rows is {rare[0] / rare[1]:.1f} times as steep with 0.2 % positives as with 30 %"
-        )
-    return _verdict(claim, max(ratios.values()) <= 1 + 1e-6, figures, "a steeper slope was found")
+    rare, frequent = (slopes.get((f"F_1, positives = {share}", theorem)) for share in (0.002, 0.3))
+    if rare and frequent:
+        figures += f"; F1 of 1,024 rows is {rare / frequent:.1f} times as steep with 0.2 % positives as with 30 %"
+    return judge_exactly(key, {row: ratio <= 1 + 1e-6 for row, ratio in ratios.items()}, figures)
 
 
-def _limits(results: Results) -> Verdict:
-    """Return "holds" if both ends are within 0.01 of 0 and 1 at every τ for k = 50, and at none for k = 1."""
-    claim = "the sigmoid step reaches 0 and 1 at the ends for every τ with k = 50 and for none with k = 1 (Figure 2)"
+def _limits(results: Results, k: int) -> Verdict:
+    """Judge whether both ends are within 0.01 of 0 and 1 at every τ (k = 50), or at none (k = 1)."""
     reached = _column(results, "theory-surrogates", "τ of 9 with ends within 0.01")
-    found = {row: count for (row, data), count in reached.items() if data == "sigmoid step"}
-    if not {"k = 1", "k = 50"} <= found.keys():
-        return _verdict(claim, None, "")
-    figures = "τ of nine with both ends within 0.01: " + ", ".join(f"{row}: {n:.0f}" for row, n in found.items())
-    return _verdict(claim, found["k = 50"] == len(TAUS) and found["k = 1"] == 0, figures)
+    count = reached.get((f"k = {k}", "sigmoid step"))
+    holds = {} if count is None else {f"k = {k}": count == (len(TAUS) if k == 50 else 0)}
+    figures = "" if count is None else f"{count:.0f} of {len(TAUS)}"
+    return judge_exactly(f"theory-limits-{k}", holds, figures)
 
 
-def _consistent(results: Results) -> Verdict:
-    """Return "holds" if gaps vanish (at the largest n at most a tenth of the smallest's) under both protocols."""
-    claim = "soft metrics are consistent estimators of the hard ones (§4.2, supplement §1.2; multi-class §5.2)"
-    shares = {}
-    for protocol in ("published", "corrected"):
-        gaps = _column(results, "theory-convergence", "gap", protocol)
-        first, last = f"n = {SIZES[0]}", f"n = {SIZES[-1]}"
-        rows = {row for row, data in gaps if data == last and (row, first) in gaps}
-        if not rows:
-            return _verdict(claim, None, "")
-        shares[protocol] = max(gaps[row, last] / gaps[row, first] for row in rows)
-    gaps = _column(results, "theory-trained", "f1 gap", "corrected")
-    figures = (
-        f"largest gap at n = {SIZES[-1]:,} over that at {SIZES[0]}: {shares['published']:.3f} as assumed, "
-        f"{shares['corrected']:.2f} with soft and hard from the same scores"
-    )
-    if gaps:
-        low, high = min(gaps.values()), max(gaps.values())
+def _consistent(results: Results, key: str, protocol: str) -> Verdict:
+    """Judge whether gaps vanish: at the largest n they are at most a tenth of those at the smallest."""
+    first, last = f"n = {SIZES[0]}", f"n = {SIZES[-1]}"
+    gaps = _column(results, "theory-convergence", "gap", protocol)
+    shares = {row: gaps[row, last] / gaps[row, first] for row, data in gaps if data == last and (row, first) in gaps}
+    figures = f"at most {max(shares.values()):.2f}" if shares else ""
+    trained = _column(results, "theory-trained", "f1 gap", "corrected")
+    if trained and protocol == "corrected":
+        low, high = min(trained.values()), max(trained.values())
         figures += f"; soft − hard F1 on test rows of trained networks from {low:+.3f} to {high:+.3f}"
-    outcome: Outcome = "holds"
-    if shares["corrected"] > 0.1:
-        outcome = "holds only under their protocol" if shares["published"] <= 0.1 else "does not hold here"
-    reason = "the proofs assume that soft and hard decisions have the same means, which no rule ensures"
-    return Verdict(claim, outcome, figures, "" if outcome == "holds" else reason)
+    return judge_exactly(key, {row: share <= 0.1 for row, share in shares.items()}, figures)
 
 
-def _lookup(results: Results, step: str) -> Verdict:
-    """Return "holds" if a loss takes less time with the table than with the step, for every batch size."""
-    claim = f"a lookup table in place of the step makes the loss faster (supplement §3): {step}"
-    plain, kernel = (_column(results, "theory-lookup", metric) for metric in ("loss", "our kernel"))
-    ratios = {data: ratio for (row, data), ratio in plain.items() if row == step}
-    if not ratios:
-        return _verdict(claim, None, "")
-    figures = (
-        "CPU time of F1 with the table over F1 with the step in plain torch, and over our closed form: "
-        + ", ".join(f"{data}: {ratio:.2f} and {kernel[step, data]:.2f}" for data, ratio in ratios.items())
+def _lookup(results: Results, key: str, step: str) -> Verdict:
+    """Judge whether a loss takes less time with the table than with the step, for every batch size."""
+    keys = {name: ("theory-lookup", "published", step, name, "loss") for name in (f"batch {n}" for n in BATCHES)}
+    found = {name: paired([1 - ratio for ratio in results.trials(*place)]) for name, place in keys.items()}
+    kernel = _column(results, "theory-lookup", "our kernel")
+    figures = "; ".join(
+        f"{name}: {kernel[step, name]:.2f} of our closed form" for name in found if (step, name) in kernel
     )
-    return _verdict(claim, max(ratios.values()) < 1, figures, "reading a table costs more than two operations")
+    return judge(key, found, figures=f"time with the table, {figures}" if figures else "")
 
 
 def _maxent(results: Results) -> Verdict:
-    """Return "holds" if the converged regression violates no constraint by more than 10⁻⁶ per row."""
-    claim = "converged, unregularised softmax regression meets its moment constraints (lecture)"
+    """Judge whether the converged regression violates no constraint by more than 10⁻⁶ per row."""
     found = _column(results, "lecture-maxent", "violation, log10")
+    converged = {data: 10**value <= 1e-6 for (row, data), value in found.items() if row == "unregularised, converged"}
     worst: dict[str, float] = {}
     for (row, _), value in found.items():
         worst[row] = max(10**value, worst.get(row, 0.0))
-    if "unregularised, converged" not in worst:
-        return _verdict(claim, None, "")
-    figures = "largest violation per row: " + ", ".join(f"{row}: {value:.1e}" for row, value in worst.items())
-    return _verdict(claim, worst["unregularised, converged"] <= 1e-6, figures)
+    return judge_exactly("theory-maxent", converged, ", ".join(f"{row}: {value:.1e}" for row, value in worst.items()))
 
 
 # Pictures.
@@ -655,19 +638,10 @@ def _maxent(results: Results) -> Verdict:
 INK = ("#1b5e9e", "#c2491d", "#2f7d4f", "#7a4fa3", "#8a6d1b", "#555555")
 
 
-def draw(folder: Path) -> list[Path]:
-    """Draw what follows from formulas alone: the steps, their slopes, and F1 over precision and recall."""
-    folder.mkdir(parents=True, exist_ok=True)
-    drawn = (_draw_sigmoids, _draw_ramps, _draw_regimes, _draw_surface)
-    names = ("steps-sigmoid", "steps-linear", "steps-sigmoidf1", "f1-surface")
-    return [_save(one(), folder / f"{name}.svg") for one, name in zip(drawn, names, strict=True)]
-
-
-def draw_results(results: Results, folder: Path) -> list[Path]:
-    """Draw what was measured: how soft and hard metrics part or meet with growing n."""
+def draw_convergence(results: Results, file: Path) -> bool:
+    """Draw how soft and hard metrics part or meet with growing n; return whether there was anything to draw."""
     if not _column(results, "theory-convergence", "gap"):
-        return []
-    folder.mkdir(parents=True, exist_ok=True)
+        return False
     figure = _figure(2, "Figure: mean distance of soft and hard metrics by the number of rows")
     titles = {"published": "as the theorems assume", "corrected": "both from the same scores"}
     for axes, (protocol, title) in zip(figure.axes, titles.items(), strict=True):
@@ -677,7 +651,7 @@ def draw_results(results: Results, folder: Path) -> list[Path]:
             axes.loglog(SIZES, y, marker="o", markersize=3, color=colour, label=row.replace("_1", "₁"))
         axes.set(title=title, xlabel="rows n", ylabel="|soft − hard|", ylim=(1e-5, 1))
     figure.axes[0].legend(fontsize=7, frameon=False)
-    return [_save(figure, folder / "convergence.svg")]
+    return _save(figure, file)
 
 
 def _figure(panels: int, description: str) -> Any:
@@ -691,13 +665,13 @@ def _figure(panels: int, description: str) -> Any:
     return figure
 
 
-def _save(figure: Any, path: Path) -> Path:
+def _save(figure: Any, path: Path) -> bool:
     """Write an SVG that is the same in every run; text stays text."""
     import matplotlib as mpl
 
     with mpl.rc_context({"svg.hashsalt": path.stem, "svg.fonttype": "none"}):
         figure.savefig(path, metadata={"Date": None, "Creator": None, "Title": figure.get_label()})
-    return path
+    return True
 
 
 def _draw_steps(steps: dict[str, Linear | Sigmoid], description: str) -> Any:
@@ -757,3 +731,23 @@ def _draw_surface() -> Any:
         axes.set_ylabel("recall", fontsize=8)
         axes.set_aspect("equal")
     return figure
+
+
+PICTURES = {
+    "steps-sigmoid": lambda results, file: _save(_draw_sigmoids(), file),
+    "steps-linear": lambda results, file: _save(_draw_ramps(), file),
+    "steps-sigmoidf1": lambda results, file: _save(_draw_regimes(), file),
+    "f1-surface": lambda results, file: _save(_draw_surface(), file),
+    "convergence": draw_convergence,
+}
+CAPTIONS = {
+    "steps-sigmoid": "The sigmoid step. What to see: with k = 1 it never comes near 0 or 1; with k = 50 its slope is 0 "
+    "almost everywhere.",
+    "steps-linear": "The linear step. What to see: it starts at 0 and ends at 1 for every τ; δ moves slope from the "
+    "ramp to the tails.",
+    "steps-sigmoidf1": "sigmoidF1's steps. What to see: the unbounded line leaves [0, 1], and a positive η moves the "
+    "step to the left, so that more is predicted.",
+    "f1-surface": "F1, F2 and F0.5. What to see: along an edge, where precision or recall is near 0, all of them are.",
+    "convergence": "The gap between soft and hard metrics. What to see: it falls with n only if both have the same "
+    "means (left); from the same scores it stays (right).",
+}

@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -37,7 +38,7 @@ class Rows:
 class Schedule:
     """How long and how fast to train; ``patience`` counts epochs without a better validation value.
 
-    Adam, or with a ``weight_decay`` AdamW, which is Adam without one.
+    Adam, or with a ``weight_decay`` AdamW, which is Adam without one; or another optimizer of ``OPTIMIZERS``.
     """
 
     learning_rate: float = 1e-3
@@ -45,6 +46,17 @@ class Schedule:
     epochs: int = 1000
     patience: int = 100
     weight_decay: float = 0.0
+    optimizer: str = "Adam"
+
+
+OPTIMIZERS: dict[str, Callable[[Any, Schedule], torch.optim.Optimizer]] = {
+    "Adam": lambda parameters, by: torch.optim.AdamW(
+        parameters, by.learning_rate, weight_decay=by.weight_decay, fused=True
+    ),
+    "RMSprop": lambda parameters, by: torch.optim.RMSprop(parameters, by.learning_rate),
+    "SGD": lambda parameters, by: torch.optim.SGD(parameters, by.learning_rate),
+    "SGD with momentum": lambda parameters, by: torch.optim.SGD(parameters, by.learning_rate, momentum=0.9),
+}
 
 
 class Dropout(nn.Module):
@@ -84,9 +96,7 @@ def train(
     """
     stop_by = stop_by or loss
     generator = torch.Generator().manual_seed(seed)
-    optimizer = torch.optim.AdamW(
-        model.parameters(), schedule.learning_rate, weight_decay=schedule.weight_decay, fused=True
-    )
+    optimizer = OPTIMIZERS[schedule.optimizer](model.parameters(), schedule)
     lowest, best, since = float("inf"), copy.deepcopy(model.state_dict()), 0
     epochs = 0
     while epochs < schedule.epochs and since < schedule.patience:

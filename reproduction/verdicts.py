@@ -1,22 +1,27 @@
 """What the results say about a claim of a paper: paired differences over trials, and the rules of a verdict.
 
-A verdict follows from the results by one of the rules here, never by hand. A difference is the mean over trials of
-(row − other row), the same trial of both having the same split and seed, with a 95 % t-interval.
+A verdict follows from the results by the rules here, never by hand. A difference is the mean over trials of (row −
+other row), the same trial of both having the same split and seed, with a 95 % t-interval. On one data set a claim is
+*shown* or *refuted* where the whole interval says so, and *open* otherwise:
 
-* "A is at least as good as B" holds unless the difference is clearly negative (the whole interval is below 0).
-* "A is better than B" holds when the difference is clearly positive (the whole interval is above 0).
-* "A and B are alike" holds when the difference, either way, is at most a stated margin.
+========== ================================= =====================================
+relation   shown: the whole interval is      refuted: the whole interval is
+========== ================================= =====================================
+strict     above 0                           below 0
+at least   above −margin                     below −margin
+alike      between −margin and margin        below −margin, or above margin
+in general above 0, in the mean over sets    below 0, in the mean over sets
+========== ================================= =====================================
 
-With one trial there is no interval: a difference up to the margin counts as none, and the figures say "one trial".
-A claim that does not hold fails where the whole interval speaks against it; elsewhere it is neither shown nor refuted.
-Where "at least as good" holds, the verdict says on which data sets A is clearly better, since a paper may have said
-that much, and on which the interval reaches further below 0 than the margin.
+With one trial there is no interval, so nothing is shown or refuted. The states of all sets make the verdict, by
+``outcome_of``: the same numbers have the same verdict.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
@@ -25,44 +30,102 @@ from typing import Any, Literal
 from scipy.stats import t as student
 
 from cells import RESULTS, read, results_file
+from claims import Claim, Relation, load_claims
 
-Outcome = Literal["holds", "holds only under their protocol", "does not hold here", "cannot be tested here"]
-Relation = Literal["at least", "better", "alike"]
-NOT_RUN = "not run yet"
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """A claim of a paper and what became of it: ``figures`` in one line, ``reason`` what is behind it or in doubt.
-
-    ``undecided``: it is not shown to hold, and no data set speaks against it.
-    """
-
-    claim: str
-    verdict: Outcome
-    figures: str
-    reason: str = ""
-    undecided: bool = False
-
-    @property
-    def outcome(self) -> str:
-        """The verdict in words; a claim whose cells are still to be run has none yet."""
-        return NOT_RUN if self.reason == NOT_RUN else self.verdict
+State = Literal["shown", "refuted", "open"]
+Outcome = Literal[
+    "shown on all sets",
+    "shown in general",
+    "shown on some, refuted on none",
+    "open",
+    "refuted on some",
+    "refuted",
+    "cannot be tested here",
+    "not run yet",
+]
+NOT_RUN: Outcome = "not run yet"
+Differences = Mapping[str, "Difference | None"]
+"""Differences by data set; None where one was not run."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """The mean difference over ``n`` paired trials and its 95 % t-interval (infinite for one trial)."""
+    """The mean difference over ``n`` paired trials and its 95 % t-interval (infinite for one trial).
+
+    ``by_trial`` holds the trials and their differences, so that a mean over data sets can be taken trial by trial.
+    """
 
     mean: float
     low: float
     high: float
     n: int
+    by_trial: tuple[tuple[int, float], ...] = ()
 
     def __str__(self) -> str:
         if self.n < 2:
             return f"{self.mean:+.3f} (one trial)"
         return f"{self.mean:+.3f} [{self.low:+.3f}, {self.high:+.3f}]"
+
+
+@dataclass(frozen=True)
+class Side:
+    """What one protocol says of a claim: the state of each case (data set), and the differences behind them.
+
+    ``overall`` is the difference in the mean over the sets, of a claim that is made in general. ``hidden`` are sets on
+    which nothing can be seen, ``absent`` those that were not run.
+    """
+
+    outcome: Outcome
+    states: Mapping[str, State]
+    differences: Mapping[str, Difference]
+    overall: Difference | None = None
+    hidden: Sequence[str] = ()
+    absent: Sequence[str] = ()
+
+    @property
+    def counts(self) -> str:
+        """The counts in words: "shown 2, open 2 of 4"."""
+        found = Counter(self.states.values())
+        listed = ", ".join(f"{state} {found[state]}" for state in ("shown", "open", "refuted") if found[state])
+        more = "".join(
+            f"; {words} {len(sets)}"
+            for words, sets in (("nothing to be seen", self.hidden), (NOT_RUN, self.absent))
+            if sets
+        )
+        return (f"{listed} of {len(self.states)}" if listed else "none") + more
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A claim and what became of it under both protocols.
+
+    ``printed`` holds the differences of the figures that the paper prints, by data set; ``figures`` what else there is
+    to say in numbers, ``notes`` what limits the verdict.
+    """
+
+    claim: Claim
+    corrected: Side
+    published: Side | None = None
+    printed: Mapping[str, float] | None = None
+    figures: str = ""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def outcome(self) -> Outcome:
+        """The verdict: what the corrected protocol says."""
+        return self.corrected.outcome
+
+    @property
+    def refuted_by_their_own(self) -> str:
+        """What is to be said if the published protocol refutes the claim, or the paper's own figures do; else ""."""
+        parts = []
+        if self.published is not None and self.published.outcome in ("refuted", "refuted on some"):
+            parts.append(f"refuted under `published` too ({self.published.counts})")
+        if self.printed:
+            against = [name for name, value in self.printed.items() if not agrees(value, self.claim)]
+            if against:
+                parts.append(f"the printed figures say otherwise on {', '.join(against)}")
+        return "; ".join(parts)
 
 
 @dataclass(frozen=True)
@@ -123,84 +186,127 @@ class Results:
         """
         first = self.values.get((table, protocol, row, data, metric), {})
         second = self.values.get((other_table or table, protocol, other, data, other_metric or metric), {})
-        return paired([first[trial] - second[trial] for trial in sorted(first.keys() & second.keys())])
+        return minus(first, second)
 
 
-def paired(differences: Sequence[float]) -> Difference | None:
+def paired(differences: Sequence[float], trials: Sequence[int] | None = None) -> Difference | None:
     """Return the mean of differences and its 95 % t-interval, None if there are none."""
     n = len(differences)
     if not n:
         return None
     mean = fmean(differences)
     half = float(student.ppf(0.975, n - 1)) * stdev(differences) / math.sqrt(n) if n > 1 else math.inf
-    return Difference(mean, mean - half, mean + half, n)
+    numbers = range(n) if trials is None else trials
+    return Difference(mean, mean - half, mean + half, n, tuple(zip(numbers, differences, strict=True)))
 
 
-def satisfies(difference: Difference, relation: Relation, margin: float = 0.02) -> bool:
-    """Return whether a difference agrees with a claim, by the rules at the top of this file."""
+def minus(first: Mapping[int, float], second: Mapping[int, float]) -> Difference | None:
+    """Return the difference of values by trial, over the trials that both have."""
+    trials = sorted(first.keys() & second.keys())
+    return paired([first[trial] - second[trial] for trial in trials], trials)
+
+
+def state_of(difference: Difference, relation: Relation, margin: float = 0.0) -> State:
+    """Return what a difference says of a claim, by the table at the top of this file."""
     if relation == "alike":
-        return abs(difference.mean) <= margin
-    if difference.n < 2:
-        return difference.mean >= -margin if relation == "at least" else difference.mean > margin
-    return difference.high >= 0 if relation == "at least" else difference.low > 0
+        if -margin < difference.low and difference.high < margin:
+            return "shown"
+        return "refuted" if difference.high < -margin or difference.low > margin else "open"
+    edge = -margin if relation == "at least" else 0.0
+    if difference.low > edge:
+        return "shown"
+    return "refuted" if difference.high < edge else "open"
+
+
+def outcome_of(states: Iterable[State]) -> Outcome:
+    """Return the verdict on a claim from its state on every data set."""
+    found = Counter(states)
+    total = found.total()
+    if not total:
+        return "cannot be tested here"
+    if found["shown"] == total:
+        return "shown on all sets"
+    if found["refuted"]:
+        return "refuted" if found["refuted"] == total else "refuted on some"
+    return "shown on some, refuted on none" if found["shown"] else "open"
+
+
+def agrees(printed: float, claim: Claim) -> bool:
+    """Return whether a printed difference, which has no interval, agrees with a claim."""
+    if claim.relation == "alike":
+        return abs(printed) <= claim.margin + 1e-9
+    if claim.relation == "at least":
+        return printed >= -claim.margin - 1e-9
+    return printed > 0
+
+
+def mean_over_sets(differences: Mapping[str, Difference]) -> Difference | None:
+    """Return the difference in the mean over the data sets, over the trials that all of them have."""
+    by_set = [dict(difference.by_trial) for difference in differences.values()]
+    if not by_set:
+        return None
+    trials = sorted(set.intersection(*(set(found) for found in by_set)))
+    return paired([fmean(found[trial] for found in by_set) for trial in trials], trials)
+
+
+def side_of(claim: Claim, differences: Differences, hidden: Sequence[str] = ()) -> Side:
+    """Return what one protocol says of a claim."""
+    there = {name: d for name, d in differences.items() if d is not None and name not in hidden}
+    absent = [name for name, d in differences.items() if d is None]
+    states = {name: state_of(d, claim.relation, claim.margin) for name, d in there.items()}
+    seen = [name for name in hidden if differences.get(name) is not None]
+    if not there:
+        return Side("open" if seen else NOT_RUN, {}, {}, None, seen, absent)
+    if claim.relation != "in general":
+        return Side(outcome_of(states.values()), states, there, None, seen, absent)
+    overall = mean_over_sets(there)
+    assert overall is not None
+    outcome: Outcome = outcome_of([state_of(overall, claim.relation)])
+    if outcome == "shown on all sets" and outcome_of(states.values()) != outcome:
+        outcome = "shown in general"
+    return Side(outcome, states, there, overall, seen, absent)
 
 
 def judge(
-    claim: str,
-    published: dict[str, Difference | None],
-    corrected: dict[str, Difference | None],
-    relation: Relation,
-    margin: float = 0.02,
-    reason: str = "",
+    key: str,
+    corrected: Differences,
+    published: Differences | None = None,
+    printed: Mapping[str, float] | None = None,
+    figures: str = "",
+    notes: Iterable[str] = (),
+    hidden: Sequence[str] = (),
 ) -> Verdict:
-    """Return the verdict on a claim that must hold on every data set: the differences by data set, under each protocol.
+    """Return the verdict on a claim of ``claims.csv`` from the differences by data set under each protocol.
 
-    It holds if it holds on every data set under the corrected protocol; only under their protocol if it does so under
-    the published one alone. Data sets that were not run are left out and named; with none, the claim was not tested.
+    ``hidden`` names the sets on which the published protocol shows nothing, whatever its numbers are.
     """
-    there = {name: d for name, d in corrected.items() if d is not None}
-    theirs = {name: d for name, d in published.items() if d is not None}
-    absent = [name for name in {**published, **corrected} if name not in there]
-    figures = "corrected: " + (listed(there) or NOT_RUN)
-    if published:
-        means = ", ".join(f"{name} {d.mean:+.3f}" for name, d in theirs.items())
-        figures = f"published: {means or NOT_RUN}; {figures}"
-    if absent and there:
-        figures += f" ({', '.join(absent)}: {NOT_RUN})"
-    if not there:
-        return Verdict(claim, "cannot be tested here", figures, NOT_RUN)
-    if all(satisfies(d, relation, margin) for d in there.values()):
-        return Verdict(claim, "holds", figures, strength(there, margin) if relation == "at least" else "")
-    outcome: Outcome = "does not hold here"
-    if theirs and all(satisfies(d, relation, margin) for d in theirs.values()):
-        outcome = "holds only under their protocol"
-    unmet = {name: d for name, d in there.items() if not satisfies(d, relation, margin)}
-    against = [name for name, d in unmet.items() if refutes(d, relation, margin)]
-    parts = {"fails on": against, "not shown, nor refuted, on": [name for name in unmet if name not in against]}
-    reasons = [*(f"{words} {', '.join(names)}" for words, names in parts.items() if names), *filter(None, [reason])]
-    return Verdict(claim, outcome, figures, "; ".join(reasons), undecided=not against)
+    claim = load_claims()[key]
+    theirs = None if published is None else side_of(claim, published, hidden)
+    ours = side_of(claim, corrected)
+    notes = tuple(filter(None, (lower_within_margin(claim, ours), *notes)))
+    return Verdict(claim, ours, theirs, printed, figures, notes)
 
 
-def strength(differences: dict[str, Difference], margin: float) -> str:
-    """Return where "at least as good" is clearly better, and where the intervals are too wide to rule out worse."""
-    intervals = {name: d for name, d in differences.items() if d.n > 1}
-    if not intervals:
+def lower_within_margin(claim: Claim, side: Side) -> str:
+    """Return on which sets "at least as good" is clearly lower, though not clearly by more than the margin."""
+    if claim.relation != "at least":
         return ""
-    better = [name for name, d in intervals.items() if d.low > 0]
-    wide = [name for name, d in intervals.items() if d.low < -margin]
-    words = f"clearly better on {', '.join(better) or 'none'}"
-    return words + (f"; worse by more than {margin:g} is not ruled out on {', '.join(wide)}" if wide else "")
+    lower = [name for name, d in side.differences.items() if d.high < 0 and side.states[name] != "refuted"]
+    return f"clearly lower, if not by more than {claim.margin:g}, on {', '.join(lower)}" if lower else ""
 
 
-def refutes(difference: Difference, relation: Relation, margin: float) -> bool:
-    """Return whether a difference that does not agree with a claim speaks against it: its whole interval does."""
-    if difference.n < 2:
-        return relation != "better" or difference.mean < -margin
-    if relation == "alike":
-        return difference.low > margin or difference.high < -margin
-    return difference.high < 0
+def judge_exactly(key: str, holds: Mapping[str, bool], figures: str, notes: Iterable[str] = ()) -> Verdict:
+    """Return the verdict on a theorem or a formula: it holds or not in each case."""
+    states: dict[str, State] = {case: "shown" if value else "refuted" for case, value in holds.items()}
+    outcome = outcome_of(states.values()) if states else NOT_RUN
+    return Verdict(load_claims()[key], Side(outcome, states, {}), figures=figures, notes=tuple(notes))
 
 
-def listed(differences: dict[str, Difference]) -> str:
+def cannot_be_tested(key: str, why: str) -> Verdict:
+    """Return the verdict on a claim whose data cannot be had."""
+    return Verdict(load_claims()[key], Side("cannot be tested here", {}, {}), notes=(why,))
+
+
+def listed(differences: Mapping[str, Difference]) -> str:
     """Return differences in one line."""
     return ", ".join(f"{name} {difference}" for name, difference in differences.items())

@@ -63,7 +63,10 @@ def test_links_between_files_of_the_repository_lead_to_their_pages(site: Any) ->
         moved(text)
         == "[a](reproduction.md#verdicts), [b](../guide.md), [c](contributing.md), [d](../../check), [e](#here)"
     )
-    assert moved("![p](pictures/a.svg)", "../../reproduction/") == "![p](../../reproduction/pictures/a.svg)"
+    assert moved("![p](pictures/a.svg)", "reproduction") == "![p](../../reproduction/pictures/a.svg)"
+    between = "[a](../README.md#verdicts), [b](binary.md), ![c](../pictures/a.svg)"
+    expected = "[a](reproduction.md#verdicts), [b](reproduction-binary.md), ![c](../../reproduction/pictures/a.svg)"
+    assert moved(between, "reproduction/pages") == expected
 
 
 def test_docs_name_nothing_that_the_api_does_not_have() -> None:

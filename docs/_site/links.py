@@ -14,6 +14,7 @@ PAGES = {
     r"SECURITY\.md": "repository/security.md",
     r"CHANGELOG\.md": "repository/changelog.md",
     r"reproduction/README\.md": "repository/reproduction.md",
+    r"reproduction/pages/(\w+)\.md": r"repository/reproduction-\1.md",
     r"examples/tutorials/(\w+)\.py": r"tutorials/\1.rst",
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,10 @@ FILES = {
     "security": "SECURITY.md",
     "changelog": "CHANGELOG.md",
     "reproduction": "reproduction/README.md",
+    **{
+        f"reproduction-{page}": f"reproduction/pages/{page}.md"
+        for page in ("binary", "multiclass", "multilabel", "mfom", "theory", "appendix")
+    },
 }
 NOT_RUN = """# The papers, reproduced
 
@@ -27,22 +32,18 @@ def write(docs: Path) -> None:
     folder.mkdir(exist_ok=True)
     for page, name in FILES.items():
         file = docs.parent / name
-        where = "../../" + name.removesuffix(file.name)
-        _write(folder / f"{page}.md", _moved(file.read_text(), where) if file.exists() else NOT_RUN)
+        _write(folder / f"{page}.md", _moved(file.read_text(), posixpath.dirname(name)) if file.exists() else NOT_RUN)
 
 
-def _moved(text: str, where: str = "../../") -> str:
-    """Return the text with its relative links as they are from docs/repository/."""
+def _moved(text: str, folder: str = "") -> str:
+    """Return the text of a file in a folder of the repository with its links as they are from docs/repository/."""
+    pages = {file: f"{page}.md" for page, file in FILES.items()}
 
     def moved(match: re.Match[str]) -> str:
-        link = match[1]
-        for page, file in FILES.items():
-            link = link.replace(file, f"{page}.md") if link.startswith(file) else link
-        if link.startswith("docs/"):
-            link = f"../{link.removeprefix('docs/')}"
-        elif link == match[1]:
-            link = where + link
-        return f"]({link}"
+        path, hash_, anchor = match[1].partition("#")
+        file = posixpath.normpath(posixpath.join(folder, path))
+        link = pages.get(file) or posixpath.relpath(file, "docs/repository")
+        return f"]({link}{hash_}{anchor}"
 
     return re.sub(r"\]\((?!https?:|#|mailto:)([^)\s]+)", moved, text)
 

@@ -9,8 +9,12 @@ import torch
 from torch import Tensor
 
 import binary_soft_sets as binary
+import binary_steps
+import binary_verdicts
 import metricgrad as mg
-from cells import Cell
+from cells import Cell, append, note, results_file
+from training import Schedule
+from verdicts import Results
 
 
 def one_cell_of_each(name: str) -> list[Cell]:
@@ -170,3 +174,40 @@ def test_tiny_darknet_gives_one_logit_an_image() -> None:
     assert model(torch.zeros(2, 3, 32, 32)).shape == (2,)
     sizes = [layer.kernel_size[0] for layer in model if isinstance(layer, torch.nn.Conv2d)]
     assert sizes == [3, 3, 1, 3, 1, 3, 1, 3, 1, 3, 1, 3, 1, 3, 1, 1]
+
+
+@pytest.mark.parametrize("name", binary_steps.TABLES)
+def test_the_tables_of_the_paper_s_choices_are_filled(name: str, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    short = Schedule(learning_rate=3e-4, batch_size=20, epochs=1, patience=1)
+    monkeypatch.setattr(binary_steps, "AP_PERF_SCHEDULE", short)
+    table = binary_steps.TABLES[name]
+    for cell in table.cells("corrected", 1):
+        if cell.data in ("cocktailparty", "mammography"):
+            found = table.run(cell, tiny)
+            assert found.keys() == {"f1", "accuracy", "auroc", "epochs", "met the cap"}
+            assert all(math.isfinite(value) for value in found.values())
+
+
+def test_three_points_are_the_line_at_a_half_and_five_points_with_a_quarter() -> None:
+    p = torch.linspace(0, 1, 21, dtype=torch.float64)
+    torch.testing.assert_close(binary_steps.three_points(p, 0.5), p)
+    torch.testing.assert_close(mg.surrogates.Linear(0.25).step(p, 0.5), p)
+    ends = binary_steps.three_points(torch.tensor([0.0, 0.1, 1.0]), 0.1)
+    torch.testing.assert_close(ends, torch.tensor([0.0, 0.5, 1.0]))
+
+
+def test_k_is_compared_over_the_trials_that_all_have(tmp_path: Path) -> None:
+    for table in ("btg-4", "btg-steps"):
+        note(results_file(table, tmp_path), "made up")
+    for trial in range(5):
+        cell = Cell("corrected", "F1 sigmoid", "adult", trial)
+        append(results_file("btg-4", tmp_path), cell, {"f1": 0.7 + 0.001 * trial}, 1.0)
+    for row, value in (("k = 1", 0.5), ("k = 20", 0.6), ("k = 50", 0.4)):
+        for trial in range(3):
+            cell = Cell("corrected", row, "adult", trial)
+            append(results_file("btg-steps", tmp_path), cell, {"f1": value}, 1.0)
+    verdict = binary_verdicts.judge_k(Results.load(tmp_path))
+    assert verdict.corrected.states == {"adult": "shown"}
+    difference = verdict.corrected.differences["adult"]
+    assert difference.n == 3
+    assert difference.mean == pytest.approx(0.101)

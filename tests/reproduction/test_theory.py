@@ -9,6 +9,7 @@ import torch
 
 import data as source
 import multiclass_f_beta
+import soft_hard_bound
 import theory
 from cells import Cell, append, note
 from metricgrad.surrogates import Linear, Sigmoid
@@ -42,9 +43,13 @@ def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("name", theory.TABLES)
+ALL_TABLES = {**theory.TABLES, **soft_hard_bound.TABLES}
+
+
+@pytest.mark.parametrize("name", ALL_TABLES)
 def test_every_cell_runs(tiny: Path, name: str) -> None:
-    table = theory.TABLES[name]
+    theory.fit_network.cache_clear()
+    table = ALL_TABLES[name]
     for protocol in table.protocols:
         for cell in table.cells(protocol, 1):
             if cell.data in ("n = 10000", "n = 100000", "batch 1048576") or cell.row == "d = 100":
@@ -118,22 +123,85 @@ def test_verdicts_follow_the_results(tmp_path: Path) -> None:
             append(file, cell, {"gap": n**-0.5 if protocol == "published" else 0.1}, 1.0)
     file = tmp_path / "theory-lookup.csv"
     note(file, "made up")
-    for cell in theory.TABLES["theory-lookup"].cells("published", 1):
-        append(file, cell, {"loss": 0.5 if cell.row.startswith("linear") else 2.0, "our kernel": 1.0}, 1.0)
+    for cell in theory.TABLES["theory-lookup"].cells("published", 2):
+        loss = (0.5 if cell.row.startswith("linear") else 2.0) + 0.001 * cell.trial
+        append(file, cell, {"loss": loss, "our kernel": 1.0}, 1.0)
     results = Results.load(tmp_path)
-    lipschitz, limits, consistent, linear, sigmoid, maxent = (v.verdict for v in theory.verdicts(results))
-    assert (lipschitz, limits, maxent) == ("does not hold here", "holds", "holds")
-    assert consistent == "holds only under their protocol"
-    assert (linear, sigmoid) == ("holds", "does not hold here")
+    found = {v.claim.key.removeprefix("theory-"): v.outcome for v in theory.verdicts(results)}
+    assert found == {
+        **dict.fromkeys(("lipschitz-41", "lipschitz-42", "lipschitz-51"), "refuted"),
+        **dict.fromkeys(("limits-50", "limits-1", "maxent", "consistent", "lookup-linear"), "shown on all sets"),
+        **dict.fromkeys(("q-consistent", "lookup-sigmoid"), "refuted"),
+    }
 
 
 def test_verdicts_without_results_say_so(tmp_path: Path) -> None:
-    assert {v.verdict for v in theory.verdicts(Results.load(tmp_path))} == {"cannot be tested here"}
+    results = Results.load(tmp_path)
+    found = [*theory.verdicts(results), soft_hard_bound.judge_bound(results)]
+    assert {v.outcome for v in found} == {"not run yet"}
 
 
 def test_pictures_are_small_and_the_same_every_time(tmp_path: Path) -> None:
-    files = theory.draw(tmp_path / "one")
-    again = theory.draw(tmp_path / "two")
-    assert [file.read_bytes() for file in files] == [file.read_bytes() for file in again]
-    assert all(0 < file.stat().st_size < 100_000 for file in files)
-    assert theory.draw_results(Results.load(tmp_path), tmp_path) == []
+    results = Results.load(tmp_path)
+    for name, draw in theory.PICTURES.items():
+        files = [tmp_path / f"{name}-{i}" / f"{name}.svg" for i in range(2)]
+        for file in files:
+            file.parent.mkdir()
+            assert draw(results, file) == (name != "convergence")
+        if name != "convergence":
+            assert files[0].read_bytes() == files[1].read_bytes()
+            assert 0 < files[0].stat().st_size < 100_000
+    assert theory.CAPTIONS.keys() == theory.PICTURES.keys()
+
+
+@pytest.mark.parametrize("delta", [0.0, 0.1, 0.3])
+@pytest.mark.parametrize("width", [0.1, 1.0])
+@pytest.mark.parametrize("shape", [(2.0, 5.0), (0.3, 0.3), (5.0, 1.0)])
+def test_rates_are_within_their_bounds(delta: float, width: float, shape: tuple[float, float]) -> None:
+    random = np.random.default_rng(0)
+    step = Linear(delta, width)
+    for tau in (0.2, 0.5, 0.9):
+        p = torch.from_numpy(random.beta(*shape, size=500))
+        excess = soft_hard_bound.bound_excess(p, step, tau)
+        distance = step.step(p, tau) - (p >= tau).double()
+        assert float(distance.clamp_min(0).mean()) <= excess.too_much + 1e-12
+        assert float(-distance.clamp_max(0).mean()) <= excess.too_little + 1e-12
+
+
+def test_the_bound_holds_for_scores_at_the_threshold_and_is_not_idle() -> None:
+    step = Linear(0.1, 1.0)
+    y = torch.tensor([1.0, 0.0]).repeat(50)
+    # All scores just below the threshold: soft F1 is far above the hard one, which is 0.
+    found = soft_hard_bound.bound_f1(torch.full((100,), 0.499, dtype=torch.float64), y, step)
+    assert 0.45 < found["gap"] <= found["highest"] <= 1
+    # Scores that are sure: nothing is left of the gap, nor of the bound.
+    sure = soft_hard_bound.bound_f1(y.double(), y, step)
+    assert sure["gap"] == sure["highest"] == sure["lowest"] == 0
+
+
+def test_the_gap_of_f1_is_that_of_its_rates() -> None:
+    random = np.random.default_rng(1)
+    y = torch.from_numpy((random.random(400) < 0.2).astype(float))
+    p = torch.from_numpy(random.beta(2, 3, size=400))
+    step = Linear()
+    rates = []
+    for member in (step.step(p, 0.5), (p >= 0.5).double()):
+        rates.append([float(member[y == label].mean()) for label in (1, 0)])
+    (u, v), (u_hard, v_hard) = rates
+    r = float(y.mean())
+    hard = soft_hard_bound.f1_of(u_hard, v_hard, r)
+    identity = ((2 - hard) * r * (u - u_hard) - hard * (1 - r) * (v - v_hard)) / (r + r * u + (1 - r) * v)
+    found = soft_hard_bound.bound_f1(p, y, step)
+    assert found["gap"] == pytest.approx(identity)
+    assert found["lowest"] <= found["gap"] <= found["highest"]
+
+
+def test_a_gap_outside_its_bound_refutes_it(tmp_path: Path) -> None:
+    file = tmp_path / "theory-bound.csv"
+    note(file, "made up")
+    for row, gap in (("BCE", 0.1), ("F_1, linear", 0.3)):
+        cell = Cell("corrected", row, "adult, δ 0.1, width 1", 0)
+        append(file, cell, {"gap": gap, "lowest": -0.2, "highest": 0.2}, 1.0)
+    verdict = soft_hard_bound.judge_bound(Results.load(tmp_path))
+    assert verdict.corrected.states == {"BCE on adult": "shown", "F_1, linear on adult": "refuted"}
+    assert verdict.outcome == "refuted on some"
