@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from metricgrad.core.inputs import ArrayLike
     from metricgrad.core.metrics import Metric
     from metricgrad.core.metrics.averages import Average
+    from metricgrad.decisions.guarantees import ConfidenceOver
     from metricgrad.estimators.labels import Features, SparseMatrix
 
 
@@ -58,8 +59,10 @@ class ThresholdedClassifier(PredictsMixin, ClassifierMixin, MetaEstimatorMixin, 
         Constraints that the rule must meet, such as "precision >= 0.9" or {"precision": 0.9}; comma-separated for
         several. With a threshold per class, every class must meet them.
     confidence : float, optional
-        With a number such as 0.95, the one-sided lower confidence bound of a constrained metric must meet its
-        constraint, instead of the estimate.
+        With a number such as 0.95, the constraints hold on new rows with at least that probability over the rows that
+        are tuned on, instead of on these rows alone. The rows must be independent, and not those of the training.
+    confidence_over : {'all', 'each'}, default 'all'
+        Of several classes: whether the confidence is that all of them meet the constraints, or that a class does.
     cv : int, splitter, iterable or 'prefit', default 5
         How the scores to tune on are made: a number of folds or a splitter (cross-fitted: every row is scored by a
         model that did not see it, then the model is fitted on all rows), or "prefit" to tune a fitted classifier on the
@@ -103,6 +106,7 @@ class ThresholdedClassifier(PredictsMixin, ClassifierMixin, MetaEstimatorMixin, 
         shared: bool = False,
         subject_to: Any = None,
         confidence: float | None = None,
+        confidence_over: ConfidenceOver = "all",
         cv: Any = 5,
         n_jobs: int | None = None,
     ) -> None:
@@ -113,6 +117,7 @@ class ThresholdedClassifier(PredictsMixin, ClassifierMixin, MetaEstimatorMixin, 
         self.shared = shared
         self.subject_to = subject_to
         self.confidence = confidence
+        self.confidence_over = confidence_over
         self.cv = cv
         self.n_jobs = n_jobs
 
@@ -203,6 +208,7 @@ class ThresholdedClassifier(PredictsMixin, ClassifierMixin, MetaEstimatorMixin, 
             shared=self.shared,
             subject_to=self.subject_to,
             confidence=self.confidence,
+            confidence_over=self.confidence_over,
             weight=None if sample_weight is None else np.asarray(sample_weight, dtype=float),
             rare_labels=RARE_LABELS,
             default_threshold=0.0 if self._method() == "decision_function" else 0.5,
