@@ -116,8 +116,10 @@ def find_upper_limit(errors: int, trials: int, alpha: float) -> float:
     return high
 
 
-def find_walk_tail(sizes: Sequence[int], share: float, level: float) -> float:
+def find_walk_tail(sizes: Sequence[int], share: float, level: float, enough: float = 1.0) -> float:
     """Return the chance that some of the first ``sizes`` of independent trials has a tail of at most ``level``.
+
+    If it is above ``enough``, some number between that and the chance.
 
     The successes among the first ``sizes[0]``, ``sizes[1]``, … trials are a walk of binomial steps. The probabilities
     of its places that have not crossed are passed on from size to size: the chance is exact, unlike a sum over sizes.
@@ -137,8 +139,8 @@ def find_walk_tail(sizes: Sequence[int], share: float, level: float) -> float:
         beyond = max(0, boundary - first)
         crossed += float(places[beyond:].sum())
         places = places[:beyond]
-        if not len(places):
-            return min(1.0, crossed)
+        if not len(places) or crossed > enough:
+            break
         # Places that hardly any walk reaches are left out: they are far below the boundary.
         reached = places.cumsum(0) > 1e-18
         skipped = int((~reached).sum())

@@ -60,7 +60,7 @@ _RANK_RATIO = 1.05
 """Each rank that is tested is that much more than the one before, or one more."""
 _RARE = 0.5
 """Positives are too rare near a rank if their share is below this part of the bound."""
-_WINDOW = 0.5
+_WINDOW = 0.1
 _FEWEST_IN_WINDOW = 10
 """How many rows below a rank tell how rare positives are there: this part of the rank, and at least so many."""
 _LIMIT_RATIO = 1.3
@@ -250,7 +250,7 @@ def _find_precise(right: Tensor, predicted: Tensor, bound: float, alpha: float) 
         rest = range(first, len(places))
         best = min(rest, key=lambda i: (tails[i], -i))
         # A walk is at least as likely to look as good as one of its ranks alone.
-        if tails[best] > alpha or find_walk_tail(sizes[first:], bound, tails[best]) > alpha:
+        if tails[best] > alpha or find_walk_tail(sizes[first:], bound, tails[best], alpha) > alpha:
             break
         last_guaranteed = places[best]
         first = best + 1

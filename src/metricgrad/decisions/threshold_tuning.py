@@ -530,6 +530,8 @@ def tune_threshold(
         )
     if not epsilon >= 0:
         raise ValueError(f"epsilon: expected a number of at least 0, got {epsilon!r}")
+    if confidence is not None and groups is not None:
+        raise ValueError("groups: expected none with confidence=, since rows of a group are not independent")
     spec = TuningSpec(
         metric,
         task,
