@@ -67,6 +67,8 @@ _LIMIT_RATIO = 1.3
 """Numbers of errors at which rates are limited: each that much more than the one before, or one more."""
 _PREVALENCES = 33
 """Shares of positives, between their limits, at which a metric is evaluated."""
+_FEWEST_TO_ESTIMATE = 10
+"""A precision of fewer rows is not taken for what more rows would have."""
 _WALK_PRICE = 5
 """About how many times smaller than alpha a single rank's tail must be, to tell how many rows would be needed."""
 
@@ -368,8 +370,7 @@ def explain_shortage(constraint: Constraint, counts: Counts, alpha: float) -> st
 
 def _find_factor_of_walk(right: Tensor, chosen: Tensor, bound: float, alpha: float) -> tuple[float, float | None]:
     """Return the estimate at the most promising threshold, and how many times as many rows would prove it."""
-    fewest = math.ceil(math.log(alpha) / math.log(bound)) if bound < 1 else 1
-    many = chosen >= min(fewest, float(chosen[-1]))
+    many = chosen >= min(_FEWEST_TO_ESTIMATE, float(chosen[-1]))
     share = torch.where(many, right / chosen.clamp(min=1), -torch.inf)
     surplus = torch.where(many, (right - bound * chosen) / chosen.clamp(min=1).sqrt(), -torch.inf)
     place = int(surplus.argmax())
