@@ -176,9 +176,12 @@ def tune_grid(scenario: Scenario, scores: Any, y: Any) -> float | None:
     while m < len(y):
         grid.append(int(m))
         m *= 1.25
-    alpha = (1 - scenario.confidence) / len(grid)
+    sorted_scores = scores[order]
+    ends_of_ties = np.flatnonzero(np.diff(sorted_scores) < 0) + 1
+    grid = sorted({int(ends_of_ties[ends_of_ties <= m].max(initial=0)) for m in grid} - {0})
+    alpha = (1 - scenario.confidence) / max(1, len(grid))
     proven = [m for m in grid if stats.binom.sf(hits[m - 1] - 1, m, scenario.bound) <= alpha]
-    return float(scores[order[max(proven) - 1]]) if proven else None
+    return float(sorted_scores[max(proven) - 1]) if proven else None
 
 
 MAPIE_RISKS = {"precision": "precision", "recall": "recall", "specificity": "fpr"}

@@ -106,7 +106,7 @@ def find_upper_limit(errors: int, trials: int, alpha: float) -> float:
     if errors >= trials:
         return 1.0
     low, high = errors / trials, 1.0
-    for _ in range(60):
+    for _ in range(44):
         middle = (low + high) / 2
         # So few errors have less probability than alpha if the share is above the limit.
         if 1 - find_tail(errors + 1, trials, middle) <= alpha:

@@ -33,6 +33,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import torch
@@ -322,10 +323,16 @@ def _limit_errors(errors: Tensor, trials: int, alpha: float) -> Tensor:
 
     Each of some numbers k of errors is an order statistic with an exact limit; fewer errors have that of the next k.
     """
-    numbers = _list_error_numbers(trials)
-    limits = [find_upper_limit(k, trials, alpha / len(numbers)) for k in numbers]
+    numbers, limits = _list_limits(trials, alpha)
     next_number = torch.searchsorted(torch.tensor(numbers, dtype=torch.float64), errors.double().cpu().contiguous())
     return torch.tensor([*limits, 1.0], dtype=torch.float64)[next_number]
+
+
+@lru_cache(maxsize=256)
+def _list_limits(trials: int, alpha: float) -> tuple[list[int], list[float]]:
+    """Return some numbers of errors, and the upper limits of the rate at each, that hold together."""
+    numbers = _list_error_numbers(trials)
+    return numbers, [find_upper_limit(k, trials, alpha / len(numbers)) for k in numbers]
 
 
 def _list_error_numbers(trials: int) -> list[int]:
