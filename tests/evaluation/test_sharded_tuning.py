@@ -46,7 +46,7 @@ def in_shards(s: Array, y: Array, w: Array | None = None, **options: Any) -> mg.
 WAYS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "binary": ({}, {}),
     "constrained": ({}, {"subject_to": "precision>=0.4"}),
-    "confident": ({}, {"subject_to": "precision>=0.4", "confidence": 0.8}),
+    "confident": ({}, {"subject_to": "recall>=0.5", "confidence": 0.8}),
     "macro": (LABELS, {}),
     "weighted": ({**LABELS, "average": "weighted", "empty_classes": "skip"}, {"epsilon": 0.05}),
     "each": ({**LABELS, "average": None, "labels": [0, 2]}, {}),

@@ -156,7 +156,8 @@ def _convolve(a: Tensor, b: Tensor) -> Tensor:
     length = len(a) + len(b) - 1
     size = 1 << (length - 1).bit_length()
     product = torch.fft.rfft(a, size) * torch.fft.rfft(b, size)
-    return torch.fft.irfft(product, size)[:length].clamp(min=0)
+    sums: Tensor = torch.fft.irfft(product, size)
+    return sums[:length].clamp(min=0)
 
 
 @dataclass(frozen=True, eq=False)
