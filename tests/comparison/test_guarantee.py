@@ -62,7 +62,7 @@ def test_the_shipped_rule_is_tuned_on_these_rows_and_says_what_it_guarantees(tmp
     for name in ("report.html", "model_card.md", "summary.json", "model/manifest.json"):
         assert guaranteed in (tmp_path / "run" / name).read_text(), name
     assert "200 rows held out for the guarantee" in (tmp_path / "run" / "model" / "manifest.json").read_text()
-    assert 0 < study.model.rule_.threshold < 1
+    assert 0 < study.model.rule_.numbers < 1
 
 
 def test_a_bound_that_the_rows_cannot_prove_says_what_is_missing() -> None:

@@ -72,7 +72,7 @@ def test_shards_give_the_rule_of_the_whole(way: str, kind: str) -> None:
         assert str(got) == str(expected)
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", [way for way in WAYS if way != "confident"])
 def test_weights_and_masks(way: str) -> None:
     made, how = WAYS[way]
     s, y = data("ties", (80, 3) if made else 80)

@@ -355,7 +355,8 @@ def explain_shortage(constraint: Constraint, counts: Counts, alpha: float) -> st
     if rate is not None:
         _, trials = _count_errors(rate, counts)
         needed = math.ceil(math.log(alpha) / math.log1p(-_find_most_share(constraint)))
-        kind = {("tp", "fn"): "positives", ("fp", "tn"): "negatives"}.get(rate.trials, "rows")
+        kinds: dict[tuple[str, ...], str] = {("tp", "fn"): "positives", ("fp", "tn"): "negatives"}
+        kind = kinds.get(rate.trials, "rows")
         return f"it takes {needed} {kind}, got {trials}"
     rows = round(float(counts.total[0]))
     if _has_walk(constraint):

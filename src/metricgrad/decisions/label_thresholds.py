@@ -221,8 +221,9 @@ def solve_abstention(problem: Problem, batch: Batch) -> SolvedRule:
     refusals = []
     for k in range(classes):
         curve = threshold_search.make_curve(apart, [k])
-        reached = curve.thresholds > -torch.inf
-        own_curve = Curve(curve.thresholds[reached], curve.counts.map(lambda cell, reached=reached: cell[reached]))
+        reached = int((curve.thresholds > -torch.inf).sum())  # thresholds fall
+        cells_reached = [cell[:reached] for cell in curve.counts.cells()]
+        own_curve = Curve(curve.thresholds[:reached], Counts(*cells_reached))
         try:
             thresholds[k] = _solve_curve(problem, own_curve, k, classes)[0]
         except InfeasibleError as error:

@@ -190,8 +190,10 @@ class Problem:
         """Return what a rule that was solved with a confidence promises: each constraint, of each class that counts."""
         if self.confidence is None:
             return ()
-        abstains = self.abstain and isinstance(batch, Batch)
-        counts = hard_counts.count_undecided(batch, rule) if abstains else hard_counts.count_cells(batch, rule)
+        if self.abstain and isinstance(batch, Batch):
+            counts = hard_counts.count_undecided(batch, rule)
+        else:
+            counts = hard_counts.count_cells(batch, rule)
         predicted = counts.predicted.tolist()
         recalls = get("recall")(counts).tolist()
         binary = self.objective.task == "binary"
