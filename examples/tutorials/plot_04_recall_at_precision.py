@@ -23,7 +23,8 @@ X_train, X_test, y_train, y_test = train_test_split(X, y, test_size=0.5, stratif
 # --------
 #
 # :class:`metricgrad.ThresholdedClassifier` adds a rule that is tuned on out-of-fold scores. The first one meets the
-# constraint there, by a hair. The second one is tuned so that the lower confidence bound of the precision meets it.
+# constraint there, by a hair. The second one is tuned so that it holds on new rows with 95 % confidence, nearly: see
+# :doc:`/decision-guarantee` for what is exact.
 
 forest = RandomForestClassifier(60, min_samples_leaf=3, random_state=0)
 bound = {"subject_to": "precision >= 0.9"}
@@ -44,7 +45,7 @@ for name, model in models.items():
 # -----------
 #
 # Both hold here. A rule that just meets its bound where it was tuned misses it on new rows about every second time;
-# the confidence bound costs recall, and buys a better chance to hold.
+# the confidence costs recall, and buys that it holds.
 #
 # :class:`metricgrad.RecallAtPrecisionLoss` and :class:`metricgrad.ConstrainedLoss` train for such a goal. On tables
 # the former did not pay in :doc:`our study </quality>`; start with the rule.

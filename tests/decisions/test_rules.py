@@ -24,6 +24,7 @@ from metricgrad.core.storable import KINDS
 from metricgrad.decisions import (
     GFM,
     Argmax,
+    ArgmaxOrAbstain,
     ExpectedFBeta,
     Offsets,
     Rule,
@@ -407,6 +408,23 @@ def test_threshold_averaging_needs_a_positive() -> None:
         threshold_averaging([[0.1, 0.2]], [[0, 0]])
 
 
+# A rule that abstains
+
+
+def test_the_highest_score_is_predicted_where_it_reaches_its_threshold() -> None:
+    rule = ArgmaxOrAbstain((0.5, 0.9, math.inf), abstain_label=-7)
+    scores = [[0.5, 0.3, 0.2], [0.4, 0.3, 0.3], [0.1, 0.9, 0.0], [0.1, 0.8, 0.1], [0.0, 0.0, 1.0]]
+    assert rule(np.array(scores)).tolist() == [0, -7, 1, -7, -7]
+    assert rule.abstains
+    assert rule.numbers == (0.5, 0.9, math.inf)
+    with pytest.raises(ValueError, match="scores: expected 3 classes, one threshold each; got 2"):
+        rule(np.zeros((1, 2)))
+    with pytest.raises(ValueError, match="abstain_label: expected a whole number besides the class indices 0 to 2"):
+        ArgmaxOrAbstain((0.5, 0.9, 1.0), abstain_label=2)
+    with pytest.raises(ValueError, match="thresholds: expected one number per class"):
+        ArgmaxOrAbstain((0.5, math.nan))
+
+
 # One class knows all about a rule
 
 
@@ -422,7 +440,9 @@ class Above(Rule):
 
 def test_every_rule_is_exported_and_known_to_files_by_being_defined() -> None:
     ours = {name for name, kind in KINDS.items() if issubclass(kind, Rule)}
-    assert ours == {"Argmax", "ExpectedFBeta", "GFM", "Offsets", "Threshold", "TopK", "WeightedTopK"}
+    assert ours == {
+        *("Argmax", "ArgmaxOrAbstain", "ExpectedFBeta", "GFM", "Offsets", "Threshold", "TopK", "WeightedTopK")
+    }
     assert all(name in vars(mg.decisions)["__all__"] for name in ours)
     assert all(getattr(mg.decisions, name) is KINDS[name] for name in ours)
     assert "Above" not in KINDS, "a file must not name code that is not this library's"

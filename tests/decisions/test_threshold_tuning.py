@@ -7,7 +7,6 @@ import math
 import pickle
 from collections.abc import Callable, Iterator
 from functools import partial
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -649,62 +648,6 @@ def test_a_class_that_is_left_out_of_the_average_does_not_help_to_meet_a_constra
         highest = max(precisions.values())
         with pytest.raises(ValueError, match=rf"misses it by {1.5 - highest:.4g}$"):
             mg.tune_threshold("recall", s, y, subject_to="precision >= 1.5", **options)
-
-
-def agresti_coull(hits: float, misses: float, confidence: float) -> float:
-    z = NormalDist().inv_cdf(confidence)
-    n = hits + misses + z**2
-    p = (hits + z**2 / 2) / n
-    return p - z * math.sqrt(p * (1 - p) / n)
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-def test_with_confidence_the_lower_bound_meets_the_constraint(weighted: bool) -> None:
-    tried = 0
-    for seed in range(8):
-        rng = np.random.default_rng(seed)
-        y = rng.integers(0, 2, 80)
-        s = (rng.normal(size=80) + 2 * y).round(1)
-        w = rng.random(80) + 0.5 if weighted else np.ones(80)
-        scale = w.sum() / (w**2).sum()  # equal observations per unit of weight
-
-        def bound(t: float, s: Array = s, y: Array = y, w: Array = w, scale: float = scale) -> float:
-            cells = ref.counts((s >= t)[:, None].astype(float), y[:, None].astype(float), w)
-            return agresti_coull(scale * cells["tp"][0], scale * cells["fp"][0], 0.9)
-
-        choices = [t for t in cuts(s) if bound(t) >= 0.8]
-        if not choices:
-            continue
-        tried += 1
-        tuning = mg.tune_threshold("recall", s, y, subject_to="precision >= 0.8", confidence=0.9, weight=w)
-        best = max(value_of(ref.recall, (s >= t)[:, None], y[:, None], w) for t in choices)
-        assert bound(tuning.threshold) >= 0.8 - 1e-12
-        assert tuning.value == pytest.approx(best)
-        loose = mg.tune_threshold("recall", s, y, subject_to="precision >= 0.8", weight=w)
-        assert loose.value >= tuning.value
-    assert tried >= 4
-
-
-def test_the_lower_bound_is_the_delta_methods_for_any_metric_and_holds() -> None:
-    from metricgrad.core.metrics.constraints import lower_bound
-
-    z = NormalDist().inv_cdf(0.95)
-    cells = np.array([30.0, 8.0, 12.0, 50.0])
-    padded = cells + z**2 / 2
-    slope = ref.numeric_gradient(lambda x: ref.f_beta(*x), padded)
-    shares = padded / padded.sum()
-    variance = (np.diag(shares) - np.outer(shares, shares)) * padded.sum()  # of multinomial counts
-    expected = ref.f_beta(*padded) - z * math.sqrt(slope @ variance @ slope)
-    got = lower_bound(mg.metrics.f1, mg.Counts(*map(torch.tensor, cells)), 0.95)
-    assert float(got) == pytest.approx(expected, abs=1e-8)
-    # Of 40 predictions that are right with probability 0.8, how often is the bound below 0.8?
-    hits = torch.arange(41, dtype=torch.float64)
-    zeros = torch.zeros(41, dtype=torch.float64)
-    low = lower_bound(mg.metrics.precision, mg.Counts(hits, 40 - hits, zeros, zeros), 0.95)
-    chance = np.array([math.comb(40, k) * 0.8**k * 0.2 ** (40 - k) for k in range(41)])
-    assert 0.93 < chance[(low <= 0.8).numpy()].sum() < 0.99
-    step = lower_bound(lambda c: (c.tp >= 5).double(), mg.Counts(*map(torch.tensor, cells)), 0.95)
-    assert float(step) == 1.0  # no slope, no doubt
 
 
 # How sure

@@ -163,7 +163,7 @@ def test_sparse_features(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("task", "estimator", "options", "trusted"),
     [
-        ("binary", LogisticRegression(), {"subject_to": "precision>=0.6", "confidence": 0.9}, []),
+        ("binary", LogisticRegression(), {"subject_to": "recall>=0.6", "confidence": 0.9}, []),
         ("binary", make_pipeline(StandardScaler(), RidgeClassifier()), {"subject_to": [Constraint("recall", 0.5)]}, []),
         ("multiclass", LogisticRegression(), {"metric": "f2"}, []),
         ("multilabel", RandomForestClassifier(3, random_state=0), {"shared": True}, ["sklearn.tree._tree.Tree"]),

@@ -355,6 +355,11 @@ def npv(tp: float, fp: float, fn: float, tn: float, *, empty: float = 0.0) -> fl
     return _ratio(tn, tn + fn, empty)
 
 
+def predicted_positive_rate(tp: float, fp: float, fn: float, tn: float, *, empty: float = 0.0) -> float:
+    """(TP + FP) / total, the share of the rows that are predicted positive."""
+    return _ratio(tp + fp, tp + fp + fn + tn, empty)
+
+
 def f_beta(tp: float, fp: float, fn: float, tn: float, beta: float = 1.0, *, empty: float = 0.0) -> float:
     """(1 + b²) TP / ((1 + b²) TP + FP + b² FN) [fbeta, eq. 6; at b=1 btg, eq. 7-8 and sigmoidf1, eq. 7-8]."""
     b2 = beta * beta

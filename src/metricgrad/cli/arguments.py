@@ -29,6 +29,10 @@ BetaOption = Annotated[
 AlphaOption = Annotated[str | None, typer.Option(help="α of tversky, in the same form.")]
 AverageOption = Annotated[str, typer.Option(help="Average over classes: macro, micro, weighted or samples.")]
 SubjectToOption = Annotated[str | None, typer.Option(help='A constraint, such as "precision>=0.9".')]
+ConfidenceOption = Annotated[
+    float | None,
+    typer.Option(min=0.5, max=0.9999, help="Confidence with which the constraint holds on new rows, such as 0.95."),
+]
 TaskOption = Annotated[
     str | None, typer.Option(help="binary, multiclass or multilabel; by default inferred from the target.")
 ]

@@ -43,10 +43,15 @@ def _describe_installation(as_json: bool) -> None:
     print_pairs(list(contenders.items()))
 
 
+MOST_GUARANTEES = 10
+"""Of a model of many labels, so many bounds are printed."""
+
+
 def describe_shipped(model: ShippedRule) -> str:
     """Return the shipped contender and its rule in words."""
     how = "the fixed rule" if model["kind"] == "fixed" else f"tuned on {model['tuned_on']}"
-    return f"{model['contender']}, {model['rule']}, {how}"
+    guaranteed = "".join(f"; {one}" for one in model.get("guarantees", [])[:MOST_GUARANTEES])
+    return f"{model['contender']}, {model['rule']}, {how}{guaranteed}"
 
 
 def describe_run(run: Path, as_json: bool) -> None:

@@ -11,6 +11,7 @@ from metricgrad.cli.arguments import (
     AlphaOption,
     BetaOption,
     BootstrapSeedOption,
+    ConfidenceOption,
     JsonOption,
     RowsOption,
     RunArgument,
@@ -46,9 +47,7 @@ def tune(
     alpha: AlphaOption = None,
     average: Annotated[str | None, typer.Option(help="Average over classes; by default the run's.")] = None,
     subject_to: SubjectToOption = None,
-    confidence: Annotated[
-        float | None, typer.Option(min=0.5, max=0.9999, help="Confidence with which the constraint must be met.")
-    ] = None,
+    confidence: ConfidenceOption = None,
     rows: RowsOption = None,
     allow_missing: AllowMissingOption = False,
     seed: BootstrapSeedOption = 0,
@@ -118,6 +117,7 @@ def tune(
             ("before", f"{old['rule']}: {found['metric']} {old['value']:.4f} on these {found['rows']} rows"),
             ("after", f"{new['rule']}: {found['metric']} {_describe_values(new)}"),
             *((one["constraint"], _describe_values(one)) for one in new["constraints"]),
+            *(("guaranteed", one) for one in new["guarantees"]),
             ("written", "yes; the previous rule is kept in the run" if found["written"] else "no (--dry-run)"),
         ]
     )

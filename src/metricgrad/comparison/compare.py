@@ -41,6 +41,7 @@ def compare(
     beta: float | Mapping[Any, float] | None = None,
     alpha: float | Mapping[Any, float] | None = None,
     subject_to: str | None = None,
+    confidence: float | None = None,
     task: str | None = None,
     positive: str | int | bool | None = None,
     drop: str | Sequence[str] | None = None,
@@ -81,6 +82,9 @@ def compare(
         "rest": 1}``.
     subject_to : str, optional
         A constraint, such as "precision>=0.9".
+    confidence : float, optional
+        With a number such as 0.95, the constraint holds on new rows with at least that probability: a quarter of the
+        rows is held out, and the rule of the shipped model is tuned on them.
     task : {'binary', 'multiclass', 'multilabel'}, optional
         By default inferred from the target.
     positive : str, int or bool, optional

@@ -88,8 +88,14 @@ def _describe_rule(model: ShippedModel) -> str:
     how = f"tuned on {plain(about['tuned_on'])}" if about["kind"] == "tuned" else "not tuned"
     return (
         f"The rule is: {plain(model.rule.describe())}, {how}.{listed} The metric is {plain(about['metric'])}"
-        f"{average}{wish}."
+        f"{average}{wish}.{_describe_guarantees(about)}"
     )
+
+
+def _describe_guarantees(about: Mapping[str, Any]) -> str:
+    """Return what holds on new rows with a confidence, if anything was guaranteed."""
+    guarantees = about.get("guarantees", [])[:_MOST_ROWS]
+    return "".join(f" On new rows like those of the data: {plain(one)}." for one in guarantees)
 
 
 def _expect_compared(summary: Mapping[str, Any]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,6 +29,7 @@ from metricgrad.core.metrics.parameters import with_parameters
 from metricgrad.estimators.columns.dates import check_date_format
 from metricgrad.estimators.columns.numbers import UNREADABLE
 from metricgrad.estimators.cross_fitting import FitSeeds
+from metricgrad.estimators.guarantee_rows import hold_out_rows
 from metricgrad.messages import one_line, suggest
 from metricgrad.strict_json import Length, Range, Sha256
 
@@ -42,6 +43,9 @@ FOLDS = 5
 
 QUICK_FOLDS = 2
 """That of ``--quick``."""
+
+GUARANTEE_SHARE = 0.25
+"""The share of the rows that ``--confidence`` holds out for the rule of the shipped model."""
 
 LEAST_REPEATS = 2
 """The fewest repeats: without a spread over repeats no gain can be tested."""
@@ -73,6 +77,7 @@ class Options:
     extra_contenders: tuple[str, ...] = ()
     own_contenders: tuple[str, ...] = ()
     drop_unlabelled: bool = False
+    confidence: Annotated[float, Range(0.5, 0.9999)] | None = None
 
     @property
     def folds(self) -> int:
@@ -94,6 +99,15 @@ class Options:
 
 
 @dataclass(frozen=True, eq=False)
+class GuaranteeRows:
+    """Rows that no model is trained, compared or evaluated on: the rule of the shipped one is tuned on them."""
+
+    frame: pd.DataFrame
+    targets: np.ndarray
+    confidence: float
+
+
+@dataclass(frozen=True, eq=False)
 class Dataset:
     """The data, checked and ready for training, and the goal."""
 
@@ -106,6 +120,7 @@ class Dataset:
     time: np.ndarray | None
     profile: list[tuple[str, str]]
     warnings: list[str]
+    guarantee: GuaranteeRows | None = None
 
     @property
     def targets(self) -> np.ndarray:
@@ -181,6 +196,10 @@ def prepare_dataset(options: Options) -> Dataset:
     average: Any = options.average  # checked below
     goal = Goal(check_task(schema.task), len(schema.classes), metric, average, options.subject_to)
     protocol.check_goal(goal, also)
+    guarantee = None
+    if options.confidence is not None:
+        _check_confidence(options, goal)
+        frame, guarantee = _hold_out_guarantee_rows(frame, schema, options.confidence, options.seed)
     time, about = (None, []) if options.time is None else read_times(frame[options.time], options.date_format)
     if time is not None:
         check_times(str(options.time), time)
@@ -194,7 +213,28 @@ def prepare_dataset(options: Options) -> Dataset:
         time,
         [*profile.describe_data(whole, schema), *about],
         [*profile.find_warnings(whole, schema), *_find_large_group(frame, options.group)],
+        guarantee,
     )
+
+
+def _check_confidence(options: Options, goal: Goal) -> None:
+    """Raise if there is nothing to guarantee, or rows are not independent draws."""
+    if options.group is not None or options.time is not None:
+        raise UserError("--confidence: expected neither --group nor --time, with which rows are not alike", WRONG_CALL)
+    try:
+        replace(protocol.describe_tuning(goal), confidence=options.confidence).problem()
+    except ValueError as error:
+        text = str(error).replace("subject_to", "--subject-to").replace("confidence:", "--confidence:")
+        raise UserError(text, WRONG_CALL) from error
+
+
+def _hold_out_guarantee_rows(
+    frame: pd.DataFrame, schema: Schema, confidence: float, seed: int
+) -> tuple[pd.DataFrame, GuaranteeRows]:
+    """Return the rows to compare on, and those that the guarantee has for itself."""
+    fitted, held_out = hold_out_rows(len(frame), GUARANTEE_SHARE, seed % 2**32)
+    own = frame.iloc[held_out]
+    return frame.iloc[fitted], GuaranteeRows(own, schema.encode_targets(own), confidence)
 
 
 def name_metric(metric: str, values: Mapping[str, float | dict[str, float] | None], schema: Schema) -> str:

@@ -72,7 +72,7 @@ def make_rules(goal: Goal, scores: np.ndarray, targets: np.ndarray) -> dict[str,
     return found
 
 
-def tune_rule(goal: Goal, scores: np.ndarray, targets: np.ndarray) -> TuningResult:
+def tune_rule(goal: Goal, scores: np.ndarray, targets: np.ndarray, confidence: float | None = None) -> TuningResult:
     """Return the rule that is best on the given scores."""
     how = describe_tuning(goal)
     options: dict[str, Any] = {
@@ -81,6 +81,7 @@ def tune_rule(goal: Goal, scores: np.ndarray, targets: np.ndarray) -> TuningResu
         "shared": how.shared,
         "subject_to": how.subject_to,
         "rare_labels": how.rare_labels,
+        "confidence": confidence,
     }
     return tune_threshold(how.metric, scores, targets, **options)
 

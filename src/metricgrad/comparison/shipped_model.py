@@ -51,6 +51,7 @@ class ShippedRule(TypedDict):
     plateaus: NotRequired[list[tuple[float, float] | None]]  # of each threshold, where it was tuned
     offsets: NotRequired[list[float] | None]  # one per class, added to the logarithm of its score; None without
     tuned_on: str
+    guarantees: NotRequired[list[str]]  # what holds on new rows, with which confidence
 
 
 class OneRule(TypedDict):
@@ -64,6 +65,7 @@ class OneRule(TypedDict):
     tuned_on: Line
     value_there: float
     plateaus: NotRequired[list[tuple[float, float] | None]]
+    guarantees: NotRequired[list[Line]]
 
 
 class RuleFile(OneRule):
@@ -238,4 +240,5 @@ def describe_rule(contender: str, rule: Rule, about: dict[str, Any], thresholds:
         "plateaus": about.get("plateaus") or [None] * thresholds,
         "offsets": list(rule.offsets) if isinstance(rule, Offsets) else None,
         "tuned_on": about["tuned_on"],
+        "guarantees": about.get("guarantees", []),
     }

@@ -19,6 +19,7 @@ from metricgrad.comparison.shipped_model import ShippedModel
 from metricgrad.comparison.trained_rows import TrainedRows
 from metricgrad.core.inputs import as_scored_batch
 from metricgrad.decisions.class_scores import ClassScores
+from metricgrad.decisions.problem import InfeasibleError
 from metricgrad.estimators.cross_fitting import Member
 from metricgrad.estimators.metric_ensemble_classifier import MetricEnsembleClassifier
 from metricgrad.training.training_loop import one_thread
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from metricgrad.comparison.candidate_tasks import SplitTasks
-    from metricgrad.comparison.options import Dataset
+    from metricgrad.comparison.goal import Goal
+    from metricgrad.comparison.options import Dataset, GuaranteeRows
     from metricgrad.comparison.outcomes import Decision
     from metricgrad.comparison.workers import Workers
 
@@ -64,7 +66,30 @@ def fit_shipped_model(
     train = tasks.split.train
     trained_rows = TrainedRows.of(dataset.features.iloc[train], dataset.targets[train])
     class_scores = ClassScores.of(as_scored_batch(goal.task, mean, targets), goal.task)
-    return ShippedModel(dataset.schema, estimator, contender, decision.rule, about, trained_rows, class_scores)
+    model = ShippedModel(dataset.schema, estimator, contender, decision.rule, about, trained_rows, class_scores)
+    if dataset.guarantee is not None:
+        _tune_on_guarantee_rows(model, goal, dataset.guarantee)
+    return model
+
+
+def _tune_on_guarantee_rows(model: ShippedModel, goal: Goal, held_out: GuaranteeRows) -> None:
+    """Give the model the rule that is best on rows held out for it, with what it guarantees on new rows."""
+    scores = model.scores(held_out.frame)
+    try:
+        tuning = protocol.tune_rule(goal, scores, held_out.targets, held_out.confidence)
+    except InfeasibleError as error:
+        text = str(error).replace("subject_to:", "--subject-to:")
+        where = f"on the {len(held_out.targets)} rows held out for the guarantee"
+        raise UserError(f"{text}, {where}; relax it, or give more rows", NOTHING) from error
+    model.rule = tuning.rule
+    model.estimator.rule_ = tuning.rule
+    model.about |= {
+        "kind": "tuned",
+        "tuned_on": f"{len(held_out.targets)} rows held out for the guarantee",
+        "value_there": tuning.value,
+        "plateaus": list_plateaus(tuning.plateau, goal.score_columns or 1),
+        "guarantees": [str(one) for one in tuning.guarantees],
+    }
 
 
 def _run_all(tasks: SplitTasks, wanted: list[str], workers: Workers) -> dict[str, CandidateRun]:

@@ -244,6 +244,19 @@ def describe_protocol(plan: Plan, repeats: int) -> list[str]:
         *([ensemble] if ENSEMBLE in plan.contenders else []),
         f"The shipped model is the named contender fitted on all {len(dataset.targets)} rows in the same way, its rule "
         "too.",
+        *_describe_guarantee(dataset),
+    ]
+
+
+def _describe_guarantee(dataset: Dataset) -> list[str]:
+    """Return what the rows of the guarantee are for, if there are any."""
+    held_out = dataset.guarantee
+    if held_out is None:
+        return []
+    return [
+        f"{len(held_out.targets)} further rows are held out for the guarantee: nothing is trained or evaluated on "
+        f"them, and the rule of the shipped model is tuned on them so that {dataset.goal.subject_to} holds on new rows "
+        f"with {100 * held_out.confidence:g} % confidence."
     ]
 
 

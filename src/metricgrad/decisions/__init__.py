@@ -1,9 +1,9 @@
 """Decisions: the rules that turn scores into labels, and their tuning.
 
-Fixed: ``Threshold``, ``Argmax``, ``Offsets``, ``TopK``, ``WeightedTopK``. Tuned: ``tune_threshold``, ``tune_top_k``,
-``threshold_averaging``, and ``TuningSpec`` for a rule that is yet to be. For one instance's label set:
-``ExpectedFBeta``, and ``GFM`` with the ``SizeHead`` it needs. For the label sets of all rows together:
-``choose_k_labels``. For a base rate that moved: ``estimate_prevalence``.
+Fixed: ``Threshold``, ``Argmax``, ``Offsets``, ``ArgmaxOrAbstain``, ``TopK``, ``WeightedTopK``. Tuned:
+``tune_threshold``, ``tune_top_k``, ``threshold_averaging``, and ``TuningSpec`` for a rule that is yet to be. For one
+instance's label set: ``ExpectedFBeta``, and ``GFM`` with the ``SizeHead`` it needs. For the label sets of all rows
+together: ``choose_k_labels``. For a base rate that moved: ``estimate_prevalence``.
 """
 
 from typing import TYPE_CHECKING
@@ -13,6 +13,7 @@ from metricgrad.decisions.averaged_thresholds import threshold_averaging as thre
 from metricgrad.decisions.expected_f import GFM as GFM
 from metricgrad.decisions.expected_f import ExpectedFBeta as ExpectedFBeta
 from metricgrad.decisions.expected_f import SizeHead as SizeHead
+from metricgrad.decisions.guarantees import Guarantee as Guarantee
 from metricgrad.decisions.k_labels import choose_k_labels as choose_k_labels
 from metricgrad.decisions.k_labels import tune_top_k as tune_top_k
 from metricgrad.decisions.prevalence import Prevalence as Prevalence
@@ -25,7 +26,7 @@ from metricgrad.decisions.threshold_tuning import tune_threshold as tune_thresho
 if not TYPE_CHECKING:  # type checkers read the imports above
     __all__ = [
         *rules.__all__,
-        *("ExpectedFBeta", "GFM", "SizeHead"),
+        *("ExpectedFBeta", "GFM", "Guarantee", "SizeHead"),
         *("Prevalence", "TuningResult", "TuningSpec", "choose_k_labels", "estimate_prevalence"),
         *("threshold_averaging", "tune_threshold", "tune_top_k"),
     ]

@@ -8,8 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
+from metricgrad.core.batch import Batch
 from metricgrad.core.counts import Confusion, Counts, Mean, cells
 from metricgrad.core.metrics.averages import row_weights
 from metricgrad.core.sparse import AnyBatch, SparseBatch
@@ -17,7 +19,6 @@ from metricgrad.core.sparse import AnyBatch, SparseBatch
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from metricgrad.core.batch import Batch
     from metricgrad.core.metrics import Metric
     from metricgrad.decisions.rules import Rule
 
@@ -64,8 +65,32 @@ def _count_chunk(chunk: Batch, decided: Tensor) -> tuple[Tensor, Tensor, Tensor,
     return tp, fp, positive_weight.sum(0), negative_weight.sum(0)
 
 
+def count_undecided(batch: Batch, rule: Rule) -> Counts:
+    """Return the cells of each class, ``(d,)``, under a rule that may leave rows undecided: in no class."""
+    classes = batch.logits.shape[1]
+    parts = []
+    for chunk in split_into_chunks(batch):
+        decided = decide_batch(chunk, rule, classes=True)
+        predicted = decided.unsqueeze(1) == torch.arange(classes, device=decided.device)
+        labels = F.one_hot(chunk.targets, classes) if chunk.targets.dim() == 1 else chunk.targets
+        parts.append(_count_chunk(Batch(chunk.logits, labels, chunk.weight, chunk.mask), predicted))
+    tp, fp, positives, negatives = (torch.stack(sums).sum(0) for sums in zip(*parts, strict=True))
+    return cells(tp, fp, positives, negatives)
+
+
+def measure_coverage(batch: Batch, rule: Rule) -> float:
+    """Return the share of the rows, by weight, that a rule of classes decides."""
+    classes = batch.logits.shape[1]
+    decided = decide_batch(batch, rule, classes=True)
+    is_decided = ((decided >= 0) & (decided < classes)).double()
+    weight = torch.ones_like(is_decided) if batch.weight is None else batch.weight.double().squeeze(1)
+    return ((weight * is_decided).sum() / weight.sum().clamp(min=1e-300)).item()
+
+
 def count_matrix(batch: Batch, rule: Rule) -> Confusion:
     """Return the d×d matrix of a multi-class problem."""
+    if rule.abstains:
+        raise ValueError(f"rule: expected one that decides every row, for the d×d matrix has no other; got {rule!r}")
     classes = batch.logits.shape[1]
     total = torch.zeros(classes, classes, dtype=torch.float64, device=batch.logits.device)
     for chunk in split_into_chunks(batch):

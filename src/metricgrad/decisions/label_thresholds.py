@@ -10,24 +10,28 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
+from metricgrad.core.batch import Batch
 from metricgrad.core.counts import Counts, cells, least_weight, subtract
 from metricgrad.core.curves import Curve
 from metricgrad.core.metrics import get, name_of
 from metricgrad.core.metrics.averages import class_weights
-from metricgrad.core.metrics.constraints import Constraint, lower_bound
 from metricgrad.core.metrics.derivatives import ratio
 from metricgrad.core.metrics.properties import is_quasi_convex
 from metricgrad.core.metrics.registry import count_values, of_classes
 from metricgrad.core.sparse import SparseBatch
 from metricgrad.decisions import hard_counts, sparse_search, threshold_search
-from metricgrad.decisions.rules import Rule, Threshold
+from metricgrad.decisions.guarantees import explain_shortage, find_guaranteed
+from metricgrad.decisions.rules import ArgmaxOrAbstain, Rule, Threshold
 from metricgrad.decisions.threshold_search import find_midpoint_below
 
 if TYPE_CHECKING:
-    from metricgrad.core.batch import Batch
+    from collections.abc import Callable
+
     from metricgrad.core.metrics import Metric
+    from metricgrad.core.metrics.constraints import Constraint
     from metricgrad.core.sparse import AnyBatch
     from metricgrad.decisions.problem import Problem
     from metricgrad.decisions.rare_labels import RareLabelPlan
@@ -51,8 +55,8 @@ class SolvedRule(NamedTuple):
     plateau: Plateau | list[Plateau] | None
 
 
-def solve_thresholds(problem: Problem, batch: AnyBatch, plan: RareLabelPlan, scale: float) -> SolvedRule:
-    """Return the best thresholds; ``scale``: how many observations a unit of weight stands for."""
+def solve_thresholds(problem: Problem, batch: AnyBatch, plan: RareLabelPlan) -> SolvedRule:
+    """Return the best thresholds; under a confidence, weights are whole numbers of rows."""
     if "fixed" in plan.sources:
         _check_default(problem.default_threshold, batch.logits)
     if isinstance(batch, SparseBatch) and (several := [*count_values(problem.objective.metric)]):
@@ -61,7 +65,7 @@ def solve_thresholds(problem: Problem, batch: AnyBatch, plan: RareLabelPlan, sca
         return _solve_shared(problem, batch, plan)
     if problem.objective.task == "multilabel" and problem.objective.average in ("micro", "samples"):
         return _solve_together(problem, batch, plan)
-    return _solve_apart(problem, batch, plan, scale)
+    return _solve_apart(problem, batch, plan)
 
 
 def _check_default(threshold: float, scores: Tensor) -> None:
@@ -96,7 +100,7 @@ def _spread_over_labels(groups: list[list[int]], thresholds: list[float]) -> tup
 # Each group alone
 
 
-def _solve_apart(problem: Problem, batch: AnyBatch, plan: RareLabelPlan, scale: float) -> SolvedRule:
+def _solve_apart(problem: Problem, batch: AnyBatch, plan: RareLabelPlan) -> SolvedRule:
     binary = problem.objective.task == "binary"
     groups = plan.groups
     solved = _solve_sparse_labels(problem, batch, plan)
@@ -106,7 +110,7 @@ def _solve_apart(problem: Problem, batch: AnyBatch, plan: RareLabelPlan, scale: 
         if group[0] in solved:
             threshold, plateau = solved[group[0]]
         else:
-            threshold, plateau = _solve_group(problem, batch, plan, group, scale)
+            threshold, plateau = _solve_group(problem, batch, plan, group)
         thresholds.append(threshold)
         plateaus |= dict.fromkeys(group, plateau)
     if binary:
@@ -128,51 +132,67 @@ def _solve_sparse_labels(problem: Problem, batch: AnyBatch, plan: RareLabelPlan)
     }
 
 
-def _solve_group(
-    problem: Problem, batch: AnyBatch, plan: RareLabelPlan, group: list[int], scale: float
-) -> tuple[float, Plateau]:
+def _solve_group(problem: Problem, batch: AnyBatch, plan: RareLabelPlan, group: list[int]) -> tuple[float, Plateau]:
     """Return the best threshold of a group of labels, and its plateau."""
-    objective = problem.objective
-    slacks: list[Tensor] = []
-    if len(group) > 1:
-        thresholds, values = _sweep_shared_threshold(problem, objective.metric, batch, group)
-    else:
-        label = group[0]
+    if len(group) == 1:
         curve = _make_curve(problem, batch, plan, group)
-        thresholds = curve.thresholds
-        values = threshold_search.evaluate_by_parts(partial(objective.values_of_class, label), curve.counts)
-        if objective.labels is None or label in objective.labels:
-            slacks = [_find_slack(one, curve, problem.confidence, scale) for one in problem.constraints]
-    where = "" if objective.task == "binary" else f" in class {', '.join(map(str, group))}"
-    index, plateau = _choose_index(problem, thresholds, values, slacks, where)
+        return _solve_curve(problem, curve, group[0], batch.classes)
+    thresholds, values = _sweep_shared_threshold(problem, problem.objective.metric, batch, group)
+    index, plateau = _choose_index(problem, thresholds, values, [], f" in class {', '.join(map(str, group))}")
     return find_midpoint_below(thresholds, index), plateau
 
 
-def _find_slack(constraint: Constraint, curve: Curve, confidence: float | None, scale: float) -> Tensor:
-    """Return by how much every threshold meets a constraint; negative where it does not."""
-    metric = get(constraint.metric)
+def _solve_curve(problem: Problem, curve: Curve, label: int, classes: int) -> tuple[float, Plateau]:
+    """Return the best threshold of one of the labels, given its curve, and the plateau."""
+    objective = problem.objective
+    values = threshold_search.evaluate_by_parts(partial(objective.values_of_class, label), curve.counts)
+    found: list[MetBound] = []
+    if objective.labels is None or label in objective.labels:
+        alpha = problem.find_alpha(classes)
+        found = [_find_where_met(one, curve, alpha) for one in problem.constraints]
+    where = "" if objective.task == "binary" else f" in class {label}"
+    index, plateau = _choose_index(problem, curve.thresholds, values, found, where)
+    return find_midpoint_below(curve.thresholds, index), plateau
 
-    def slack(counts: Counts) -> Tensor:
-        return -constraint.violation(metric(counts))
 
-    return slack(curve.counts) if confidence is None else lower_bound(slack, curve.counts, confidence, scale)
+class MetBound(NamedTuple):
+    """A constraint, the thresholds that meet it, and how to say what is missing where none does."""
+
+    constraint: Constraint
+    met: Tensor
+    explain: Callable[[], str]
+
+
+def _find_where_met(constraint: Constraint, curve: Curve, alpha: float | None) -> MetBound:
+    """Return which thresholds meet a constraint: on these rows or, given ``alpha``, on new ones."""
+    if alpha is None:
+        slack = -constraint.violation(get(constraint.metric)(curve.counts))
+        return _compare_slack(constraint, curve.thresholds, slack)
+    met = find_guaranteed(constraint, curve.counts, alpha)
+    return MetBound(constraint, met, partial(explain_shortage, constraint, curve.counts, alpha))
+
+
+def _compare_slack(constraint: Constraint, thresholds: Tensor, slack: Tensor) -> MetBound:
+    """Return which thresholds meet a constraint, given by how much; negative where they do not."""
+
+    def explain() -> str:
+        nearest = int(slack.nan_to_num(-torch.inf).argmax())
+        return f"the nearest, {thresholds[nearest].item():.6g}, misses it by {-slack[nearest].item():.4g}"
+
+    return MetBound(constraint, slack >= 0, explain)
 
 
 def _choose_index(
-    problem: Problem, thresholds: Tensor, values: Tensor, slacks: list[Tensor], where: str
+    problem: Problem, thresholds: Tensor, values: Tensor, found: list[MetBound], where: str
 ) -> tuple[int, Plateau]:
     """Return the index of the best threshold that meets all constraints, and the plateau around it."""
     allowed = ~values.isnan()
     sure = f" with {problem.confidence:g} confidence" if problem.confidence is not None else ""
-    for constraint, slack in zip(problem.constraints, slacks, strict=False):  # none for a class that does not count
-        if not (slack >= 0).any():
-            nearest = int(slack.nan_to_num(-torch.inf).argmax())
-            raise InfeasibleError(
-                f"subject_to: no threshold reaches {constraint}{sure}{where}; the nearest, "
-                f"{thresholds[nearest].item():.6g}, misses it by {-slack[nearest].item():.4g}"
-            )
-        allowed &= slack >= 0
-    if not slacks and not allowed.any():
+    for constraint, met, explain in found:  # none for a class that does not count
+        if not met.any():
+            raise InfeasibleError(f"subject_to: no threshold reaches {constraint}{sure}{where}; {explain()}")
+        allowed &= met
+    if not found and not allowed.any():
         name = name_of(problem.objective.metric)
         raise InfeasibleError(f"metric: expected {name} to be defined at some threshold, got NaN at each{where}")
     if not allowed.any():
@@ -182,6 +202,35 @@ def _choose_index(
     index = int(values.argmax())
     first, last = threshold_search.find_run_around(values >= values[index] - problem.epsilon, index)
     return index, (find_midpoint_below(thresholds, last), thresholds[first].item())
+
+
+# The most likely class, or none
+
+
+def solve_abstention(problem: Problem, batch: Batch) -> SolvedRule:
+    """Return the best threshold of each class for the rows in which its score is the highest; ∞ where none is allowed.
+
+    Each class has rows of its own, so thresholds do not depend on each other.
+    """
+    classes = batch.classes
+    own_rows = F.one_hot(batch.logits.argmax(1), classes).bool()
+    targets = F.one_hot(batch.targets, classes) if batch.targets.dim() == 1 else batch.targets
+    scores = batch.logits.masked_fill(~own_rows, -torch.inf)
+    apart = Batch(scores, targets, batch.weight, batch.mask)
+    thresholds = [torch.inf] * classes
+    refusals = []
+    for k in range(classes):
+        curve = threshold_search.make_curve(apart, [k])
+        reached = int((curve.thresholds > -torch.inf).sum())  # thresholds fall
+        cells_reached = [cell[:reached] for cell in curve.counts.cells()]
+        own_curve = Curve(curve.thresholds[:reached], Counts(*cells_reached))
+        try:
+            thresholds[k] = _solve_curve(problem, own_curve, k, classes)[0]
+        except InfeasibleError as error:
+            refusals.append(error)
+    if all(threshold == torch.inf for threshold in thresholds) and refusals:
+        raise refusals[0]
+    return SolvedRule(ArgmaxOrAbstain(tuple(thresholds), problem.abstain_label), True, None)
 
 
 # All groups together
@@ -288,11 +337,12 @@ def _solve_shared(problem: Problem, batch: AnyBatch, plan: RareLabelPlan) -> Sol
     labels = problem.objective.labels
     group = list(range(batch.classes) if labels is None else labels)
     thresholds, values = _sweep_shared_threshold(problem, problem.objective.metric, batch, group)
-    slacks = []
+    found = []
     for constraint in problem.constraints:
         _, bounded = _sweep_shared_threshold(problem, get(constraint.metric), batch, group)
-        slacks.append(SUM_ROUNDING - constraint.violation(bounded))
-    index, plateau = _choose_index(problem, thresholds, values, slacks, "")
+        slack = SUM_ROUNDING - constraint.violation(bounded)
+        found.append(_compare_slack(constraint, thresholds, slack))
+    index, plateau = _choose_index(problem, thresholds, values, found, "")
     return SolvedRule(Threshold(find_midpoint_below(thresholds, index)), True, plateau)
 
 

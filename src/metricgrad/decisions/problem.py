@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from metricgrad.core.batch import Batch
+from metricgrad.core.metrics import get
 from metricgrad.core.metrics.averages import check_labels
 from metricgrad.core.metrics.scalars import is_number
 from metricgrad.core.sparse import AnyBatch, SparseBatch
 from metricgrad.decisions import hard_counts
 from metricgrad.decisions.class_scores import find_missing_class, reweight_classes
+from metricgrad.decisions.guarantees import (
+    ConfidenceOver,
+    Guarantee,
+    check_can_be_guaranteed,
+    check_targets_can_be_counted,
+    draw_rows_by_weight,
+)
 from metricgrad.decisions.label_thresholds import InfeasibleError as InfeasibleError
-from metricgrad.decisions.label_thresholds import SolvedRule, solve_thresholds
+from metricgrad.decisions.label_thresholds import SolvedRule, solve_abstention, solve_thresholds
 from metricgrad.decisions.offsets import can_search_offsets, tune_offsets
 from metricgrad.decisions.rare_labels import (
     FEWEST_TO_TUNE,
@@ -27,7 +35,7 @@ from metricgrad.decisions.rare_labels import (
     check_rare_labels,
 )
 from metricgrad.decisions.resampling import draw_units, index_groups
-from metricgrad.decisions.rules import Argmax, Offsets, Rule, Threshold
+from metricgrad.decisions.rules import Argmax, ArgmaxOrAbstain, Offsets, Rule, Threshold
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,10 +48,12 @@ if TYPE_CHECKING:
 class Problem:
     """``objective`` over one threshold per class, one for all classes (``shared``), or offsets ("multiclass").
 
-    ``confidence``: constraints must be met by their lower bound at this level. ``epsilon``: how much worse than the
-    best a plateau may be. ``rare_labels``: where the threshold of a label comes from that has too few samples to tune
-    on; ``default_threshold``: what that of such a label is if it is "fixed". ``prevalence``: the share of each class,
-    or of the positives of each label, that rows are weighted to; None leaves them as they are.
+    ``confidence``: the probability with which constraints must hold on new rows, ``confidence_over`` all classes
+    together or each. ``epsilon``: how much worse than the best a plateau may be. ``rare_labels``: where the threshold
+    of a label comes from that has too few samples to tune on; ``default_threshold``: what that of such a label is if it
+    is "fixed". ``abstain``: rows of several classes may be left undecided, with ``abstain_label`` for a class.
+    ``prevalence``: the share of each class, or of the positives of each label, that rows are weighted to; None leaves
+    them as they are.
     """
 
     objective: Objective
@@ -54,6 +64,9 @@ class Problem:
     rare_labels: ThresholdSource = "own"
     default_threshold: float = 0.5
     prevalence: tuple[float, ...] | None = None
+    confidence_over: ConfidenceOver = "all"
+    abstain: bool = False
+    abstain_label: int = -1
 
     # Checks
 
@@ -71,15 +84,31 @@ class Problem:
         task, average = self.objective.task, self.objective.average
         if self.shared and task != "multilabel":
             raise ValueError(f"shared: one threshold for all classes is for task='multilabel', got {task!r}")
-        if average == "per-class" and (self.shared or task == "multiclass"):
+        if self.abstain:
+            self._check_abstention()
+        elif average == "per-class" and (self.shared or task == "multiclass"):
             raise ValueError("average: None has a best threshold for each class alone; expected an average")
+
+    def _check_abstention(self) -> None:
+        """Refuse to abstain where no class has a threshold of its own."""
+        objective = self.objective
+        if objective.task != "multiclass":
+            raise ValueError(f"abstain: expected task='multiclass' with scores (N, K), got {objective.task!r}")
+        if not self.constraints:
+            raise ValueError("abstain: expected a constraint that decided rows must meet, subject_to=, got none")
+        if objective.of_matrix or objective.average == "micro":
+            raise ValueError(
+                f"abstain: expected a metric of each class, averaged 'macro', 'weighted' or None, got {objective.name}"
+            )
 
     def _check_constraints(self) -> None:
         """Refuse constraints that the rule of this family cannot be searched for."""
         task, average = self.objective.task, self.objective.average
-        threshold_per_label = task == "multilabel" and not self.shared
-        if self.constraints and task == "multiclass":
-            raise ValueError("subject_to: expected task='binary' or 'multilabel', got 'multiclass'")
+        threshold_per_label = (task == "multilabel" and not self.shared) or self.abstain
+        if self.constraints and task == "multiclass" and not self.abstain:
+            raise ValueError(
+                "subject_to: expected task='binary' or 'multilabel', or abstain=True, got 'multiclass' without"
+            )
         if self.constraints and threshold_per_label and average in ("micro", "samples"):
             raise ValueError(f"subject_to: with average={average!r} pass shared=True, or use average='macro'")
         for constraint in self.constraints:
@@ -88,7 +117,9 @@ class Problem:
                 raise ValueError(f"subject_to: expected a bound without brackets here, got '{constraint}'")
 
     def _check_confidence(self) -> None:
-        """Refuse a confidence without a constraint that is to hold with it."""
+        """Refuse a confidence without a constraint that is to hold with it, or that cannot."""
+        if self.confidence_over not in get_args(ConfidenceOver):
+            raise ValueError(f"confidence_over: expected 'all' or 'each', got {self.confidence_over!r}")
         if self.confidence is None:
             return
         if not self.constraints or self.shared:
@@ -96,6 +127,8 @@ class Problem:
             raise ValueError(f"confidence: expected {wanted}, got confidence={self.confidence!r} without")
         if not 0.5 <= self.confidence < 1:
             raise ValueError(f"confidence: expected a number in [0.5, 1), got {self.confidence!r}")
+        for constraint in self.constraints:
+            check_can_be_guaranteed(constraint)
 
     def _check_prevalence(self) -> None:
         """Refuse a base rate where weights of classes do not make it."""
@@ -108,19 +141,34 @@ class Problem:
 
     # Solution and value
 
-    def solve(self, batch: AnyBatch, plan: RareLabelPlan | None = None, scale: float | None = None) -> SolvedRule:
+    def solve(
+        self, batch: AnyBatch, plan: RareLabelPlan | None = None, weights_are_repetitions: bool = False
+    ) -> SolvedRule:
         """Return the best rule, whether it is exact, and its plateau.
 
-        ``plan``: where the threshold of each label comes from, by default as these data allow. ``scale``: how many
-        observations a unit of weight stands for, by default found from the weights.
+        ``plan``: where the threshold of each label comes from, by default as these data allow.
+        ``weights_are_repetitions``: a weight is the number of equal rows, which matters for a guarantee alone.
         """
         check_labels(self.objective.labels, batch.classes)
         plan = self.plan_rare_labels(batch) if plan is None else plan
         batch = self._weigh_classes(batch)
-        if self.objective.task == "multiclass" and isinstance(batch, Batch):
+        if self.objective.task == "multiclass" and isinstance(batch, Batch) and not self.abstain:
             return SolvedRule(self._solve_offsets(batch, plan), False, None)
-        scale = _count_observations_per_weight(batch) if scale is None else scale
-        return solve_thresholds(self, batch, plan, scale)
+        if self.confidence is not None:
+            check_targets_can_be_counted(batch.targets)
+            batch = batch if weights_are_repetitions else draw_rows_by_weight(batch)
+        if self.abstain and isinstance(batch, Batch):
+            return solve_abstention(self, batch)
+        return solve_thresholds(self, batch, plan)
+
+    def find_alpha(self, classes: int) -> float | None:
+        """Return the chance of an error that each constraint of each class may have; None without a confidence."""
+        if self.confidence is None:
+            return None
+        labels = self.objective.labels
+        counted = classes if labels is None else len(labels)
+        promises = len(self.constraints) * (counted if self.confidence_over == "all" else 1)
+        return (1 - self.confidence) / promises
 
     def _solve_offsets(self, batch: Batch, plan: RareLabelPlan) -> Rule:
         if not plan.tunes_any:
@@ -143,6 +191,8 @@ class Problem:
         """Return the value of a rule: a scalar, or one per class."""
         objective = self.objective
         batch = self._weigh_classes(batch)
+        if self.abstain and isinstance(batch, Batch):
+            return objective.value(hard_counts.count_undecided(batch, rule))
         if objective.task == "multiclass" and isinstance(batch, Batch):
             matrix = hard_counts.count_matrix(batch, rule)
             return objective.value(matrix if objective.of_matrix else matrix.counts())
@@ -165,6 +215,32 @@ class Problem:
         if self.prevalence is None or isinstance(batch, SparseBatch):
             return True
         return find_missing_class(batch, self.objective.task) is None
+    def list_guarantees(self, batch: AnyBatch, rule: Rule) -> tuple[Guarantee, ...]:
+        """Return what a rule that was solved with a confidence promises: each constraint, of each class that counts."""
+        if self.confidence is None:
+            return ()
+        if self.abstain and isinstance(batch, Batch):
+            counts = hard_counts.count_undecided(batch, rule)
+        else:
+            counts = hard_counts.count_cells(batch, rule)
+        predicted = counts.predicted.tolist()
+        recalls = get("recall")(counts).tolist()
+        binary = self.objective.task == "binary"
+        labels = range(batch.classes) if self.objective.labels is None else self.objective.labels
+        guarantees = []
+        for constraint in self.constraints:
+            values = get(constraint.metric)(counts).tolist()
+            for label in labels:
+                if self.abstain and not predicted[label]:  # a class that is never predicted promises nothing
+                    continue
+                which = None if binary else label
+                text = constraint.text(None)
+                guarantees.append(Guarantee(text, self.confidence, values[label], recalls[label], which))
+        return tuple(guarantees)
+
+    def measure_coverage(self, batch: AnyBatch, rule: Rule) -> float:
+        """Return the share of the rows that a rule decides."""
+        return hard_counts.measure_coverage(batch, rule) if self.abstain and isinstance(batch, Batch) else 1.0
 
     # Resamples
 
@@ -184,12 +260,15 @@ class Problem:
 
         Which labels are rare is decided by all rows, since a resample has fewer different ones.
         """
-        times_of_row = times.unsqueeze(1)
-        weight = times_of_row if batch.weight is None else batch.weight * times_of_row
         plan = self.plan_rare_labels(batch) if plan is None else plan
+        countable = batch if self.confidence is None else draw_rows_by_weight(batch)
+        times_of_row = times.unsqueeze(1)
+        weight = times_of_row if countable.weight is None else countable.weight * times_of_row
         try:
-            return self.solve(batch.reweighted(weight), plan).rule
+            return self.solve(countable.reweighted(weight), plan, weights_are_repetitions=True).rule
         except InfeasibleError:
+            if self.abstain:
+                return ArgmaxOrAbstain((torch.inf,) * batch.classes, self.abstain_label)
             single = self.shared or self.objective.task == "binary"
             return Threshold(torch.inf if single else (torch.inf,) * batch.classes)
 
@@ -227,7 +306,7 @@ class Problem:
 
     def plan_by_sizes(self, sizes: list[float], classes: int) -> RareLabelPlan:
         """Return where the threshold of each label comes from, given the sizes that ``count_smaller_sides`` returns."""
-        multiclass = self.objective.task == "multiclass"
+        multiclass = self.objective.task == "multiclass" and not self.abstain
         if multiclass and not can_search_offsets(self.objective, classes):
             why = f"{self.objective.name} has no fast search for {classes} classes: the argmax is kept"
             return RareLabelPlan.same_for_all("fixed", classes, why)
@@ -255,11 +334,3 @@ class Problem:
             why = f"{fewest}: kept at {self.default_threshold:g}"
         is_rare = set(rare)
         return RareLabelPlan(tuple(source if label in is_rare else "own" for label in range(len(sizes))), why)
-
-
-def _count_observations_per_weight(batch: AnyBatch) -> float:
-    """Return the number of equal observations that a unit of weight stands for [kish1965]."""
-    if batch.weight is None:
-        return 1.0
-    weight = batch.weight.double()
-    return (weight.sum() / (weight**2).sum().clamp(min=1e-300)).item()

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from metricgrad.core.inputs import as_tensor, like, whole_number
+from metricgrad.core.metrics.scalars import is_whole
 from metricgrad.core.sparse import SparseBatch, as_sparse_batch, is_sparse, like_sparse
 from metricgrad.core.storable import Storable, kinds_in
 
@@ -39,6 +40,8 @@ class Rule(Storable, abstract=True):
 
     tasks: ClassVar[tuple[Task, ...]] = ("binary", "multiclass", "multilabel")
     """The tasks for which the rule decides."""
+    abstains: ClassVar[bool] = False
+    """Whether it leaves rows undecided."""
 
     def __call__(self, scores: Any) -> Any:
         """Return the labels that the rule decides on.
@@ -368,6 +371,68 @@ class Offsets(Rule):
         levels = graph.add("Log", scores) if self.log else scores
         moved = graph.add("Add", levels, graph.constant(self.offsets))
         return Argmax().to_onnx(graph, moved, classes)
+
+
+@dataclass(frozen=True)
+class ArgmaxOrAbstain(Rule):
+    """The class of the highest score if it reaches that class's threshold; otherwise the row is left undecided.
+
+    Takes scores ``(N, K)`` and returns class indices ``(N,)``, with ``abstain_label`` where nothing is decided. In
+    metrics such a row is predicted to be in no class: its own class misses it, and no class has a false alarm.
+
+    Parameters
+    ----------
+    thresholds : tuple of float
+        One per class, on the scale of the scores; a class with ∞ is never predicted.
+    abstain_label : int, default -1
+        What is returned for an undecided row; no class index.
+
+    Examples
+    --------
+    >>> ArgmaxOrAbstain((0.6, 0.9))(torch.tensor([[0.7, 0.3], [0.2, 0.8], [0.05, 0.95]]))
+    tensor([ 0, -1,  1])
+
+    """
+
+    thresholds: tuple[float, ...]
+    abstain_label: int = -1
+    tasks: ClassVar[tuple[Task, ...]] = ("multiclass",)
+    abstains: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        given = as_tensor("thresholds", self.thresholds).double()
+        if given.dim() != 1 or not given.numel() or given.isnan().any():
+            raise ValueError(f"thresholds: expected one number per class, got {self.thresholds!r}")
+        object.__setattr__(self, "thresholds", tuple(given.tolist()))
+        if not is_whole(self.abstain_label) or 0 <= self.abstain_label < len(self.thresholds):
+            classes = f"the class indices 0 to {len(self.thresholds) - 1}"
+            raise ValueError(f"abstain_label: expected a whole number besides {classes}, got {self.abstain_label!r}")
+        object.__setattr__(self, "abstain_label", int(self.abstain_label))
+
+    def decide(self, scores: Tensor) -> Tensor:
+        _check_classes(scores)
+        if scores.shape[1] != len(self.thresholds):
+            raise ValueError(
+                f"scores: expected {len(self.thresholds)} classes, one threshold each; got {scores.shape[1]}"
+            )
+        highest, decided = scores.max(1)
+        # In the scores' own type, as a plain number would be compared.
+        thresholds = torch.tensor(self.thresholds, dtype=torch.float64, device=scores.device).to(scores.dtype)
+        return torch.where(highest >= thresholds[decided], decided, self.abstain_label)
+
+    @property
+    def numbers(self) -> tuple[float, ...]:
+        return self.thresholds
+
+    def describe(self) -> str:
+        return "largest score, or undecided below a threshold per class"
+
+    def to_onnx(self, graph: _OnnxGraph, scores: str, classes: int) -> str:
+        decided = graph.add("ArgMax", scores, axis=1, keepdims=0)
+        highest = graph.add("ReduceMax", scores, graph.constant([1]), keepdims=0)
+        threshold = graph.add("Gather", graph.constant(self.thresholds), decided, axis=0)
+        reached = graph.add("GreaterOrEqual", highest, threshold)
+        return graph.add("Where", reached, decided, graph.constant(self.abstain_label))
 
 
 @dataclass(frozen=True)

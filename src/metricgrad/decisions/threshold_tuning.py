@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from metricgrad.core.batch import Task
     from metricgrad.core.metrics import Metric
     from metricgrad.core.metrics.averages import Average, Averaged, EmptyClasses
+    from metricgrad.decisions.guarantees import ConfidenceOver, Guarantee
     from metricgrad.decisions.rules import Rule
 
 
@@ -58,8 +59,15 @@ class TuningSpec:
         Constraints that the rule must meet, such as "precision >= 0.9" or {"precision": 0.9}; comma-separated for
         several. With a threshold per class, every class must meet them.
     confidence : float, optional
-        With a number such as 0.95, the one-sided lower confidence bound of a constrained metric must meet its
-        constraint, instead of the estimate.
+        With a number such as 0.95, the constraints hold on new rows with at least that probability over the rows that
+        are tuned on, instead of on these rows alone. The rows must be independent, and not those of the training.
+    confidence_over : {'all', 'each'}, default 'all'
+        Of several classes: whether the confidence is that all of them meet the constraints, or that a class does.
+    abstain : bool, default False
+        For a multi-class problem with ``subject_to``: predict the class of the highest score only where the class meets
+        the constraints, and leave the other rows undecided.
+    abstain_label : int, default -1
+        What the rule returns for undecided rows; no class index.
     rare_labels : {'pooled', 'own', 'fixed'}, default 'own'
         What becomes of a class that counts and has few positives or negatives. "own": nothing, it is tuned on its own
         data. "pooled": the labels with fewer than 50 share one threshold, the best for them together; offsets, where
@@ -89,6 +97,9 @@ class TuningSpec:
     confidence: float | None = None
     rare_labels: ThresholdSource = "own"
     default_threshold: float = 0.5
+    confidence_over: ConfidenceOver = "all"
+    abstain: bool = False
+    abstain_label: int = -1
 
     def problem(self, epsilon: float = 0.01) -> Problem:
         """Return the optimisation problem, for use within the library.
@@ -118,6 +129,9 @@ class TuningSpec:
             epsilon=epsilon,
             rare_labels=self.rare_labels,
             default_threshold=self.default_threshold,
+            confidence_over=self.confidence_over,
+            abstain=self.abstain,
+            abstain_label=self.abstain_label,
         )
 
 
@@ -164,6 +178,10 @@ class TuningResult(Generic[Value, Numbers]):
         default rule.
     caution : str or None
         What to mind about the rule: which decisions had too few samples, and what became of them.
+    guarantees : tuple of Guarantee
+        Given a ``confidence``, what holds on new rows with it: each constraint, of each class.
+    coverage : float
+        The share of the rows that the rule decides; below 1 for a rule that abstains.
 
     Examples
     --------
@@ -184,6 +202,8 @@ class TuningResult(Generic[Value, Numbers]):
     _batch: AnyBatch = field(repr=False)
     _resampling: Resampling | None = field(repr=False)
     error: Any = 0.0
+    guarantees: tuple[Guarantee, ...] = ()
+    coverage: float = 1.0
 
     @property
     def threshold(self) -> Numbers:
@@ -339,6 +359,9 @@ class TuningResult(Generic[Value, Numbers]):
         if self.error != 0.0:
             bound = "an unknown amount" if self.error is None else _format_value(self.error)
             lines.append(f"scores were rounded: a finer threshold is better by {bound} at most")
+        if self.rule.abstains:
+            lines.append(f"decides {100 * self.coverage:.0f} % of the rows")
+        lines.extend(map(str, self.guarantees))
         if self.caution is not None:
             lines.append(f"caution: {self.caution}")
         return "\n".join(lines)
@@ -351,6 +374,9 @@ class TuningOptions(TypedDict, total=False):
     empty_classes: EmptyClasses
     subject_to: Any
     confidence: float | None
+    confidence_over: ConfidenceOver
+    abstain: bool
+    abstain_label: int
     weight: Any
     mask: Any
     ignore_index: int | None
@@ -459,6 +485,9 @@ def tune_threshold(
     empty_classes: EmptyClasses = "count",
     subject_to: Any = None,
     confidence: float | None = None,
+    confidence_over: ConfidenceOver = "all",
+    abstain: bool = False,
+    abstain_label: int = -1,
     weight: Any = None,
     mask: Any = None,
     ignore_index: int | None = None,
@@ -507,8 +536,15 @@ def tune_threshold(
         Constraints that the rule must meet, such as "precision >= 0.9" or {"precision": 0.9}; comma-separated for
         several. With a threshold per class, every class must meet them.
     confidence : float, optional
-        With a number such as 0.95, the one-sided lower confidence bound of a constrained metric must meet its
-        constraint, instead of the estimate.
+        With a number such as 0.95, the constraints hold on new rows with at least that probability over the rows that
+        are tuned on, instead of on these rows alone. The rows must be independent, and not those of the training.
+    confidence_over : {'all', 'each'}, default 'all'
+        Of several classes: whether the confidence is that all of them meet the constraints, or that a class does.
+    abstain : bool, default False
+        For a multi-class problem with ``subject_to``: predict the class of the highest score only where the class meets
+        the constraints, and leave the other rows undecided.
+    abstain_label : int, default -1
+        What the rule returns for undecided rows; no class index.
     weight : array-like, optional
         Per sample or per element.
     mask : array-like of bool, optional
@@ -566,8 +602,22 @@ def tune_threshold(
         )
     if not epsilon >= 0:
         raise ValueError(f"epsilon: expected a number of at least 0, got {epsilon!r}")
+    if confidence is not None and groups is not None:
+        raise ValueError("groups: expected none with confidence=, since rows of a group are not independent")
     spec = TuningSpec(
-        metric, task, average, shared, labels, empty_classes, subject_to, confidence, rare_labels, default_threshold
+        metric,
+        task,
+        average,
+        shared,
+        labels,
+        empty_classes,
+        subject_to,
+        confidence,
+        rare_labels,
+        default_threshold,
+        confidence_over,
+        abstain,
+        abstain_label,
     )
     problem = spec.problem(epsilon)
     batch = as_scored_batch_or_sparse(task, scores, targets, weight, mask, ignore_index)
@@ -608,6 +658,8 @@ def _tune(problem: Problem, batch: AnyBatch, sizes: list[float], resampling: Res
         _problem=problem,
         _batch=batch,
         _resampling=resampling,
+        guarantees=problem.list_guarantees(batch, solved.rule),
+        coverage=problem.measure_coverage(batch, solved.rule),
     )
 
 

@@ -41,7 +41,9 @@ _TASKS: dict[str, Task] = {
 
 
 class Labels:
-    """How a classifier's labels become targets and back."""
+    """How a classifier's labels become targets and back; ``abstain_label``: what stands for a row left undecided."""
+
+    abstain_label: Any = None
 
     def __init__(self, y: Any, classes: Any = None) -> None:
         kind = type_of_target(y, input_name="y")
@@ -88,7 +90,16 @@ class Labels:
 
     def decode(self, decided: Tensor) -> NDArray[Any]:
         """Return what was decided as labels."""
-        return decided.long().numpy() if self.task == "multilabel" else self.classes[decided.long().numpy()]
+        index = decided.long().numpy()
+        if self.task == "multilabel":
+            return index
+        decoded = self.classes[index]
+        undecided = index < 0
+        if not undecided.any():
+            return decoded
+        as_objects = decoded.astype(object)
+        as_objects[undecided] = self.abstain_label
+        return as_objects if self.abstain_label is None else np.array(as_objects.tolist())
 
     def probabilities(self, logits: Tensor) -> Tensor:
         """Return P(y = 1) ``(N,)``, P(class) ``(N, d)`` or P(y_k = 1) ``(N, K)`` in float64."""

@@ -9,12 +9,13 @@ import numpy as np
 import torch
 from joblib import Parallel, delayed
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
-from sklearn.utils import indexable
+from sklearn.utils import _safe_indexing, indexable
 from sklearn.utils.validation import _check_sample_weight, _num_samples, check_is_fitted, validate_data
 from torch import Tensor
 
 from metricgrad.decisions.default_rule import default_rule
 from metricgrad.decisions.ensemble_selection import Selection, SelectionSpec, select_ensemble
+from metricgrad.decisions.threshold_tuning import TuningSpec
 from metricgrad.estimators.array_encoder import ArrayEncoder, check_no_sparse_nan
 from metricgrad.estimators.candidates import Candidate, CandidateSpec, View, default_candidates, missing_libraries
 from metricgrad.estimators.cross_fitting import (
@@ -26,12 +27,14 @@ from metricgrad.estimators.cross_fitting import (
     flatten_models,
     make_folds,
 )
+from metricgrad.estimators.guarantee_rows import check_guarantee_rows, hold_out_rows, tune_on_scores
 from metricgrad.estimators.labels import DecidesMixin, dense, flat
 from metricgrad.estimators.preparation import labels_to_learn
 
 if TYPE_CHECKING:
     from metricgrad.core.metrics import Metric
     from metricgrad.core.metrics.averages import Average
+    from metricgrad.decisions.guarantees import ConfidenceOver
     from metricgrad.decisions.rules import Rule
     from metricgrad.decisions.selection_criteria import SelectBy
     from metricgrad.decisions.threshold_tuning import TuningResult
@@ -72,6 +75,15 @@ class MetricEnsembleClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
     subject_to : str, dict, Constraint or list of these, optional
         Constraints that the rule must meet, such as "precision >= 0.9"; see ``tune_threshold``. With ``average``
         "micro" or "samples" the labels share one threshold.
+    confidence : float, optional
+        With a number such as 0.95, the constraints hold on new rows with at least that probability; see
+        ``tune_threshold`` and ``guarantee_rows``.
+    confidence_over : {'all', 'each'}, default 'all'
+        Of several classes: whether the confidence is that all of them meet the constraints, or that a class does.
+    guarantee_rows : float, optional
+        The share of the rows, such as 0.3, on which the rule is tuned and nothing is fitted. A ``confidence`` is then
+        exact. Without it the rule is tuned on out-of-fold scores, by models of fewer rows than the one that scores new
+        rows, and the confidence is approximate.
     cv : int, splitter or iterable, default 5
         A number of folds (stratified, several labels too; of whole groups if ``fit`` gets groups), a scikit-learn
         splitter, or pairs of train and test rows.
@@ -141,6 +153,9 @@ class MetricEnsembleClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
         average: Average | None = "macro",
         rule: Literal["tuned", "fixed"] | Rule = "tuned",
         subject_to: Any = None,
+        confidence: float | None = None,
+        confidence_over: ConfidenceOver = "all",
+        guarantee_rows: float | None = None,
         cv: Any = 5,
         select_by: SelectBy = "auto",
         rounds: int = 25,
@@ -156,6 +171,9 @@ class MetricEnsembleClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
         self.average = average
         self.rule = rule
         self.subject_to = subject_to
+        self.confidence = confidence
+        self.confidence_over = confidence_over
+        self.guarantee_rows = guarantee_rows
         self.cv = cv
         self.select_by = select_by
         self.rounds = rounds
@@ -194,12 +212,29 @@ class MetricEnsembleClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
 
         """
         given, y = self._check_input(X, y)
+        weight = None if sample_weight is None else _check_sample_weight(sample_weight, given, ensure_non_negative=True)
+        check_guarantee_rows(self.guarantee_rows, self.confidence, groups)
+        if self.guarantee_rows is None:
+            return self._fit_rows(given, y, weight, groups)
+        fitted, held_out = hold_out_rows(len(y), self.guarantee_rows, self.random_state)
+        weight_fitted = None if weight is None else weight[fitted]
+        weight_held_out = None if weight is None else weight[held_out]
+        self._fit_rows(_safe_indexing(given, fitted), y[fitted], weight_fitted, None)
+        scores = self._scores(_safe_indexing(given, held_out))
+        self.tuning_ = tune_on_scores(self, scores, self.labels_.encode(y[held_out]), weight_held_out)
+        self.rule_ = self.tuning_.rule
+        return self
+
+    def _fit_rows(self, given: Any, y: Any, weight: Any, groups: Any) -> Self:
+        """Fit on rows that were checked."""
         self.labels_ = labels = labels_to_learn(y)
         self.classes_, targets = labels.classes, labels.encode(y)
         # Refuses what does not fit together before anything is fitted.
         goal = (self._metric, labels.task, self.average, self.subject_to, self.rule, self.select_by)
         rule = SelectionSpec(*goal, self.rounds, self.bags).rule
-        weight = None if sample_weight is None else _check_sample_weight(sample_weight, given, ensure_non_negative=True)
+        if self.confidence is not None:
+            guaranteed = {"subject_to": self.subject_to, "confidence": self.confidence}
+            TuningSpec(self._metric, labels.task, self.average, **guaranteed).problem()
         seeds = FitSeeds.draw(self.random_state)
         folds = make_folds(labels, targets, self.cv, groups, seeds.folds)
         views = self._fit_views(given, y, weight)
@@ -326,6 +361,10 @@ class MetricEnsembleClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
             self.weights_, self.select_by_, values = selection.weights, selection.select_by, selection.alone
             if selection.tuning is not None:
                 self.tuning_, self.rule_ = selection.tuning, selection.rule
+            if self.confidence is not None and self.guarantee_rows is None:
+                weight_of_rows = None if weight is None else weight[rows]
+                self.tuning_ = tune_on_scores(self, selection.scores, targets[rows], weight_of_rows)
+                self.rule_ = self.tuning_.rule
         fitted = dict(zip(names, zip(candidates, found, strict=True), strict=True))
         self.members_ = [
             Member(name, share, fitted[name][0].view, fitted[name][1].models) for name, share in self.weights_.items()

@@ -9,14 +9,13 @@ import torch
 from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
 from sklearn.model_selection import cross_val_predict
-from sklearn.utils import get_tags
+from sklearn.utils import _safe_indexing, get_tags
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, get_routing_for_object, process_routing
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted, indexable
+from sklearn.utils.validation import _check_method_params, check_is_fitted, indexable
 from torch import Tensor
 
-from metricgrad.decisions.default_rule import RARE_LABELS
-from metricgrad.decisions.threshold_tuning import tune_threshold
+from metricgrad.estimators.guarantee_rows import check_guarantee_rows, hold_out_rows, tune_on_scores
 from metricgrad.estimators.labels import Labels, PredictsMixin, dense, flat
 
 if TYPE_CHECKING:
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from metricgrad.core.inputs import ArrayLike
     from metricgrad.core.metrics import Metric
     from metricgrad.core.metrics.averages import Average
+    from metricgrad.decisions.guarantees import ConfidenceOver
     from metricgrad.estimators.labels import Features, SparseMatrix
 
 
@@ -58,14 +58,26 @@ class ThresholdedClassifier(PredictsMixin, ClassifierMixin, MetaEstimatorMixin, 
         Constraints that the rule must meet, such as "precision >= 0.9" or {"precision": 0.9}; comma-separated for
         several. With a threshold per class, every class must meet them.
     confidence : float, optional
-        With a number such as 0.95, the one-sided lower confidence bound of a constrained metric must meet its
-        constraint, instead of the estimate.
+        With a number such as 0.95, the constraints hold on new rows with at least that probability over the rows that
+        are tuned on, instead of on these rows alone. The rows must be independent, and not those of the training.
+    confidence_over : {'all', 'each'}, default 'all'
+        Of several classes: whether the confidence is that all of them meet the constraints, or that a class does.
+    guarantee_rows : float, optional
+        The share of the rows, such as 0.3, on which the rule is tuned and nothing is fitted. A ``confidence`` is then
+        exact. Without it the rule is tuned on out-of-fold scores, by models of fewer rows than the one that scores new
+        rows, and the confidence is approximate.
+    abstain : bool, default False
+        For several classes with ``subject_to``: predict a class only where it meets the constraints.
+    abstain_label : object, optional
+        What is predicted for a row that is left undecided; no class. By default None, as in a table.
     cv : int, splitter, iterable or 'prefit', default 5
         How the scores to tune on are made: a number of folds or a splitter (cross-fitted: every row is scored by a
         model that did not see it, then the model is fitted on all rows), or "prefit" to tune a fitted classifier on the
         rows given to ``fit``, which it must not have been fitted on.
     n_jobs : int, optional
         How many folds to fit at once; one by default.
+    random_state : int, RandomState instance or None, default None
+        Random seed of ``guarantee_rows``.
 
     Attributes
     ----------
@@ -103,8 +115,13 @@ class ThresholdedClassifier(PredictsMixin, ClassifierMixin, MetaEstimatorMixin, 
         shared: bool = False,
         subject_to: Any = None,
         confidence: float | None = None,
+        confidence_over: ConfidenceOver = "all",
+        guarantee_rows: float | None = None,
+        abstain: bool = False,
+        abstain_label: Any = None,
         cv: Any = 5,
         n_jobs: int | None = None,
+        random_state: Any = None,
     ) -> None:
         self.estimator = estimator
         self.metric = metric
@@ -113,8 +130,13 @@ class ThresholdedClassifier(PredictsMixin, ClassifierMixin, MetaEstimatorMixin, 
         self.shared = shared
         self.subject_to = subject_to
         self.confidence = confidence
+        self.confidence_over = confidence_over
+        self.guarantee_rows = guarantee_rows
+        self.abstain = abstain
+        self.abstain_label = abstain_label
         self.cv = cv
         self.n_jobs = n_jobs
+        self.random_state = random_state
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -141,6 +163,8 @@ class ThresholdedClassifier(PredictsMixin, ClassifierMixin, MetaEstimatorMixin, 
         self, X: Features, y: ArrayLike | SparseMatrix, sample_weight: ArrayLike | None = None, **fit_params: Any
     ) -> Self:
         """Make scores by cross-fitting, tune the rule on them, and fit the classifier on all rows.
+
+        With ``guarantee_rows`` the classifier is fitted on the other rows, and the rule tuned on its scores of these.
 
         Parameters
         ----------
@@ -169,12 +193,21 @@ class ThresholdedClassifier(PredictsMixin, ClassifierMixin, MetaEstimatorMixin, 
         fitted = getattr(self.estimator, "classes_", None) if self.cv == "prefit" else None
         self.labels_ = Labels(plain, None if isinstance(fitted, list) or plain.ndim > 1 else fitted)
         self.classes_ = self.labels_.classes
+        self._check_guarantee()
+        tuned_rows: Any = slice(None)
         if sample_weight is not None:
             fit_params = {**fit_params, "sample_weight": sample_weight}
         if self.cv == "prefit":
             check_is_fitted(self.estimator)
             self.estimator_ = self.estimator
             scores = self._scores(X)
+        elif self.guarantee_rows is not None:
+            fitted_rows, tuned_rows = hold_out_rows(len(plain), self.guarantee_rows, self.random_state)
+            for_fitted_rows = _check_method_params(X, self._route_parameters(fit_params)[1], indices=fitted_rows)
+            fitted_X = _safe_indexing(X, fitted_rows)
+            fitted_y = _safe_indexing(y, fitted_rows)
+            self.estimator_ = clone(self.estimator).fit(fitted_X, fitted_y, **for_fitted_rows)
+            scores = self._scores(_safe_indexing(X, tuned_rows))
         else:
             for_folds, for_all_rows = self._route_parameters(fit_params)
             scores = self._read(
@@ -194,21 +227,26 @@ class ThresholdedClassifier(PredictsMixin, ClassifierMixin, MetaEstimatorMixin, 
             self.n_features_in_ = self.estimator_.n_features_in_
         if hasattr(self.estimator_, "feature_names_in_"):
             self.feature_names_in_ = self.estimator_.feature_names_in_
-        self.tuning_ = tune_threshold(
-            self._metric,
+        self.tuning_ = tune_on_scores(
+            self,
             scores,
-            self.labels_.encode(plain),
-            task=self.labels_.task,
-            average=self.average,
-            shared=self.shared,
-            subject_to=self.subject_to,
-            confidence=self.confidence,
-            weight=None if sample_weight is None else np.asarray(sample_weight, dtype=float),
-            rare_labels=RARE_LABELS,
+            self.labels_.encode(plain[tuned_rows]),
+            None if sample_weight is None else np.asarray(sample_weight, dtype=float)[tuned_rows],
             default_threshold=0.0 if self._find_method() == "decision_function" else 0.5,
+            shared=self.shared,
+            abstain=self.abstain,
         )
         self.rule_ = self.tuning_.rule
         return self
+
+    def _check_guarantee(self) -> None:
+        """Refuse options of a guarantee that do not fit together."""
+        check_guarantee_rows(self.guarantee_rows, self.confidence)
+        if self.guarantee_rows is not None and self.cv == "prefit":
+            raise ValueError("guarantee_rows: expected None with cv='prefit', where all rows are held out, got a share")
+        self.labels_.abstain_label = self.abstain_label
+        if self.abstain and self.abstain_label is not None and self.abstain_label in list(self.classes_):
+            raise ValueError(f"abstain_label: expected a value that is no class, got {self.abstain_label!r}")
 
     def _route_parameters(self, params: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return what ``cross_val_predict`` gets, which routes by itself, and what the classifier's ``fit`` gets."""

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from metricgrad.core.metrics import Metric
     from metricgrad.core.metrics.averages import Average, Averaged, EmptyClasses
     from metricgrad.core.processes import ProcessGroup
+    from metricgrad.decisions.guarantees import ConfidenceOver
     from metricgrad.decisions.rare_labels import ThresholdSource
     from metricgrad.decisions.rules import Rule
 
@@ -282,6 +283,7 @@ class Evaluator:
         shared: bool = False,
         subject_to: Any = None,
         confidence: float | None = None,
+        confidence_over: ConfidenceOver = "all",
         rare_labels: ThresholdSource = "own",
         default_threshold: float = 0.5,
         epsilon: float = 0.01,
@@ -304,8 +306,10 @@ class Evaluator:
             Constraints that the rule must meet, such as "precision >= 0.9" or {"precision": 0.9}; comma-separated for
             several. With a threshold per class, every class must meet them.
         confidence : float, optional
-            With a number such as 0.95, the one-sided lower confidence bound of a constrained metric must meet its
-            constraint, instead of the estimate.
+            With a number such as 0.95, the constraints hold on new rows with at least that probability over the rows
+            that are tuned on, as in ``tune_threshold``; for rows without weights.
+        confidence_over : {'all', 'each'}, default 'all'
+            Of several classes: whether the confidence is that all of them meet the constraints, or that a class does.
         rare_labels : {'pooled', 'own', 'fixed'}, default 'own'
             What becomes of a class that counts and has few positives or negatives, as in ``tune_threshold``.
         default_threshold : float, default 0.5
@@ -347,6 +351,7 @@ class Evaluator:
             confidence=confidence,
             rare_labels=rare_labels,
             default_threshold=default_threshold,
+            confidence_over=confidence_over,
         )
         return tune_tables(spec.problem(epsilon), self._statistics["scores"])
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from metricgrad.core.batch import Batch, Task, check_task
+from metricgrad.core.counts import Confusion
 from metricgrad.core.inputs import ArrayLike, check_scale, named
 from metricgrad.core.metrics import Metric, name_of, subset_accuracy
 from metricgrad.core.metrics.registry import find
@@ -195,7 +196,10 @@ class MetricSet:
             means = hard_counts.average_rows(batch, self.rule, metrics, self.over_classes.labels)
             found |= dict(zip(rows, means, strict=True))
         if self.has_cells:
-            if self.has_matrix and isinstance(batch, Batch):  # a sparse batch is multi-label
+            needs_matrix = any(objective.of_matrix for objective in self.objectives.values())
+            if self.rule.abstains and isinstance(batch, Batch) and not needs_matrix:
+                found["cells"] = hard_counts.count_undecided(batch, self.rule)
+            elif self.has_matrix and isinstance(batch, Batch):  # a sparse batch is multi-label
                 found["cells"] = hard_counts.count_matrix(batch, self.rule)
             else:
                 found["cells"] = hard_counts.count_cells(batch, self.rule)
@@ -217,7 +221,7 @@ class MetricSet:
                 value = objective.value(statistics[name])
             else:
                 cells = statistics["cells"]
-                if self.has_matrix and not objective.of_matrix:
+                if isinstance(cells, Confusion) and not objective.of_matrix:
                     cells = cells.counts()
                 value = objective.value(cells)
             found[name] = value.squeeze(-1) if self.task == "binary" and objective.average == "per-class" else value

@@ -191,6 +191,8 @@ def _stack_values(of_replicates: Sequence[Values], names: Iterable[str]) -> Valu
 
 
 def _decide(metrics: MetricSet, batch: Batch) -> Tensor:
+    if metrics.rule.abstains:
+        raise ValueError(f"rule: expected one that decides every row to resample, got {metrics.rule!r}; use evaluate")
     return hard_counts.decide_batch(batch, metrics.rule, classes=metrics.has_matrix)
 
 

@@ -45,8 +45,13 @@ def tune_tables(problem: Problem, tables: ScoreTables) -> TuningResult:
     batch = tables.batch()
     sizes = problem.take_smaller_sides(positives, samples).tolist()
     plan = problem.plan_by_sizes(sizes, batch.logits.shape[1])
-    observations_per_weight = (weight.sum() / squares.sum()).item()
-    rule, exact, plateau = problem.solve(batch, plan, observations_per_weight)
+    every_weight_is_one = torch.equal(weight, samples) and torch.equal(squares, samples)  # since Σ(w − 1)² = 0
+    labels_are_hard = torch.equal(batch.weight.round(), batch.weight)  # type: ignore[union-attr]
+    if problem.confidence is not None and not (every_weight_is_one and labels_are_hard):
+        raise ValueError(
+            "confidence: expected rows without weights or soft labels, since rows are not kept; use tune_threshold"
+        )
+    rule, exact, plateau = problem.solve(batch, plan, weights_are_repetitions=True)
     error: Any = 0.0
     if tables.bits is not None:
         rule, plateau = _move_onto_grid(batch, rule, plateau, plan)
@@ -64,6 +69,7 @@ def tune_tables(problem: Problem, tables: ScoreTables) -> TuningResult:
         _batch=batch,
         _resampling=None,
         error=error,
+        guarantees=problem.list_guarantees(batch, rule),
     )
 
 

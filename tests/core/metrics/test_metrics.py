@@ -50,6 +50,7 @@ ELEMENTWISE: dict[str, tuple[Callable[..., Any], Callable[..., float], bool]] = 
     "recall": (M.recall, reference.recall, True),
     "specificity": (M.specificity, reference.specificity, True),
     "npv": (M.npv, reference.npv, True),
+    "predicted_positive_rate": (M.predicted_positive_rate, reference.predicted_positive_rate, True),
     "f1": (M.f1, reference.f_beta, True),
     "f_beta": (M.f_beta, reference.f_beta, True),
     "f_0.5": (partial(M.f_beta, beta=0.5), partial(reference.f_beta, beta=0.5), True),

@@ -78,6 +78,7 @@ def tune(
             "tuned_on": f"{number} rows of {Path(data).name}, at {runs.now()}",
             "value_there": tuning.value,
             "plateaus": list_plateaus(tuning.plateau, goal.score_columns or 1),
+            "guarantees": [str(one) for one in tuning.guarantees],
             "previous": list_rules(model),
         }
         found.replace_rule(tuning.rule, about)
@@ -96,6 +97,7 @@ def tune(
             "constraints": expected.constraints,
             "exact": tuning.exact,
             "plateau": tuning.plateau,
+            "guarantees": [str(one) for one in tuning.guarantees],
         },
         "written": not dry_run,
         "unknown": dict(labelled.gaps.unknown),

@@ -6,20 +6,14 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from metricgrad.core.metrics.derivatives import differentiable
 from metricgrad.core.metrics.registry import name_of
 from metricgrad.core.metrics.scalars import is_number, is_whole
 from metricgrad.core.metrics.signatures import Metric
 from metricgrad.core.storable import Storable
-
-if TYPE_CHECKING:
-    from metricgrad.core.counts import Counts
 
 BOUND_ROUNDING = 1e-9
 """By how much a value may fail its bound: a recall of 1 must meet "recall >= 1" in any order of summation."""
@@ -237,38 +231,3 @@ def _read_constraint(text: str) -> Constraint:
     raise ValueError(
         f"subject_to: expected 'metric>=number', 'metric[each]>=number' or 'metric[class]>=number', got {text!r}"
     )
-
-
-def lower_bound(metric: Metric, counts: Counts, confidence: float, scale: float = 1.0) -> Tensor:
-    """Return a one-sided lower confidence bound of a metric of hard counts, elementwise.
-
-    The delta method on the four cells, each with z²/2 pseudo-observations: for a proportion that is the bound of
-    Agresti and Coull [agresti1998], which, unlike the plain one, does not claim certainty after a single success.
-
-    Parameters
-    ----------
-    metric : callable
-        A function of ``Counts``.
-    counts : Counts
-        Hard counts, cells ``(...)``.
-    confidence : float
-        The confidence of the bound, such as 0.95.
-    scale : float, default 1.0
-        The number of observations that a unit of weight stands for.
-
-    Returns
-    -------
-    Tensor
-        The bound, ``(...)``.
-    """
-    z = NormalDist().inv_cdf(confidence)
-    smoothed = counts.map(lambda cell: cell * scale + z**2 / 2)
-    with differentiable(*smoothed.cells()) as leaves:
-        values = metric(type(counts)(*leaves))
-        # The added zero keeps a metric without any gradient, such as a step, differentiable.
-        grads = torch.autograd.grad(values.sum() + 0 * leaves[0].sum(), leaves, allow_unused=True)
-    slopes = [torch.zeros_like(values) if g is None else g for g in grads]
-    pairs = list(zip(slopes, smoothed.cells(), strict=True))
-    mean = sum(g * cell for g, cell in pairs) / smoothed.total
-    variance = sum(g**2 * cell for g, cell in pairs) - smoothed.total * mean**2
-    return values.detach() - z * torch.sqrt(variance.clamp(min=0))

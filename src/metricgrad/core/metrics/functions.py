@@ -115,6 +115,31 @@ def npv(c: Counts, empty: float = 0.0) -> Tensor:
     return ratio(c.tn, c.tn + c.fn, empty)
 
 
+def predicted_positive_rate(c: Counts, empty: float = 0.0) -> Tensor:
+    """Predicted positive rate, (TP + FP) / total: the share of the rows that are predicted positive.
+
+    It tells nothing about which rows are right: it is for a capacity, ``subject_to="predicted_positive_rate <= 0.05"``.
+
+    Parameters
+    ----------
+    c : Counts
+        Cells of shape ``(..., K)``, soft or hard.
+    empty : float, default 0.0
+        The value of 0/0, as scikit-learn's ``zero_division``; its gradient is zero.
+
+    Returns
+    -------
+    Tensor
+        One value per class, ``(..., K)``.
+
+    Examples
+    --------
+    >>> predicted_positive_rate(Counts(*map(torch.tensor, (3.0, 1.0, 1.0, 5.0))))
+    tensor(0.4000)
+    """
+    return ratio(c.predicted, c.total, empty)
+
+
 def f_beta(c: Counts, beta: float | Tensor = 1.0, empty: float = 0.0) -> Tensor:
     """F-beta, (1 + β²)TP / ((1 + β²)TP + β²FN + FP) [vanrijsbergen1979].
 

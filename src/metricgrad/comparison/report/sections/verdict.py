@@ -57,10 +57,16 @@ def _figures(payload: Payload) -> str:
     return f'<dl class="figures">{"".join(blocks)}</dl>'
 
 
+_MOST_GUARANTEES = 10
+"""Of a model of many labels, so many bounds are shown."""
+
+
 def _model(payload: Payload) -> str:
     """Return how the shipped model decides."""
     if "model" not in payload:
         return ""
     model = payload["model"]
     how = "" if model["kind"] == "fixed" else f", tuned on {model['tuned_on']}"
-    return f'<p class="note" id="shipped-rule">The shipped model decides by {escape(model["rule"])}{escape(how)}.</p>\n'
+    guaranteed = "".join(f" On new rows: {escape(one)}." for one in model.get("guarantees", [])[:_MOST_GUARANTEES])
+    rule = f"The shipped model decides by {escape(model['rule'])}{escape(how)}."
+    return f'<p class="note" id="shipped-rule">{rule}{guaranteed}</p>\n'

@@ -1,0 +1,99 @@
+"""Rows held out for a guarantee, in the estimators."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.datasets import make_classification
+from sklearn.linear_model import LogisticRegression
+from sklearn.naive_bayes import GaussianNB
+
+import metricgrad as mg
+from metricgrad.estimators.guarantee_rows import hold_out_rows
+
+pytestmark = pytest.mark.quick
+
+X, y = make_classification(1500, weights=[0.7], class_sep=1.2, random_state=0)
+HOW: dict[str, Any] = {"subject_to": "precision >= 0.7", "confidence": 0.9}
+
+
+def test_the_rows_are_a_random_share_and_the_same_again() -> None:
+    fitted, held_out = hold_out_rows(100, 0.3, 0)
+    assert len(held_out) == 30
+    assert sorted([*fitted, *held_out]) == list(range(100))
+    assert np.array_equal(hold_out_rows(100, 0.3, 0)[1], held_out)
+
+
+def test_the_classifier_does_not_see_the_rows_of_the_guarantee() -> None:
+    model = mg.ThresholdedClassifier(LogisticRegression(), "recall", **HOW, guarantee_rows=0.4, random_state=0).fit(
+        X, y
+    )
+    fitted, held_out = hold_out_rows(len(y), 0.4, 0)
+    expected = LogisticRegression().fit(X[fitted], y[fitted])
+    assert np.array_equal(model.estimator_.coef_, expected.coef_)
+    scores = expected.predict_proba(X[held_out])[:, 1]
+    assert model.rule_ == mg.tune_threshold("recall", scores, y[held_out], **HOW).rule
+    assert "precision >= 0.7 with 90 % confidence" in str(model.tuning_)
+
+
+def test_weights_of_rows_go_with_their_rows() -> None:
+    weight = np.where(np.arange(len(y)) % 2, 1.0, 0.5)
+    model = mg.ThresholdedClassifier(LogisticRegression(), "recall", **HOW, guarantee_rows=0.4, random_state=0)
+    model.fit(X, y, sample_weight=weight)
+    fitted, held_out = hold_out_rows(len(y), 0.4, 0)
+    expected = LogisticRegression().fit(X[fitted], y[fitted], sample_weight=weight[fitted])
+    assert np.array_equal(model.estimator_.coef_, expected.coef_)
+    scores = expected.predict_proba(X[held_out])[:, 1]
+    assert model.rule_ == mg.tune_threshold("recall", scores, y[held_out], weight=weight[held_out], **HOW).rule
+
+
+@pytest.mark.parametrize("share", [None, 0.4])
+def test_an_ensemble_guarantees_too(share: float | None) -> None:
+    own = [("logistic", LogisticRegression()), ("bayes", GaussianNB())]
+    model = mg.MetricEnsembleClassifier("recall", estimators=own, **HOW, guarantee_rows=share, cv=3, random_state=0)
+    model.fit(X, y)
+    assert model.tuning_ is not None
+    (guarantee,) = model.tuning_.guarantees
+    assert guarantee.expected > 0.7
+    if share is not None:
+        _, held_out = hold_out_rows(len(y), share, 0)
+        scores = model.predict_scores(X[held_out])
+        assert model.rule_ == mg.tune_threshold("recall", scores, y[held_out], **HOW).rule
+
+
+def test_undecided_rows_have_a_label_that_is_no_class() -> None:
+    features, index = make_classification(1200, n_informative=6, n_classes=3, class_sep=2.0, random_state=0)
+    names = np.array(["ant", "bee", "cat"])[index]
+    how: dict[str, Any] = {"subject_to": "precision >= 0.85", "abstain": True, "cv": 3}
+    model = mg.ThresholdedClassifier(LogisticRegression(), "recall", **how).fit(features, names)
+    predicted = model.predict(features)
+    assert set(predicted.tolist()) == {"ant", "bee", "cat", None}
+    assert model.tuning_.coverage < 1
+    unsure = model.set_params(abstain_label="unsure").fit(features, names).predict(features)
+    assert np.array_equal(unsure == "unsure", [one is None for one in predicted])
+    assert unsure.dtype.kind == "U"
+    with pytest.raises(ValueError, match="abstain_label: expected a value that is no class, got 'bee'"):
+        model.set_params(abstain_label="bee").fit(features, names)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"guarantee_rows": 1.0, **HOW}, r"guarantee_rows: expected a share of the rows in \(0, 1\)"),
+        ({"guarantee_rows": 0.3, "subject_to": "recall >= 0.5"}, "guarantee_rows: expected a confidence="),
+        ({"guarantee_rows": 0.3, "cv": "prefit", **HOW}, "guarantee_rows: expected None with cv='prefit'"),
+        ({"confidence": 0.9}, "confidence: expected a constraint to hold with it"),
+    ],
+)
+def test_bad_options_are_refused_in_one_line(options: dict[str, Any], message: str) -> None:
+    estimator = LogisticRegression().fit(X, y)
+    with pytest.raises(ValueError, match=message):
+        mg.ThresholdedClassifier(estimator, "recall", **options).fit(X, y)
+
+
+def test_rows_of_groups_are_no_independent_rows() -> None:
+    own = [("bayes", GaussianNB())]
+    with pytest.raises(ValueError, match="groups: expected none with confidence="):
+        mg.MetricEnsembleClassifier("recall", estimators=own, **HOW).fit(X, y, groups=np.arange(len(y)) // 2)
