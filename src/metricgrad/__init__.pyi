@@ -15,6 +15,7 @@ from metricgrad import surrogates as surrogates
 from metricgrad.comparison.compare import compare as compare  # extra: app
 from metricgrad.comparison.study import Study as Study  # extra: app
 from metricgrad.comparison.study import load_run as load_run  # extra: app
+from metricgrad.core.costs import Cost as Cost
 from metricgrad.core.counts import Confusion as Confusion
 from metricgrad.core.counts import Counts as Counts
 from metricgrad.core.counts import Mean as Mean

@@ -73,6 +73,8 @@ class Problem:
     def _check_constraints(self) -> None:
         """Refuse constraints that the rule of this family cannot be searched for."""
         task, average = self.objective.task, self.objective.average
+        if self.constraints and self.objective.row_costs is not None:
+            raise ValueError("subject_to: expected costs that are the same for every row with a constraint, got arrays")
         threshold_per_label = task == "multilabel" and not self.shared
         if self.constraints and task == "multiclass":
             raise ValueError("subject_to: expected task='binary' or 'multilabel', got 'multiclass'")

@@ -501,6 +501,7 @@ def tune_threshold(
     batch = as_scored_batch_or_sparse(task, scores, targets, weight, mask, ignore_index)
     if not batch.rows:
         raise ValueError("scores: expected at least one sample to tune on, got none")
+    batch = problem.objective.weigh(batch)
     check_labels(problem.objective.labels, batch.classes)
     sizes = problem.count_smaller_sides(batch).tolist()
     plan = problem.plan_by_sizes(sizes, batch.classes)

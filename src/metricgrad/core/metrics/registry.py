@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from metricgrad.core.metrics import functions, matrix
-from metricgrad.core.metrics.signatures import Metric, annotation_of
+from metricgrad.core.metrics.signatures import IsMetric, Metric, annotation_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ def names() -> list[str]:
     Examples
     --------
     >>> names()[:3]
-    ['accuracy', 'balanced_accuracy', 'cost']
+    ['accuracy', 'balanced_accuracy', 'detection_cost']
     """
     return sorted(_BY_NAME)
 
@@ -70,6 +70,8 @@ def find(metric: str | Metric, further_names: Mapping[str, str]) -> Metric:
 
     They are the values, under what they may be called, in lower case and without separators.
     """
+    if isinstance(metric, IsMetric):
+        return metric.as_metric()
     if callable(metric):
         return _check_takes_counts(metric)
     if not isinstance(metric, str):
@@ -267,7 +269,7 @@ def name_of(metric: Metric) -> str:
 def _format_argument(value: object) -> str:
     if isinstance(value, Tensor) and value.dim() == 1:
         return "/".join(map(repr, value.tolist()))
-    return repr(value)
+    return repr(value.tolist()) if isinstance(value, Tensor) else repr(value)
 
 
 def is_safe(metric: Metric) -> bool:
