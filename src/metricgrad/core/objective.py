@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import warnings
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -125,6 +126,14 @@ class Objective:
             raise ValueError(f"labels: expected class indices, got {self.labels!r}")
         if self.of_matrix and self.labels is not None:
             raise ValueError(f"labels: {name_of(self.metric)} is of the whole d×d matrix and takes none")
+
+    def take(self, rows: Any) -> Objective:
+        """Return the objective of some rows, which have costs of their own if costs differ by row."""
+        if self.row_costs is None:
+            return self
+        taken = copy.copy(self)
+        taken.row_costs = self.row_costs.take(rows)
+        return taken
 
     def weigh(self, batch: AnyRows) -> AnyRows:
         """Return rows with what is at stake in them as their weights, if costs differ by row; others as they are."""

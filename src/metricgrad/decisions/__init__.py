@@ -2,7 +2,8 @@
 
 Fixed: ``Threshold``, ``Argmax``, ``Offsets``, ``TopK``, ``WeightedTopK``. Tuned: ``tune_threshold``, ``tune_top_k``,
 ``threshold_averaging``, and ``TuningSpec`` for a rule that is yet to be. For one instance's label set:
-``ExpectedFBeta``, and ``GFM`` with the ``SizeHead`` it needs. For the label sets of all rows together:
+``ExpectedFBeta``, and ``GFM`` with the ``SizeHead`` it needs. For the least expected cost of a row: ``LeastCost``, and
+``LeastCostOfClasses``. For the label sets of all rows together:
 ``choose_k_labels``.
 """
 
@@ -15,6 +16,8 @@ from metricgrad.decisions.expected_f import ExpectedFBeta as ExpectedFBeta
 from metricgrad.decisions.expected_f import SizeHead as SizeHead
 from metricgrad.decisions.k_labels import choose_k_labels as choose_k_labels
 from metricgrad.decisions.k_labels import tune_top_k as tune_top_k
+from metricgrad.decisions.least_cost import LeastCost as LeastCost
+from metricgrad.decisions.least_cost import LeastCostOfClasses as LeastCostOfClasses
 from metricgrad.decisions.rules import *  # noqa: F403
 from metricgrad.decisions.threshold_tuning import TuningResult as TuningResult
 from metricgrad.decisions.threshold_tuning import TuningSpec as TuningSpec
@@ -23,6 +26,6 @@ from metricgrad.decisions.threshold_tuning import tune_threshold as tune_thresho
 if not TYPE_CHECKING:  # type checkers read the imports above
     __all__ = [
         *rules.__all__,
-        *("ExpectedFBeta", "GFM", "SizeHead"),
+        *("ExpectedFBeta", "GFM", "LeastCost", "LeastCostOfClasses", "SizeHead"),
         *("TuningResult", "TuningSpec", "choose_k_labels", "threshold_averaging", "tune_threshold", "tune_top_k"),
     ]

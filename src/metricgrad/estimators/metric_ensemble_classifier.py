@@ -28,8 +28,10 @@ from metricgrad.estimators.cross_fitting import (
 )
 from metricgrad.estimators.labels import DecidesMixin, dense, flat
 from metricgrad.estimators.preparation import labels_to_learn
+from metricgrad.estimators.row_costs import find_fit_costs, name_columns
 
 if TYPE_CHECKING:
+    from metricgrad.core.costs import Cost
     from metricgrad.core.metrics import Metric
     from metricgrad.core.metrics.averages import Average
     from metricgrad.decisions.rules import Rule
@@ -173,7 +175,7 @@ class MetricEnsembleClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
 
     # Fitting
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None, costs: Cost | None = None) -> Self:
         """Cross-fit the candidates, choose their weights, and tune the rule.
 
         Parameters
@@ -186,6 +188,9 @@ class MetricEnsembleClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
             Per sample, ``(n,)``; counts in fitting, selection and tuning.
         groups : array-like, optional
             The group of each row, ``(n,)``: no group is in two folds.
+        costs : Cost, optional
+            The costs of these rows, if ``metric`` is a ``Cost`` that differs by row and does not name columns of X.
+            Models are trained for the mean costs, selection and rule are by those of each row.
 
         Returns
         -------
@@ -196,6 +201,9 @@ class MetricEnsembleClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
         given, y = self._check_input(X, y)
         self.labels_ = labels = labels_to_learn(y)
         self.classes_, targets = labels.classes, labels.encode(y)
+        cost = find_fit_costs(self.metric, costs, X, len(y))
+        if cost is not None:
+            self.mean_cost_ = cost.mean()
         # Refuses what does not fit together before anything is fitted.
         goal = (self._metric, labels.task, self.average, self.subject_to, self.rule, self.select_by)
         rule = SelectionSpec(*goal, self.rounds, self.bags).rule
@@ -205,7 +213,7 @@ class MetricEnsembleClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
         views = self._fit_views(given, y, weight)
         candidates = self._list_candidates(len(y))
         found = self._cross_fit_all(candidates, views, y, weight, folds, seeds)
-        self._choose(candidates, found, targets, weight, folds, rule, seeds.selection)
+        self._choose(candidates, found, targets, weight, folds, rule, seeds.selection, cost)
         if self.estimators is not None:  # the features are theirs, and so is what is known of them
             models = (one for candidate in found for one in flatten_models(candidate.models))
             first: Any = next((one for one in models if not isinstance(one, float)), None)
@@ -298,6 +306,7 @@ class MetricEnsembleClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
         folds: list[Fold],
         rule: Rule | None,
         seed: int,
+        cost: Cost | None,
     ) -> None:
         """Set weights, members and rule."""
         names = [candidate.name for candidate in candidates]
@@ -310,7 +319,7 @@ class MetricEnsembleClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
         else:
             rows = np.concatenate([held for _, held in folds])
             selection: Selection = select_ensemble(
-                self._metric,
+                self._metric if cost is None else cost.take(rows),
                 {name: one.scores for name, one in zip(names, found, strict=True)},
                 targets[rows],
                 task=self.labels_.task,
@@ -325,7 +334,7 @@ class MetricEnsembleClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
             )
             self.weights_, self.select_by_, values = selection.weights, selection.select_by, selection.alone
             if selection.tuning is not None:
-                self.tuning_, self.rule_ = selection.tuning, selection.rule
+                self.tuning_, self.rule_ = selection.tuning, name_columns(selection.rule, self.metric)
         fitted = dict(zip(names, zip(candidates, found, strict=True), strict=True))
         self.members_ = [
             Member(name, share, fitted[name][0].view, fitted[name][1].models) for name, share in self.weights_.items()

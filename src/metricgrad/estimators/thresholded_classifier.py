@@ -18,12 +18,14 @@ from torch import Tensor
 from metricgrad.decisions.default_rule import RARE_LABELS
 from metricgrad.decisions.threshold_tuning import tune_threshold
 from metricgrad.estimators.labels import Labels, PredictsMixin, dense, flat
+from metricgrad.estimators.row_costs import find_fit_costs, has_cost_rule, tune_fitted_costs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
+    from metricgrad.core.costs import Cost
     from metricgrad.core.inputs import ArrayLike
     from metricgrad.core.metrics import Metric
     from metricgrad.core.metrics.averages import Average
@@ -138,7 +140,12 @@ class ThresholdedClassifier(PredictsMixin, ClassifierMixin, MetaEstimatorMixin, 
         return router.add(estimator=self.estimator, method_mapping=fitted).add(splitter=self.cv, method_mapping=split)
 
     def fit(
-        self, X: Features, y: ArrayLike | SparseMatrix, sample_weight: ArrayLike | None = None, **fit_params: Any
+        self,
+        X: Features,
+        y: ArrayLike | SparseMatrix,
+        sample_weight: ArrayLike | None = None,
+        costs: Cost | None = None,
+        **fit_params: Any,
     ) -> Self:
         """Make scores by cross-fitting, tune the rule on them, and fit the classifier on all rows.
 
@@ -150,6 +157,8 @@ class ThresholdedClassifier(PredictsMixin, ClassifierMixin, MetaEstimatorMixin, 
             Labels ``(n,)`` of any type, or a multi-label indicator matrix ``(n, K)``.
         sample_weight : array-like, optional
             Per sample, ``(n,)``; counts in fitting and in tuning.
+        costs : Cost, optional
+            The costs of these rows, if ``metric`` is a ``Cost`` that differs by row and does not name columns of X.
         **fit_params : Any
             Further arguments of the classifier's ``fit``.
 
@@ -169,6 +178,7 @@ class ThresholdedClassifier(PredictsMixin, ClassifierMixin, MetaEstimatorMixin, 
         fitted = getattr(self.estimator, "classes_", None) if self.cv == "prefit" else None
         self.labels_ = Labels(plain, None if isinstance(fitted, list) or plain.ndim > 1 else fitted)
         self.classes_ = self.labels_.classes
+        cost = find_fit_costs(self.metric, costs, X, len(plain))
         if sample_weight is not None:
             fit_params = {**fit_params, "sample_weight": sample_weight}
         if self.cv == "prefit":
@@ -194,18 +204,24 @@ class ThresholdedClassifier(PredictsMixin, ClassifierMixin, MetaEstimatorMixin, 
             self.n_features_in_ = self.estimator_.n_features_in_
         if hasattr(self.estimator_, "feature_names_in_"):
             self.feature_names_in_ = self.estimator_.feature_names_in_
+        of_logits = self._method() == "decision_function"
+        weight = None if sample_weight is None else np.asarray(sample_weight, dtype=float)
+        targets = self.labels_.encode(plain)
+        if cost is not None and has_cost_rule(cost, self.labels_.task) and self.subject_to is None:
+            self.rule_, self.tuning_ = tune_fitted_costs(self.metric, cost, scores, targets, weight, of_logits)
+            return self
         self.tuning_ = tune_threshold(
             self._metric,
             scores,
-            self.labels_.encode(plain),
+            targets,
             task=self.labels_.task,
             average=self.average,
             shared=self.shared,
             subject_to=self.subject_to,
             confidence=self.confidence,
-            weight=None if sample_weight is None else np.asarray(sample_weight, dtype=float),
+            weight=weight,
             rare_labels=RARE_LABELS,
-            default_threshold=0.0 if self._method() == "decision_function" else 0.5,
+            default_threshold=0.0 if of_logits else 0.5,
         )
         self.rule_ = self.tuning_.rule
         return self
