@@ -42,6 +42,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+import xgboost
 from scipy import stats
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import train_test_split
@@ -204,8 +205,8 @@ def read_results() -> pd.DataFrame:
 
 def write_results(table: pd.DataFrame) -> None:
     """Write what was measured, with the command and the versions."""
-    packages = ("metricgrad", "empulse", "xgboost", "scikit-learn")
-    versions = ", ".join(f"{package} {version(package)}" for package in packages)
+    packages = ("metricgrad", "empulse", "scikit-learn")
+    versions = ", ".join([*(f"{package} {version(package)}" for package in packages), f"xgboost {xgboost.__version__}"])
     text = table.sort_values(["set", "split"], kind="stable").to_csv(index=False)
     RESULTS.write_text(f"# python benchmarks/money.py; {versions}\n{text}")
 

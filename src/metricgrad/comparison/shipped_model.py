@@ -59,6 +59,7 @@ class OneRule(TypedDict):
     metric: Name
     average: Literal["macro", "micro", "weighted", "samples"]
     subject_to: Line | None
+    cost: NotRequired[Line]
     kind: Literal["fixed", "tuned"]
     tuned_on: Line
     value_there: float
@@ -106,7 +107,8 @@ class ShippedModel:
     def score_parts(self, parts: pd.DataFrame, frame: pd.DataFrame) -> np.ndarray:
         """Return the scores of rows that were read: their parts by ``schema.to_features``, and the frame itself."""
         found: np.ndarray = self.estimator._score_parts(parts, frame[self.schema.inputs]).numpy()
-        return found
+        costs = self.goal.find_costs(frame)
+        return found if costs is None else np.asarray(costs.adjust(found))
 
     def decide(self, scores: np.ndarray) -> np.ndarray:
         """Return class indices, or 0/1 per label."""
@@ -127,7 +129,9 @@ class ShippedModel:
 
     def make_blank(self) -> pd.DataFrame:
         """Return a table of one row whose cells are missing."""
-        return pd.DataFrame({name: pd.Series([None], dtype=object) for name in self.schema.inputs})
+        blank = pd.DataFrame({name: pd.Series([None], dtype=object) for name in self.schema.inputs})
+        # A row must have its costs.
+        return blank.assign(**dict.fromkeys(self.goal.cost_columns, 1.0))
 
     def make_blank_parts(self) -> pd.DataFrame:
         """Return the parts of a row whose cells are missing."""
@@ -142,7 +146,7 @@ class ShippedModel:
     def goal(self) -> Goal:
         """What the rule was tuned for; call ``check_code_was_typed`` before its metric or constraint is looked up."""
         about = {key: self.about[key] for key in ("metric", "average", "subject_to")}
-        return Goal(check_task(self.schema.task), len(self.schema.classes), **about)
+        return Goal(check_task(self.schema.task), len(self.schema.classes), **about, cost=self.about.get("cost"))
 
     def to_files(self) -> tuple[dict[str, Any], dict[str, bytes]]:
         """Return the contents of the manifest and the files of a model folder."""

@@ -127,11 +127,11 @@ def _measure_rows(tested: Predictions, places: np.ndarray) -> dict[str, Any]:
     scores = np.eye(goal.classes)[decided] if goal.task == "multiclass" else decided.astype(float)
     how: dict[str, Any] = {"task": goal.task, "average": goal.average, "empty_classes": "skip"}
     try:
-        found = bootstrap(scores, targets, {"": goal.metric}, groups=tested.rows[places], replicates=REPLICATES, **how)[
-            ""
-        ]
+        found = bootstrap(
+            scores, targets, {"": tested.metric_of(places)}, groups=tested.rows[places], replicates=REPLICATES, **how
+        )[""]
     except TooFewPositivesError:  # the positives are few rows, tested in several splits
-        value = float(evaluate(scores, targets, {"": goal.metric}, **how)[""])
+        value = float(evaluate(scores, targets, {"": tested.metric_of(places)}, **how)[""])
         return {**nothing, "value": value} if math.isfinite(value) else nothing
     if not math.isfinite(found.value):
         return nothing
