@@ -36,6 +36,8 @@ from metricgrad.evaluation.diagnostics import reliability as reliability
 from metricgrad.evaluation.diagnostics import soft_hard_gap as soft_hard_gap
 from metricgrad.evaluation.evaluator import Evaluator as Evaluator
 from metricgrad.evaluation.evaluator import evaluate as evaluate
+from metricgrad.evaluation.measured_cost import MeasuredCost as MeasuredCost
+from metricgrad.evaluation.measured_cost import measure_cost as measure_cost
 from metricgrad.evaluation.number_objects import number_objects as number_objects  # extra: sklearn
 from metricgrad.evaluation.object_evaluator import ObjectEvaluator as ObjectEvaluator
 from metricgrad.evaluation.object_evaluator import evaluate_objects as evaluate_objects

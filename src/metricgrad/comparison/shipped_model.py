@@ -18,6 +18,7 @@ from metricgrad.comparison.tables.schema import Schema
 from metricgrad.comparison.trained_rows import TrainedRows
 from metricgrad.comparison.tree_sandbox import TreeSandbox
 from metricgrad.core.batch import check_task
+from metricgrad.core.costs import Cost
 from metricgrad.core.metrics import get
 from metricgrad.core.metrics.constraints import parse
 from metricgrad.decisions.rules import Offsets, Rule
@@ -226,9 +227,10 @@ def decode_rule(plain: Any) -> Rule:
 
 def describe_rule(contender: str, rule: Rule, about: dict[str, Any], thresholds: int) -> ShippedRule:
     """Return a model's rule for people and programs; ``thresholds``: how many there can be."""
+    has_row_costs = "cost" in about and bool(Cost.from_text(about["cost"]).columns)
     return {
         "contender": contender,
-        "rule": rule.describe(),
+        "rule": rule.describe() + (", on scores moved by the costs of each row" if has_row_costs else ""),
         "kind": about["kind"],
         "thresholds": [rule.threshold_of(k) for k in range(thresholds)],
         "plateaus": about.get("plateaus") or [None] * thresholds,

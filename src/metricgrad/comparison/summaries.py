@@ -56,6 +56,8 @@ class MetricSummary(TypedDict):
     subject_to: str | None
     also: list[str]  # other metrics that ``LeaderboardRow["others"]`` holds
     constraints: NotRequired[list[dict[str, Any]]]  # ``subject_to`` as metric, bound, sense and over
+    cost: NotRequired[str]  # what decisions cost, as the command line takes it
+    cost_columns: NotRequired[list[str]]  # the columns that have the cost of each row
     title: NotRequired[str]  # for people: "F1 of the class 'yes'", "macro-averaged F2"
 
 
@@ -201,6 +203,7 @@ def describe_goal(dataset: Dataset) -> MetricSummary:
         "title": dataset.metric_title,
         "subject_to": dataset.goal.subject_to,
         "also": dataset.also,
+        **({} if dataset.goal.cost is None else {"cost": dataset.goal.cost, "cost_columns": dataset.goal.cost_columns}),
         "constraints": [
             {"metric": str(one.metric), "bound": one.bound, "sense": one.sense, "over": one.over}
             for one in parse(dataset.goal.subject_to)
