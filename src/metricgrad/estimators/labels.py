@@ -195,7 +195,7 @@ class PredictsMixin:
         task = self.labels_.task
         scores = torch.nn.functional.one_hot(decided, len(self.labels_.classes)) if task == "multiclass" else decided
         targets = self.labels_.encode(y)
-        average = "macro" if getattr(self, "average", "macro") is None else getattr(self, "average", "macro")
+        average = getattr(self, "average", None) or "macro"
         value = evaluate(scores.double(), targets, {"": found}, task=task, average=average, weight=sample_weight)
         return float(value[""])
 

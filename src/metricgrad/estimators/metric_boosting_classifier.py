@@ -238,9 +238,10 @@ class MetricBoostingClassifier(DecidesLazilyMixin, ClassifierMixin, BaseEstimato
             held_out = np.concatenate([rest for _, rest in parts])
             weight = None if sample_weight is None else np.asarray(sample_weight, dtype=float)[held_out]
             if cost is not None and has_cost_rule(cost, labels.task):
-                rows_costs = cost.take(held_out)
-                found_rule = tune_fitted_costs(self.metric, rows_costs, torch.cat(p), targets[held_out], weight)
-                self.rule_, self.tuning_ = found_rule
+                costs_there = cost.take(held_out)
+                self.rule_, self.tuning_ = tune_fitted_costs(
+                    self.metric, costs_there, torch.cat(p), targets[held_out], weight
+                )
                 return self
             how: dict[str, Any] = {
                 "task": labels.task,

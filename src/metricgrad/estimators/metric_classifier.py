@@ -421,10 +421,8 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
             ]
         rows = torch.cat([held for _, held in parts])
         if cost is not None and has_cost_rule(cost, self.labels_.task):
-            weight_of_rows = _rows(weight, rows)
-            targets = data.targets[rows]
             self.rule_, self.tuning_ = tune_fitted_costs(
-                self.metric, cost.take(rows), torch.cat(p), targets, weight_of_rows
+                self.metric, cost.take(rows), torch.cat(p), data.targets[rows], _rows(weight, rows)
             )
             return
         how: dict[str, Any] = {

@@ -116,6 +116,7 @@ _OTHER_NAMES = {
     "bacc": "balanced_accuracy",
     "bookmakerinformedness": "informedness",
     "cohenkappa": "kappa",
+    "cost": "savings",
     "dicecoefficient": "f1",
     "dice": "f1",
     "dicescore": "f1",
