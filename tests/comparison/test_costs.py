@@ -47,10 +47,11 @@ def test_savings_decide_what_ships(study: mg.Study) -> None:
 
 def test_rows_are_decided_by_their_own_costs(study: mg.Study) -> None:
     frame = make_frame()
-    dear = frame.assign(amount=1e9)
-    cheap = frame.assign(amount=1e-9)
-    assert study.model.predict(dear).all()
-    assert not study.model.predict(cheap).any()
+    dear = study.model.predict(frame.assign(amount=100.0))
+    cheap = study.model.predict(frame.assign(amount=4.0))
+    assert dear.sum() > 2 * cheap.sum()
+    scores = study.model.predict_scores(frame)
+    assert (study.model.predict(frame) == (scores >= study.model.rule_.threshold)).all()
 
 
 def test_the_report_shows_money(study: mg.Study, tmp_path: Path) -> None:
