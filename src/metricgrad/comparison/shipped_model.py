@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from metricgrad import strict_json
+from metricgrad.comparison.errors import DATA, UserError
 from metricgrad.comparison.goal import Goal
 from metricgrad.comparison.tables.schema import Schema
 from metricgrad.comparison.trained_rows import TrainedRows
@@ -108,7 +109,10 @@ class ShippedModel:
     def score_parts(self, parts: pd.DataFrame, frame: pd.DataFrame) -> np.ndarray:
         """Return the scores of rows that were read: their parts by ``schema.to_features``, and the frame itself."""
         found: np.ndarray = self.estimator._score_parts(parts, frame[self.schema.inputs]).numpy()
-        costs = self.goal.find_costs(frame)
+        try:
+            costs = self.goal.find_costs(frame)
+        except ValueError as error:
+            raise UserError(str(error), DATA) from error
         return found if costs is None else np.asarray(costs.adjust(found))
 
     def decide(self, scores: np.ndarray) -> np.ndarray:
