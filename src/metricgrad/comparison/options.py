@@ -230,7 +230,7 @@ def read_costs(text: str, frame: pd.DataFrame, schema: Schema, subject_to: str |
                 known = suggest(name, list(frame.columns))
                 raise ValueError(f"cost: expected a column of the data, got {name!r}; {known}")
         costs = goal.find_costs(frame)
-        mean = (goal.prices if costs is None else costs.mean()) or Cost(1.0, 1.0)
+        mean = Cost.from_text(text) if costs is None else costs.mean()
     except ValueError as error:
         raise UserError(f"--cost: {str(error).removeprefix('cost: ')}", WRONG_CALL) from error
     missed, alarmed = mean.stakes(0)

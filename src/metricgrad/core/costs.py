@@ -706,20 +706,20 @@ def _read_price(name: str, given: Any) -> Price:
             raise ValueError(f"{name}: expected a number, an array or the name of a column, got an empty text")
         return given
     if is_number(given):
-        price: Price = float(given)
-    else:
-        price = as_tensor(name, given).double()
-        if price.dim() == 0:
-            price = price.item()
-        elif price.dim() == 2 and price.shape[1] == 1:
-            price = price.squeeze(1)
-    if isinstance(price, Tensor) and price.dim() != 1:
-        raise ValueError(f"{name}: expected a number or one per row, (N,), got shape {tuple(price.shape)}")
-    finite = math.isfinite(price) if isinstance(price, float) else bool(price.isfinite().all())  # type: ignore[union-attr]
-    if not finite:
-        what = f"{price}" if isinstance(price, float) else f"{int((~price.isfinite()).sum())} NaN or infinite"  # type: ignore[union-attr, operator]
-        raise ValueError(f"{name}: expected finite numbers, got {what}; fill them in, or leave these rows out")
-    return price
+        if not math.isfinite(given):
+            raise ValueError(f"{name}: expected finite numbers, got {given}")
+        return float(given)
+    each = as_tensor(name, given).double()
+    if each.dim() == 2 and each.shape[1] == 1:
+        each = each.squeeze(1)
+    if each.dim() > 1:
+        raise ValueError(f"{name}: expected a number or one per row, (N,), got shape {tuple(each.shape)}")
+    unknown = int((~each.isfinite()).sum())
+    if unknown:
+        raise ValueError(
+            f"{name}: expected finite numbers, got {unknown} NaN or infinite; fill them in, or leave these rows out"
+        )
+    return each if each.dim() else each.item()
 
 
 def _read_matrix(given: Any) -> Tensor:

@@ -173,7 +173,7 @@ def bootstrap(
     """
     check_replicates(replicates, confidence)
     labels = None if labels is None else tuple(labels)  # read once, used for all metrics
-    found = {}
+    found: dict[str, Any] = {}
     for some_metrics in split_by_weights(metrics):
         make = partial(
             MetricSet,
@@ -294,7 +294,7 @@ def compare_paired(
     rules: Sequence[Rule | TuningSpec | None] = rule if isinstance(rule, tuple | list) else (rule, rule)
     if len(rules) != 2:
         raise ValueError(f"rule: expected one, or a pair of them, got {len(rules)}")
-    found = {}
+    found: dict[str, Any] = {}
     for some_metrics in split_by_weights(metrics):
         make = partial(
             MetricSet,

@@ -48,8 +48,8 @@ class ProfitSection(Section):
             'inputmode="decimal"></label>'
             for (name, text, _), value in zip(_INPUTS, find_prices(payload), strict=True)
         )
-        hidden = " hidden" if payload["metric"].get("cost_columns") else ""  # each row has its own
-        inputs = f"<span{hidden}>{inputs}</span>"
+        if payload["metric"].get("cost_columns"):  # each row has its own
+            inputs = f"<span hidden>{inputs}</span>"
         return (
             f'<div class="prices" role="group" aria-label="Gains and costs">{inputs}\n'
             '<button type="button" id="go-profit">Best threshold</button></div>\n'
