@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -56,7 +57,7 @@ def test_hard_memberships_are_one_minus_the_savings() -> None:
     logits, targets, cost = make_batch()
     loss = mg.MetricLoss(cost, surrogate=mg.surrogates.Hard())
     assert loss(logits, targets).item() == pytest.approx(1 - cost.savings(targets, logits.sigmoid() >= 0.5))
-    tenfold = mg.Cost(**{name: 10 * price for name, price in cost.prices.items()})  # type: ignore[operator]
+    tenfold = mg.Cost(**{name: 10 * price for name, price in cost.prices.items()})
     assert mg.MetricLoss(tenfold)(logits, targets).item() == pytest.approx(mg.MetricLoss(cost)(logits, targets).item())
 
 
@@ -128,7 +129,7 @@ def test_a_batch_with_nothing_to_save_has_no_gradient() -> None:
 def test_bad_costs_are_refused_in_one_line() -> None:
     logits, targets, cost = make_batch(4)
     loss = mg.MetricLoss(cost)
-    calls = [
+    calls: list[tuple[Callable[[], Any], str]] = [
         (lambda: loss(logits[:2], targets[:2]), "expected one number for each of 2 rows, got 4"),
         (lambda: loss(logits, targets, costs=cost.take([0])), "expected one number for each of 4 rows, got 1"),
         (lambda: loss(logits, targets, costs=torch.ones(4)), "costs: expected a Cost of these rows"),

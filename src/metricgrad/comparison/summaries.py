@@ -197,18 +197,22 @@ def describe_data(options: Options, dataset: Dataset) -> DataSummary:
 
 def describe_goal(dataset: Dataset) -> MetricSummary:
     """Return what is optimised."""
-    return {
-        "name": dataset.goal.metric,
-        "average": None if dataset.goal.task == "binary" else dataset.goal.average,
+    goal = dataset.goal
+    found: MetricSummary = {
+        "name": goal.metric,
+        "average": None if goal.task == "binary" else goal.average,
         "title": dataset.metric_title,
-        "subject_to": dataset.goal.subject_to,
+        "subject_to": goal.subject_to,
         "also": dataset.also,
-        **({} if dataset.goal.cost is None else {"cost": dataset.goal.cost, "cost_columns": dataset.goal.cost_columns}),
         "constraints": [
             {"metric": str(one.metric), "bound": one.bound, "sense": one.sense, "over": one.over}
-            for one in parse(dataset.goal.subject_to)
+            for one in parse(goal.subject_to)
         ],
     }
+    if goal.cost is not None:
+        found["cost"] = goal.cost
+        found["cost_columns"] = goal.cost_columns
+    return found
 
 
 def describe_protocol(plan: Plan, repeats: int) -> list[str]:

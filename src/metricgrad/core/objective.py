@@ -82,7 +82,7 @@ class Objective:
     ) -> None:
         self.task = task
         self.row_costs = find_row_costs(metric)
-        self.metric = get(metric) if self.row_costs is None else savings
+        self.metric: Metric = get(metric) if self.row_costs is None else savings
         self.has_threshold_axis = has_threshold_axis
         self.average: Average = check_average(average)
         self.empty_classes: EmptyClasses = check_empty_classes(empty_classes)

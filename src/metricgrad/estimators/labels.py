@@ -189,14 +189,14 @@ class PredictsMixin:
         """
         if not isinstance(self.metric, Cost):
             return float(super().score(X, y, sample_weight))  # type: ignore[misc]
-        y = flat(np.asarray(dense(y)))
+        given = flat(np.asarray(dense(y)))
         decided = self._decide(self._scores(X), costs, X)
-        found = find_fit_costs(self.metric, costs, X, len(y))
+        metric: Any = find_fit_costs(self.metric, costs, X, len(given))
         task = self.labels_.task
         scores = torch.nn.functional.one_hot(decided, len(self.labels_.classes)) if task == "multiclass" else decided
-        targets = self.labels_.encode(y)
-        average = getattr(self, "average", None) or "macro"
-        value = evaluate(scores.double(), targets, {"": found}, task=task, average=average, weight=sample_weight)
+        targets = self.labels_.encode(given)
+        average: Any = getattr(self, "average", None) or "macro"
+        value = evaluate(scores.double(), targets, {"": metric}, task=task, average=average, weight=sample_weight)
         return float(value[""])
 
     def _repr_html_inner(self) -> str:

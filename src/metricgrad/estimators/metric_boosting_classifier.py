@@ -219,7 +219,7 @@ class MetricBoostingClassifier(DecidesLazilyMixin, ClassifierMixin, BaseEstimato
         y = flat(y)
         self.labels_ = labels = labels_to_learn(y)
         self.classes_, targets = labels.classes, labels.encode(y)
-        cost = find_fit_costs(self.metric, costs, X, len(y))
+        cost = find_fit_costs(self.metric, costs, X, len(targets))
         if cost is not None:
             self.mean_cost_ = cost.mean()
         rule = resolve_rule(wanted_rule(self.rule, self.class_weight), labels.task)

@@ -168,6 +168,7 @@ class HybridLoss(nn.Module):
         weight: Tensor | None = None,
         mask: Tensor | None = None,
         instances: Tensor | None = None,
+        *,
         costs: Cost | None = None,
     ) -> Tensor:
         """Return cross-entropy + metric_weight × metric loss.
@@ -197,7 +198,7 @@ class HybridLoss(nn.Module):
         metric_weight = self.current_metric_weight
         if metric_weight == 0:
             return cross_entropy
-        metric_loss: Tensor = self.metric_loss(logits, targets, weight, mask, instances, costs)
+        metric_loss: Tensor = self.metric_loss(logits, targets, weight, mask, instances, costs=costs)
         return cross_entropy + metric_weight * metric_loss
 
     def extra_repr(self) -> str:

@@ -223,6 +223,7 @@ class MetricLoss(TakesLogits):
         weight: Tensor | None = None,
         mask: Tensor | None = None,
         instances: Tensor | None = None,
+        *,
         costs: Cost | None = None,
     ) -> Tensor:
         """Return the loss.
@@ -254,7 +255,7 @@ class MetricLoss(TakesLogits):
         ValueError
             If shapes, types or values do not fit the task.
         """
-        return self._prepare_call(logits, targets, weight, mask, instances, costs).loss()
+        return self._prepare_call(logits, targets, weight, mask, instances, costs=costs).loss()
 
     @without_autocast
     def counts(
@@ -264,6 +265,7 @@ class MetricLoss(TakesLogits):
         weight: Tensor | None = None,
         mask: Tensor | None = None,
         instances: Tensor | None = None,
+        *,
         costs: Cost | None = None,
     ) -> Any:
         """Return the additive statistic of this batch, on this process.
@@ -297,7 +299,7 @@ class MetricLoss(TakesLogits):
         >>> loss.counts(torch.tensor([2.0, -1.0]), torch.tensor([1, 0])).positives
         tensor([1.])
         """
-        return self._prepare_call(logits, targets, weight, mask, instances, costs).statistic()
+        return self._prepare_call(logits, targets, weight, mask, instances, costs=costs).statistic()
 
     def value(self, statistic: Statistic) -> Tensor:
         """Return the averaged metric of a statistic.
@@ -328,6 +330,7 @@ class MetricLoss(TakesLogits):
         weight: Tensor | None,
         mask: Tensor | None,
         instances: Tensor | None = None,
+        *,
         costs: Cost | None = None,
     ) -> Call:
         """Check and flatten the arguments, and choose how the loss is computed from them."""

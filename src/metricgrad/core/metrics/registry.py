@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from metricgrad.core.metrics import functions, matrix
-from metricgrad.core.metrics.signatures import IsMetric, Metric, annotation_of
+from metricgrad.core.metrics.signatures import Metric, annotation_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 
 def names() -> list[str]:
@@ -70,8 +70,9 @@ def find(metric: str | Metric, further_names: Mapping[str, str]) -> Metric:
 
     They are the values, under what they may be called, in lower case and without separators.
     """
-    if isinstance(metric, IsMetric):
-        return metric.as_metric()
+    as_metric: Callable[[], Metric] | None = getattr(metric, "as_metric", None)
+    if as_metric is not None:  # what is more than a metric, such as ``Cost``, says which it is
+        return as_metric()
     if callable(metric):
         return _check_takes_counts(metric)
     if not isinstance(metric, str):

@@ -4,20 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from torch import Tensor
 
 Metric = Callable[[Any], Tensor]
 """A function of ``Counts`` (or ``Confusion``), elementwise over its cells, higher is better."""
-
-
-@runtime_checkable
-class IsMetric(Protocol):
-    """What is more than a metric, such as ``Cost``, and says which metric it is."""
-
-    def as_metric(self) -> Metric:
-        """Return the metric, a function of ``Counts`` or ``Confusion``."""
 
 
 def of_matrix(metric: Metric) -> bool:
