@@ -51,7 +51,7 @@ def test_rows_are_decided_by_their_own_costs(study: mg.Study) -> None:
     cheap = study.model.predict(frame.assign(amount=4.0))
     assert dear.sum() > 2 * cheap.sum()
     scores = study.model.predict_scores(frame)
-    assert (study.model.predict(frame) == (scores >= study.model.rule_.threshold)).all()
+    assert (study.model.predict(frame) == (scores >= study.model.rule_.numbers)).all()
 
 
 def test_the_report_shows_money(study: mg.Study, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -223,7 +224,7 @@ def test_bad_costs_are_refused_in_one_line(given: dict[str, Any], message: str) 
 def test_bad_use_is_refused_in_one_line() -> None:
     cost = mg.Cost(fp=1.0, fn=[5.0, 6.0, 7.0])
     named = mg.Cost(fp=1.0, fn="amount")
-    calls = [
+    calls: list[tuple[Callable[[], Any], str]] = [
         (lambda: cost.decide([0.1, 0.2]), "expected one number for each of 2 rows, got 3; pass costs=cost.take"),
         (lambda: cost.decide([0.1, 0.2, 1.5]), r"probabilities: expected numbers in \[0, 1\], got 1.5"),
         (lambda: cost.decide(np.zeros((3, 2))), r"pass probabilities\[:, 1\]"),

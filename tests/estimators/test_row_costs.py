@@ -49,6 +49,7 @@ def test_columns_of_a_frame_are_costs() -> None:
     estimator = mg.ThresholdedClassifier(LogisticRegression(), NAMED).fit(FRAME[TRAIN], Y[TRAIN])
     decided = estimator.predict(FRAME[TEST])
     assert (decided == estimator.predict(FRAME[TEST], costs=COST.take(TEST))).all()
+    assert isinstance(estimator.rule_, mg.decisions.LeastCost)
     assert estimator.rule_.prices == (5.0, "amount", 0.0, 0.0)
     with pytest.raises(ValueError, match="fn: expected a column of the table, got 'amount'"):
         mg.ThresholdedClassifier(LogisticRegression(), NAMED).fit(FRAME[TRAIN].drop(columns="amount"), Y[TRAIN])
