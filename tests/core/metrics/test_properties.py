@@ -83,8 +83,8 @@ def test_where_a_metric_is_undefined() -> None:
 
 
 SAME_FOR_BOTH_CLASSES = {
-    *("accuracy", "balanced_accuracy", "cost", "detection_cost", "g_mean", "informedness", "kappa", "markedness"),
-    *("mcc", "quadratic_kappa", "subset_accuracy", "worst_recall"),
+    *("accuracy", "balanced_accuracy", "detection_cost", "g_mean", "informedness", "kappa", "markedness"),
+    *("mcc", "quadratic_kappa", "savings", "subset_accuracy", "worst_recall"),
 }
 
 
