@@ -71,7 +71,7 @@ METRICS: list[Any] = [
     *(name for name in M.names() if name not in ("subset_accuracy", "quadratic_kappa")),
     *("f0.5", "f2", "f20"),
     partial(M.tversky, alpha=0.3, beta=0.7),
-    partial(M.cost, fp=1.0, fn=30.0),
+    partial(M.savings, fp=1.0, fn=30.0),
     partial(M.precision, empty=1.0),
     _torch_metric,
 ]

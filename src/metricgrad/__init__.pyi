@@ -15,6 +15,7 @@ from metricgrad import surrogates as surrogates
 from metricgrad.comparison.compare import compare as compare  # extra: app
 from metricgrad.comparison.study import Study as Study  # extra: app
 from metricgrad.comparison.study import load_run as load_run  # extra: app
+from metricgrad.core.costs import Cost as Cost
 from metricgrad.core.counts import Confusion as Confusion
 from metricgrad.core.counts import Counts as Counts
 from metricgrad.core.counts import Mean as Mean
@@ -37,6 +38,8 @@ from metricgrad.evaluation.diagnostics import reliability as reliability
 from metricgrad.evaluation.diagnostics import soft_hard_gap as soft_hard_gap
 from metricgrad.evaluation.evaluator import Evaluator as Evaluator
 from metricgrad.evaluation.evaluator import evaluate as evaluate
+from metricgrad.evaluation.measured_cost import MeasuredCost as MeasuredCost
+from metricgrad.evaluation.measured_cost import measure_cost as measure_cost
 from metricgrad.evaluation.number_objects import number_objects as number_objects  # extra: sklearn
 from metricgrad.evaluation.object_evaluator import ObjectEvaluator as ObjectEvaluator
 from metricgrad.evaluation.object_evaluator import evaluate_objects as evaluate_objects

@@ -105,7 +105,8 @@ def test_p_is_never_zero() -> None:
 
 
 def test_ranges_of_metrics() -> None:
-    assert find_limits("f0.5") == find_limits("f_2") == find_limits("cost(fp=1 fn=10)") == (0.0, 1.0)
+    assert find_limits("f0.5") == find_limits("f_2") == (0.0, 1.0)
+    assert find_limits("savings(fp=1 fn=10)") is None
     assert find_limits("kappa") == (-1.0, 1.0)
     assert find_limits("own_metrics:skill") == (-1.0, 1.0)
     assert find_limits("own_metrics:odds_ratio") is None

@@ -42,7 +42,7 @@ CELL: dict[str, Callable[..., float]] = {
     "balanced_accuracy": ref.balanced_accuracy,
     "informedness": ref.informedness,
     "kappa": ref.kappa,
-    "cost": ref.cost,
+    "savings": ref.savings,
     "detection_cost": ref.detection_cost,
     "mcc": ref.mcc,
     "fowlkes_mallows": ref.fowlkes_mallows,

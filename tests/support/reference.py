@@ -427,14 +427,14 @@ def fowlkes_mallows(tp: float, fp: float, fn: float, tn: float, *, empty: float 
     return math.sqrt(precision(tp, fp, fn, tn, empty=empty) * recall(tp, fp, fn, tn, empty=empty))
 
 
-def cost(
+def savings(
     tp: float, fp: float, fn: float, tn: float, fp_cost: float = 1.0, fn_cost: float = 1.0, *, empty: float = 0.0
 ) -> float:
-    """1 - cost / worst cost, the worst being every answer wrong [design, section 3; at 1, 1 it is btg, eq. 3]."""
-    worst = fp_cost * (fp + tn) + fn_cost * (fn + tp)
-    if worst == 0.0:
+    """1 - cost / that of the cheaper of predicting all and none [Bahnsen 2014]."""
+    cheaper = min(fp_cost * (fp + tn), fn_cost * (fn + tp))
+    if cheaper == 0.0:
         return empty
-    return 1.0 - (fp_cost * fp + fn_cost * fn) / worst
+    return 1.0 - (fp_cost * fp + fn_cost * fn) / cheaper
 
 
 def detection_cost(

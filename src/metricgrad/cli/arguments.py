@@ -28,6 +28,10 @@ BetaOption = Annotated[
 ]
 AlphaOption = Annotated[str | None, typer.Option(help="α of tversky, in the same form.")]
 AverageOption = Annotated[str, typer.Option(help="Average over classes: macro, micro, weighted or samples.")]
+CostOption = Annotated[
+    str | None,
+    typer.Option(help='What decisions cost, such as "fp=5, fn=amount": numbers, or columns with the cost of a row.'),
+]
 SubjectToOption = Annotated[str | None, typer.Option(help='A constraint, such as "precision>=0.9".')]
 ConfidenceOption = Annotated[
     float | None,

@@ -25,6 +25,7 @@ from metricgrad.comparison.study import Study
 from metricgrad.comparison.tables.frames import to_table
 from metricgrad.comparison.unit_files import name_file
 from metricgrad.comparison.workers import count_cores
+from metricgrad.core.costs import Cost
 from metricgrad.core.metrics.scalars import is_number
 from metricgrad.messages import one_line
 
@@ -40,6 +41,7 @@ def compare(
     average: str = "macro",
     beta: float | Mapping[Any, float] | None = None,
     alpha: float | Mapping[Any, float] | None = None,
+    cost: Cost | str | None = None,
     subject_to: str | None = None,
     confidence: float | None = None,
     task: str | None = None,
@@ -80,6 +82,9 @@ def compare(
     beta, alpha : float or dict, optional
         Parameters of the metric, such as "f_beta" and "tversky": a number, or one for each class, ``{"dog": 0.25,
         "rest": 1}``.
+    cost : Cost or str, optional
+        What decisions cost, ``mg.Cost(fp=5, fn="amount")`` or "fp=5, fn=amount": numbers, or names of columns that have
+        the cost of each row. What ships is then what saves most, and ``metric`` holds further metrics to show.
     subject_to : str, optional
         A constraint, such as "precision>=0.9".
     confidence : float, optional
@@ -157,6 +162,7 @@ def compare(
         given["extra_contenders"] = () if own else _list_names("extra_contenders", given["extra_contenders"])
         given["own_contenders"] = tuple(own)
         given |= {name: _read_values(name, given[name]) for name in ("beta", "alpha")}
+        given["cost"] = _read_cost(cost)
         given["positive"] = None if positive is None else str(positive)
         given["repeats"] = choose_repeats(repeats, quick)
         places: dict[str, Any] = {"jobs": count_cores() if jobs is None else jobs, "cluster": cluster, "budget": budget}
@@ -179,6 +185,15 @@ def compare(
                 if isinstance(error, UserError) and error.code == INTERRUPTED:
                     raise KeyboardInterrupt("interrupted; with out= the run could be continued") from None
                 raise
+
+
+def _read_cost(cost: Cost | str | None) -> str | None:
+    """Return costs as the command line takes them; arrays have no place in a run, which names their column."""
+    if cost is None or isinstance(cost, str):
+        return cost
+    if not isinstance(cost, Cost):
+        raise UserError(f"cost: expected mg.Cost(fp=..., fn=...) or a text, got {one_line(repr(cost), 100)}")
+    return cost.to_text()
 
 
 def _take_estimators(given: Any) -> dict[str, Any]:

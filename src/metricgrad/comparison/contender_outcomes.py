@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from metricgrad.comparison.goal import Goal
+    from metricgrad.core.costs import Cost
 
 Scores = dict[str, np.ndarray]
 """The scores of some rows by each candidate."""
@@ -35,7 +36,7 @@ class OutcomeTask:
 
     ``seed``: of the selection. ``seconds``, ``histories``: of each candidate. ``out_of_fold``, ``scores``: ``Shared``;
     in the process that runs it the scores of the rows to tune on and of the test rows, and ``targets``,
-    ``test_targets`` the targets of these.
+    ``test_targets`` the targets of these. ``costs``, ``test_costs``: of these rows, if costs differ by row.
     """
 
     contender: str
@@ -50,6 +51,8 @@ class OutcomeTask:
     targets: Any
     scores: Any
     test_targets: Any
+    costs: Cost | None = None
+    test_costs: Cost | None = None
 
 
 def find_outcome(task: OutcomeTask) -> Outcome | Failure:
@@ -57,11 +60,12 @@ def find_outcome(task: OutcomeTask) -> Outcome | Failure:
     goal = task.goal
     try:
         with one_thread():
-            chosen = weigh_candidates(task.contender, goal, task.out_of_fold, task.targets, task.seed)
+            chosen = weigh_candidates(task.contender, goal, task.out_of_fold, task.targets, task.seed, task.costs)
             weights = chosen.weights
-            rules = make_rules(goal, chosen.out_of_fold, task.targets)
-            scores = average_scores(weights, task.scores)
-            fixed, tuned = evaluate_rules(goal, list(task.also), rules, scores, task.test_targets)
+            out_of_fold = _move_scores(chosen.out_of_fold, task.costs)
+            rules = make_rules(goal, out_of_fold, task.targets, task.costs)
+            scores = _move_scores(average_scores(weights, task.scores), task.test_costs)
+            fixed, tuned = evaluate_rules(goal, list(task.also), rules, scores, task.test_targets, task.test_costs)
     except Exception as error:  # a contender that fails must not stop the others
         return Failure.of(task.contender, task.repeat, error)
     best = max(weights, key=lambda name: weights[name])
@@ -78,6 +82,10 @@ def find_outcome(task: OutcomeTask) -> Outcome | Failure:
     )
 
 
+def _move_scores(scores: np.ndarray, costs: Cost | None) -> np.ndarray:
+    return scores if costs is None else np.asarray(costs.adjust(scores))
+
+
 class WeighedCandidates(NamedTuple):
     """The weights of a contender's candidates, largest first, and their mean scores of the rows to tune on."""
 
@@ -85,10 +93,13 @@ class WeighedCandidates(NamedTuple):
     out_of_fold: np.ndarray
 
 
-def weigh_candidates(contender: str, goal: Goal, scores: Scores, targets: np.ndarray, seed: int) -> WeighedCandidates:
+def weigh_candidates(
+    contender: str, goal: Goal, scores: Scores, targets: np.ndarray, seed: int, costs: Cost | None = None
+) -> WeighedCandidates:
     """Return the weights of a contender's candidates, given their scores of the rows to tune on.
 
     The ensemble's are chosen as in ``MetricEnsembleClassifier``. If none can meet the constraint, all weigh the same.
+    ``costs``: of these rows, if costs differ by row.
     """
     if contender != ENSEMBLE:
         losses = {name: compute_log_loss(one, targets) for name, one in scores.items()}
@@ -96,7 +107,7 @@ def weigh_candidates(contender: str, goal: Goal, scores: Scores, targets: np.nda
         return WeighedCandidates({best: 1.0}, scores[best])
     try:
         selection = select_ensemble(
-            goal.metric,
+            goal.metric if costs is None else costs,
             scores,
             targets,
             task=goal.task,

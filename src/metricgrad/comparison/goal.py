@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from metricgrad import strict_json
+from metricgrad.core.costs import Cost
 from metricgrad.core.metrics.parameters import check_values
 from metricgrad.estimators.labels import Labels
 
@@ -16,13 +17,43 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Goal:
-    """What models are trained and tuned for: the task with its number of classes, metric, average, constraint."""
+    """What models are trained and tuned for: the task with its number of classes, metric, average, constraint.
+
+    ``cost``: what decisions cost, as the command line takes it. The metric is then the savings, of the mean costs where
+    costs differ by row: models are trained for it. Scores are moved by the costs of each row, see ``Cost.adjust``, and
+    what is tuned and evaluated with these costs.
+    """
 
     task: Task
     classes: int
     metric: str
     average: Average = "macro"
     subject_to: str | None = None
+    cost: str | None = None
+
+    @property
+    def prices(self) -> Cost | None:
+        """What decisions cost, with the names of columns; None if the goal is another metric."""
+        return None if self.cost is None else Cost.from_text(self.cost)
+
+    @property
+    def cost_columns(self) -> list[str]:
+        """The columns that have the costs of each row."""
+        prices = self.prices
+        return [] if prices is None else prices.columns
+
+    def find_costs(self, frame: Any) -> Cost | None:
+        """Return the costs of the rows of a frame; None if these do not differ by row."""
+        prices = self.prices
+        if prices is None or not prices.columns:
+            return None
+        import pandas as pd
+
+        missing = [name for name in prices.columns if name not in frame.columns]
+        if missing:
+            raise ValueError(f"cost: expected a column {missing[0]!r} in the data, got none; add it")
+        numbers = {name: pd.to_numeric(frame[name], errors="coerce") for name in prices.columns}
+        return prices.of_table(numbers)
 
     @property
     def score_columns(self) -> int | None:

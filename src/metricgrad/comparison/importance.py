@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from metricgrad.comparison.run_writer import RunWriter
     from metricgrad.comparison.shipped_model import ShippedModel
     from metricgrad.comparison.workers import Workers
+    from metricgrad.core.costs import Cost
     from metricgrad.decisions.rules import Rule
     from metricgrad.estimators.table_encoder import TableEncoder
 
@@ -104,7 +105,7 @@ class Probe:
     """What a process needs to measure the importance of columns in one repeat.
 
     ``rows``, ``targets``, ``members``: ``Shared``; in the process that runs it ``TableRows``, their targets, and
-    ``FittedMembers``.
+    ``FittedMembers``. ``costs``: of the rows, if they differ by row.
     """
 
     contender: str
@@ -116,6 +117,7 @@ class Probe:
     rows: Any
     targets: Any
     members: Any
+    costs: Cost | None = None
 
 
 def measure_importance(
@@ -219,6 +221,7 @@ def _yield_probes(
             rows=Shared.value(_take_rows(plan, some)),
             targets=Shared.value(dataset.targets[some]),
             members=Shared.value(FittedMembers(tasks.encoder, members, dataset.goal)),
+            costs=dataset.take_costs(some),
         )
 
 
@@ -239,7 +242,9 @@ def run_probe(probe: Probe) -> np.ndarray | Failure:
         with one_thread():
             rng = np.random.default_rng([probe.seed, 1])
             score = probe.members.score
-            return measure_drops(score, probe.goal, probe.rule, probe.rows, probe.targets, probe.columns, rng)
+            return measure_drops(
+                score, probe.goal, probe.rule, probe.rows, probe.targets, probe.columns, rng, probe.costs
+            )
     except Exception as error:  # a comparison must not be lost for it
         return Failure.of(probe.contender, probe.repeat, error)
 
@@ -252,16 +257,22 @@ def measure_drops(
     targets: np.ndarray,
     columns: Sequence[TableColumn],
     rng: np.random.Generator,
+    costs: Cost | None = None,
 ) -> np.ndarray:
     """Return by how much the metric under a rule falls when each column is shuffled, in the mean over shuffles.
 
-    ``score``: a function from rows to scores.
+    ``score``: a function from rows to scores. ``costs``: of the rows, if they differ by row; these are not shuffled.
     """
+
+    def evaluate_scores(scores: np.ndarray) -> float:
+        moved = scores if costs is None else np.asarray(costs.adjust(scores))
+        return compute_metric(goal, rule, moved, targets, costs)
+
     times = min(max(ROWS_SCORED_PER_REPEAT // (len(rows) * len(columns)), 1), MOST_SHUFFLES)
-    drops = np.full(len(columns), compute_metric(goal, rule, score(rows), targets))
+    drops = np.full(len(columns), evaluate_scores(score(rows)))
     for places, scores in _score_shuffled(score, rows, columns, times, rng):
         for i, one in zip(places, scores, strict=True):
-            drops[i] -= compute_metric(goal, rule, one, targets) / times
+            drops[i] -= evaluate_scores(one) / times
     return drops
 
 

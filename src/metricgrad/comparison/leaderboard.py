@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from metricgrad.comparison.contenders import Contender
     from metricgrad.comparison.options import Dataset
     from metricgrad.comparison.outcomes import Outcome
+    from metricgrad.comparison.run_writer import RunWriter
     from metricgrad.comparison.splits import Split
     from metricgrad.comparison.uncertainty import Estimate
 
@@ -61,6 +62,12 @@ class LeaderboardRow(TypedDict):
     held: int  # the number of repeats in which it holds on the test rows
 
 
+def read_moved_scores(space: RunWriter, dataset: Dataset, parts: Sequence[Split], outcome: Outcome) -> np.ndarray:
+    """Return a contender's scores of the test rows of a repeat, moved by the costs of each row if these differ."""
+    scores = space.read_outcome_scores(outcome, dataset.goal.score_columns)
+    return dataset.move_scores(scores, parts[outcome.repeat].test)
+
+
 def resample_outcomes(
     dataset: Dataset,
     parts: Sequence[Split],
@@ -74,10 +81,11 @@ def resample_outcomes(
     for repeat in sorted({o.repeat for o in outcomes}):
         test = parts[repeat].test
         times, targets = draws.of_rows(test), dataset.targets[test]
+        costs = dataset.take_costs(test)
         for o in (o for o in outcomes if o.repeat == repeat):
             rules = [getattr(o, rule).rule for rule in RULE_KINDS]
             for rule, moves in zip(
-                RULE_KINDS, resample(dataset.goal, rules, read_scores(o), targets, times), strict=True
+                RULE_KINDS, resample(dataset.goal, rules, read_scores(o), targets, times, costs), strict=True
             ):
                 found.setdefault((o.contender, rule), {})[repeat] = moves
     return {place: np.stack([moves[repeat] for repeat in sorted(moves)]) for place, moves in found.items()}

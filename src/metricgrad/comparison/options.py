@@ -25,6 +25,7 @@ from metricgrad.comparison.tables.rows import SAMPLE, name_rows
 from metricgrad.comparison.tables.schema import Schema
 from metricgrad.comparison.times import check_times, read_times
 from metricgrad.core.batch import check_task
+from metricgrad.core.costs import Cost
 from metricgrad.core.metrics.parameters import with_parameters
 from metricgrad.estimators.columns.dates import check_date_format
 from metricgrad.estimators.columns.numbers import UNREADABLE
@@ -59,6 +60,7 @@ class Options:
     target: Annotated[tuple[str, ...], Length(1, 10**6)]
     metric: Annotated[tuple[str, ...], Length(1, 1000)] = ("f1",)
     average: str = "macro"
+    cost: str | None = None
     subject_to: str | None = None
     task: str | None = None
     positive: str | None = None
@@ -121,6 +123,16 @@ class Dataset:
     profile: list[tuple[str, str]]
     warnings: list[str]
     guarantee: GuaranteeRows | None = None
+    costs: Cost | None = None
+
+    def take_costs(self, rows: np.ndarray) -> Cost | None:
+        """Return the costs of some rows; None if costs do not differ by row."""
+        return None if self.costs is None else self.costs.take(rows)
+
+    def move_scores(self, scores: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Return the scores of some rows moved by their costs, so that 0.5 is where decisions cost the same."""
+        costs = self.take_costs(rows)
+        return scores if costs is None else np.asarray(costs.adjust(scores))
 
     @property
     def targets(self) -> np.ndarray:
@@ -139,6 +151,8 @@ class Dataset:
     @property
     def metric_title(self) -> str:
         """The metric for people."""
+        if self.goal.cost is not None and self.goal.task == "binary":
+            return "savings"
         positive = one_line(self.schema.positive or "", 60)
         return describe_metric(self.goal.metric, self.goal.average, self.goal.task, positive)
 
@@ -192,9 +206,14 @@ def prepare_dataset(options: Options) -> Dataset:
             DATA,
         )
     metric, *also = options.metric
-    metric = name_metric(metric, {"alpha": options.alpha, "beta": options.beta}, schema)
+    costs = None
+    if options.cost is None:
+        metric = name_metric(metric, {"alpha": options.alpha, "beta": options.beta}, schema)
+    else:
+        also = [] if options.metric == ("f1",) else [*options.metric]
+        metric, costs = read_costs(options.cost, frame, schema, options.subject_to)
     average: Any = options.average  # checked below
-    goal = Goal(check_task(schema.task), len(schema.classes), metric, average, options.subject_to)
+    goal = Goal(check_task(schema.task), len(schema.classes), metric, average, options.subject_to, options.cost)
     protocol.check_goal(goal, also)
     guarantee = None
     if options.confidence is not None:
@@ -214,6 +233,7 @@ def prepare_dataset(options: Options) -> Dataset:
         [*profile.describe_data(whole, schema), *about],
         [*profile.find_warnings(whole, schema), *_find_large_group(frame, options.group)],
         guarantee,
+        costs,
     )
 
 
@@ -235,6 +255,26 @@ def _hold_out_guarantee_rows(
     fitted, held_out = hold_out_rows(len(frame), GUARANTEE_SHARE, seed % 2**32)
     own = frame.iloc[held_out]
     return frame.iloc[fitted], GuaranteeRows(own, schema.encode_targets(own), confidence)
+
+
+def read_costs(text: str, frame: pd.DataFrame, schema: Schema, subject_to: str | None) -> tuple[str, Cost | None]:
+    """Return the name of the savings, of mean costs, and the costs of all rows; None if they do not differ by row."""
+    try:
+        goal = Goal(check_task(schema.task), len(schema.classes), "savings", cost=text)
+        if goal.cost_columns and schema.task != "binary":
+            raise ValueError(f"cost: expected the same costs for every row with task={schema.task!r}, got columns")
+        if goal.cost_columns and subject_to is not None:
+            raise ValueError("cost: expected the same costs for every row with --subject-to, got columns")
+        for name in goal.cost_columns:
+            if name not in frame.columns:
+                known = suggest(name, list(frame.columns))
+                raise ValueError(f"cost: expected a column of the data, got {name!r}; {known}")
+        costs = goal.find_costs(frame)
+        mean = Cost.from_text(text) if costs is None else costs.mean()
+    except ValueError as error:
+        raise UserError(f"--cost: {str(error).removeprefix('cost: ')}", WRONG_CALL) from error
+    missed, alarmed = mean.stakes(0)
+    return f"savings(fp={alarmed.item():.6g} fn={missed.item():.6g})", costs
 
 
 def name_metric(metric: str, values: Mapping[str, float | dict[str, float] | None], schema: Schema) -> str:

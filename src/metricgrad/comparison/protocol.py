@@ -25,6 +25,7 @@ from metricgrad.evaluation.score_tables import RANKING_METRICS
 
 if TYPE_CHECKING:
     from metricgrad.comparison.goal import Goal
+    from metricgrad.core.costs import Cost
     from metricgrad.core.metrics.averages import Average, EmptyClasses
     from metricgrad.core.metrics.constraints import Constraint
 
@@ -57,22 +58,31 @@ def check_goal(goal: Goal, also: list[str]) -> None:
         ) from error
 
 
-def make_rules(goal: Goal, scores: np.ndarray, targets: np.ndarray) -> dict[str, Decision]:
-    """Return the fixed rule and the rule tuned on out-of-fold scores, with their values there, which are optimistic."""
+def make_rules(goal: Goal, scores: np.ndarray, targets: np.ndarray, costs: Cost | None = None) -> dict[str, Decision]:
+    """Return the fixed rule and the rule tuned on out-of-fold scores, with their values there, which are optimistic.
+
+    ``costs``: of these rows, if they differ by row; the scores are then moved by them.
+    """
     plain = default_rule(goal.task)
-    value = compute_metric(goal, plain, scores, targets)
+    value = compute_metric(goal, plain, scores, targets, costs)
     found = {"fixed": Decision(plain, value, {}, feasible=meets_constraints(goal, plain, scores, targets))}
     try:
-        tuning = tune_rule(goal, scores, targets)
+        tuning = tune_rule(goal, scores, targets, costs)
     except InfeasibleError:
         found["tuned"] = Decision(make_negative_rule(goal), 0.0, {}, feasible=False)
         return found
-    value = compute_metric(goal, tuning.rule, scores, targets)
+    value = compute_metric(goal, tuning.rule, scores, targets, costs)
     found["tuned"] = Decision(tuning.rule, value, {}, plateau=tuning.plateau)
     return found
 
 
-def tune_rule(goal: Goal, scores: np.ndarray, targets: np.ndarray, confidence: float | None = None) -> TuningResult:
+def tune_rule(
+    goal: Goal,
+    scores: np.ndarray,
+    targets: np.ndarray,
+    costs: Cost | None = None,
+    confidence: float | None = None,
+) -> TuningResult:
     """Return the rule that is best on the given scores."""
     how = describe_tuning(goal)
     options: dict[str, Any] = {
@@ -83,7 +93,7 @@ def tune_rule(goal: Goal, scores: np.ndarray, targets: np.ndarray, confidence: f
         "rare_labels": how.rare_labels,
         "confidence": confidence,
     }
-    return tune_threshold(how.metric, scores, targets, **options)
+    return tune_threshold(how.metric if costs is None else costs, scores, targets, **options)
 
 
 def describe_tuning(goal: Goal) -> TuningSpec:
@@ -101,17 +111,24 @@ def make_negative_rule(goal: Goal) -> Rule:
 
 
 def evaluate_rules(
-    goal: Goal, also: list[str], rules: dict[str, Decision], scores: np.ndarray, targets: np.ndarray
+    goal: Goal,
+    also: list[str],
+    rules: dict[str, Decision],
+    scores: np.ndarray,
+    targets: np.ndarray,
+    costs: Cost | None = None,
 ) -> tuple[Decision, Decision]:
     """Return the fixed and the tuned rule, evaluated on test rows."""
     fixed, tuned = (
-        replace(rules[name], **evaluate_rule(goal, also, rules[name].rule, scores, targets))
+        replace(rules[name], **evaluate_rule(goal, also, rules[name].rule, scores, targets, costs))
         for name in ("fixed", "tuned")
     )
     return fixed, tuned
 
 
-def evaluate_rule(goal: Goal, also: list[str], rule: Rule, scores: np.ndarray, targets: np.ndarray) -> dict[str, Any]:
+def evaluate_rule(
+    goal: Goal, also: list[str], rule: Rule, scores: np.ndarray, targets: np.ndarray, costs: Cost | None = None
+) -> dict[str, Any]:
     """Return the value of a rule on these rows, the other metrics, and whether the constraint is met there."""
     others = {}
     if also:
@@ -120,7 +137,7 @@ def evaluate_rule(goal: Goal, also: list[str], rule: Rule, scores: np.ndarray, t
             scores, targets, also, task=goal.task, average=goal.average, rule=rule, empty_classes=empty_classes
         )
         others = {key: value if math.isfinite(value) else None for key, value in found.items()}
-    value = compute_metric(goal, rule, scores, targets)
+    value = compute_metric(goal, rule, scores, targets, costs)
     return {"value": value, "others": others, "met": meets_constraints(goal, rule, scores, targets)}
 
 
@@ -166,14 +183,15 @@ def choose_empty_classes(goal: Goal, targets: np.ndarray) -> EmptyClasses:
     return "count" if counts.all() else "skip"
 
 
-def compute_metric(goal: Goal, rule: Rule, scores: np.ndarray, targets: np.ndarray) -> float:
+def compute_metric(goal: Goal, rule: Rule, scores: np.ndarray, targets: np.ndarray, costs: Cost | None = None) -> float:
     """Return the metric of a goal under a rule on these rows, or raise if it is not finite."""
     options: dict[str, Any] = {
         "task": goal.task,
         "average": goal.average,
         "empty_classes": choose_empty_classes(goal, targets),
     }
-    value = float(evaluate(scores, targets, {"": goal.metric}, rule=rule, **options)[""])
+    metric = goal.metric if costs is None else costs
+    value = float(evaluate(scores, targets, {"": metric}, rule=rule, **options)[""])
     if not math.isfinite(value):
         raise UserError(
             f"--metric: expected a finite value of {goal.metric}, got {value}; give its divisions a value for 0/0"

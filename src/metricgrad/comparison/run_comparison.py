@@ -21,7 +21,7 @@ from metricgrad.comparison.contender_outcomes import OutcomeTask, find_outcome
 from metricgrad.comparison.contenders import ENSEMBLE, REFERENCE, Contender, find_shortage
 from metricgrad.comparison.errors import DATA, INTERRUPTED, NOTHING, RUN, WRONG_CALL, UserError
 from metricgrad.comparison.importance import measure_importance
-from metricgrad.comparison.leaderboard import rank_contenders, resample_outcomes
+from metricgrad.comparison.leaderboard import rank_contenders, read_moved_scores, resample_outcomes
 from metricgrad.comparison.model_card import write_card
 from metricgrad.comparison.option_texts import as_text, write_toml
 from metricgrad.comparison.options import (
@@ -276,7 +276,7 @@ def _compare_contenders(
     """Run what is unfinished, decide what to ship, and fit it on all rows."""
     options, dataset = plan.options, plan.dataset
     outcomes, failed = _run_contenders(plan, space, progress, workers, budget)
-    read_scores = partial(space.read_outcome_scores, columns=dataset.goal.score_columns)
+    read_scores = partial(read_moved_scores, space, dataset, plan.parts)
     moves = resample_outcomes(dataset, plan.parts, outcomes, read_scores, options.seed)
     rows = rank_contenders(outcomes, moves, dataset.goal.metric, plan.contenders)
     if not any(row["feasible"] for row in rows):
@@ -422,4 +422,6 @@ def _yield_outcome_tasks(
                 targets=targets,
                 scores=Shared.value(scores),
                 test_targets=test_targets,
+                costs=dataset.take_costs(left_out),
+                test_costs=dataset.take_costs(test),
             )

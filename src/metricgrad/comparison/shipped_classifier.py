@@ -124,7 +124,8 @@ class ShippedClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: 
 
         def choose(names: list[str]) -> list[str]:
             schema.check(names)
-            return schema.inputs
+            of_costs = [name for name in self.model.goal.cost_columns if name in names]
+            return list(dict.fromkeys([*schema.inputs, *of_costs]))
 
         gaps = Gaps()
         with python_errors():

@@ -13,11 +13,13 @@ import numpy as np
 import pandas as pd
 
 from metricgrad import strict_json
+from metricgrad.comparison.errors import DATA, UserError
 from metricgrad.comparison.goal import Goal
 from metricgrad.comparison.tables.schema import Schema
 from metricgrad.comparison.trained_rows import TrainedRows
 from metricgrad.comparison.tree_sandbox import TreeSandbox
 from metricgrad.core.batch import check_task
+from metricgrad.core.costs import Cost
 from metricgrad.core.metrics import get
 from metricgrad.core.metrics.constraints import parse
 from metricgrad.decisions.class_scores import ClassScores
@@ -61,6 +63,7 @@ class OneRule(TypedDict):
     metric: Name
     average: Literal["macro", "micro", "weighted", "samples"]
     subject_to: Line | None
+    cost: NotRequired[Line]
     kind: Literal["fixed", "tuned"]
     tuned_on: Line
     value_there: float
@@ -110,7 +113,11 @@ class ShippedModel:
     def score_parts(self, parts: pd.DataFrame, frame: pd.DataFrame) -> np.ndarray:
         """Return the scores of rows that were read: their parts by ``schema.to_features``, and the frame itself."""
         found: np.ndarray = self.estimator._score_parts(parts, frame[self.schema.inputs]).numpy()
-        return found
+        try:
+            costs = self.goal.find_costs(frame)
+        except ValueError as error:
+            raise UserError(str(error), DATA) from error
+        return found if costs is None else np.asarray(costs.adjust(found))
 
     def decide(self, scores: np.ndarray) -> np.ndarray:
         """Return class indices, or 0/1 per label."""
@@ -131,7 +138,9 @@ class ShippedModel:
 
     def make_blank(self) -> pd.DataFrame:
         """Return a table of one row whose cells are missing."""
-        return pd.DataFrame({name: pd.Series([None], dtype=object) for name in self.schema.inputs})
+        blank = pd.DataFrame({name: pd.Series([None], dtype=object) for name in self.schema.inputs})
+        # A row must have its costs.
+        return blank.assign(**dict.fromkeys(self.goal.cost_columns, 1.0))
 
     def make_blank_parts(self) -> pd.DataFrame:
         """Return the parts of a row whose cells are missing."""
@@ -146,7 +155,7 @@ class ShippedModel:
     def goal(self) -> Goal:
         """What the rule was tuned for; call ``check_code_was_typed`` before its metric or constraint is looked up."""
         about = {key: self.about[key] for key in ("metric", "average", "subject_to")}
-        return Goal(check_task(self.schema.task), len(self.schema.classes), **about)
+        return Goal(check_task(self.schema.task), len(self.schema.classes), **about, cost=self.about.get("cost"))
 
     def to_files(self) -> tuple[dict[str, Any], dict[str, bytes]]:
         """Return the contents of the manifest and the files of a model folder."""
@@ -232,9 +241,10 @@ def decode_rule(plain: Any) -> Rule:
 
 def describe_rule(contender: str, rule: Rule, about: dict[str, Any], thresholds: int) -> ShippedRule:
     """Return a model's rule for people and programs; ``thresholds``: how many there can be."""
+    has_row_costs = "cost" in about and bool(Cost.from_text(about["cost"]).columns)
     return {
         "contender": contender,
-        "rule": rule.describe(),
+        "rule": rule.describe() + (", on scores moved by the costs of each row" if has_row_costs else ""),
         "kind": about["kind"],
         "thresholds": [rule.threshold_of(k) for k in range(thresholds)],
         "plateaus": about.get("plateaus") or [None] * thresholds,

@@ -48,8 +48,10 @@ def fit_shipped_model(
     targets = dataset.targets[tasks.split.left_out]
     out_of_fold = {name: run.out_of_fold for name, run in runs.items()}
     with one_thread():
-        weights, mean = weigh_candidates(contender, goal, out_of_fold, targets, tasks.seeds.selection)
-        decision = protocol.make_rules(goal, mean, targets)[kind]
+        costs = dataset.take_costs(tasks.split.left_out)
+        weights, mean = weigh_candidates(contender, goal, out_of_fold, targets, tasks.seeds.selection, costs)
+        moved = dataset.move_scores(mean, tasks.split.left_out)
+        decision = protocol.make_rules(goal, moved, targets, costs)[kind]
     tuned_on = f"the out-of-fold scores of {len(targets)} rows"
     if not decision.feasible:
         raise UserError(f"--subject-to: {contender} cannot meet {goal.subject_to!r} on {tuned_on}; relax it", NOTHING)
@@ -57,6 +59,7 @@ def fit_shipped_model(
         "metric": goal.metric,
         "average": goal.average,
         "subject_to": goal.subject_to,
+        **({} if goal.cost is None else {"cost": goal.cost}),
         "kind": kind,
         "tuned_on": tuned_on,
         "value_there": decision.value,
@@ -76,7 +79,7 @@ def _tune_on_guarantee_rows(model: ShippedModel, goal: Goal, held_out: Guarantee
     """Give the model the rule that is best on rows held out for it, with what it guarantees on new rows."""
     scores = model.scores(held_out.frame)
     try:
-        tuning = protocol.tune_rule(goal, scores, held_out.targets, held_out.confidence)
+        tuning = protocol.tune_rule(goal, scores, held_out.targets, confidence=held_out.confidence)
     except InfeasibleError as error:
         text = str(error).replace("subject_to:", "--subject-to:")
         where = f"on the {len(held_out.targets)} rows held out for the guarantee"

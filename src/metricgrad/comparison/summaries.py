@@ -56,6 +56,8 @@ class MetricSummary(TypedDict):
     subject_to: str | None
     also: list[str]  # other metrics that ``LeaderboardRow["others"]`` holds
     constraints: NotRequired[list[dict[str, Any]]]  # ``subject_to`` as metric, bound, sense and over
+    cost: NotRequired[str]  # what decisions cost, as the command line takes it
+    cost_columns: NotRequired[list[str]]  # the columns that have the cost of each row
     title: NotRequired[str]  # for people: "F1 of the class 'yes'", "macro-averaged F2"
 
 
@@ -195,17 +197,22 @@ def describe_data(options: Options, dataset: Dataset) -> DataSummary:
 
 def describe_goal(dataset: Dataset) -> MetricSummary:
     """Return what is optimised."""
-    return {
-        "name": dataset.goal.metric,
-        "average": None if dataset.goal.task == "binary" else dataset.goal.average,
+    goal = dataset.goal
+    found: MetricSummary = {
+        "name": goal.metric,
+        "average": None if goal.task == "binary" else goal.average,
         "title": dataset.metric_title,
-        "subject_to": dataset.goal.subject_to,
+        "subject_to": goal.subject_to,
         "also": dataset.also,
         "constraints": [
             {"metric": str(one.metric), "bound": one.bound, "sense": one.sense, "over": one.over}
-            for one in parse(dataset.goal.subject_to)
+            for one in parse(goal.subject_to)
         ],
     }
+    if goal.cost is not None:
+        found["cost"] = goal.cost
+        found["cost_columns"] = goal.cost_columns
+    return found
 
 
 def describe_protocol(plan: Plan, repeats: int) -> list[str]:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from metricgrad.comparison.goal import Goal
+    from metricgrad.core.costs import Cost
     from metricgrad.decisions.rules import Rule
 
 LEVEL = 0.05
@@ -73,7 +74,12 @@ class Draws:
 
 
 def resample(
-    goal: Goal, rules: Sequence[Rule], scores: np.ndarray, targets: np.ndarray, times: torch.Tensor
+    goal: Goal,
+    rules: Sequence[Rule],
+    scores: np.ndarray,
+    targets: np.ndarray,
+    times: torch.Tensor,
+    costs: Cost | None = None,
 ) -> list[np.ndarray]:
     """Return, for each rule, how far the metric moves in every replicate from its value on these rows."""
     empty_classes = choose_empty_classes(goal, targets)
@@ -84,8 +90,9 @@ def resample(
         "empty_classes": empty_classes,
         "ignore_index": None,
     }
-    metrics = MetricSet({"": goal.metric}, task=goal.task, rule=rules[0], **options)  # type: ignore[arg-type]
-    batch = metrics.prepare_rows(scores, targets, None, None)
+    metric = goal.metric if costs is None else costs
+    metrics = MetricSet({"": metric}, task=goal.task, rule=rules[0], **options)  # type: ignore[arg-type]
+    metrics, batch = metrics.weigh_rows(metrics.prepare_rows(scores, targets, None, None))
     draws = RowDraws([EvaluatedModel(metrics.under(rule), batch) for rule in rules], len(targets), None)
     found = []
     for i in range(len(rules)):

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from metricgrad.core import processes
 from metricgrad.core.array_functions import functions_of
+from metricgrad.core.batch import Batch
+from metricgrad.core.costs import find_row_costs
 from metricgrad.core.counts import Confusion, ConfusionMargins, Counts, Mean, cells, wide
-from metricgrad.core.metrics import Metric, get, name_of, of_counts, of_matrix, subset_accuracy
+from metricgrad.core.metrics import Metric, get, name_of, of_counts, of_matrix, savings, subset_accuracy
 from metricgrad.core.metrics.averages import (
     Average,
     EmptyClasses,
@@ -38,6 +41,9 @@ if TYPE_CHECKING:
     from metricgrad.core.statistics import Sums, SumsGradient
 
 
+AnyRows = TypeVar("AnyRows")
+"""A ``Batch``, or one of sparse scores."""
+
 VANISHED = 1e-4
 """Below this mean membership of the positives, logits below about -8, and this gradient a run hardly recovers."""
 
@@ -60,6 +66,8 @@ class Objective:
         Whether it is one number of sums over all rows.
     averages_objects : bool
         Whether it is the mean of the values of objects, class by class.
+    row_costs : Cost or None
+        Costs that differ by row, which are weights of the rows: ``weigh`` puts them in.
     warns_of_vanished_gradient : bool
         Whether to warn, once, of a batch whose positives all have a membership of nearly 0.
     """
@@ -75,7 +83,8 @@ class Objective:
         averages_objects: bool = False,
     ) -> None:
         self.task = task
-        self.metric = get(metric)
+        self.row_costs = find_row_costs(metric)
+        self.metric: Metric = get(metric) if self.row_costs is None else savings
         self.has_threshold_axis = has_threshold_axis
         self.average: Average = check_average(average)
         self.empty_classes: EmptyClasses = check_empty_classes(empty_classes)
@@ -113,11 +122,27 @@ class Objective:
                 f"average: expected 'macro', 'weighted' or None, since there is one {several[0]} per class, got "
                 f"{self.average!r}"
             )
+        if self.row_costs is not None and self.task != "binary":
+            raise ValueError(f"cost: expected the same costs for every row with task={self.task!r}, got some per row")
         check_of_classes(self.task, self.average, self.labels)
         if self.labels is not None and (not self.labels or min(self.labels) < 0):
             raise ValueError(f"labels: expected class indices, got {self.labels!r}")
         if self.of_matrix and self.labels is not None:
             raise ValueError(f"labels: {name_of(self.metric)} is of the whole d×d matrix and takes none")
+
+    def take(self, rows: Any) -> Objective:
+        """Return the objective of some rows, which have costs of their own if costs differ by row."""
+        if self.row_costs is None:
+            return self
+        taken = copy.copy(self)
+        taken.row_costs = self.row_costs.take(rows)
+        return taken
+
+    def weigh(self, batch: AnyRows) -> AnyRows:
+        """Return rows with what is at stake in them as their weights, if costs differ by row; others as they are."""
+        if self.row_costs is None or not isinstance(batch, Batch):  # a sparse batch is multi-label
+            return batch
+        return self.row_costs.weigh(batch)  # type: ignore[return-value]
 
     def value(self, statistic: Any) -> Tensor:
         """Return the metric of a statistic: a scalar, or one per class."""

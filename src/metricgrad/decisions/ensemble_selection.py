@@ -6,7 +6,7 @@ What "best" means is a ``Criterion``: by default the metric itself, each mean be
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
@@ -14,8 +14,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from metricgrad.core.batch import check_task
+from metricgrad.core.costs import Cost
 from metricgrad.core.inputs import as_scored_batch, as_tensor, whole_number
 from metricgrad.decisions.default_rule import RARE_LABELS, resolve_rule
+from metricgrad.decisions.least_cost import LeastCost, tune_cost_rule
 from metricgrad.decisions.selection_criteria import SelectBy, make_criterion, replace_scores
 from metricgrad.decisions.threshold_tuning import TuningResult, TuningSpec, tune_threshold
 
@@ -202,7 +204,8 @@ def select_ensemble(
 
     shares = candidates.new_zeros(len(candidates))
     for rows in _draw_halves(batch.targets, spec.bags, seed):
-        criterion = make_criterion(resolved, search_problem, batch.take(rows), spec.rule)
+        some_rows = replace(search_problem, objective=search_problem.objective.take(rows))
+        criterion = make_criterion(resolved, some_rows, batch.take(rows), spec.rule)
         criterion.follow(candidates[alone.index(best_alone)][rows], 1)
         shares = shares + _select_greedily(criterion, candidates[:, rows], spec.rounds)
     if shares.any():
@@ -215,12 +218,19 @@ def select_ensemble(
 
     mean = _average(candidates, shares)
     mean_scores = mean.squeeze(1) if check_task(task) == "binary" else mean
-    tuning = None
+    tuning: TuningResult | None = None
     final_rule = spec.rule
-    if final_rule is None:
+    is_binary = check_task(task) == "binary"
+    if final_rule is None and isinstance(metric, Cost) and (is_binary or metric.matrix is not None) and not subject_to:
+        final_rule, tuning = tune_cost_rule(metric, mean_scores, targets, weight=weight)
+    elif final_rule is None:
         tuning = tune_threshold(metric, mean_scores, targets, weight=weight, rare_labels=RARE_LABELS, **spec.options)
         final_rule = tuning.rule
-    value = final_problem.value(replace_scores(batch, mean), final_rule)
+    final_batch = final_problem.objective.weigh(replace_scores(batch, mean))
+    if tuning is not None and isinstance(final_rule, LeastCost):
+        value = tuning.value
+    else:
+        value = final_problem.value(final_batch, final_rule).tolist()
     names = list(scores)
     by_weight = shares.argsort(descending=True, stable=True).tolist()
     return Selection(
@@ -228,7 +238,7 @@ def select_ensemble(
         scores=mean_scores,
         tuning=tuning,
         rule=final_rule,
-        value=value.tolist(),
+        value=value,
         alone=dict(zip(names, alone, strict=True)),
         select_by=resolved,
     )

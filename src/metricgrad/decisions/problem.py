@@ -105,6 +105,8 @@ class Problem:
         """Refuse constraints that the rule of this family cannot be searched for."""
         task, average = self.objective.task, self.objective.average
         threshold_per_label = (task == "multilabel" and not self.shared) or self.abstain
+        if self.constraints and self.objective.row_costs is not None:
+            raise ValueError("subject_to: expected costs that are the same for every row with a constraint, got arrays")
         if self.constraints and task == "multiclass" and not self.abstain:
             raise ValueError(
                 "subject_to: expected task='binary' or 'multilabel', or abstain=True, got 'multiclass' without"
@@ -215,6 +217,7 @@ class Problem:
         if self.prevalence is None or isinstance(batch, SparseBatch):
             return True
         return find_missing_class(batch, self.objective.task) is None
+
     def list_guarantees(self, batch: AnyBatch, rule: Rule) -> tuple[Guarantee, ...]:
         """Return what a rule that was solved with a confidence promises: each constraint, of each class that counts."""
         if self.confidence is None:

@@ -24,6 +24,7 @@ from metricgrad.decisions import threshold_search
 from metricgrad.decisions.problem import InfeasibleError
 
 if TYPE_CHECKING:
+    from metricgrad.core.costs import Cost
     from metricgrad.decisions.problem import Problem
     from metricgrad.decisions.rules import Rule
 
@@ -55,6 +56,10 @@ def make_criterion(select_by: SelectBy, problem: Problem, batch: Batch, rule: Ru
         return LogLossCriterion(batch)
     if select_by == "average-precision":
         return AveragePrecision(batch)
+    if problem.objective.row_costs is not None:
+        if rule is None:
+            return SavingsByRow(problem.objective.row_costs, batch)
+        batch = problem.objective.weigh(batch)
     if rule is not None:
         return MetricUnderRule(problem, batch, rule)
     if problem.objective.task == "multiclass":
@@ -89,6 +94,24 @@ class MetricUnderRule(Independent):
 
     def value(self, scores: Tensor, enough: float = -torch.inf) -> float:
         return _evaluate_rule(self.problem, replace_scores(self.batch, scores), self.rule)
+
+
+class SavingsByRow(Independent):
+    """The savings where each row is decided by its own costs: scores are probabilities."""
+
+    def __init__(self, costs: Cost, batch: Batch) -> None:
+        self.costs = costs
+        weighed = costs.weigh(batch)
+        weight = torch.ones_like(weighed.logits) if weighed.weight is None else weighed.weight
+        targets = weighed.targets.double()
+        self.missed = (weight * targets).squeeze(1)
+        self.alarmed = (weight * (1 - targets)).squeeze(1)
+        self.alike = min(self.missed.sum().item(), self.alarmed.sum().item())
+
+    def value(self, scores: Tensor, enough: float = -torch.inf) -> float:
+        decided = self.costs.decide(scores.squeeze(1).clamp(0, 1))
+        paid = torch.where(decided, self.alarmed, self.missed).sum().item()
+        return 1 - paid / self.alike if self.alike > 0 else 0.0
 
 
 @dataclass(frozen=True, eq=False)

@@ -207,7 +207,7 @@ def find_best_corner(curves: list[Curve], value: Callable[[Counts], Tensor]) -> 
     fn_end = float(sum(curve.counts.fn[-1] for curve in curves))
     tn_end = float(sum(curve.counts.tn[-1] for curve in curves))
     for sign in (1, -1):  # the upper hull, and the lower one for metrics that reward errors
-        hulls = [_find_hull(curve.counts.fp, curve.counts.tp, sign) for curve in curves]
+        hulls = [find_hull(curve.counts.fp, curve.counts.tp, sign) for curve in curves]
         tp_edges = torch.cat([curve.counts.tp[hull].diff() for curve, hull in zip(curves, hulls, strict=True)])
         fp_edges = torch.cat([curve.counts.fp[hull].diff() for curve, hull in zip(curves, hulls, strict=True)])
         edges_of_class = torch.tensor([len(hull) - 1 for hull in hulls])
@@ -229,7 +229,7 @@ def find_best_corner(curves: list[Curve], value: Callable[[Counts], Tensor]) -> 
     return chosen
 
 
-def _find_hull(x: Tensor, y: Tensor, sign: int) -> Tensor:
+def find_hull(x: Tensor, y: Tensor, sign: int) -> Tensor:
     """Return the indices of the upper (``sign=1``) or lower hull's corners of points ordered along a curve."""
     kept = torch.arange(len(x), device=x.device)
     while len(kept) > 2:

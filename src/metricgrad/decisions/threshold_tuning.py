@@ -623,6 +623,7 @@ def tune_threshold(
     batch = as_scored_batch_or_sparse(task, scores, targets, weight, mask, ignore_index)
     if not batch.rows:
         raise ValueError("scores: expected at least one sample to tune on, got none")
+    batch = problem.objective.weigh(batch)
     check_labels(problem.objective.labels, batch.classes)
     sizes = problem.count_smaller_sides(batch).tolist()
     resampling = Resampling(replicates, seed, groups)

@@ -16,13 +16,15 @@ if TYPE_CHECKING:
 class DecidesLazilyMixin(DecidesMixin):
     """``DecidesMixin`` for estimators that take Dask input too."""
 
-    def predict(self, X: Features) -> Any:
+    def predict(self, X: Features, costs: Any = None) -> Any:
         """Return the labels that the rule decides on.
 
         Parameters
         ----------
         X : array-like, DataFrame or sparse matrix
             ``(n, features)``, as given to ``fit``; or a Dask array or frame.
+        costs : Cost, optional
+            The costs of these rows, if ``metric`` is a ``Cost`` that differs by row and does not name columns of X.
 
         Returns
         -------
@@ -31,8 +33,10 @@ class DecidesLazilyMixin(DecidesMixin):
 
         """
         if not is_dask(X):
-            return super().predict(X)
+            return super().predict(X, costs)
         check_is_fitted(self)
+        if costs is not None:
+            raise ValueError("costs: expected none with Dask input, got some; predict partitions with their costs")
         labels = self.labels_
         tail, dtype = ((labels.outputs,), np.int64) if labels.task == "multilabel" else ((), labels.classes.dtype)
         return self._predict_lazily("predict", X, tail, dtype)

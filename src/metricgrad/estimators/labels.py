@@ -11,9 +11,13 @@ from sklearn.utils.validation import column_or_1d
 from torch import Tensor
 
 from metricgrad.core.batch import Task, check_task, to_probabilities
+from metricgrad.core.costs import Cost, find_row_costs
 from metricgrad.core.inputs import ArrayLike
 from metricgrad.core.metrics.parameters import check_values, with_parameters
+from metricgrad.decisions.least_cost import LeastCost
 from metricgrad.estimators.fitted_html import render_facts
+from metricgrad.estimators.row_costs import find_fit_costs, find_predict_costs
+from metricgrad.evaluation.evaluator import evaluate
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -113,10 +117,14 @@ class PredictsMixin:
     rule_: Rule
     metric: Any
     metric_params: Any
+    mean_cost_: Cost
+    """Of a ``metric`` of costs that differ by row: the mean costs of the rows that were fitted on."""
 
     @property
     def _metric(self) -> Any:
         """The metric with its parameters; with some, the labels must be known, since a parameter may name them."""
+        if find_row_costs(self.metric) is not None and hasattr(self, "mean_cost_"):
+            return self.mean_cost_  # what has no rows is trained and judged by
         if not self.metric_params and not (isinstance(self.metric, str) and "(" in self.metric):
             return self.metric
         labels = self.labels_
@@ -142,13 +150,15 @@ class PredictsMixin:
         moved = self.rule_.recentre_probabilities(scores).numpy()
         return np.column_stack((1 - moved, moved)) if self.labels_.task == "binary" else moved
 
-    def predict(self, X: Features) -> NDArray[Any]:
+    def predict(self, X: Features, costs: Cost | None = None) -> NDArray[Any]:
         """Return the labels that the rule decides on.
 
         Parameters
         ----------
         X : array-like, DataFrame or sparse matrix
             ``(n, features)``, as given to ``fit``.
+        costs : Cost, optional
+            The costs of these rows, if ``metric`` is a ``Cost`` that differs by row and does not name columns of X.
 
         Returns
         -------
@@ -157,7 +167,48 @@ class PredictsMixin:
 
         """
         scores = self._scores(X)
-        return self.labels_.decode(self.rule_.decide(scores))
+        return self.labels_.decode(self._decide(scores, costs, X))
+
+    def _decide(self, scores: Tensor, costs: Any, X: Any) -> Tensor:
+        if isinstance(self.rule_, LeastCost):
+            return self.rule_.decide_rows(scores, find_predict_costs(self.rule_, costs, X, len(scores)))
+        if costs is not None:
+            raise ValueError(f"costs: expected none, since the rule is {self.rule_.describe()}, got some; leave it out")
+        return self.rule_.decide(scores)
+
+    def score(
+        self, X: Features, y: ArrayLike, sample_weight: ArrayLike | None = None, costs: Cost | None = None
+    ) -> float:
+        """Return the accuracy, as scikit-learn's classifiers do; the savings if ``metric`` is a ``Cost``.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or sparse matrix
+            ``(n, features)``, as given to ``fit``.
+        y : array-like
+            The true labels.
+        sample_weight : array-like, optional
+            Per sample, ``(n,)``.
+        costs : Cost, optional
+            The costs of these rows, if ``metric`` is a ``Cost`` that differs by row and does not name columns of X.
+
+        Returns
+        -------
+        float
+            Higher is better.
+
+        """
+        if not isinstance(self.metric, Cost):
+            return float(super().score(X, y, sample_weight))  # type: ignore[misc]
+        given = flat(np.asarray(dense(y)))
+        decided = self._decide(self._scores(X), costs, X)
+        metric: Any = find_fit_costs(self.metric, costs, X, len(given))
+        task = self.labels_.task
+        scores = torch.nn.functional.one_hot(decided, len(self.labels_.classes)) if task == "multiclass" else decided
+        targets = self.labels_.encode(given)
+        average: Any = getattr(self, "average", None) or "macro"
+        value = evaluate(scores.double(), targets, {"": metric}, task=task, average=average, weight=sample_weight)
+        return float(value[""])
 
     def _repr_html_inner(self) -> str:
         return str(super()._repr_html_inner()) + self._render_fitted()  # type: ignore[misc]

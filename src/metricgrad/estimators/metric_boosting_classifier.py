@@ -12,6 +12,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from torch import Tensor, nn
 
+from metricgrad.core.costs import find_row_costs
 from metricgrad.core.inputs import ArrayLike, whole_number
 from metricgrad.decisions.default_rule import RARE_LABELS, default_rule, resolve_rule
 from metricgrad.decisions.threshold_tuning import TuningResult, tune_threshold
@@ -19,12 +20,14 @@ from metricgrad.estimators.dask_predictions import DecidesLazilyMixin
 from metricgrad.estimators.frame_categories import categories, coded
 from metricgrad.estimators.labels import flat, is_dask
 from metricgrad.estimators.preparation import labels_to_learn, loss_for, splits, training_weight, wanted_rule
+from metricgrad.estimators.row_costs import find_fit_costs, has_cost_rule, tune_fitted_costs
 from metricgrad.integrations.boosting.evaluation import Evaluation
 from metricgrad.integrations.boosting.hooks import Backend, check_backend
 from metricgrad.integrations.boosting.libraries import LIBRARIES, BoostingPlan, BoostingRows, Library, RoundRow, Trained
 from metricgrad.integrations.boosting.objectives import base_score, finish_schedules
 
 if TYPE_CHECKING:
+    from metricgrad.core.costs import Cost
     from metricgrad.core.metrics import Metric
     from metricgrad.core.metrics.averages import Average
     from metricgrad.decisions.rules import Rule
@@ -182,7 +185,7 @@ class MetricBoostingClassifier(DecidesLazilyMixin, ClassifierMixin, BaseEstimato
 
     # Fitting
 
-    def fit(self, X: Features, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+    def fit(self, X: Features, y: ArrayLike, sample_weight: ArrayLike | None = None, costs: Cost | None = None) -> Self:
         """Fit the trees, and tune the rule on rows they have not seen.
 
         Parameters
@@ -194,6 +197,9 @@ class MetricBoostingClassifier(DecidesLazilyMixin, ClassifierMixin, BaseEstimato
         sample_weight : array-like, optional
             Per sample, ``(n,)``; counts in the loss and in the metric. About 1 on average: trees do not split leaves
             whose weight is below ``min_child_weight``, 1 in XGBoost.
+        costs : Cost, optional
+            The costs of these rows, if ``metric`` is a ``Cost`` that differs by row and does not name columns of X.
+            Models are trained for the mean costs, the rule decides by those of each row.
 
         Returns
         -------
@@ -205,6 +211,8 @@ class MetricBoostingClassifier(DecidesLazilyMixin, ClassifierMixin, BaseEstimato
         if is_dask(X):
             from metricgrad.estimators.dask_boosting import fit_on_dask
 
+            if costs is not None or find_row_costs(self.metric) is not None:
+                raise ValueError("costs: expected the same for every row with Dask input, got some per row")
             fit_on_dask(self, X, y, sample_weight)
             return self
         self.categories_ = categories(X)
@@ -214,6 +222,9 @@ class MetricBoostingClassifier(DecidesLazilyMixin, ClassifierMixin, BaseEstimato
         y = flat(y)
         self.labels_ = labels = labels_to_learn(y)
         self.classes_, targets = labels.classes, labels.encode(y)
+        cost = find_fit_costs(self.metric, costs, X, len(targets))
+        if cost is not None:
+            self.mean_cost_ = cost.mean()
         rule = resolve_rule(wanted_rule(self.rule, self.class_weight), labels.task)
         weight = training_weight(labels, rows, y, sample_weight, self.class_weight)
         self.base_score_ = base_score(targets, task=labels.task, classes=len(labels.classes), weight=weight)
@@ -229,6 +240,12 @@ class MetricBoostingClassifier(DecidesLazilyMixin, ClassifierMixin, BaseEstimato
             p = [self._probabilities(model, rows[rest]) for model, (_, rest) in zip(self.boosters_, parts, strict=True)]
             held_out = np.concatenate([rest for _, rest in parts])
             weight = None if sample_weight is None else np.asarray(sample_weight, dtype=float)[held_out]
+            if cost is not None and has_cost_rule(cost, labels.task):
+                costs_there = cost.take(held_out)
+                self.rule_, self.tuning_ = tune_fitted_costs(
+                    self.metric, costs_there, torch.cat(p), targets[held_out], weight
+                )
+                return self
             how: dict[str, Any] = {
                 "task": labels.task,
                 "average": self.average,

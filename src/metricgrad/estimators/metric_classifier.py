@@ -23,6 +23,7 @@ from metricgrad.decisions.rules import Rule
 from metricgrad.decisions.threshold_tuning import TuningResult, TuningSpec, tune_threshold
 from metricgrad.estimators.labels import DecidesMixin, Labels, dense, flat
 from metricgrad.estimators.preparation import labels_to_learn, loss_for, splits, training_weight, wanted_rule
+from metricgrad.estimators.row_costs import find_fit_costs, has_cost_rule, tune_fitted_costs
 from metricgrad.training.networks import Model, build_network
 from metricgrad.training.tabm import MemberLoss, TabM
 from metricgrad.training.training_loop import (
@@ -39,6 +40,7 @@ from metricgrad.training.training_loop import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from metricgrad.core.costs import Cost
     from metricgrad.core.metrics import Metric
     from metricgrad.core.metrics.averages import Average
     from metricgrad.training.training_loop import EpochRow
@@ -216,7 +218,7 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
 
     # Fitting
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, costs: Cost | None = None) -> Self:
         """Train the networks and tune the rule.
 
         Parameters
@@ -227,6 +229,9 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
             Labels ``(n,)`` of any type, or a multi-label indicator matrix ``(n, K)``.
         sample_weight : array-like, optional
             Per sample, ``(n,)``.
+        costs : Cost, optional
+            The costs of these rows, if ``metric`` is a ``Cost`` that differs by row and does not name columns of X.
+            Models are trained for the mean costs, the rule decides by those of each row.
 
         Returns
         -------
@@ -234,11 +239,15 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
             Itself.
 
         """
+        given = X
         X, y = validate_data(
             self, X, dense(y), accept_sparse="csr", multi_output=True, dtype=np.float64, ensure_min_samples=2
         )
         y = flat(y)
         self.labels_ = labels = labels_to_learn(y)
+        cost = find_fit_costs(self.metric, costs, given, len(y))
+        if cost is not None:
+            self.mean_cost_ = cost.mean()
         settings, objective = self._make_settings(len(y)), self._make_tuning_spec(labels.task)
         before = getattr(self, "networks_", []) if self.warm_start else []
         if not before or not hasattr(self, "scaler_"):
@@ -271,7 +280,7 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
         found = Parallel(n_jobs=self.n_jobs)(jobs)
         self.networks_ = [network for network, _ in found]
         self._histories = [history for _, history in found]
-        self._set_rule(data, parts, objective, rule, weight)
+        self._set_rule(data, parts, objective, rule, weight, cost)
         return self
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
@@ -393,7 +402,13 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
         return MemberLoss(loss_for(self.loss, self._metric, task=task, average=average, **options), at_once=at_once)
 
     def _set_rule(
-        self, data: TrainingData, parts: list[Any], tuned: TuningSpec, rule: Any, weight: Tensor | None
+        self,
+        data: TrainingData,
+        parts: list[Any],
+        tuned: TuningSpec,
+        rule: Any,
+        weight: Tensor | None,
+        cost: Cost | None,
     ) -> None:
         self.tuning_ = None
         self.rule_ = rule if isinstance(rule, Rule) else default_rule(self.labels_.task)
@@ -405,6 +420,11 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
                 for network, (_, held) in zip(self.networks_, parts, strict=True)
             ]
         rows = torch.cat([held for _, held in parts])
+        if cost is not None and has_cost_rule(cost, self.labels_.task):
+            self.rule_, self.tuning_ = tune_fitted_costs(
+                self.metric, cost.take(rows), torch.cat(p), data.targets[rows], _take_rows(weight, rows)
+            )
+            return
         how: dict[str, Any] = {
             "task": tuned.task,
             "average": tuned.average,

@@ -30,8 +30,10 @@ from metricgrad.estimators.cross_fitting import (
 from metricgrad.estimators.guarantee_rows import check_guarantee_rows, hold_out_rows, tune_on_scores
 from metricgrad.estimators.labels import DecidesMixin, dense, flat
 from metricgrad.estimators.preparation import labels_to_learn
+from metricgrad.estimators.row_costs import find_fit_costs, name_columns
 
 if TYPE_CHECKING:
+    from metricgrad.core.costs import Cost
     from metricgrad.core.metrics import Metric
     from metricgrad.core.metrics.averages import Average
     from metricgrad.decisions.guarantees import ConfidenceOver
@@ -191,7 +193,7 @@ class MetricEnsembleClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
 
     # Fitting
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None, costs: Cost | None = None) -> Self:
         """Cross-fit the candidates, choose their weights, and tune the rule.
 
         Parameters
@@ -204,6 +206,9 @@ class MetricEnsembleClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
             Per sample, ``(n,)``; counts in fitting, selection and tuning.
         groups : array-like, optional
             The group of each row, ``(n,)``: no group is in two folds.
+        costs : Cost, optional
+            The costs of these rows, if ``metric`` is a ``Cost`` that differs by row and does not name columns of X.
+            Models are trained for the mean costs, selection and rule are by those of each row.
 
         Returns
         -------
@@ -214,21 +219,25 @@ class MetricEnsembleClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
         given, y = self._check_input(X, y)
         weight = None if sample_weight is None else _check_sample_weight(sample_weight, given, ensure_non_negative=True)
         check_guarantee_rows(self.guarantee_rows, self.confidence, groups)
+        cost = find_fit_costs(self.metric, costs, X, len(y))
         if self.guarantee_rows is None:
-            return self._fit_rows(given, y, weight, groups)
+            return self._fit_rows(given, y, weight, groups, cost)
         fitted, held_out = hold_out_rows(len(y), self.guarantee_rows, self.random_state)
         weight_fitted = None if weight is None else weight[fitted]
         weight_held_out = None if weight is None else weight[held_out]
-        self._fit_rows(_safe_indexing(given, fitted), y[fitted], weight_fitted, None)
+        cost_fitted = cost if cost is None or cost.rows is None else cost.take(fitted)
+        self._fit_rows(_safe_indexing(given, fitted), y[fitted], weight_fitted, None, cost_fitted)
         scores = self._scores(_safe_indexing(given, held_out))
         self.tuning_ = tune_on_scores(self, scores, self.labels_.encode(y[held_out]), weight_held_out)
         self.rule_ = self.tuning_.rule
         return self
 
-    def _fit_rows(self, given: Any, y: Any, weight: Any, groups: Any) -> Self:
+    def _fit_rows(self, given: Any, y: Any, weight: Any, groups: Any, cost: Cost | None) -> Self:
         """Fit on rows that were checked."""
         self.labels_ = labels = labels_to_learn(y)
         self.classes_, targets = labels.classes, labels.encode(y)
+        if cost is not None:
+            self.mean_cost_ = cost.mean()
         # Refuses what does not fit together before anything is fitted.
         goal = (self._metric, labels.task, self.average, self.subject_to, self.rule, self.select_by)
         rule = SelectionSpec(*goal, self.rounds, self.bags).rule
@@ -240,7 +249,7 @@ class MetricEnsembleClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
         views = self._fit_views(given, y, weight)
         candidates = self._list_candidates(len(y))
         found = self._cross_fit_all(candidates, views, y, weight, folds, seeds)
-        self._choose(candidates, found, targets, weight, folds, rule, seeds.selection)
+        self._choose(candidates, found, targets, weight, folds, rule, seeds.selection, cost)
         if self.estimators is not None:  # the features are theirs, and so is what is known of them
             models = (one for candidate in found for one in flatten_models(candidate.models))
             first: Any = next((one for one in models if not isinstance(one, float)), None)
@@ -333,6 +342,7 @@ class MetricEnsembleClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
         folds: list[Fold],
         rule: Rule | None,
         seed: int,
+        cost: Cost | None,
     ) -> None:
         """Set weights, members and rule."""
         names = [candidate.name for candidate in candidates]
@@ -345,7 +355,7 @@ class MetricEnsembleClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
         else:
             rows = np.concatenate([held for _, held in folds])
             selection: Selection = select_ensemble(
-                self._metric,
+                self._metric if cost is None else cost.take(rows),
                 {name: one.scores for name, one in zip(names, found, strict=True)},
                 targets[rows],
                 task=self.labels_.task,
@@ -360,7 +370,7 @@ class MetricEnsembleClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
             )
             self.weights_, self.select_by_, values = selection.weights, selection.select_by, selection.alone
             if selection.tuning is not None:
-                self.tuning_, self.rule_ = selection.tuning, selection.rule
+                self.tuning_, self.rule_ = selection.tuning, name_columns(selection.rule, self.metric)
             if self.confidence is not None and self.guarantee_rows is None:
                 weight_of_rows = None if weight is None else weight[rows]
                 self.tuning_ = tune_on_scores(self, selection.scores, targets[rows], weight_of_rows)

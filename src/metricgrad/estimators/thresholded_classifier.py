@@ -17,12 +17,14 @@ from torch import Tensor
 
 from metricgrad.estimators.guarantee_rows import check_guarantee_rows, hold_out_rows, tune_on_scores
 from metricgrad.estimators.labels import Labels, PredictsMixin, dense, flat
+from metricgrad.estimators.row_costs import find_fit_costs, has_cost_rule, tune_fitted_costs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
+    from metricgrad.core.costs import Cost
     from metricgrad.core.inputs import ArrayLike
     from metricgrad.core.metrics import Metric
     from metricgrad.core.metrics.averages import Average
@@ -160,7 +162,12 @@ class ThresholdedClassifier(PredictsMixin, ClassifierMixin, MetaEstimatorMixin, 
         return router.add(estimator=self.estimator, method_mapping=fitted).add(splitter=self.cv, method_mapping=split)
 
     def fit(
-        self, X: Features, y: ArrayLike | SparseMatrix, sample_weight: ArrayLike | None = None, **fit_params: Any
+        self,
+        X: Features,
+        y: ArrayLike | SparseMatrix,
+        sample_weight: ArrayLike | None = None,
+        costs: Cost | None = None,
+        **fit_params: Any,
     ) -> Self:
         """Make scores by cross-fitting, tune the rule on them, and fit the classifier on all rows.
 
@@ -174,6 +181,8 @@ class ThresholdedClassifier(PredictsMixin, ClassifierMixin, MetaEstimatorMixin, 
             Labels ``(n,)`` of any type, or a multi-label indicator matrix ``(n, K)``.
         sample_weight : array-like, optional
             Per sample, ``(n,)``; counts in fitting and in tuning.
+        costs : Cost, optional
+            The costs of these rows, if ``metric`` is a ``Cost`` that differs by row and does not name columns of X.
         **fit_params : Any
             Further arguments of the classifier's ``fit``.
 
@@ -194,6 +203,7 @@ class ThresholdedClassifier(PredictsMixin, ClassifierMixin, MetaEstimatorMixin, 
         self.labels_ = Labels(plain, None if isinstance(fitted, list) or plain.ndim > 1 else fitted)
         self.classes_ = self.labels_.classes
         self._check_guarantee()
+        cost = find_fit_costs(self.metric, costs, X, len(plain))
         tuned_rows: Any = slice(None)
         if sample_weight is not None:
             fit_params = {**fit_params, "sample_weight": sample_weight}
@@ -227,12 +237,18 @@ class ThresholdedClassifier(PredictsMixin, ClassifierMixin, MetaEstimatorMixin, 
             self.n_features_in_ = self.estimator_.n_features_in_
         if hasattr(self.estimator_, "feature_names_in_"):
             self.feature_names_in_ = self.estimator_.feature_names_in_
+        of_logits = self._find_method() == "decision_function"
+        weight = None if sample_weight is None else np.asarray(sample_weight, dtype=float)[tuned_rows]
+        targets = self.labels_.encode(plain[tuned_rows])
+        if cost is not None and has_cost_rule(cost, self.labels_.task) and self.subject_to is None:
+            self.rule_, self.tuning_ = tune_fitted_costs(self.metric, cost, scores, targets, weight, of_logits)
+            return self
         self.tuning_ = tune_on_scores(
             self,
             scores,
-            self.labels_.encode(plain[tuned_rows]),
-            None if sample_weight is None else np.asarray(sample_weight, dtype=float)[tuned_rows],
-            default_threshold=0.0 if self._find_method() == "decision_function" else 0.5,
+            targets,
+            weight,
+            default_threshold=0.0 if of_logits else 0.5,
             shared=self.shared,
             abstain=self.abstain,
         )

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from metricgrad.core.costs import find_row_costs
+from metricgrad.core.inputs import named
 from metricgrad.decisions.default_rule import default_rule
 from metricgrad.decisions.resampling import check_replicates
 from metricgrad.decisions.threshold_tuning import TuningSpec
 from metricgrad.evaluation.interval_ends import check_positives, find_ends
-from metricgrad.evaluation.metric_set import Metrics, MetricSet
+from metricgrad.evaluation.metric_set import Metrics, MetricSet, split_by_weights
 from metricgrad.evaluation.replicates import EvaluatedModel, exchange_predictions, make_draws, replicate_values
 
 if TYPE_CHECKING:
@@ -170,26 +172,30 @@ def bootstrap(
 
     """
     check_replicates(replicates, confidence)
-    make = partial(
-        MetricSet,
-        metrics,
-        task=task,
-        threshold=threshold,
-        average=average,
-        labels=labels,
-        empty_classes=empty_classes,
-        ignore_index=ignore_index,
-    )
-    model = _make_model(make, rule, scores, targets, weight, mask)
-    draws = make_draws([model], groups)
-    check_positives(model.metrics, draws.positives)
-    values, drawn = replicate_values(draws, 0, replicates, seed)
-    # The ends of all metrics together: one pass is faster than one for each.
-    all_drawn = torch.cat([of_metric.reshape(2, replicates, -1) for of_metric in drawn.values()], 2)
-    low, high = find_ends(all_drawn, confidence)
-    sizes = [value.numel() for value in values.values()]
-    ends = zip(values, low.split(sizes), high.split(sizes), strict=True)
-    return {name: _make_interval(values[name], drawn[name], *low_and_high) for name, *low_and_high in ends}
+    labels = None if labels is None else tuple(labels)  # read once, used for all metrics
+    found: dict[str, Any] = {}
+    for some_metrics in split_by_weights(metrics):
+        make = partial(
+            MetricSet,
+            some_metrics,
+            task=task,
+            threshold=threshold,
+            average=average,
+            labels=labels,
+            empty_classes=empty_classes,
+            ignore_index=ignore_index,
+        )
+        model = _make_model(make, rule, scores, targets, weight, mask)
+        draws = make_draws([model], groups)
+        check_positives(model.metrics, draws.positives)
+        values, drawn = replicate_values(draws, 0, replicates, seed)
+        # The ends of all metrics together: one pass is faster than one for each.
+        all_drawn = torch.cat([of_metric.reshape(2, replicates, -1) for of_metric in drawn.values()], 2)
+        low, high = find_ends(all_drawn, confidence)
+        sizes = [value.numel() for value in values.values()]
+        ends = zip(values, low.split(sizes), high.split(sizes), strict=True)
+        found |= {name: _make_interval(values[name], drawn[name], *low_and_high) for name, *low_and_high in ends}
+    return {name: found[name] for name in named(metrics)}
 
 
 def compare_paired(
@@ -285,30 +291,35 @@ def compare_paired(
     """
     check_replicates(replicates, confidence)
     labels = None if labels is None else tuple(labels)  # read once, used for both models
-    make = partial(
-        MetricSet,
-        metrics,
-        task=task,
-        threshold=threshold,
-        average=average,
-        labels=labels,
-        empty_classes=empty_classes,
-        ignore_index=ignore_index,
-    )
     rules: Sequence[Rule | TuningSpec | None] = rule if isinstance(rule, tuple | list) else (rule, rule)
     if len(rules) != 2:
         raise ValueError(f"rule: expected one, or a pair of them, got {len(rules)}")
-    pairs = zip((scores_a, scores_b), rules, strict=True)
-    models = [_make_model(make, own_rule, scores, targets, weight, mask) for scores, own_rule in pairs]
-    draws = make_draws(models, groups)
-    check_positives(models[0].metrics, draws.positives)
-    a, drawn_a = replicate_values(draws, 0, replicates, seed)
-    b, drawn_b = replicate_values(draws, 1, replicates, seed)
-    rules_are_fixed = all(model.tuned is None for model in models)
-    by_chance = exchange_predictions(draws, replicates, seed) if rules_are_fixed else {}
-    # Where one model is wrong the other is right.
-    differences = {name: drawn_a[name] - drawn_b[name].flip(0) for name in a}
-    return {name: _make_comparison(a[name], b[name], differences[name], by_chance.get(name), confidence) for name in a}
+    found: dict[str, Any] = {}
+    for some_metrics in split_by_weights(metrics):
+        make = partial(
+            MetricSet,
+            some_metrics,
+            task=task,
+            threshold=threshold,
+            average=average,
+            labels=labels,
+            empty_classes=empty_classes,
+            ignore_index=ignore_index,
+        )
+        pairs = zip((scores_a, scores_b), rules, strict=True)
+        models = [_make_model(make, own_rule, scores, targets, weight, mask) for scores, own_rule in pairs]
+        draws = make_draws(models, groups)
+        check_positives(models[0].metrics, draws.positives)
+        a, drawn_a = replicate_values(draws, 0, replicates, seed)
+        b, drawn_b = replicate_values(draws, 1, replicates, seed)
+        rules_are_fixed = all(model.tuned is None for model in models)
+        by_chance = exchange_predictions(draws, replicates, seed) if rules_are_fixed else {}
+        # Where one model is wrong the other is right.
+        differences = {name: drawn_a[name] - drawn_b[name].flip(0) for name in a}
+        found |= {
+            name: _make_comparison(a[name], b[name], differences[name], by_chance.get(name), confidence) for name in a
+        }
+    return {name: found[name] for name in named(metrics)}
 
 
 def _make_model(
@@ -326,6 +337,11 @@ def _make_model(
     batch = metrics.prepare_rows(scores, targets, weight, mask)
     if not len(batch.logits):
         raise ValueError("scores: expected at least one sample, got none")
+    if tuned is not None and bool(metrics.cost_objectives) != (find_row_costs(tuned.metric) is not None):
+        raise ValueError(
+            "rule: expected one tuned for the costs per row that are evaluated, and no other metric beside"
+        )
+    metrics, batch = metrics.weigh_rows(batch)
     return EvaluatedModel(metrics, batch, tuned)
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from metricgrad.core.batch import Batch, Task, check_task
+from metricgrad.core.costs import find_row_costs
 from metricgrad.core.counts import Confusion
 from metricgrad.core.inputs import ArrayLike, check_scale, named
 from metricgrad.core.metrics import Metric, name_of, subset_accuracy
@@ -37,9 +38,9 @@ if TYPE_CHECKING:
 
 Metrics = str | Metric | Sequence[str | Metric] | Mapping[str, str | Metric]
 Statistics = dict[str, Any]
-"""What adds up over batches, by name: of each metric that is averaged over rows a ``Mean`` and of each ``ScoreMetric``
-its sums, under their own names; for all others together "cells" (``Counts``, or the ``Confusion`` of a multi-class
-problem), "scores" (``ScoreTables``) and "pairs" (``PairTables``)."""
+"""What adds up over batches, by name: of each metric that is averaged over rows a ``Mean``, of each ``ScoreMetric`` its
+sums and of each with costs per row its ``Counts``, under their own names; for all others together "cells" (``Counts``,
+or the ``Confusion`` of a multi-class problem), "scores" (``ScoreTables``) and "pairs" (``PairTables``)."""
 Ranking = Callable[["Curve"], Tensor]
 """A metric of the order of the scores."""
 Values = dict[str, Tensor]
@@ -128,7 +129,9 @@ class MetricSet:
             _check_for_task(name, of_scores.tasks, self.task)
             self.score_metrics[name] = of_scores
             return
-        by_rows = find(metric, NAMES_OF_SCORE_METRICS) is subset_accuracy and self.task == "multilabel"
+        has_row_costs = find_row_costs(metric) is not None
+        by_rows = not has_row_costs and find(metric, NAMES_OF_SCORE_METRICS) is subset_accuracy
+        by_rows = by_rows and self.task == "multilabel"
         own_average = "samples" if by_rows else average
         self.objectives[name] = Objective(self.task, metric, own_average, labels, empty_classes)
 
@@ -144,9 +147,14 @@ class MetricSet:
         return {name: objective for name, objective in self.objectives.items() if objective.average == "samples"}
 
     @property
+    def cost_objectives(self) -> dict[str, Objective]:
+        """The metrics whose cells are money, since their costs differ by row."""
+        return {name: objective for name, objective in self.objectives.items() if objective.row_costs is not None}
+
+    @property
     def has_cells(self) -> bool:
         """Whether any metric needs the cells of all rows together."""
-        return len(self.row_objectives) < len(self.objectives)
+        return len(self.row_objectives) + len(self.cost_objectives) < len(self.objectives)
 
     @property
     def has_matrix(self) -> bool:
@@ -167,6 +175,18 @@ class MetricSet:
         other.rule = rule
         other.has_default_threshold = False
         return other
+
+    def weigh_rows(self, batch: Batch) -> tuple[Self, Batch]:
+        """Return the metrics of costs per row as metrics of rows that weigh what is at stake in them."""
+        objectives = self.cost_objectives.values()
+        if not objectives:
+            return self, batch
+        (objective,) = objectives  # ``split_by_weights`` has put each into a set of its own
+        weighed = copy.copy(self)
+        plain = copy.copy(objective)
+        plain.row_costs = None
+        weighed.objectives = dict.fromkeys(self.objectives, plain)
+        return weighed, objective.weigh(batch)
 
     def prepare(
         self, scores: ArrayLike, targets: ArrayLike, weight: ArrayLike | None, mask: ArrayLike | None
@@ -203,6 +223,8 @@ class MetricSet:
                 found["cells"] = hard_counts.count_matrix(batch, self.rule)
             else:
                 found["cells"] = hard_counts.count_cells(batch, self.rule)
+        for name, objective in self.cost_objectives.items():
+            found[name] = hard_counts.count_cells(objective.weigh(batch), self.rule)
         found |= self.curve_statistics(batch)
         for name, metric in self.score_metrics.items():
             if isinstance(batch, SparseBatch):
@@ -217,7 +239,7 @@ class MetricSet:
         """Return the values of statistics, which may have leading axes (replicates)."""
         found = {}
         for name, objective in self.objectives.items():
-            if objective.average == "samples":
+            if objective.average == "samples" or objective.row_costs is not None:
                 value = objective.value(statistics[name])
             else:
                 cells = statistics["cells"]
@@ -262,6 +284,14 @@ class MetricSet:
     def evaluate(self, batch: AnyBatch) -> Values:
         """Return the values of a batch."""
         return self.values(self.statistics(batch))
+
+
+def split_by_weights(metrics: Metrics) -> list[dict[str, str | Metric]]:
+    """Return metrics by name, those with costs per row alone, since these are weights: the others are together."""
+    by_name = named(metrics)
+    alone = [{name: metric} for name, metric in by_name.items() if find_row_costs(metric) is not None]
+    together = {name: metric for name, metric in by_name.items() if find_row_costs(metric) is None}
+    return [together, *alone] if together else alone
 
 
 def _find_ranking(metric: str | Metric) -> Ranking | None:

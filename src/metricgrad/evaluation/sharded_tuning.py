@@ -36,6 +36,8 @@ def tune_tables(problem: Problem, tables: ScoreTables) -> TuningResult:
     objective = problem.objective
     if several := [*count_values(objective.metric)]:
         raise ValueError(f"metric: expected one {several[0]} for all classes to tune on tables, got one per class")
+    if objective.row_costs is not None:
+        raise ValueError("metric: expected costs that are the same for every row, got arrays; use tune_threshold")
     if objective.task == "multiclass" or objective.average == "samples":
         wanted = "task='binary' or 'multilabel' and an average other than 'samples'"
         raise ValueError(f"tune: expected {wanted}, since rows are not kept; use tune_threshold on the rows")

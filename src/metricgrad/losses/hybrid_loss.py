@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from metricgrad.core.batch import Task
+    from metricgrad.core.costs import Cost
     from metricgrad.core.metrics import Metric
     from metricgrad.core.metrics.averages import Average, EmptyClasses
     from metricgrad.core.objects import Background
@@ -167,6 +168,8 @@ class HybridLoss(nn.Module):
         weight: Tensor | None = None,
         mask: Tensor | None = None,
         instances: Tensor | None = None,
+        *,
+        costs: Cost | None = None,
     ) -> Tensor:
         """Return cross-entropy + metric_weight × metric loss.
 
@@ -182,6 +185,9 @@ class HybridLoss(nn.Module):
             True for what counts.
         instances : Tensor of int, optional
             For ``per_object``, which object each positive position belongs to; see ``MetricLoss.forward``.
+        costs : Cost, optional
+            The costs of these rows, for costs that differ by row; they weigh the rows in the metric loss alone, so that
+            cross-entropy keeps probabilities calibrated. See ``MetricLoss.forward``.
 
         Returns
         -------
@@ -192,7 +198,7 @@ class HybridLoss(nn.Module):
         metric_weight = self.current_metric_weight
         if metric_weight == 0:
             return cross_entropy
-        metric_loss: Tensor = self.metric_loss(logits, targets, weight, mask, instances)
+        metric_loss: Tensor = self.metric_loss(logits, targets, weight, mask, instances, costs=costs)
         return cross_entropy + metric_weight * metric_loss
 
     def extra_repr(self) -> str:

@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from metricgrad.core import processes
 from metricgrad.core.batch import Task, check_task, encode, has_large_images
 from metricgrad.core.call import Call, KernelPlan
+from metricgrad.core.costs import Cost
+from metricgrad.core.counts import compute_dtype
 from metricgrad.core.metrics import Metric, name_of
 from metricgrad.core.metrics.averages import Average, EmptyClasses, image_weights, row_weights
 from metricgrad.core.objective import Objective
@@ -93,6 +95,11 @@ class MetricLoss(TakesLogits):
     With ``per_image`` and ``empty_classes="skip"`` a class counts in the images that contain it, an image without any
     of the classes does not. An image weighs the mean weight of its positions. Images of fewer than 32768 logits take
     the memory of plain torch operations.
+
+    Of a ``Cost`` the loss is 1 − savings: what soft decisions cost above right ones, divided by what the cheaper of
+    predicting all and none costs above them. It is linear in the memberships and free of the unit of money. Costs that
+    differ by row are weights; batches pass theirs, ``loss(logits, targets, costs=cost.take(rows))``. A batch with
+    positives or negatives alone has nothing to save and no gradient, as with F1.
 
     With ``per_object`` an image without objects adds nothing, its false positives neither: combine it with a loss that
     sees them, as ``HybridLoss`` does. An object that a crop cuts counts with the positions that are left of it, and
@@ -216,6 +223,8 @@ class MetricLoss(TakesLogits):
         weight: Tensor | None = None,
         mask: Tensor | None = None,
         instances: Tensor | None = None,
+        *,
+        costs: Cost | None = None,
     ) -> Tensor:
         """Return the loss.
 
@@ -232,6 +241,9 @@ class MetricLoss(TakesLogits):
         instances : Tensor of int, optional
             For ``per_object``, which object each positive position belongs to: 0 is none, and a number means another
             object in another image. For "multilabel" a map for each label, of the shape of the logits.
+        costs : Cost, optional
+            The costs of these rows, for a loss of costs that differ by row: ``cost.take(rows)``. By default those that
+            the loss was made of, which must belong to the same rows.
 
         Returns
         -------
@@ -243,7 +255,7 @@ class MetricLoss(TakesLogits):
         ValueError
             If shapes, types or values do not fit the task.
         """
-        return self._prepare_call(logits, targets, weight, mask, instances, for_loss=True).loss()
+        return self._prepare_call(logits, targets, weight, mask, instances, costs=costs, for_loss=True).loss()
 
     @without_autocast
     def counts(
@@ -253,6 +265,8 @@ class MetricLoss(TakesLogits):
         weight: Tensor | None = None,
         mask: Tensor | None = None,
         instances: Tensor | None = None,
+        *,
+        costs: Cost | None = None,
     ) -> Any:
         """Return the additive statistic of this batch, on this process.
 
@@ -269,6 +283,9 @@ class MetricLoss(TakesLogits):
         instances : Tensor of int, optional
             For ``per_object``, which object each positive position belongs to: 0 is none, and a number means another
             object in another image. For "multilabel" a map for each label, of the shape of the logits.
+        costs : Cost, optional
+            The costs of these rows, for a loss of costs that differ by row: ``cost.take(rows)``. By default those that
+            the loss was made of, which must belong to the same rows.
 
         Returns
         -------
@@ -282,7 +299,7 @@ class MetricLoss(TakesLogits):
         >>> loss.counts(torch.tensor([2.0, -1.0]), torch.tensor([1, 0])).positives
         tensor([1.])
         """
-        return self._prepare_call(logits, targets, weight, mask, instances).statistic()
+        return self._prepare_call(logits, targets, weight, mask, instances, costs=costs).statistic()
 
     def value(self, statistic: Statistic) -> Tensor:
         """Return the averaged metric of a statistic.
@@ -313,6 +330,8 @@ class MetricLoss(TakesLogits):
         weight: Tensor | None,
         mask: Tensor | None,
         instances: Tensor | None = None,
+        *,
+        costs: Cost | None = None,
         for_loss: bool = False,
     ) -> Call:
         """Check and flatten the arguments, and choose how the loss, or the statistic, is computed from them."""
@@ -335,7 +354,8 @@ class MetricLoss(TakesLogits):
             raise ValueError(
                 "instances: expected None without per_object, got a map; pass per_object='full' or 'shared'"
             )
-        is_plain = weight is None and mask is None and self.ignore_index is None
+        costs = self._choose_costs(costs)
+        is_plain = weight is None and mask is None and self.ignore_index is None and costs is None
         if call.uses_kernel and is_plain and self._needs_no_encoding(logits, targets):
             call.logits = logits
             call.targets = targets
@@ -351,8 +371,11 @@ class MetricLoss(TakesLogits):
                 self.ignore_index,
                 check_values=not traced,
                 check_labels=not call.must_check_targets,
-                allow_maps=call.uses_kernel and self.average != "samples",
+                allow_maps=call.uses_kernel and self.average != "samples" and costs is None,
             )
+            if costs is not None:
+                batch = costs.weigh(batch)
+                batch.weight = None if batch.weight is None else batch.weight.to(compute_dtype(batch.logits))
             call.logits = batch.logits
             call.targets = batch.targets
             call.must_check_targets &= batch.targets.dim() == batch.logits.dim()  # class indices are checked
@@ -375,6 +398,20 @@ class MetricLoss(TakesLogits):
         call.plan = self._plan_for(surrogate, has_indices, as_matrix and self.objective.of_matrix)
         call.surrogate_tensors = tuple(surrogate.tensors().values()) if call.plan.tensor_names else ()
         return call
+
+    def _choose_costs(self, given: Cost | None) -> Cost | None:
+        """Return the costs that are weights of these rows, None if the costs of the metric are the same for all."""
+        own = self.objective.row_costs
+        if given is None:
+            return own
+        if not isinstance(given, Cost) or given.matrix is not None:
+            raise ValueError(f"costs: expected a Cost of these rows, cost.take(rows), got {given!r}")
+        if own is None:
+            raise ValueError(
+                f"costs: expected a loss of costs that differ by row, MetricLoss(Cost(fp=..., fn=[...])), got one of "
+                f"{name_of(self.metric)}"
+            )
+        return given
 
     def _needs_no_encoding(self, logits: object, targets: object) -> bool:
         """Return whether a batch without weights and mask can be used as it is: rows, or labels of the same shape."""

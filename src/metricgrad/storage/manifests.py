@@ -17,6 +17,7 @@ from metricgrad import strict_json
 from metricgrad.core.batch import Task  # noqa: TC001 (read at run time)
 from metricgrad.core.metrics.registry import is_safe, name_of
 from metricgrad.decisions.class_scores import ClassScores
+from metricgrad.decisions.least_cost import LeastCost
 from metricgrad.decisions.rules import Rule
 from metricgrad.decisions.selection_criteria import SelectBy  # noqa: TC001 (read at run time)
 from metricgrad.decisions.threshold_tuning import TuningResult, TuningSpec, tune_at_prevalence
@@ -296,7 +297,10 @@ def _read_rule(data: Any, labels: Labels) -> Rule:
     rule = decode(data)
     if not isinstance(rule, Rule):
         raise ValueError(f"{folders.MANIFEST}: rule: expected one of this library, got {rule!r}")
-    rule(torch.full(labels.scores_shape(1), 0.5, dtype=torch.float64))
+    if labels.task not in rule.tasks:
+        raise ValueError(f"{folders.MANIFEST}: rule: expected one for {labels.task} targets, got {rule!r}")
+    if not isinstance(rule, LeastCost):  # it decides about rows with their costs
+        rule(torch.full(labels.scores_shape(1), 0.5, dtype=torch.float64))
     return rule
 
 

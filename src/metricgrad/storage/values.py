@@ -15,6 +15,7 @@ import numpy as np
 
 from metricgrad import decisions  # noqa: F401  (they define the kinds in KINDS)
 from metricgrad.core import metrics, surrogates  # noqa: F401  (they define the kinds in KINDS)
+from metricgrad.core.costs import CELLS, Cost
 from metricgrad.core.metrics import constraints  # noqa: F401  (so does this)
 from metricgrad.core.storable import KINDS
 
@@ -62,6 +63,9 @@ def encode(value: Any) -> Any:
         return {"type": "dict", "items": [[encode(key), encode(item)] for key, item in value.items()]}
     if kind is np.ndarray and value.ndim == 1 and value.dtype.kind in _TYPES_OF_ITEMS:
         return {"type": "array", "dtype": str(value.dtype), "items": encode(value.tolist())}
+    if kind is Cost and value.rows is None:
+        matrix = None if value.matrix is None else value.matrix.tolist()
+        return {"type": "Cost", "matrix": matrix} if matrix is not None else {"type": "Cost"} | value.prices
     name = getattr(value, "__name__", None)
     if name in metrics.names() and value is metrics.get(name):
         return {"type": "metric", "name": name}
@@ -92,6 +96,8 @@ def decode(data: Any) -> Any:
         return _decode_dict(given["items"])
     if kind == "array" and type(given.get("items")) is list:
         return _decode_array(given.get("dtype"), decode(given["items"]))
+    if kind == "Cost" and given.keys() <= {*CELLS, "matrix"}:
+        return Cost(**given)
     if kind == "metric" and given.get("name") in metrics.names():
         return metrics.get(given["name"])
     if type(kind) is str and kind in KINDS and given.keys() <= {field.name for field in fields(KINDS[kind])}:

@@ -345,7 +345,7 @@ def test_tune_writes_the_rule_and_keeps_the_old_one(trained: dict[str, Path], tm
 
 @pytest.mark.parametrize(
     ("metric", "constraint"),
-    [("recall", "precision >= 0.6"), ("precision", "recall >= 0.7"), ("recall", "cost <= 0.9")],
+    [("recall", "precision >= 0.6"), ("precision", "recall >= 0.7"), ("recall", "accuracy <= 0.9")],
 )
 def test_tune_under_a_constraint_prints_it_and_expects_nothing_better_than_here(
     metric: str,

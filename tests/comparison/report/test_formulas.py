@@ -102,7 +102,7 @@ def test_a_page_imports_nothing(example: Example) -> None:
 
 @pytest.mark.skipif(NODE is None, reason="no Node here")
 def test_the_script_computes_what_python_does(example: Example) -> None:
-    names = [*metrics.names(), "f0.5", "f_3", "cost(fp=1 fn=10)", "own_metrics:odds_ratio", "own_metrics:skill"]
+    names = [*metrics.names(), "f0.5", "f_3", "savings(fp=1 fn=10)", "own_metrics:odds_ratio", "own_metrics:skill"]
     names = [name for name in names if name not in ("quadratic_kappa", "subset_accuracy")]
     bounds = [{"metric": name, "bound": 0.0, "sense": ">=", "over": None} for name in names]
     payload = with_metric(example, "own_metrics:capped_profit", constraints=bounds)

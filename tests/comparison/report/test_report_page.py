@@ -412,7 +412,7 @@ def test_hostile_data_is_shown_as_text(opened: Any, binary: Example, first: str)
 def test_metrics_are_those_of_the_library(opened: Any, binary: Example) -> None:
     page = opened(binary.payload)
     names = sorted(
-        {*metrics.names(), "f0.5", "f_3", "f2.", "cost(fp=1 fn=10)"} - {"quadratic_kappa", "subset_accuracy"}
+        {*metrics.names(), "f0.5", "f_3", "f2.", "savings(fp=1 fn=10)"} - {"quadratic_kappa", "subset_accuracy"}
     )
     steps = [trace(metrics.get(name)) for name in names]
     four = [(3, 1, 1, 5), (0, 0, 4, 6), (5, 0, 0, 0), (0, 4, 0, 3), (0, 0, 0, 0), (70, 20, 10, 4000), (0, 0, 0, 9)]

@@ -69,8 +69,12 @@ ELEMENTWISE: dict[str, tuple[Callable[..., Any], Callable[..., float], bool]] = 
     "informedness": (M.informedness, reference.informedness, True),
     "markedness": (M.markedness, reference.markedness, True),
     "fowlkes_mallows": (M.fowlkes_mallows, reference.fowlkes_mallows, True),
-    "cost": (M.cost, reference.cost, True),
-    "cost_skewed": (partial(M.cost, fp=2.0, fn=0.0), partial(reference.cost, fp_cost=2.0, fn_cost=0.0), True),
+    "savings": (M.savings, reference.savings, True),
+    "savings_skewed": (
+        partial(M.savings, fp=2.0, fn=0.1),
+        partial(reference.savings, fp_cost=2.0, fn_cost=0.1),
+        True,
+    ),
     "detection_cost": (M.detection_cost, reference.detection_cost, False),
     "detection_cost_skewed": (
         partial(M.detection_cost, miss=10.0, false_alarm=0.5, prior=0.01),

@@ -65,7 +65,7 @@ def test_every_class_has_its_own_beta() -> None:
         ("f_beta()", mg.metrics.f_beta, {}),
         ("tversky(alpha=0.3 beta=0.7)", mg.metrics.tversky, {"alpha": 0.3, "beta": 0.7}),
         ("tversky(alpha=0.3/1)", mg.metrics.tversky, {"alpha": torch.tensor([0.3, 1])}),
-        ("cost(fp=1 fn=10)", mg.metrics.cost, {"fp": 1.0, "fn": 10.0}),
+        ("savings(fp=1 fn=10)", mg.metrics.savings, {"fp": 1.0, "fn": 10.0}),
         ("precision(empty=1)", mg.metrics.precision, {"empty": 1.0}),
     ],
 )

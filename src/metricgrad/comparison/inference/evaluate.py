@@ -89,7 +89,10 @@ def evaluate_run(
     model = loaded.model
     schema, goal = model.schema, model.goal
     runs.check_code_was_typed(goal.subject_to, metrics)
-    names = list(dict.fromkeys(metrics or (runs.check_code_was_typed(goal.metric, ()), *_COMMON_METRICS[schema.task])))
+    own = [runs.check_code_was_typed(goal.metric, ())] if not metrics else []
+    if goal.cost_columns and Path(data).is_dir():
+        own = []  # the costs of each row are not kept of a folder, which is counted file by file
+    names = list(dict.fromkeys(metrics or (*own, *_COMMON_METRICS[schema.task])))
     try:
         goal.check_values(*names)
         measurer = RowMeasurer(model, names)
@@ -154,6 +157,7 @@ def _find_intervals(
     model = measurer.model
     scores = labelled.scores
     values = measurer.metrics.values(measures.metrics)
+    costs = model.goal.find_costs(labelled.frame)
     found: dict[str, MetricValue] = {}
     for group in (
         [name for name in names if name not in RANKING_METRICS],
@@ -166,7 +170,7 @@ def _find_intervals(
             intervals = bootstrap(
                 scores,
                 labelled.targets,
-                group,
+                {name: costs if costs is not None and name == model.goal.metric else name for name in group},
                 replicates=min(replicates, most),
                 confidence=confidence,
                 seed=seed,
@@ -239,7 +243,8 @@ def _measure_part(task: PartTask, path: Path, sha256: str) -> Measures:
     # A 63-bit number of its own for each part.
     generator.manual_seed(int(np.random.SeedSequence([about.seed, task.number]).generate_state(1, np.uint64)[0] >> 1))
     found = Measures()
-    for piece in source.pieces(columns=[*schema.target.columns, *schema.inputs]):
+    needed = [*schema.target.columns, *schema.inputs, *model.goal.cost_columns]
+    for piece in source.pieces(columns=list(dict.fromkeys(needed))):
         frame = files.as_frame(piece)
         frame = frame[schema.target.has_target(frame)]
         if len(frame):

@@ -52,11 +52,14 @@ class Predictor:
     @property
     def columns(self) -> list[str]:
         """The columns of the data to read."""
-        return list(dict.fromkeys((*self.keep, *self.model.schema.inputs)))
+        return list(dict.fromkeys((*self.keep, *self.model.schema.inputs, *self.model.goal.cost_columns)))
 
     def check(self, present: list[str]) -> None:
         """Raise if a feature, or a column to keep, is missing among ``present``."""
         self.model.schema.check(present)
+        for name in self.model.goal.cost_columns:
+            if name not in present:
+                raise UserError(f"cost: expected a column {one_line(name)!r} in the data; {suggest(name, present)}")
         for name in self.keep:
             if name not in present:
                 raise UserError(

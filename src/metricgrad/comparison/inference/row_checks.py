@@ -51,7 +51,9 @@ class Labelled:
         """
         source, schema = files.Source(data), model.schema
         schema.check(source.names)
-        names = [name for name in (*schema.target.columns, *schema.inputs) if name in source.names]
+        names = [
+            name for name in (*schema.target.columns, *schema.inputs, *model.goal.cost_columns) if name in source.names
+        ]
         # The features of a CSV file stay texts, so that they are read in the format of the training data.
         frame = files.read(source, rows, columns=names, texts=schema.inputs)
         found = cls.of(model, schema.keep_labelled(frame))

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from metricgrad.comparison.run_folder import Run
     from metricgrad.comparison.shipped_model import ShippedModel
+    from metricgrad.core.costs import Cost
     from metricgrad.decisions.rules import Rule
 
 
@@ -65,15 +66,17 @@ def tune(
     labelled = Labelled.read(model, data, rows, allow_missing)
     scores, targets, number = labelled.scores, labelled.targets, len(labelled.targets)
     seen, too_good = describe_seen(found, labelled.seen, number, data)
-    tuning = _tune_rule(goal, scores, targets, confidence, seed)
-    expected = _expect(goal, tuning, scores, targets)
+    costs = goal.find_costs(labelled.frame) if goal.metric == model.goal.metric else None
+    tuning = _tune_rule(goal, scores, targets, confidence, seed, costs)
+    expected = _expect(goal, tuning, scores, targets, costs)
     old, warnings = model.rule, [*filter(None, [tuning.caution]), *expected.find_broken()]
-    before = _evaluate(goal, old, scores, targets)
+    before = _evaluate(goal, old, scores, targets, costs)
     if not dry_run:
         about = {
             "metric": goal.metric,
             "average": goal.average,
             "subject_to": subject_to,
+            **({} if goal.cost is None else {"cost": goal.cost}),
             "kind": "tuned",
             "tuned_on": f"{number} rows of {Path(data).name}, at {runs.now()}",
             "value_there": tuning.value,
@@ -128,7 +131,7 @@ class Expected(NamedTuple):
         ]
 
 
-def _expect(goal: Goal, tuning: TuningResult, scores: np.ndarray, targets: np.ndarray) -> Expected:
+def _expect(goal: Goal, tuning: TuningResult, scores: np.ndarray, targets: np.ndarray, costs: Cost | None) -> Expected:
     """Return the means over rules that are tuned on resamples, on the rows left out, but nothing better than here.
 
     Such a rule may break the constraint on the rows left out and gain by it, so that its value alone says too much.
@@ -139,7 +142,9 @@ def _expect(goal: Goal, tuning: TuningResult, scores: np.ndarray, targets: np.nd
         rows = left_out.numpy()
         if rows.any():
             again = protocol.evaluate_constraints(goal, rule, scores[rows], targets[rows])
-            drawn.append([_evaluate(goal, rule, scores[rows], targets[rows]), *(one.value for one in again)])
+            some_costs = None if costs is None else costs.take(rows)
+            value_there = _evaluate(goal, rule, scores[rows], targets[rows], some_costs)
+            drawn.append([value_there, *(one.value for one in again)])
     value, *means = torch.tensor(drawn, dtype=torch.float64).reshape(-1, 1 + len(here)).nanmean(0).tolist()
     constraints = []
     for one, constraint, mean in zip(here, parse(goal.subject_to), means, strict=True):
@@ -148,9 +153,10 @@ def _expect(goal: Goal, tuning: TuningResult, scores: np.ndarray, targets: np.nd
     return Expected(min(value, tuning.value), constraints)
 
 
-def _evaluate(goal: Goal, rule: Rule, scores: np.ndarray, targets: np.ndarray) -> float:
+def _evaluate(goal: Goal, rule: Rule, scores: np.ndarray, targets: np.ndarray, costs: Cost | None) -> float:
     """Return the metric of a rule on these rows; NaN where it is not defined, as one's own may be."""
-    return float(evaluate(scores, targets, {"": goal.metric}, task=goal.task, average=goal.average, rule=rule)[""])
+    metric = goal.metric if costs is None else costs
+    return float(evaluate(scores, targets, {"": metric}, task=goal.task, average=goal.average, rule=rule)[""])
 
 
 def choose_goal(
@@ -168,17 +174,22 @@ def choose_goal(
         metric = name_metric(metric, {"alpha": alpha, "beta": beta}, model.schema)
     metric = metric or runs.check_code_was_typed(model.goal.metric, ())
     chosen: Any = average or model.goal.average  # any text; checked here
-    goal = Goal(model.goal.task, model.goal.classes, metric, chosen, subject_to)
+    goal = Goal(model.goal.task, model.goal.classes, metric, chosen, subject_to, model.goal.cost)
     protocol.check_goal(goal, [])
     return goal
 
 
 def _tune_rule(
-    goal: Goal, scores: np.ndarray, targets: np.ndarray, confidence: float | None, seed: int
+    goal: Goal,
+    scores: np.ndarray,
+    targets: np.ndarray,
+    confidence: float | None,
+    seed: int,
+    costs: Cost | None,
 ) -> TuningResult:
     try:
         return tune_threshold(
-            goal.metric,
+            goal.metric if costs is None else costs,
             scores,
             targets,
             task=goal.task,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from metricgrad.comparison.errors import writing
+from metricgrad.comparison.leaderboard import read_moved_scores
 from metricgrad.comparison.report import page
 from metricgrad.comparison.report.formulas import add_formulas
 from metricgrad.comparison.report.section_inputs import Predictions, ShippedModelInputs
@@ -56,7 +57,8 @@ def predict_test_rows(
     goal, table = compared.plan.dataset.goal, compared.plan.dataset.table
     decisions = [getattr(outcome, kind) for outcome in outcomes]
     rules = [decision.rule for decision in decisions]
-    scores = [compared.space.read_outcome_scores(outcome, goal.score_columns) for outcome in outcomes]
+    dataset, parts = compared.plan.dataset, compared.plan.parts
+    scores = [read_moved_scores(compared.space, dataset, parts, outcome) for outcome in outcomes]
     rows = [compared.plan.parts[outcome.repeat].test for outcome in outcomes]
     decided = [np.asarray(rule(some)).astype(int) for rule, some in zip(rules, scores, strict=True)]
     return Predictions(
@@ -72,6 +74,10 @@ def predict_test_rows(
         history=outcomes[0].history,
         shipped=None if shipped is None else shipped.rule,
         shipped_plateaus=() if shipped is None else shipped.describe()["plateaus"],
+        costs=dataset.take_costs(np.concatenate(rows)),
+        probabilities=None
+        if dataset.costs is None
+        else np.concatenate([compared.space.read_outcome_scores(outcome, None) for outcome in outcomes]),
     )
 
 

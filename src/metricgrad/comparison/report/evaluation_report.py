@@ -57,7 +57,13 @@ def write_evaluation_report(path: Path, evaluated: EvaluatedRun, seed: int) -> N
             "profile": [],
             "warnings": found["warnings"],
         },
-        "metric": {"name": goal.metric, "average": found["average"], "subject_to": goal.subject_to, "also": []},
+        "metric": {
+            "name": goal.metric,
+            "average": found["average"],
+            "subject_to": goal.subject_to,
+            "also": [],
+            **({} if goal.cost is None else {"cost": goal.cost, "cost_columns": goal.cost_columns}),
+        },
         "repeats": 1,
         "protocol": [
             "The model and its rule are those of the run; nothing was trained or tuned on these rows.",
@@ -109,6 +115,7 @@ def _make_inputs(model: ShippedModel, rows: Labelled) -> tuple[Predictions, Ship
         history=[],
         shipped=model.rule,
         shipped_plateaus=model.describe()["plateaus"],
+        costs=model.goal.find_costs(rows.frame),
     )
     shipped = ShippedModelInputs(
         goal=model.goal,

@@ -49,8 +49,11 @@ def add_formulas(payload: Payload) -> None:
 
 def find_library_formulas(payload: Payload) -> dict[str, Formula]:
     """Return the formulas of the library's own metrics that a page shows, by their names."""
-    formulas = {}
+    formulas: dict[str, Formula] = {}
     for name in _list_names(payload):
+        if name == payload["metric"]["name"] and payload["metric"].get("cost_columns"):
+            formulas[name] = {"title": "savings", "tabulated": True}  # the curves have it
+            continue
         try:
             metric = None if ":" in name else metrics.get(name)
         except ValueError:  # one of scores, such as "auroc"

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
     from metricgrad.comparison.goal import Goal
     from metricgrad.comparison.tables.labelled_table import LabelledTable
+    from metricgrad.core.costs import Cost
     from metricgrad.decisions.rules import Rule
     from metricgrad.estimators.columns.column import Column
 
@@ -41,6 +42,10 @@ class Predictions:
         The rule of the shipped model, if it is of this contender.
     shipped_plateaus : sequence
         For each threshold of that rule, from where to where thresholds are hardly worse, or None.
+    costs : Cost or None
+        The costs of the test rows, if these differ by row; ``scores`` are then moved by them.
+    probabilities : ndarray or None
+        The scores before they were moved.
 
     """
 
@@ -56,6 +61,12 @@ class Predictions:
     history: Sequence[Mapping[str, float]]
     shipped: Rule | None = None
     shipped_plateaus: Sequence[tuple[float, float] | None] = ()
+    costs: Cost | None = None
+    probabilities: Any = None
+
+    def metric_of(self, places: Any) -> Any:
+        """Return the metric of some test rows: its name, or the costs of these rows."""
+        return self.goal.metric if self.costs is None else self.costs.take(places)
 
 
 @dataclass(frozen=True, eq=False)

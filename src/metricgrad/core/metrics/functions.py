@@ -365,19 +365,22 @@ def subset_accuracy(c: Counts, empty: float = 1.0) -> Tensor:
     return f.where(c.total == 0, empty, f.clamp(1 - errors, min=0))  # type: ignore[no-any-return]
 
 
-def cost(c: Counts, fp: float = 1.0, fn: float = 1.0, empty: float = 0.0) -> Tensor:
-    """1 − (price of the errors) / (price if everything were wrong): a price for each kind of error.
+def savings(c: Counts, fp: float = 1.0, fn: float = 1.0, empty: float = 0.0) -> Tensor:
+    """1 − (price of the errors) / (price of the cheaper of predicting all and none): a price for each kind of error.
+
+    1 without errors, 0 where deciding all rows alike is as cheap, negative where it is cheaper. ``mg.Cost`` has prices
+    per row, gains, and the decision that is cheapest for a row.
 
     Parameters
     ----------
     c : Counts
         Cells of shape ``(..., K)``, soft or hard.
     fp : float, default 1.0
-        The price of a false positive.
+        The price of a false positive, above that of a true negative.
     fn : float, default 1.0
-        The price of a false negative.
+        The price of a false negative, above that of a true positive.
     empty : float, default 0.0
-        The value of 0/0, as scikit-learn's ``zero_division``; its gradient is zero.
+        The value of 0/0, where there are positives or negatives alone; its gradient is zero.
 
     Returns
     -------
@@ -386,11 +389,15 @@ def cost(c: Counts, fp: float = 1.0, fn: float = 1.0, empty: float = 0.0) -> Ten
 
     Examples
     --------
-    >>> cost(Counts(*map(torch.tensor, (3.0, 1.0, 1.0, 5.0))), fp=1.0, fn=10.0)
-    tensor(0.7609)
+    >>> savings(Counts(*map(torch.tensor, (3.0, 1.0, 1.0, 5.0))), fp=1.0, fn=10.0)
+    tensor(-0.8333)
     """
-    worst = fp * c.negatives + fn * c.positives
-    return ratio(worst - fp * c.fp - fn * c.fn, worst, empty)
+    price_of_none = fn * c.positives
+    price_of_all = fp * c.negatives
+    apart = price_of_all - price_of_none
+    dearer = (price_of_all + price_of_none + root(apart * apart)) / 2
+    cheaper = ratio(price_of_all, dearer) * price_of_none  # the minimum, without a difference of near equals
+    return ratio(cheaper - fp * c.fp - fn * c.fn, cheaper, empty)
 
 
 def detection_cost(c: Counts, miss: float = 1.0, false_alarm: float = 1.0, prior: float = 0.5) -> Tensor:

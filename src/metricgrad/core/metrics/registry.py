@@ -17,7 +17,7 @@ from metricgrad.core.metrics import functions, matrix
 from metricgrad.core.metrics.signatures import Metric, annotation_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 
 def names() -> list[str]:
@@ -31,7 +31,7 @@ def names() -> list[str]:
     Examples
     --------
     >>> names()[:3]
-    ['accuracy', 'balanced_accuracy', 'cost']
+    ['accuracy', 'balanced_accuracy', 'detection_cost']
     """
     return sorted(_BY_NAME)
 
@@ -70,6 +70,9 @@ def find(metric: str | Metric, further_names: Mapping[str, str]) -> Metric:
 
     They are the values, under what they may be called, in lower case and without separators.
     """
+    as_metric: Callable[[], Metric] | None = getattr(metric, "as_metric", None)
+    if as_metric is not None:  # what is more than a metric, such as ``Cost``, says which it is
+        return as_metric()
     if callable(metric):
         return _check_takes_counts(metric)
     if not isinstance(metric, str):
@@ -114,6 +117,7 @@ _OTHER_NAMES = {
     "bacc": "balanced_accuracy",
     "bookmakerinformedness": "informedness",
     "cohenkappa": "kappa",
+    "cost": "savings",
     "dicecoefficient": "f1",
     "dice": "f1",
     "dicescore": "f1",
@@ -267,7 +271,7 @@ def name_of(metric: Metric) -> str:
 def _format_argument(value: object) -> str:
     if isinstance(value, Tensor) and value.dim() == 1:
         return "/".join(map(repr, value.tolist()))
-    return repr(value)
+    return repr(value.tolist()) if isinstance(value, Tensor) else repr(value)
 
 
 def is_safe(metric: Metric) -> bool:

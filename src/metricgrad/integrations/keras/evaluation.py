@@ -9,7 +9,7 @@ from keras import ops
 
 from metricgrad.core.batch import check_task
 from metricgrad.core.counts import Confusion, Counts, Mean
-from metricgrad.core.metrics import name_of
+from metricgrad.core.metrics import get, name_of
 from metricgrad.core.objective import Objective
 from metricgrad.core.surrogates import Hard
 from metricgrad.integrations.keras import batch as batches
@@ -90,7 +90,7 @@ class ExactMetric(keras.metrics.Metric):  # type: ignore[misc]
         dtype: str | None = None,
     ) -> None:
         labels = None if labels is None else list(labels)
-        self._objective = Objective(check_task(task), metric, average, labels, empty_classes)
+        self._objective = Objective(check_task(task), get(metric), average, labels, empty_classes)
         if task == "multiclass" and threshold != 0.5:
             raise ValueError(f"threshold: task='multiclass' decides by argmax and takes no threshold, got {threshold}")
         super().__init__(name=name or name_of(self._objective.metric), dtype=dtype)

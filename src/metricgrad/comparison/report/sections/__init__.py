@@ -13,6 +13,7 @@ from metricgrad.comparison.report.sections.leaderboard import LeaderboardSection
 from metricgrad.comparison.report.sections.learning import LearningSection
 from metricgrad.comparison.report.sections.members import MembersSection
 from metricgrad.comparison.report.sections.mistakes import MistakesSection
+from metricgrad.comparison.report.sections.money import MoneySection
 from metricgrad.comparison.report.sections.profit import ProfitSection
 from metricgrad.comparison.report.sections.protocol import ProtocolSection
 from metricgrad.comparison.report.sections.reproduce import ReproduceSection
@@ -29,6 +30,7 @@ SECTIONS = (
     ClassesSection(),
     DecisionRuleSection(),
     ThresholdSection(),
+    MoneySection(),
     ProfitSection(),
     CurvesSection(),
     ScoresSection(),
@@ -49,6 +51,7 @@ EVALUATION = (
     ClassesSection(),
     DecisionRuleSection(),
     ThresholdSection(),
+    MoneySection(),
     ProfitSection(),
     CurvesSection(),
     ScoresSection(),

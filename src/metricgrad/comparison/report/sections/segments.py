@@ -129,9 +129,10 @@ def _measure_rows(tested: Predictions, places: np.ndarray) -> dict[str, Any]:
     how: dict[str, Any] = {"task": goal.task, "average": goal.average, "empty_classes": "skip"}
     try:
         groups = tested.rows[places]
-        found = bootstrap(scores, targets, {"": goal.metric}, groups=groups, replicates=REPLICATES, **how)[""]
+        metrics = {"": tested.metric_of(places)}
+        found = bootstrap(scores, targets, metrics, groups=groups, replicates=REPLICATES, **how)[""]
     except TooFewPositivesError:  # the positives are few rows, tested in several splits
-        value = float(evaluate(scores, targets, {"": goal.metric}, **how)[""])
+        value = float(evaluate(scores, targets, {"": tested.metric_of(places)}, **how)[""])
         return {**nothing, "value": value} if math.isfinite(value) else nothing
     if not math.isfinite(found.value):
         return nothing

@@ -61,6 +61,10 @@ _BODY = f"""<p class="note" id="threshold-note"></p>
 {make_folded_table()}"""
 
 
+TOTAL_COST = "total cost"
+"""Under which name a curve has the cost of all test rows at each threshold, where costs differ by row."""
+
+
 class ThresholdSection(Section):
     """A chart with a threshold that the reader moves."""
 
@@ -105,14 +109,33 @@ def _measure_class(predictions: Predictions, k: int) -> ClassCurve:
     if scores.ndim == 2:
         scores = scores[:, k]
         truth = truth == k if truth.ndim == 1 else truth[:, k]
+    found = bin_scores(scores, truth.astype(np.int64), include=[threshold])
     return {
-        **bin_scores(scores, truth.astype(np.int64), include=[threshold]),
+        **found,
         "name": predictions.table.names[k],
         "threshold": threshold,
         "ships": predictions.shipped is not None and threshold is not None,
         "plateau": plateau,
-        "tabulated": {},
+        "tabulated": _tabulate_costs(predictions, found["cuts"]),
     }
+
+
+def _tabulate_costs(predictions: Predictions, cuts: Sequence[float]) -> dict[str, list[float]]:
+    """Return the savings and the total cost at each threshold, where costs differ by row."""
+    costs = predictions.costs
+    if costs is None:
+        return {}
+    y = np.asarray(predictions.targets)
+    order = np.argsort(predictions.scores, kind="stable")
+    below = np.searchsorted(np.asarray(predictions.scores)[order], cuts, side="left")  # rows that are not predicted
+    if_none, if_all = (np.asarray(costs.of_rows(y, np.full_like(y, k)))[order] for k in (0, 1))
+    not_predicted = np.concatenate(([0.0], np.cumsum(if_none)))[below]
+    predicted = if_all.sum() - np.concatenate(([0.0], np.cumsum(if_all)))[below]
+    total = not_predicted + predicted
+    perfect = costs.total(y, y)
+    avoidable = min(costs.alike(y)) - perfect
+    savings = 1 - (total - perfect) / avoidable if avoidable > 0 else np.zeros_like(total)
+    return {predictions.goal.metric: savings.tolist(), TOTAL_COST: total.tolist()}
 
 
 def _take_medians(predictions: Predictions, place: int) -> tuple[float | None, Ends | None]:

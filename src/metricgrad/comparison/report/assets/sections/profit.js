@@ -30,6 +30,8 @@ const inputs = () => ["profit-hit", "profit-alarm", "profit-miss"].map(byId);
 const prices = () => inputs().map((input) => (Number.isFinite(input.valueAsNumber) ? input.valueAsNumber : 0));
 
 function profitOf(curve, i) {
+  const costs = curve.tabulated?.["total cost"]; // where each row has costs of its own
+  if (costs) return -costs[i];
   const [hit, alarm, miss] = prices(), c = cellsAt(curve, i);
   return hit * c.tp - alarm * c.fp - miss * c.fn;
 }

@@ -1,0 +1,205 @@
+"""Calibration: scores as probabilities, by a monotone function that is fitted to labels.
+
+Two of them: beta calibration [kull2017], three numbers, and isotonic regression, a step function. Which is better, or
+whether scores are better left as they are, is for rows to tell that were not fitted on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from metricgrad.core.storable import Storable
+from metricgrad.decisions.threshold_search import find_hull
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+CalibrationKind = Literal["none", "beta", "isotonic"]
+
+KINDS_TO_TRY: tuple[CalibrationKind, ...] = ("none", "beta", "isotonic")
+
+LOWEST_PROBABILITY = 1e-6
+"""Probabilities are kept from 0 and 1 by this much, where logarithms are taken of them."""
+
+NEWTON_STEPS = 50
+
+
+@dataclass(frozen=True)
+class Calibration(Storable):
+    """A monotone function from scores to probabilities.
+
+    Parameters
+    ----------
+    kind : {'none', 'beta', 'isotonic'}, default 'none'
+        "none": the scores as they are, or their sigmoid. "beta": sigmoid(a·log p − b·log(1 − p) + c). "isotonic":
+        linear between knots.
+    numbers : tuple of float, default ()
+        a, b and c; or the knots and then, as many, the probabilities there.
+    of_logits : bool, default False
+        Whether the scores are logits, or a decision function, whose sigmoid is taken first.
+
+    Examples
+    --------
+    >>> Calibration("isotonic", (0.0, 1.0, 0.1, 0.3))(torch.tensor([0.5]))
+    tensor([0.2000], dtype=torch.float64)
+
+    """
+
+    kind: CalibrationKind = "none"
+    numbers: tuple[float, ...] = ()
+    of_logits: bool = False
+    sizes: ClassVar[dict[str, str]] = {"none": "no numbers", "beta": "three numbers", "isotonic": "knots and values"}
+
+    def __post_init__(self) -> None:
+        known = self.kind in self.sizes
+        fits = {"none": not self.numbers, "beta": len(self.numbers) == 3}.get(self.kind, len(self.numbers) % 2 == 0)
+        if not known or not fits or (self.kind == "isotonic" and not self.numbers):
+            raise ValueError(f"calibration: expected a kind with its numbers, {self.sizes}, got {self.kind!r}")
+
+    def __call__(self, scores: Tensor) -> Tensor:
+        """Return the probabilities of scores.
+
+        Parameters
+        ----------
+        scores : Tensor
+            Of any shape.
+
+        Returns
+        -------
+        Tensor
+            Of the same shape, in float64.
+
+        """
+        p = scores.double().sigmoid() if self.of_logits else scores.double()
+        if self.kind == "none":
+            return p
+        if self.kind == "beta":
+            a, b, c = self.numbers
+            low, high = _take_logarithms(p)
+            return (a * low + b * high + c).sigmoid()
+        half = len(self.numbers) // 2
+        knots = torch.tensor(self.numbers[:half], dtype=torch.float64)
+        values = torch.tensor(self.numbers[half:], dtype=torch.float64)
+        return _interpolate(p, knots, values)
+
+
+def _take_logarithms(p: Tensor) -> tuple[Tensor, Tensor]:
+    """Return log p and −log(1 − p)."""
+    p = p.clamp(LOWEST_PROBABILITY, 1 - LOWEST_PROBABILITY)
+    return p.log(), -(1 - p).log()
+
+
+def _interpolate(x: Tensor, knots: Tensor, values: Tensor) -> Tensor:
+    """Return values linear between knots, and constant beyond them."""
+    if len(knots) == 1:
+        return values.expand_as(x)
+    above = torch.searchsorted(knots, x.contiguous(), right=True).clamp(1, len(knots) - 1)
+    below = above - 1
+    width = knots[above] - knots[below]
+    share = torch.where(width > 0, (x - knots[below]) / width.clamp(min=1e-300), 1.0).clamp(0, 1)
+    return values[below] + share * (values[above] - values[below])
+
+
+# Fitting
+
+
+def fit_calibration(
+    kind: CalibrationKind, scores: Tensor, targets: Tensor, weight: Tensor, of_logits: bool
+) -> Calibration:
+    """Return the calibration of a kind that fits scores ``(N,)`` to targets best."""
+    if kind == "none":
+        return Calibration(of_logits=of_logits)
+    p = scores.double().sigmoid() if of_logits else scores.double()
+    fit = _fit_beta if kind == "beta" else _fit_isotonic
+    return Calibration(kind, tuple(fit(p, targets.double(), weight.double())), of_logits)
+
+
+def _fit_beta(p: Tensor, targets: Tensor, weight: Tensor) -> list[float]:
+    """Return a, b and c of the least log-loss, a and b not negative."""
+    low, high = _take_logarithms(p)
+    ones = torch.ones_like(low)
+    features = {"a": low, "b": high, "c": ones}
+    while True:
+        fitted = _fit_logistic(torch.stack(list(features.values()), 1), targets, weight)
+        numbers = dict(zip(features, fitted.tolist(), strict=True))
+        falling = [name for name in ("a", "b") if numbers.get(name, 0.0) < 0]
+        if not falling:
+            return [numbers.get(name, 0.0) for name in ("a", "b", "c")]
+        # The function would fall somewhere: without the worse of the two it is fitted again.
+        del features[min(falling, key=lambda name: numbers[name])]
+
+
+def _fit_logistic(features: Tensor, targets: Tensor, weight: Tensor) -> Tensor:
+    """Return the coefficients of a logistic regression, by Newton's method; a small ridge keeps them finite."""
+    coefficients = features.new_zeros(features.shape[1])
+    ridge = 1e-3 * torch.eye(features.shape[1], dtype=features.dtype)
+    for _ in range(NEWTON_STEPS):
+        p = (features @ coefficients).sigmoid()
+        gradient = features.t() @ (weight * (p - targets)) + ridge @ coefficients
+        curvature = (features * (weight * p * (1 - p)).unsqueeze(1)).t() @ features + ridge
+        step = torch.linalg.solve(curvature, gradient)
+        step = step * (4.0 / step.norm()).clamp(max=1.0)  # far from the optimum a full step may lead away
+        coefficients = coefficients - step
+        if step.norm() < 1e-9:
+            break
+    return coefficients
+
+
+def _fit_isotonic(p: Tensor, targets: Tensor, weight: Tensor) -> list[float]:
+    """Return the knots of the isotonic regression, and the values there.
+
+    The shares of positives in its blocks are the slopes of the lower hull of the cumulated positives. One more row of
+    the overall share in each block keeps probabilities from 0 and 1.
+    """
+    order = p.argsort()
+    scores = p[order]
+    ends = torch.cat((scores[1:] != scores[:-1], torch.ones(1, dtype=torch.bool)))  # equal scores stay together
+    none = p.new_zeros(1)
+    rows = torch.cat((none, weight[order].cumsum(0)[ends]))
+    positives = torch.cat((none, (weight * targets)[order].cumsum(0)[ends]))
+    corners = find_hull(rows, positives, -1)
+    share = (positives[-1] / rows[-1]).item()
+    block_rows = rows[corners].diff()
+    values = (positives[corners].diff() + share) / (block_rows + 1)
+    values = values.cummax(0).values  # the added rows must not make it fall
+    distinct = scores[ends]
+    first = distinct[corners[:-1]]
+    last = distinct[corners[1:] - 1]
+    knots = torch.stack((first, last), 1).flatten()
+    return [*knots.tolist(), *values.repeat_interleave(2).tolist()]
+
+
+# Choosing
+
+
+def split_rows(targets: Tensor, folds: int, seed: int) -> list[Tensor]:
+    """Return masks of the rows of each fold, with as many positives and negatives in each."""
+    random = torch.rand(len(targets), generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    fold = torch.empty(len(targets), dtype=torch.long)
+    for is_class in (targets > 0.5, targets <= 0.5):
+        rows = is_class.nonzero().squeeze(1)
+        fold[rows[random[rows].argsort()]] = torch.arange(len(rows)) % folds
+    return [fold == k for k in range(folds)]
+
+
+def calibrate_out_of_fold(
+    kind: CalibrationKind, scores: Tensor, targets: Tensor, weight: Tensor, of_logits: bool, folds: Sequence[Tensor]
+) -> Tensor:
+    """Return the probabilities of each row by a calibration that was fitted without its fold."""
+    found = torch.empty(len(scores), dtype=torch.float64)
+    for held in folds:
+        rest = ~held
+        calibration = fit_calibration(kind, scores[rest], targets[rest], weight[rest], of_logits)
+        found[held] = calibration(scores[held])
+    return found
+
+
+def compute_log_loss(p: Tensor, targets: Tensor, weight: Tensor) -> float:
+    """Return the mean cross-entropy of probabilities."""
+    p = p.clamp(LOWEST_PROBABILITY, 1 - LOWEST_PROBABILITY)
+    losses = -(targets * p.log() + (1 - targets) * (1 - p).log())
+    return ((weight * losses).sum() / weight.sum()).item()
