@@ -13,6 +13,7 @@ from metricgrad.comparison.python_errors import python_errors
 from metricgrad.comparison.tables import files
 from metricgrad.comparison.tables.frames import to_table
 from metricgrad.comparison.tables.gaps import Gaps
+from metricgrad.comparison.tables.records import arrange_records
 from metricgrad.core.batch import check_task
 from metricgrad.estimators.labels import DecidesMixin, Labels
 from metricgrad.messages import one_line
@@ -27,9 +28,10 @@ if TYPE_CHECKING:
 class ShippedClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """The model that a comparison ships, fitted, with its decision rule.
 
-    It takes frames of pandas, polars and pyarrow with the feature columns of the training data, in any order; other
-    columns are ignored. What counts as missing is that of ``metricgrad predict``, and so are the predictions. It cannot
-    be fitted again: ``fit`` and ``sklearn.base.clone`` return it as it is.
+    It takes frames of pandas, polars and pyarrow with the feature columns of the training data, in any order, and
+    records: a dict, a list of dicts, or a row of a pandas frame. Other columns are ignored. What counts as missing is
+    that of ``metricgrad predict``, and so are the predictions. It cannot be fitted again: ``fit`` and
+    ``sklearn.base.clone`` return it as it is.
 
     A column that is mostly unknown, such as numbers with a decimal comma where training had a point, is a
     ``ValueError``; ``model.set_params(allow_missing=True)`` counts its cells as missing instead.
@@ -107,7 +109,7 @@ class ShippedClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: 
 
         Parameters
         ----------
-        X : DataFrame
+        X : DataFrame, dict or list of dict
             With the feature columns.
 
         Returns
@@ -128,7 +130,7 @@ class ShippedClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: 
 
         gaps = Gaps()
         with python_errors():
-            table = to_table(X, choose)
+            table = to_table(arrange_records(X), choose)
             pieces = (
                 table.slice(start, files.ROWS_PER_PIECE) for start in range(0, table.num_rows, files.ROWS_PER_PIECE)
             )
