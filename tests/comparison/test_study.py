@@ -234,6 +234,25 @@ def test_the_model_is_a_classifier_to_scikit_learn(study: mg.Study) -> None:
     assert "predicts ripe from size, weight, shape, farm" in model._repr_mimebundle_()["text/html"]
 
 
+LOADING = """
+import sys
+import metricgrad as mg
+model = mg.load_run(sys.argv[1]).model
+model.predict({"size": 0.3, "weight": 1.0, "shape": "flat", "farm": 3, "day": 100})
+slow = {"torch._dynamo", "sympy", "skops.io", "dask", "distributed", "matplotlib", "pytest", "typer", "river"}
+print(sorted(slow & sys.modules.keys()))
+"""
+
+
+@pytest.mark.parametrize("ships", ["logistic regression", "hybrid", "xgboost"])
+def test_loading_a_model_imports_nothing_slow_that_it_does_not_need(ships: str, tmp_path: Path) -> None:
+    study = mg.compare(binary(), "ripe", contenders=ships, ship=ships, repeats=2, jobs=1, out=tmp_path / "run")
+    assert study.model.describe().startswith(ships)
+    command = [sys.executable, "-c", LOADING, str(study.path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
+
+
 def test_the_positive_class_may_be_the_first_and_a_boolean() -> None:
     frame = binary()
     ask = {**ASK, "contenders": "logistic regression"}
