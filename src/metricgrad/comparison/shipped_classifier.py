@@ -122,6 +122,10 @@ class ShippedClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: 
         return found
 
     def _scores(self, X: Any) -> Tensor:
+        return self.score_rows(X)[0]
+
+    def score_rows(self, X: Any) -> tuple[Tensor, Gaps]:
+        """Return the scores of a frame or of records, and their cells that cannot be used."""
         schema = self.model.schema
 
         def choose(names: list[str]) -> list[str]:
@@ -130,14 +134,14 @@ class ShippedClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: 
 
         gaps = Gaps()
         with python_errors():
-            table = to_table(arrange_records(X), choose)
+            table = to_table(arrange_records(X, choose), choose)
             pieces = (
                 table.slice(start, files.ROWS_PER_PIECE) for start in range(0, table.num_rows, files.ROWS_PER_PIECE)
             )
             parts = [self.model.scores(files.as_frame(piece), gaps) for piece in pieces]
             gaps.check(schema, "data", self.allow_missing)
         found = np.concatenate(parts) if parts else np.empty(self.labels_.scores_shape(0))
-        return torch.as_tensor(found, dtype=torch.float64)
+        return torch.as_tensor(found, dtype=torch.float64), gaps
 
     def describe(self) -> str:
         """Return contender, metric and rule in one line."""

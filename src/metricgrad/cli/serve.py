@@ -1,0 +1,50 @@
+"""``metricgrad serve``: the predictions of a run's model over HTTP."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import Annotated
+
+import typer
+
+from metricgrad.cli.arguments import AllowMissingOption, RunArgument  # noqa: TC001 (Typer reads the annotations)
+from metricgrad.comparison.errors import WRONG_CALL, UserError
+
+
+def serve(
+    run: RunArgument,
+    host: Annotated[
+        str,
+        typer.Option(help="The address to listen on; 0.0.0.0 lets other machines in, who are not asked who they are."),
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port to listen on; 0 takes a free one.")] = 8000,
+    workers: Annotated[int, typer.Option(min=1, help="Number of processes, each with the model in memory.")] = 1,
+    most_rows: Annotated[int, typer.Option("--max-rows", min=1, help="The most records in a request.")] = 10_000,
+    most_bytes: Annotated[int, typer.Option("--max-bytes", min=1, help="The most bytes in a request.")] = 16 << 20,
+    allow_missing: AllowMissingOption = False,
+    dockerfile: Annotated[
+        bool, typer.Option("--dockerfile", help="Write a Dockerfile into the run folder, and serve nothing.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing Dockerfile.")] = False,
+) -> None:
+    """Serve a run's model over HTTP: POST /predict, GET /schema, /health, /metrics, /docs."""
+    if dockerfile:
+        from metricgrad.comparison import run_folder
+        from metricgrad.integrations.serving.dockerfile import write_dockerfile
+
+        run_folder.load(run)  # refuses what is no finished run
+        print(write_dockerfile(run, force))
+        return
+    if find_spec("starlette") is None or find_spec("uvicorn") is None:
+        raise UserError("serve needs starlette and uvicorn: pip install 'metricgrad[serve]'", WRONG_CALL)
+    from metricgrad.integrations.serving.server import serve as run_service
+
+    run_service(
+        run,
+        host,
+        port,
+        workers=workers,
+        most_rows=most_rows,
+        most_bytes=most_bytes,
+        allow_missing=allow_missing,
+    )
