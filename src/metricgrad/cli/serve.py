@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from importlib.util import find_spec
 from typing import Annotated
 
 import typer
 
-from metricgrad.cli.arguments import AllowMissingOption, RunArgument  # noqa: TC001 (Typer reads the annotations)
+from metricgrad.cli.arguments import AllowMissingOption, JsonOption, RunArgument  # noqa: TC001 (Typer reads the annotations)
+from metricgrad.cli.json_output import print_json
 from metricgrad.comparison.errors import WRONG_CALL, UserError
 
 
@@ -26,6 +28,7 @@ def serve(
         bool, typer.Option("--dockerfile", help="Write a Dockerfile into the run folder, and serve nothing.")
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing Dockerfile.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Serve a run's model over HTTP: POST /predict, GET /schema, /health, /metrics, /docs."""
     if dockerfile:
@@ -33,11 +36,22 @@ def serve(
         from metricgrad.integrations.serving.dockerfile import write_dockerfile
 
         run_folder.load(run)  # refuses what is no finished run
-        print(write_dockerfile(run, force))
+        path = write_dockerfile(run, force)
+        if as_json:
+            print_json({"run": str(run), "dockerfile": str(path)})
+        else:
+            print(path)
         return
     if find_spec("starlette") is None or find_spec("uvicorn") is None:
         raise UserError("serve needs starlette and uvicorn: pip install 'metricgrad[serve]'", WRONG_CALL)
     from metricgrad.integrations.serving.server import serve as run_service
+
+    def announce(address: str) -> None:
+        if as_json:
+            print_json({"run": str(run), "address": address})
+        else:
+            print(f"serving {run} on {address}")
+        sys.stdout.flush()  # whoever started it may wait for this line
 
     run_service(
         run,
@@ -47,4 +61,5 @@ def serve(
         most_rows=most_rows,
         most_bytes=most_bytes,
         allow_missing=allow_missing,
+        announce=announce,
     )

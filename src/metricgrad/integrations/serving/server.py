@@ -13,6 +13,7 @@ from metricgrad.comparison.errors import WRONG_CALL, UserError
 from metricgrad.integrations.serving.application import Settings, create_application
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 _FACTORY = "metricgrad.integrations.serving.application:create_application"
@@ -20,9 +21,20 @@ _SECONDS_TO_FINISH = 30
 
 
 def serve(
-    run: Path, host: str, port: int, *, workers: int, most_rows: int, most_bytes: int, allow_missing: bool
+    run: Path,
+    host: str,
+    port: int,
+    *,
+    workers: int,
+    most_rows: int,
+    most_bytes: int,
+    allow_missing: bool,
+    announce: Callable[[str], None],
 ) -> None:
-    """Serve the model of a run until the process gets SIGINT or SIGTERM; requests that it has are answered first."""
+    """Serve the model of a run until the process gets SIGINT or SIGTERM; requests that it has are answered first.
+
+    ``announce``: called with the address as soon as it listens.
+    """
     with tempfile.TemporaryDirectory(prefix="metricgrad-serve-") as counters:
         settings = Settings(str(run), counters, most_rows, most_bytes, allow_missing)
         settings.to_environment()
@@ -45,7 +57,7 @@ def serve(
         except SystemExit:  # uvicorn's, after it has logged why
             raise UserError(f"--port: cannot listen on {host}:{port}; choose another one", WRONG_CALL) from None
         socket.listen(config.backlog)  # from here on requests wait until the model is loaded
-        print(f"serving {run} on http://{host}:{socket.getsockname()[1]}", flush=True)
+        announce(f"http://{host}:{socket.getsockname()[1]}")
         server = uvicorn.Server(config)
         try:
             if workers == 1:
