@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _FACTORY = "metricgrad.integrations.serving.application:create_application"
 _SECONDS_TO_FINISH = 30
+_SECONDS_TO_ANSWER = 60  # a process that loads its model on a busy machine is slow, not dead
 
 
 def serve(
@@ -51,6 +52,7 @@ def serve(
             access_log=False,
             server_header=False,
             timeout_graceful_shutdown=_SECONDS_TO_FINISH,
+            timeout_worker_healthcheck=_SECONDS_TO_ANSWER,
         )
         try:
             socket = config.bind_socket()
@@ -58,12 +60,11 @@ def serve(
             raise UserError(f"--port: cannot listen on {host}:{port}; choose another one", WRONG_CALL) from None
         socket.listen(config.backlog)  # from here on requests wait until the model is loaded
         announce(f"http://{host}:{socket.getsockname()[1]}")
-        server = uvicorn.Server(config)
         try:
             if workers == 1:
-                server.run(sockets=[socket])
+                uvicorn.Server(config).run(sockets=[socket])
             else:
-                Multiprocess(config, target=server.run, sockets=[socket]).run()
+                Multiprocess(config, sockets=[socket]).run()
         except KeyboardInterrupt:  # raised again by uvicorn after a clean stop
             pass
         finally:
