@@ -161,12 +161,12 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        data = make_rows(2000, 0)
+        data = make_rows(1000, 0)
         study = mg.compare(
             data, "churned", contenders="logistic regression", repeats=2, jobs=1, out=Path(folder) / "run"
         )
         found = measure(study, options)
-    found["command"] = f"python benchmarks/serve.py --requests {options.requests} --malformed {options.malformed}"
+    found["command"] = " ".join(["python", *sys.argv])
     found["machine"] = machine()
     found["load_average"] = os.getloadavg()[0]
     print(json.dumps(found, indent=1))
@@ -193,6 +193,7 @@ def measure(study: mg.Study, options: argparse.Namespace) -> dict[str, Any]:
         found["throughput"] = [measure_throughput(port, body, clients, share) for clients in (1, 8, 64)]
         found["memory_mb_after_all"] = find_memory(process)
         found["requests"] = options.requests
+        client = Client(port)  # the other was idle, and the service has closed it
         generator = np.random.default_rng(0)
         statuses: Counter[int] = Counter()
         for _ in range(options.malformed):

@@ -102,6 +102,38 @@ class ShippedClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: 
         """
         return self
 
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the labels that the rule decides on.
+
+        Parameters
+        ----------
+        X : DataFrame, dict or list of dict
+            With the feature columns.
+
+        Returns
+        -------
+        ndarray
+            Labels ``(n,)``, or an indicator matrix ``(n, K)``.
+
+        """
+        return super().predict(X)
+
+    def predict_scores(self, X: Any) -> NDArray[np.float64]:
+        """Return the scores that the rule decides on, as ``metricgrad predict`` writes them.
+
+        Parameters
+        ----------
+        X : DataFrame, dict or list of dict
+            With the feature columns.
+
+        Returns
+        -------
+        ndarray
+            Of the positive class ``(n,)``, of each class ``(n, d)``, or of each label ``(n, K)``.
+
+        """
+        return super().predict_scores(X)
+
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Return the scores moved so that 0.5, or the argmax, is where the rule decides.
 

@@ -34,11 +34,13 @@ TABLE = pd.DataFrame(
 
 
 def as_csv(frame: pd.DataFrame) -> bytes:
-    return frame.to_csv(index=False).encode()
+    text: str = frame.to_csv(index=False)
+    return text.encode()
 
 
 def as_json_lines(frame: pd.DataFrame) -> bytes:
-    return frame.to_json(orient="records", lines=True, double_precision=15).encode()
+    text: str = frame.to_json(orient="records", lines=True, double_precision=15)
+    return text.encode()
 
 
 def zipped(data: bytes, path: Path, *others: str) -> Path:

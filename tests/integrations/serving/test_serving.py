@@ -28,7 +28,7 @@ jsonschema = pytest.importorskip("jsonschema")
 from metricgrad.integrations.serving.application import Service, Settings, create_application  # noqa: E402
 
 FAST: dict[str, Any] = {"contenders": "logistic regression", "repeats": 2, "jobs": 1}
-LIMITS: dict[str, int] = {"most_rows": 50, "most_bytes": 20_000}
+LIMITS: dict[str, Any] = {"most_rows": 50, "most_bytes": 20_000}
 
 
 @pytest.fixture(scope="module")
