@@ -132,7 +132,7 @@ def test_records_may_lack_values_and_mix_types(study: mg.Study) -> None:
     [
         ([], ValueError, "data: expected at least one record, got an empty list"),
         (
-            {"size": [1, 2]},
+            {"size": [1, 2], "weight": 1, "shape": "flat", "farm": 1, "day": 1},
             ValueError,
             "data: column 'size': expected one value in each record, got a list; pass a frame",
         ),
