@@ -28,6 +28,7 @@ ROOMS = [
     *("estimators.columns", "estimators", "storage", "comparison.child_process", "comparison.errors"),
     *("comparison.tables", "comparison", "comparison.report"),
     "comparison.compare",  # mg.compare: it writes the report after the comparison, as the command line does
+    "integrations.serving",
     "cli",
 ]
 # These import nothing but what is asked for.
@@ -38,7 +39,7 @@ OUTSIDE = (
 # These need scikit-learn, numpy or more, and nothing imports them unasked.
 EXTRAS = (
     *("training.array_batches", "training.batch_stream", "training.data_identity", "training.parquet_batches"),
-    *("estimators", "storage", "comparison", "cli", "integrations.keras"),
+    *("estimators", "storage", "comparison", "cli", "integrations.keras", "integrations.serving"),
     *("evaluation.number_objects",),
     *("integrations.boosting.libraries", "integrations.boosting.dask_training"),
 )

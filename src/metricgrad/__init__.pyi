@@ -28,6 +28,7 @@ from metricgrad.estimators.linear_svm_perf import LinearSVMPerf as LinearSVMPerf
 from metricgrad.estimators.metric_boosting_classifier import MetricBoostingClassifier as MetricBoostingClassifier  # extra: boosting
 from metricgrad.estimators.metric_classifier import MetricClassifier as MetricClassifier  # extra: sklearn
 from metricgrad.estimators.metric_ensemble_classifier import MetricEnsembleClassifier as MetricEnsembleClassifier  # extra: sklearn
+from metricgrad.estimators.scorers import scorer as scorer  # extra: sklearn
 from metricgrad.estimators.table_encoder import TableEncoder as TableEncoder  # extra: app
 from metricgrad.estimators.thresholded_classifier import ThresholdedClassifier as ThresholdedClassifier  # extra: sklearn
 from metricgrad.evaluation.bootstrap import Comparison as Comparison

@@ -31,7 +31,7 @@ UNUSABLE: dict[str, tuple[bytes, list[str], int, str]] = {
     "nothing to learn from": (as_csv(GOOD[["ripe"]]), [], 3, "expected feature columns"),
     "ids alone": (as_csv(GOOD[["ripe"]].assign(id=range(200))), [], 3, "looks like an id"),
     "all missing": (as_csv(GOOD[["ripe"]].assign(a=None, b=None)), [], 3, "all missing"),
-    "an Excel file": (b"PK\x03\x04 and so on", [], 3, "a zip archive or an Excel file"),
+    "a damaged zip archive": (b"PK\x03\x04 and so on", [], 3, "its zip stream is damaged"),
     "a pickle": (b"\x80\x04\x95 and so on", [], 3, "a pickle, which could run any code"),
     "damaged Parquet": (b"PAR1 and so on", [], 3, "write or copy the file again"),
     "damaged gzip": (gzip.compress(csv() * 50)[:-30], [], 3, "gzip stream is damaged"),

@@ -91,6 +91,61 @@ def test_frames_of_all_libraries_and_a_file_give_the_same(study: mg.Study, tmp_p
     np.testing.assert_equal(found(mg.load_run(out)), expected)
 
 
+def test_records_are_predicted_as_a_frame(study: mg.Study) -> None:
+    later = binary(40, seed=1)
+    expected = study.model.predict_scores(later)
+    records = later.to_dict("records")
+    as_arrow = pa.Table.from_pandas(later)
+    for same in (
+        records,
+        tuple(records),
+        pl.from_pandas(later).to_dicts(),
+        as_arrow.to_pylist(),
+        as_arrow.to_batches()[0],
+    ):
+        np.testing.assert_array_equal(study.model.predict_scores(same), expected)
+    for place in (0, 7):
+        one = later.iloc[place]
+        for row in (one, records[place], [records[place]], [one]):
+            np.testing.assert_array_equal(study.model.predict_scores(row), expected[place : place + 1])
+    assert study.model.predict(records[3]).shape == (1,)
+    assert study.model.predict_proba(records[:3]).shape == (3, 2)
+
+
+def test_records_may_lack_values_and_mix_types(study: mg.Study) -> None:
+    records = binary(6, seed=1).to_dict("records")
+    shape = records[2].pop("shape")
+    records[3]["size"] = str(records[3]["size"])
+    records[4]["farm"] = np.int64(records[4]["farm"])
+    frame = pd.DataFrame(records)
+    assert frame["shape"].isna().sum() == 1
+    np.testing.assert_array_equal(study.model.predict_scores(records), study.model.predict_scores(frame))
+    records[2]["shape"] = None
+    with_none = study.model.predict_scores(records)
+    np.testing.assert_array_equal(with_none, study.model.predict_scores(frame))
+    records[2]["shape"] = shape
+    assert study.model.predict_scores(records[2:3])[0] != with_none[2]
+
+
+@pytest.mark.parametrize(
+    ("data", "kind", "message"),
+    [
+        ([], ValueError, "data: expected at least one record, got an empty list"),
+        (
+            {"size": [1, 2], "weight": 1, "shape": "flat", "farm": 1, "day": 1},
+            ValueError,
+            "data: column 'size': expected one value in each record, got a list; pass a frame",
+        ),
+        ([{"size": 1}, 3], TypeError, r"data: expected a list of records \(dicts\), got a int at 1"),
+        ({"size": 1, "weight": 2}, ValueError, "data: expected the feature columns, of which 'shape'"),
+        ({1: 2, "1": 3}, ValueError, "data: expected every column name once"),
+    ],
+)
+def test_bad_records_are_refused(study: mg.Study, data: Any, kind: type[Exception], message: str) -> None:
+    with pytest.raises(kind, match=message):
+        study.model.predict(data)
+
+
 def test_categories_and_numbers_as_names_of_columns() -> None:
     frame = binary().assign(farm=lambda frame: frame["farm"].astype("category"))
     plain = pl.from_pandas(frame.assign(farm=frame["farm"].astype(str))).with_columns(
@@ -177,6 +232,25 @@ def test_the_model_is_a_classifier_to_scikit_learn(study: mg.Study) -> None:
     assert model.n_features_in_ == 4
     assert model.rule_.describe() in repr(model)
     assert "predicts ripe from size, weight, shape, farm" in model._repr_mimebundle_()["text/html"]
+
+
+LOADING = """
+import sys
+import metricgrad as mg
+model = mg.load_run(sys.argv[1]).model
+model.predict({"size": 0.3, "weight": 1.0, "shape": "flat", "farm": 3, "day": 100})
+slow = {"torch._dynamo", "sympy", "skops.io", "dask", "distributed", "matplotlib", "pytest", "typer", "river"}
+print(sorted(slow & sys.modules.keys()))
+"""
+
+
+@pytest.mark.parametrize("ships", ["logistic regression", "hybrid", "xgboost"])
+def test_loading_a_model_imports_nothing_slow_that_it_does_not_need(ships: str, tmp_path: Path) -> None:
+    study = mg.compare(binary(), "ripe", contenders=ships, ship=ships, repeats=2, jobs=1, out=tmp_path / "run")
+    assert study.model.describe().startswith(ships)
+    command = [sys.executable, "-c", LOADING, str(study.path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
 
 
 def test_the_positive_class_may_be_the_first_and_a_boolean() -> None:

@@ -40,6 +40,7 @@ from metricgrad.decisions.ensemble_selection import select_ensemble
 from metricgrad.estimators import candidates
 from metricgrad.estimators.cross_fitting import cross_fit
 from metricgrad.estimators.labels import Labels
+from metricgrad.storage import linear_models
 
 OWN = [("logistic", LogisticRegression()), ("bayes", GaussianNB())]
 QUICK: dict[str, Any] = {"random_state": 0, "cv": 2, "rounds": 4, "bags": 2}
@@ -598,7 +599,7 @@ def test_forgeries_are_refused(tmp_path: Path) -> None:
     mg.load(folder)
     place = next(i for i, one in enumerate(members) if one["name"] == "extra trees")
     other = next(i for i, one in enumerate(members) if one["name"] == "logistic regression, C=3")
-    file, rest = folder / f"member-{place}.skops", folder / f"member-{other}.skops"
+    file = folder / f"member-{place}.skops"
     before = file.read_bytes()
     for edit in (_children_outside, _children_in_a_ring, _features_outside, _fewer_features, _another_tree):
         forests = skops.io.loads(before, trusted=["sklearn.tree._tree.Tree"])
@@ -607,9 +608,30 @@ def test_forgeries_are_refused(tmp_path: Path) -> None:
         reseal(folder)
         with pytest.raises(ValueError, match=r"^folder: member-\d.skops holds a damaged forest: [^\n]*$"):
             mg.load(folder)
-    file.write_bytes(before)
     for models in ([], {"a": 1}, [StandardScaler().fit(X)], [LogisticRegression().fit(X, np.arange(240) % 3)]):
-        rest.write_bytes(skops.io.dumps(models))
+        file.write_bytes(skops.io.dumps(models))
+        reseal(folder)
+        with pytest.raises(ValueError, match=r"^folder: [^\n]*$"):
+            mg.load(folder)
+    file.write_bytes(before)
+    reseal(folder)
+    mg.load(folder)
+    linear = [folder / f"member-{other}.json", folder / f"member-{other}.safetensors"]
+    saved = [one.read_bytes() for one in linear]
+    three = LogisticRegression().fit(X, np.arange(240) % 3)
+    narrow = LogisticRegression().fit(X[:, :2], np.arange(240) % 2)
+    forged = [
+        list((linear_models.write_models([model], f"member-{other}") or {}).values()) for model in (three, narrow)
+    ]
+    forged += [
+        [b'{"models": []}', saved[1]],
+        [saved[0], b"\xff" * 64],
+        [forged[0][0], saved[1]],
+        [saved[0], forged[1][1]],
+    ]
+    for contents in forged:
+        for path, data_of_file in zip(linear, contents, strict=True):
+            path.write_bytes(data_of_file)
         reseal(folder)
         with pytest.raises(ValueError, match=r"^folder: [^\n]*$"):
             mg.load(folder)

@@ -13,11 +13,12 @@ VerboseOption = Annotated[bool, typer.Option("--verbose", help="A line for every
 DataOrFolderArgument = Annotated[
     str,
     typer.Argument(
-        metavar="DATA", help="CSV (also gzip), Parquet, Feather, or a folder of Parquet files; - is standard input."
+        metavar="DATA",
+        help="CSV, JSON Lines, Parquet, Feather, Excel, or a folder of Parquet files; - is standard input.",
     ),
 ]
 DataArgument = Annotated[
-    str, typer.Argument(metavar="DATA", help="CSV (also gzip), Parquet or Feather; - is standard input.")
+    str, typer.Argument(metavar="DATA", help="CSV, JSON Lines, Parquet, Feather or Excel; - is standard input.")
 ]
 TargetOption = Annotated[str, typer.Option(help="The column to predict; several for multi-label, comma-separated.")]
 MetricOption = Annotated[

@@ -19,6 +19,7 @@ from metricgrad.cli.evaluate import evaluate
 from metricgrad.cli.info import info
 from metricgrad.cli.predict import predict
 from metricgrad.cli.report import report
+from metricgrad.cli.serve import serve
 from metricgrad.cli.train import train
 from metricgrad.cli.tune import tune
 from metricgrad.comparison.errors import INTERRUPTED, WRITE, WRONG_CALL, UserError
@@ -33,7 +34,7 @@ app = typer.Typer(
     help="Train on the metric you will be evaluated on.",
 )
 # --help lists them in this order.
-for command in (compare, train, demo, predict, evaluate, tune, report, info):
+for command in (compare, train, demo, predict, serve, evaluate, tune, report, info):
     app.command()(command)
 
 

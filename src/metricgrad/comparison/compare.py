@@ -72,7 +72,8 @@ def compare(
     Parameters
     ----------
     data : str, path or DataFrame
-        A file (CSV, Parquet or Feather), or a frame of pandas, polars or pyarrow. A frame is kept in the run folder.
+        A file (CSV, JSON Lines, Parquet, Feather, Excel), or a frame of pandas, polars or pyarrow. A frame is kept in
+        the run folder.
     target : str or list of str
         The column to predict; a list for a multi-label problem. A text is one name, also if it holds a comma.
     metric : str or list of str, default 'f1'

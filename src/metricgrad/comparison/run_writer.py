@@ -15,6 +15,7 @@
     summary.json       the leaderboard and the verdict
     report.html        the same for people
     model_card.md      what the model is, for those who use it
+    Dockerfile         the model as a service, if metricgrad serve --dockerfile wrote it
 
 Nothing in it is ever unpickled.
 """
@@ -79,6 +80,7 @@ RUN_FILES = {
     "report.html",
     "model_card.md",
     "lock",
+    "Dockerfile",
     *INPUTS,
 }
 """The names in a run folder."""

@@ -13,6 +13,7 @@ from metricgrad.comparison.python_errors import python_errors
 from metricgrad.comparison.tables import files
 from metricgrad.comparison.tables.frames import to_table
 from metricgrad.comparison.tables.gaps import Gaps
+from metricgrad.comparison.tables.records import arrange_records
 from metricgrad.core.batch import check_task
 from metricgrad.estimators.labels import DecidesMixin, Labels
 from metricgrad.messages import one_line
@@ -27,9 +28,10 @@ if TYPE_CHECKING:
 class ShippedClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """The model that a comparison ships, fitted, with its decision rule.
 
-    It takes frames of pandas, polars and pyarrow with the feature columns of the training data, in any order; other
-    columns are ignored. What counts as missing is that of ``metricgrad predict``, and so are the predictions. It cannot
-    be fitted again: ``fit`` and ``sklearn.base.clone`` return it as it is.
+    It takes frames of pandas, polars and pyarrow with the feature columns of the training data, in any order, and
+    records: a dict, a list of dicts, or a row of a pandas frame. Other columns are ignored. What counts as missing is
+    that of ``metricgrad predict``, and so are the predictions. It cannot be fitted again: ``fit`` and
+    ``sklearn.base.clone`` return it as it is.
 
     A column that is mostly unknown, such as numbers with a decimal comma where training had a point, is a
     ``ValueError``; ``model.set_params(allow_missing=True)`` counts its cells as missing instead.
@@ -100,6 +102,38 @@ class ShippedClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: 
         """
         return self
 
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the labels that the rule decides on.
+
+        Parameters
+        ----------
+        X : DataFrame, dict or list of dict
+            With the feature columns.
+
+        Returns
+        -------
+        ndarray
+            Labels ``(n,)``, or an indicator matrix ``(n, K)``.
+
+        """
+        return super().predict(X)
+
+    def predict_scores(self, X: Any) -> NDArray[np.float64]:
+        """Return the scores that the rule decides on, as ``metricgrad predict`` writes them.
+
+        Parameters
+        ----------
+        X : DataFrame, dict or list of dict
+            With the feature columns.
+
+        Returns
+        -------
+        ndarray
+            Of the positive class ``(n,)``, of each class ``(n, d)``, or of each label ``(n, K)``.
+
+        """
+        return super().predict_scores(X)
+
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Return the scores moved so that 0.5, or the argmax, is where the rule decides.
 
@@ -107,7 +141,7 @@ class ShippedClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: 
 
         Parameters
         ----------
-        X : DataFrame
+        X : DataFrame, dict or list of dict
             With the feature columns.
 
         Returns
@@ -120,6 +154,10 @@ class ShippedClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: 
         return found
 
     def _scores(self, X: Any) -> Tensor:
+        return self.score_rows(X)[0]
+
+    def score_rows(self, X: Any) -> tuple[Tensor, Gaps]:
+        """Return the scores of a frame or of records, and their cells that cannot be used."""
         schema = self.model.schema
 
         def choose(names: list[str]) -> list[str]:
@@ -129,14 +167,14 @@ class ShippedClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: 
 
         gaps = Gaps()
         with python_errors():
-            table = to_table(X, choose)
+            table = to_table(arrange_records(X, choose), choose)
             pieces = (
                 table.slice(start, files.ROWS_PER_PIECE) for start in range(0, table.num_rows, files.ROWS_PER_PIECE)
             )
             parts = [self.model.scores(files.as_frame(piece), gaps) for piece in pieces]
             gaps.check(schema, "data", self.allow_missing)
         found = np.concatenate(parts) if parts else np.empty(self.labels_.scores_shape(0))
-        return torch.as_tensor(found, dtype=torch.float64)
+        return torch.as_tensor(found, dtype=torch.float64), gaps
 
     def describe(self) -> str:
         """Return contender, metric and rule in one line."""

@@ -112,7 +112,9 @@ class ShippedModel:
 
     def score_parts(self, parts: pd.DataFrame, frame: pd.DataFrame) -> np.ndarray:
         """Return the scores of rows that were read: their parts by ``schema.to_features``, and the frame itself."""
-        found: np.ndarray = self.estimator._score_parts(parts, frame[self.schema.inputs]).numpy()
+        inputs = self.schema.inputs
+        given = frame if list(frame.columns) == inputs else frame[inputs]  # a copy, which takes longer than some models
+        found: np.ndarray = self.estimator._score_parts(parts, given).numpy()
         try:
             costs = self.goal.find_costs(frame)
         except ValueError as error:

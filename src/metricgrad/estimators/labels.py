@@ -282,3 +282,15 @@ def dense(y: Any) -> Any:
 def flat(y: Any) -> Any:
     """Return a column of labels as a vector, with scikit-learn's warning."""
     return column_or_1d(y, warn=True) if getattr(y, "ndim", 1) == 2 and y.shape[1] == 1 else y
+
+
+def stack_label_scores(raw: Any, classes: Any) -> NDArray[np.float64]:
+    """Return the scores of a multi-label problem as ``(n, K)``: forests give a list of ``(n, 2)``, one per label.
+
+    ``classes``: of each label those that occurred, as a list, for labels that had one class only.
+    """
+    if not isinstance(raw, list):
+        return np.asarray(raw)
+    only = [one[0] for one in classes] if isinstance(classes, list) else np.zeros(len(raw))
+    columns = [p[:, -1] if p.shape[1] > 1 else np.full(len(p), float(k)) for p, k in zip(raw, only, strict=True)]
+    return np.column_stack(columns)

@@ -16,7 +16,7 @@ from sklearn.utils.validation import _check_method_params, check_is_fitted, inde
 from torch import Tensor
 
 from metricgrad.estimators.guarantee_rows import check_guarantee_rows, hold_out_rows, tune_on_scores
-from metricgrad.estimators.labels import Labels, PredictsMixin, dense, flat
+from metricgrad.estimators.labels import Labels, PredictsMixin, dense, flat, stack_label_scores
 from metricgrad.estimators.row_costs import find_fit_costs, has_cost_rule, tune_fitted_costs
 
 if TYPE_CHECKING:
@@ -230,7 +230,7 @@ class ThresholdedClassifier(PredictsMixin, ClassifierMixin, MetaEstimatorMixin, 
                     params=for_folds,
                     method=self._find_method(),
                 ),
-                plain[0],
+                [[only] for only in plain[0]] if plain.ndim == 2 else None,
             )
             self.estimator_ = clone(self.estimator).fit(X, y, **for_all_rows)
         if hasattr(self.estimator_, "n_features_in_"):
@@ -280,15 +280,9 @@ class ThresholdedClassifier(PredictsMixin, ClassifierMixin, MetaEstimatorMixin, 
                 return name
         raise ValueError(f"estimator: expected predict_proba or decision_function, got {estimator!r} with neither")
 
-    def _read(self, raw: Any, only: Any) -> Tensor:
-        """Return the scores of a classifier as ``(n,)``, ``(n, d)`` or ``(n, K)``.
-
-        ``only``: the class of each label that has no other.
-        """
-        if isinstance(raw, list):  # forests give multi-label probabilities as a list of (n, 2), one per label
-            columns = zip(raw, only, strict=True)
-            raw = np.column_stack([p[:, -1] if p.shape[1] > 1 else np.full(len(p), float(k)) for p, k in columns])
-        raw = np.asarray(raw)
+    def _read(self, raw: Any, classes: Any) -> Tensor:
+        """Return the scores of a classifier as ``(n,)``, ``(n, d)`` or ``(n, K)``, as ``stack_label_scores`` does."""
+        raw = stack_label_scores(raw, classes)
         if self.labels_.task == "binary" and raw.ndim == 2 and raw.shape[1] <= 2:
             raw = raw[:, -1]
         wanted = self.labels_.scores_shape(len(raw))
@@ -301,9 +295,8 @@ class ThresholdedClassifier(PredictsMixin, ClassifierMixin, MetaEstimatorMixin, 
 
     def _scores(self, X: Features) -> Tensor:
         check_is_fitted(self, "estimator_")
-        classes = getattr(self.estimator_, "classes_", ())
-        only = [one[0] for one in classes] if isinstance(classes, list) else np.zeros(len(self.classes_))
-        return self._read(getattr(self.estimator_, self._find_method())(X), only)
+        raw = getattr(self.estimator_, self._find_method())(X)
+        return self._read(raw, getattr(self.estimator_, "classes_", None))
 
     @_available_if_has("predict_proba")  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Features) -> NDArray[np.float64]:

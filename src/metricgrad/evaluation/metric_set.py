@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 from torch import Tensor
 
+from metricgrad.core import curves
 from metricgrad.core.batch import Batch, Task, check_task
 from metricgrad.core.costs import find_row_costs
 from metricgrad.core.counts import Confusion
@@ -298,6 +299,22 @@ def _find_ranking(metric: str | Metric) -> Ranking | None:
     if isinstance(metric, str):
         return find_ranking_metric(metric)
     return metric if metric in RANKING_METRICS.values() else None
+
+
+def needs_scores(metric: str | Metric) -> bool:
+    """Tell whether a metric is one of the scores themselves, for which decisions are not enough."""
+    of_scores = find_score_metric(metric) if isinstance(metric, str) else None
+    if of_scores is not None:
+        return not of_scores.decides
+    return metric == ONE_AGAINST_ONE or _find_ranking(metric) is not None
+
+
+def is_lower_better(metric: str | Metric) -> bool:
+    """Tell whether a metric is an error or a loss; those of counts never are."""
+    of_scores = find_score_metric(metric) if isinstance(metric, str) else None
+    if of_scores is not None:
+        return of_scores.lower_is_better
+    return _find_ranking(metric) is curves.equal_error_rate
 
 
 def _check_for_task(name: str, tasks: tuple[Task, ...], task: Task) -> None:

@@ -42,6 +42,7 @@ class ScoreMetric(ABC):
     """Whether a row has one value, so that there is nothing to average over classes."""
     decides: ClassVar[bool] = False
     """Whether it depends on the rule."""
+    lower_is_better: ClassVar[bool] = False
     worst: ClassVar[float | None] = None
     best: ClassVar[float | None] = None
     """The value of a row on which all is right, of a mean over rows that has such limits."""
@@ -83,6 +84,8 @@ class ScoreMetric(ABC):
 class BrierScore(ScoreMetric):
     """The mean squared difference of probability and outcome [brier1950]; lower is better."""
 
+    lower_is_better = True
+
     def columns(self, batch: Batch, task: Task, rule: Rule) -> Tensor:
         probabilities, targets, weight = _check_probabilities(batch, task, "brier_score")
         squares = (probabilities - targets) ** 2
@@ -96,6 +99,8 @@ class BrierScore(ScoreMetric):
 @dataclass(frozen=True)
 class LogLoss(ScoreMetric):
     """Cross-entropy of probabilities, kept an epsilon of their type (float32 at least) off 0 and 1; lower is better."""
+
+    lower_is_better = True
 
     def columns(self, batch: Batch, task: Task, rule: Rule) -> Tensor:
         probabilities, targets, weight = _check_probabilities(batch, task, "log_loss")
@@ -118,6 +123,7 @@ class ExpectedCalibrationError(ScoreMetric):
     frequency how often that class is right. A bin holds its lower edge, and 1 is a bin of its own, as in torchmetrics.
     """
 
+    lower_is_better = True
     bins: int = 15
 
     def columns(self, batch: Batch, task: Task, rule: Rule) -> Tensor:
@@ -259,6 +265,7 @@ class RankingLoss(RowMetric):
     ``label_ranking_loss``.
     """
 
+    lower_is_better = True
     name: ClassVar[str] = "ranking_loss"
     worst, best = 1.0, 0.0
 
@@ -279,6 +286,7 @@ class CoverageError(RowMetric):
     Equal scores are all needed, and a row without positives has 0, as in scikit-learn's ``coverage_error``.
     """
 
+    lower_is_better = True
     name: ClassVar[str] = "coverage_error"
 
     def values(self, scores: Tensor, targets: Tensor) -> Tensor:
@@ -293,6 +301,7 @@ class CoverageError(RowMetric):
 class HammingLoss(ScoreMetric):
     """The share of wrong decisions among all labels of all rows (of all rows, for one class a row); lower is better."""
 
+    lower_is_better = True
     by_row = True
     decides = True
     worst, best = 1.0, 0.0

@@ -1,4 +1,7 @@
-"""A saved ``MetricEnsembleClassifier``: members of ours as folders within the folder, the others by skops."""
+"""A saved ``MetricEnsembleClassifier``: members of ours as folders within the folder, the others in files.
+
+Logistic regressions have files of their own, all others are written by skops.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from metricgrad.estimators.array_encoder import ArrayEncoder
 from metricgrad.estimators.candidates import METRIC_ESTIMATORS
 from metricgrad.estimators.cross_fitting import Member
 from metricgrad.estimators.metric_ensemble_classifier import MetricEnsembleClassifier
-from metricgrad.storage import folders, forests, skops_files
+from metricgrad.storage import folders, forests, linear_models, skops_files
 from metricgrad.storage.codec import Written
 from metricgrad.storage.manifests import list_unwritten
 from metricgrad.storage.table_encoders import read_encoder, write_encoder
@@ -63,7 +66,7 @@ class EnsembleCodec:
     def _write_member(self, name: str, models: list[Any]) -> Files:
         ours = models[0]
         if not isinstance(ours, METRIC_ESTIMATORS):
-            return {f"{name}.skops": skops_files.dump(models)}
+            return linear_models.write_models(models, name) or {f"{name}.skops": skops_files.dump(models)}
         if callable(getattr(ours, "model", None)):
             raise ValueError("its network is of your own making")
         return {f"{name}/{file}": data for file, data in self.pack(ours).items()}
@@ -85,7 +88,9 @@ class EnsembleCodec:
         files, labels = saved.files, saved.fitted["labels_"]
         members = []
         for i, about in enumerate(saved.manifest["ensemble"]["members"]):
-            if about["kind"] == "scikit-learn":
+            if about["kind"] == "scikit-learn" and f"member-{i}.json" in files:
+                models = linear_models.read_models(files, f"member-{i}")
+            elif about["kind"] == "scikit-learn":
                 models = forests.load_models(files, f"member-{i}.skops", saved.trusted)
             else:
                 models = [self._restore_ours(files, f"member-{i}", about, labels)]

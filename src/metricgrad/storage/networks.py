@@ -93,8 +93,12 @@ def _load_networks(estimator: MetricClassifier, files: Files, about: Networks) -
         if differ := sorted(key for key in wanted | got if wanted.get(key) != got.get(key)):
             key = differ[0]
             raise ValueError(f"model: expected {key!r} of shape {wanted.get(key)} as saved, got {got.get(key)}")
-        network = network if own else network.to_empty(device="cpu")
-        network.load_state_dict(state)
+        if own:
+            network.load_state_dict(state)
+        else:  # which has no memory yet: copies of the weights become its own
+            kinds = {key: value.dtype for key, value in network.state_dict().items()}
+            copies = {key: value.to(kinds[key], copy=True) for key, value in state.items()}
+            network.load_state_dict(copies, assign=True)
         networks.append(network.eval())
     logits = _logits_for_ones(networks, estimator.n_features_in_) if own else None
     if own and not _are_close(decode(about["logits_for_ones"]), logits):

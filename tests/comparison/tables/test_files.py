@@ -147,7 +147,7 @@ BAD: dict[str, tuple[bytes | str, str]] = {
     "a short row": ("a,b\n1,2\n3\n4,5\n", "row 3: expected 2 cells as in the line of column names, got 1"),
     "a long row": ("a,b\n1,2\n3,4,5\n", "row 3: expected 2 cells"),
     "no names": ("1,2\n3,4\n", "expected column names in the first line"),
-    "a zip archive": (b"PK\x03\x04rest", "got a zip archive or an Excel file"),
+    "a zip archive": (b"PK\x03\x04rest", "its zip stream is damaged"),
     "a pickle": (b"\x80\x04\x95rest", "got a pickle"),
     "damaged Parquet": (b"PAR1 and no more", "cannot be read"),
     "damaged Feather": (b"ARROW1 and no more", "cannot be read"),

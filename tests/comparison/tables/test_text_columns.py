@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import safetensors.numpy
-import skops.io
 from scipy import sparse
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
@@ -22,6 +21,7 @@ from metricgrad.comparison import run_folder as runs
 from metricgrad.comparison.errors import UserError
 from metricgrad.comparison.inference.evaluate import evaluate_run
 from metricgrad.comparison.tables.schema import Schema
+from metricgrad.storage import linear_models
 from short_training import shorten_training
 from tables import written
 
@@ -142,7 +142,7 @@ def test_blank_rows_fit(trained: Path) -> None:
 # Forgery
 
 ENCODER = Path("model/estimator/encoder")
-MEMBER = Path("model/estimator/member-0.skops")
+MEMBER = Path("model/estimator/member-0.safetensors")
 
 
 def forge_array(name: str, edit: Callable[[np.ndarray], np.ndarray]) -> Callable[[Path], None]:
@@ -174,7 +174,8 @@ def forge_model(folder: Path) -> None:
     """Put a model of other features in the place of the member."""
     X = np.random.default_rng(0).normal(size=(60, 3))
     model = LogisticRegression().fit(X, np.arange(60) % 2)
-    (folder / MEMBER).write_bytes(skops.io.dumps([model]))
+    for name, data in (linear_models.write_models([model], "member-0") or {}).items():
+        (folder / MEMBER.with_name(name)).write_bytes(data)
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,17 @@
-"""Parquet and Feather files are read in a separate process, since a damaged file can crash the library that reads it.
+"""Parquet, Feather and Excel files are read in a separate process: a damaged one can crash the library that reads it.
 
-``arrow_work`` is what runs in that process. It checks every cell, so that nothing that comes back can crash this one.
+``arrow_work`` or ``excel_work`` is what runs in that process. It checks every cell, so that nothing that comes back can
+crash this one.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import weakref
 from contextlib import contextmanager
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -20,25 +23,36 @@ from metricgrad.messages import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
+
+
+log = logging.getLogger("metricgrad")
+
+_EXCEL_WORK = str(Path(__file__).with_name("excel_work.py"))  # not imported here, since it needs the extra "excel"
 
 
 class ArrowFile:
-    """A file of a kind, "parquet" or "feather": its schema, and its rows piece by piece."""
+    """A file of a kind, "parquet", "feather" or "excel": its schema, and its rows piece by piece.
 
-    def __init__(self, path: Path, kind: str) -> None:
-        self._path, self._kind = path, kind
+    ``place``: where its bytes are; ``path``: what the user calls it.
+    """
+
+    def __init__(self, place: Path, path: Path, kind: str) -> None:
+        self._place, self._path, self._kind = place, path, kind
         self._child: Child | None = self._start()  # it imports pyarrow while the caller goes on
 
     def _start(self) -> Child:
-        child = Child(arrow_work.__file__, self._kind, str(self._path))
+        file = _EXCEL_WORK if self._kind == "excel" else arrow_work.__file__
+        child = Child(file, self._kind, str(self._place))
         weakref.finalize(self, child.stop)
         return child
 
     @cached_property
     def schema(self) -> pa.Schema:
         """The names and types of the columns."""
-        return self._read_schema(self._child or self._start())
+        schema = self._read_schema(self._child or self._start())
+        if self._kind == "excel" and schema.metadata:
+            log.warning("%s %s", self._path, one_line(schema.metadata[b"note"].decode(), 200))
+        return schema.remove_metadata()
 
     def read(self, names: list[str], rows: int) -> Iterator[pa.RecordBatch]:
         """Yield these columns in batches of at most so many rows."""

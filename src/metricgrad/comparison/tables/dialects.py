@@ -47,29 +47,34 @@ class Dialect:
     gzipped: bool
 
 
-def find_dialect(path: Path, gzipped: bool) -> Dialect:
-    """Return how to read a file, or raise a ``UserError`` that says why it cannot be read."""
-    encoding = _find_encoding(path, gzipped)
-    with _open_bytes(path, gzipped) as raw:
+def find_dialect(place: Path, path: Path, gzipped: bool) -> Dialect:
+    """Return how to read a file, or raise a ``UserError`` that says why it cannot be read.
+
+    ``place``: where its bytes are; ``path``: what the user calls it.
+    """
+    encoding = _find_encoding(place, path, gzipped)
+    with _open_bytes(place, gzipped) as raw:
         head = codecs.getincrementaldecoder(encoding)().decode(raw.read(_HEAD)).lstrip("\ufeff")
     if not head.strip():
         raise UserError(f"{path}: expected column names and rows, got an empty file")
     if "\0" in head:
-        raise UserError(f"{path}: expected CSV, Parquet or Feather, got a file of another kind; save it as CSV")
+        raise UserError(f"{path}: expected a table, got a file of another kind; save it as CSV")
     quote = _find_quote(head)
     separator = max(",;\t|", key=lambda one: _rate_separator(head, one, quote))
     rows, header_lines = _read_records(head, separator, quote)
     return Dialect(_check_names(path, rows[0]), header_lines, separator, quote, encoding, gzipped)
 
 
-def read_tables(path: Path, dialect: Dialect, columns: list[str], threads: bool = True) -> Iterator[pa.Table]:
-    """Yield the rows of a CSV file in pieces; all cells are texts, or null if missing.
+def read_tables(
+    place: Path, path: Path, dialect: Dialect, columns: list[str], threads: bool = True
+) -> Iterator[pa.Table]:
+    """Yield the rows of a CSV file in pieces; all cells are texts, or null if missing. Paths as in ``find_dialect``.
 
     pyarrow gets no Python objects (a handler of ragged rows, a decoder): its threads outlive an error, and one that
     needs Python while the interpreter is shutting down aborts the process.
     """
     try:
-        with _find_utf8(path, dialect) as (place, compression), pa.input_stream(place, compression=compression) as raw:
+        with _find_utf8(place, dialect) as (utf8, compression), pa.input_stream(utf8, compression=compression) as raw:
             reader = pa.csv.open_csv(
                 raw,
                 pa.csv.ReadOptions(
@@ -84,12 +89,12 @@ def read_tables(path: Path, dialect: Dialect, columns: list[str], threads: bool 
                 ),
             )
             for batch in reader:
-                yield pa.table([_clean_cells(column) for column in batch.columns], names=columns)
+                yield pa.table([clean_cells(column) for column in batch.columns], names=columns)
     except (pa.ArrowException, UnicodeDecodeError, OSError, EOFError) as error:
         if ragged := _RAGGED.search(str(error)):
             number, expected, got, text = ragged.groups()
             if number is None and threads:  # only a single thread knows the number of the row
-                for _ in read_tables(path, dialect, columns, threads=False):
+                for _ in read_tables(place, path, dialect, columns, threads=False):
                     pass
             where = "" if number is None else f"row {int(number) + dialect.header_lines - 1}: "
             raise UserError(
@@ -116,7 +121,7 @@ def _find_utf8(path: Path, dialect: Dialect) -> Iterator[tuple[str, str | None]]
         yield str(copy), None
 
 
-def _clean_cells(column: pa.Array) -> pa.Array:
+def clean_cells(column: pa.Array) -> pa.Array:
     """Return the cells of a CSV column without surrounding spaces, null if missing."""
     column = pc.ascii_trim_whitespace(column)
     return pc.if_else(pc.is_in(column, pa.array(MISSING, column.type)), pa.scalar(None, column.type), column)
@@ -126,11 +131,11 @@ def _open_bytes(path: Path, gzipped: bool) -> IO[bytes]:
     return gzip.open(path) if gzipped else path.open("rb")  # type: ignore[return-value]
 
 
-def _find_encoding(path: Path, gzipped: bool) -> str:
+def _find_encoding(place: Path, path: Path, gzipped: bool) -> str:
     """Return the encoding; the whole file is decoded, so that no error occurs later."""
     encoding = "utf-8"
     try:
-        with _open_bytes(path, gzipped) as raw:
+        with _open_bytes(place, gzipped) as raw:
             block = raw.read(_HEAD)
             encoding = _guess_encoding(block)
             decoder = codecs.getincrementaldecoder(encoding)()

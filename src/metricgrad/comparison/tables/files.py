@@ -1,8 +1,10 @@
-"""Tables in files: CSV, Parquet and Feather, read whole or in pieces, written whole or not at all."""
+"""Tables in files (CSV, JSON Lines, Parquet, Feather, Excel): read whole or in pieces, written whole or not at all."""
 
 from __future__ import annotations
 
+import importlib.util
 import logging
+import weakref
 from collections import Counter
 from contextlib import contextmanager
 from functools import cached_property
@@ -19,6 +21,8 @@ from metricgrad.comparison.child_process import find_free_memory
 from metricgrad.comparison.errors import WRONG_CALL, UserError, writing
 from metricgrad.comparison.tables.arrow_files import ArrowFile
 from metricgrad.comparison.tables.dialects import Dialect, find_dialect, read_tables
+from metricgrad.comparison.tables.json_lines import JsonLines, is_json
+from metricgrad.comparison.tables.packed_files import UnpackedFile, is_spreadsheet, peek
 from metricgrad.estimators.columns.numbers import UNREADABLE
 from metricgrad.messages import one_line
 
@@ -32,18 +36,16 @@ log = logging.getLogger("metricgrad")
 ROWS_PER_PIECE = 1 << 16
 """The number of rows in a piece of a stream."""
 
-_MAGIC = {b"PAR1": "parquet", b"ARROW1": "feather", b"\x1f\x8b": "csv.gz"}
+_KINDS = {b"PAR1": "parquet", b"ARROW1": "feather", b"\xd0\xcf\x11\xe0": "excel"}
+_COMPRESSIONS = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"PK\x03\x04": "zip"}
 _OTHERS = {
-    b"PK\x03\x04": "a zip archive or an Excel file",
-    b"\xd0\xcf\x11\xe0": "an old Excel file",
-    b"BZh": "a bzip2 archive",
-    b"\xfd7zXZ": "an xz archive",
     b"\x28\xb5\x2f\xfd": "a zstd archive",
     b"\x80\x04": "a pickle, which could run any code",
     b"\x80\x05": "a pickle, which could run any code",
     b"FEA1": "Feather of version 1",
     b"\x89HDF": "an HDF5 file",
 }
+_HEAD = 1 << 12  # bytes that show what kind a file is
 
 
 def read(
@@ -87,22 +89,34 @@ class Source:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        try:
-            with self.path.open("rb") as file:
-                head = file.read(8)
-        except OSError as error:
-            why = "does not exist" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
-            raise UserError(f"{path}: expected a CSV, Parquet or Feather file, which {why}; check the path") from error
-        for magic, kind in _OTHERS.items():
-            if head.startswith(magic):
-                raise UserError(f"{path}: expected CSV, Parquet or Feather, got {kind}; save it as one of the three")
-        self.kind = next((kind for magic, kind in _MAGIC.items() if head.startswith(magic)), "csv")
-        self._arrow = None if self.kind.startswith("csv") else ArrowFile(self.path, self.kind)
+        self._place = self.path
+        head = _read_head(self.path)
+        compression = _find(head, _COMPRESSIONS)
+        if compression == "gzip" and not is_json(peek(self.path, "gzip")):
+            self.kind = "csv.gz"  # which is read as it is
+        elif compression == "zip" and is_spreadsheet(self.path):
+            self.kind = "excel"
+        else:
+            if compression is not None:
+                unpacked = UnpackedFile(self.path, compression)
+                weakref.finalize(self, unpacked.close)
+                self._place = unpacked.path
+                head = _read_head(self._place)
+            self.kind = _find_kind(self.path, head)
+        if self.kind == "excel" and importlib.util.find_spec("python_calamine") is None:
+            raise UserError(f"{path}: to read Excel files, install metricgrad[excel], or save it as CSV")
+        self._arrow = ArrowFile(self._place, self.path, self.kind) if self.kind in _READ_BY_A_CHILD else None
+        self._json = JsonLines(self._place, self.path) if self.kind == "jsonl" else None
 
     @cached_property
     def names(self) -> list[str]:
         """The names of the columns."""
-        names = list(self._dialect.names if self._arrow is None else self._arrow.schema.names)
+        if self._arrow is not None:
+            names = list(self._arrow.schema.names)
+        elif self._json is not None:
+            names = self._json.find_names()
+        else:
+            names = list(self._dialect.names)
         if twice := [name for name, count in Counter(names).items() if count > 1]:
             shown = ", ".join(repr(one_line(name, 40)) for name in twice[:5])
             raise UserError(f"{self.path}: expected every column name once, got {shown} more than once; rename them")
@@ -110,15 +124,18 @@ class Source:
 
     @cached_property
     def _dialect(self) -> Dialect:
-        return find_dialect(self.path, self.kind == "csv.gz")
+        return find_dialect(self._place, self.path, self.kind == "csv.gz")
 
     def pieces(self, rows: int = ROWS_PER_PIECE, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
         """Yield tables of at most ``rows`` rows with these columns, or all."""
         names = self.names if columns is None else list(columns)
-        if self._arrow is None:
-            tables = read_tables(self.path, self._dialect, names)
-        else:
+        tables: Iterator[pa.Table]
+        if self._arrow is not None:
             tables = (pa.Table.from_batches([batch]) for batch in self._arrow.read(names, rows))
+        elif self._json is not None:
+            tables = self._json.read_tables(names, rows)
+        else:
+            tables = read_tables(self._place, self.path, self._dialect, names)
         for table in tables:
             for start in range(0, table.num_rows, rows):
                 yield table.slice(start, rows)
@@ -128,6 +145,33 @@ class Source:
         if self._arrow is None:
             return pa.table({name: pa.array([], pa.large_string()) for name in columns})
         return self._arrow.schema.empty_table().select(columns)
+
+
+_READ_BY_A_CHILD = ("parquet", "feather", "excel")
+
+
+def _read_head(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(_HEAD)
+    except OSError as error:
+        why = "does not exist" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
+        raise UserError(f"{path}: expected a CSV, Parquet or Feather file, which {why}; check the path") from error
+
+
+def _find(head: bytes, marks: dict[bytes, str]) -> str | None:
+    """Return what a file is that begins with one of the marks."""
+    return next((kind for mark, kind in marks.items() if head.startswith(mark)), None)
+
+
+def _find_kind(path: Path, head: bytes) -> str:
+    """Return the kind of a file by its first bytes; CSV has none of its own."""
+    other = _find(head, _OTHERS | {mark: f"{name} within an archive" for mark, name in _COMPRESSIONS.items()})
+    if other is not None:
+        raise UserError(
+            f"{path}: expected CSV, JSON Lines, Parquet, Feather or Excel, got {other}; save it as one of these"
+        )
+    return _find(head, _KINDS) or ("jsonl" if is_json(head) else "csv")
 
 
 def find_memory_limit() -> int:

@@ -1,0 +1,1 @@
+"""A run's model over HTTP: ``metricgrad serve``."""
