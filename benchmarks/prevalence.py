@@ -161,6 +161,7 @@ def try_rules(
         {"method": "oracle", "f1": mg.tune_threshold("f1", new_scores, new_targets).value},
         use_rate("known", true_rate),
     ]
+    method: Any
     for method in OWN:
         replicates = 200 if method == DEFAULT else 1
         rate = mg.estimate_prevalence(

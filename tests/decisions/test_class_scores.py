@@ -138,7 +138,8 @@ def test_few_rows_are_kept_as_they_are() -> None:
     scores, targets = draw(800, 0.2)
     summary = ClassScores.of(as_scored_batch(None, scores, targets), "binary")
     assert len(summary.scores[0]) == 800
-    assert summary.prevalence == (pytest.approx(targets.double().mean().item()),)
+    (share,) = summary.prevalence
+    assert share == pytest.approx(targets.double().mean().item())
 
 
 def test_many_rows_are_binned_with_exact_counts() -> None:

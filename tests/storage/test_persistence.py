@@ -769,13 +769,15 @@ def test_a_loaded_rule_is_tuned_again_for_another_base_rate(tmp_path: Path) -> N
     X, y = make_classification(400, weights=[0.8], random_state=0)
     model = mg.ThresholdedClassifier(LogisticRegression(), "f2", cv=2).fit(X, y)
     mg.save(model, tmp_path / "model")
-    loaded = mg.load(tmp_path / "model")
+    loaded: Any = mg.load(tmp_path / "model")
+    assert model.tuning_ is not None
     wanted = model.tuning_.at_prevalence(0.02)
     found = loaded.tuning_.at_prevalence(0.02)
     assert found.threshold == pytest.approx(wanted.threshold)
     assert found.value == pytest.approx(wanted.value)
     mg.save(loaded, tmp_path / "again")
-    assert mg.load(tmp_path / "again").tuning_.at_prevalence(0.02).threshold == pytest.approx(wanted.threshold)
+    again: Any = mg.load(tmp_path / "again")
+    assert again.tuning_.at_prevalence(0.02).threshold == pytest.approx(wanted.threshold)
     with pytest.raises(ValueError, match="prevalence: expected a share above 0 and below 1, got 2"):
         loaded.tuning_.at_prevalence(2)
 
@@ -788,6 +790,6 @@ def test_a_loaded_rule_of_a_metric_that_is_code_says_that_it_cannot_be(tmp_path:
     X, y = make_classification(200, random_state=0)
     model = mg.ThresholdedClassifier(LogisticRegression(), _half, cv=2).fit(X, y)
     mg.save(model, tmp_path / "model")
-    loaded = mg.load(tmp_path / "model", metric=None)
+    loaded: Any = mg.load(tmp_path / "model", metric=None)
     with pytest.raises(ValueError, match="at_prevalence: expected class-wise scores in the folder, got none"):
         loaded.tuning_.at_prevalence(0.02)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from metricgrad.comparison.shipped_model import ShippedModel
+    from metricgrad.core.costs import Cost
 
 
 class ShippedClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -102,13 +103,15 @@ class ShippedClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: 
         """
         return self
 
-    def predict(self, X: Any) -> NDArray[Any]:
+    def predict(self, X: Any, costs: Cost | None = None) -> NDArray[Any]:
         """Return the labels that the rule decides on.
 
         Parameters
         ----------
         X : DataFrame, dict or list of dict
-            With the feature columns.
+            With the feature columns, and the columns of costs if the run has any.
+        costs : None
+            Costs are read from the columns that the run names.
 
         Returns
         -------
@@ -116,7 +119,7 @@ class ShippedClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: 
             Labels ``(n,)``, or an indicator matrix ``(n, K)``.
 
         """
-        return super().predict(X)
+        return super().predict(X, costs)
 
     def predict_scores(self, X: Any) -> NDArray[np.float64]:
         """Return the scores that the rule decides on, as ``metricgrad predict`` writes them.

@@ -97,7 +97,7 @@ class Labels:
         index = decided.long().numpy()
         if self.task == "multilabel":
             return index
-        decoded = self.classes[index]
+        decoded: NDArray[Any] = self.classes[index]
         undecided = index < 0
         if not undecided.any():
             return decoded

@@ -48,7 +48,7 @@ def tune_tables(problem: Problem, tables: ScoreTables) -> TuningResult:
     sizes = problem.take_smaller_sides(positives, samples).tolist()
     plan = problem.plan_by_sizes(sizes, batch.logits.shape[1])
     every_weight_is_one = torch.equal(weight, samples) and torch.equal(squares, samples)  # since Σ(w − 1)² = 0
-    labels_are_hard = torch.equal(batch.weight.round(), batch.weight)  # type: ignore[union-attr]
+    labels_are_hard = batch.weight is None or torch.equal(batch.weight.round(), batch.weight)
     if problem.confidence is not None and not (every_weight_is_one and labels_are_hard):
         raise ValueError(
             "confidence: expected rows without weights or soft labels, since rows are not kept; use tune_threshold"

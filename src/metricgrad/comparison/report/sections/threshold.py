@@ -116,18 +116,18 @@ def _measure_class(predictions: Predictions, k: int) -> ClassCurve:
         "threshold": threshold,
         "ships": predictions.shipped is not None and threshold is not None,
         "plateau": plateau,
-        "tabulated": _tabulate_costs(predictions, found["cuts"]),
+        "tabulated": _tabulate_costs(predictions, found["grid"]),
     }
 
 
-def _tabulate_costs(predictions: Predictions, cuts: Sequence[float]) -> dict[str, list[float]]:
+def _tabulate_costs(predictions: Predictions, grid: Sequence[float]) -> dict[str, list[float]]:
     """Return the savings and the total cost at each threshold, where costs differ by row."""
     costs = predictions.costs
     if costs is None:
         return {}
     y = np.asarray(predictions.targets)
     order = np.argsort(predictions.scores, kind="stable")
-    below = np.searchsorted(np.asarray(predictions.scores)[order], cuts, side="left")  # rows that are not predicted
+    below = np.searchsorted(np.asarray(predictions.scores)[order], grid, side="left")  # rows that are not predicted
     if_none, if_all = (np.asarray(costs.of_rows(y, np.full_like(y, k)))[order] for k in (0, 1))
     not_predicted = np.concatenate(([0.0], np.cumsum(if_none)))[below]
     predicted = if_all.sum() - np.concatenate(([0.0], np.cumsum(if_all)))[below]
