@@ -24,7 +24,7 @@ X_train, X_test, y_train, y_test = train_test_split(X, y, test_size=0.5, stratif
 #
 # :class:`metricgrad.ThresholdedClassifier` adds a rule that is tuned on out-of-fold scores. The first one meets the
 # constraint there, by a hair. The second one is tuned so that it holds on new rows with 95 % confidence, nearly: see
-# :doc:`/decision-guarantee` for what is exact.
+# :doc:`/decisions` for what is exact.
 
 forest = RandomForestClassifier(60, min_samples_leaf=3, random_state=0)
 bound = {"subject_to": "precision >= 0.9"}

@@ -107,4 +107,4 @@ for bound in ("precision >= 0.8", "precision >= 0.99"):
 
 # %%
 # ``metricgrad compare customers.csv --target interested --subject-to "precision>=0.7" --confidence 0.9`` does all of
-# this with several models: :doc:`/decision-guarantee` has the method, its limits and what was measured.
+# this with several models: :doc:`/decisions` has the method, its limits and what was measured.
