@@ -61,6 +61,19 @@ for name, decided in ways.items():
 print(mg.measure_cost(costs, left_test, ways["each by her amount"], against=ways["from 0.5 on"]))
 
 # %%
+# From a table to a shipped decision
+# ----------------------------------
+#
+# ``compare`` does all of it: what ships is what saves most on test rows, and ``predict`` reads the amounts of the new
+# customers. On the command line: ``metricgrad compare customers.csv --target left --cost "fp=5, fn=amount"``.
+
+table = train.assign(left=left_train)
+study = mg.compare(table, "left", cost=cost, contenders="logistic regression", quick=True, jobs=1)
+print(study.verdict)
+shipped = study.model.predict(test)
+print(f"shipped: {costs.total(left_test, shipped):.2f}, savings {costs.savings(left_test, shipped):+.3f}")
+
+# %%
 # Where the letters go
 # --------------------
 #
@@ -74,16 +87,4 @@ for chosen, colour, name in ((decided, "tab:red", "letter"), (~decided, "tab:gre
 axes.set(xlabel="score", ylabel="amount", yscale="log")
 axes.legend()
 figure.tight_layout()
-
-# %%
-# From a table to a shipped decision
-# ----------------------------------
-#
-# ``compare`` does all of it: what ships is what saves most on test rows, and ``predict`` reads the amounts of the new
-# customers. On the command line: ``metricgrad compare customers.csv --target left --cost "fp=5, fn=amount"``.
-
-table = train.assign(left=left_train)
-study = mg.compare(table, "left", cost=cost, contenders="logistic regression", quick=True, jobs=1)
-print(study.verdict)
-shipped = study.model.predict(test)
-print(f"shipped: {costs.total(left_test, shipped):.2f}, savings {costs.savings(left_test, shipped):+.3f}")
+plt.show()

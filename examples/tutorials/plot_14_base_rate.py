@@ -63,18 +63,6 @@ for rate in rates:
     print(f"true rate {rate:.0%}, estimated {found}; threshold {model.rule_.threshold:.3f} -> {renewed.threshold:.3f}")
 
 # %%
-# Seen together
-# -------------
-
-figure, ax = plt.subplots(figsize=(5.6, 3.4), layout="constrained")
-for shift, (name, f1) in zip((-0.25, 0, 0.25), values.items(), strict=True):
-    ax.bar(np.arange(len(rates)) + shift, f1, width=0.25, label=name)
-ax.set_xticks(range(len(rates)), [f"{rate:.0%} positives" for rate in rates])
-ax.set_ylabel("F1 on new rows")
-ax.legend()
-plt.show()
-
-# %%
 # Where it must not be used
 # -------------------------
 #
@@ -99,3 +87,15 @@ except ValueError as error:
 
 model.rule_ = renewed.rule
 print(model.predict(X[rest[:10]]))
+
+# %%
+# Seen together
+# -------------
+
+figure, ax = plt.subplots(figsize=(5.6, 3.4), layout="constrained")
+for shift, (name, f1) in zip((-0.25, 0, 0.25), values.items(), strict=True):
+    ax.bar(np.arange(len(rates)) + shift, f1, width=0.25, label=name)
+ax.set_xticks(range(len(rates)), [f"{rate:.0%} positives" for rate in rates])
+ax.set_ylabel("F1 on new rows")
+ax.legend()
+plt.show()
