@@ -441,7 +441,8 @@ class Above(Rule):
 def test_every_rule_is_exported_and_known_to_files_by_being_defined() -> None:
     ours = {name for name, kind in KINDS.items() if issubclass(kind, Rule)}
     assert ours == {
-        *("Argmax", "ArgmaxOrAbstain", "ExpectedFBeta", "GFM", "Offsets", "Threshold", "TopK", "WeightedTopK")
+        *("Argmax", "ArgmaxOrAbstain", "ExpectedFBeta", "GFM", "LeastCost", "LeastCostOfClasses", "Offsets"),
+        *("Threshold", "TopK", "WeightedTopK"),
     }
     assert all(name in vars(mg.decisions)["__all__"] for name in ours)
     assert all(getattr(mg.decisions, name) is KINDS[name] for name in ours)

@@ -142,7 +142,7 @@ class ScoreTable(NamedTuple):
     """``(B, d)``; of a label: as a negative and as a positive."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class ClassScores(Storable):
     """The class-wise scores of one decision or, for several labels, of each: a bounded summary of the rows.
 
