@@ -272,7 +272,7 @@ def test_a_study_is_saved_loaded_and_reported(study: mg.Study, tmp_path: Path) -
     assert again.summary == study.summary
     later = binary(20, seed=1)
     np.testing.assert_array_equal(again.model.predict(later), study.model.predict(later))
-    assert {path.name for path in copy.iterdir()} == run_writer.RUN_FILES - {"lock", "stdin.csv"}
+    assert {path.name for path in copy.iterdir()} == run_writer.RUN_FILES - {"lock", "stdin.csv", "Dockerfile"}
     assert study.report(tmp_path / "page.html").read_bytes() == (study.path / "report.html").read_bytes()
     with pytest.raises(ValueError, match=r"copy: exists already; choose another path$"):
         study.save(copy)

@@ -90,7 +90,7 @@ def test_sharp_subset_accuracy_is_hard(surrogate: str) -> None:
 
 
 @pytest.mark.parametrize("surrogate", SHARPER)
-@pytest.mark.parametrize("metric", [metric for metric in OF_CELLS if metric not in OF_MATRIX])
+@pytest.mark.parametrize("metric", sorted({*OF_CELLS} - {*OF_MATRIX, "predicted_positive_rate"}))  # the mean is 1 / d
 def test_sharp_multiclass_is_hard(metric: str, surrogate: str) -> None:
     for average in ("micro", "macro", "weighted", None):
         converges(metric, surrogate, multiclass_data(), task="multiclass", average=average)

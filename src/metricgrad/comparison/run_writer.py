@@ -11,7 +11,8 @@
     results/           the outcome of each contender in each repeat
     results.parquet    the same in one table
     model/             the shipped model: estimator/, as mg.save writes it, schema.json, manifest.json with the rule,
-                       and rows.bin, hashes of the rows that it was trained on
+                       class_scores.json, a summary of the scores of each class, and rows.bin, hashes of the rows that
+                       it was trained on
     summary.json       the leaderboard and the verdict
     report.html        the same for people
     model_card.md      what the model is, for those who use it
@@ -88,7 +89,7 @@ RUN_FILES = {
 _WRITTEN = re.compile(
     rf"{'|'.join(map(re.escape, RUN_FILES))}"
     r"|candidates/[\w.-]+-\d{3,}(\.json|\.npy|-out-of-fold\.npy)|results/[\w.-]+-\d{3,}\.json"
-    r"|model/(rows\.bin|(schema|manifest)\.json|estimator(/[\w-][\w.-]*){0,3})"
+    r"|model/(rows\.bin|(schema|manifest|class_scores)\.json|estimator(/[\w-][\w.-]*){0,3})"
 )
 """The relative paths that a run may write."""
 

@@ -198,7 +198,7 @@ class PredictsMixin:
             Higher is better.
 
         """
-        if not isinstance(self.metric, Cost):
+        if not isinstance(getattr(self, "metric", None), Cost):  # the model of a run has no metric of its own
             return float(super().score(X, y, sample_weight))  # type: ignore[misc]
         given = flat(np.asarray(dense(y)))
         decided = self._decide(self._scores(X), costs, X)

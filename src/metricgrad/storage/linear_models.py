@@ -48,8 +48,8 @@ def write_models(models: list[Any], name: str) -> Files | None:
     tensors = {}
     for place, one in enumerate(flattened):
         if not isinstance(one, float):
-            tensors[f"{place}.coef"] = np.ascontiguousarray(one.coef_, dtype=np.float64)
-            tensors[f"{place}.intercept"] = np.ascontiguousarray(one.intercept_, dtype=np.float64)
+            tensors[f"{place}.coef"] = np.ascontiguousarray(one.coef_)
+            tensors[f"{place}.intercept"] = np.ascontiguousarray(one.intercept_)
     return {f"{name}.json": folders.as_json({"models": saved}), f"{name}.safetensors": safetensors.numpy.save(tensors)}
 
 
@@ -91,6 +91,8 @@ def _restore(about: Any, tensors: dict[str, Any], place: int, name: str) -> Any:
     rows = 1 if np.size(classes) == 2 else np.size(classes)
     if coefficients is None or intercept is None or coefficients.ndim != 2 or np.ndim(classes) != 1 or rows < 1:
         raise ValueError(f"folder: expected coefficients and classes of model {place} in {name}, got others")
+    if coefficients.dtype.kind != "f" or intercept.dtype.kind != "f":
+        raise ValueError(f"folder: expected floating-point coefficients of model {place} in {name}, got others")
     if coefficients.shape[0] != rows or intercept.shape != (rows,):
         raise ValueError(f"folder: expected {rows} rows of coefficients of model {place} in {name}, got others")
     try:

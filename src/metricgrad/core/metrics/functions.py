@@ -394,9 +394,10 @@ def savings(c: Counts, fp: float = 1.0, fn: float = 1.0, empty: float = 0.0) -> 
     """
     price_of_none = fn * c.positives
     price_of_all = fp * c.negatives
-    apart = price_of_all - price_of_none
-    dearer = (price_of_all + price_of_none + root(apart * apart)) / 2
-    cheaper = ratio(price_of_all, dearer) * price_of_none  # the minimum, without a difference of near equals
+    both = price_of_all + price_of_none
+    apart = ratio(price_of_all - price_of_none, both)  # a share, whose square does not underflow with small prices
+    dearer_share = (1 + root(apart * apart)) / 2
+    cheaper = ratio(price_of_all, dearer_share * both) * price_of_none  # the minimum, as a product
     return ratio(cheaper - fp * c.fp - fn * c.fn, cheaper, empty)
 
 
