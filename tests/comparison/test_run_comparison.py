@@ -53,7 +53,7 @@ def test_a_run_folder_holds_everything(data: str, tmp_path: Path, capsys: pytest
     assert "Ship " in printed.out
     assert "positive: yes" in printed.err
     names = {path.name for path in out.iterdir()}
-    assert names == run_writer.RUN_FILES - run_writer.INPUTS
+    assert names == run_writer.RUN_FILES - run_writer.INPUTS - {"Dockerfile"}
     results = pd.read_parquet(out / "results.parquet")
     assert set(results["contender"]) == {"majority", "cross-entropy", "hybrid"}
     assert len(results) == 3 * 2 * 2 * 2  # contenders, repeats, rules, metrics
