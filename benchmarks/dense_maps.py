@@ -363,7 +363,7 @@ def run(part: str, target: str, seed: int, loss: str, rate: float, steps: int, f
 
 
 def list_runs(part: str) -> list[tuple[str, int, str, float, int]]:
-    """Return target, seed, loss, learning rate and steps of the runs of a part; those of a seed together."""
+    """Return target, seed, loss, learning rate and steps of the runs of a part."""
     if part == "choose":
         targets = ("small", "small, 0.3 %")
         return [
@@ -377,8 +377,9 @@ def list_runs(part: str) -> list[tuple[str, int, str, float, int]]:
     rates = chosen["rates"]
     patient = dict.fromkeys([*PATIENT, chosen["default"]])
     runs = []
-    for seed in range(SEEDS):
+    for seed in range(SEEDS):  # first what the claims are about
         runs += [(target, seed, loss, rates[loss], PATIENT_STEPS) for target in RARE for loss in patient]
+    for seed in range(SEEDS):
         runs += [(target, seed, loss, rate, STEPS) for target in TARGETS for loss, rate in rates.items()]
     return runs
 

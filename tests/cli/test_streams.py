@@ -66,7 +66,7 @@ def test_predictions_to_standard_output(
     [
         (b"", "standard input: expected column names and rows, got an empty file"),
         (b"a,ripe\n1,2,3\n", "standard input: row 2: expected 2 cells"),
-        (b"\x80\x04pickle", "standard input: expected CSV, Parquet or Feather, got a pickle"),
+        (b"\x80\x04pickle", "standard input: expected CSV, JSON Lines, Parquet, Feather or Excel, got a pickle"),
     ],
 )
 def test_errors_name_standard_input(

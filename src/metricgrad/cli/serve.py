@@ -30,7 +30,10 @@ def serve(
     force: Annotated[bool, typer.Option("--force", help="Replace an existing Dockerfile.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Serve a run's model over HTTP: POST /predict, GET /schema, /health, /metrics, /docs."""
+    """Serve a run's model over HTTP.
+
+    POST /predict takes one row or a list; GET /schema, /health, /metrics and /docs tell about the model and the server.
+    """
     if dockerfile:
         from metricgrad.comparison import run_folder
         from metricgrad.integrations.serving.dockerfile import write_dockerfile

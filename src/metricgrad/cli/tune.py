@@ -54,7 +54,7 @@ def tune(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show without writing.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Tune a run's decision rule on labelled data, or for the base rate of rows without labels; nothing is trained."""
+    """Tune a run's decision rule on new rows; nothing is trained."""
     from metricgrad.cli.display import print_pairs, print_warnings
     from metricgrad.comparison.inference import tune as command
     from metricgrad.comparison.option_texts import split_values
