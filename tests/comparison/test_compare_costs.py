@@ -10,6 +10,8 @@ import pandas as pd
 import pytest
 
 import metricgrad as mg
+from metricgrad.comparison.errors import UserError
+from metricgrad.comparison.inference.base_rate import renew
 from metricgrad.comparison.inference.evaluate import evaluate_run
 from metricgrad.comparison.inference.tune import tune
 
@@ -71,6 +73,11 @@ def test_new_rows_are_evaluated_and_tuned_with_their_costs(study: mg.Study, new:
     tuned = tune(study.path, new, dry_run=True).summary
     assert tuned["old"]["value"] == pytest.approx(costs.savings(frame["left"], decided))
     assert tuned["new"]["value"] >= tuned["old"]["value"]
+
+
+def test_base_rates_are_not_estimated_from_scores_that_costs_have_moved(study: mg.Study, new: Path) -> None:
+    with pytest.raises(UserError, match="--unlabelled: expected a run with the same costs for every row"):
+        renew(study.path, new, dry_run=True)
 
 
 def test_a_missing_column_is_named(study: mg.Study, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -97,3 +98,27 @@ def test_rows_of_groups_are_no_independent_rows() -> None:
     own = [("bayes", GaussianNB())]
     with pytest.raises(ValueError, match="groups: expected none with confidence="):
         mg.MetricEnsembleClassifier("recall", estimators=own, **HOW).fit(X, y, groups=np.arange(len(y)) // 2)
+
+
+@pytest.mark.parametrize("metric", ["recall", mg.Cost(fp=1.0, fn=5.0)])
+@pytest.mark.parametrize("make", [mg.ThresholdedClassifier, mg.MetricEnsembleClassifier])
+def test_a_confidence_needs_something_to_hold(make: Any, metric: Any) -> None:
+    own = [("logistic", LogisticRegression())]
+    given = {"estimators": own} if make is mg.MetricEnsembleClassifier else {"estimator": LogisticRegression()}
+    with pytest.raises(ValueError, match="confidence: expected a constraint to hold with it, subject_to="):
+        make(metric=metric, confidence=0.9, **given).fit(X, y)
+
+
+def test_a_saved_classifier_leaves_the_same_rows_undecided(tmp_path: Path) -> None:
+    features, classes = make_classification(900, n_classes=3, n_informative=6, random_state=0)
+    model = mg.ThresholdedClassifier(
+        LogisticRegression(max_iter=500), "recall", subject_to="precision >= 0.8", abstain=True, abstain_label="?", cv=3
+    )
+    model.fit(features, classes)
+    mg.save(model, tmp_path / "model")
+    loaded = mg.load(tmp_path / "model")
+    decided = model.predict(features)
+    assert "?" in decided
+    assert np.array_equal(loaded.predict(features), decided)
+    shares = [0.2, 0.3, 0.5]
+    assert loaded.tuning_.at_prevalence(shares).rule == model.tuning_.at_prevalence(shares).rule

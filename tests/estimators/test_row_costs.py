@@ -93,3 +93,32 @@ def test_a_saved_estimator_knows_its_columns(tmp_path: Path) -> None:
     loaded = mg.load(tmp_path / "model")
     assert loaded.metric == NAMED
     assert (loaded.predict(FRAME[TEST]) == estimator.predict(FRAME[TEST])).all()
+
+
+@pytest.mark.parametrize("cost", [mg.Cost(fp=1.0, fn=9.0), mg.Cost(fp=2.0, fn=9.0, tp=-3.0)])
+def test_a_saved_rule_of_costs_follows_a_base_rate(cost: mg.Cost, tmp_path: Path) -> None:
+    estimator = mg.ThresholdedClassifier(LogisticRegression(), cost).fit(X, Y)
+    mg.save(estimator, tmp_path / "model")
+    loaded = mg.load(tmp_path / "model")
+    assert loaded.tuning_.at_prevalence(0.05).rule == estimator.tuning_.at_prevalence(0.05).rule
+
+
+@pytest.mark.parametrize("cost", [NAMED, mg.Cost(matrix=[[0, 1, 4], [2, 0, 3], [9, 5, 0]])])
+def test_a_folder_without_a_name_for_the_costs_says_so(cost: mg.Cost, tmp_path: Path) -> None:
+    classes = Y if cost is NAMED else np.arange(len(Y)) % 3
+    estimator = mg.ThresholdedClassifier(LogisticRegression(), cost).fit(FRAME, classes)
+    mg.save(estimator, tmp_path / "model")
+    tuning = mg.load(tmp_path / "model").tuning_
+    if tuning is not None:
+        with pytest.raises(ValueError, match="at_prevalence: expected class-wise scores in the folder, got none"):
+            tuning.at_prevalence(0.05)
+
+
+def test_costs_of_rows_have_no_base_rate() -> None:
+    scores = LogisticRegression().fit(X, Y).predict_proba(X)[:, 1]
+    for tune in (
+        lambda: mg.tune_threshold(COST, scores, Y, prevalence=0.05),
+        lambda: mg.tune_threshold(COST, scores, Y).at_prevalence(0.05),
+    ):
+        with pytest.raises(ValueError, match="prevalence: expected costs that are the same for every row"):
+            tune()

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import optuna
+import pandas as pd
 import pytest
 import torch
 from sklearn import config_context
@@ -253,3 +254,45 @@ def test_targets_of_another_task_are_refused() -> None:
         mg.scorer("f1", task="multilabel")(MODEL, X_TEST, Y_TEST)
     with pytest.raises(TypeError, match="unknown option threshold="):
         mg.scorer("f1", threshold=0.3)  # type: ignore[call-arg]
+
+
+AMOUNTS = np.random.default_rng(1).lognormal(2, 1, len(Y))
+COST = mg.Cost(fp=3.0, fn=AMOUNTS)
+FRAME = pd.DataFrame(X, columns=[f"x{i}" for i in range(8)]).assign(amount=AMOUNTS)
+
+
+def test_costs_are_read_from_the_columns_of_the_scored_rows() -> None:
+    named = mg.scorer(mg.Cost(fp=3.0, fn="amount"))
+    found = cross_validate(
+        LogisticRegression(max_iter=500), FRAME, Y, scoring=named, cv=3, return_estimator=True, return_indices=True
+    )
+    for model, rows, value in zip(found["estimator"], found["indices"]["test"], found["test_score"], strict=True):
+        assert value == pytest.approx(COST.take(rows).savings(Y[rows], model.predict(FRAME.iloc[rows])))
+    with pytest.raises(ValueError, match="costs: expected a frame with the column 'amount', got ndarray"):
+        named(MODEL, X, Y)
+
+
+@pytest.mark.parametrize("ours", [False, True])
+def test_costs_come_with_the_rows_as_metadata(ours: bool) -> None:
+    with config_context(enable_metadata_routing=True):
+        routed = mg.scorer(mg.Cost(fp=1.0, fn=1.0)).set_score_request(costs=True)
+        model: Any = LogisticRegression()
+        if ours:
+            model = mg.ThresholdedClassifier(model, mg.Cost(fp=1.0, fn=1.0)).set_fit_request(costs=True)
+        found = cross_validate(
+            model, X, Y, scoring=routed, params={"costs": COST}, cv=3, return_estimator=True, return_indices=True
+        )
+    for fitted, rows, value in zip(found["estimator"], found["indices"]["test"], found["test_score"], strict=True):
+        costs = COST.take(rows)
+        decided = fitted.predict(X[rows], costs=costs) if ours else fitted.predict(X[rows])
+        assert value == pytest.approx(costs.savings(Y[rows], decided))
+
+
+def test_a_rule_is_cross_fitted_for_the_costs_of_the_rows() -> None:
+    costs = COST.take(slice(0, 300))
+    fixed = mg.scorer(costs)(MODEL, X[:300], Y[:300])
+    tuned = mg.scorer(costs, tuned=True)(MODEL, X[:300], Y[:300])
+    best = mg.tune_threshold(costs, MODEL.predict_proba(X[:300])[:, 1], Y[:300]).value
+    assert fixed < tuned <= best
+    with pytest.raises(ValueError, match="costs: expected one number for each of 10 rows, got 300"):
+        mg.scorer(costs)(MODEL, X[:10], Y[:10])

@@ -138,6 +138,11 @@ class Problem:
             return
         if self.objective.average == "samples":
             raise ValueError("prevalence: expected an average over classes with it, got average='samples'")
+        if self.objective.row_costs is not None:
+            # The batch is weighted by money, so weights of classes would move money instead of rows.
+            raise ValueError(
+                "prevalence: expected costs that are the same for every row with it, got some for each row"
+            )
         if self.confidence is not None:
             raise ValueError("prevalence: expected no confidence= with it, since no bound holds for weighted rows")
 

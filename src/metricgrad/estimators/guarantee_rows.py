@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def check_guarantee_rows(share: Any, confidence: float | None, groups: Any = None) -> None:
+def check_guarantee_rows(share: Any, confidence: float | None, subject_to: Any, groups: Any = None) -> None:
     """Refuse a share of rows that is none, or that has nothing to guarantee."""
+    if confidence is not None and subject_to is None:
+        raise ValueError(f"confidence: expected a constraint to hold with it, subject_to=, got {confidence!r} alone")
     if confidence is not None and groups is not None:
         raise ValueError("groups: expected none with confidence=, since rows of a group are not independent")
     if share is None:

@@ -45,9 +45,7 @@ _TASKS: dict[str, Task] = {
 
 
 class Labels:
-    """How a classifier's labels become targets and back; ``abstain_label``: what stands for a row left undecided."""
-
-    abstain_label: Any = None
+    """How a classifier's labels become targets and back."""
 
     def __init__(self, y: Any, classes: Any = None) -> None:
         kind = type_of_target(y, input_name="y")
@@ -92,8 +90,8 @@ class Labels:
         index = torch.from_numpy(np.searchsorted(self.classes, y))
         return index.float() if self.task == "binary" else index.long()
 
-    def decode(self, decided: Tensor) -> NDArray[Any]:
-        """Return what was decided as labels."""
+    def decode(self, decided: Tensor, abstain_label: Any = None) -> NDArray[Any]:
+        """Return what was decided as labels, with ``abstain_label`` for a row left undecided."""
         index = decided.long().numpy()
         if self.task == "multilabel":
             return index
@@ -102,8 +100,8 @@ class Labels:
         if not undecided.any():
             return decoded
         as_objects = decoded.astype(object)
-        as_objects[undecided] = self.abstain_label
-        return as_objects if self.abstain_label is None else np.array(as_objects.tolist())
+        as_objects[undecided] = abstain_label
+        return as_objects if abstain_label is None else np.array(as_objects.tolist())
 
     def probabilities(self, logits: Tensor) -> Tensor:
         """Return P(y = 1) ``(N,)``, P(class) ``(N, d)`` or P(y_k = 1) ``(N, K)`` in float64."""
@@ -167,7 +165,9 @@ class PredictsMixin:
 
         """
         scores = self._scores(X)
-        return self.labels_.decode(self._decide(scores, costs, X))
+        decided = self._decide(scores, costs, X)
+        # Of the estimators that can leave rows undecided.
+        return self.labels_.decode(decided, getattr(self, "abstain_label", None))
 
     def _decide(self, scores: Tensor, costs: Any, X: Any) -> Tensor:
         if isinstance(self.rule_, LeastCost):

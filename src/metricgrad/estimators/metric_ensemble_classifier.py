@@ -218,7 +218,7 @@ class MetricEnsembleClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
         """
         given, y = self._check_input(X, y)
         weight = None if sample_weight is None else _check_sample_weight(sample_weight, given, ensure_non_negative=True)
-        check_guarantee_rows(self.guarantee_rows, self.confidence, groups)
+        check_guarantee_rows(self.guarantee_rows, self.confidence, self.subject_to, groups)
         cost = find_fit_costs(self.metric, costs, X, len(y))
         if self.guarantee_rows is None:
             return self._fit_rows(given, y, weight, groups, cost)

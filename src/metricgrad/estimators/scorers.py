@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
@@ -12,6 +12,7 @@ from sklearn.utils.validation import _check_response_method
 from torch import Tensor
 
 from metricgrad.core.batch import check_task
+from metricgrad.core.costs import Cost, find_row_costs
 from metricgrad.core.inputs import whole_number
 from metricgrad.core.metrics import name_of
 from metricgrad.core.metrics.averages import Averaged
@@ -19,9 +20,11 @@ from metricgrad.core.metrics.parameters import with_parameters
 from metricgrad.core.metrics.registry import find
 from metricgrad.core.option_hints import explain_unknown
 from metricgrad.decisions.default_rule import RARE_LABELS
+from metricgrad.decisions.least_cost import LeastCost
 from metricgrad.decisions.threshold_tuning import tune_threshold
 from metricgrad.estimators.labels import Labels, dense, flat, stack_label_scores
 from metricgrad.estimators.preparation import spread_labels
+from metricgrad.estimators.row_costs import find_fit_costs
 from metricgrad.evaluation.evaluator import evaluate
 from metricgrad.evaluation.metric_set import NAMES_OF_SCORE_METRICS, is_lower_better, needs_scores
 
@@ -129,7 +132,7 @@ class ValueOfPredictions:
         for fold in range(folds):
             held = part == fold
             found = tune_threshold(
-                metric,
+                metric.take(~held) if isinstance(metric, Cost) else metric,
                 scores[~held],
                 targets[~held],
                 task=labels.task,
@@ -210,8 +213,14 @@ class MetricScorer(_BaseScorer):  # type: ignore[misc]
         value: ValueOfPredictions = self._score_func
         labels = value.read_labels(y_true, getattr(estimator, "classes_", None))
         method = _check_response_method(estimator, self._response_method).__name__
-        options = {"pos_label": None, "sample_weight": None, **self._kwargs, **kwargs}
-        if labels.task == "multilabel" and value.reads_scores:
+        options = {"pos_label": None, "sample_weight": None, "costs": None, **self._kwargs, **kwargs}
+        costs = find_fit_costs(value.metric, options["costs"], X, len(y_true))
+        if costs is not None:
+            value = replace(value, metric=costs)
+        rule = getattr(estimator, "rule_", None)
+        if method == "predict" and isinstance(rule, LeastCost) and rule.needs_costs:
+            y_pred = estimator.predict(X, costs=costs)
+        elif labels.task == "multilabel" and value.reads_scores:
             # scikit-learn takes two labels for two classes, and would give the scores of one.
             y_pred = stack_label_scores(getattr(estimator, method)(X), getattr(estimator, "classes_", None))
         else:
@@ -249,9 +258,11 @@ def scorer(
 
     Parameters
     ----------
-    metric : str or callable
-        A name ("f1", "f0.5", "mcc", "auroc", ...), "package.module:function", or a function of ``Counts`` (or
-        ``Confusion``).
+    metric : str, callable or Cost
+        A name ("f1", "f0.5", "mcc", "auroc", ...), "package.module:function", a function of ``Counts`` (or
+        ``Confusion``), or costs, whose metric is the savings. Costs of rows are the columns of X that a ``Cost`` names,
+        or come with the rows as metadata: ``scorer(Cost(fp=1, fn=1)).set_score_request(costs=True)``, then
+        ``cross_val_score(..., params={"costs": cost})``.
     metric_params : dict, optional
         Parameters of a metric given by name: {"beta": 2}, {"alpha": 0.3, "beta": 0.7}. For one value per class a
         sequence, or {"beta": {"dog": 0.25, "rest": 1}}, where "rest" stands for the classes that are not named.
@@ -277,8 +288,8 @@ def scorer(
     Returns
     -------
     MetricScorer
-        A callable ``scorer(estimator, X, y, sample_weight=None)``, an object of scikit-learn's kind: it can be pickled,
-        and takes part in metadata routing (``set_score_request``).
+        A callable ``scorer(estimator, X, y, sample_weight=None, costs=None)``, an object of scikit-learn's kind: it can
+        be pickled, and takes part in metadata routing (``set_score_request``).
 
     Raises
     ------
@@ -300,7 +311,7 @@ def scorer(
     if not isinstance(metric, str) and not callable(metric):
         raise ValueError(f"metric: expected a name or a function, got {type(metric).__name__}")
     of_scores = needs_scores(metric)
-    if not of_scores and not is_lower_better(metric):
+    if not of_scores and not is_lower_better(metric) and find_row_costs(metric) is None:
         find(metric, NAMES_OF_SCORE_METRICS)  # refuses what is unknown
     if average not in get_args(Averaged):
         raise ValueError(

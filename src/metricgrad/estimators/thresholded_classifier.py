@@ -257,10 +257,9 @@ class ThresholdedClassifier(PredictsMixin, ClassifierMixin, MetaEstimatorMixin, 
 
     def _check_guarantee(self) -> None:
         """Refuse options of a guarantee that do not fit together."""
-        check_guarantee_rows(self.guarantee_rows, self.confidence)
+        check_guarantee_rows(self.guarantee_rows, self.confidence, self.subject_to)
         if self.guarantee_rows is not None and self.cv == "prefit":
             raise ValueError("guarantee_rows: expected None with cv='prefit', where all rows are held out, got a share")
-        self.labels_.abstain_label = self.abstain_label
         if self.abstain and self.abstain_label is not None and self.abstain_label in list(self.classes_):
             raise ValueError(f"abstain_label: expected a value that is no class, got {self.abstain_label!r}")
 

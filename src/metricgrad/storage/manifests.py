@@ -15,7 +15,7 @@ import torch
 
 from metricgrad import strict_json
 from metricgrad.core.batch import Task  # noqa: TC001 (read at run time)
-from metricgrad.core.metrics.registry import is_safe, name_of
+from metricgrad.core.metrics.registry import get, is_safe, name_of
 from metricgrad.decisions.class_scores import ClassScores
 from metricgrad.decisions.least_cost import LeastCost
 from metricgrad.decisions.rules import Rule
@@ -64,6 +64,9 @@ class Retuning(TypedDict):
     empty_classes: Literal["count", "skip"]
     subject_to: Line | None
     confidence: float | None
+    confidence_over: Literal["all", "each"]
+    abstain: bool
+    abstain_label: int
     rare_labels: Literal["pooled", "own", "fixed"]
     default_threshold: float
     class_scores: Any
@@ -185,8 +188,8 @@ class TuningSummary:
         """
         if self.retuning is None:
             raise ValueError(
-                "at_prevalence: expected class-wise scores in the folder, got none: the metric is code, the scores "
-                "were sparse or a class had no rows; tune again on rows"
+                "at_prevalence: expected class-wise scores in the folder, got none: the metric is code or costs by "
+                "row or by class, the scores were sparse, or a class had no rows; tune again on rows"
             )
         options = {key: value for key, value in self.retuning.items() if key != "class_scores"}
         problem = TuningSpec(**options).problem()
@@ -237,14 +240,16 @@ def _describe_retuning(tuning: TuningResult | TuningSummary) -> dict[str, Any] |
     problem = tuning._problem
     objective = problem.objective
     subject_to = ", ".join(map(str, problem.constraints)) or None
-    if not is_safe(objective.metric) or strict_json.names_code(subject_to):
+    if not is_safe(objective.metric) or strict_json.names_code(subject_to) or objective.row_costs is not None:
         return None
+    metric = name_of(objective.metric)
     try:
+        get(metric)
         class_scores = tuning.class_scores
-    except ValueError:  # of sparse scores, or a class without rows
+    except ValueError:  # a matrix of costs has no name; sparse scores, or a class without rows, have no summary
         return None
     return {
-        "metric": name_of(objective.metric),
+        "metric": metric,
         "task": objective.task,
         "average": None if objective.average == "per-class" else objective.average,
         "shared": problem.shared,
@@ -252,6 +257,9 @@ def _describe_retuning(tuning: TuningResult | TuningSummary) -> dict[str, Any] |
         "empty_classes": objective.empty_classes,
         "subject_to": subject_to,
         "confidence": problem.confidence,
+        "confidence_over": problem.confidence_over,
+        "abstain": problem.abstain,
+        "abstain_label": problem.abstain_label,
         "rare_labels": problem.rare_labels,
         "default_threshold": problem.default_threshold,
         "class_scores": class_scores,

@@ -64,6 +64,7 @@ def test_every_class_has_its_own_beta() -> None:
         ("f_beta(beta=2)", mg.metrics.f_beta, {"beta": 2.0}),
         ("f_beta()", mg.metrics.f_beta, {}),
         ("tversky(alpha=0.3 beta=0.7)", mg.metrics.tversky, {"alpha": 0.3, "beta": 0.7}),
+        ("tversky(alpha=0.3, beta=0.7)", mg.metrics.tversky, {"alpha": 0.3, "beta": 0.7}),  # as it is printed
         ("tversky(alpha=0.3/1)", mg.metrics.tversky, {"alpha": torch.tensor([0.3, 1])}),
         ("savings(fp=1 fn=10)", mg.metrics.savings, {"fp": 1.0, "fn": 10.0}),
         ("precision(empty=1)", mg.metrics.precision, {"empty": 1.0}),

@@ -73,6 +73,12 @@ def renew(
     model = found.model
     if subject_to is None:
         subject_to = runs.check_code_was_typed(model.goal.subject_to, (), "--subject-to")
+    if model.goal.cost_columns:
+        raise UserError(
+            "--unlabelled: expected a run with the same costs for every row, got one with costs of the column "
+            f"{model.goal.cost_columns[0]!r}; tune on labelled rows",
+            WRONG_CALL,
+        )
     goal = choose_goal(model, metric, average, subject_to, beta, alpha)
     scores, gaps = _score_rows(model, data, rows, allow_missing)
     rate = _estimate_rate(model, scores, seed, allow_shift)
@@ -173,6 +179,8 @@ def describe_due(model: ShippedModel, balance: Sequence[float], rows: int) -> li
     if not moved or not all(0 < share < 1 for share in now):
         return []
     goal = model.goal
+    if goal.cost_columns:  # its scores are moved by the costs of the rows: their distribution is not that of a class
+        return []
     if strict_json.names_code(goal.metric) or strict_json.names_code(goal.subject_to):  # a file may not name code
         return []
     try:

@@ -212,7 +212,7 @@ def _fix_parameters(name: str, given: str) -> Metric:
     metric = get(name)
     known = _list_parameters(metric) if name in _BY_NAME else []
     fixed: dict[str, float | Tensor] = {}
-    for part in given.split():
+    for part in re.findall(r"[^,\s]+", given):
         key, _, value = part.partition("=")
         if key not in known or key in fixed:
             takes = f"{', '.join(known)}, each once" if known else "no parameters"
