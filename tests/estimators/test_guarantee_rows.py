@@ -121,4 +121,6 @@ def test_a_saved_classifier_leaves_the_same_rows_undecided(tmp_path: Path) -> No
     assert "?" in decided
     assert np.array_equal(loaded.predict(features), decided)
     shares = [0.2, 0.3, 0.5]
+    assert model.tuning_ is not None
+    assert loaded.tuning_ is not None
     assert loaded.tuning_.at_prevalence(shares).rule == model.tuning_.at_prevalence(shares).rule

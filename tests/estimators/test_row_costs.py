@@ -100,6 +100,8 @@ def test_a_saved_rule_of_costs_follows_a_base_rate(cost: mg.Cost, tmp_path: Path
     estimator = mg.ThresholdedClassifier(LogisticRegression(), cost).fit(X, Y)
     mg.save(estimator, tmp_path / "model")
     loaded = mg.load(tmp_path / "model")
+    assert estimator.tuning_ is not None
+    assert loaded.tuning_ is not None
     assert loaded.tuning_.at_prevalence(0.05).rule == estimator.tuning_.at_prevalence(0.05).rule
 
 
@@ -116,9 +118,9 @@ def test_a_folder_without_a_name_for_the_costs_says_so(cost: mg.Cost, tmp_path: 
 
 def test_costs_of_rows_have_no_base_rate() -> None:
     scores = LogisticRegression().fit(X, Y).predict_proba(X)[:, 1]
-    for tune in (
-        lambda: mg.tune_threshold(COST, scores, Y, prevalence=0.05),
-        lambda: mg.tune_threshold(COST, scores, Y).at_prevalence(0.05),
-    ):
-        with pytest.raises(ValueError, match="prevalence: expected costs that are the same for every row"):
-            tune()
+    tuning = mg.tune_threshold(COST, scores, Y)
+    message = "prevalence: expected costs that are the same for every row"
+    with pytest.raises(ValueError, match=message):
+        mg.tune_threshold(COST, scores, Y, prevalence=0.05)
+    with pytest.raises(ValueError, match=message):
+        tuning.at_prevalence(0.05)
