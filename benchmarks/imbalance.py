@@ -1,0 +1,501 @@
+"""What helps with imbalanced classes: resampling, weights, another loss, or another decision? 60 tables.
+
+    python benchmarks/imbalance.py --data FOLDER --cache FOLDER --train      # scores of every combination, resumable
+    python benchmarks/imbalance.py --data FOLDER --cache FOLDER --evaluate   # every metric under every rule
+    python benchmarks/imbalance.py --summary                                 # claims, ranks and tables
+
+Protocol, written before the first result
+-----------------------------------------
+*Tables.* ``BINARY`` (53 tables, rare class at most 30 % and at least 25 rows, at most three of one origin) and
+``MULTICLASS`` (7 tables, their classes thinned out so that the largest has thirty times the rows of the smallest). Of
+more than 10,000 rows, 10,000 are drawn, stratified. Duplicate rows are removed before splitting.
+
+*Splits.* Five, stratified, 30 % test. Test rows are only ever scored and evaluated.
+
+*Models* (``MODELS``) with fixed settings: a ridge logistic regression, XGBoost, a small network. *Treatments*
+(``TREATMENTS``): nothing, class weights, random over- and under-sampling, SMOTE, SMOTE-ENN, ADASYN (imbalanced-learn's,
+with their defaults; nearest neighbours are reduced where a class has too few rows); for networks also focal loss,
+metric loss and hybrid loss; and the balanced forest beside them. A treatment sees training rows alone, inside every
+fold. Where it cannot be applied, the untreated rows are used, and that is counted.
+
+*Rules* (``RULES``). "fixed": 0.5, or the argmax. "tuned": the threshold, or offsets, with the best metric on
+out-of-fold scores of the training rows (four folds), those of rare classes pooled. "plug-in": the same scores,
+calibrated (a logistic regression of their logits on the labels of the other folds); then the threshold with the best
+*expected* metric. Test rows are scored by a model of all training rows.
+
+*Metrics* (``METRICS``). Of decisions: F1, F2, MCC, balanced accuracy, savings with fn = 10 · fp; macro averages for
+several classes, without savings. Of scores, whatever the rule: recall at a precision of 0.8 (two classes), log-loss
+and Brier score.
+
+*Claims*, tested with Holm's correction by Wilcoxon's signed-rank test over origins (tables of one origin are averaged
+first, and splits within a table), two-sided, on the binary tables with XGBoost:
+
+1. F1: tuned threshold, nothing else − SMOTE at 0.5 is positive.
+2. F1, tuned threshold: SMOTE − nothing is at most 0.01: the Bayesian signed-rank test (region of practical equivalence
+   0.01) gives "SMOTE is better by more" a probability below 0.05.
+3. Log-loss: SMOTE − nothing is positive, that is worse.
+
+Everything else is description: mean ranks with the critical difference [demsar2006], and the probabilities of the
+Bayesian signed-rank test [benavoli2014].
+
+To add a method, write a function ``(features, labels, seed) -> features, labels, weights`` and name it in
+``TREATMENTS``; to add a model, one that returns a classifier, in ``MODELS``. Results that are there stay as they are.
+
+Needs the extras ``bench`` and ``boosting``; ``datasets.py`` says what the folder of data holds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import math
+import time
+import warnings
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import torch
+from imblearn.combine import SMOTEENN
+from imblearn.ensemble import BalancedRandomForestClassifier
+from imblearn.over_sampling import ADASYN, SMOTE, RandomOverSampler
+from imblearn.under_sampling import EditedNearestNeighbours, RandomUnderSampler
+from scipy import stats
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss, precision_recall_curve
+from sklearn.model_selection import StratifiedKFold, StratifiedShuffleSplit, cross_val_predict
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.class_weight import compute_sample_weight
+from xgboost import XGBClassifier
+
+import metricgrad as mg
+from datasets import load, task_of
+from quality import prepared
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+RESULTS = Path(__file__).parent / "results" / "imbalance.csv"
+
+BINARY = (
+    *("keel/abalone-17_vs_7-8-9-10", "keel/abalone9-18", "keel/abalone19", "keel/car-good", "keel/car-vgood"),
+    *("keel/ecoli1", "keel/ecoli2", "keel/ecoli3", "keel/flare-F", "keel/glass-0-1-2-3_vs_4-5-6", "keel/glass6"),
+    *("keel/haberman", "keel/kddcup-guess_passwd_vs_satan", "keel/kddcup-buffer_overflow_vs_back"),
+    *("keel/kr-vs-k-one_vs_fifteen", "keel/kr-vs-k-three_vs_eleven", "keel/kr-vs-k-zero_vs_eight"),
+    *("keel/led7digit-0-2-4-5-6-7-8-9_vs_1", "keel/new-thyroid1", "keel/page-blocks0", "keel/page-blocks-1-3_vs_4"),
+    *("keel/poker-8-9_vs_5", "keel/poker-8-9_vs_6", "keel/segment0", "keel/shuttle-2_vs_5", "keel/shuttle-c0-vs-c4"),
+    *("keel/vehicle0", "keel/vehicle1", "keel/vehicle3", "keel/vowel0", "keel/winequality-red-4"),
+    *("keel/winequality-white-3-9_vs_5", "keel/yeast1", "keel/yeast3", "keel/yeast4", "keel/breast", "keel/german"),
+    *("annthyroid", "campaign", "churn", "jm1", "kc1", "optdigits", "ozone_level_8hr", "pendigits", "phoneme"),
+    *("satimage-2", "us_crime", "wine_quality", "yeast_me2", "mammography", "adult", "creditcard-subset"),
+)
+MULTICLASS = (
+    *("letter-tail", "satimage-tail", "segment-tail", "vowel-tail", "contraceptive-tail", "splice-tail"),
+    "marketing-tail",
+)
+SETS = (*BINARY, *MULTICLASS)
+ORIGINS = {
+    **{name: name for name in ("abalone", "car", "ecoli", "glass", "kddcup", "kr-vs-k", "page-blocks", "poker")},
+    **{name: name for name in ("shuttle", "vehicle", "winequality", "yeast")},
+    "wine_quality": "winequality",
+}
+"""The origin of tables whose names begin so; any other table is its own."""
+
+SPLITS = 5
+FOLDS = 4
+TEST = 0.3
+MOST_ROWS = 10_000
+
+
+# Models, each fitted with weights of the rows
+
+
+def logistic(metric: str, seed: int) -> Any:
+    """Return a ridge logistic regression."""
+    return LogisticRegression(max_iter=2000)
+
+
+def xgboost(metric: str, seed: int) -> Any:
+    """Return boosted trees."""
+    return XGBClassifier(n_estimators=200, max_depth=4, learning_rate=0.1, n_jobs=1, random_state=seed)
+
+
+def network(loss: Any) -> Callable[[str, int], Any]:
+    """Return a maker of a small network, trained on one loss with early stopping."""
+    how: dict[str, Any] = {"model": (64,), "cv": None, "weight_average": 0.0, "rule": "fixed", "epochs": 60}
+    return lambda metric, seed: mg.MetricClassifier("f1", loss=loss, random_state=seed, **how)
+
+
+def balanced_forest(metric: str, seed: int) -> Any:
+    """Return a forest whose trees see as many rows of each class."""
+    return BalancedRandomForestClassifier(
+        300, sampling_strategy="all", replacement=True, bootstrap=False, n_jobs=1, random_state=seed
+    )
+
+
+MODELS: dict[str, Callable[[str, int], Any]] = {
+    "logistic regression": logistic,
+    "xgboost": xgboost,
+    "network": network("cross-entropy"),
+    "network, focal": network(mg.baselines.focal()),
+    "network, metric": network("metric"),
+    "network, hybrid": network("hybrid"),
+    "balanced forest": balanced_forest,
+}
+TREATED = ("logistic regression", "xgboost", "network")
+"""Models that are tried with every treatment; the others with none."""
+
+
+# Treatments
+
+
+Resampled = tuple[Any, Any, Any]
+
+
+def nothing(x: Any, y: Any, seed: int) -> Resampled:
+    """Return the rows as they are."""
+    return x, y, None
+
+
+def weights(x: Any, y: Any, seed: int) -> Resampled:
+    """Return the rows with weights that make the classes equal."""
+    return x, y, compute_sample_weight("balanced", y)
+
+
+def resample(make: Callable[[int, int], Any]) -> Callable[[Any, Any, int], Resampled]:
+    """Return a treatment that a sampler of imbalanced-learn does, given the neighbours that the rarest class has."""
+
+    def apply(x: Any, y: Any, seed: int) -> Resampled:
+        neighbours = max(1, min(5, int(np.bincount(y).min()) - 1))
+        try:
+            found = make(neighbours, seed).fit_resample(x, y)
+        except (ValueError, RuntimeError):  # such as ADASYN where no rare row has a neighbour of another class
+            return x, y, None
+        # Cleaning may leave a class without rows.
+        return (*found, None) if len(np.unique(found[1])) == len(np.unique(y)) else (x, y, None)
+
+    return apply
+
+
+def make_smote_enn(neighbours: int, seed: int) -> Any:
+    """Return SMOTE, then edited nearest neighbours."""
+    return SMOTEENN(
+        random_state=seed, smote=SMOTE(k_neighbors=neighbours, random_state=seed), enn=EditedNearestNeighbours()
+    )
+
+
+TREATMENTS: dict[str, Callable[[Any, Any, int], Resampled]] = {
+    "nothing": nothing,
+    "class weights": weights,
+    "oversampling": resample(lambda neighbours, seed: RandomOverSampler(random_state=seed)),
+    "undersampling": resample(lambda neighbours, seed: RandomUnderSampler(random_state=seed)),
+    "SMOTE": resample(lambda neighbours, seed: SMOTE(k_neighbors=neighbours, random_state=seed)),
+    "SMOTE-ENN": resample(make_smote_enn),
+    "ADASYN": resample(lambda neighbours, seed: ADASYN(n_neighbors=neighbours, random_state=seed)),
+}
+
+
+def list_methods() -> list[tuple[str, str]]:
+    """Return the pairs of model and treatment."""
+    treated = list(product(TREATED, TREATMENTS))
+    return treated + [(model, "nothing") for model in MODELS if model not in TREATED]
+
+
+# Training
+
+
+def load_table(name: str, folder: Path) -> tuple[Any, Any]:
+    """Return features, as a frame or an array, and labels, without duplicates and of at most ``MOST_ROWS`` rows."""
+    features, y = load(name, folder)
+    frame = pd.DataFrame(features).assign(label_of_row=y)
+    kept = np.flatnonzero(~frame.duplicated().to_numpy())
+    if len(kept) > MOST_ROWS:
+        draw = StratifiedShuffleSplit(1, train_size=MOST_ROWS, random_state=0)
+        kept = kept[next(iter(draw.split(kept, y[kept])))[0]]
+    take = features.iloc if isinstance(features, pd.DataFrame) else features
+    return take[kept], np.asarray(y)[kept]
+
+
+def split_rows(y: Any) -> list[tuple[Any, Any]]:
+    """Return training and test rows of every split."""
+    return list(StratifiedShuffleSplit(SPLITS, test_size=TEST, random_state=1).split(np.zeros(len(y)), y))
+
+
+def fit_and_score(model: str, treatment: str, x: Any, y: Any, others: Any, seed: int) -> Any:
+    """Return the probabilities of other rows, ``(n, classes)``, by a model of treated rows."""
+    treated, labels, weight = TREATMENTS[treatment](x, y, seed)
+    fitted = MODELS[model]("f1", seed).fit(treated, labels, sample_weight=weight)
+    return fitted.predict_proba(others)
+
+
+def score_split(model: str, treatment: str, features: Any, y: Any, rows: Any, test: Any, seed: int) -> dict[str, Any]:
+    """Return out-of-fold probabilities of the training rows, probabilities of the test rows, and CPU seconds."""
+    take = features.iloc if isinstance(features, pd.DataFrame) else features
+    encoder = prepared(StandardScaler(), features).fit(take[rows])
+    x = encoder.transform(take[rows]).astype(np.float32)
+    x_test = encoder.transform(take[test]).astype(np.float32)
+    labels = y[rows]
+    start = time.process_time()
+    out_of_fold = np.zeros((len(rows), int(y.max()) + 1), np.float32)
+    for fitted_on, held in StratifiedKFold(FOLDS, shuffle=True, random_state=seed).split(x, labels):
+        out_of_fold[held] = fit_and_score(model, treatment, x[fitted_on], labels[fitted_on], x[held], seed)
+    on_test = fit_and_score(model, treatment, x, labels, x_test, seed)
+    return {"out_of_fold": out_of_fold, "test": on_test.astype(np.float32), "seconds": time.process_time() - start}
+
+
+def find_cached(cache: Path, *key: Any) -> Path:
+    """Return the file that keeps the scores of a set, split, model and treatment."""
+    return cache / f"{hashlib.sha256(repr(key).encode()).hexdigest()[:24]}.npz"
+
+
+def train_all(options: argparse.Namespace) -> None:
+    """Make the scores that are not in the cache yet, split by split, so that an early end leaves whole splits."""
+    options.cache.mkdir(parents=True, exist_ok=True)
+    for split in range(SPLITS):
+        for name in options.sets:
+            features, y = load_table(name, options.data)
+            rows, test = split_rows(y)[split]
+            for model, treatment in list_methods():
+                path = find_cached(options.cache, name, split, model, treatment)
+                if path.exists():
+                    continue
+                found = score_split(model, treatment, features, y, rows, test, split)
+                partial = path.with_suffix(".part.npz")
+                np.savez_compressed(partial, **found)
+                partial.rename(path)
+            print(split, name, flush=True)
+
+
+# Evaluation
+
+
+def calibrate(scores: Any, labels: Any, others: Any) -> tuple[Any, Any]:
+    """Return calibrated out-of-fold probabilities, by folds, and those of other rows, by a fit on all."""
+    logits, other_logits = (_as_logits(part) for part in (scores, others))
+    regression = LogisticRegression(C=100.0, max_iter=2000)
+    folds = StratifiedKFold(FOLDS, shuffle=True, random_state=0)
+    crossed = cross_val_predict(regression, logits, labels, cv=folds, method="predict_proba")
+    return crossed, regression.fit(logits, labels).predict_proba(other_logits)
+
+
+def _as_logits(scores: Any) -> Any:
+    """Return the logits of probabilities: of two classes one, otherwise one for each class."""
+    logs = np.log(np.clip(scores.astype(float), 1e-6, 1))
+    return logs[:, 1:] - logs[:, :1] if scores.shape[1] == 2 else logs
+
+
+DECISION_METRICS: dict[str, Any] = {
+    "F1": "f1",
+    "F2": "f2",
+    "MCC": "mcc",
+    "balanced accuracy": "balanced_accuracy",
+    "savings": "savings(fp=1 fn=10)",
+}
+SCORE_METRICS = ("recall at precision 0.8", "log-loss", "Brier score")
+METRICS = (*DECISION_METRICS, *SCORE_METRICS)
+LOWER_IS_BETTER = ("log-loss", "Brier score")
+RULES = ("fixed", "tuned", "plug-in")
+OF_SCORES = "any"
+"""The rule of a metric that has none."""
+
+
+def evaluate_scores(task: str, scores: Any, labels: Any) -> dict[str, float]:
+    """Return the metrics that need no rule."""
+    clipped = np.clip(scores.astype(float), 1e-7, 1 - 1e-7)
+    clipped /= clipped.sum(1, keepdims=True)
+    one_hot = np.eye(scores.shape[1])[labels]
+    found = {
+        "log-loss": log_loss(labels, clipped, labels=np.arange(scores.shape[1])),
+        "Brier score": float(((clipped - one_hot) ** 2).sum(1).mean() / 2),
+    }
+    if task == "binary":
+        precision, recall, _ = precision_recall_curve(labels, scores[:, 1])
+        found["recall at precision 0.8"] = float(recall[precision >= 0.8].max(initial=0.0))
+    return found
+
+
+def evaluate_rules(task: str, out_of_fold: Any, labels: Any, on_test: Any, test_labels: Any) -> list[list[Any]]:
+    """Return rule, metric and value of every metric of decisions under every rule."""
+    crossed, calibrated = calibrate(out_of_fold, labels, on_test)
+    is_binary = task == "binary"
+    of_rows, of_test, of_crossed, of_calibrated = (
+        part[:, 1].astype(float) if is_binary else part.astype(float)
+        for part in (out_of_fold, on_test, crossed, calibrated)
+    )
+    fixed = mg.decisions.Threshold(0.5) if is_binary else mg.decisions.Argmax()
+    found: list[list[Any]] = []
+    for name, metric in DECISION_METRICS.items():
+        if name == "savings" and not is_binary:
+            continue
+        how: dict[str, Any] = {"task": task, "average": "macro"}
+        tuned = mg.tune_threshold(metric, of_rows, labels, rare_labels="pooled", **how).rule
+        # The expected metric is that of the probabilities in the place of the labels.
+        expected = mg.tune_threshold(metric, of_crossed, of_crossed, **how).rule
+        chosen = {"fixed": (fixed, of_test), "tuned": (tuned, of_test), "plug-in": (expected, of_calibrated)}
+        for rule, (decision, scores) in chosen.items():
+            value = mg.evaluate(scores, test_labels, {name: metric}, rule=decision, **how)[name]
+            found.append([rule, name, value])
+    return found
+
+
+def evaluate_all(options: argparse.Namespace) -> None:
+    """Write the mean over splits of every metric under every rule, of the scores that are in the cache."""
+    rows: list[list[Any]] = []
+    for name in options.sets:
+        _, y = load_table(name, options.data)
+        task = task_of(name)
+        for (split, (train, test)), (model, treatment) in product(enumerate(split_rows(y)), list_methods()):
+            path = find_cached(options.cache, name, split, model, treatment)
+            if not path.exists():
+                continue
+            with np.load(path) as kept:
+                scores, on_test, seconds = kept["out_of_fold"], kept["test"], float(kept["seconds"])
+            key = [name, model, treatment]
+            rows += [[*key, OF_SCORES, *each, seconds] for each in evaluate_scores(task, on_test, y[test]).items()]
+            rows += [[*key, *each, seconds] for each in evaluate_rules(task, scores, y[train], on_test, y[test])]
+        print(name, flush=True)
+    columns = ["set", "model", "treatment", "rule", "metric", "value", "seconds"]
+    table = pd.DataFrame(rows, columns=columns)
+    means = table.groupby(columns[:5], sort=False).agg(
+        value=("value", "mean"), splits=("value", "size"), seconds=("seconds", "sum")
+    )
+    means.round({"value": 5, "seconds": 1}).reset_index().to_csv(options.results, index=False)
+
+
+# Statistics over tables
+
+
+def find_origin(name: str) -> str:
+    """Return the origin of a table: several tables are made of one set of rows."""
+    plain = name.removeprefix("keel/")
+    return next((origin for start, origin in ORIGINS.items() if plain.startswith(start)), plain)
+
+
+def compare_by_signed_ranks(differences: Any, rope: float = 0.01, draws: int = 20_000) -> tuple[float, float, float]:
+    """Return the probabilities that the median difference is below, within and above the region of equivalence.
+
+    The Bayesian signed-rank test: a Dirichlet process with one pseudo-observation at zero, whose weights are drawn.
+    """
+    values = np.concatenate([[0.0], np.asarray(differences, dtype=float)])
+    sums = values[:, None] + values[None, :]
+    random = np.random.default_rng(0)
+    # The pseudo-observation has the weight of half an observation, as in the paper.
+    weights_of_rows = random.dirichlet([0.5, *[1.0] * (len(values) - 1)], draws)
+    is_below = (sums < -2 * rope).astype(float)
+    is_above = (sums > 2 * rope).astype(float)
+    below = np.einsum("di,ij,dj->d", weights_of_rows, is_below, weights_of_rows)
+    above = np.einsum("di,ij,dj->d", weights_of_rows, is_above, weights_of_rows)
+    within = 1 - below - above
+    winner = np.argmax([below, within, above], 0)
+    return tuple(float((winner == place).mean()) for place in range(3))  # type: ignore[return-value]
+
+
+def find_critical_difference(methods: int, tables: int, level: float = 0.05) -> float:
+    """Return how far apart mean ranks must be, by Nemenyi's test."""
+    quantile = stats.studentized_range.ppf(1 - level, methods, math.inf) / math.sqrt(2)
+    return float(quantile * math.sqrt(methods * (methods + 1) / (6 * tables)))
+
+
+def average_by_origin(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a table with a row for each origin and a column for each method: model, treatment, rule."""
+    wide = table.pivot_table(index="set", columns=["model", "treatment", "rule"], values="value")
+    return wide.dropna(axis=1).groupby([find_origin(name) for name in wide.index]).mean()
+
+
+def compare(table: pd.DataFrame, ours: tuple[str, str, str], theirs: tuple[str, str, str]) -> dict[str, float]:
+    """Return the mean difference of two methods over origins, its interval, and both tests."""
+    wide = average_by_origin(table)
+    difference = (wide[ours] - wide[theirs]).to_numpy()
+    error = difference.std(ddof=1) / math.sqrt(len(difference))
+    reach = stats.t.ppf(0.975, len(difference) - 1) * error
+    below, within, above = compare_by_signed_ranks(difference)
+    return {
+        "mean": difference.mean(),
+        "low": difference.mean() - reach,
+        "high": difference.mean() + reach,
+        "origins": len(difference),
+        "p": stats.wilcoxon(difference).pvalue if difference.any() else 1.0,
+        "below": below,
+        "within": within,
+        "above": above,
+    }
+
+
+XGBOOST = "xgboost"
+CLAIMS: tuple[tuple[str, str, tuple[str, str, str], tuple[str, str, str]], ...] = (
+    ("1. F1: tuned, nothing else − SMOTE at 0.5", "F1", (XGBOOST, "nothing", "tuned"), (XGBOOST, "SMOTE", "fixed")),
+    ("2. F1, tuned: SMOTE − nothing", "F1", (XGBOOST, "SMOTE", "tuned"), (XGBOOST, "nothing", "tuned")),
+    ("3. Log-loss: SMOTE − nothing", "log-loss", (XGBOOST, "SMOTE", OF_SCORES), (XGBOOST, "nothing", OF_SCORES)),
+)
+
+
+def print_claims(results: pd.DataFrame) -> None:
+    """Print the three claims, the p-values with Holm's correction."""
+    binary = results[results.set.isin(BINARY)]
+    found = {text: compare(binary[binary.metric == metric], ours, theirs) for text, metric, ours, theirs in CLAIMS}
+    # Of the second claim, which says that nothing is gained, the probability of a gain stands for the p-value.
+    p_values = {text: one["above"] if text.startswith("2.") else one["p"] for text, one in found.items()}
+    corrected = 0.0
+    for place, text in enumerate(sorted(p_values, key=lambda each: p_values[each])):
+        one = found[text]
+        corrected = max(corrected, min(1.0, p_values[text] * (len(found) - place)))
+        holds = corrected < 0.05 and (text.startswith("2.") or one["mean"] > 0)
+        print(
+            f"{text}: {one['mean']:+.4f} ({one['low']:+.4f} to {one['high']:+.4f}), {one['origins']} origins, "
+            f"corrected p {corrected:.4f}: {'shown' if holds else 'not shown'}; "
+            f"below, within, above ±0.01: {one['below']:.2f}, {one['within']:.2f}, {one['above']:.2f}"
+        )
+
+
+def print_ranks(results: pd.DataFrame, metric: str, sets: tuple[str, ...], heading: str) -> None:
+    """Print mean value and mean rank of every method, and the critical difference of ranks."""
+    wide = average_by_origin(results[(results.metric == metric) & results.set.isin(sets)])
+    if wide.empty or wide.shape[1] < 2:
+        return
+    ranks = wide.rank(axis=1, ascending=metric in LOWER_IS_BETTER).mean().sort_values()
+    distance = find_critical_difference(wide.shape[1], len(wide))
+    print(f"\n{heading}, {metric}: {len(wide)} origins, critical difference of ranks {distance:.2f}")
+    for method, rank in ranks.items():
+        print(f"  {rank:5.2f}  {wide[method].mean():.4f}  {' · '.join(method)}")
+
+
+def print_summary(path: Path) -> None:
+    """Print the claims, then ranks by metric."""
+    results = pd.read_csv(path)
+    seconds = results.drop_duplicates(["set", "model", "treatment"]).seconds.sum()
+    print(
+        f"{results.set.nunique()} tables, {results.splits.min()} to {results.splits.max()} splits, {seconds:.0f} CPU s"
+    )
+    print_claims(results)
+    for metric in METRICS:
+        print_ranks(results, metric, BINARY, "two classes")
+        print_ranks(results, metric, MULTICLASS, "several classes")
+
+
+def main() -> None:
+    """Train, evaluate or sum up."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, help="the folder of data sets")
+    parser.add_argument("--cache", type=Path, help="the folder that keeps scores")
+    parser.add_argument("--train", action="store_true", help="make the scores that are missing")
+    parser.add_argument("--evaluate", action="store_true", help="evaluate the scores, and write the results")
+    parser.add_argument("--summary", action="store_true", help="print claims, ranks and tables")
+    parser.add_argument("--sets", nargs="*", default=SETS, help="only these tables")
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    options = parser.parse_args()
+    if (options.train or options.evaluate) and (options.data is None or options.cache is None):
+        parser.error("--data, --cache: expected the folder of data sets and one for scores")
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")  # of samplers and of metrics without positives
+    if options.train:
+        train_all(options)
+    if options.evaluate:
+        evaluate_all(options)
+    if options.summary:
+        print_summary(options.results)
+
+
+if __name__ == "__main__":
+    main()
