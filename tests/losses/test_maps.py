@@ -270,3 +270,32 @@ def test_wrong_labels_get_one_line() -> None:
         mg.MetricLoss("f1", task="multilabel")(leaf, 2 * HOT)
     with pytest.raises(ValueError, match="weight: expected one value per sample for task='multiclass', got 4"):
         mg.MetricLoss("f1", task="multiclass")(leaf, INDEX, SOFT)
+
+
+CROSS_ENTROPIES: dict[str, Any] = {
+    "hybrid": lambda task: mg.HybridLoss("f1", task=task),
+    "cross-entropy": lambda task: (mg.baselines.cross_entropy if task == "multiclass" else mg.baselines.bce)(task=task),
+    "smoothed": lambda task: (
+        mg.baselines.bce(task=task, label_smoothing=0.1)
+        if task == "multilabel"
+        else mg.baselines.cross_entropy(task=task, label_smoothing=0.1)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CROSS_ENTROPIES)
+@pytest.mark.parametrize("targets", ["indices", "soft", "labels"])
+@pytest.mark.parametrize("weight", WEIGHTS)
+def test_cross_entropy_of_maps_is_that_of_their_rows(name: str, targets: str, weight: str) -> None:
+    loss = CROSS_ENTROPIES[name]("multilabel" if targets == "labels" else "multiclass")
+    y = HOT if targets == "labels" else TARGETS[targets]
+    given = WEIGHTS[weight]
+    maps = Z.clone().requires_grad_()
+    value = loss(maps, y, **given)
+    (gradient,) = torch.autograd.grad(value, maps)
+    rows = batch.to_rows(Z).clone().requires_grad_()
+    of_rows = {key: part.reshape(N, *part.shape[1:] or (1, 1)).expand(N, H, W).flatten() for key, part in given.items()}
+    expected = loss(rows, batch.to_rows(y) if y.dim() == 4 else y.flatten(), **of_rows)
+    (row_gradient,) = torch.autograd.grad(expected, rows)
+    assert value.item() == pytest.approx(expected.item(), rel=1e-12)
+    torch.testing.assert_close(batch.to_rows(gradient), row_gradient, rtol=1e-9, atol=1e-15)

@@ -24,6 +24,7 @@ Terms = Callable[..., tuple[Tensor, Tensor]]
 
 Logits are ``(rows, K)`` in float32 at least, targets ``(rows, K)`` of that type or ``(rows,)`` class indices, the
 weight ``(rows, 1)`` or ``(rows, K)``, zero for what does not count. A loss of sets gets a leading axis, the sets.
+Those of cross-entropy may get large images as they are, with a last axis of positions.
 """
 
 Sets = Literal["element", "sample", "batch"]
@@ -119,13 +120,23 @@ class WeightedMean(TakesLogits):
         traced = is_traced(logits)
         if not traced:
             self._look_at_scale(logits)
-        batch = encode(self.declared_task, logits, targets, weight, mask, self.ignore_index, not traced)
+        batch = encode(
+            self.declared_task,
+            logits,
+            targets,
+            weight,
+            mask,
+            self.ignore_index,
+            check_values=not traced,
+            allow_maps=self._takes_maps(),
+        )
         group = processes.resolve(self.process_group)
         if group is not None and self.sets == "batch":
             batch = processes.join_batches(batch, group)  # one set of the samples of all processes
             group = None
         z = batch.logits.to(compute_dtype(batch.logits))
-        y = batch.targets if batch.targets.dim() == 1 else batch.targets.to(z.dtype)
+        has_indices = batch.targets.dim() < z.dim()
+        y = batch.targets if has_indices else batch.targets.to(z.dtype)
         w = torch.ones_like(z[:, :1]) if batch.weight is None else batch.weight
         if self.sets != "element":
             samples = logits.shape[0] if self.sets == "sample" and logits.dim() else 1
@@ -143,6 +154,11 @@ class WeightedMean(TakesLogits):
         if group is not None:
             total, total_weight = processes.sum_cells((total, total_weight), group)
         return total if self.reduction == "sum" else ratio(total, total_weight)
+
+    def _takes_maps(self) -> bool:
+        """Return whether large images may stay ``(N, K, P)``: torch's own terms, where nothing is of a row or class."""
+        has_tensors = any(True for _ in self.buffers(recurse=False))
+        return self.terms in (bce, cross_entropy) and self.reduction != "none" and not has_tensors
 
     def _restore_shape(self, terms: Tensor, logits: Tensor) -> Tensor:
         """Return one number per row (or set) and class in the shape of the logits (or without their positions)."""
