@@ -61,6 +61,8 @@ from metricgrad.losses.structured_hinge_loss import StructuredHingeLoss as Struc
 from metricgrad.storage.estimators import load as load  # extra: persistence
 from metricgrad.storage.estimators import save as save  # extra: persistence
 from metricgrad.storage.onnx import to_onnx as to_onnx  # extra: onnx
+from metricgrad.storage.rules import load_rule as load_rule  # extra: persistence
+from metricgrad.storage.rules import save_rule as save_rule  # extra: persistence
 from metricgrad.training.array_batches import ArrayBatches as ArrayBatches  # extra: streaming
 from metricgrad.training.checkpoints import Checkpoint as Checkpoint
 from metricgrad.training.parquet_batches import ParquetBatches as ParquetBatches  # extra: streaming
