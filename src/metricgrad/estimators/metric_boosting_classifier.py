@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
@@ -17,6 +18,7 @@ from metricgrad.core.inputs import ArrayLike, whole_number
 from metricgrad.decisions.default_rule import RARE_LABELS, default_rule, resolve_rule
 from metricgrad.decisions.threshold_tuning import TuningResult, tune_threshold
 from metricgrad.estimators.dask_predictions import DecidesLazilyMixin
+from metricgrad.estimators.fit_callbacks import CallbackSupportMixin, FitTask, Steps, with_callbacks
 from metricgrad.estimators.frame_categories import categories, coded
 from metricgrad.estimators.labels import flat, is_dask
 from metricgrad.estimators.preparation import labels_to_learn, loss_for, splits, training_weight, wanted_rule
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
 _ALLOWED: dict[str, Any] = {"ensure_all_finite": "allow-nan", "accept_sparse": "csr", "dtype": "numeric"}
 
 
-class MetricBoostingClassifier(DecidesLazilyMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class MetricBoostingClassifier(DecidesLazilyMixin, CallbackSupportMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Gradient-boosted trees trained on the metric they will be evaluated by, with a decision rule tuned for it.
 
     Takes binary, multi-class and multi-label (indicator) targets of any labels. Features: arrays, pandas or polars
@@ -185,6 +187,7 @@ class MetricBoostingClassifier(DecidesLazilyMixin, ClassifierMixin, BaseEstimato
 
     # Fitting
 
+    @with_callbacks  # type: ignore[untyped-decorator]
     def fit(self, X: Features, y: ArrayLike, sample_weight: ArrayLike | None = None, costs: Cost | None = None) -> Self:
         """Fit the trees, and tune the rule on rows they have not seen.
 
@@ -234,33 +237,42 @@ class MetricBoostingClassifier(DecidesLazilyMixin, ClassifierMixin, BaseEstimato
         if self.cv is not None or rule is None or self.patience is not None:
             found = splits(labels, targets, self.cv, self.validation_fraction, int(seeds[0]))
             parts = [(part.numpy(), held_out.numpy()) for part, held_out in found if held_out is not None]
-        self._train(BoostingRows(rows, targets.numpy(), weight, start), parts, int(seeds[1]))
+        task = FitTask.begin_fit(self, X, y, max(1, len(parts)))
+        self._train(BoostingRows(rows, targets.numpy(), weight, start), parts, int(seeds[1]), task)
         self.rule_, self.tuning_ = rule or default_rule(labels.task), None
         if rule is None and parts:
-            p = [self._probabilities(model, rows[rest]) for model, (_, rest) in zip(self.boosters_, parts, strict=True)]
-            held_out = np.concatenate([rest for _, rest in parts])
-            weight = None if sample_weight is None else np.asarray(sample_weight, dtype=float)[held_out]
-            if cost is not None and has_cost_rule(cost, labels.task):
-                costs_there = cost.take(held_out)
-                self.rule_, self.tuning_ = tune_fitted_costs(
-                    self.metric, costs_there, torch.cat(p), targets[held_out], weight
-                )
-                return self
-            how: dict[str, Any] = {
-                "task": labels.task,
-                "average": self.average,
-                "weight": weight,
-                "rare_labels": RARE_LABELS,
-            }
-            self.tuning_ = tune_threshold(self._metric, torch.cat(p), targets[held_out], **how)
-            self.rule_ = self.tuning_.rule
+            self._tune(rows, targets, parts, sample_weight, cost)
+        task.end(lambda: vars(self))
         return self
 
-    def _train(self, rows: BoostingRows, parts: list[Any], seed: int) -> None:
+    def _tune(self, rows: Any, targets: Tensor, parts: list[Any], sample_weight: Any, cost: Cost | None) -> None:
+        """Tune the rule on the rows that each model has not seen."""
+        task = self.labels_.task
+        p = [self._probabilities(model, rows[rest]) for model, (_, rest) in zip(self.boosters_, parts, strict=True)]
+        held_out = np.concatenate([rest for _, rest in parts])
+        weight = None if sample_weight is None else np.asarray(sample_weight, dtype=float)[held_out]
+        if cost is not None and has_cost_rule(cost, task):
+            costs_there = cost.take(held_out)
+            self.rule_, self.tuning_ = tune_fitted_costs(
+                self.metric, costs_there, torch.cat(p), targets[held_out], weight
+            )
+            return
+        how: dict[str, Any] = {"task": task, "average": self.average, "weight": weight, "rare_labels": RARE_LABELS}
+        self.tuning_ = tune_threshold(self._metric, torch.cat(p), targets[held_out], **how)
+        self.rule_ = self.tuning_.rule
+
+    def _train(self, rows: BoostingRows, parts: list[Any], seed: int, task: FitTask) -> None:
         """Train a model for each part of the rows, or one on all where there are no parts."""
 
         def train(*some: BoostingRows) -> Trained:
-            return self._library.train(self._plan(seed), self.n_estimators, *some)
+            model_task = task.part("model", len(found), self.n_estimators).begin()
+            plan = self._plan(seed)
+            if task.is_watched:
+                rounds = Steps(model_task, "round")
+                plan = replace(plan, before_round=rounds.begin, after_round=rounds.end)
+            trained = self._library.train(plan, self.n_estimators, *some)
+            model_task.end()  # the other models are needed all the same
+            return trained
 
         found: list[Trained] = []
         for place, (part, held_out) in enumerate(parts):

@@ -21,6 +21,7 @@ from metricgrad.core.metrics.scalars import is_number
 from metricgrad.decisions.default_rule import RARE_LABELS, default_rule, resolve_rule
 from metricgrad.decisions.rules import Rule
 from metricgrad.decisions.threshold_tuning import TuningResult, TuningSpec, tune_threshold
+from metricgrad.estimators.fit_callbacks import CallbackSupportMixin, FitTask, Steps, with_callbacks
 from metricgrad.estimators.labels import DecidesMixin, Labels, dense, flat
 from metricgrad.estimators.preparation import labels_to_learn, loss_for, splits, training_weight, wanted_rule
 from metricgrad.estimators.row_costs import find_fit_costs, has_cost_rule, tune_fitted_costs
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from metricgrad.training.training_loop import EpochRow
 
 
-class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class MetricClassifier(DecidesMixin, CallbackSupportMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A network trained on the metric it will be evaluated by, with a decision rule tuned for it.
 
     Takes binary, multi-class and multi-label (indicator) targets of any labels; dense or sparse features, frames too.
@@ -218,6 +219,7 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
 
     # Fitting
 
+    @with_callbacks  # type: ignore[untyped-decorator]
     def fit(self, X: Any, y: Any, sample_weight: Any = None, costs: Cost | None = None) -> Self:
         """Train the networks and tune the rule.
 
@@ -264,6 +266,7 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
             self._seeds = check_random_state(self.random_state).randint(np.iinfo(np.int32).max, size=2)
         seeds = self._seeds  # a warm start keeps its folds: no network may see the rows that evaluate it
         parts = list(splits(labels, data.targets, self.cv, self.validation_fraction, int(seeds[0])))
+        task = FitTask.begin_fit(self, X, y, len(parts), sequential=False)
         jobs = [
             delayed(_train_one)(
                 self._make_network(data.features, rows, int(seeds[1]) + i, before[i : i + 1]),
@@ -274,6 +277,7 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
                 settings,
                 int(seeds[1]) + i,
                 f"network {i + 1} of {len(parts)}" if self.verbose else None,
+                task.part("network", i, settings.epochs),
             )
             for i, (rows, held) in enumerate(parts)
         ]
@@ -281,6 +285,7 @@ class MetricClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: i
         self.networks_ = [network for network, _ in found]
         self._histories = [history for _, history in found]
         self._set_rule(data, parts, objective, rule, weight, cost)
+        task.end(lambda: vars(self))
         return self
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
@@ -501,12 +506,21 @@ def _train_one(
     settings: Settings,
     seed: int,
     title: str | None,
+    task: FitTask,
 ) -> tuple[nn.Module, list[EpochRow]]:
     bar = None
     if title is not None:
         from tqdm.auto import tqdm
 
         bar = tqdm(total=settings.epochs, desc=title, leave=False)
+    steps = Steps(task, "epoch")
+
+    def end_epoch(model: nn.Module) -> bool:
+        if bar is not None:
+            bar.update()
+        return steps.end(lambda: _describe_fitted(model, monitor))
+
+    task.begin()
     with one_thread():
         history = train(
             network,
@@ -515,8 +529,16 @@ def _train_one(
             settings,
             None if held is None else lambda model: monitor.values(model, held, loss),
             seed,
-            None if bar is None else lambda row: bar.update(),
+            steps.begin,
+            end_epoch,
         )
     if bar is not None:
         bar.close()
+    task.end(lambda: _describe_fitted(network, monitor))  # the other networks are needed all the same
     return network, history
+
+
+def _describe_fitted(network: nn.Module, monitor: _HeldOutMonitor) -> dict[str, Any]:
+    """Return the attributes of an estimator of this network alone, with a rule that is not tuned, for callbacks."""
+    rule = monitor.rule if isinstance(monitor.rule, Rule) else default_rule(monitor.labels.task)
+    return {"networks_": [copy.deepcopy(network).eval()], "rule_": rule, "tuning_": None, "_histories": [[]]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -27,6 +28,7 @@ from metricgrad.estimators.cross_fitting import (
     flatten_models,
     make_folds,
 )
+from metricgrad.estimators.fit_callbacks import CallbackSupportMixin, FitTask, with_callbacks
 from metricgrad.estimators.guarantee_rows import check_guarantee_rows, hold_out_rows, tune_on_scores
 from metricgrad.estimators.labels import DecidesMixin, dense, flat
 from metricgrad.estimators.preparation import labels_to_learn
@@ -42,7 +44,7 @@ if TYPE_CHECKING:
     from metricgrad.decisions.threshold_tuning import TuningResult
 
 
-class MetricEnsembleClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class MetricEnsembleClassifier(DecidesMixin, CallbackSupportMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Several kinds of models, cross-fitted once, and the weights and the decision rule that are best for a metric.
 
     Every candidate is fitted once for each fold, without its rows, and scores them. ``select_ensemble`` then chooses
@@ -193,6 +195,7 @@ class MetricEnsembleClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
 
     # Fitting
 
+    @with_callbacks  # type: ignore[untyped-decorator]
     def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None, costs: Cost | None = None) -> Self:
         """Cross-fit the candidates, choose their weights, and tune the rule.
 
@@ -248,7 +251,9 @@ class MetricEnsembleClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
         folds = make_folds(labels, targets, self.cv, groups, seeds.folds)
         views = self._fit_views(given, y, weight)
         candidates = self._list_candidates(len(y))
-        found = self._cross_fit_all(candidates, views, y, weight, folds, seeds)
+        task = FitTask.begin_fit(self, given, y, len(candidates))
+        found = self._cross_fit_all(candidates, views, y, weight, folds, seeds, task)
+        candidates = candidates[: len(found)]  # a callback may have stopped
         self._choose(candidates, found, targets, weight, folds, rule, seeds.selection, cost)
         if self.estimators is not None:  # the features are theirs, and so is what is known of them
             models = (one for candidate in found for one in flatten_models(candidate.models))
@@ -256,6 +261,7 @@ class MetricEnsembleClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
             for name in ("n_features_in_", "feature_names_in_"):
                 if hasattr(first, name):
                     setattr(self, name, getattr(first, name))
+        task.end(lambda: vars(self))
         return self
 
     def _check_input(self, X: Any, y: Any) -> tuple[Any, Any]:
@@ -319,19 +325,30 @@ class MetricEnsembleClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  #
         weight: Any,
         folds: list[Fold],
         seeds: FitSeeds,
+        task: FitTask,
     ) -> list[CrossFitted]:
         jobs = (
             delayed(cross_fit)(one, views[one.view], y, weight, self.labels_, folds, seeds.of_candidate(place))
             for place, one in enumerate(candidates)
         )
-        found = Parallel(n_jobs=self.n_jobs, return_as="generator")(jobs)
+        results = Parallel(n_jobs=self.n_jobs, return_as="generator")(jobs)
+        names = [one.name for one in candidates]
         if self.verbose:
             from tqdm.auto import tqdm
 
             if self.estimators is None and (missing := missing_libraries()):
                 tqdm.write(f"without {' and '.join(missing)}, not installed: pip install 'metricgrad[boosting]'")
-            found = tqdm(found, total=len(candidates), desc="candidates", leave=False)
-        return list(found)
+            names = tqdm(names, desc="candidates", leave=False)
+        found = []
+        for place, name in enumerate(names):
+            part = task.part(name, place).begin()
+            found.append(next(results))
+            if part.end():
+                break
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # joblib warns of work that is dropped, which a callback asked for
+            results.close()
+        return found
 
     def _choose(
         self,

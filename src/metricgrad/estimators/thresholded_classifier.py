@@ -15,6 +15,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _check_method_params, check_is_fitted, indexable
 from torch import Tensor
 
+from metricgrad.estimators.fit_callbacks import CallbackSupportMixin, FitTask, with_callbacks
 from metricgrad.estimators.guarantee_rows import check_guarantee_rows, hold_out_rows, tune_on_scores
 from metricgrad.estimators.labels import Labels, PredictsMixin, dense, flat, stack_label_scores
 from metricgrad.estimators.row_costs import find_fit_costs, has_cost_rule, tune_fitted_costs
@@ -36,7 +37,7 @@ def _available_if_has(method: str) -> Any:
     return available_if(lambda self: hasattr(getattr(self, "estimator_", self.estimator), method))
 
 
-class ThresholdedClassifier(PredictsMixin, ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
+class ThresholdedClassifier(PredictsMixin, CallbackSupportMixin, ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     """Any scikit-learn classifier with the exact decision rule for a metric, tuned on rows it was not fitted on.
 
     Takes binary, multi-class and multi-label targets; see ``tune_threshold`` for what is exact. Labels with few
@@ -161,6 +162,7 @@ class ThresholdedClassifier(PredictsMixin, ClassifierMixin, MetaEstimatorMixin, 
         router = MetadataRouter(owner=self).add_self_request(self)
         return router.add(estimator=self.estimator, method_mapping=fitted).add(splitter=self.cv, method_mapping=split)
 
+    @with_callbacks  # type: ignore[untyped-decorator]
     def fit(
         self,
         X: Features,
@@ -207,6 +209,7 @@ class ThresholdedClassifier(PredictsMixin, ClassifierMixin, MetaEstimatorMixin, 
         tuned_rows: Any = slice(None)
         if sample_weight is not None:
             fit_params = {**fit_params, "sample_weight": sample_weight}
+        task = FitTask.begin_fit(self, X, y, parts=2)
         if self.cv == "prefit":
             check_is_fitted(self.estimator)
             self.estimator_ = self.estimator
@@ -216,10 +219,11 @@ class ThresholdedClassifier(PredictsMixin, ClassifierMixin, MetaEstimatorMixin, 
             for_fitted_rows = _check_method_params(X, self._route_parameters(fit_params)[1], indices=fitted_rows)
             fitted_X = _safe_indexing(X, fitted_rows)
             fitted_y = _safe_indexing(y, fitted_rows)
-            self.estimator_ = clone(self.estimator).fit(fitted_X, fitted_y, **for_fitted_rows)
+            self.estimator_ = _fit_as_task(task, clone(self.estimator), fitted_X, fitted_y, for_fitted_rows)
             scores = self._scores(_safe_indexing(X, tuned_rows))
         else:
             for_folds, for_all_rows = self._route_parameters(fit_params)
+            cross_fitting = task.part("cross-fit", 0).begin()
             scores = self._read(
                 cross_val_predict(
                     clone(self.estimator),
@@ -232,7 +236,8 @@ class ThresholdedClassifier(PredictsMixin, ClassifierMixin, MetaEstimatorMixin, 
                 ),
                 [[only] for only in plain[0]] if plain.ndim == 2 else None,
             )
-            self.estimator_ = clone(self.estimator).fit(X, y, **for_all_rows)
+            cross_fitting.end()
+            self.estimator_ = _fit_as_task(task, clone(self.estimator), X, y, for_all_rows)
         if hasattr(self.estimator_, "n_features_in_"):
             self.n_features_in_ = self.estimator_.n_features_in_
         if hasattr(self.estimator_, "feature_names_in_"):
@@ -242,17 +247,18 @@ class ThresholdedClassifier(PredictsMixin, ClassifierMixin, MetaEstimatorMixin, 
         targets = self.labels_.encode(plain[tuned_rows])
         if cost is not None and has_cost_rule(cost, self.labels_.task) and self.subject_to is None:
             self.rule_, self.tuning_ = tune_fitted_costs(self.metric, cost, scores, targets, weight, of_logits)
-            return self
-        self.tuning_ = tune_on_scores(
-            self,
-            scores,
-            targets,
-            weight,
-            default_threshold=0.0 if of_logits else 0.5,
-            shared=self.shared,
-            abstain=self.abstain,
-        )
-        self.rule_ = self.tuning_.rule
+        else:
+            self.tuning_ = tune_on_scores(
+                self,
+                scores,
+                targets,
+                weight,
+                default_threshold=0.0 if of_logits else 0.5,
+                shared=self.shared,
+                abstain=self.abstain,
+            )
+            self.rule_ = self.tuning_.rule
+        task.end(lambda: vars(self))
         return self
 
     def _check_guarantee(self) -> None:
@@ -313,3 +319,13 @@ class ThresholdedClassifier(PredictsMixin, ClassifierMixin, MetaEstimatorMixin, 
 
         """
         return self._recentre_probabilities(X)
+
+
+def _fit_as_task(task: FitTask, estimator: Any, X: Any, y: Any, params: dict[str, Any]) -> Any:
+    """Fit a classifier as a part of a task, and pass callbacks on to it."""
+    part = task.part("fit", 1)
+    with part.passed_on(estimator):
+        part.begin()
+        estimator.fit(X, y, **params)
+        part.end()
+    return estimator

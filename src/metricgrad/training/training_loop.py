@@ -124,12 +124,14 @@ def train(
     settings: Settings,
     evaluate: Callable[[nn.Module], tuple[float, ...]] | None = None,
     seed: int = 0,
-    after_epoch: Callable[[EpochRow], None] | None = None,
+    before_epoch: Callable[[int], object] | None = None,
+    after_epoch: Callable[[nn.Module], bool] | None = None,
 ) -> list[EpochRow]:
     """Train in place and return the history, a row per epoch.
 
     ``evaluate``: how good the model is after an epoch, higher is better, ties being broken by the next number; the
-    weights of the best epoch are restored at the end. A loss with a schedule (``step()``) is moved on after every
+    weights of the best epoch are restored at the end. ``after_epoch``: it gets the model that would be evaluated, and
+    says whether to stop. A loss with a schedule (``step()``) is moved on after every
     batch, multipliers of constraints after every epoch. The random state outside is left alone.
     """
     parameters = [*model.parameters(), *loss.parameters()]
@@ -145,6 +147,8 @@ def train(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         for epoch in range(settings.epochs):
+            if before_epoch is not None:
+                before_epoch(epoch)
             model.train()
             loss_sum = torch.zeros(())
             # A short memory at the start, so that the first weights are soon forgotten.
@@ -172,9 +176,8 @@ def train(
                 else:
                     epochs_since_best += 1
             history.append(row)
-            if after_epoch is not None:
-                after_epoch(row)
-            if epochs_since_best >= settings.patience:
+            stops = after_epoch is not None and after_epoch(evaluated_model)
+            if stops or epochs_since_best >= settings.patience:
                 break
     if best_state is not None:
         model.load_state_dict(best_state)

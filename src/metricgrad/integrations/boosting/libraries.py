@@ -60,7 +60,8 @@ class BoostingPlan:
     ``last_loss``: what a loss that moves (a warm-up, an annealed step) is in the end, so that its values on held-out
     rows can be compared from round to round. ``metric``: what is watched beside it. ``patience``: stop after this
     many rounds in which ``monitor``, "loss" or "metric", did not improve on held-out rows; None never stops.
-    ``categorical``: the features that are categories. ``parameters``: the library's own, which win.
+    ``categorical``: the features that are categories. ``parameters``: the library's own, which win. ``before_round`` is
+    told of each round, ``after_round`` says whether to stop after one.
     """
 
     loss: Callable[..., Tensor]
@@ -75,6 +76,8 @@ class BoostingPlan:
     n_jobs: int | None
     seed: int
     parameters: dict[str, Any]
+    before_round: Callable[[int], object] | None = None
+    after_round: Callable[[], bool] | None = None
 
     @property
     def common(self) -> dict[str, Any]:
@@ -133,10 +136,11 @@ class XGBoost:
     ) -> Trained:
         library = imported("xgboost")
         progress = ProgressHook(plan)
-        more = {}
+        more: dict[str, Any] = {"callbacks": self._round_callbacks(plan)}
         if held_out is not None:
             watched = self._make_matrix(held_out.x, plan.categorical, plan.n_jobs, held_out)
-            more = {"evals": [(watched, "held_out")], "custom_metric": progress, "callbacks": self.callbacks(plan)}
+            more = {"evals": [(watched, "held_out")], "custom_metric": progress}
+            more["callbacks"] = self.callbacks(plan) + self._round_callbacks(plan)
         model = library.train(
             self.parameters(plan, rows.start.shape[1] if rows.y.ndim == 1 and rows.start.ndim == 2 else None),
             self._make_matrix(rows.x, plan.categorical, plan.n_jobs, rows),
@@ -165,6 +169,24 @@ class XGBoost:
             return []
         which = {"metric_name": plan.monitor, "maximize": plan.monitor == "metric"}
         return [imported("xgboost").callback.EarlyStopping(rounds=plan.patience, save_best=True, **which)]
+
+    @staticmethod
+    def _round_callbacks(plan: BoostingPlan) -> list[Any]:
+        """Return what tells of the rounds, if anybody asks."""
+        if plan.before_round is None or plan.after_round is None:
+            return []
+        before_round = plan.before_round
+        after_round = plan.after_round
+
+        class TellsRounds(imported("xgboost").callback.TrainingCallback):  # type: ignore[misc]
+            def before_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
+                before_round(epoch)
+                return False
+
+            def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
+                return after_round()
+
+        return [TellsRounds()]
 
     @staticmethod
     def feature_types(categorical: list[int], features: int) -> list[str] | None:
@@ -220,11 +242,11 @@ class LightGBM:
 
         own = data(rows)
         progress = ProgressHook(plan, held_out.y if several and held_out is not None else None)
-        more: dict[str, Any] = {}
+        more: dict[str, Any] = {"callbacks": self._round_callbacks(plan)}
         if held_out is not None:
-            more = {"valid_sets": [data(held_out, own)], "valid_names": ["held_out"], "feval": progress}
+            more |= {"valid_sets": [data(held_out, own)], "valid_names": ["held_out"], "feval": progress}
             if plan.patience is not None:
-                more["callbacks"] = [library.early_stopping(plan.patience, first_metric_only=True, verbose=False)]
+                more["callbacks"].append(library.early_stopping(plan.patience, first_metric_only=True, verbose=False))
         try:
             model = library.train(parameters | plan.parameters, own, rounds, **more)
         except library.basic.LightGBMError as error:
@@ -235,6 +257,24 @@ class LightGBM:
                 "trees; look at how X was made, or use backend='xgboost'"
             ) from error
         return Trained(model, model.best_iteration or model.current_iteration(), progress.history)
+
+    @staticmethod
+    def _round_callbacks(plan: BoostingPlan) -> list[Any]:
+        """Return what tells of the rounds, if anybody asks."""
+        if plan.before_round is None or plan.after_round is None:
+            return []
+        before_round = plan.before_round
+        after_round = plan.after_round
+
+        def begin(env: Any) -> None:
+            before_round(env.iteration)
+
+        def end(env: Any) -> None:
+            if after_round():
+                raise imported("lightgbm").callback.EarlyStopException(env.iteration, env.evaluation_result_list or [])
+
+        begin.before_iteration = True  # type: ignore[attr-defined]
+        return [begin, end]
 
     def logits(self, model: Any, x: Any, categorical: list[int], n_jobs: int | None) -> Any:
         return model.predict(_to_csr(x), raw_score=True, num_threads=_count_threads(n_jobs))
