@@ -28,7 +28,7 @@ ROOMS = [
     *("estimators.columns", "estimators", "storage", "comparison.child_process", "comparison.errors"),
     *("comparison.tables", "comparison", "comparison.report"),
     "comparison.compare",  # mg.compare: it writes the report after the comparison, as the command line does
-    "integrations.serving",
+    *("integrations.serving", "integrations.mlflow"),
     "cli",
 ]
 # These import nothing but what is asked for.
@@ -40,6 +40,7 @@ OUTSIDE = (
 EXTRAS = (
     *("training.array_batches", "training.batch_stream", "training.data_identity", "training.parquet_batches"),
     *("estimators", "storage", "comparison", "cli", "integrations.keras", "integrations.serving"),
+    *("integrations.mlflow",),
     *("evaluation.number_objects",),
     *("integrations.boosting.libraries", "integrations.boosting.dask_training"),
 )

@@ -1,1 +1,1 @@
-"""Other libraries: XGBoost and LightGBM, Keras."""
+"""Other libraries: XGBoost and LightGBM, Keras, MLflow, and HTTP."""
