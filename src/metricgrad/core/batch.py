@@ -60,6 +60,12 @@ class Batch:
         """Return the same rows with other weights, ``(N, 1)`` or ``(N, K)``."""
         return Batch(self.logits, self.targets, weight, self.mask)
 
+    def on_host(self) -> Batch:
+        """Return the batch in the host's memory, for a search that asks for many single numbers; itself if it is."""
+        weight = None if self.weight is None else self.weight.cpu()
+        mask = None if self.mask is None else self.mask.cpu()
+        return Batch(self.logits.cpu(), self.targets.cpu(), weight, mask)
+
 
 def check_task(task: str | None) -> Task:
     """Return the task, or raise; None is "binary", which ``encode`` takes only where shapes leave no other reading."""

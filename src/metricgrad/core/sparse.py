@@ -68,6 +68,10 @@ class SparseBatch:
             weight=None if self.weight is None else self.weight[rows],
         )
 
+    def on_host(self) -> SparseBatch:
+        """Return itself: scipy's matrices are in the host's memory."""
+        return self
+
     def reweighted(self, weight: Tensor) -> SparseBatch:
         """Return the same rows with other weights, ``(N, 1)``."""
         return replace(self, weight=weight)

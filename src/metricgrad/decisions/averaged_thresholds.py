@@ -44,7 +44,7 @@ def threshold_averaging(scores: Any, targets: Any, metric: str | Metric = f1) ->
     Threshold(threshold=0.625)
 
     """
-    batch = as_scored_batch("multilabel", scores, targets)
+    batch = as_scored_batch("multilabel", scores, targets).on_host()
     sorted_scores, order = batch.logits.sort(dim=1, descending=True)
     labels = batch.targets.double().gather(1, order)
     has_positive = labels.sum(1) > 0

@@ -248,7 +248,9 @@ def _stack_candidates(scores: Mapping[str, Any], targets: Any, task: Task | None
     """Return the candidates' scores ``(C, N, K)``, and the checked rows with those of the first."""
     if not scores:
         raise ValueError("scores: expected at least one candidate, got none")
-    batches = [as_scored_batch(task, as_tensor("scores", s).double(), targets, weight) for s in scores.values()]
+    batches = [
+        as_scored_batch(task, as_tensor("scores", s).double(), targets, weight).on_host() for s in scores.values()
+    ]
     shapes = {tuple(batch.logits.shape) for batch in batches}
     if len(shapes) > 1:
         raise ValueError(f"scores: expected one shape for all candidates, got {sorted(shapes)}")

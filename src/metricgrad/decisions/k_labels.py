@@ -366,7 +366,7 @@ def tune_top_k(
 
     """
     objective = Objective("multilabel", metric)
-    batch = as_scored_batch_or_sparse("multilabel", scores, targets, weight)
+    batch = as_scored_batch_or_sparse("multilabel", scores, targets, weight).on_host()
     if not batch.rows:
         raise ValueError("scores: expected at least one sample to tune on, got none")
     no_scale = (1.0,) * batch.classes

@@ -171,7 +171,7 @@ def estimate_prevalence(
     check_replicates(replicates, confidence)
     if is_sparse(scores) or is_sparse(new_scores):
         raise ValueError("scores: expected dense ones to estimate a base rate, got sparse ones")
-    batch = as_scored_batch(task, scores, targets, weight)
+    batch = as_scored_batch(task, scores, targets, weight).on_host()
     if not batch.rows:
         raise ValueError("scores: expected at least one labelled row, got none")
     known_task = check_task(task)

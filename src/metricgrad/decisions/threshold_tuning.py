@@ -620,7 +620,7 @@ def tune_threshold(
         abstain_label,
     )
     problem = spec.problem(epsilon)
-    batch = as_scored_batch_or_sparse(task, scores, targets, weight, mask, ignore_index)
+    batch = as_scored_batch_or_sparse(task, scores, targets, weight, mask, ignore_index).on_host()
     if not batch.rows:
         raise ValueError("scores: expected at least one sample to tune on, got none")
     batch = problem.objective.weigh(batch)

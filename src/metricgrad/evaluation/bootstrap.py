@@ -334,7 +334,7 @@ def _make_model(
         if (tuned.task or "binary") != metrics.task:
             raise ValueError(f"rule: expected one tuned for task={metrics.task!r}, got {tuned.task!r}")
         metrics = metrics.under(metrics.rule)
-    batch = metrics.prepare_rows(scores, targets, weight, mask)
+    batch = metrics.prepare_rows(scores, targets, weight, mask).on_host()
     if not len(batch.logits):
         raise ValueError("scores: expected at least one sample, got none")
     if tuned is not None and bool(metrics.cost_objectives) != (find_row_costs(tuned.metric) is not None):

@@ -41,10 +41,10 @@ def tune_tables(problem: Problem, tables: ScoreTables) -> TuningResult:
     if objective.task == "multiclass" or objective.average == "samples":
         wanted = "task='binary' or 'multilabel' and an average other than 'samples'"
         raise ValueError(f"tune: expected {wanted}, since rows are not kept; use tune_threshold on the rows")
-    positives, samples, weight, squares = tables.totals
+    positives, samples, weight, squares = (total.cpu() for total in tables.totals)
     if not samples.sum():
         raise ValueError("scores: expected at least one sample to tune on, got none")
-    batch = tables.batch()
+    batch = tables.batch().on_host()
     sizes = problem.take_smaller_sides(positives, samples).tolist()
     plan = problem.plan_by_sizes(sizes, batch.logits.shape[1])
     every_weight_is_one = torch.equal(weight, samples) and torch.equal(squares, samples)  # since Σ(w − 1)² = 0
