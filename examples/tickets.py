@@ -43,7 +43,12 @@ def make_tokenizer() -> Any:
 
 def make_model(tokenizer: Any) -> Any:
     """Return a network of one layer; without dropout, so that parts of a batch give what the batch gives."""
-    size = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+    size: dict[str, Any] = {
+        "hidden_size": 32,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 64,
+    }
     size |= {"vocab_size": len(tokenizer), "num_labels": len(TOPICS), "initializer_range": 0.3}
     config = BertConfig(**size, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     config.problem_type = "multi_label_classification"

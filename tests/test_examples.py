@@ -27,6 +27,9 @@ RECIPES: dict[str, tuple[str, tuple[int | None, int] | None]] = {
     "monai_segmentation": ("monai", None),
 }
 
+# These log, stop and keep a checkpoint by the metric.
+KEEP_THE_BEST = ("plain_pytorch", "lightning_module", "accelerate_loop", "skorch_net", "keras_sigmoid_f1")
+
 
 @pytest.fixture
 def recipe(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
@@ -37,6 +40,8 @@ def recipe(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> A
 
 # Lightning asks torch in a way that is on its way out.
 @pytest.mark.filterwarnings("ignore:`isinstance.treespec, LeafSpec.` is deprecated:FutureWarning")
+# So does Keras, of numpy, when it saves weights of torch.
+@pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy keyword:DeprecationWarning")
 @pytest.mark.parametrize(("recipe", "name"), [(name, name) for name in RECIPES], indirect=["recipe"])
 def test_recipes_learn(recipe: Any, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     sizes = RECIPES[name][1]
@@ -44,6 +49,8 @@ def test_recipes_learn(recipe: Any, name: str, capsys: pytest.CaptureFixture[str
     for got in found:
         assert got["after"] > got["before"] + 0.2
         assert got["after"] > 0.6
+        if name in KEEP_THE_BEST:
+            assert 0.6 < got["best"] <= 1  # what the log says of the epoch that was kept
     lines = [line for line in capsys.readouterr().out.splitlines() if "F1" in line]  # some trainers print their own
     assert len(lines) == len(found)
     if sizes:
@@ -70,4 +77,4 @@ def test_ddp_learns(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
 def test_recipes_are_short(path: Path) -> None:
-    assert sum(1 for line in path.read_text().splitlines() if line.strip()) <= 66
+    assert sum(1 for line in path.read_text().splitlines() if line.strip()) <= 70

@@ -25,7 +25,7 @@ class TensorElsewhere(Tensor):
 
     @staticmethod
     def __new__(cls, here: Tensor) -> TensorElsewhere:
-        made: TensorElsewhere = Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+        made: TensorElsewhere = Tensor._make_wrapper_subclass(
             cls, here.shape, strides=here.stride(), dtype=here.dtype, device=DEVICE
         )
         made.here = here
@@ -46,20 +46,20 @@ class OtherDevice(TorchDispatchMode):
     """
 
     def __init__(self, copies: Literal["refuse", "allow"] = "refuse") -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.copies = copies
         self.numbers_read = 0
         self.tensors_read = 0
         self.constants = _Constants()
 
     def __enter__(self) -> OtherDevice:
-        self.constants.__enter__()
-        super().__enter__()
+        self.constants.__enter__()  # type: ignore[no-untyped-call]
+        super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
     def __exit__(self, *error: Any) -> None:
-        super().__exit__(*error)
-        self.constants.__exit__(*error)
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
+        self.constants.__exit__(*error)  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
