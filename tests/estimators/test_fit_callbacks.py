@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -59,7 +60,7 @@ def make_ensemble(**options: Any) -> mg.MetricEnsembleClassifier:
     return mg.MetricEnsembleClassifier("f1", estimators=own, cv=2, random_state=0, **options)
 
 
-ESTIMATORS = {
+ESTIMATORS: dict[str, tuple[Callable[[], Any], dict[str, int]]] = {
     "MetricClassifier": (make_network, {"fit": 1, "network": 2, "epoch": 8}),
     "xgboost": (lambda: make_trees("xgboost"), {"fit": 1, "model": 2, "round": 16}),
     "lightgbm": (lambda: make_trees("lightgbm"), {"fit": 1, "model": 2, "round": 16}),

@@ -9,18 +9,30 @@ from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from typing import Self, TypeVar
 
-try:
-    from sklearn.callback import CallbackSupportMixin, with_callbacks
-except ImportError:
+    Method = TypeVar("Method", bound=Callable[..., Any])
 
-    class CallbackSupportMixin:  # type: ignore[no-redef]
-        """In the place of scikit-learn's, which is not there."""
+    class CallbackSupportMixin:
+        """scikit-learn's, with types."""
 
-    def with_callbacks(method: Any) -> Any:
-        """Return the method: there are no callbacks to tear down."""
-        return method
+        def set_callbacks(self, *callbacks: Any) -> Self: ...
+
+    def with_callbacks(method: Method) -> Method:
+        """Return the method, after which callbacks are torn down."""
+
+else:
+    try:
+        from sklearn.callback import CallbackSupportMixin, with_callbacks
+    except ImportError:
+
+        class CallbackSupportMixin:
+            """In the place of scikit-learn's, which is not there."""
+
+        def with_callbacks(method):
+            """Return the method: there are no callbacks to tear down."""
+            return method
 
 
 class FitTask:

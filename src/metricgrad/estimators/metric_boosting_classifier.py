@@ -187,7 +187,7 @@ class MetricBoostingClassifier(DecidesLazilyMixin, CallbackSupportMixin, Classif
 
     # Fitting
 
-    @with_callbacks  # type: ignore[untyped-decorator]
+    @with_callbacks
     def fit(self, X: Features, y: ArrayLike, sample_weight: ArrayLike | None = None, costs: Cost | None = None) -> Self:
         """Fit the trees, and tune the rule on rows they have not seen.
 

@@ -219,7 +219,7 @@ class MetricClassifier(DecidesMixin, CallbackSupportMixin, ClassifierMixin, Base
 
     # Fitting
 
-    @with_callbacks  # type: ignore[untyped-decorator]
+    @with_callbacks
     def fit(self, X: Any, y: Any, sample_weight: Any = None, costs: Cost | None = None) -> Self:
         """Train the networks and tune the rule.
 

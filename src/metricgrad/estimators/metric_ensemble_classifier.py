@@ -195,7 +195,7 @@ class MetricEnsembleClassifier(DecidesMixin, CallbackSupportMixin, ClassifierMix
 
     # Fitting
 
-    @with_callbacks  # type: ignore[untyped-decorator]
+    @with_callbacks
     def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None, costs: Cost | None = None) -> Self:
         """Cross-fit the candidates, choose their weights, and tune the rule.
 

@@ -162,7 +162,7 @@ class ThresholdedClassifier(PredictsMixin, CallbackSupportMixin, ClassifierMixin
         router = MetadataRouter(owner=self).add_self_request(self)
         return router.add(estimator=self.estimator, method_mapping=fitted).add(splitter=self.cv, method_mapping=split)
 
-    @with_callbacks  # type: ignore[untyped-decorator]
+    @with_callbacks
     def fit(
         self,
         X: Features,
