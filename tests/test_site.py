@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
+import shutil
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -169,3 +170,20 @@ def test_citations_are_linked_and_other_brackets_are_not(site: Any) -> None:
     lines = ["Steps [tsoi2022] in [0, 1], |p| and $x^2$, see docs/scale.md."]
     links.link_docstrings(None, "", "", None, None, lines)
     assert lines == [r"Steps [:ref:`tsoi2022 <tsoi2022>`] in [0, 1], \|p\| and :math:`x^2`, see :doc:`scale </scale>`."]
+
+
+def test_pages_that_do_not_fit_or_complain_are_found(site: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    check = site("check_pages")
+    pytest.importorskip("playwright")
+    if not any(shutil.which(name) for name in ("chromium", "chromium-browser", "google-chrome")):
+        pytest.skip("no Chromium here")
+    page = tmp_path / "index.html"
+    page.write_text("<html><body><article><p>good</p></article></body></html>")
+    assert check.main(tmp_path, []) == 0
+    wide = '<p style="width: 500px">wide</p><p style="color: #999">pale</p><script>console.error("no")</script>'
+    page.write_text(f"<html><body><article>{wide}</article></body></html>")
+    assert check.main(tmp_path, []) == 1
+    printed = capsys.readouterr().out
+    for words in ("390 px: 1", "390 px: cut off: P wide", "too little contrast: pale: 2.85", "console: no"):
+        assert words in printed
+    assert "1280 px: cut off" not in printed
