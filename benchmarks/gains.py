@@ -32,13 +32,16 @@ LINE = 126
 """The width of a line in README.md."""
 
 PITCH = """\
-**A drop-in PyTorch loss for F1, MCC, Dice or your own metric; decisions that are exact, priced and guaranteed; and one command
-that finds out what to ship:** of {runs} training runs at good and bad settings {hybrid_dead} died with `HybridLoss` ({metric_dead}
-with the metric alone), and of {guarantees} guarantees tested {broken} was broken more often than it promised.
+**A drop-in PyTorch loss for F1, MCC, Dice or your own metric; decisions that are exact, priced and guaranteed; and one
+command that finds out what to ship:** of {runs} training runs at good and bad settings {hybrid_dead} died with
+`HybridLoss` ({metric_dead} with the metric alone), and of {guarantees} guarantees tested {broken} was broken more often
+than it promised.
+
 On {tables} tables its ensemble beats XGBoost with a tuned threshold, F1 {table_gain}; with several labels and no
 threshold tuned the metric loss beats cross-entropy, macro-F1 {untuned_gain}.
-**Where it does not help:** once a threshold is tuned, no gain of the loss of a network is proven, {one_label} with one label and
-{several_labels} with several, and for maps of pixels {dense_targets} targets are too few to tell.
+
+**Where it does not help:** once a threshold is tuned, the loss of the default network has no proven gain, {one_label}
+with one label and {several_labels} with several, and for maps of pixels {dense_targets} targets are too few to tell.
 """
 NUMBERS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
@@ -156,7 +159,8 @@ def write_pitch() -> str:
         several_labels=tuned[1].interval,
         dense_targets=count_in_words(dense.sets),
     )
-    return textwrap.fill(" ".join(pitch.split()), LINE, break_on_hyphens=False) + "\n"
+    sentences = [textwrap.fill(" ".join(part.split()), LINE, break_on_hyphens=False) for part in pitch.split("\n\n")]
+    return "\n\n".join(sentences) + "\n"
 
 
 def list_rows() -> pd.DataFrame:
@@ -247,7 +251,9 @@ def compare_remedies() -> pd.DataFrame:
         columns[f"batch {batch}"] = cells
     by_loss = few.groupby("contender")
     columns["at 0.5, both"] = [f"{by_loss.get_group(loss).fixed.mean():.3f}" for loss in REMEDIES.values()]
-    columns["dead runs"] = [f"{group.dead.sum()} of {len(group)}" for group in map(by_loss.get_group, REMEDIES.values())]
+    columns["dead runs"] = [
+        f"{group.dead.sum()} of {len(group)}" for group in map(by_loss.get_group, REMEDIES.values())
+    ]
     return pd.DataFrame(columns, index=list(REMEDIES))
 
 
@@ -277,7 +283,9 @@ def compare_batches() -> pd.DataFrame:
     """Return what became of the runs with few and with many positives in a batch."""
     judged = survival.read_results(survival.RESULTS).query("part == 'judge'")
     positives = judged.batch * judged.share
-    return describe_parts({words: judged[(positives > low) & (positives <= high)] for words, (low, high) in POSITIVES.items()})
+    return describe_parts(
+        {words: judged[(positives > low) & (positives <= high)] for words, (low, high) in POSITIVES.items()}
+    )
 
 
 def describe_parts(parts: dict[str, pd.DataFrame]) -> pd.DataFrame:
@@ -323,7 +331,8 @@ svg { --ink: #24292f; --soft: #57606a; --line: #d0d7de; --card: #ffffff; --gain:
   svg { --ink: #e6edf3; --soft: #9aa4af; --line: #48515c; --card: #14181e; --gain: #56d364; --open: #9aa4af; }
 }
 text { font: 17px system-ui, sans-serif; fill: var(--ink); } .note { fill: var(--soft); } .bold { font-weight: 700; }
-.middle { text-anchor: middle; } .card { fill: var(--card); } .grid { stroke: var(--line); } .zero { stroke: var(--soft); }
+.middle { text-anchor: middle; } .card { fill: var(--card); }
+.grid { stroke: var(--line); } .zero { stroke: var(--soft); }
 .gain { fill: var(--gain); stroke: var(--gain); stroke-width: 3; }
 .open { fill: var(--card); stroke: var(--open); stroke-width: 2; }
 """
@@ -351,7 +360,8 @@ def draw_gains() -> str:
     for tick in TICKS:
         kind = "zero" if tick == 0 else "grid"
         axis.append(f'<path class="{kind}" d="M{place(tick)} {TOP - 24}V{y - 24}"/>')
-        axis.append(f'<text class="note middle" x="{place(tick)}" y="{TOP - 30}">{with_minus(f"{tick:+g}") if tick else 0}</text>')
+        words = with_minus(f"{tick:+g}") if tick else "0"
+        axis.append(f'<text class="note middle" x="{place(tick)}" y="{TOP - 30}">{words}</text>')
     title = "Gain in the metric: mean over sets, 95 % interval"
     return "\n".join(
         [

@@ -415,9 +415,7 @@ def draw_map(results: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame.from_dict(rows, orient="index", columns=["what to use", "against", "gain", "sets won"])
 
 
-def find_gaps(
-    results: pd.DataFrame, kind: str, metric: str, value: str, name: str, reference: str
-) -> pd.Series | None:
+def find_gaps(results: pd.DataFrame, kind: str, metric: str, value: str, name: str, reference: str) -> pd.Series | None:
     """Return what a contender has beyond its reference in every set and split of a kind; None without results."""
     grid = compared(results[(results.metric == metric) & (results.kind == kind)], value)
     return grid[name] - grid[reference] if {name, reference} <= {*grid} else None

@@ -172,7 +172,9 @@ def test_citations_are_linked_and_other_brackets_are_not(site: Any) -> None:
     assert lines == [r"Steps [:ref:`tsoi2022 <tsoi2022>`] in [0, 1], \|p\| and :math:`x^2`, see :doc:`scale </scale>`."]
 
 
-def test_pages_that_do_not_fit_or_complain_are_found(site: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_pages_that_do_not_fit_or_complain_are_found(
+    site: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     check = site("check_pages")
     pytest.importorskip("playwright")
     if not any(shutil.which(name) for name in ("chromium", "chromium-browser", "google-chrome")):

@@ -64,6 +64,17 @@ def test_the_first_page_types_no_figure_of_a_study(gains: Any) -> None:
     assert re.findall(r"\d\.\d{3}|\d+ of \d+", rest) == []
 
 
+def test_what_evidence_says_of_runs_and_guarantees_is_counted(gains: Any) -> None:
+    text = " ".join((ROOT / "docs" / "evidence.md").read_text().split())
+    runs = gains.survival.read_results(gains.survival.RESULTS).query("part == 'judge'").groupby("contender").dead
+    held_out, broken = gains.guarantee.find_broken(gains.pd.read_csv(gains.guarantee.RESULTS, comment="#"))
+    assert runs.sum()["hybrid"] == 0
+    assert f"Of {runs.size()['hybrid']} runs at good and bad settings, none died with `HybridLoss`" in text
+    assert f"; {runs.sum()['soft set']} did with the metric alone" in text
+    assert broken.empty
+    assert f"in {len(held_out)} scenarios" in text
+
+
 def test_the_picture_of_gains_is_that_of_the_results(gains: Any) -> None:
     assert gains.PICTURE.read_text() == gains.draw_gains()
 

@@ -52,14 +52,15 @@ CONTRAST = """() => {
   };
   const poor = new Map();
   for (const e of document.querySelectorAll("article *")) {
-    const words = [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim());
-    if (!words || !e.checkVisibility({opacityProperty: true}) || e.closest("math, .headerlink, .copybtn")) continue;
+    const hasText = [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim());
+    if (!hasText || !e.checkVisibility({opacityProperty: true}) || e.closest("math, .headerlink, .copybtn")) continue;
     const style = getComputedStyle(e);
     const size = parseFloat(style.fontSize);
     const isLarge = size >= 24 || (size >= 18.66 && style.fontWeight >= 700);
     const [a, b] = [light(pixel(style.color, ground(e))), light(pixel(ground(e)))].sort((x, y) => y - x);
     const contrast = (a + 0.05) / (b + 0.05);
-    if (contrast < (isLarge ? 3 : 4.5)) poor.set(e.className + style.color, `${e.textContent.trim().slice(0, 30)}: ${contrast.toFixed(2)}`);
+    const words = `${e.textContent.trim().slice(0, 30)}: ${contrast.toFixed(2)}`;
+    if (contrast < (isLarge ? 3 : 4.5)) poor.set(e.className + style.color, words);
   }
   return [...poor.values()];
 }"""

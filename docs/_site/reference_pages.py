@@ -40,7 +40,15 @@ PAGES = {
 LOSSES = {
     "Start here": ("MetricLoss", "HybridLoss"),
     "Ranking, and thresholds set by the batch": (
-        *("AUROCLoss", "WMWLoss", "RecallAtPrecisionLoss", "RecallAtFPRLoss", "PrecisionAtKLoss", "PRBEPLoss", "EERLoss"),
+        *(
+            "AUROCLoss",
+            "WMWLoss",
+            "RecallAtPrecisionLoss",
+            "RecallAtFPRLoss",
+            "PrecisionAtKLoss",
+            "PRBEPLoss",
+            "EERLoss",
+        ),
     ),
     "One metric subject to others": ("ConstrainedLoss",),
     "Over whole labellings": ("StructuredHingeLoss", "AdversarialLoss"),

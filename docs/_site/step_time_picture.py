@@ -19,14 +19,17 @@ FAMILIES = {"ours": "metricgrad", "plain": "the same, written plainly", "MONAI":
 TASKS = {"binary": "one label or several", "multiclass": "several classes"}
 TICKS = (0.5, 1, 2, 5, 10, 20, 50)
 STYLE = """
-svg { --ink: #24292f; --soft: #57606a; --line: #d0d7de; --card: #ffffff; --ours: #1a7f37; --plain: #b3401a; --peer: #8250df; }
+svg { --ink: #24292f; --soft: #57606a; --line: #d0d7de; --card: #ffffff; }
+svg { --ours: #1a7f37; --plain: #b3401a; --peer: #8250df; }
 @media (prefers-color-scheme: dark) {
-  svg { --ink: #e6edf3; --soft: #9aa4af; --line: #48515c; --card: #14181e; --ours: #56d364; --plain: #ff9d76; --peer: #d2a8ff; }
+  svg { --ink: #e6edf3; --soft: #9aa4af; --line: #48515c; --card: #14181e; }
+  svg { --ours: #56d364; --plain: #ff9d76; --peer: #d2a8ff; }
 }
 text { font: 17px system-ui, sans-serif; fill: var(--ink); } .note { fill: var(--soft); } .bold { font-weight: 700; }
 .middle { text-anchor: middle; } .card { fill: var(--card); } .grid { stroke: var(--line); }
 .one { stroke: var(--ink); stroke-width: 2; }
-.ours { fill: var(--ours); } .plain { fill: var(--plain); } .peer { fill: none; stroke: var(--peer); stroke-width: 2.5; }
+.ours { fill: var(--ours); } .plain { fill: var(--plain); }
+.peer { fill: none; stroke: var(--peer); stroke-width: 2.5; }
 """
 WIDTH, LEFT, RIGHT, ROW_HEIGHT, TOP = 640, 168, 24, 36, 124
 

@@ -12,7 +12,11 @@ PICTURE = Path(__file__).parents[1] / "training.svg"
 # What is asked, which answer leads to the right, and what is there.
 QUESTIONS = (
     (("Do you need probabilities", "or a ranking, not labels?"), "yes", ("cross-entropy;", "for a ranking AUROCLoss")),
-    (("Will a threshold be tuned", "on held-out rows?"), "no", ("HybridLoss, decide at 0.5;", "MetricLoss at small rates")),
+    (
+        ("Will a threshold be tuned", "on held-out rows?"),
+        "no",
+        ("HybridLoss, decide at 0.5;", "MetricLoss at small rates"),
+    ),
     (("Are some labels or pixels", "rare?"), "yes", ("HybridLoss, tune at the end;", "positives in each batch")),
     (("Is a bound to be kept,", "as precision ≥ 0.9?"), "yes", ("any loss, tune_threshold", "with a confidence")),
 )
