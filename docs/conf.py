@@ -69,7 +69,9 @@ autosummary.WELL_KNOWN_ABBREVIATIONS += ("eq.", "eqs.", "sec.", "fig.", "alg.", 
 autodoc_typehints = "none"  # the docstrings have the types, in words
 autodoc_member_order = "bysource"
 # scikit-learn adds these to every estimator.
-autodoc_default_options = {"exclude-members": "set_fit_request, set_partial_fit_request, set_score_request"}
+autodoc_default_options = {
+    "exclude-members": "set_fit_request, set_partial_fit_request, set_predict_request, set_score_request"
+}
 numpydoc_show_class_members = False
 numpydoc_xref_param_type = False
 
@@ -99,6 +101,8 @@ html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_extra_path = ["_report"]
 html_copy_source = False
+html_domain_indices = False
+html_context = {"default_mode": "auto"}  # light or dark, as the reader's system is
 html_math_renderer = "mathml"
 html_theme_options = {
     "logo": {"text": "metricgrad"},
