@@ -330,7 +330,9 @@ svg { --ink: #24292f; --soft: #57606a; --line: #d0d7de; --card: #ffffff; --gain:
 @media (prefers-color-scheme: dark) {
   svg { --ink: #e6edf3; --soft: #9aa4af; --line: #48515c; --card: #14181e; --gain: #56d364; --open: #9aa4af; }
 }
-text { font: 17px system-ui, sans-serif; fill: var(--ink); } .note { fill: var(--soft); } .bold { font-weight: 700; }
+text { font: 17px system-ui, sans-serif; fill: var(--ink); }
+text { paint-order: stroke; stroke: var(--card); stroke-width: 4px; }
+.note { fill: var(--soft); } .bold { font-weight: 700; }
 .middle { text-anchor: middle; } .card { fill: var(--card); }
 .grid { stroke: var(--line); } .zero { stroke: var(--soft); }
 .gain { fill: var(--gain); stroke: var(--gain); stroke-width: 3; }
