@@ -95,16 +95,18 @@ def measure_gain(gap: pd.Series) -> Gain:
 def find_study_gain(problem: str) -> Gain:
     """Return the gain of a problem in the map of the study of quality."""
     (how,) = (how for name, _, *how in quality.MAP if name == problem)
-    gaps = quality.find_gaps(quality.read_results(quality.RESULTS), *how)
-    assert gaps is not None, problem
-    return measure_gain(quality.average_splits(gaps))
+    return measure_study_gain(*how)
 
 
 def find_claimed_gain() -> Gain:
     """Return the gain of the default network with several labels, over all of them: the first claim of the study."""
-    how = ("multilabel", "f1", "value", quality.DEFAULT, quality.SAME)
-    gaps = quality.find_gaps(quality.read_results(quality.RESULTS), *how)
-    assert gaps is not None
+    return measure_study_gain("multilabel", "f1", "value", quality.DEFAULT, quality.SAME)
+
+
+def measure_study_gain(kind: str, metric: str, value: str, name: str, reference: str) -> Gain:
+    """Return the gain of a contender over its reference, over the sets of a kind."""
+    gaps = quality.find_gaps(quality.read_results(quality.RESULTS), kind, metric, value, name, reference)
+    assert gaps is not None, (kind, metric, name, reference)
     return measure_gain(quality.average_splits(gaps))
 
 
