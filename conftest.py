@@ -8,7 +8,14 @@ import torch
 os.environ.setdefault("KERAS_BACKEND", "torch")
 
 # Pages and scripts of the site, which are no tests: what its build writes, and what it runs.
-collect_ignore_glob = ["docs/*.py", "docs/_site/*", "docs/reference/*", "docs/repository/*", "docs/tutorials/*"]
+collect_ignore_glob = [
+    "docs/*.py",
+    "docs/_site/*",
+    "docs/_report/*",
+    "docs/reference/*",
+    "docs/repository/*",
+    "docs/tutorials/*",
+]
 
 # Public names of rooms: each replaces itself by the module that it names, which is collected where it is.
 ROOMS = ("baselines", "boosting", "curves", "keras", "metrics", "plots", "presets", "samplers", "surrogates")

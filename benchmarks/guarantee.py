@@ -403,14 +403,24 @@ def summarise() -> None:
         ]
         allowed_share = f"{1 - first['confidence']:.2f}"
         print(f"| {name} | {first['constraint']} | {allowed_share} | {' | '.join(cells)} |")
+    held_out, broken = find_broken(table)
+    print(f"\nviolated beyond two standard errors, of {len(held_out)} with rows held out: {list(broken['scenario'])}")
+    shared = select_shared(table)
+    print(shared.groupby("method")[["violated", "found", "value"]].mean().round(4).to_string())
+
+
+def find_broken(table: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return our scenarios with rows held out, and those violated more often than allowed, by two standard errors."""
     ours = table[(table["method"] == "metricgrad") & ~table["scenario"].str.contains("cross-fitted")]
     allowed = 1 - ours["confidence"]
     limit = allowed + 2 * np.sqrt(allowed * (1 - allowed) / ours["trials"])
-    broken = ours[ours["violated"] > limit]
-    print(f"\nviolated beyond two standard errors, of {len(ours)} with rows held out: {list(broken['scenario'])}")
+    return ours, ours[ours["violated"] > limit]
+
+
+def select_shared(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the scenarios with a bound on precision that every method ran."""
     precise = table[table["constraint"].str.startswith("precision")]
-    shared = precise.groupby("scenario").filter(lambda rows: len(rows) == len(METHODS))
-    print(shared.groupby("method")[["violated", "found", "value"]].mean().round(4).to_string())
+    return precise.groupby("scenario").filter(lambda rows: len(rows) == len(METHODS))
 
 
 def main() -> None:

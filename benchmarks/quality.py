@@ -1,7 +1,7 @@
 """Does training on the metric help? Every contender on every data set and split, under one protocol.
 
     python benchmarks/quality.py --data FOLDER [--sets NAMES] [--splits N] [--only NAMES] [--metric f1]
-    python benchmarks/quality.py --summary [--write README.md docs/index.md docs/quality.md]
+    python benchmarks/quality.py --summary [--write docs/quality.md docs/quality-appendix.md]
 
 Needs the extras ``boosting``, ``tabm`` and ``bench``; ``datasets.py`` says what the folder holds. Outer splits are
 random, stratified, 75 % to train and tune, 25 % to evaluate. Everything else happens inside the 75 %: contenders stop
@@ -354,10 +354,16 @@ MAP = (
 column of values, a contender and its reference."""
 
 
-def summarise(path: Path) -> dict[str, pd.DataFrame]:
-    """Return tables by their first heading: the map, the claims, and for every metric and kind of set the means."""
+def read_results(path: Path) -> pd.DataFrame:
+    """Return the results of tables and of dense maps, with the kind of problem that a set is."""
     results = pd.concat([pd.read_csv(path), pd.read_csv(DENSE_RESULTS)])
     results["kind"] = results["set"].map(kind_of)
+    return results
+
+
+def summarise(path: Path) -> dict[str, pd.DataFrame]:
+    """Return tables by their first heading: the map, the claims, and for every metric and kind of set the means."""
+    results = read_results(path)
     tables = {"the problem": draw_map(results), "claim": adjust_claims(results)}
     for (metric, kind), part in results.groupby(["metric", "kind"], sort=False):
         wide = compared(part, "value")
@@ -401,12 +407,18 @@ def compared(part: pd.DataFrame, value: str) -> pd.DataFrame:
 def draw_map(results: pd.DataFrame) -> pd.DataFrame:
     """Return the map for users, as far as there are results."""
     rows = {}
-    for problem, use, kind, metric, value, name, reference in MAP:
-        grid = compared(results[(results.metric == metric) & (results.kind == kind)], value)
-        if {name, reference} <= {*grid}:
-            interval, won, _ = difference(grid[name] - grid[reference])[0]
-            rows[problem] = [use, reference, interval, won]
+    for problem, use, *how in MAP:
+        gaps = find_gaps(results, *how)
+        if gaps is not None:
+            interval, won, _ = difference(gaps)[0]
+            rows[problem] = [use, how[-1], interval, won]
     return pd.DataFrame.from_dict(rows, orient="index", columns=["what to use", "against", "gain", "sets won"])
+
+
+def find_gaps(results: pd.DataFrame, kind: str, metric: str, value: str, name: str, reference: str) -> pd.Series | None:
+    """Return what a contender has beyond its reference in every set and split of a kind; None without results."""
+    grid = compared(results[(results.metric == metric) & (results.kind == kind)], value)
+    return grid[name] - grid[reference] if {name, reference} <= {*grid} else None
 
 
 def adjust_claims(results: pd.DataFrame) -> pd.DataFrame:
@@ -429,14 +441,25 @@ def kind_of(name: str) -> str:
 
 def difference(gaps: Any) -> tuple[list[str], float]:
     """Return the mean over sets with its t-interval, how many are positive, Wilcoxon's p; and this p as a number."""
-    gap = gaps.groupby(level="set").mean().dropna()  # of the splits that have both
+    gap = average_splits(gaps)
+    won = f"{int((gap > 0).sum())} of {len(gap)}"
     if len(gap) < 3 or not gap.any():  # too few sets for an interval
-        mean = "–" if gap.empty else f"{gap.mean():+.3f}".replace("-", "−")
-        return [mean, f"{int((gap > 0).sum())} of {len(gap)}", "–"], 1.0
+        return ["–" if gap.empty else f"{gap.mean():+.3f}".replace("-", "−"), won, "–"], 1.0
+    mean, low, high = mean_interval(gap)
+    p = float(stats.wilcoxon(gap).pvalue)
+    interval = f"{mean:+.3f} ({low:+.3f} to {high:+.3f})".replace("-", "−")
+    return [interval, won, "< 0.001" if p < 0.001 else f"{p:.3f}"], p
+
+
+def average_splits(gaps: pd.Series) -> pd.Series:
+    """Return the mean difference of every set, over the splits that have both contenders."""
+    return gaps.groupby(level="set").mean().dropna()
+
+
+def mean_interval(gap: pd.Series) -> tuple[float, float, float]:
+    """Return the mean over sets, and its 95 % t-interval."""
     half = stats.t.ppf(0.975, len(gap) - 1) * gap.std() / np.sqrt(len(gap))
-    mean, p = gap.mean(), float(stats.wilcoxon(gap).pvalue)
-    interval = f"{mean:+.3f} ({mean - half:+.3f} to {mean + half:+.3f})".replace("-", "−")
-    return [interval, f"{int((gap > 0).sum())} of {len(gap)}", "< 0.001" if p < 0.001 else f"{p:.3f}"], p
+    return gap.mean(), gap.mean() - half, gap.mean() + half
 
 
 def holm(p: list[float]) -> list[float]:

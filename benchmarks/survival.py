@@ -249,14 +249,21 @@ def make_results(part: str, contenders: list[str], folder: Path, results: Path) 
             csv.writer(file, lineterminator="\n").writerow(line)
 
 
-def print_summary(results: Path) -> None:
-    """Print, of each part, the dead runs of every contender and its mean F1, and the differences of the claims."""
+def read_results(results: Path) -> pd.DataFrame:
+    """Return the results, with a mark on the runs that are dead."""
     table = pd.read_csv(results, comment="#")
     setting = SETTING_COLUMNS
     reference = table[table.contender == "cross-entropy"].set_index(["part", *setting, "seed"]).tuned
     table = table.join(reference.rename("reference"), on=["part", *setting, "seed"])
     table["dead"] = table.tuned < table.reference / 2
     table["dead_fixed"] = table.fixed < table.reference / 2
+    return table
+
+
+def print_summary(results: Path) -> None:
+    """Print, of each part, the dead runs of every contender and its mean F1, and the differences of the claims."""
+    table = read_results(results)
+    setting = SETTING_COLUMNS
     for part, rows in table.groupby("part"):
         print(f"\n{part}")
         by_contender = rows.groupby("contender", sort=False)
@@ -270,18 +277,26 @@ def print_summary(results: Path) -> None:
 
 def print_differences(rows: pd.DataFrame, other: str, clusters: list[str], setting: list[str]) -> None:
     """Print the mean difference of tuned F1 to that of another contender, where that one is alive, with intervals."""
-    base = rows[(rows.contender == other) & ~rows.dead].set_index([*setting, "seed"]).tuned
     print(f"tuned F1 minus that of {other}, in its runs that are not dead")
     groups = [((), rows)] if other == "soft set" else list(rows.groupby("batch"))
     for batch, some in groups:
-        for contender, mine in some.groupby("contender", sort=False):
-            joined = mine.join(base.rename("base"), on=[*setting, "seed"]).dropna(subset=["base"])
-            difference = (joined.tuned - joined.base).groupby([joined[name] for name in clusters]).mean().to_numpy()
-            random = np.random.default_rng(0)
-            means = random.choice(difference, (10_000, len(difference))).mean(1)
-            low, high = np.quantile(means, [0.025, 0.975])
-            level = joined.tuned.mean()
-            print(f"  {batch!s:6}{contender:34}{level:.3f} {difference.mean():+.3f} [{low:+.3f}, {high:+.3f}]")
+        for contender in some.contender.unique():
+            level, mean, low, high = find_difference(some, contender, other, clusters, setting)
+            print(f"  {batch!s:6}{contender:34}{level:.3f} {mean:+.3f} [{low:+.3f}, {high:+.3f}]")
+
+
+def find_difference(
+    rows: pd.DataFrame, contender: str, other: str, clusters: list[str], setting: list[str]
+) -> tuple[float, float, float, float]:
+    """Return the tuned F1 where the other is alive, and its mean difference to the other's with a 95 % interval."""
+    base = rows[(rows.contender == other) & ~rows.dead].set_index([*setting, "seed"]).tuned
+    mine = rows[rows.contender == contender]
+    joined = mine.join(base.rename("base"), on=[*setting, "seed"]).dropna(subset=["base"])
+    difference = (joined.tuned - joined.base).groupby([joined[name] for name in clusters]).mean().to_numpy()
+    random = np.random.default_rng(0)
+    means = random.choice(difference, (10_000, len(difference))).mean(1)
+    low, high = np.quantile(means, [0.025, 0.975])
+    return float(joined.tuned.mean()), float(difference.mean()), float(low), float(high)
 
 
 def main() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
+import shutil
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -28,7 +29,13 @@ def site(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_readme_is_short() -> None:
-    assert len((ROOT / "README.md").read_text().splitlines()) < 120
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 100
+
+
+def test_the_study_answers_before_it_explains() -> None:
+    text = (DOCS / "quality.md").read_text()
+    assert len(text.split()) <= 2500
+    assert text.index("](gains.svg)") < text.index("## How it was done")
 
 
 def test_every_public_name_is_in_the_reference(site: Any) -> None:
@@ -115,9 +122,12 @@ def test_code_is_run_or_says_that_it_is_not(path: Path) -> None:
 
 
 def test_figures_of_the_study_are_quoted_as_they_are() -> None:
-    """A figure of the study in other pages is one of quality.md, whose tables a script writes."""
-    study = (DOCS / "quality.md").read_text()
-    quoted = re.findall(r"0\.\d{3}\b", (DOCS / "tuned-cross-entropy.md").read_text())
+    """A figure of the study in prose stands in a table of the study, which a script writes."""
+    pages = [(DOCS / name).read_text() for name in ("quality.md", "quality-appendix.md")]
+    study = "\n".join(line for page in pages for line in page.splitlines() if line.startswith("|"))
+    prose = [line for line in pages[0].splitlines() if not line.startswith("|")]
+    prose += [(DOCS / name).read_text() for name in ("tuned-cross-entropy.md", "evidence.md")]
+    quoted = re.findall(r"0\.\d{3}\b", "\n".join(prose))
     quoted += re.findall(r"added (0\.\d{3}) on average", (TUTORIALS[5]).read_text())
     assert len(quoted) > 6
     assert [figure for figure in quoted if figure not in study] == []
@@ -140,11 +150,14 @@ def test_a_tutorial_has_a_title_and_ends_in_a_figure(path: Path) -> None:
     assert text.rstrip().endswith("plt.show()")
 
 
-def test_the_picture_is_what_its_script_draws(site: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    script = site("idea_picture")
-    monkeypatch.setattr(script, "PICTURE", tmp_path / "idea.svg")
+@pytest.mark.parametrize("name", ["idea", "training", "step_time"])
+def test_a_picture_is_what_its_script_draws(
+    name: str, site: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = site(f"{name}_picture")
+    monkeypatch.setattr(script, "PICTURE", tmp_path / "picture.svg")
     script.main()
-    assert (tmp_path / "idea.svg").read_text() == (DOCS / "idea.svg").read_text()
+    assert (tmp_path / "picture.svg").read_text() == (DOCS / f"{name}.svg").read_text()
 
 
 def test_broken_links_are_found(site: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -168,3 +181,22 @@ def test_citations_are_linked_and_other_brackets_are_not(site: Any) -> None:
     lines = ["Steps [tsoi2022] in [0, 1], |p| and $x^2$, see docs/scale.md."]
     links.link_docstrings(None, "", "", None, None, lines)
     assert lines == [r"Steps [:ref:`tsoi2022 <tsoi2022>`] in [0, 1], \|p\| and :math:`x^2`, see :doc:`scale </scale>`."]
+
+
+def test_pages_that_do_not_fit_or_complain_are_found(
+    site: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    check = site("check_pages")
+    pytest.importorskip("playwright")
+    if not any(shutil.which(name) for name in ("chromium", "chromium-browser", "google-chrome")):
+        pytest.skip("no Chromium here")
+    page = tmp_path / "index.html"
+    page.write_text("<html><body><article><p>good</p></article></body></html>")
+    assert check.main(tmp_path, []) == 0
+    wide = '<p style="width: 500px">wide</p><p style="color: #999">pale</p><script>console.error("no")</script>'
+    page.write_text(f"<html><body><article>{wide}</article></body></html>")
+    assert check.main(tmp_path, []) == 1
+    printed = capsys.readouterr().out
+    for words in ("390 px: 1", "390 px: cut off: P wide", "too little contrast: pale: 2.85", "console: no"):
+        assert words in printed
+    assert "1280 px: cut off" not in printed

@@ -24,17 +24,47 @@ if TYPE_CHECKING:
 # Page: its title, and what it holds: public modules, and rooms of which public names come.
 PAGES = {
     "losses": ("Losses", ["losses"]),
-    "metrics": ("Metrics and counts", ["metrics", "core"]),
-    "surrogates": ("Surrogates", ["surrogates"]),
-    "presets": ("Presets: the published methods", ["presets"]),
-    "baselines": ("Baselines", ["baselines"]),
     "decisions": ("Decision rules", ["decisions"]),
     "evaluation": ("Evaluation, curves and plots", ["evaluation", "curves", "plots"]),
     "estimators": ("Estimators and their files", ["estimators", "storage"]),
+    "application": ("Comparison: the application, from Python", ["comparison"]),
+    "metrics": ("Metrics, counts and costs", ["metrics", "core"]),
+    "surrogates": ("Surrogates", ["surrogates"]),
+    "presets": ("Presets: the published methods", ["presets"]),
+    "baselines": ("Baselines", ["baselines"]),
     "boosting": ("Boosting", ["boosting"]),
     "data": ("Data, samplers and checkpoints", ["samplers", "training"]),
     "keras": ("Keras", ["keras"]),
-    "application": ("The application, from Python", ["comparison"]),
+}
+# The losses by what they are for. A new loss needs its place here.
+LOSSES = {
+    "Start here": ("MetricLoss", "HybridLoss"),
+    "Ranking, and thresholds set by the batch": (
+        *(
+            "AUROCLoss",
+            "WMWLoss",
+            "RecallAtPrecisionLoss",
+            "RecallAtFPRLoss",
+            "PrecisionAtKLoss",
+            "PRBEPLoss",
+            "EERLoss",
+        ),
+    ),
+    "One metric subject to others": ("ConstrainedLoss",),
+    "Over whole labellings": ("StructuredHingeLoss", "AdversarialLoss"),
+    "Batches larger than memory, counts over several steps": ("exact_backward", "RunningLoss"),
+}
+# The names that most people need, by task.
+TASKS = {
+    "train on a metric": ("MetricLoss", "HybridLoss"),
+    "train a ranking": ("AUROCLoss", "RecallAtPrecisionLoss"),
+    "train under a constraint": ("ConstrainedLoss",),
+    "decide": ("tune_threshold", "Cost", "estimate_prevalence"),
+    "evaluate": ("evaluate", "Evaluator", "bootstrap", "compare_paired"),
+    "fit and predict": (
+        *("MetricClassifier", "MetricEnsembleClassifier", "MetricBoostingClassifier", "ThresholdedClassifier"),
+    ),
+    "compare on a table": ("compare", "load_run"),
 }
 Row = tuple[str, ...]
 
@@ -54,12 +84,21 @@ def contents() -> dict[str, dict[str, list[str]]]:
         else:
             room = home.module.split(".")[1]
             found[page_of[room]].setdefault(room, []).append(name)
+    found["losses"] = _group_losses(found["losses"]["losses"])
     # What has two addresses is described at the shorter one.
     for rooms in found.values():
         for room, names in rooms.items():
             short = [_of(name) for names in rooms.values() for name in names if "." not in name]
             rooms[room] = [name for name in names if "." not in name or not any(_of(name) is one for one in short)]
     return {page: rooms for page, rooms in found.items() if rooms}
+
+
+def _group_losses(names: list[str]) -> dict[str, list[str]]:
+    """Return the losses by what they are for."""
+    known = [name for group in LOSSES.values() for name in group]
+    if missing := sorted(set(names) ^ set(known)):
+        raise KeyError(f"LOSSES: expected every loss once, differs in {missing}")
+    return {title: list(group) for title, group in LOSSES.items()}
 
 
 def write(docs: Path) -> None:
@@ -101,6 +140,8 @@ def write(docs: Path) -> None:
 def _index() -> list[str]:
     lines = _title("Reference", "=")
     lines += ["Every public name, after ``import metricgrad as mg``. The pages are made from the docstrings.", ""]
+    tasks = [(task, ", ".join(map(_link, names))) for task, names in TASKS.items()]
+    lines += _table(("to", "names"), tasks, widths=(25, 75))
     lines += [".. toctree::", "   :maxdepth: 1", "", *(f"   {page}" for page in contents()), ""]
     rows = [(f"``mg.{name}``", f"``pip install 'metricgrad[{home.extra}]'``") for name, home in _with_extras()]
     lines += _title("What needs more than torch", "-")

@@ -64,17 +64,23 @@ for n, one in zip(sizes, found, strict=True):
     print(f"   F1 where tuned {one.value:.3f}, out of bag {one.out_of_bag:.3f}", "  !" if one.caution else "")
 
 # %%
-# The picture
-# -----------
+# The pictures
+# ------------
 #
-# Left: F2 of the first problem at every threshold, with the plateau. Right: the interval of the threshold, by rows.
+# F2 of the first problem at every threshold, with the plateau:
 
-figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.4), layout="constrained")
-mg.plots.metric_by_threshold("f2", scores, malignant, tuning=tuning, ax=left)
+figure, ax = plt.subplots(figsize=(6, 3.6), layout="constrained")
+mg.plots.metric_by_threshold("f2", scores, malignant, tuning=tuning, ax=ax)
+plt.show()
+
+# %%
+# The interval of the threshold, by rows:
+
+figure, ax = plt.subplots(figsize=(6, 3.6), layout="constrained")
 thresholds = np.array([one.threshold for one in found])
 low, high = np.array([one.interval for one in found]).T
-right.errorbar(
+ax.errorbar(
     sizes, thresholds, yerr=[np.maximum(thresholds - low, 0), np.maximum(high - thresholds, 0)], fmt="o", capsize=4
 )
-right.set(xscale="log", xlabel="rows", ylabel="threshold, 95 % interval", ylim=(0, 1))
+ax.set(xscale="log", xlabel="rows", ylabel="threshold, 95 % interval", ylim=(0, 1))
 plt.show()

@@ -13,6 +13,8 @@ import torch
 from sklearn.datasets import load_iris
 from torch import nn
 
+# sphinx_gallery_thumbnail_number = 3
+
 # %%
 # A hidden layer of ReLUs draws any curve
 # ---------------------------------------
