@@ -127,13 +127,16 @@ def test_our_own_estimators_take_the_folds_and_show_scores_of_rows_they_did_not_
 
 
 @pytest.mark.parametrize("backend", ["xgboost", "lightgbm"])
-def test_a_candidate_of_boosted_trees_keeps_one_history_and_is_the_same_model(backend: Any) -> None:
+def test_a_candidate_of_boosted_trees_keeps_one_history_at_most_and_is_the_same_model(backend: Any) -> None:
     X, y = make_classification(120, random_state=0)
     folds = [(rows, left_out) for rows, left_out in StratifiedKFold(3).split(X, y)]
     trees = mg.MetricBoostingClassifier("f1", backend=backend, n_estimators=6, n_jobs=1)
-    found = cross_fit(candidates.Candidate("trees", trees), X, y, None, Labels(y), folds, seed=4)
-    (model,) = found.models
+    candidate = candidates.Candidate("trees", trees)
+    (without,) = cross_fit(candidate, X, y, None, Labels(y), folds, seed=4).models
+    assert [len(history) for history in without._histories] == [0, 0, 0]
+    (model,) = cross_fit(candidate, X, y, None, Labels(y), folds, seed=4, with_history=True).models
     assert [len(history) for history in model._histories] == [6, 0, 0]
+    np.testing.assert_array_equal(without.predict_proba(X), model.predict_proba(X))
     plain = clone(trees).set_params(cv=folds, rule="fixed", random_state=4).fit(X, y)
     assert [len(history) for history in plain._histories] == [6, 6, 6]
     np.testing.assert_array_equal(model.predict_proba(X), plain.predict_proba(X))

@@ -89,12 +89,22 @@ class CrossFitted:
 
 
 def cross_fit(
-    candidate: Candidate, X: Any, y: Any, weight: Any, labels: Labels, folds: list[Fold], seed: int
+    candidate: Candidate,
+    X: Any,
+    y: Any,
+    weight: Any,
+    labels: Labels,
+    folds: list[Fold],
+    seed: int,
+    with_history: bool = False,
 ) -> CrossFitted:
-    """Fit a candidate once for each fold, and score the rows left out (all rows, where none are)."""
+    """Fit a candidate once for each fold, and score the rows left out (all rows, where none are).
+
+    ``with_history``: whether the first model of boosted trees has a history, which costs time unless they stop early.
+    """
     start = time.perf_counter()
     if isinstance(candidate.estimator, METRIC_ESTIMATORS):
-        models, scores = _fit_metric_estimator(candidate, X, y, weight, folds, seed)
+        models, scores = _fit_metric_estimator(candidate, X, y, weight, folds, seed, with_history)
     else:
         models = []
         scores = []
@@ -107,13 +117,13 @@ def cross_fit(
 
 
 def _fit_metric_estimator(
-    candidate: Candidate, X: Any, y: Any, weight: Any, folds: list[Fold], seed: int
+    candidate: Candidate, X: Any, y: Any, weight: Any, folds: list[Fold], seed: int, with_history: bool
 ) -> tuple[list[Any], list[Tensor]]:
     """Hand our own estimator the folds, and read what each of its models says of the rows that it did not see."""
     cv = [fold for fold in folds if fold[1] is not None] or None
     model = _set_seeds(clone(candidate.estimator).set_params(cv=cv, rule="fixed"), seed)
     if isinstance(model, MetricBoostingClassifier):
-        model._models_with_history = 1  # a report draws that of the first model
+        model._models_with_history = int(with_history)
     model.fit(X, y, sample_weight=weight).set_params(cv=None)  # the folds of these rows mean nothing to other rows
     if cv is None:
         return [model], [model._scores(X)]

@@ -52,6 +52,10 @@ class Gradient(Hook):
             raise ValueError(f"loss: expected a loss, called with (logits, targets, weight), got {loss!r}")
         trust_logits(loss)
         self.loss = loss
+        modules = _modules(loss)
+        self._with_group = [module for module in modules if hasattr(module, "process_group")]
+        self._with_step = [module for module in modules if hasattr(module, "step")]
+        self._with_epochs = [module for module in modules if hasattr(module, "step_each_epoch")]
 
     @property
     def has_group(self) -> bool:
@@ -59,19 +63,17 @@ class Gradient(Hook):
 
     @property
     def _group(self) -> ProcessGroup | None:
-        return next((g for m in _modules(self.loss) if (g := getattr(m, "process_group", None)) is not None), None)
+        return next((module.process_group for module in self._with_group if module.process_group is not None), None)
 
     def answer(self, scores: Tensor, targets: Tensor, weight: Tensor | None, native: bool) -> Any:
         z = scores.detach().requires_grad_()
-        for module in _modules(self.loss):
-            if hasattr(module, "step_each_epoch"):
-                module.reset()  # a round sees all rows: those of rounds before are older, not more
+        for module in self._with_epochs:
+            module.reset()  # a round sees all rows: those of rounds before are older, not more
         with torch.enable_grad():
             (gradient,) = torch.autograd.grad(compute_loss(self.loss, z, targets, weight), z)
         gradient = gradient * self._decisions(targets, weight)
-        for module in _modules(self.loss):
-            if hasattr(module, "step"):
-                module.step()
+        for module in self._with_step:
+            module.step()
         return gradient.numpy(), gradient.abs().mul_(0.5).clamp_min_(LEAST_CURVATURE).numpy()
 
     def _decisions(self, targets: Tensor, weight: Tensor | None) -> float:
