@@ -41,6 +41,11 @@ class Hook:
         self._rows: tuple[Any, Any] | None = None
         self._tensors_of_rows: tuple[Tensor, Tensor | None] | None = None
 
+    @property
+    def keeps_rows(self) -> bool:
+        """Whether all calls are about the same rows."""
+        return self._rows is not None
+
     def keep_rows(self, labels: Any, weight: Any) -> None:
         """Take labels and weights from here: to ask the library for them in every round takes longer than the loss."""
         self._rows = labels, weight
