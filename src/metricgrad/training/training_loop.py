@@ -224,7 +224,7 @@ class _Adam:
             "maximize": False,
             "fused": True,
         }
-        self.steps = [torch.zeros(()) for _ in parameters]
+        self.steps = [torch.zeros((), dtype=torch.float32, device=one.device) for one in parameters]
         self.means = [torch.zeros_like(one, memory_format=torch.preserve_format) for one in parameters]
         self.squares = [torch.zeros_like(one, memory_format=torch.preserve_format) for one in parameters]
 
