@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict, get_args
 import torch
 from torch import Tensor, nn
 from torch.optim.adam import adam
+from torch.optim.adamw import adamw
 
 from metricgrad.core.metrics.scalars import is_whole
 
@@ -213,10 +214,10 @@ class _Adam:
 
     def __init__(self, parameters: list[nn.Parameter], rate: float, decay: float, decoupled: bool) -> None:
         self.parameters = parameters
+        self.move = adamw if decoupled else adam
         self.options: dict[str, Any] = {
             "lr": rate,
             "weight_decay": decay,
-            "decoupled_weight_decay": decoupled,
             "beta1": 0.9,
             "beta2": 0.999,
             "eps": 1e-8,
@@ -236,7 +237,7 @@ class _Adam:
     def step(self) -> None:
         """Move the parameters that have a gradient."""
         moved = [i for i, parameter in enumerate(self.parameters) if parameter.grad is not None]
-        adam(
+        self.move(
             [self.parameters[i] for i in moved],
             [self.parameters[i].grad for i in moved],  # type: ignore[misc]
             [self.means[i] for i in moved],
