@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+import safetensors.numpy
 import scipy.sparse as sp
 import skops.io
 from sklearn.base import clone
@@ -126,13 +127,16 @@ def test_our_own_estimators_take_the_folds_and_show_scores_of_rows_they_did_not_
 
 
 @pytest.mark.parametrize("backend", ["xgboost", "lightgbm"])
-def test_a_candidate_of_boosted_trees_keeps_one_history_and_is_the_same_model(backend: Any) -> None:
+def test_a_candidate_of_boosted_trees_keeps_one_history_at_most_and_is_the_same_model(backend: Any) -> None:
     X, y = make_classification(120, random_state=0)
     folds = [(rows, left_out) for rows, left_out in StratifiedKFold(3).split(X, y)]
     trees = mg.MetricBoostingClassifier("f1", backend=backend, n_estimators=6, n_jobs=1)
-    found = cross_fit(candidates.Candidate("trees", trees), X, y, None, Labels(y), folds, seed=4)
-    (model,) = found.models
+    candidate = candidates.Candidate("trees", trees)
+    (without,) = cross_fit(candidate, X, y, None, Labels(y), folds, seed=4).models
+    assert [len(history) for history in without._histories] == [0, 0, 0]
+    (model,) = cross_fit(candidate, X, y, None, Labels(y), folds, seed=4, with_history=True).models
     assert [len(history) for history in model._histories] == [6, 0, 0]
+    np.testing.assert_array_equal(without.predict_proba(X), model.predict_proba(X))
     plain = clone(trees).set_params(cv=folds, rule="fixed", random_state=4).fit(X, y)
     assert [len(history) for history in plain._histories] == [6, 6, 6]
     np.testing.assert_array_equal(model.predict_proba(X), plain.predict_proba(X))
@@ -599,21 +603,29 @@ def test_forgeries_are_refused(tmp_path: Path) -> None:
     mg.load(folder)
     place = next(i for i, one in enumerate(members) if one["name"] == "extra trees")
     other = next(i for i, one in enumerate(members) if one["name"] == "logistic regression, C=3")
-    file = folder / f"member-{place}.skops"
-    before = file.read_bytes()
-    for edit in (_children_outside, _children_in_a_ring, _features_outside, _fewer_features, _another_tree):
-        forests = skops.io.loads(before, trusted=["sklearn.tree._tree.Tree"])
-        edit(forests[0])
-        file.write_bytes(skops.io.dumps(forests))
+    forest = [folder / f"member-{place}-forests.json", folder / f"member-{place}-forests.safetensors"]
+    about, nodes = (one.read_bytes() for one in forest)
+    for forge_forest in (_children_outside, _children_in_a_ring, _features_outside, _fewer_nodes, _other_values):
+        forest[1].write_bytes(safetensors.numpy.save(forge_forest(safetensors.numpy.load(nodes))))
         reseal(folder)
-        with pytest.raises(ValueError, match=r"^folder: member-\d.skops holds a damaged forest: [^\n]*$"):
+        with pytest.raises(ValueError, match=r"^folder: member-\d-forests.safetensors holds a damaged forest: [^\n]*$"):
             mg.load(folder)
-    for models in ([], {"a": 1}, [StandardScaler().fit(X)], [LogisticRegression().fit(X, np.arange(240) % 3)]):
-        file.write_bytes(skops.io.dumps(models))
+    forest[1].write_bytes(nodes)
+    told = json.loads(about)
+    trees = told["forests"][0]["trees"]
+    for wrong in ({"kind": "os:system"}, {"features": 1}, {"trees": []}, {"trees": trees[:-1]}, {"classes": 3}):
+        forest[0].write_text(json.dumps({"forests": [told["forests"][0] | wrong, *told["forests"][1:]]}))
         reseal(folder)
         with pytest.raises(ValueError, match=r"^folder: [^\n]*$"):
             mg.load(folder)
-    file.write_bytes(before)
+    for contents in ((b'{"forests": []}', nodes), (about, b"\xff" * 64)):
+        for path, content in zip(forest, contents, strict=True):
+            path.write_bytes(content)
+        reseal(folder)
+        with pytest.raises(ValueError, match=r"^folder: [^\n]*$"):
+            mg.load(folder)
+    for path, content in zip(forest, (about, nodes), strict=True):
+        path.write_bytes(content)
     reseal(folder)
     mg.load(folder)
     linear = [folder / f"member-{other}.json", folder / f"member-{other}.safetensors"]
@@ -637,35 +649,30 @@ def test_forgeries_are_refused(tmp_path: Path) -> None:
             mg.load(folder)
 
 
-def _nodes(forest: Any, **changes: Any) -> None:
-    """Change the nodes of a forest's first tree as its file would have them."""
-    tree = forest.estimators_[0].tree_
-    state = tree.__getstate__()
-    for field, (place, value) in changes.items():
-        state["nodes"][field][place] = value
-    made = type(tree)(*tree.__reduce__()[1])
-    made.__setstate__(state)
-    forest.estimators_[0].tree_ = made
+Arrays = dict[str, Any]
 
 
-def _children_outside(forest: Any) -> None:
-    _nodes(forest, right_child=(0, 10**6))
+def _children_outside(nodes: Arrays) -> Arrays:
+    nodes["0.right_child"][0] = 10**6
+    return nodes
 
 
-def _children_in_a_ring(forest: Any) -> None:
-    _nodes(forest, left_child=(0, 0))
+def _children_in_a_ring(nodes: Arrays) -> Arrays:
+    nodes["0.left_child"][0] = 0
+    return nodes
 
 
-def _features_outside(forest: Any) -> None:
-    _nodes(forest, feature=(0, 99))
+def _features_outside(nodes: Arrays) -> Arrays:
+    nodes["0.feature"][0] = 99
+    return nodes
 
 
-def _fewer_features(forest: Any) -> None:
-    forest.n_features_in_ = 5
+def _fewer_nodes(nodes: Arrays) -> Arrays:
+    return nodes | {"0.threshold": nodes["0.threshold"][:-1]}
 
 
-def _another_tree(forest: Any) -> None:
-    forest.estimators_[0] = DecisionTreeClassifier()
+def _other_values(nodes: Arrays) -> Arrays:
+    return nodes | {"0.values": nodes["0.values"].astype(np.float32)}
 
 
 def test_the_default_network_sees_each_column_scaled_once() -> None:

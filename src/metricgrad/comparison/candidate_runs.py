@@ -11,7 +11,6 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import torch
 
 from metricgrad.comparison.workers import run_tasks
 from metricgrad.estimators.candidates import METRIC_ESTIMATORS
@@ -56,7 +55,8 @@ class CandidateRun(NamedTuple):
     """A finished unit.
 
     ``scores``: of the test rows, the mean over the models of the folds. ``out_of_fold``: of the training rows, fold
-    after fold, each row by the model that did not see it. ``history``: of the first model, row by row.
+    after fold, each row by the model that did not see it. ``history``: of the first model, row by row; of boosted trees
+    in the first repeat alone.
     """
 
     candidate: str
@@ -89,7 +89,10 @@ def run_candidate(task: CandidateTask) -> CandidateRun | Failure:
             _import_lazy_modules(task.needs)
             targets = np.asarray(task.targets)
             labels = task.goal.labels
-            found = cross_fit(task.candidate, task.features, targets, None, labels, task.folds, task.seed)
+            is_drawn = task.repeat == 0  # the report draws the first model of the first repeat
+            found = cross_fit(
+                task.candidate, task.features, targets, None, labels, task.folds, task.seed, with_history=is_drawn
+            )
             scores = _score(found.models, task.test_features, task)
             history = _read_history(found.models)
             out_of_fold = found.scores.numpy()
@@ -117,7 +120,6 @@ def _import_lazy_modules(packages: tuple[str, ...]) -> None:
     """Import what the first fit in a process would import, so that its seconds are those of training."""
     for package in packages:
         importlib.import_module(package)
-    torch.optim.SGD([torch.zeros(1, requires_grad=True)])  # the first optimiser imports most of torch's compiler
 
 
 def _score(models: list[Any], features: Any, task: CandidateTask) -> np.ndarray:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from metricgrad.comparison.shipped_model import ShippedModel
+    from metricgrad.comparison.tables.schema import Schema
 
 
 _MOST_ROWS = 10
@@ -42,36 +43,33 @@ def plain(text: object, most: int | None = 200) -> str:
 
 def write_card(model: ShippedModel, summary: Mapping[str, Any]) -> str:
     """Return the model card of a run: of ``compare``, whose summary has a leaderboard, or of ``train``."""
-    from skops.card import Card
-
     schema, about = model.schema, model.about
-    card = Card(model=None, template=None, model_diagram=False)
     target = ", ".join(schema.target.columns)
-    card.add(
-        **{
-            "Model card": f"{model.contender} with its {about['kind']} decision rule, by metricgrad {__version__}.",
-            "Model card/What it is for": f"It predicts {plain(target)} ({schema.task}) for rows like those it was "
-            f"trained on: {plain(summary['data']['file'])}. It has been compared by one metric only, named below; "
-            "check that this is what matters where it is used.",
-        }
-    )
-    _add_table(
-        card,
-        "Data",
-        f"{schema.rows} rows with a target, {len(schema.columns)} feature columns: "
-        f"{plain(', '.join(schema.inputs), 600)}."
-        + (f" The first {_MOST_ROWS} of {len(schema.classes)} classes:" if len(schema.classes) > _MOST_ROWS else ""),
-        {
-            "class": [plain(name, 60) for name in schema.classes[:_MOST_ROWS]],
-            "rows": [*schema.target.counts[:_MOST_ROWS]],
-        },
-    )
-    expected = _expect_compared(summary) if "leaderboard" in summary else _expect_trained(about)
-    card.add(**{"Model card/Metric and decision rule": f"{_describe_rule(model)}\n\n{expected}"})
-    if "leaderboard" in summary:
-        _add_comparison(card, summary)
-    card.add(**{"Model card/Limits": _describe_limits(summary), "Model card/How to load it": _LOAD})
-    return str(card.render()).lstrip("\n")
+    compared = "leaderboard" in summary
+    expected = _expect_compared(summary) if compared else _expect_trained(about)
+    sections = [
+        f"# Model card\n\n{model.contender} with its {about['kind']} decision rule, by metricgrad {__version__}.",
+        f"## What it is for\n\nIt predicts {plain(target)} ({schema.task}) for rows like those it was trained on: "
+        f"{plain(summary['data']['file'])}. It has been compared by one metric only, named below; check that this is "
+        "what matters where it is used.",
+        f"## Data\n\n{_describe_data(schema)}",
+        f"## Metric and decision rule\n\n{_describe_rule(model)}\n\n{expected}",
+    ]
+    if compared:
+        sections.append(f"## How it was chosen\n\n{_describe_comparison(summary)}")
+    sections.append(f"## Limits\n\n{_describe_limits(summary)}")
+    sections.append(f"## How to load it\n\n{_LOAD}")
+    return "\n\n".join(sections) + "\n"
+
+
+def _describe_data(schema: Schema) -> str:
+    """Return the number of rows, the names of the columns, and the classes."""
+    first = f" The first {_MOST_ROWS} of {len(schema.classes)} classes:" if len(schema.classes) > _MOST_ROWS else ""
+    names = plain(", ".join(schema.inputs), 600)
+    classes = [plain(name, 60) for name in schema.classes[:_MOST_ROWS]]
+    counts = [str(count) for count in schema.target.counts[:_MOST_ROWS]]
+    text = f"{schema.rows} rows with a target, {len(schema.columns)} feature columns: {names}.{first}"
+    return f"{text}\n\n{_make_table({'class': classes, 'rows': counts})}"
 
 
 def _describe_rule(model: ShippedModel) -> str:
@@ -122,27 +120,27 @@ def _expect_trained(about: Mapping[str, Any]) -> str:
     )
 
 
-def _add_comparison(card: Any, summary: Mapping[str, Any]) -> None:
-    verdict, rows = summary["verdict"], summary["leaderboard"][:_MOST_ROWS]
-    _add_table(
-        card,
-        "How it was chosen",
+def _describe_comparison(summary: Mapping[str, Any]) -> str:
+    """Return the verdict and the first rows of the leaderboard."""
+    verdict = summary["verdict"]
+    rows = summary["leaderboard"][:_MOST_ROWS]
+    table = {
+        "contender": [row["contender"] for row in rows],
+        "rule": [row["rule"] for row in rows],
+        plain(summary["metric"]["name"]): [_format(row["value"]) for row in rows],
+        "low": [_format(row["low"]) for row in rows],
+        "high": [_format(row["high"]) for row in rows],
+    }
+    return (
         f"{plain(verdict['headline'], None)} {plain(verdict['text'], None)}\n\nMeans over {summary['repeats']} repeats "
-        "on rows not trained on; low and high: the 95 % interval.",
-        {
-            "contender": [row["contender"] for row in rows],
-            "rule": [row["rule"] for row in rows],
-            plain(summary["metric"]["name"]): [_format(row["value"]) for row in rows],
-            "low": [_format(row["low"]) for row in rows],
-            "high": [_format(row["high"]) for row in rows],
-        },
+        f"on rows not trained on; low and high: the 95 % interval.\n\n{_make_table(table)}"
     )
 
 
-def _add_table(card: Any, title: str, text: str, table: Mapping[str, list[Any]]) -> None:
-    place = f"Model card/{title}"
-    card.add_table(description=text, **{place: table})
-    card.select(place).title = title  # skops takes the whole path for it
+def _make_table(columns: Mapping[str, list[str]]) -> str:
+    """Return a table in Markdown."""
+    lines = [list(columns), ["---"] * len(columns), *(list(row) for row in zip(*columns.values(), strict=True))]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
 def _describe_limits(summary: Mapping[str, Any]) -> str:

@@ -6,13 +6,13 @@ is read.
 
 from __future__ import annotations
 
+import pickle
 import shutil
 import tempfile
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import joblib
 import numpy as np
 from scipy import sparse
 
@@ -59,14 +59,14 @@ class TemporaryModels:
         if repeat < MOST_REPEATS_KEPT:
             path = self._name_models(candidate, repeat)
             with writing(path):
-                joblib.dump(models, path)
+                path.write_bytes(pickle.dumps(models, protocol=pickle.HIGHEST_PROTOCOL))
 
     def read_models(self, candidate: str, repeat: int) -> list[Any] | None:
         """Return the models of a candidate that this process kept, None of others."""
         path = self._name_models(candidate, repeat)
         if not path.is_file():
             return None
-        models: list[Any] = joblib.load(path)
+        models: list[Any] = pickle.loads(path.read_bytes())  # noqa: S301  # this process wrote it
         return models
 
     def _name_models(self, candidate: str, repeat: int) -> Path:

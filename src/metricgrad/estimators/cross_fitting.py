@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from sklearn.base import clone
+from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
 from sklearn.model_selection import GroupKFold, StratifiedGroupKFold, check_cv
 from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing, check_random_state, get_tags
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from metricgrad.estimators.labels import Labels
+
+_FORESTS = (RandomForestClassifier, ExtraTreesClassifier)
 
 Fold = tuple[Any, Any]
 """The rows to fit on, and the rows left out; None for these where a class has one row only."""
@@ -86,12 +89,22 @@ class CrossFitted:
 
 
 def cross_fit(
-    candidate: Candidate, X: Any, y: Any, weight: Any, labels: Labels, folds: list[Fold], seed: int
+    candidate: Candidate,
+    X: Any,
+    y: Any,
+    weight: Any,
+    labels: Labels,
+    folds: list[Fold],
+    seed: int,
+    with_history: bool = False,
 ) -> CrossFitted:
-    """Fit a candidate once for each fold, and score the rows left out (all rows, where none are)."""
+    """Fit a candidate once for each fold, and score the rows left out (all rows, where none are).
+
+    ``with_history``: whether the first model of boosted trees has a history, which costs time unless they stop early.
+    """
     start = time.perf_counter()
     if isinstance(candidate.estimator, METRIC_ESTIMATORS):
-        models, scores = _fit_metric_estimator(candidate, X, y, weight, folds, seed)
+        models, scores = _fit_metric_estimator(candidate, X, y, weight, folds, seed, with_history)
     else:
         models = []
         scores = []
@@ -104,13 +117,13 @@ def cross_fit(
 
 
 def _fit_metric_estimator(
-    candidate: Candidate, X: Any, y: Any, weight: Any, folds: list[Fold], seed: int
+    candidate: Candidate, X: Any, y: Any, weight: Any, folds: list[Fold], seed: int, with_history: bool
 ) -> tuple[list[Any], list[Tensor]]:
     """Hand our own estimator the folds, and read what each of its models says of the rows that it did not see."""
     cv = [fold for fold in folds if fold[1] is not None] or None
     model = _set_seeds(clone(candidate.estimator).set_params(cv=cv, rule="fixed"), seed)
     if isinstance(model, MetricBoostingClassifier):
-        model._models_with_history = 1  # a report draws that of the first model
+        model._models_with_history = int(with_history)
     model.fit(X, y, sample_weight=weight).set_params(cv=None)  # the folds of these rows mean nothing to other rows
     if cv is None:
         return [model], [model._scores(X)]
@@ -164,7 +177,7 @@ def probabilities(model: Any, X: Any, labels: Labels) -> Tensor:
         rows = X.shape[0] if hasattr(X, "shape") else len(X)
         columns = [np.full(rows, one) if isinstance(one, float) else _predict_label(one, X) for one in model]
         return torch.from_numpy(np.column_stack(columns))
-    raw = model.predict_proba(X)
+    raw = _predict_forest(model, X) if type(model) in _FORESTS else model.predict_proba(X)
     if labels.task == "multilabel":
         if isinstance(raw, list):  # a list of (N, classes), one per label
             raw = np.column_stack(
@@ -174,6 +187,21 @@ def probabilities(model: Any, X: Any, labels: Labels) -> Tensor:
     full = np.zeros((len(raw), len(labels.classes)))
     full[:, np.searchsorted(labels.classes, model.classes_)] = raw
     return torch.from_numpy(full[:, 1].copy() if labels.task == "binary" else full)
+
+
+def _predict_forest(forest: Any, X: Any) -> Any:
+    """Return what ``predict_proba`` of a forest does, to the last bit.
+
+    On few rows scikit-learn takes many times as long to check every tree and to hand it to a thread as to use it.
+    """
+    if forest.n_jobs not in (None, 1):
+        return forest.predict_proba(X)
+    rows = forest._validate_X_predict(X)
+    total = sum(tree.tree_.predict(rows) for tree in forest.estimators_)
+    mean = total / len(forest.estimators_)
+    if forest.n_outputs_ == 1:
+        return mean
+    return [mean[:, label, :known] for label, known in enumerate(forest.n_classes_)]
 
 
 def _predict_label(model: Any, X: Any) -> Any:

@@ -151,7 +151,7 @@ class HybridLoss(nn.Module):
 
     def step(self) -> None:
         """Advance the warm-up by one: call it once per optimizer step or epoch."""
-        self.position += 1
+        self.position.add_(1)
 
     @property
     def current_metric_weight(self) -> float:

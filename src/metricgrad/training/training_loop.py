@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict, get_args
 
 import torch
 from torch import Tensor, nn
+from torch.optim.adam import adam
+from torch.optim.adamw import adamw
 
 from metricgrad.core.metrics.scalars import is_whole
 
@@ -138,6 +140,7 @@ def train(
     optimiser = _make_optimiser(parameters, settings)
     schedules = [module for module in loss.modules() if callable(getattr(module, "step", None))]
     averaged = copy.deepcopy(model).eval() if settings.average else None
+    average = None if averaged is None else _WeightAverage(averaged, model)
     evaluated_model = model if averaged is None else averaged
     generator = torch.Generator().manual_seed(seed)
     history: list[EpochRow] = []
@@ -155,15 +158,15 @@ def train(
             decay = min(settings.average, (1 + epoch) / (10 + epoch))
             order = _order_rows(data.targets, settings.batches, generator)
             for features, targets, weight in data.take(order).iterate_batches(settings.batch_size):
-                optimiser.zero_grad(set_to_none=True)
+                optimiser.zero_grad()
                 logits = _match_shape(model(features), targets)
                 batch_loss = apply_loss(loss, logits, targets, weight)
                 batch_loss.backward()
                 optimiser.step()
                 _advance_schedules(schedules)
                 loss_sum += batch_loss.detach() * len(targets)
-                if averaged is not None:
-                    _update_average(averaged, model, decay)
+                if average is not None:
+                    average.update(decay)
             _advance_schedules(schedules, after_epoch=True)
             row: EpochRow = {"epoch": float(epoch), "loss": loss_sum.item() / max(1, len(data))}
             if evaluate is not None:
@@ -198,13 +201,54 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def _make_optimiser(parameters: list[nn.Parameter], settings: Settings) -> torch.optim.Optimizer:
+def _make_optimiser(parameters: list[nn.Parameter], settings: Settings) -> Any:
     rate = settings.learning_rate
     decay = settings.weight_decay
     if settings.optimiser == "sgd":
         return torch.optim.SGD(parameters, lr=rate, momentum=0.9, weight_decay=decay)
-    optimiser_class = torch.optim.AdamW if settings.optimiser == "adamw" else torch.optim.Adam
-    return optimiser_class(parameters, lr=rate, weight_decay=decay, fused=True)
+    return _Adam(parameters, rate, decay, decoupled=settings.optimiser == "adamw")
+
+
+class _Adam:
+    """``torch.optim.AdamW(fused=True)``, or ``Adam``, to the last bit: its functions without its object.
+
+    The object imports torch's compiler, which takes seconds, and its hooks take longer than a step of a small network.
+    """
+
+    def __init__(self, parameters: list[nn.Parameter], rate: float, decay: float, decoupled: bool) -> None:
+        self.parameters = parameters
+        self.move = adamw if decoupled else adam
+        self.options: dict[str, Any] = {
+            "lr": rate,
+            "weight_decay": decay,
+            "beta1": 0.9,
+            "beta2": 0.999,
+            "eps": 1e-8,
+            "amsgrad": False,
+            "maximize": False,
+            "fused": True,
+        }
+        self.steps = [torch.zeros((), dtype=torch.float32, device=one.device) for one in parameters]
+        self.means = [torch.zeros_like(one, memory_format=torch.preserve_format) for one in parameters]
+        self.squares = [torch.zeros_like(one, memory_format=torch.preserve_format) for one in parameters]
+
+    def zero_grad(self) -> None:
+        for parameter in self.parameters:
+            parameter.grad = None
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Move the parameters that have a gradient."""
+        moved = [i for i, parameter in enumerate(self.parameters) if parameter.grad is not None]
+        self.move(
+            [self.parameters[i] for i in moved],
+            [self.parameters[i].grad for i in moved],  # type: ignore[misc]
+            [self.means[i] for i in moved],
+            [self.squares[i] for i in moved],
+            [],
+            [self.steps[i] for i in moved],
+            **self.options,
+        )
 
 
 def _order_rows(targets: Tensor, batches: str, generator: torch.Generator) -> Tensor:
@@ -259,12 +303,26 @@ def _advance_schedules(schedules: list[Any], after_epoch: bool = False) -> None:
             schedule.step()
 
 
-@torch.no_grad()
-def _update_average(averaged: nn.Module, model: nn.Module, decay: float) -> None:
-    """Move the averaged weights towards those of the model; numbers of batches and the like are copied."""
-    averages = averaged.state_dict()
-    current = model.state_dict()
-    floating = [name for name in averages if averages[name].is_floating_point()]
-    torch._foreach_lerp_([averages[name] for name in floating], [current[name] for name in floating], 1 - decay)
-    for name in averages.keys() - set(floating):
-        averages[name].copy_(current[name])
+class _WeightAverage:
+    """Moves the weights of an averaged model towards those of another one."""
+
+    def __init__(self, averaged: nn.Module, model: nn.Module) -> None:
+        self.averaged = averaged
+        self.model = model
+        self.averages = list(averaged.parameters())
+        self.current = list(model.parameters())
+        # A module may replace its buffers, but its parameters are those that the optimiser was given.
+        self.has_buffers = len(model.state_dict()) > len(self.current)
+
+    @torch.no_grad()
+    def update(self, decay: float) -> None:
+        """Move the averaged weights; numbers of batches and the like are copied."""
+        if not self.has_buffers:
+            torch._foreach_lerp_(self.averages, self.current, 1 - decay)
+            return
+        averages = self.averaged.state_dict()
+        current = self.model.state_dict()
+        floating = [name for name in averages if averages[name].is_floating_point()]
+        torch._foreach_lerp_([averages[name] for name in floating], [current[name] for name in floating], 1 - decay)
+        for name in averages.keys() - set(floating):
+            averages[name].copy_(current[name])

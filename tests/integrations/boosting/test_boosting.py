@@ -17,7 +17,7 @@ from torch import Tensor
 import metricgrad as mg
 from metricgrad import surrogates as s
 from metricgrad.boosting import base_score, eval_metric, lightgbm_objective, xgboost_objective
-from metricgrad.integrations.boosting.objectives import LEAST_CURVATURE
+from metricgrad.integrations.boosting.objectives import LEAST_CURVATURE, Gradient
 
 Array = np.ndarray[Any, Any]
 RNG = np.random.default_rng(0)
@@ -76,6 +76,27 @@ def test_cross_entropy_has_the_built_in_gradient(weight: Array | None) -> None:
         target = np.eye(K)[y] if loss is classes else y
         expected = (w if z.ndim == 1 else w[:, None]) * (p - target)
         np.testing.assert_allclose(xgboost_objective(loss)(y, z, weight)[0], expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("weight", [None, WEIGHT])
+@pytest.mark.parametrize("metric_weight", [0.0, 0.3])
+@pytest.mark.parametrize("task", ["binary", "multilabel", "multiclass"])
+def test_rows_that_are_kept_have_the_same_gradient(task: Any, metric_weight: float, weight: Array | None) -> None:
+    y, shape = {"binary": (Y, Z.shape), "multilabel": (LABELS, ZK.shape), "multiclass": (CLASSES, ZK.shape)}[task]
+    plain, kept = (Gradient(mg.HybridLoss("f1", metric_weight=metric_weight, task=task)) for _ in range(2))
+    kept.keep_rows(y, weight)
+    for scale in (0.01, 1.0, 30.0, 300.0):
+        scores = np.random.default_rng(0).normal(size=shape, scale=scale).astype(np.float32)
+        for found, wanted in zip(kept(None, scores), plain(y, scores, weight), strict=True):
+            np.testing.assert_array_equal(found, wanted)
+
+
+def test_targets_of_kept_rows_are_checked() -> None:
+    objective = Gradient(mg.HybridLoss("f1", metric_weight=0.0))
+    objective.keep_rows(Y * 3, None)
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"^targets: "):
+            objective(None, Z)
 
 
 def test_the_expected_curvature_of_cross_entropy_is_the_built_in_one() -> None:

@@ -38,6 +38,17 @@ class Hook:
 
     def __init__(self, targets: ArrayLike | None = None) -> None:
         self.targets = targets
+        self._rows: tuple[Any, Any] | None = None
+        self._tensors_of_rows: tuple[Tensor, Tensor | None] | None = None
+
+    @property
+    def keeps_rows(self) -> bool:
+        """Whether all calls are about the same rows."""
+        return self._rows is not None
+
+    def keep_rows(self, labels: Any, weight: Any) -> None:
+        """Take labels and weights from here: to ask the library for them in every round takes longer than the loss."""
+        self._rows = labels, weight
 
     def __call__(self, first: Any, second: Any, sample_weight: Any = None) -> Any:
         """Return what the library asks for; of several workers of XGBoost, that of all their rows."""
@@ -45,14 +56,25 @@ class Hook:
         # The scikit-learn wrapper of LightGBM keeps the data set to itself: the parameters are with the caller.
         data = second if native else sys._getframe(1).f_locals.get("dataset")
         self.check_alone(getattr(data, "params", None))
-        given = (first, second.get_label(), second.get_weight()) if native else (second, first, sample_weight)
         workers = None if self.has_group else find_workers()
         if workers is None:
-            return self.answer(*self._tensors(*given), native=native)
+            return self.answer(*self._read(native, first, second, sample_weight), native=native)
         if native:
             _check_rows(second)
         with workers.together():
-            return self.answer(*make_alike(workers, *self._tensors(*given)), native=native)
+            given = self._read(native, first, second, sample_weight)
+            return self.answer(*make_alike(workers, *given), native=native)
+
+    def _read(self, native: bool, first: Any, second: Any, sample_weight: Any) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Return scores, targets and weights of a call."""
+        if self._rows is None:
+            given = (first, second.get_label(), second.get_weight()) if native else (second, first, sample_weight)
+            return self._tensors(*given)
+        if self._tensors_of_rows is None:
+            scores, *rest = self._tensors(first if native else second, *self._rows)
+            self._tensors_of_rows = rest[0], rest[1]
+            return scores, rest[0], rest[1]
+        return as_tensor("scores", first if native else second).float(), *self._tensors_of_rows
 
     @property
     def has_group(self) -> bool:

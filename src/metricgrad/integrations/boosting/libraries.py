@@ -11,7 +11,7 @@ import torch
 from scipy.sparse import csr_matrix, issparse
 
 from metricgrad.integrations.boosting.hooks import Backend, Hook
-from metricgrad.integrations.boosting.objectives import compute_loss, lightgbm_objective, xgboost_objective
+from metricgrad.integrations.boosting.objectives import Gradient, compute_loss
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -136,8 +136,11 @@ class XGBoost:
     ) -> Trained:
         library = imported("xgboost")
         progress = ProgressHook(plan)
+        objective = Gradient(plan.loss)
+        objective.keep_rows(rows.y, rows.weight)
         more: dict[str, Any] = {"callbacks": self._round_callbacks(plan)}
         if held_out is not None:
+            progress.keep_rows(held_out.y, held_out.weight)
             watched = self._make_matrix(held_out.x, plan.categorical, plan.n_jobs, held_out)
             more = {"evals": [(watched, "held_out")], "custom_metric": progress}
             more["callbacks"] = self.callbacks(plan) + self._round_callbacks(plan)
@@ -145,7 +148,7 @@ class XGBoost:
             self.parameters(plan, rows.start.shape[1] if rows.y.ndim == 1 and rows.start.ndim == 2 else None),
             self._make_matrix(rows.x, plan.categorical, plan.n_jobs, rows),
             rounds,
-            obj=xgboost_objective(plan.loss),
+            obj=objective,
             verbose_eval=False,
             **more,
         )
@@ -224,8 +227,10 @@ class LightGBM:
         library = imported("lightgbm")
         plan.metric.check_alone(plan.parameters)
         several = rows.y.ndim == 2  # LightGBM keeps one label a row: the matrix goes another way
+        objective = Gradient(plan.loss)
+        objective.keep_rows(rows.y, rows.weight)
         parameters = plan.common | {
-            "objective": lightgbm_objective(plan.loss, targets=rows.y if several else None),
+            "objective": objective,
             "metric": "None",
             "num_class": rows.start.shape[1] if rows.start.ndim == 2 else 1,
             "max_depth": plan.max_depth or -1,
@@ -241,9 +246,10 @@ class LightGBM:
             return library.Dataset(_to_csr(part.x), labels, weight=part.weight, init_score=part.start, **more)
 
         own = data(rows)
-        progress = ProgressHook(plan, held_out.y if several and held_out is not None else None)
+        progress = ProgressHook(plan)
         more: dict[str, Any] = {"callbacks": self._round_callbacks(plan)}
         if held_out is not None:
+            progress.keep_rows(held_out.y, held_out.weight)
             more |= {"valid_sets": [data(held_out, own)], "valid_names": ["held_out"], "feval": progress}
             if plan.patience is not None:
                 more["callbacks"].append(library.early_stopping(plan.patience, first_metric_only=True, verbose=False))

@@ -30,6 +30,7 @@ from metricgrad.core.batch import check_evidently_binary, check_task
 from metricgrad.core.inputs import as_tensor
 from metricgrad.integrations.boosting.hooks import Hook
 from metricgrad.integrations.boosting.workers import find_workers
+from metricgrad.losses.hybrid_loss import HybridLoss
 from metricgrad.losses.logit_scale import trust_logits
 
 if TYPE_CHECKING:
@@ -52,6 +53,11 @@ class Gradient(Hook):
             raise ValueError(f"loss: expected a loss, called with (logits, targets, weight), got {loss!r}")
         trust_logits(loss)
         self.loss = loss
+        modules = _modules(loss)
+        self._with_group = [module for module in modules if hasattr(module, "process_group")]
+        self._with_step = [module for module in modules if hasattr(module, "step")]
+        self._with_epochs = [module for module in modules if hasattr(module, "step_each_epoch")]
+        self._targets_are_checked = False
 
     @property
     def has_group(self) -> bool:
@@ -59,20 +65,35 @@ class Gradient(Hook):
 
     @property
     def _group(self) -> ProcessGroup | None:
-        return next((g for m in _modules(self.loss) if (g := getattr(m, "process_group", None)) is not None), None)
+        return next((module.process_group for module in self._with_group if module.process_group is not None), None)
 
     def answer(self, scores: Tensor, targets: Tensor, weight: Tensor | None, native: bool) -> Any:
+        if self._targets_are_checked and self._is_cross_entropy(targets, weight):
+            gradient = _differentiate_cross_entropy(scores, targets)
+        else:
+            gradient = self._differentiate(scores, targets, weight)
+            self._targets_are_checked = self.keeps_rows
+        gradient = gradient * self._decisions(targets, weight)
+        for module in self._with_step:
+            module.step()
+        return gradient.numpy(), gradient.abs().mul_(0.5).clamp_min_(LEAST_CURVATURE).numpy()
+
+    def _differentiate(self, scores: Tensor, targets: Tensor, weight: Tensor | None) -> Tensor:
+        """Return the gradient of the loss by autograd."""
         z = scores.detach().requires_grad_()
-        for module in _modules(self.loss):
-            if hasattr(module, "step_each_epoch"):
-                module.reset()  # a round sees all rows: those of rounds before are older, not more
+        for module in self._with_epochs:
+            module.reset()  # a round sees all rows: those of rounds before are older, not more
         with torch.enable_grad():
             (gradient,) = torch.autograd.grad(compute_loss(self.loss, z, targets, weight), z)
-        gradient = gradient * self._decisions(targets, weight)
-        for module in _modules(self.loss):
-            if hasattr(module, "step"):
-                module.step()
-        return gradient.numpy(), gradient.abs().mul_(0.5).clamp_min_(LEAST_CURVATURE).numpy()
+        return gradient
+
+    def _is_cross_entropy(self, targets: Tensor, weight: Tensor | None) -> bool:
+        """Return whether the loss is the mean of binary cross-entropies of this process's rows, and nothing else."""
+        loss = self.loss
+        if type(loss) is not HybridLoss or loss.metric_weight != 0 or loss.metric_loss.task == "multiclass":
+            return False
+        is_plain = loss.metric_loss.ignore_index is None and weight is None and targets.is_floating_point()
+        return is_plain and self._group is None and processes.surrounding() is None
 
     def _decisions(self, targets: Tensor, weight: Tensor | None) -> float:
         """Return n, of all workers; of the processes of a group the mean, since their gradients come out summed."""
@@ -85,6 +106,12 @@ class Gradient(Hook):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.loss!r})"
+
+
+def _differentiate_cross_entropy(scores: Tensor, targets: Tensor) -> Tensor:
+    """Return the gradient of the mean cross-entropy, step by step as autograd computes it: to the last bit the same."""
+    share = torch.ones(()) / scores.numel()
+    return (scores.sigmoid() - targets) * share
 
 
 def xgboost_objective(loss: Callable[..., Tensor], *, targets: ArrayLike | None = None) -> Callable[..., Any]:

@@ -83,15 +83,20 @@ def _measure(model: ShippedModelInputs, column: Column, frame: pd.DataFrame) -> 
     positions, names, numbers = choose_examples(column, cells, MOST_POINTS)
     counts = model.table.targets.sum(0) if model.goal.task == "multilabel" else np.bincount(model.table.targets)
     classes = [1] if model.goal.task == "binary" else find_frequent(counts.tolist())
+    rows = len(frame)
     scores = []
     shares = []
-    for position in positions:
-        same = frame.copy()
-        same[column.name] = cells.iloc[np.full(len(frame), position)].set_axis(frame.index)
+    if len(positions):
+        # All values in one call: each call has a cost of its own, whatever the number of rows.
+        same = frame.iloc[np.tile(np.arange(rows), len(positions))].reset_index(drop=True)
+        same[column.name] = cells.iloc[np.repeat(positions, rows)].set_axis(same.index)
         found = np.asarray(model.score(same))
         decided = np.asarray(model.rule(found)).astype(int)
-        scores.append([float((found if found.ndim == 1 else found[:, k]).mean()) for k in classes])
-        shares.append([float((decided[:, k] == 1 if decided.ndim == 2 else decided == k).mean()) for k in classes])
+    for place in range(len(positions)):
+        some = found[place * rows : (place + 1) * rows]
+        labels = decided[place * rows : (place + 1) * rows]
+        scores.append([float((some if some.ndim == 1 else some[:, k]).mean()) for k in classes])
+        shares.append([float((labels[:, k] == 1 if labels.ndim == 2 else labels == k).mean()) for k in classes])
     return {
         "column": column.name,
         "names": names,
