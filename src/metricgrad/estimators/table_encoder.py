@@ -369,7 +369,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         is_missing = np.isnan(numbers)[:, self.often_missing_].astype(np.float64)
         blocks = [scaled, is_missing]
         for name in self.codes_:
-            blocks.append(_one_hot(parts[name].to_numpy(), self.slots_[name]))
+            blocks.append(one_hot(parts[name].to_numpy(), self.slots_[name]))
         for name, means_of_rows in means.items():
             shift, scale = self.mean_scales_[name]
             blocks.append((means_of_rows - shift) / scale)
@@ -385,7 +385,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """Return numbers as they are and codes, NaN where they are missing, means of the target, and topics."""
         blocks = [self._take_numbers(parts)]
         for name in self.codes_:
-            codes = _code_missing_as_nan(parts[name].to_numpy())
+            codes = code_missing_as_nan(parts[name].to_numpy())
             blocks.append(codes[:, None])
         blocks += means.values()
         blocks += self._find_topics(parts)
@@ -508,7 +508,7 @@ def _assign_slots(codes: np.ndarray) -> np.ndarray:
     return slots
 
 
-def _one_hot(codes: np.ndarray, slots: np.ndarray) -> np.ndarray:
+def one_hot(codes: np.ndarray, slots: np.ndarray) -> np.ndarray:
     """Return 0/1 of rows and one-hot columns."""
     places = slots[np.minimum(codes + 1, len(slots) - 1)]
     return np.asarray(places[:, None] == np.arange(slots.max() + 1), dtype=np.float64)
@@ -519,7 +519,7 @@ def _look_up_means(table: np.ndarray, codes: np.ndarray) -> np.ndarray:
     return np.asarray(table[codes + 1])
 
 
-def _code_missing_as_nan(codes: np.ndarray) -> np.ndarray:
+def code_missing_as_nan(codes: np.ndarray) -> np.ndarray:
     return np.where(codes < 0, np.nan, codes).astype(np.float32)
 
 
