@@ -413,8 +413,10 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """Return the topics of each column of text."""
         topics = []
         for name, words in self.words_.items():
-            tf_idf = words.transform(parts[name])
-            topics.append(np.asarray(tf_idf @ words.topics.T))
+            tf_idf = words.transform(parts[name]).astype(np.float64)
+            # Added in float64 and rounded once, so that the order of a sum does not decide which way a tree goes.
+            sums = tf_idf @ words.topics.T.astype(np.float64)
+            topics.append(np.asarray(sums, dtype=np.float32))
         return topics
 
     def _name_slots(self, part: str) -> list[str]:
@@ -520,6 +522,7 @@ def _look_up_means(table: np.ndarray, codes: np.ndarray) -> np.ndarray:
 
 
 def code_missing_as_nan(codes: np.ndarray) -> np.ndarray:
+    """Return codes for trees, NaN in the place of −1."""
     return np.where(codes < 0, np.nan, codes).astype(np.float32)
 
 

@@ -38,9 +38,8 @@ def to_onnx(
 ) -> Path:
     """Write a fitted model with its encoder and its decision rule into one ONNX file.
 
-    Of a ``MetricClassifier``, a ``MetricBoostingClassifier`` or a ``ThresholdedClassifier``, and of a
-    ``MetricEnsembleClassifier`` of arrays, the input is "features" ``(rows, features)`` of ``dtype``. Of the model that
-    ``compare`` ships, and of what else was fitted on a table by ``TableEncoder``, each column is an input ``(rows, 1)``:
+    An estimator that was fitted on an array has one input, "features" ``(rows, features)`` of ``dtype``. The model that
+    ``compare`` ships, and whatever else has a ``TableEncoder``, has an input ``(rows, 1)`` for each column:
 
     ============= ============================ ==================
     column        type                         where it is missing
@@ -200,7 +199,8 @@ def _check_against_estimator(estimator: Any, columns: tuple[Column, ...] | None,
         apart = np.abs(found - estimator._scores(given).numpy()).max()
     if not apart < 1e-5:
         raise ValueError(
-            f"model: expected layers without hooks, got scores {apart:.2g} apart from those of the parts that are known"
+            f"estimator: expected scores that follow from what was fitted, got some {apart:.2g} apart; remove hooks "
+            "and methods of your own"
         )
 
 
@@ -215,7 +215,7 @@ def _make_matrix(estimator: Any, dtype: str) -> tuple[Any, dict[str, Any]]:
 
 
 def _make_table(columns: tuple[Column, ...], dtype: str) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """Return some rows of a table, as a frame and as the inputs of a graph; the last row has nothing but gaps."""
+    """Return some rows of a table, as a frame and as the inputs of a graph; the last one has gaps, as in training."""
     frame: dict[str, Any] = {}
     feeds: dict[str, Any] = {}
     for column in columns:
@@ -226,13 +226,13 @@ def _make_table(columns: tuple[Column, ...], dtype: str) -> tuple[pd.DataFrame, 
             cells = np.array([*texts, ""], dtype=object)
         else:
             levels = np.resize([*column.edges, column.mean], _ROWS_TO_CHECK)
-            levels[-1] = np.nan
+            levels[-1] = np.nan if column.missing else column.mean
             cells = levels.astype(dtype)
             frame[column.name] = cells.astype(np.float64)
             if column.kind == "date":
                 dates = pd.Timestamp("2000-01-01") + pd.to_timedelta(np.round(levels * 86_400), unit="s")
                 frame[column.name] = dates
                 cells = dates.to_numpy("datetime64[s]").astype(np.float64)
-                cells[-1] = np.nan
+                cells[dates.isna()] = np.nan
         feeds[f"{column.name} (column)" if column.name in OUTPUTS else column.name] = cells[:, None]
     return pd.DataFrame(frame), feeds

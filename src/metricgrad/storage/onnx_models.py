@@ -20,7 +20,6 @@ from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeClassifier, ExtraTreeClassifier
 from torch import nn, ones_like, zeros_like
 
-from metricgrad.estimators.array_encoder import ArrayEncoder
 from metricgrad.estimators.metric_boosting_classifier import MetricBoostingClassifier
 from metricgrad.estimators.metric_classifier import MetricClassifier
 from metricgrad.estimators.metric_ensemble_classifier import MetricEnsembleClassifier
@@ -137,7 +136,6 @@ class _Views:
         if view == "trees":
             return given
         if self._scaled is None:
-            assert isinstance(self.encoder, ArrayEncoder)
             steps, last = _split_pipeline(self.encoder.scaler)
             self._scaled = given
             for step in (*steps, last):

@@ -136,11 +136,14 @@ class TableInputs:
     def _add_topics(self) -> list[str]:
         """Add the topics of each column of text, in float32."""
         graph = self.graph
-        return [
-            graph.add("MatMul", self._add_words(name, words), graph.constant(np.ascontiguousarray(words.topics.T)))
-            for name, words in self.encoder.words_.items()
-            if words.vocabulary
-        ]
+        topics = []
+        for name, words in self.encoder.words_.items():
+            if words.vocabulary:
+                tf_idf = graph.cast(self._add_words(name, words), np.float64)
+                weights = np.ascontiguousarray(words.topics.T, dtype=np.float64)
+                sums = graph.add("MatMul", tf_idf, graph.constant(weights))
+                topics.append(graph.cast(sums, np.float32))
+        return topics
 
     def _add_words(self, part: str, words: Words) -> str:
         """Add the TF-IDF of a column of text, in float32, rounded where scikit-learn rounds."""

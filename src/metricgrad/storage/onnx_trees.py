@@ -26,8 +26,8 @@ class Tree:
     """A tree as arrays over its nodes, the root first.
 
     ``left``, ``right``: the places of the children, -1 in a leaf. A row goes to the left if its feature is at most the
-    threshold (below it for XGBoost), or if it is missing and ``missing_left``. ``values``: of all nodes, used of leaves,
-    ``(nodes,)`` or ``(nodes, outputs)``.
+    threshold (below it for XGBoost), or if it is missing and ``missing_left``. ``values``: ``(nodes,)`` or
+    ``(nodes, outputs)``, of which those of leaves count.
     """
 
     feature: np.ndarray
@@ -82,7 +82,7 @@ def add_boosted_trees(graph: Graph, backend: Backend, data: bytes, outputs: int,
 
 
 def _add_leaves(graph: Graph, trees: list[Tree], x: str, mode: Literal["BRANCH_LT", "BRANCH_LEQ"]) -> str:
-    """Add the value of the leaf that a row falls into, of each tree: ``(rows, trees)`` or ``(rows, trees, outputs)``."""
+    """Add the values of the leaves that a row falls into: ``(rows, trees)`` or ``(rows, trees, outputs)``."""
     dtype = trees[0].threshold.dtype
     sizes = [len(tree.left) for tree in trees]
     is_leaf = np.concatenate([tree.is_leaf for tree in trees])
@@ -187,7 +187,9 @@ def _read_lightgbm(text: str, outputs: int) -> tuple[list[Tree], np.ndarray, np.
     header, *blocks = text.split("\nTree=")
     if "\naverage_output" in header:
         raise ValueError("backend_params: expected boosting='gbdt', got a mean of trees")
-    trees = [_read_lightgbm_tree(dict(line.split("=", 1) for line in block.splitlines() if "=" in line)) for block in blocks]
+    trees = [
+        _read_lightgbm_tree(dict(line.split("=", 1) for line in block.splitlines() if "=" in line)) for block in blocks
+    ]
     return trees, np.arange(len(trees)) % outputs, np.zeros(1)
 
 
