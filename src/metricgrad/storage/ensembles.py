@@ -1,6 +1,6 @@
 """A saved ``MetricEnsembleClassifier``: members of ours as folders within the folder, the others in files.
 
-Logistic regressions have files of their own, all others are written by skops.
+Logistic regressions and forests have files of their own, all others are written by skops.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from metricgrad.storage.values import decode, encode
 from metricgrad.strict_json import first_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from metricgrad.estimators.labels import Labels
     from metricgrad.storage.codec import Saved
@@ -66,7 +66,8 @@ class EnsembleCodec:
     def _write_member(self, name: str, models: list[Any]) -> Files:
         ours = models[0]
         if not isinstance(ours, METRIC_ESTIMATORS):
-            return linear_models.write_models(models, name) or {f"{name}.skops": skops_files.dump(models)}
+            plain = linear_models.write_models(models, name) or forests.write_forests(models, name)
+            return plain or {f"{name}.skops": skops_files.dump(models)}
         if callable(getattr(ours, "model", None)):
             raise ValueError("its network is of your own making")
         return {f"{name}/{file}": data for file, data in self.pack(ours).items()}
@@ -90,8 +91,10 @@ class EnsembleCodec:
         for i, about in enumerate(saved.manifest["ensemble"]["members"]):
             if about["kind"] == "scikit-learn" and f"member-{i}.json" in files:
                 models = linear_models.read_models(files, f"member-{i}")
+            elif about["kind"] == "scikit-learn" and forests.name_files(f"member-{i}")[0] in files:
+                models = forests.read_forests(files, f"member-{i}")
             elif about["kind"] == "scikit-learn":
-                models = forests.load_models(files, f"member-{i}.skops", saved.trusted)
+                models = _load_by_skops(files, f"member-{i}.skops", saved.trusted)
             else:
                 models = [self._restore_ours(files, f"member-{i}", about, labels)]
             members.append(Member(about["name"], float(about["weight"]), about["view"], models))
@@ -112,6 +115,13 @@ class EnsembleCodec:
         if model.labels_.task != labels.task or not np.array_equal(model.labels_.classes, labels.classes):
             raise ValueError(f"folder: expected the classes of the ensemble in {folder}, got {model.labels_.classes!r}")
         return model
+
+
+def _load_by_skops(files: Files, name: str, trusted: Sequence[str]) -> list[Any]:
+    models = skops_files.load(files, name, trusted)
+    if not isinstance(models, list) or not models:
+        raise ValueError(f"folder: expected a list of models in {name}, got {type(models).__name__}")
+    return models
 
 
 def _write_encoder(encoder: Any) -> Files:
