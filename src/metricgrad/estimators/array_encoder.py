@@ -27,7 +27,9 @@ class ArrayEncoder:
         if hasattr(X, "toarray"):
             scaler: Any = StandardScaler(with_mean=False)
         else:
-            from sklearn.impute import SimpleImputer  # with scikit-learn's nearest neighbours, which predicting needs not
+            from sklearn.impute import (
+                SimpleImputer,
+            )  # with scikit-learn's nearest neighbours, which predicting needs not
 
             scaler = make_pipeline(SimpleImputer(strategy="median", keep_empty_features=True), StandardScaler())
         self.scaler = scaler.fit(X)

@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from sklearn.base import clone
-from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
 from sklearn.model_selection import GroupKFold, StratifiedGroupKFold, check_cv
 from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing, check_random_state, get_tags
-from sklearn.utils.validation import has_fit_parameter, validate_data
+from sklearn.utils.validation import has_fit_parameter
 from torch import Tensor
 
 from metricgrad.core.metrics.scalars import is_whole
 from metricgrad.estimators.candidates import METRIC_ESTIMATORS, Candidate, View
+from metricgrad.estimators.encoded_rows import predict_encoded
 from metricgrad.estimators.metric_boosting_classifier import MetricBoostingClassifier
 from metricgrad.estimators.metric_classifier import MetricClassifier
 from metricgrad.estimators.preparation import checked_pairs, splits
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from metricgrad.estimators.labels import Labels
 
@@ -157,15 +157,19 @@ def _find_weight_argument(estimator: Any, name: str) -> str:
     return f"{last[0]}__sample_weight" if last[0] else "sample_weight"
 
 
-def probabilities(model: Any, X: Any, labels: Labels) -> Tensor:
-    """Return what a model says as ``Labels.probabilities`` would: ``(N,)``, ``(N, d)`` or ``(N, K)``."""
+def probabilities(model: Any, X: Any, labels: Labels, is_encoded: bool = False) -> Tensor:
+    """Return what a model says as ``Labels.probabilities`` would: ``(N,)``, ``(N, d)`` or ``(N, K)``.
+
+    ``is_encoded``: X comes from an encoder of this library, so that it need not be checked.
+    """
     if isinstance(model, METRIC_ESTIMATORS):
         return model._scores(X)
+    predict: Callable[[Any, Any], Any] = predict_encoded if is_encoded else _predict_given
     if isinstance(model, list):
         rows = X.shape[0] if hasattr(X, "shape") else len(X)
-        columns = [np.full(rows, one) if isinstance(one, float) else _predict_label(one, X) for one in model]
+        columns = [np.full(rows, one) if isinstance(one, float) else _predict_label(one, X, predict) for one in model]
         return torch.from_numpy(np.column_stack(columns))
-    raw = _average_trees(model, X) if _is_plain_forest(model) else model.predict_proba(X)
+    raw = predict(model, X)
     if labels.task == "multilabel":
         if isinstance(raw, list):  # a list of (N, classes), one per label
             raw = np.column_stack(
@@ -177,27 +181,12 @@ def probabilities(model: Any, X: Any, labels: Labels) -> Tensor:
     return torch.from_numpy(full[:, 1].copy() if labels.task == "binary" else full)
 
 
-def _is_plain_forest(model: Any) -> bool:
-    """Return whether a forest adds up its trees one by one, and takes missing values."""
-    is_forest = type(model) in (RandomForestClassifier, ExtraTreesClassifier)
-    return is_forest and model.n_jobs in (None, 1) and model.monotonic_cst is None
+def _predict_given(model: Any, X: Any) -> Any:
+    return model.predict_proba(X)
 
 
-def _average_trees(forest: Any, X: Any) -> Any:
-    """Return ``predict_proba`` of a forest, bit for bit.
-
-    scikit-learn hands every tree to joblib, which takes longer than a tree does for a few rows.
-    """
-    rows = validate_data(forest, X, reset=False, accept_sparse="csr", dtype=np.float32, ensure_all_finite="allow-nan")
-    total = sum(tree.tree_.predict(rows) for tree in forest.estimators_)
-    mean = total / len(forest.estimators_)
-    if forest.n_outputs_ == 1:
-        return mean[:, : forest.n_classes_]
-    return [mean[:, k, :number] for k, number in enumerate(forest.n_classes_)]
-
-
-def _predict_label(model: Any, X: Any) -> Any:
-    return _take_positive_class(model.predict_proba(X), model.classes_)
+def _predict_label(model: Any, X: Any, predict: Callable[[Any, Any], Any]) -> Any:
+    return _take_positive_class(predict(model, X), model.classes_)
 
 
 def _take_positive_class(raw: Any, classes: Any) -> Any:
@@ -206,9 +195,9 @@ def _take_positive_class(raw: Any, classes: Any) -> Any:
     return np.asarray(raw)[:, place[0]].astype(np.float64) if len(place) else np.zeros(len(raw))
 
 
-def mean_probabilities(models: list[Any], X: Any, labels: Labels) -> Tensor:
+def mean_probabilities(models: list[Any], X: Any, labels: Labels, is_encoded: bool = False) -> Tensor:
     """Return the mean of what several models say, as ``probabilities``."""
-    return torch.stack([probabilities(model, X, labels) for model in models]).mean(0)
+    return torch.stack([probabilities(model, X, labels, is_encoded) for model in models]).mean(0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -235,7 +224,7 @@ class Member:
 
     def scores(self, X: Any, labels: Labels) -> Tensor:
         """Return the mean of the models' probabilities."""
-        return mean_probabilities(self.models, X, labels)
+        return mean_probabilities(self.models, X, labels, is_encoded=self.view != "given")
 
 
 def flatten_models(models: list[Any]) -> Iterator[Any]:

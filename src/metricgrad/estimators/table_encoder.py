@@ -403,7 +403,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def _take_numbers(self, parts: pd.DataFrame) -> np.ndarray:
         if not self.numbers_:
             return np.empty((len(parts), 0), np.float32)
-        return np.column_stack([parts[name].to_numpy(np.float32) for name in self.numbers_])
+        return np.column_stack([parts[name].array for name in self.numbers_]).astype(np.float32, copy=False)
 
     def _fill_missing(self, numbers: np.ndarray) -> np.ndarray:
         """Return numbers with the median of their column in the place of missing ones."""

@@ -49,11 +49,6 @@ class SavedForests(TypedDict):
     forests: list[SavedForest]
 
 
-def name_files(name: str) -> tuple[str, str]:
-    """Return the names of the two files of a member."""
-    return f"{name}.forests.json", f"{name}.forests.safetensors"
-
-
 def write_forests(models: list[Any], name: str) -> Files | None:
     """Return the files of a member, or None if it is anything else than plain forests."""
     if not all(type(one) in _FORESTS and _is_plain(one) for one in models):
@@ -65,8 +60,8 @@ def write_forests(models: list[Any], name: str) -> Files | None:
     arrays: dict[str, np.ndarray] = {}
     for place, one in enumerate(models):
         arrays |= {f"{place}.{key}": np.ascontiguousarray(array) for key, array in _list_arrays(one).items()}
-    about, tensors = name_files(name)
-    return {about: folders.as_json({"forests": saved}), tensors: safetensors.numpy.save(arrays)}
+    about = folders.as_json({"forests": saved})
+    return {f"{name}.forests.json": about, f"{name}.forests.safetensors": safetensors.numpy.save(arrays)}
 
 
 def _is_plain(forest: Any) -> bool:
@@ -103,7 +98,8 @@ def _list_arrays(forest: Any) -> dict[str, np.ndarray]:
 
 def read_forests(files: Files, name: str) -> list[Any]:
     """Return the forests that ``write_forests`` wrote, or raise a ``ValueError``."""
-    about, tensors = name_files(name)
+    about = f"{name}.forests.json"
+    tensors = f"{name}.forests.safetensors"
     saved = strict_json.read(files[about], SavedForests, about)
     try:
         arrays = safetensors.numpy.load(files[tensors])
