@@ -21,7 +21,7 @@ def predict_encoded(model: Any, X: Any) -> Any:
     >>> bool((predict_encoded(model, X) == model.predict_proba(X)).all())
     True
     """
-    if hasattr(model, "estimators_") and _is_plain_forest(model):
+    if hasattr(model, "estimators_") and isinstance(X, np.ndarray) and _is_plain_forest(model):
         return _average_trees(model, X)
     if hasattr(model, "coef_") and _is_logistic_regression(model):
         return _predict_linear(model, X)
@@ -36,6 +36,8 @@ def _is_plain_forest(model: Any) -> bool:
 
 
 def _average_trees(forest: Any, X: Any) -> Any:
+    if X.shape[1] != forest.n_features_in_:  # trees would read what is beyond the row
+        raise ValueError(f"X: expected {forest.n_features_in_} features, got {X.shape[1]}")
     rows = np.ascontiguousarray(X, dtype=np.float32)
     total = sum(one.tree_.predict(rows) for one in forest.estimators_)
     mean = total / len(forest.estimators_)

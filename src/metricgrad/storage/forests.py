@@ -100,7 +100,10 @@ def read_forests(files: Files, name: str) -> list[Any]:
     """Return the forests that ``write_forests`` wrote, or raise a ``ValueError``."""
     about = f"{name}.forests.json"
     tensors = f"{name}.forests.safetensors"
-    saved = strict_json.read(files[about], SavedForests, about)
+    try:
+        saved = strict_json.read(files[about], SavedForests, about)
+    except ValueError as error:  # which starts with the name of the file
+        raise ValueError(f"folder: {error}") from error
     try:
         arrays = safetensors.numpy.load(files[tensors])
     except (KeyError, safetensors.SafetensorError) as error:
