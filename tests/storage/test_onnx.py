@@ -244,6 +244,15 @@ def test_labels_of_a_shipped_model_are_equal(task: str, ship: str, target: str, 
     assert again.read_bytes() == path.read_bytes()
 
 
+def test_own_members_with_an_encoder_and_a_label_of_one_value(tmp_path: Path) -> None:
+    table = make_table("numbers+categories", seed=0)
+    targets = make_targets(table, "multilabel")
+    targets[:, 1] = 1
+    mine = make_pipeline(mg.TableEncoder(), LogisticRegression())
+    model = mg.MetricEnsembleClassifier(estimators=[("mine", mine)], cv=2, bags=0, random_state=0).fit(table, targets)
+    agree(model, mg.to_onnx(model, tmp_path / "model.onnx"), make_new_rows("numbers+categories"))
+
+
 def test_a_pipeline_behind_a_threshold(tmp_path: Path) -> None:
     table = make_table("numbers+categories+dates", seed=0)
     forest = make_pipeline(mg.TableEncoder("trees"), RandomForestClassifier(10, random_state=0))

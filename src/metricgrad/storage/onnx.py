@@ -116,7 +116,7 @@ def _make_model(estimator: Any, scored_by: Any, columns: tuple[Column, ...] | No
     labels = estimator.labels_
     scores = add_scores(graph, scored_by, GivenRows(graph, columns))
     graph.cast(scores, graph.dtype, OUTPUTS[0])
-    kind = _add_rule(graph, estimator.rule_, scores, labels)
+    kind = _add_rule(graph, estimator.rule_, scores, labels, getattr(estimator, "abstain_label", None))
     shape: list[Any] = ["rows", *labels.scores_shape(0)[1:]]
     outputs = [
         helper.make_tensor_value_info(OUTPUTS[0], onnx_type(graph.dtype), shape),
@@ -135,7 +135,7 @@ def _make_model(estimator: Any, scored_by: Any, columns: tuple[Column, ...] | No
     return model
 
 
-def _add_rule(graph: Graph, rule: Rule, p: str, labels: Labels) -> int:
+def _add_rule(graph: Graph, rule: Rule, p: str, labels: Labels, abstain_label: Any) -> int:
     """Add the output "labels" and return its type."""
     if labels.task not in rule.tasks or not _has_onnx(type(rule)):
         known = [kind for kind in KINDS.values() if issubclass(kind, Rule) and _has_onnx(kind)]
@@ -152,7 +152,7 @@ def _add_rule(graph: Graph, rule: Rule, p: str, labels: Labels) -> int:
     if rule.abstains:
         undecided = graph.add("Less", index, graph.constant(0))
         index = graph.add("Where", undecided, graph.constant(len(classes)), index)
-        classes = _append_undecided(classes, labels.abstain_label)
+        classes = _append_undecided(classes, abstain_label)
     graph.add("Gather", graph.constant(classes), index, name=OUTPUTS[1])
     return onnx_type(classes.dtype)
 

@@ -20,6 +20,7 @@ from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeClassifier, ExtraTreeClassifier
 from torch import nn, ones_like, zeros_like
 
+from metricgrad.estimators.cross_fitting import flatten_models
 from metricgrad.estimators.metric_boosting_classifier import MetricBoostingClassifier
 from metricgrad.estimators.metric_classifier import MetricClassifier
 from metricgrad.estimators.metric_ensemble_classifier import MetricEnsembleClassifier
@@ -60,8 +61,10 @@ def find_columns(estimator: Any) -> tuple[Column, ...] | None:
         return find_columns(estimator.estimator_)
     if isinstance(estimator, Pipeline):
         return find_columns(estimator.steps[0][1])
-    encoder = getattr(estimator, "encoder_", estimator)
-    return encoder.columns_ if isinstance(encoder, TableEncoder) else None
+    if isinstance(estimator, MetricEnsembleClassifier):
+        models = (model for member in estimator.members_ for model in flatten_models(member.models))
+        return find_columns(estimator.encoder_ or next(models))
+    return estimator.columns_ if isinstance(estimator, TableEncoder) else None
 
 
 # The estimators of this library: scores in float64, (rows,), (rows, classes) or (rows, labels)
@@ -126,8 +129,8 @@ class _Views:
         self._table = TableInputs(graph, self.encoder) if isinstance(self.encoder, TableEncoder) else None
         self._scaled: str | None = None
 
-    def add(self, view: View, model: Any) -> Any:
-        """Add what a model sees: a matrix, or the rows as they are given."""
+    def add(self, view: View) -> Any:
+        """Add what the models of a view see: a matrix, or the rows as they are given."""
         if view == "given":
             return self.rows
         if self._table is not None:
@@ -148,18 +151,18 @@ class _Views:
 
 def _add_probabilities(graph: Graph, model: Any, views: _Views, view: View, labels: Labels) -> str:
     """Add what a model of a member says: ``(rows,)``, ``(rows, classes)`` or ``(rows, labels)``."""
-    x = views.add(view, model)
+    x = views.add(view)
     if not isinstance(model, list):
         return _score_model(graph, model, x, labels)
-    matrix = x.add_matrix(views.estimator) if isinstance(x, GivenRows) else x
-    columns = []
-    for one in model:
-        if isinstance(one, float):  # a label that had one value only
-            columns.append(graph.repeat_row([one], matrix))
-        else:
-            scores = _add_classes(graph, one, x)
-            columns.append(_take_classes(graph, scores, one.classes_, np.array([1])))
-    return graph.concatenate(columns)
+    found: dict[int, str] = {}
+    for place, one in enumerate(model):
+        if not isinstance(one, float):
+            found[place] = _take_classes(graph, _add_classes(graph, one, x), one.classes_, np.array([1]))
+    if not found:
+        raise ValueError("model: expected a label with two values, got none")
+    some = next(iter(found.values()))
+    # A label that had one value only is that number.
+    return graph.concatenate([found.get(place) or graph.repeat_row([one], some) for place, one in enumerate(model)])
 
 
 def _score_model(graph: Graph, model: Any, x: Any, labels: Labels) -> str:

@@ -39,6 +39,7 @@ _MOST_BINS = 10
 _BOOLEANS = {
     word: value for value in (True, False) for word in (value, f"{value}", f"{value}".lower(), f"{value}".upper())
 }
+_TICKS_A_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _FIRST_DAY = 10_957  # 2000-01-01, in days since 1970
 _FIRST_YEAR = 1970  # of numpy's dates
 _FIRST_WEEKDAY = 3  # its first day was a Thursday
@@ -338,7 +339,7 @@ def _is_textual(cells: pd.Series) -> bool:
 def _read_date_part(dates: np.ndarray, part: str) -> np.ndarray:
     """Return one of the numbers that dates can become, as float32 with NaN for missing ones."""
     ticks = dates.astype(np.int64)  # since 1970, in the unit of the dates
-    ticks_a_day = np.timedelta64(1, "D") // np.timedelta64(1, np.datetime_data(dates.dtype)[0])
+    ticks_a_day = 86_400 * _TICKS_A_SECOND[np.datetime_data(dates.dtype)[0]]
     day = ticks // ticks_a_day
     of_the_day = ticks % ticks_a_day
     found: np.ndarray
