@@ -20,7 +20,7 @@ import skops.io
 from sklearn.base import clone
 from sklearn.datasets import make_classification, make_multilabel_classification
 from sklearn.dummy import DummyClassifier
-from sklearn.ensemble import RandomForestClassifier
+from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
@@ -40,8 +40,9 @@ from metricgrad.decisions import Argmax, Offsets, Threshold
 from metricgrad.decisions.ensemble_selection import select_ensemble
 from metricgrad.estimators import candidates
 from metricgrad.estimators.cross_fitting import cross_fit
+from metricgrad.estimators.encoded_rows import predict_encoded
 from metricgrad.estimators.labels import Labels
-from metricgrad.storage import linear_models
+from metricgrad.storage import forests, linear_models
 
 OWN = [("logistic", LogisticRegression()), ("bayes", GaussianNB())]
 QUICK: dict[str, Any] = {"random_state": 0, "cv": 2, "rounds": 4, "bags": 2}
@@ -603,29 +604,46 @@ def test_forgeries_are_refused(tmp_path: Path) -> None:
     mg.load(folder)
     place = next(i for i, one in enumerate(members) if one["name"] == "extra trees")
     other = next(i for i, one in enumerate(members) if one["name"] == "logistic regression, C=3")
-    forest = [folder / f"member-{place}-forests.json", folder / f"member-{place}-forests.safetensors"]
-    about, nodes = (one.read_bytes() for one in forest)
-    for forge_forest in (_children_outside, _children_in_a_ring, _features_outside, _fewer_nodes, _other_values):
-        forest[1].write_bytes(safetensors.numpy.save(forge_forest(safetensors.numpy.load(nodes))))
+    about, file = (folder / f"member-{place}.forests.{end}" for end in ("json", "safetensors"))
+    written = {path: path.read_bytes() for path in (about, file)}
+    sound = safetensors.numpy.load(written[file])
+    for name, changes in (
+        ("0.right_child", {0: 10**6}),
+        ("0.left_child", {0: 0}),
+        ("0.feature", {0: 99}),
+        ("0.sizes", {0: 1}),
+        ("0.values", {0: np.nan}),
+        ("0.missing_go_to_left", {0: 7}),
+    ):
+        array = sound[name].copy()
+        for at, value in changes.items():
+            array[at] = value
+        file.write_bytes(safetensors.numpy.save(sound | {name: array}))
         reseal(folder)
-        with pytest.raises(ValueError, match=r"^folder: member-\d-forests.safetensors holds a damaged forest: [^\n]*$"):
+        with pytest.raises(ValueError, match=r"^folder: member-\d.forests.safetensors holds a damaged forest: [^\n]*$"):
             mg.load(folder)
-    forest[1].write_bytes(nodes)
-    told = json.loads(about)
-    trees = told["forests"][0]["trees"]
-    for wrong in ({"kind": "os:system"}, {"features": 1}, {"trees": []}, {"trees": trees[:-1]}, {"classes": 3}):
-        forest[0].write_text(json.dumps({"forests": [told["forests"][0] | wrong, *told["forests"][1:]]}))
+    file.write_bytes(safetensors.numpy.save({name: array for name, array in sound.items() if name != "0.seeds"}))
+    reseal(folder)
+    with pytest.raises(ValueError, match=r"holds a damaged forest: [^\n]*expected the arrays left_child, [^\n]*$"):
+        mg.load(folder)
+    file.write_bytes(b"\xff" * 64)
+    reseal(folder)
+    with pytest.raises(ValueError, match=r"^folder: member-\d.forests.safetensors cannot be read: [^\n]*$"):
+        mg.load(folder)
+    file.write_bytes(written[file])
+    for changed in (
+        {"features": 99},
+        {"features": 5},
+        {"kind": "os:system"},
+        {"kind": "RandomForestClassifier", "parameters": {"n_trees": 3}},
+        {"classes": [["a"]]},
+    ):
+        saved_forests = json.loads(written[about])["forests"]
+        about.write_text(json.dumps({"forests": [one | changed for one in saved_forests]}))
         reseal(folder)
         with pytest.raises(ValueError, match=r"^folder: [^\n]*$"):
             mg.load(folder)
-    for contents in ((b'{"forests": []}', nodes), (about, b"\xff" * 64)):
-        for path, content in zip(forest, contents, strict=True):
-            path.write_bytes(content)
-        reseal(folder)
-        with pytest.raises(ValueError, match=r"^folder: [^\n]*$"):
-            mg.load(folder)
-    for path, content in zip(forest, (about, nodes), strict=True):
-        path.write_bytes(content)
+    about.write_bytes(written[about])
     reseal(folder)
     mg.load(folder)
     linear = [folder / f"member-{other}.json", folder / f"member-{other}.safetensors"]
@@ -649,30 +667,38 @@ def test_forgeries_are_refused(tmp_path: Path) -> None:
             mg.load(folder)
 
 
-Arrays = dict[str, Any]
+def test_forged_models_of_skops_are_refused(tmp_path: Path) -> None:
+    X, y = data()
+    folder = mg.save(mg.MetricEnsembleClassifier(estimators=OWN[1:], **QUICK).fit(X, y), tmp_path / "model")
+    for models in ([], {"a": 1}):
+        (folder / "member-0.skops").write_bytes(skops.io.dumps(models))
+        reseal(folder)
+        with pytest.raises(ValueError, match=r"^folder: expected a list of models in member-0.skops, got (list|dict)$"):
+            mg.load(folder, estimators=None)
 
 
-def _children_outside(nodes: Arrays) -> Arrays:
-    nodes["0.right_child"][0] = 10**6
-    return nodes
-
-
-def _children_in_a_ring(nodes: Arrays) -> Arrays:
-    nodes["0.left_child"][0] = 0
-    return nodes
-
-
-def _features_outside(nodes: Arrays) -> Arrays:
-    nodes["0.feature"][0] = 99
-    return nodes
-
-
-def _fewer_nodes(nodes: Arrays) -> Arrays:
-    return nodes | {"0.threshold": nodes["0.threshold"][:-1]}
-
-
-def _other_values(nodes: Arrays) -> Arrays:
-    return nodes | {"0.values": nodes["0.values"].astype(np.float32)}
+@pytest.mark.parametrize("kind", [RandomForestClassifier, ExtraTreesClassifier, LogisticRegression])
+@pytest.mark.parametrize("task", ["binary", "multiclass", "multilabel"])
+def test_encoded_rows_are_predicted_as_by_scikit_learn(kind: Any, task: str) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 4))
+    targets = {"binary": X[:, 0] > 0, "multiclass": np.digitize(X[:, 0], [-0.5, 0.5]), "multilabel": X[:, :3] > 0}
+    y = targets[task].astype(int)
+    if kind is LogisticRegression and task == "multilabel":
+        y = y[:, 0]
+    model = (kind() if kind is LogisticRegression else kind(7, random_state=0)).fit(X, y)
+    for rows in (X, X[:1], sp.csr_matrix(X)):
+        found, expected = predict_encoded(model, rows), model.predict_proba(rows)
+        np.testing.assert_array_equal(np.asarray(found), np.asarray(expected))
+    if kind is not LogisticRegression:
+        (again,) = forests.read_forests(forests.write_forests([model], "m") or {}, "m")
+        np.testing.assert_array_equal(np.asarray(again.predict_proba(X)), np.asarray(model.predict_proba(X)))
+        assert again.get_params() == model.get_params()
+        assert vars(again).keys() == vars(model).keys()
+        assert vars(again.estimators_[0]).keys() == vars(model.estimators_[0]).keys()
+        np.testing.assert_array_equal(again.feature_importances_, model.feature_importances_)
+        with pytest.raises(ValueError, match=r"^X: expected 4 features, got 3$"):
+            predict_encoded(model, X[:, :3])
 
 
 def test_the_default_network_sees_each_column_scaled_once() -> None:

@@ -34,11 +34,9 @@ def test_forests_come_back_as_they_were(kind: Any, task: str) -> None:
     X[::7, 2] = np.nan
     y = _targets(X, task)
     models = [kind(5, min_samples_leaf=2, random_state=seed).fit(X, y) for seed in range(2)]
-    files = forests.write_models(models, "member-0")
+    files = forests.write_forests(models, "member-0")
     assert files is not None
-    assert forests.holds_models(files, "member-0")
-    assert not forests.holds_models(files, "member-1")
-    again = forests.read_models(files, "member-0")
+    again = forests.read_forests(files, "member-0")
     for model, other in zip(models, again, strict=True):
         assert type(other) is kind
         assert other.get_params() == model.get_params()
@@ -53,22 +51,16 @@ def test_forests_come_back_as_they_were(kind: Any, task: str) -> None:
             np.testing.assert_equal(other_tree.predict_proba(X), tree.predict_proba(X))
 
 
-def test_names_of_features_come_back() -> None:
-    X = pd.DataFrame({"a": [0.0, 1.0] * 20, "b": np.arange(40.0)})
-    model = RandomForestClassifier(3, random_state=0).fit(X, [0, 1] * 20)
-    (again,) = forests.read_models(forests.write_models([model], "m") or {}, "m")
-    assert list(again.feature_names_in_) == ["a", "b"]
-    np.testing.assert_equal(again.predict_proba(X), model.predict_proba(X))
-
-
 def test_what_the_files_cannot_hold_is_left_to_others() -> None:
     X = np.random.default_rng(0).normal(size=(60, 3))
     y = _targets(X, "binary")
     with_more = RandomForestClassifier(60, oob_score=True, random_state=0).fit(X, y)
     own_score = RandomForestClassifier(60, random_state=0, oob_score=_score).fit(X, y)
-    assert forests.write_models([LogisticRegression().fit(X, y)], "m") is None
-    assert forests.write_models([with_more], "m") is None
-    assert forests.write_models([own_score], "m") is None
+    assert forests.write_forests([LogisticRegression().fit(X, y)], "m") is None
+    assert forests.write_forests([with_more], "m") is None
+    assert forests.write_forests([own_score], "m") is None
+    named = RandomForestClassifier(3, random_state=0).fit(pd.DataFrame(X, columns=["a", "b", "c"]), y)
+    assert forests.write_forests([named], "m") is None
 
 
 def _score(y: Any, p: Any) -> float:

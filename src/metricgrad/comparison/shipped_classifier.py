@@ -156,6 +156,15 @@ class ShippedClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: 
         found: NDArray[np.float64] = self._recentre_probabilities(X)[:, self._order]
         return found
 
+    @property
+    def _scored_by(self) -> Any:
+        if columns := self.model.goal.cost_columns:
+            raise ValueError(
+                f"estimator: expected costs that are the same for every row, got those of column {columns[0]!r}, which "
+                "move the scores of each row; predict with metricgrad"
+            )
+        return self.model.estimator
+
     def _scores(self, X: Any) -> Tensor:
         return self.score_rows(X)[0]
 

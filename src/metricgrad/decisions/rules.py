@@ -429,7 +429,7 @@ class ArgmaxOrAbstain(Rule):
 
     def to_onnx(self, graph: _OnnxGraph, scores: str, classes: int) -> str:
         decided = graph.add("ArgMax", scores, axis=1, keepdims=0)
-        highest = graph.add("ReduceMax", scores, graph.constant([1]), keepdims=0)
+        highest = graph.add("ReduceMax", scores, axes=[1], keepdims=0)
         threshold = graph.add("Gather", graph.constant(self.thresholds), decided, axis=0)
         reached = graph.add("GreaterOrEqual", highest, threshold)
         return graph.add("Where", reached, decided, graph.constant(self.abstain_label))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -28,6 +27,10 @@ class ArrayEncoder:
         if hasattr(X, "toarray"):
             scaler: Any = StandardScaler(with_mean=False)
         else:
+            from sklearn.impute import (
+                SimpleImputer,
+            )  # with scikit-learn's nearest neighbours, which predicting needs not
+
             scaler = make_pipeline(SimpleImputer(strategy="median", keep_empty_features=True), StandardScaler())
         self.scaler = scaler.fit(X)
 

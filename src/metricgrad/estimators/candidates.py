@@ -6,13 +6,12 @@ import importlib.util
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
-from sklearn.linear_model import LogisticRegression
-
 from metricgrad.estimators.metric_boosting_classifier import MetricBoostingClassifier
 from metricgrad.estimators.metric_classifier import MetricClassifier
 
 if TYPE_CHECKING:
+    from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
+
     from metricgrad.integrations.boosting.hooks import Backend
 
 View = Literal["given", "linear", "dense", "trees"]
@@ -70,6 +69,8 @@ class CandidateSpec:
 
 def default_candidates(spec: CandidateSpec) -> list[Candidate]:
     """Return the default candidates of an ensemble; boosted trees where their library is installed."""
+    from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier  # which a model without needs not
+
     found = make_logistic_regressions(spec)
     found.append(make_network("hybrid", spec))
     if importlib.util.find_spec("xgboost") is not None:
@@ -83,6 +84,8 @@ def default_candidates(spec: CandidateSpec) -> list[Candidate]:
 
 def make_logistic_regressions(spec: CandidateSpec) -> list[Candidate]:
     """Return logistic regression with several penalties, or with the middle one for a first look."""
+    from sklearn.linear_model import LogisticRegression
+
     penalties = INVERSE_PENALTIES[1:2] if spec.quick else INVERSE_PENALTIES
     return [
         Candidate(f"logistic regression, C={c:g}", LogisticRegression(C=c, max_iter=500), "linear") for c in penalties

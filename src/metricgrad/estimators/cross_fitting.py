@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from sklearn.base import clone
-from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
 from sklearn.model_selection import GroupKFold, StratifiedGroupKFold, check_cv
 from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing, check_random_state, get_tags
@@ -19,16 +18,16 @@ from torch import Tensor
 
 from metricgrad.core.metrics.scalars import is_whole
 from metricgrad.estimators.candidates import METRIC_ESTIMATORS, Candidate, View
+from metricgrad.estimators.encoded_rows import predict_encoded
 from metricgrad.estimators.metric_boosting_classifier import MetricBoostingClassifier
 from metricgrad.estimators.metric_classifier import MetricClassifier
 from metricgrad.estimators.preparation import checked_pairs, splits
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from metricgrad.estimators.labels import Labels
 
-_FORESTS = (RandomForestClassifier, ExtraTreesClassifier)
 
 Fold = tuple[Any, Any]
 """The rows to fit on, and the rows left out; None for these where a class has one row only."""
@@ -169,15 +168,19 @@ def _find_weight_argument(estimator: Any, name: str) -> str:
     return f"{last[0]}__sample_weight" if last[0] else "sample_weight"
 
 
-def probabilities(model: Any, X: Any, labels: Labels) -> Tensor:
-    """Return what a model says as ``Labels.probabilities`` would: ``(N,)``, ``(N, d)`` or ``(N, K)``."""
+def probabilities(model: Any, X: Any, labels: Labels, is_encoded: bool = False) -> Tensor:
+    """Return what a model says as ``Labels.probabilities`` would: ``(N,)``, ``(N, d)`` or ``(N, K)``.
+
+    ``is_encoded``: X comes from an encoder of this library, so that it need not be checked.
+    """
     if isinstance(model, METRIC_ESTIMATORS):
         return model._scores(X)
+    predict: Callable[[Any, Any], Any] = predict_encoded if is_encoded else _predict_given
     if isinstance(model, list):
         rows = X.shape[0] if hasattr(X, "shape") else len(X)
-        columns = [np.full(rows, one) if isinstance(one, float) else _predict_label(one, X) for one in model]
+        columns = [np.full(rows, one) if isinstance(one, float) else _predict_label(one, X, predict) for one in model]
         return torch.from_numpy(np.column_stack(columns))
-    raw = _predict_forest(model, X) if type(model) in _FORESTS else model.predict_proba(X)
+    raw = predict(model, X)
     if labels.task == "multilabel":
         if isinstance(raw, list):  # a list of (N, classes), one per label
             raw = np.column_stack(
@@ -189,23 +192,12 @@ def probabilities(model: Any, X: Any, labels: Labels) -> Tensor:
     return torch.from_numpy(full[:, 1].copy() if labels.task == "binary" else full)
 
 
-def _predict_forest(forest: Any, X: Any) -> Any:
-    """Return what ``predict_proba`` of a forest does, to the last bit.
-
-    On few rows scikit-learn takes many times as long to check every tree and to hand it to a thread as to use it.
-    """
-    if forest.n_jobs not in (None, 1):
-        return forest.predict_proba(X)
-    rows = forest._validate_X_predict(X)
-    total = sum(tree.tree_.predict(rows) for tree in forest.estimators_)
-    mean = total / len(forest.estimators_)
-    if forest.n_outputs_ == 1:
-        return mean
-    return [mean[:, label, :known] for label, known in enumerate(forest.n_classes_)]
+def _predict_given(model: Any, X: Any) -> Any:
+    return model.predict_proba(X)
 
 
-def _predict_label(model: Any, X: Any) -> Any:
-    return _take_positive_class(model.predict_proba(X), model.classes_)
+def _predict_label(model: Any, X: Any, predict: Callable[[Any, Any], Any]) -> Any:
+    return _take_positive_class(predict(model, X), model.classes_)
 
 
 def _take_positive_class(raw: Any, classes: Any) -> Any:
@@ -214,9 +206,9 @@ def _take_positive_class(raw: Any, classes: Any) -> Any:
     return np.asarray(raw)[:, place[0]].astype(np.float64) if len(place) else np.zeros(len(raw))
 
 
-def mean_probabilities(models: list[Any], X: Any, labels: Labels) -> Tensor:
+def mean_probabilities(models: list[Any], X: Any, labels: Labels, is_encoded: bool = False) -> Tensor:
     """Return the mean of what several models say, as ``probabilities``."""
-    return torch.stack([probabilities(model, X, labels) for model in models]).mean(0)
+    return torch.stack([probabilities(model, X, labels, is_encoded) for model in models]).mean(0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -243,7 +235,7 @@ class Member:
 
     def scores(self, X: Any, labels: Labels) -> Tensor:
         """Return the mean of the models' probabilities."""
-        return mean_probabilities(self.models, X, labels)
+        return mean_probabilities(self.models, X, labels, is_encoded=self.view != "given")
 
 
 def flatten_models(models: list[Any]) -> Iterator[Any]:

@@ -294,7 +294,7 @@ def _score_partition(part: _Encoded, estimator: Any, split: PartitionSplit) -> t
     p = []
     for model, hands in zip(estimator.boosters_, split.held_out, strict=True):
         order.append(np.flatnonzero(np.isin(part.hand, hands)))
-        p.append(estimator._probabilities(model, part.rows.x[order[-1]]))
+        p.append(estimator._probabilities([model], part.rows.x[order[-1]]))
     rows = np.concatenate(order)
     weight = None if part.weight is None else torch.from_numpy(part.weight[rows])
     return torch.cat(p), torch.from_numpy(part.rows.y[rows]), weight

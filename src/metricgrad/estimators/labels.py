@@ -131,6 +131,11 @@ class PredictsMixin:
         check_values(found, labels.outputs)
         return found
 
+    @property
+    def _scored_by(self) -> Any:
+        """The estimator of this library whose scores the rule decides on."""
+        return self
+
     # Where the question mark of scikit-learn's diagrams leads.
     _doc_link_module = "metricgrad"
     _doc_link_template = f"{DOCUMENTATION}#{{anchor}}"

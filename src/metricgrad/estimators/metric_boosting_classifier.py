@@ -248,7 +248,8 @@ class MetricBoostingClassifier(DecidesLazilyMixin, CallbackSupportMixin, Classif
     def _tune(self, rows: Any, targets: Tensor, parts: list[Any], sample_weight: Any, cost: Cost | None) -> None:
         """Tune the rule on the rows that each model has not seen."""
         task = self.labels_.task
-        p = [self._probabilities(model, rows[rest]) for model, (_, rest) in zip(self.boosters_, parts, strict=True)]
+        pairs = zip(self.boosters_, parts, strict=True)
+        p = [self._probabilities([model], rows[rest]) for model, (_, rest) in pairs]
         held_out = np.concatenate([rest for _, rest in parts])
         weight = None if sample_weight is None else np.asarray(sample_weight, dtype=float)[held_out]
         if cost is not None and has_cost_rule(cost, task):
@@ -330,15 +331,20 @@ class MetricBoostingClassifier(DecidesLazilyMixin, CallbackSupportMixin, Classif
 
     # Predicting
 
-    def _probabilities(self, model: Any, X: Any) -> Tensor:
-        logits = self._library.logits(model, X, list(self.categories_), self.n_jobs)
-        logits = logits.reshape(X.shape[0], self.labels_.outputs) + self.base_score_
-        return self.labels_.probabilities(torch.from_numpy(logits))
+    def _probabilities(self, models: list[Any], X: Any) -> Tensor:
+        """Return the mean of what some of the models say."""
+        rows = self._library.make_rows(X, list(self.categories_), self.n_jobs)
+        each = []
+        for model in models:
+            logits = self._library.logits(model, rows, self.n_jobs)
+            logits = logits.reshape(X.shape[0], self.labels_.outputs) + self.base_score_
+            each.append(self.labels_.probabilities(torch.from_numpy(logits)))
+        return torch.stack(each).mean(0)
 
     def _scores(self, X: Features) -> Tensor:
         check_is_fitted(self, "boosters_")
         X = validate_data(self, coded(X, self.categories_), reset=False, **_ALLOWED)
-        return torch.stack([self._probabilities(model, X) for model in self.boosters_]).mean(0)
+        return self._probabilities(self.boosters_, X)
 
     @property
     def history_(self) -> Any:

@@ -369,7 +369,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         is_missing = np.isnan(numbers)[:, self.often_missing_].astype(np.float64)
         blocks = [scaled, is_missing]
         for name in self.codes_:
-            blocks.append(_one_hot(parts[name].to_numpy(), self.slots_[name]))
+            blocks.append(one_hot(parts[name].to_numpy(), self.slots_[name]))
         for name, means_of_rows in means.items():
             shift, scale = self.mean_scales_[name]
             blocks.append((means_of_rows - shift) / scale)
@@ -385,7 +385,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """Return numbers as they are and codes, NaN where they are missing, means of the target, and topics."""
         blocks = [self._take_numbers(parts)]
         for name in self.codes_:
-            codes = _code_missing_as_nan(parts[name].to_numpy())
+            codes = code_missing_as_nan(parts[name].to_numpy())
             blocks.append(codes[:, None])
         blocks += means.values()
         blocks += self._find_topics(parts)
@@ -403,7 +403,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def _take_numbers(self, parts: pd.DataFrame) -> np.ndarray:
         if not self.numbers_:
             return np.empty((len(parts), 0), np.float32)
-        return np.column_stack([parts[name].to_numpy(np.float32) for name in self.numbers_])
+        return np.column_stack([parts[name].array for name in self.numbers_]).astype(np.float32, copy=False)
 
     def _fill_missing(self, numbers: np.ndarray) -> np.ndarray:
         """Return numbers with the median of their column in the place of missing ones."""
@@ -413,8 +413,10 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """Return the topics of each column of text."""
         topics = []
         for name, words in self.words_.items():
-            tf_idf = words.transform(parts[name])
-            topics.append(np.asarray(tf_idf @ words.topics.T))
+            tf_idf = words.transform(parts[name]).astype(np.float64)
+            # Added in float64 and rounded once, so that the order of a sum does not decide which way a tree goes.
+            sums = tf_idf @ words.topics.T.astype(np.float64)
+            topics.append(np.asarray(sums, dtype=np.float32))
         return topics
 
     def _name_slots(self, part: str) -> list[str]:
@@ -508,7 +510,7 @@ def _assign_slots(codes: np.ndarray) -> np.ndarray:
     return slots
 
 
-def _one_hot(codes: np.ndarray, slots: np.ndarray) -> np.ndarray:
+def one_hot(codes: np.ndarray, slots: np.ndarray) -> np.ndarray:
     """Return 0/1 of rows and one-hot columns."""
     places = slots[np.minimum(codes + 1, len(slots) - 1)]
     return np.asarray(places[:, None] == np.arange(slots.max() + 1), dtype=np.float64)
@@ -519,7 +521,8 @@ def _look_up_means(table: np.ndarray, codes: np.ndarray) -> np.ndarray:
     return np.asarray(table[codes + 1])
 
 
-def _code_missing_as_nan(codes: np.ndarray) -> np.ndarray:
+def code_missing_as_nan(codes: np.ndarray) -> np.ndarray:
+    """Return codes for trees, NaN in the place of −1."""
     return np.where(codes < 0, np.nan, codes).astype(np.float32)
 
 

@@ -15,7 +15,7 @@ from metricgrad.estimators.array_encoder import ArrayEncoder
 from metricgrad.estimators.candidates import METRIC_ESTIMATORS
 from metricgrad.estimators.cross_fitting import Member
 from metricgrad.estimators.metric_ensemble_classifier import MetricEnsembleClassifier
-from metricgrad.storage import folders, forests, linear_models, skops_files
+from metricgrad.storage import folders, skops_files
 from metricgrad.storage.codec import Written
 from metricgrad.storage.manifests import list_unwritten
 from metricgrad.storage.table_encoders import read_encoder, write_encoder
@@ -66,8 +66,10 @@ class EnsembleCodec:
     def _write_member(self, name: str, models: list[Any]) -> Files:
         ours = models[0]
         if not isinstance(ours, METRIC_ESTIMATORS):
-            found = linear_models.write_models(models, name) or forests.write_models(models, name)
-            return {f"{name}.skops": skops_files.dump(models)} if found is None else found
+            from metricgrad.storage import forests, linear_models
+
+            plain = linear_models.write_models(models, name) or forests.write_forests(models, name)
+            return plain or {f"{name}.skops": skops_files.dump(models)}
         if callable(getattr(ours, "model", None)):
             raise ValueError("its network is of your own making")
         return {f"{name}/{file}": data for file, data in self.pack(ours).items()}
@@ -89,12 +91,8 @@ class EnsembleCodec:
         files, labels = saved.files, saved.fitted["labels_"]
         members = []
         for i, about in enumerate(saved.manifest["ensemble"]["members"]):
-            if about["kind"] == "scikit-learn" and f"member-{i}.json" in files:
-                models = linear_models.read_models(files, f"member-{i}")
-            elif about["kind"] == "scikit-learn" and forests.holds_models(files, f"member-{i}"):
-                models = forests.read_models(files, f"member-{i}")
-            elif about["kind"] == "scikit-learn":
-                models = _load_models(files, f"member-{i}.skops", saved.trusted)
+            if about["kind"] == "scikit-learn":
+                models = _read_models(files, f"member-{i}", saved.trusted)
             else:
                 models = [self._restore_ours(files, f"member-{i}", about, labels)]
             members.append(Member(about["name"], float(about["weight"]), about["view"], models))
@@ -117,11 +115,19 @@ class EnsembleCodec:
         return model
 
 
-def _load_models(files: Files, name: str, trusted: Sequence[str]) -> list[Any]:
-    """Return the list of models in a file of skops."""
-    models = skops_files.load(files, name, trusted)
+def _read_models(files: Files, name: str, trusted: Sequence[str]) -> list[Any]:
+    """Return the models of a member of scikit-learn, of which only the part is imported that they need."""
+    if f"{name}.json" in files:
+        from metricgrad.storage import linear_models
+
+        return linear_models.read_models(files, name)
+    if f"{name}.forests.json" in files:
+        from metricgrad.storage import forests
+
+        return forests.read_forests(files, name)
+    models = skops_files.load(files, f"{name}.skops", trusted)
     if not isinstance(models, list) or not models:
-        raise ValueError(f"folder: expected a list of models in {name}, got {type(models).__name__}")
+        raise ValueError(f"folder: expected a list of models in {name}.skops, got {type(models).__name__}")
     return models
 
 

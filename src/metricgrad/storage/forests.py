@@ -1,54 +1,46 @@
-"""Forests of scikit-learn in files: nodes as safetensors, the rest as JSON.
+"""Forests in files: the nodes of their trees as safetensors, the rest as JSON.
 
-skops could write them too, but takes many times as long, and imports all of scikit-learn. Here every node is checked
-before scikit-learn, which follows nodes without looking, gets to see it.
+skops could write them too, but to read them it imports all of scikit-learn, and trees one by one take their time. What
+is read is checked: scikit-learn follows the nodes of a tree without looking.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 import numpy as np
 import safetensors.numpy
 from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
-from sklearn.tree._tree import NODE_DTYPE, Tree
+from sklearn.tree import DecisionTreeClassifier, ExtraTreeClassifier
+from sklearn.tree._tree import Tree
 
 from metricgrad import strict_json
 from metricgrad.storage import folders
 from metricgrad.storage.values import NotPlainError, decode, encode
-from metricgrad.strict_json import Range, first_line
+from metricgrad.strict_json import first_line
 
 if TYPE_CHECKING:
     from metricgrad.storage.folders import Files
 
-_FORESTS: dict[str, Any] = {kind.__name__: kind for kind in (RandomForestClassifier, ExtraTreesClassifier)}
-_ATTRIBUTES = {
-    *("n_features_in_", "feature_names_in_", "n_outputs_", "classes_", "n_classes_", "estimator_", "estimators_"),
-    *("_n_samples", "_n_samples_bootstrap", "_sample_weight"),
-}
-"""What a fitted forest has besides its parameters; one with more is not written here."""
-
-Count = Annotated[int, Range(1, 10**9)]
-
-
-class SavedTree(TypedDict):
-    """A tree without its nodes."""
-
-    seed: Annotated[int, Range(0, 2**32)]
-    nodes: Count
-    depth: Annotated[int, Range(0, 10**9)]
+_FORESTS = {RandomForestClassifier: DecisionTreeClassifier, ExtraTreesClassifier: ExtraTreeClassifier}
+_KINDS = {kind.__name__: kind for kind in _FORESTS}
+_NODE: Any = Tree(1, np.array([2], np.intp), 1).__getstate__()["nodes"].dtype
+"""The type of a node, with a field for each of its numbers."""
+_OF_TREES = {"sizes": np.int64, "depths": np.int64, "seeds": np.int64}
+"""The arrays of a forest with a number for each tree: its nodes, its depth, its random state."""
 
 
 class SavedForest(TypedDict):
-    """A forest without its nodes; ``classes``: an array, or of several labels a list of these."""
+    """A forest, without its trees. ``classes``: of each output; ``several``: whether it has several outputs."""
 
-    kind: str
-    parameters: Any
-    features: Count
-    feature_names: Any
-    classes: Any
-    tried_features: Count
-    trees: list[SavedTree]
+    kind: Literal["RandomForestClassifier", "ExtraTreesClassifier"]
+    parameters: dict[str, Any]
+    classes: list[Any]
+    several: bool
+    features: int
+    features_of_a_split: int
+    rows: int
+    rows_of_a_tree: int | None
 
 
 class SavedForests(TypedDict):
@@ -57,139 +49,143 @@ class SavedForests(TypedDict):
     forests: list[SavedForest]
 
 
-def write_models(models: list[Any], name: str) -> Files | None:
-    """Return the files of a member, or None if it is anything else than forests as they are by default."""
-    if not all(_FORESTS.get(type(one).__name__) is type(one) and _is_usual(one) for one in models):
+def write_forests(models: list[Any], name: str) -> Files | None:
+    """Return the files of a member, or None if it is anything else than plain forests."""
+    if not all(type(one) in _FORESTS and _is_plain(one) for one in models):
         return None
     try:
-        saved = [_about(forest) for forest in models]
+        saved = [_describe(one) for one in models]
     except NotPlainError:
         return None
-    tensors = {}
-    for place, forest in enumerate(models):
-        states = [tree.tree_.__getstate__() for tree in forest.estimators_]
-        for field in NODE_DTYPE.names:
-            tensors[f"{place}.{field}"] = np.concatenate([state["nodes"][field] for state in states])
-        tensors[f"{place}.values"] = np.concatenate([state["values"] for state in states])
-    about, nodes = _name_files(name)
-    return {about: folders.as_json({"forests": saved}), nodes: safetensors.numpy.save(tensors)}
+    arrays: dict[str, np.ndarray] = {}
+    for place, one in enumerate(models):
+        arrays |= {f"{place}.{key}": np.ascontiguousarray(array) for key, array in _list_arrays(one).items()}
+    about = folders.as_json({"forests": saved})
+    return {f"{name}.forests.json": about, f"{name}.forests.safetensors": safetensors.numpy.save(arrays)}
 
 
-def holds_models(files: Files, name: str) -> bool:
-    """Return whether a member's files are those of ``write_models``."""
-    return _name_files(name)[0] in files
+def _is_plain(forest: Any) -> bool:
+    """Return whether nothing would be lost: names of features, or scores of the rows that a tree left out."""
+    return not hasattr(forest, "feature_names_in_") and not forest.oob_score
 
 
-def _name_files(name: str) -> tuple[str, str]:
-    return f"{name}-forests.json", f"{name}-forests.safetensors"
-
-
-def _is_usual(forest: Any) -> bool:
-    """Return whether a forest has no attributes but those that are written."""
-    parameters = {*forest.get_params(), "estimator", "estimator_params"}
-    return vars(forest).keys() - parameters <= _ATTRIBUTES
-
-
-def _about(forest: Any) -> SavedForest:
-    names = getattr(forest, "feature_names_in_", None)
+def _describe(forest: Any) -> SavedForest:
+    several = forest.n_outputs_ > 1
     return {
-        "kind": type(forest).__name__,
+        "kind": type(forest).__name__,  # type: ignore[typeddict-item]
         "parameters": encode(forest.get_params()),
-        "features": forest.n_features_in_,
-        "feature_names": encode(names),
-        "classes": encode(forest.classes_),
-        "tried_features": forest.estimators_[0].max_features_,
-        "trees": [
-            {"seed": int(one.random_state), "nodes": one.tree_.node_count, "depth": one.tree_.max_depth}
-            for one in forest.estimators_
-        ],
+        "classes": [encode(one) for one in (forest.classes_ if several else [forest.classes_])],
+        "several": several,
+        "features": int(forest.n_features_in_),
+        "features_of_a_split": int(forest.estimators_[0].max_features_),
+        "rows": int(forest._n_samples),
+        "rows_of_a_tree": None if forest._n_samples_bootstrap is None else int(forest._n_samples_bootstrap),
     }
 
 
-def read_models(files: Files, name: str) -> list[Any]:
-    """Return the models that ``write_models`` wrote, or raise a ``ValueError``."""
-    about, nodes = _name_files(name)
-    saved = strict_json.read(files[about], SavedForests, about)
+def _list_arrays(forest: Any) -> dict[str, np.ndarray]:
+    """Return the nodes of all trees, one tree after the other, and what there is of each tree."""
+    trees = [one.tree_ for one in forest.estimators_]
+    states = [tree.__getstate__() for tree in trees]
+    nodes = np.concatenate([state["nodes"] for state in states])
+    found = {field: nodes[field] for field in _NODE.names}
+    found["values"] = np.concatenate([state["values"] for state in states])
+    found["sizes"] = np.array([tree.node_count for tree in trees], np.int64)
+    found["depths"] = np.array([tree.max_depth for tree in trees], np.int64)
+    found["seeds"] = np.array([one.random_state for one in forest.estimators_], np.int64)
+    return found
+
+
+def read_forests(files: Files, name: str) -> list[Any]:
+    """Return the forests that ``write_forests`` wrote, or raise a ``ValueError``."""
+    about = f"{name}.forests.json"
+    tensors = f"{name}.forests.safetensors"
     try:
-        tensors = safetensors.numpy.load(files[nodes])
+        saved = strict_json.read(files[about], SavedForests, about)
+    except ValueError as error:  # which starts with the name of the file
+        raise ValueError(f"folder: {error}") from error
+    try:
+        arrays = safetensors.numpy.load(files[tensors])
     except (KeyError, safetensors.SafetensorError) as error:
-        raise ValueError(f"folder: {nodes} cannot be read: {first_line(error)}") from error
+        raise ValueError(f"folder: {tensors} cannot be read: {first_line(error)}") from error
     if not saved["forests"]:
         raise ValueError(f"folder: expected forests in {about}, got none")
-    try:
-        return [_restore(forest, tensors, place) for place, forest in enumerate(saved["forests"])]
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"folder: {nodes} holds a damaged forest: {first_line(error)}") from error
+    forests = []
+    for place, one in enumerate(saved["forests"]):
+        own = {key.partition(".")[2]: array for key, array in arrays.items() if key.startswith(f"{place}.")}
+        try:
+            forests.append(_restore(one, own))
+        except (AttributeError, LookupError, TypeError, ValueError, OverflowError) as error:
+            raise ValueError(f"folder: {tensors} holds a damaged forest: {first_line(error)}") from error
+    return forests
 
 
-def _restore(about: SavedForest, tensors: dict[str, np.ndarray], place: int) -> Any:
-    forest = _FORESTS[about["kind"]](**decode(about["parameters"]))
-    classes = decode(about["classes"])
-    several = isinstance(classes, list)
-    class_counts = np.array([len(one) for one in (classes if several else [classes])], dtype=np.intp)
-    outputs = len(class_counts)
-    sizes = [tree["nodes"] for tree in about["trees"]]
-    if not sizes or outputs < 1 or class_counts.min() < 1:
-        raise ValueError("expected trees and classes")
-    nodes = _read_nodes(tensors, place, sum(sizes))
-    values = tensors[f"{place}.values"]
-    if values.dtype != np.float64 or values.shape != (sum(sizes), outputs, class_counts.max()):
-        raise ValueError(f"expected values of {sum(sizes)} nodes, got shape {values.shape}")
+def _restore(about: SavedForest, arrays: dict[str, np.ndarray]) -> Any:
+    """Return a forest of its parts, or raise if they do not fit together."""
+    classes = [np.asarray(decode(one)) for one in about["classes"]]
+    numbers = np.array([len(one) for one in classes], np.intp)
+    if any(one.ndim != 1 for one in classes) or (not about["several"] and len(classes) != 1):
+        raise ValueError("expected the classes of each output")
+    _check_arrays(arrays, about["features"], (len(classes), int(numbers.max())))
+    kind: Any = _KINDS[about["kind"]]
+    forest = kind(**decode(about["parameters"]))
     forest.n_features_in_ = about["features"]
-    names = decode(about["feature_names"])
-    if names is not None:
-        forest.feature_names_in_ = names
-    forest.n_outputs_ = outputs
-    forest.classes_ = classes
-    forest.n_classes_ = class_counts.tolist() if several else int(class_counts[0])
-    forest._validate_estimator()  # makes the tree that all of them are copies of
+    forest.n_outputs_ = len(classes)
+    forest.classes_ = classes if about["several"] else classes[0]
+    forest.n_classes_ = numbers.tolist() if about["several"] else int(numbers[0])
+    forest._n_samples = about["rows"]
+    forest._n_samples_bootstrap = about["rows_of_a_tree"]
+    forest._sample_weight = None
+    forest.estimator_ = forest.estimator
+    nodes = np.zeros(len(arrays["feature"]), _NODE)
+    for field in _NODE.names:
+        nodes[field] = arrays[field]
+    codes = [np.arange(number, dtype=np.float64) for number in numbers]  # trees are fitted on the numbers of classes
     forest.estimators_ = []
-    start = 0
-    for tree in about["trees"]:
-        end = start + tree["nodes"]
-        _check_nodes(nodes[start:end], about["features"])
-        made = Tree(about["features"], class_counts, outputs)
-        made.__setstate__(
+    ends = np.cumsum(arrays["sizes"])
+    for start, end, depth, seed in zip(ends - arrays["sizes"], ends, arrays["depths"], arrays["seeds"], strict=True):
+        tree = Tree(about["features"], numbers, len(classes))
+        tree.__setstate__(
             {
-                "max_depth": tree["depth"],
-                "node_count": tree["nodes"],
+                "max_depth": int(depth),
+                "node_count": int(end - start),
                 "nodes": nodes[start:end],
-                "values": np.ascontiguousarray(values[start:end]),
+                "values": arrays["values"][start:end],
             }
         )
-        one = forest._make_estimator(append=True)
-        one.set_params(random_state=tree["seed"])
+        one = _FORESTS[kind](**{key: getattr(forest, key) for key in forest.estimator_params})
+        one.random_state = int(seed)
         one.n_features_in_ = about["features"]
-        one.n_outputs_ = outputs
-        # The trees of a forest count its classes.
-        own = [np.arange(count, dtype=np.float64) for count in class_counts]
-        one.classes_ = own if several else own[0]
-        one.n_classes_ = class_counts if several else class_counts[0]
-        one.max_features_ = about["tried_features"]
-        one.tree_ = made
-        start = end
+        one.n_outputs_ = len(classes)
+        one.classes_ = codes if about["several"] else codes[0]
+        one.n_classes_ = numbers if about["several"] else numbers[0]
+        one.max_features_ = about["features_of_a_split"]
+        one.tree_ = tree
+        forest.estimators_.append(one)
     return forest
 
 
-def _read_nodes(tensors: dict[str, np.ndarray], place: int, count: int) -> np.ndarray:
-    """Return the nodes of a forest, as scikit-learn keeps them."""
-    columns = {field: tensors[f"{place}.{field}"] for field in NODE_DTYPE.names}
-    for field, column in columns.items():
-        if column.dtype != NODE_DTYPE[field] or column.shape != (count,):
-            raise ValueError(f"expected {field} of {count} nodes, got {column.dtype} of shape {column.shape}")
-    nodes = np.zeros(count, dtype=NODE_DTYPE)
-    for field, column in columns.items():
-        nodes[field] = column
-    return nodes
-
-
-def _check_nodes(nodes: np.ndarray, features: int) -> None:
-    """Refuse a tree that points outside itself or the features."""
-    left, right, feature = nodes["left_child"], nodes["right_child"], nodes["feature"]
-    own = np.arange(len(nodes))
-    inner = left != -1
-    for child in (left, right):  # written after their parents, so that no path goes round
-        if not ((child > own) & (child < len(own)))[inner].all():
+def _check_arrays(arrays: dict[str, np.ndarray], features: int, outputs: tuple[int, int]) -> None:
+    """Refuse trees that point outside themselves or the features."""
+    wanted = {field: _NODE[field] for field in _NODE.names} | {"values": np.float64} | _OF_TREES
+    if {key: array.dtype for key, array in arrays.items()} != {key: np.dtype(one) for key, one in wanted.items()}:
+        raise ValueError(f"expected the arrays {', '.join(wanted)}")
+    sizes = arrays["sizes"]
+    count = len(arrays["feature"])
+    shapes = {key: (len(sizes),) if key in _OF_TREES else (count,) for key in wanted} | {"values": (count, *outputs)}
+    if any(array.shape != shapes[key] for key, array in arrays.items()):
+        raise ValueError("expected arrays of all nodes, and of all trees")
+    if not len(sizes) or (sizes < 1).any() or sizes.sum() != count or features < 1:
+        raise ValueError(f"expected trees of {count} nodes in all")
+    start_of_tree = np.repeat(np.cumsum(sizes) - sizes, sizes)
+    size_of_tree = np.repeat(sizes, sizes)
+    place = np.arange(count) - start_of_tree
+    is_split = arrays["left_child"] != -1
+    for side in ("left_child", "right_child"):  # written after their parents, so that no path goes round
+        child = arrays[side]
+        if not ((child > place) & (child < size_of_tree))[is_split].all():
             raise ValueError("expected children among the nodes")
-    if not ((feature >= 0) & (feature < features))[inner].all():
+    if not ((arrays["feature"] >= 0) & (arrays["feature"] < features))[is_split].all():
         raise ValueError("expected splits on the features")
+    if not np.isfinite(arrays["values"]).all() or (arrays["missing_go_to_left"] > 1).any():
+        raise ValueError("expected finite values")

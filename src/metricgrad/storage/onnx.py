@@ -1,4 +1,4 @@
-"""``to_onnx``: a fitted ``MetricClassifier`` as one ONNX file, from features to labels. Needs the extra "onnx"."""
+"""``to_onnx``: a fitted estimator as one ONNX file, from features or columns to labels. Needs the extra "onnx"."""
 
 from __future__ import annotations
 
@@ -10,24 +10,23 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
-from onnx.reference import ReferenceEvaluator
+import onnxruntime
+import pandas as pd
+from onnx import TensorProto, helper
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor, nn, ones_like, zeros_like
 
 from metricgrad.atomic_files import write_file
 from metricgrad.core.storable import KINDS
 from metricgrad.decisions.rules import Rule
-from metricgrad.estimators.metric_classifier import MetricClassifier
-from metricgrad.estimators.thresholded_classifier import ThresholdedClassifier
+from metricgrad.estimators.labels import PredictsMixin
+from metricgrad.storage.onnx_graph import OUTPUTS, Graph, onnx_type
+from metricgrad.storage.onnx_models import EXPORTED, GivenRows, add_scores, find_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
+    from metricgrad.estimators.columns.column import Column
     from metricgrad.estimators.labels import Labels
 
-_ACTIVATIONS: dict[type[nn.Module], str] = {nn.ReLU: "Relu", nn.Tanh: "Tanh", nn.Sigmoid: "Sigmoid"}
-_NOTHING = (nn.Dropout, nn.Identity)  # when predicting
+_ROWS_TO_CHECK = 6
 
 
 def to_onnx(
@@ -37,21 +36,33 @@ def to_onnx(
     dtype: Literal["float32", "float64"] = "float32",
     overwrite: bool = False,
 ) -> Path:
-    """Write scaler, networks, their mean and the decision rule of a ``MetricClassifier`` into one ONNX file.
+    """Write a fitted model with its encoder and its decision rule into one ONNX file.
 
-    Input "features" ``(rows, features)`` of ``dtype``, any number of rows; outputs "scores", what ``predict_scores``
-    returns, and "labels", what ``predict`` returns. Networks are made of Sequential, Linear, BatchNorm1d, ReLU, Tanh,
-    Sigmoid, Dropout and Identity. The file is run on a few rows, by onnx's own reference, before it is written.
+    An estimator that was fitted on an array has one input, "features" ``(rows, features)`` of ``dtype``. The model that
+    ``compare`` ships, and whatever else has a ``TableEncoder``, has an input ``(rows, 1)`` for each column:
+
+    ============= ============================ ==================
+    column        type                         where it is missing
+    ============= ============================ ==================
+    number        ``dtype``                    NaN
+    boolean       ``dtype``, 0 and 1           NaN
+    date          float64, seconds since 1970  NaN
+    category      text                         the empty text
+    text          text                         the empty text
+    ============= ============================ ==================
+
+    Outputs are "scores", what ``predict_scores`` returns, and "labels", what ``predict`` returns, for any number of
+    rows. The file is run on a few rows by ONNX Runtime before it is written.
 
     Parameters
     ----------
-    estimator : MetricClassifier
-        A fitted one.
+    estimator : classifier
+        A fitted one of this library, such as ``study.model``.
     file : str or Path
         Where to write, in a folder that exists.
     dtype : {'float32', 'float64'}, default 'float32'
-        The type of the features; take "float64" for features that are large compared with their spread, such as times
-        in seconds.
+        The type of numbers in the inputs; take "float64" for features that are large compared with their spread, such
+        as times in seconds.
     overwrite : bool, default False
         Replace a file that exists.
 
@@ -63,11 +74,12 @@ def to_onnx(
     Raises
     ------
     ValueError
-        If the estimator, its networks or its rule cannot be written, or the file exists.
+        If the estimator, a member, a column or the rule cannot be written, or the file exists.
 
     Examples
     --------
     >>> import tempfile
+    >>> from metricgrad import MetricClassifier
     >>> model = MetricClassifier(epochs=1, random_state=0).fit([[0.0], [1.0], [2.0], [3.0]], ["no", "no", "yes", "yes"])
     >>> with tempfile.TemporaryDirectory() as place:
     ...     graph = onnx.load(to_onnx(model, f"{place}/model.onnx")).graph
@@ -75,127 +87,55 @@ def to_onnx(
     ['scores', 'labels']
 
     """
-    if isinstance(estimator, ThresholdedClassifier):
-        raise ValueError(
-            "estimator: expected a MetricClassifier; convert the estimator_ of a ThresholdedClassifier with skl2onnx, "
-            "and apply its rule_ to the scores"
-        )
-    if not isinstance(estimator, MetricClassifier):
-        raise ValueError(f"estimator: expected a MetricClassifier, got {type(estimator).__name__}")
     if dtype not in ("float32", "float64"):
         raise ValueError(f"dtype: expected 'float32' or 'float64', got {dtype!r}")
-    check_is_fitted(estimator, "networks_")
+    scored_by = estimator._scored_by if isinstance(estimator, PredictsMixin) else estimator
+    if type(scored_by) not in EXPORTED:
+        names = ", ".join(kind.__name__ for kind in EXPORTED)
+        raise ValueError(
+            f"estimator: expected a {names} or the model of a run, got {type(estimator).__name__}; for others see "
+            "skl2onnx"
+        )
+    check_is_fitted(estimator, "rule_")
     path = Path(file)
     if not path.parent.is_dir():
         raise ValueError(f"file: expected a place in a folder that exists, got {str(path)!r}")
     if path.exists() and not overwrite:
         raise ValueError(f"file: {str(path)!r} exists; choose another, or pass overwrite=True")
-    model = _make_model(estimator, np.dtype(dtype))
+    columns = find_columns(scored_by)
+    model = _make_model(estimator, scored_by, columns, Graph(dtype))
     onnx.checker.check_model(model, full_check=True)
-    _check_against_estimator(estimator, model, dtype)
-    write_file(path, model.SerializeToString())
+    data = model.SerializeToString()
+    _check_against_estimator(scored_by, columns, data, dtype)
+    write_file(path, data)
     return path
 
 
-class _Graph:
-    """Nodes and constants under construction; every method returns the name of what it adds."""
-
-    def __init__(self) -> None:
-        self.nodes: list[Any] = []
-        self.constants: list[Any] = []
-
-    def add(self, kind: str, *inputs: str, name: str | None = None, output: int = 0, **attributes: Any) -> str:
-        name = name or f"{kind}_{len(self.nodes)}"
-        outputs = [*(f"{name}_{i}" for i in range(output)), name]  # those before the one wanted are not used
-        self.nodes.append(helper.make_node(kind, inputs, outputs, name=name, **attributes))
-        return name
-
-    def constant(self, value: Any) -> str:
-        name = f"constant_{len(self.constants)}"
-        array = value.detach().numpy() if isinstance(value, Tensor) else np.asarray(value)
-        self.constants.append(numpy_helper.from_array(array, name))
-        return name
-
-    def cast(self, x: str, dtype: Any, name: str | None = None) -> str:
-        return self.add("Cast", x, name=name, to=_onnx_type(dtype))
-
-
-def _make_model(estimator: MetricClassifier, dtype: Any) -> Any:
-    """Return the model; as the estimator does, it scales and decides in float64 and runs the networks in float32."""
-    graph = _Graph()
+def _make_model(estimator: Any, scored_by: Any, columns: tuple[Column, ...] | None, graph: Graph) -> Any:
+    """Return the model; as the estimators do, it decides in float64."""
     labels = estimator.labels_
-    x = "features"
-    scaler = estimator.scaler_
-    if scaler is not None:
-        x = graph.cast(x, np.float64)
-        if scaler.with_mean:
-            x = graph.add("Sub", x, graph.constant(scaler.mean_))
-        x = graph.add("Div", x, graph.constant(scaler.scale_))
-    x = graph.cast(x, np.float32)
-    each = [_add_network(graph, network, x, labels.task) for network in estimator.networks_]
-    p = graph.add("Div", graph.add("Sum", *each), graph.constant(float(len(each)))) if len(each) > 1 else each[0]
-    if labels.task == "binary":
-        p = graph.add("Squeeze", p, graph.constant([1]))
-    graph.cast(p, dtype, "scores")
-    kind = _add_rule(graph, estimator.rule_, p, labels)
+    scores = add_scores(graph, scored_by, GivenRows(graph, columns))
+    graph.cast(scores, graph.dtype, OUTPUTS[0])
+    kind = _add_rule(graph, estimator.rule_, scores, labels, getattr(estimator, "abstain_label", None))
     shape: list[Any] = ["rows", *labels.scores_shape(0)[1:]]
-    made = helper.make_graph(
-        graph.nodes,
-        "MetricClassifier",
-        [helper.make_tensor_value_info("features", _onnx_type(dtype), ["rows", estimator.n_features_in_])],
-        [
-            helper.make_tensor_value_info("scores", _onnx_type(dtype), shape),
-            helper.make_tensor_value_info("labels", kind, shape if labels.task == "multilabel" else ["rows"]),
-        ],
-        graph.constants,
-    )
-    # An opset and a format that runtimes have known since 2022.
-    model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    outputs = [
+        helper.make_tensor_value_info(OUTPUTS[0], onnx_type(graph.dtype), shape),
+        helper.make_tensor_value_info(OUTPUTS[1], kind, shape if labels.task == "multilabel" else ["rows"]),
+    ]
+    model = graph.make_model(type(estimator).__name__, outputs)
     model.producer_name = "metricgrad"
     model.producer_version = version("metricgrad")
-    names = getattr(estimator, "feature_names_in_", None)
     notes = {"task": labels.task, "rule": repr(estimator.rule_), "classes": json.dumps(labels.classes.tolist())}
-    helper.set_model_props(model, notes if names is None else notes | {"features": json.dumps(list(names))})
+    names = getattr(estimator, "feature_names_in_", None)
+    if columns is not None:
+        notes["columns"] = json.dumps({column.name: column.kind for column in columns})
+    elif names is not None:
+        notes["features"] = json.dumps(list(names))
+    helper.set_model_props(model, notes)
     return model
 
 
-def _add_network(graph: _Graph, network: nn.Module, x: str, task: str) -> str:
-    for name, layer in _list_layers(network):
-        x = _add_layer(graph, name, layer, x)
-    x = graph.cast(x, np.float64)
-    return graph.add("Softmax", x, axis=1) if task == "multiclass" else graph.add("Sigmoid", x)
-
-
-def _list_layers(module: nn.Module, name: str = "") -> Iterator[tuple[str, nn.Module]]:
-    """Yield the layers of nested Sequentials in order, with their names."""
-    if type(module) is not nn.Sequential:
-        yield name, module
-        return
-    for key, child in module._modules.items():  # named_children leaves out a layer that comes twice
-        yield from _list_layers(child, f"{name}.{key}" if name else key)
-
-
-def _add_layer(graph: _Graph, name: str, layer: Any, x: str) -> str:
-    kind = type(layer)  # not isinstance: a subclass may do anything
-    if kind in _NOTHING:
-        return x
-    if kind in _ACTIVATIONS:
-        return graph.add(_ACTIVATIONS[kind], x)
-    if kind is nn.Linear:
-        parts = [layer.weight] if layer.bias is None else [layer.weight, layer.bias]
-        return graph.add("Gemm", x, *map(graph.constant, parts), transB=1)
-    if kind is nn.BatchNorm1d and layer.running_mean is not None:
-        mean = layer.running_mean
-        variance = layer.running_var
-        scale, shift = (layer.weight, layer.bias) if layer.affine else (ones_like(mean), zeros_like(mean))
-        parts = [scale, shift, mean, variance]
-        return graph.add("BatchNormalization", x, *map(graph.constant, parts), epsilon=layer.eps)
-    known = ", ".join(one.__name__ for one in (nn.Sequential, nn.Linear, nn.BatchNorm1d, *_ACTIVATIONS, *_NOTHING))
-    where = f"{kind.__name__} at {name!r}" if name else kind.__name__
-    raise ValueError(f"model: expected layers of {known}, got {where}; for others see torch.onnx.export")
-
-
-def _add_rule(graph: _Graph, rule: Rule, p: str, labels: Labels) -> int:
+def _add_rule(graph: Graph, rule: Rule, p: str, labels: Labels, abstain_label: Any) -> int:
     """Add the output "labels" and return its type."""
     if labels.task not in rule.tasks or not _has_onnx(type(rule)):
         known = [kind for kind in KINDS.values() if issubclass(kind, Rule) and _has_onnx(kind)]
@@ -204,13 +144,17 @@ def _add_rule(graph: _Graph, rule: Rule, p: str, labels: Labels) -> int:
         raise ValueError(f"rule_: expected a {names} that fits {labels.task}, got {rule!r}")
     index = rule.to_onnx(graph, p, len(labels.classes))
     if labels.task == "multilabel":
-        graph.cast(index, np.int64, "labels")
+        graph.cast(index, np.int64, OUTPUTS[1])
         return TensorProto.INT64
     if labels.task == "binary":
         index = graph.cast(index, np.int64)
     classes = _convert_classes(labels.classes)
-    graph.add("Gather", graph.constant(classes), index, name="labels")
-    return _onnx_type(classes.dtype)
+    if rule.abstains:
+        undecided = graph.add("Less", index, graph.constant(0))
+        index = graph.add("Where", undecided, graph.constant(len(classes)), index)
+        classes = _append_undecided(classes, abstain_label)
+    graph.add("Gather", graph.constant(classes), index, name=OUTPUTS[1])
+    return onnx_type(classes.dtype)
 
 
 def _has_onnx(kind: type[Rule]) -> bool:
@@ -228,22 +172,67 @@ def _convert_classes(classes: Any) -> Any:
     raise ValueError(f"classes_: expected numbers, bools or texts, got {classes.tolist()}")
 
 
-def _onnx_type(dtype: Any) -> int:
-    return helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+def _append_undecided(classes: Any, abstain_label: Any) -> Any:
+    """Return the classes and what stands for a row left undecided: None is "", NaN or -1, since ONNX has no None."""
+    instead_of_none = {"O": "", "f": np.nan, "i": -1}.get(classes.dtype.kind)
+    label = instead_of_none if abstain_label is None else abstain_label
+    fits = _convert_classes(np.array([label])).dtype == classes.dtype
+    if not fits or label in classes.tolist():
+        raise ValueError(
+            f"abstain_label: expected one of the type of the classes {classes.tolist()} and none of them, "
+            f"got {abstain_label!r}; ONNX has one type for all labels, and no None"
+        )
+    return np.append(classes, np.array([label], classes.dtype))
 
 
-def _check_against_estimator(estimator: MetricClassifier, model: Any, dtype: str) -> None:
+def _check_against_estimator(estimator: Any, columns: tuple[Column, ...] | None, data: bytes, dtype: str) -> None:
     """Refuse a graph that is not the estimator: a hook of the user's, say, is in the networks and not in it."""
-    x = np.random.default_rng(0).normal(size=(8, estimator.n_features_in_))
-    if estimator.scaler_ is not None:
-        x = estimator.scaler_.inverse_transform(x)
-    x = x.astype(dtype)
-    reference: Any = ReferenceEvaluator(model)
-    (found,) = reference.run(["scores"], {"features": x})
+    if columns is None:
+        given, feeds = _make_matrix(estimator, dtype)
+    else:
+        given, feeds = _make_table(columns, dtype)
+    session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
+    wanted = {one.name for one in session.get_inputs()}
+    (found,) = session.run([OUTPUTS[0]], {name: cells for name, cells in feeds.items() if name in wanted})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # rows without feature names
-        apart = np.abs(found - estimator.predict_scores(x)).max()
+        apart = np.abs(found - estimator._scores(given).numpy()).max()
     if not apart < 1e-5:
         raise ValueError(
-            f"model: expected layers without hooks, got networks {apart:.2g} apart from their layers alone"
+            f"estimator: expected scores that follow from what was fitted, got some {apart:.2g} apart; remove hooks "
+            "and methods of your own"
         )
+
+
+def _make_matrix(estimator: Any, dtype: str) -> tuple[Any, dict[str, Any]]:
+    """Return some rows for an estimator of numbers, and as the input of its graph."""
+    x = np.random.default_rng(0).normal(size=(_ROWS_TO_CHECK, estimator.n_features_in_))
+    scaler = getattr(estimator, "scaler_", None)
+    if scaler is not None:
+        x = scaler.inverse_transform(x)
+    x = x.astype(dtype)
+    return x, {"features": x}
+
+
+def _make_table(columns: tuple[Column, ...], dtype: str) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """Return some rows of a table, as a frame and as the inputs of a graph; the last one has gaps, as in training."""
+    frame: dict[str, Any] = {}
+    feeds: dict[str, Any] = {}
+    for column in columns:
+        if column.kind in ("category", "text"):
+            texts = [*column.categories[: _ROWS_TO_CHECK - 2], "Never seen, ÄÖ 1"]
+            texts = [texts[place % len(texts)] for place in range(_ROWS_TO_CHECK - 1)]
+            frame[column.name] = pd.Series([*texts, None], dtype=object)
+            cells = np.array([*texts, ""], dtype=object)
+        else:
+            levels = np.resize([*column.edges, column.mean], _ROWS_TO_CHECK)
+            levels[-1] = np.nan if column.missing else column.mean
+            cells = levels.astype(dtype)
+            frame[column.name] = cells.astype(np.float64)
+            if column.kind == "date":
+                dates = pd.Timestamp("2000-01-01") + pd.to_timedelta(np.round(levels * 86_400), unit="s")
+                frame[column.name] = dates
+                cells = dates.to_numpy("datetime64[s]").astype(np.float64)
+                cells[dates.isna()] = np.nan
+        feeds[f"{column.name} (column)" if column.name in OUTPUTS else column.name] = cells[:, None]
+    return pd.DataFrame(frame), feeds

@@ -6,6 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import numpy as np
+import pandas as pd
 from scipy import stats
 
 from metricgrad.comparison.errors import DATA, UserError
@@ -13,9 +15,6 @@ from metricgrad.messages import one_line
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import numpy as np
-    import pandas as pd
 
     from metricgrad.comparison.tables.schema import Schema
     from metricgrad.estimators.columns.column import Column
@@ -38,7 +37,7 @@ class Gaps:
 
     def count(self, column: Column, cells: pd.Series, numbers: np.ndarray) -> None:
         """Count the cells of a column; ``numbers``: what became of them."""
-        missing = int(cells.isna().sum())
+        missing = int(np.count_nonzero(pd.isna(cells.array)))
         unknown = 0 if column.kind == "text" else column.count_unusable(numbers) - missing
         if missing:
             self.missing[column.name] += missing

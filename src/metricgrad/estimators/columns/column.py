@@ -39,7 +39,10 @@ _MOST_BINS = 10
 _BOOLEANS = {
     word: value for value in (True, False) for word in (value, f"{value}", f"{value}".lower(), f"{value}".upper())
 }
-_FIRST_DAY = pd.Timestamp("2000-01-01")
+_TICKS_A_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_FIRST_DAY = 10_957  # 2000-01-01, in days since 1970
+_FIRST_YEAR = 1970  # of numpy's dates
+_FIRST_WEEKDAY = 3  # its first day was a Thursday
 
 
 @dataclass(frozen=True)
@@ -108,8 +111,8 @@ class Column:
                 found[self.level_part] = all_of_them.to_codes(cells)
             return found
         if self.kind == "date":
-            dates = read_dates(cells, self.date_format)
-            return {self._name_date_part(part): _OF_DATE[part](dates) for part in self.date_parts}
+            dates = read_dates(cells, self.date_format).to_numpy()
+            return {self._name_date_part(part): _read_date_part(dates, part) for part in self.date_parts}
         with np.errstate(over="ignore"):
             return {self.value_part: self._read_numbers(cells).astype(np.float32)}
 
@@ -333,15 +336,21 @@ def _is_textual(cells: pd.Series) -> bool:
     return isinstance(cells.dtype, pd.StringDtype) or cells.dtype == object
 
 
-def _count_days(dates: pd.Series) -> np.ndarray:
-    return np.asarray((dates - _FIRST_DAY) / pd.Timedelta(days=1), dtype=np.float32)
-
-
-# The numbers that a date can become.
-_OF_DATE: dict[str, Callable[[pd.Series], np.ndarray]] = {
-    "days": _count_days,
-    "year": lambda dates: dates.dt.year.to_numpy(np.float32, na_value=np.nan),
-    "month": lambda dates: dates.dt.month.to_numpy(np.float32, na_value=np.nan),
-    "weekday": lambda dates: dates.dt.day_of_week.to_numpy(np.float32, na_value=np.nan),
-    "hour": lambda dates: dates.dt.hour.to_numpy(np.float32, na_value=np.nan),
-}
+def _read_date_part(dates: np.ndarray, part: str) -> np.ndarray:
+    """Return one of the numbers that dates can become, as float32 with NaN for missing ones."""
+    ticks = dates.astype(np.int64)  # since 1970, in the unit of the dates
+    ticks_a_day = 86_400 * _TICKS_A_SECOND[np.datetime_data(dates.dtype)[0]]
+    day = ticks // ticks_a_day
+    of_the_day = ticks % ticks_a_day
+    found: np.ndarray
+    if part == "days":
+        found = day - _FIRST_DAY + of_the_day / ticks_a_day
+    elif part == "weekday":
+        found = (day + _FIRST_WEEKDAY) % 7
+    elif part == "hour":
+        found = of_the_day * 24 // ticks_a_day
+    else:
+        years = day.astype("M8[D]").astype("M8[Y]")
+        months = day.astype("M8[D]").astype("M8[M]") - years.astype("M8[M]")
+        found = years.astype(np.int64) + _FIRST_YEAR if part == "year" else months.astype(np.int64) + 1
+    return np.where(np.isnat(dates), np.float32(np.nan), found.astype(np.float32))

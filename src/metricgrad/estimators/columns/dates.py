@@ -90,8 +90,10 @@ def read_dates(cells: pd.Series, how: str | None) -> pd.Series:
         return _read_words(cells, str(how))
     written = (how if how is not None and "%" in how else "ISO8601") if textual else None
     found = pd.to_datetime(cells, format=written, errors="coerce", utc=True).dt.tz_localize(None)
-    if textual and how == ISO and (found.isna() & cells.notna()).any():  # 2021-1-31, which ISO 8601 does not allow
-        found = found.dt.as_unit("s").fillna(_read_words(cells, ISO))
+    if textual and how == ISO:
+        unread = np.isnat(found.to_numpy())
+        if unread.any() and not pd.isna(cells.array)[unread].all():  # 2021-1-31, which ISO 8601 does not allow
+            found = found.dt.as_unit("s").fillna(_read_words(cells, ISO))
     return found
 
 

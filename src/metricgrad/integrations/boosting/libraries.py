@@ -116,7 +116,10 @@ class Library(Protocol):
     ) -> Trained:
         """Train on rows and stop early on held-out rows, if there are any."""
 
-    def logits(self, model: Any, x: Any, categorical: list[int], n_jobs: int | None) -> NDArray[Any]:
+    def make_rows(self, x: Any, categorical: list[int], n_jobs: int | None) -> Any:
+        """Return features as the library takes them to predict, once for all models."""
+
+    def logits(self, model: Any, rows: Any, n_jobs: int | None) -> NDArray[Any]:
         """Return what the model adds to the logits it started at: ``(n,)`` or ``(n, K)``."""
 
     def dump(self, model: Any) -> bytes:
@@ -196,8 +199,11 @@ class XGBoost:
         """Return which features are categories, if any."""
         return ["c" if j in categorical else "q" for j in range(features)] if categorical else None
 
-    def logits(self, model: Any, x: Any, categorical: list[int], n_jobs: int | None) -> Any:
-        return model.predict(self._make_matrix(x, categorical, n_jobs), output_margin=True)
+    def make_rows(self, x: Any, categorical: list[int], n_jobs: int | None) -> Any:
+        return self._make_matrix(x, categorical, n_jobs)
+
+    def logits(self, model: Any, rows: Any, n_jobs: int | None) -> Any:
+        return model.predict(rows, output_margin=True)
 
     def dump(self, model: Any) -> bytes:
         return bytes(model.save_raw("ubj"))
@@ -282,8 +288,11 @@ class LightGBM:
         begin.before_iteration = True  # type: ignore[attr-defined]
         return [begin, end]
 
-    def logits(self, model: Any, x: Any, categorical: list[int], n_jobs: int | None) -> Any:
-        return model.predict(_to_csr(x), raw_score=True, num_threads=_count_threads(n_jobs))
+    def make_rows(self, x: Any, categorical: list[int], n_jobs: int | None) -> Any:
+        return _to_csr(x)
+
+    def logits(self, model: Any, rows: Any, n_jobs: int | None) -> Any:
+        return model.predict(rows, raw_score=True, num_threads=_count_threads(n_jobs))
 
     def dump(self, model: Any) -> bytes:
         return model.model_to_string().encode()  # type: ignore[no-any-return]
