@@ -55,6 +55,7 @@ def test_the_description_needs_no_clone(metadata: Message) -> None:
     assert text.startswith("# metricgrad\n\n**A drop-in PyTorch loss")
     assert "pip install 'metricgrad[app,demo]' && metricgrad demo" in text
     assert "constraints.txt" not in text
+    assert "<!--" not in text
     links = re.findall(r"\]\(([^)]*)\)", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
     assert [link for link in links if not link.startswith("https://")] == []
     for title in ("## I train networks", "## I have a table", "## Does it help?", "## What you can rely on"):
