@@ -309,8 +309,8 @@ class _WeightAverage:
     def __init__(self, averaged: nn.Module, model: nn.Module) -> None:
         self.averaged = averaged
         self.model = model
-        self.averages = list(averaged.parameters())
-        self.current = list(model.parameters())
+        self.averages: list[Tensor] = list(averaged.parameters())
+        self.current: list[Tensor] = list(model.parameters())
         # A module may replace its buffers, but its parameters are those that the optimiser was given.
         self.has_buffers = len(model.state_dict()) > len(self.current)
 

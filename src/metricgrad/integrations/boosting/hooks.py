@@ -71,9 +71,9 @@ class Hook:
             given = (first, second.get_label(), second.get_weight()) if native else (second, first, sample_weight)
             return self._tensors(*given)
         if self._tensors_of_rows is None:
-            scores, *rest = self._tensors(first if native else second, *self._rows)
-            self._tensors_of_rows = rest[0], rest[1]
-            return scores, rest[0], rest[1]
+            scores, targets, weight = self._tensors(first if native else second, *self._rows)
+            self._tensors_of_rows = targets, weight
+            return scores, targets, weight
         return as_tensor("scores", first if native else second).float(), *self._tensors_of_rows
 
     @property
