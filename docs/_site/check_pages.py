@@ -26,13 +26,13 @@ OTHERS = ("_static", "_images", "_downloads", "demo-report.html", "genindex.html
 OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 # What can only be read by scrolling sideways, or not at all.
 CUT_OFF = """() => [...document.querySelectorAll("article pre, article table, article img, article p, article li")]
-  .filter((e) => e.checkVisibility())
+  .filter((e) => e.checkVisibility() && !e.closest("td, th"))
   .filter((e) => {
     const box = e.getBoundingClientRect();
     const holder = e.closest(".pst-scrollable-table-container, div.highlight") ?? e;
     return box.right > window.innerWidth + 1 || holder.scrollWidth > holder.clientWidth + 1;
   })
-  .map((e) => `${e.tagName} ${e.textContent.trim().slice(0, 40)}`)"""
+  .map((e) => `${e.tagName} ${e.textContent.trim().replace(/\\s+/g, " ").slice(0, 40)}`)"""
 # Every text of the article and its background, by the formula of the Web Content Accessibility Guidelines 2.2.
 CONTRAST = """() => {
   const canvas = document.createElement("canvas").getContext("2d", {willReadFrequently: true});

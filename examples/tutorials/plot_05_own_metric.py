@@ -67,5 +67,5 @@ for i, value in enumerate(values.values()):
     ax.plot(value.value, i, "o", color="C0")
 ax.set_yticks(range(len(values)), list(values))
 ax.invert_yaxis()
-ax.set(xlabel="profit on test rows, as a share of the best possible (95 % interval)")
+ax.set(xlabel="profit, share of the best (95 % interval)")
 plt.show()
