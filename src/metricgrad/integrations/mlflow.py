@@ -20,8 +20,9 @@ from mlflow.types import ColSpec, ParamSchema, ParamSpec
 from mlflow.types import Schema as MlflowSchema
 from mlflow.types.schema import AnyType
 
-import metricgrad as mg
+from metricgrad import __version__
 from metricgrad.comparison.run_writer import INPUTS
+from metricgrad.comparison.study import load_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -109,13 +110,13 @@ def load_model(model_uri: str, *, trusted: Sequence[str] = ()) -> ShippedClassif
     flavour = mlflow.models.Model.load(str(folder)).flavors.get("python_function", {})
     if flavour.get("loader_module") != __name__:
         raise ValueError(f"model_uri: expected a model of {__name__}, got one of {flavour.get('loader_module')!r}")
-    return mg.load_run(folder / flavour["data"], trusted=trusted).model
+    return load_run(folder / flavour["data"], trusted=trusted).model
 
 
 @contextmanager
 def _described_model(given: Study | str | Path, input_example: Any) -> Iterator[dict[str, Any]]:
     """Give what MLflow is told of a run's model, with a copy of what the model needs of the run folder."""
-    study = mg.load_run(given) if isinstance(given, str | Path) else given
+    study = load_run(given) if isinstance(given, str | Path) else given
     model = study.model.model
     example = _make_example(model) if input_example is None else input_example
     outputs = infer_signature(None, study.model.predict(example)).outputs
@@ -130,7 +131,7 @@ def _described_model(given: Study | str | Path, input_example: Any) -> Iterator[
             "data_path": str(run),
             "signature": ModelSignature(MlflowSchema(columns), outputs, ParamSchema([method])),
             "input_example": example,
-            "pip_requirements": [f"metricgrad[app,mlflow]=={mg.__version__}"],
+            "pip_requirements": [f"metricgrad[app,mlflow]=={__version__}"],
         }
 
 
@@ -176,4 +177,4 @@ class _RunModel:
 
 def _load_pyfunc(path: str) -> _RunModel:
     """Return the model of a run folder; MLflow calls it."""
-    return _RunModel(mg.load_run(path).model)
+    return _RunModel(load_run(path).model)
