@@ -7,8 +7,7 @@
 ``make`` writes runs of several contenders on the same made-up rows. ``measure`` loads each in a process of its own,
 which has imported torch, pandas and scikit-learn before, and predicts one record again and again; the two checkouts
 take turns. Times are processor time of the process, which other programs on the machine disturb least; read the
-ratios. Bytecode is written to a temporary folder first, as it is where the library is installed. Claimed before the
-first run:
+ratios. Bytecode is written to a temporary folder first, as it is where the library is installed. What to reach:
 
 - every model loads in at most one second of processor time more than torch, pandas and scikit-learn;
 - one row takes at most half as long as before for forests and ensembles, and no longer for the others;

@@ -607,7 +607,7 @@ def test_forgeries_are_refused(tmp_path: Path) -> None:
     about, file = (folder / f"member-{place}.forests.{end}" for end in ("json", "safetensors"))
     written = {path: path.read_bytes() for path in (about, file)}
     sound = safetensors.numpy.load(written[file])
-    for name, changes in (
+    for name, changed_nodes in (
         ("0.right_child", {0: 10**6}),
         ("0.left_child", {0: 0}),
         ("0.feature", {0: 99}),
@@ -616,7 +616,7 @@ def test_forgeries_are_refused(tmp_path: Path) -> None:
         ("0.missing_go_to_left", {0: 7}),
     ):
         array = sound[name].copy()
-        for at, value in changes.items():
+        for at, value in changed_nodes.items():
             array[at] = value
         file.write_bytes(safetensors.numpy.save(sound | {name: array}))
         reseal(folder)
@@ -670,7 +670,8 @@ def test_forgeries_are_refused(tmp_path: Path) -> None:
 def test_forged_models_of_skops_are_refused(tmp_path: Path) -> None:
     X, y = data()
     folder = mg.save(mg.MetricEnsembleClassifier(estimators=OWN[1:], **QUICK).fit(X, y), tmp_path / "model")
-    for models in ([], {"a": 1}):
+    nothing: list[Any] = []
+    for models in (nothing, {"a": 1}):
         (folder / "member-0.skops").write_bytes(skops.io.dumps(models))
         reseal(folder)
         with pytest.raises(ValueError, match=r"^folder: expected a list of models in member-0.skops, got (list|dict)$"):
