@@ -29,9 +29,9 @@ def count_fits(patch: pytest.MonkeyPatch) -> list[str]:
     """Return a list that gets the name of every candidate that is fitted."""
     fit, fitted = cross_fit, list[str]()
 
-    def counted(candidate: Any, *rest: Any) -> Any:
+    def counted(candidate: Any, *rest: Any, **options: Any) -> Any:
         fitted.append(candidate.name)
-        return fit(candidate, *rest)
+        return fit(candidate, *rest, **options)
 
     patch.setattr(candidate_runs, "cross_fit", counted)
     return fitted
@@ -41,9 +41,9 @@ def break_candidates(patch: pytest.MonkeyPatch, *names: str) -> None:
     """Make some candidates fail."""
     fit = cross_fit
 
-    def failing(candidate: Any, *rest: Any) -> Any:
+    def failing(candidate: Any, *rest: Any, **options: Any) -> Any:
         if candidate.name in names:
             raise RuntimeError("no luck")
-        return fit(candidate, *rest)
+        return fit(candidate, *rest, **options)
 
     patch.setattr(candidate_runs, "cross_fit", failing)
