@@ -21,6 +21,9 @@ collect_ignore_glob = [
 ROOMS = ("baselines", "boosting", "curves", "keras", "metrics", "plots", "presets", "samplers", "surrogates")
 collect_ignore_glob += [f"src/metricgrad/{name}.py" for name in ROOMS]
 
+# It has no examples to run, and MLflow, which it imports, is in no environment of the tests.
+collect_ignore_glob += ["src/metricgrad/integrations/mlflow.py"]
+
 pytest_plugins = ["paper_fixtures"]
 
 # One thread: on the small tensors of tests a second one only waits, for milliseconds a call on a busy machine.

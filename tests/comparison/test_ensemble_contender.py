@@ -254,10 +254,10 @@ def test_it_is_chosen_from_what_did_not_fail(tmp_path: Path, monkeypatch: pytest
     real = cross_fit
     broken = {"xgboost"}
 
-    def failing(candidate: Any, *rest: Any) -> Any:
+    def failing(candidate: Any, *rest: Any, **options: Any) -> Any:
         if candidate.name in broken:
             raise RuntimeError("no luck")
-        return real(candidate, *rest)
+        return real(candidate, *rest, **options)
 
     monkeypatch.setattr(candidate_runs, "cross_fit", failing)
     run = compared("binary", tmp_path)
