@@ -206,12 +206,6 @@ def test_saved_without_pickle(task: str, tmp_path: Path) -> None:
     assert again.partial_fit(X, y).predict(X).shape == y.shape
 
 
-def test_onnx_is_refused(tmp_path: Path) -> None:
-    model = mg.MetricClassifier("f1", **QUICK).fit(*problem("binary"))
-    with pytest.raises(ValueError, match=r"model: expected layers of .*, got TabM"):
-        mg.to_onnx(model, tmp_path / "model.onnx")
-
-
 @pytest.mark.parametrize("package", ["tabm", "rtdl_num_embeddings"])
 def test_a_missing_package_is_named(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, package, None)

@@ -20,6 +20,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import metricgrad as mg
+from metricgrad.decisions.calibration import Scaling
 from metricgrad.estimators import metric_ensemble_classifier
 from metricgrad.estimators.candidates import default_candidates
 from metricgrad.storage.onnx_graph import Graph, onnx_type
@@ -286,6 +287,26 @@ def test_labels_of_arrays_are_equal(load: Any, model: Any, tmp_path: Path) -> No
     agree(model, mg.to_onnx(model, tmp_path / "coarse.onnx"), X.astype(np.float32))
 
 
+@pytest.mark.parametrize("task", ["binary", "multiclass", "multilabel"])
+@pytest.mark.parametrize("copies", [1, 6], ids=["embedded", "too many to embed"])
+def test_labels_of_tabm_are_equal(task: str, copies: int, tmp_path: Path) -> None:
+    X, kinds = load_wine(return_X_y=True)
+    X = np.tile(X, copies)
+    targets = {"binary": kinds == 1, "multiclass": kinds, "multilabel": np.stack([kinds > 0, kinds > 1], 1).astype(int)}
+    model = mg.MetricClassifier("f1", model="tabm", cv=2, epochs=4, random_state=0).fit(X[::2], targets[task][::2])
+    assert (model.networks_[0].embedding is None) == (copies > 1)
+    agree(model, mg.to_onnx(model, tmp_path / "model.onnx", dtype="float64"), X)
+    agree(model, mg.to_onnx(model, tmp_path / "coarse.onnx"), X.astype(np.float32))
+
+
+def test_a_shipped_tabm_of_a_table(tmp_path: Path) -> None:
+    kinds = "numbers+categories+dates+texts"
+    table = make_table(kinds, seed=0)
+    data = table.assign(ripe=make_targets(table, "binary"))
+    study = mg.compare(data, "ripe", "f1", ship="tabm", contenders="tabm", repeats=2, jobs=1)
+    agree(study.model, mg.to_onnx(study.model, tmp_path / "model.onnx"), make_new_rows(kinds))
+
+
 @pytest.mark.parametrize("kind", ["sklearn", "xgboost", "lightgbm"])
 @pytest.mark.parametrize("gaps", [False, True])
 def test_trees_find_the_same_leaf_next_to_every_threshold(kind: str, gaps: bool, tmp_path: Path) -> None:
@@ -336,6 +357,21 @@ def test_rows_left_undecided(names: Any, abstain_label: Any, undecided: Any, tmp
     assert 0 < is_undecided.sum() < len(X)
     assert (labels[is_undecided] == undecided).all()
     np.testing.assert_array_equal(labels[~is_undecided], expected[~is_undecided].astype(names.dtype))
+
+
+@pytest.mark.parametrize("kind", ["none", "temperature", "vector"])
+@pytest.mark.parametrize("of_logits", [False, True])
+def test_the_cheapest_class_of_calibrated_scores(kind: Any, of_logits: bool, tmp_path: Path) -> None:
+    X, y = load_iris(return_X_y=True)
+    X = X[:, :2]
+    matrix = ((0.0, 1.0, 1.2), (1.0, 0.0, 1.0), (1.1, 1.0, 0.0))
+    model = mg.ThresholdedClassifier(LogisticRegression(), mg.Cost(matrix=matrix))
+    model.fit(X, np.array(["a", "b", "c"])[y])
+    numbers = {"none": (), "temperature": (2.5,), "vector": (2.5, 0.5, 1.0, 0.7, 0.0, -0.7)}[kind]
+    model.rule_ = mg.decisions.LeastCostOfClasses(matrix, Scaling(kind, numbers, of_logits))
+    _, labels = run(mg.to_onnx(model, tmp_path / "model.onnx", dtype="float64"), X)
+    assert len(set(labels)) >= 2
+    np.testing.assert_array_equal(labels, model.predict(X))
 
 
 def test_an_undecided_row_needs_a_label_of_its_type(tmp_path: Path) -> None:

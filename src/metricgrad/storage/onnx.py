@@ -19,7 +19,7 @@ from metricgrad.atomic_files import write_file
 from metricgrad.core.storable import KINDS
 from metricgrad.decisions.rules import Rule
 from metricgrad.estimators.labels import PredictsMixin
-from metricgrad.storage.onnx_graph import OUTPUTS, Graph, onnx_type
+from metricgrad.storage.onnx_graph import OUTPUTS, Graph, name_input, onnx_type
 from metricgrad.storage.onnx_models import EXPORTED, GivenRows, add_scores, find_columns
 
 if TYPE_CHECKING:
@@ -234,5 +234,5 @@ def _make_table(columns: tuple[Column, ...], dtype: str) -> tuple[pd.DataFrame, 
                 frame[column.name] = dates
                 cells = dates.to_numpy("datetime64[s]").astype(np.float64)
                 cells[dates.isna()] = np.nan
-        feeds[f"{column.name} (column)" if column.name in OUTPUTS else column.name] = cells[:, None]
+        feeds[name_input(column.name)] = cells[:, None]
     return pd.DataFrame(frame), feeds

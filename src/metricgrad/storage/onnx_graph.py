@@ -32,7 +32,7 @@ class Graph:
 
     def add_input(self, name: str, dtype: Any, width: int) -> str:
         """Declare an input ``(rows, width)``, once; one that is named as an output gets another name."""
-        own_name = f"{name} (column)" if name in OUTPUTS else name
+        own_name = name_input(name)
         info = helper.make_tensor_value_info(own_name, onnx_type(dtype), ["rows", width])
         if self.inputs.setdefault(own_name, info) != info:
             raise ValueError(f"column {name!r}: expected the same kind for all members, got two")
@@ -83,6 +83,11 @@ class Graph:
         used = {"", *(node.domain for node in self.nodes)}
         opsets = [helper.make_opsetid(domain, number) for domain, number in _OPSETS.items() if domain in used]
         return helper.make_model(made, opset_imports=opsets, ir_version=_FORMAT)
+
+
+def name_input(column: str) -> str:
+    """Return the name of a column's input: another one if an output has it."""
+    return f"{column} (column)" if column in OUTPUTS else column
 
 
 def onnx_type(dtype: Any) -> int:

@@ -27,7 +27,9 @@ from metricgrad.estimators.metric_ensemble_classifier import MetricEnsembleClass
 from metricgrad.estimators.table_encoder import TableEncoder
 from metricgrad.estimators.thresholded_classifier import ThresholdedClassifier
 from metricgrad.storage.onnx_tables import TableInputs, add_given_matrix
+from metricgrad.storage.onnx_tabm import add_member_logits
 from metricgrad.storage.onnx_trees import add_boosted_trees, add_forest
+from metricgrad.training.tabm import TabM
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -325,7 +327,7 @@ def _score_by_boosters(graph: Graph, estimator: MetricBoostingClassifier, x: str
 
 
 def _add_link(graph: Graph, logits: str, task: str) -> str:
-    return graph.add("Softmax", logits, axis=1) if task == "multiclass" else graph.add("Sigmoid", logits)
+    return graph.add("Softmax", logits, axis=-1) if task == "multiclass" else graph.add("Sigmoid", logits)
 
 
 def _drop_column(graph: Graph, p: str, labels: Labels) -> str:
@@ -346,6 +348,10 @@ def _score_by_networks(graph: Graph, estimator: MetricClassifier, x: str) -> str
 
 
 def _add_network(graph: Graph, network: nn.Module, x: str, task: str) -> str:
+    if type(network) is TabM:
+        logits = add_member_logits(graph, network, x)
+        of_each_member = _add_link(graph, graph.cast(logits, np.float64), task)
+        return graph.add("ReduceMean", of_each_member, axes=[1], keepdims=0)
     for name, layer in _list_layers(network):
         x = _add_layer(graph, name, layer, x)
     return _add_link(graph, graph.cast(x, np.float64), task)
