@@ -38,6 +38,7 @@ class VerdictSummary(TypedDict):
 
     headline: str  # one short sentence, set in large type
     text: str  # two or three more
+    notes: NotRequired[list[str]]  # those sentences of the text whose numbers are not in the claims or the leaderboard
     ship: str  # a contender
     rule: RuleKind
     gain_is_real: bool  # proven over the better of the two references
@@ -50,13 +51,14 @@ class Circumstances:
     """What a verdict must mention.
 
     ``name``: of the metric, for people. ``subject_to``: the constraint. ``planned``: the repeats that were asked for.
-    ``extensible``: whether more repeats can be added.
+    ``extensible``: whether more repeats can be added. ``abstain``: whether rows may be left undecided.
     """
 
     name: str
     subject_to: str | None = None
     planned: int | None = None
     extensible: bool = True
+    abstain: bool = False
 
 
 def write_verdict(
@@ -88,6 +90,7 @@ def write_verdict(
     return {
         "headline": _write_headline(shipped, best, rival, proven, about),
         "text": _write_text(contenders, rows, shipped, claims, about),
+        "notes": _write_notes(contenders, rows, shipped, claims, about),
         "ship": shipped["contender"],
         "rule": shipped["rule"],
         "gain_is_real": proven and shipped["contender"] != REFERENCE,
@@ -168,15 +171,55 @@ def _write_text(
     about: Circumstances,
 ) -> str:
     spread = "" if shipped["low"] is None else f" (95 % interval {shipped['low']:.3f} to {shipped['high']:.3f})"
-    text = [f"{about.name}: {shipped['value']:.3f}{spread}."]
-    if about.subject_to:
-        held = f"{shipped['held']} of {len(shipped['folds'])} repeats"
-        text.append(f"The constraint {about.subject_to} was met on the test rows in {held}.")
-    text += [_describe_claim(name, claim, about) for name, claim in reversed(claims.items())]
-    if shipped["contender"] == REFERENCE:
-        second = next((row for row in rows if row["feasible"] and row["contender"] != REFERENCE), None)
-        text += [] if second is None else [f"Next is {_format_name(second)} with {second['value']:.3f}."]
-    return " ".join(filter(None, [*text, _describe_loss_gain(contenders, rows, shipped)]))
+    sentences = [
+        f"{about.name}: {shipped['value']:.3f}{spread}.",
+        _describe_constraint(shipped, about),
+        _describe_coverage(shipped, about),
+        *(_describe_claim(name, claim, about) for name, claim in reversed(claims.items())),
+        _describe_second(rows, shipped),
+        _describe_loss_gain(contenders, rows, shipped),
+    ]
+    return " ".join(filter(None, sentences))
+
+
+def _write_notes(
+    contenders: Mapping[str, Contender],
+    rows: Sequence[LeaderboardRow],
+    shipped: LeaderboardRow,
+    claims: dict[str, Claim],
+    about: Circumstances,
+) -> list[str]:
+    """Return what the text says beyond the value and the claims, for a page that shows these as figures."""
+    remedies = {name: _describe_remedy(claim, about) for name, claim in reversed(claims.items())}
+    sentences = [
+        _describe_constraint(shipped, about),
+        _describe_coverage(shipped, about),
+        *(f"The gain over {name} is not proven: {remedy}." for name, remedy in remedies.items() if remedy),
+        _describe_second(rows, shipped),
+        _describe_loss_gain(contenders, rows, shipped),
+    ]
+    return [sentence for sentence in sentences if sentence]
+
+
+def _describe_constraint(shipped: LeaderboardRow, about: Circumstances) -> str:
+    if not about.subject_to:
+        return ""
+    held = f"{shipped['held']} of {len(shipped['folds'])} repeats"
+    return f"The constraint {about.subject_to} was met on the test rows in {held}."
+
+
+def _describe_coverage(shipped: LeaderboardRow, about: Circumstances) -> str:
+    if not about.abstain:
+        return ""
+    return f"{100 * shipped.get('coverage', 1.0):.0f} % of the test rows were decided."
+
+
+def _describe_second(rows: Sequence[LeaderboardRow], shipped: LeaderboardRow) -> str:
+    """Describe what comes next if cross-entropy ships."""
+    if shipped["contender"] != REFERENCE:
+        return ""
+    second = next((row for row in rows if row["feasible"] and row["contender"] != REFERENCE), None)
+    return "" if second is None else f"Next is {_format_name(second)} with {second['value']:.3f}."
 
 
 def _describe_claim(reference: str, claim: Claim, about: Circumstances) -> str:
@@ -187,12 +230,18 @@ def _describe_claim(reference: str, claim: Claim, about: Circumstances) -> str:
         return f"{gain}, proven ({p})."
     if claim["difference"] <= 0:
         return f"{gain}, no gain."
-    if not about.extensible:
-        return f"{gain}, not proven ({p})."
+    remedy = _describe_remedy(claim, about)
+    return f"{gain}, not proven ({p}); {remedy}." if remedy else f"{gain}, not proven ({p})."
+
+
+def _describe_remedy(claim: Claim, about: Circumstances) -> str:
+    """Describe what would prove a gain that is not proven yet."""
+    if claim["proven"] or claim["difference"] <= 0 or not about.extensible:
+        return ""
     if claim["repeats_needed"] is None:
-        return f"{gain}, not proven ({p}), and more repeats would hardly prove it: it takes more rows."
+        return "it takes more rows, as more repeats would hardly prove it"
     how = f"--resume RUN --repeats {claim['repeats_needed']}"
-    return f"{gain}, not proven ({p}); about {claim['repeats_needed']} repeats would settle it ({how})."
+    return f"about {claim['repeats_needed']} repeats would settle it ({how})"
 
 
 def _describe_loss_gain(

@@ -12,11 +12,15 @@ from typing import Any
 
 import pytest
 
+from metricgrad.comparison.contenders import CONTENDERS
+from metricgrad.comparison.number_texts import format_value
 from metricgrad.comparison.report.page import render, scripts, style, write
 from metricgrad.comparison.report.page_size import MOST_CLASSES, slim
 from metricgrad.comparison.report.payload import Payload
 from metricgrad.comparison.report.section import ASSETS, Section
 from metricgrad.comparison.report.sections import EVALUATION, RUNS, SECTIONS
+from metricgrad.comparison.report.sections.verdict import VerdictSection
+from metricgrad.comparison.verdict import Circumstances, write_verdict
 from report_example import Example, simulate
 from report_pages import HOSTILE, Reader, embedded, hostile
 
@@ -120,17 +124,46 @@ def test_a_section_more_has_its_place_script_and_style(example: Example) -> None
     assert last.index('<section id="rare"') > last.index('<section id="reproduce"')
 
 
-def test_drawn_sections_stand_together_below_the_choice_of_contender(example: Example) -> None:
+def test_sections_stand_in_order_and_the_choice_of_contender_above_the_first_that_is_drawn(example: Example) -> None:
     page = render(example.payload)
-    start, end = page.index('<div class="focus"'), page.index('<section id="data"')
-    # This run has one label, so it has no section for several; and it has no costs, so no money is shown.
-    absent = {"decision", "money"}
+    # This run has one label, so it has no section for several; it has no costs, and ships no ensemble.
+    absent = {"decision", "money", "members"}
     here = [section for section in SECTIONS if section.name not in absent]
+    starts = [page.index(f'<section id="{section.name}"') for section in here]
+    assert starts == sorted(starts)
+    drawn = [start for start, section in zip(starts, here, strict=True) if section.drawn]
+    choice = page.index('<div class="focus')
+    assert next(start for start in starts if start > choice) == drawn[0]
+    assert starts[0] < page.index('<nav id="contents"') < starts[1]
     for section in here:
-        assert (start < page.index(f'<section id="{section.name}"') < end) == section.drawn
+        assert (f'<section id="{section.name}" class="scripted"' in page) == section.drawn
+        assert (f'aria-labelledby="{section.name}-title">\n<details class="folded">' in page) == section.folded
     for section in (section for section in SECTIONS if section.name in absent):
         assert f'<section id="{section.name}"' not in page
+        assert f'href="#{section.name}"' not in page
         assert not section.drawn or section.script().strip() not in page
+
+
+def test_members_are_shown_if_the_ensemble_ships(example: Example) -> None:
+    payload = copy.deepcopy(example.payload)
+    assert payload["members"]
+    assert "Members of the ensemble" not in Reader(render(payload)).text
+    payload["verdict"]["ship"] = "ensemble"
+    assert Reader(render(payload)).text.count("Members of the ensemble") == 2  # in the contents, and its heading
+
+
+def test_the_verdict_says_each_number_once(example: Example) -> None:
+    payload = copy.deepcopy(example.payload)
+    contenders = dict.fromkeys([row["contender"] for row in payload["leaderboard"]], CONTENDERS["hybrid"])
+    verdict = write_verdict(payload["leaderboard"], Circumstances("F2"), contenders=contenders)
+    payload["verdict"] = verdict
+    shipped = payload["leaderboard"][0]
+    assert f"{shipped['value']:.3f}" in verdict["text"]
+    text = Reader(VerdictSection().html(payload)).text
+    numbers = [shipped[key] for key in ("value", "low", "high")]
+    claims = [claim[key] for claim in verdict["claims"].values() for key in ("difference", "low", "high")]
+    for number in (*(format_value(one) for one in numbers), *(format_value(one, "+") for one in claims)):
+        assert len(re.findall(rf"(?<![\d.+−]){re.escape(number)}(?!\d)", text)) == 1, number
 
 
 @pytest.mark.parametrize("text", HOSTILE)

@@ -19,6 +19,7 @@ import pytest
 import torch
 
 from metricgrad import metrics
+from metricgrad.comparison.contenders import CONTENDERS
 from metricgrad.comparison.goal import Goal
 from metricgrad.comparison.report.page import write
 from metricgrad.comparison.report.payload import Payload
@@ -26,14 +27,17 @@ from metricgrad.comparison.report.section import Section
 from metricgrad.comparison.report.section_inputs import Predictions
 from metricgrad.comparison.report.sections import EVALUATION, RUNS, SECTIONS
 from metricgrad.comparison.tables.labelled_table import LabelledTable
+from metricgrad.comparison.verdict import Circumstances, write_verdict
 from metricgrad.core.counts import Counts
 from metricgrad.core.metrics.expressions import trace
-from report_example import Example, simulate
+from report_example import NAMES, Example, simulate
 from report_pages import HOSTILE, hostile
 
 # A path to a browser, or "1": one must be found.
 WISH = os.environ.get("METRICGRAD_CHROMIUM", "")
 FOUND = [name for name in (WISH, "chromium", "chromium-browser", "google-chrome") if name and shutil.which(name)]
+# The path of axe.min.js; the tests of accessibility are skipped without it.
+AXE = os.environ.get("METRICGRAD_AXE", "")
 if not WISH:
     if not FOUND:
         pytest.skip("no Chromium here", allow_module_level=True)
@@ -69,7 +73,13 @@ def opened(browser: Any, tmp_path: Path) -> Iterator[Any]:
     asked: list[str] = []
     places = itertools.count()
 
-    def open_(payload: Payload, width: int = 1100, sections: Sequence[Section] = SECTIONS, **options: Any) -> Any:
+    def open_(
+        payload: Payload,
+        width: int = 1100,
+        sections: Sequence[Section] = SECTIONS,
+        unfolded: bool = False,
+        **options: Any,
+    ) -> Any:
         context = browser.new_context(viewport={"width": width, "height": 900}, **options)
         contexts.append(context)
         page = context.new_page()
@@ -78,6 +88,8 @@ def opened(browser: Any, tmp_path: Path) -> Iterator[Any]:
         page.on("dialog", lambda dialog: complaints.append(f"dialog {dialog.message}"))
         page.on("request", lambda request: asked.append(request.url))
         page.goto(write(payload, tmp_path / f"{next(places)}.html", sections).as_uri())
+        if unfolded:
+            page.evaluate(UNFOLD)
         return page
 
     yield open_
@@ -85,6 +97,13 @@ def opened(browser: Any, tmp_path: Path) -> Iterator[Any]:
         context.close()
     assert complaints == []
     assert [address for address in asked if not address.startswith(("file:", "data:"))] == []
+
+
+# Opens what is folded, and waits until its charts are drawn.
+UNFOLD = """() => new Promise((done) => {
+  document.querySelectorAll("details.folded").forEach((details) => { details.open = true; });
+  requestAnimationFrame(() => requestAnimationFrame(done));
+})"""
 
 
 def overflow(page: Any) -> int:
@@ -124,7 +143,8 @@ def test_the_slider_shows_the_counts_of_the_raw_scores(opened: Any, binary: Exam
         four = Counts(tp, fp, fn, tn)
         wanted = [metrics.get(name)(four).item() for name in ("f2", "precision", "recall")]
         assert values == [f"{value:.3f}" for value in wanted]
-        assert f"recall {wanted[2]:.3f}" in (slider.get_attribute("aria-valuetext") or "")
+        told = slider.get_attribute("aria-valuetext") or ""
+        assert f"recall {wanted[2]:.3f}; {cells[0]:,} found, {cells[1]:,} missed, {cells[2]:,} false alarms" in told
         seen.add(cut)
     assert len(seen) == 7
     page.click("#go-half")
@@ -202,7 +222,7 @@ def test_the_shipped_threshold_is_marked(opened: Any, binary: Example) -> None:
 
 
 def test_switches_hide_and_show_curves(opened: Any, binary: Example) -> None:
-    page = opened(binary.payload)
+    page = opened(binary.payload, unfolded=True)
     curve = page.locator('#curve-chart path[data-contender="cross-entropy"]')
     chip = page.locator("#chips button", has_text="cross-entropy").and_(page.locator("[title=cross-entropy]"))
     assert curve.count() == 1
@@ -251,13 +271,13 @@ def multiclass(labels: Example) -> Payload:
 def test_multi_class_shows_the_whole_matrix_first(opened: Any, multiclass: Payload) -> None:
     page = opened(multiclass)
     assert page.locator("#confusion-table td.right").all_inner_texts() == ["40", "30", "20", "12"]
-    drawn = page.locator("main .scripted section:visible")
+    drawn = page.locator("main section.scripted:visible")
     assert drawn.first.get_attribute("id") == "classes"
     assert drawn.first.locator("figure").first.get_attribute("id") == "confusion"
 
 
 def test_multi_class_shows_the_rule_and_no_threshold(opened: Any, multiclass: Payload) -> None:
-    page = opened(multiclass)
+    page = opened(multiclass, unfolded=True)
     for name in ("threshold", "profit"):
         assert page.locator(f"#{name}").count() == 0
     assert (
@@ -282,7 +302,7 @@ def test_multi_class_shows_the_rule_and_no_threshold(opened: Any, multiclass: Pa
 def test_multi_class_rings_are_what_the_rule_does(opened: Any, multiclass: Payload) -> None:
     ship = multiclass["verdict"]["ship"]
     multiclass["details"][ship]["per_class"][2] |= {"precision": 0.25, "recall": 0.75}
-    page = opened(multiclass)
+    page = opened(multiclass, unfolded=True)
     row = page.locator("#curve-table tbody tr", has_text=ship)
     assert [cell.strip() for cell in row.inner_text().split("\t")][-2:] == ["0.250", "0.750"]
     ring = page.locator("#curve-chart circle.ring.s0")
@@ -306,9 +326,9 @@ def test_the_page_opens_on_the_rarest_class(opened: Any, multiclass: Payload, la
 
 def test_the_leaderboard_sorts_filters_and_unfolds(opened: Any) -> None:
     payload = simulate(rows=300, contenders=50).payload
-    page = opened(payload)
+    page = opened(payload, unfolded=True)
     rows = page.locator(".leaderboard tbody tr:visible")
-    assert rows.count() == 10
+    assert rows.count() == 5
     assert page.locator("#chips button").count() < 12
     page.click("#all-rows")
     assert rows.count() == 100
@@ -340,7 +360,7 @@ def test_nothing_is_wider_than_the_screen(opened: Any, width: int) -> None:
                 "ships": True,
                 "classes": [{"name": name, "offset": -0.125, "rows": 123456, "predicted": 123456} for name in names],
             }
-        page = opened(payload, width=width)
+        page = opened(payload, width=width, unfolded=True)
         assert overflow(page) == 0
         page.set_viewport_size({"width": 320, "height": 700})
         page.wait_for_timeout(100)
@@ -349,14 +369,14 @@ def test_nothing_is_wider_than_the_screen(opened: Any, width: int) -> None:
 
 
 def test_charts_of_scores_use_the_width_of_a_phone(opened: Any, binary: Example) -> None:
-    pairs = opened(binary.payload, width=390).locator("#score-charts .pair")
+    pairs = opened(binary.payload, width=390, unfolded=True).locator("#score-charts .pair")
     room = pairs.first.bounding_box()["width"]
     assert [round(svg.bounding_box()["width"]) for svg in pairs.first.locator("svg").all()] == [room, room]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_has_contrast_in_both_schemes(opened: Any, binary: Example, scheme: str) -> None:
-    page = opened(binary.payload, color_scheme=scheme)
+    page = opened(binary.payload, unfolded=True, color_scheme=scheme)
     for theme in (scheme, {"light": "dark", "dark": "light"}[scheme]):
         assert page.evaluate("getComputedStyle(document.documentElement).colorScheme") in ("light dark", theme)
         assert page.evaluate(CONTRAST) == []
@@ -399,7 +419,7 @@ def test_hostile_data_is_shown_as_text(opened: Any, binary: Example, first: str)
     errors = payload["details"][payload["verdict"]["ship"]]["errors"]
     for error, text in zip(errors, HOSTILE, strict=False):
         error["cells"] = [(text, text)]
-    page = opened(payload, width=360)
+    page = opened(payload, width=360, unfolded=True)
     assert overflow(page) == 0
     assert page.locator("img, b, i, iframe").count() == 0
     page.click("#mistake-table summary")
@@ -433,7 +453,7 @@ def test_without_javascript_the_tables_are_there(opened: Any, binary: Example) -
 
 
 def test_charts_have_names_and_tables(opened: Any, labels: Example) -> None:
-    page = opened(labels.payload)
+    page = opened(labels.payload, unfolded=True)
     assert page.evaluate(
         "[...document.querySelectorAll('.chart svg, .multiples svg')].every((e) => e.getAttribute('aria-label'))"
     )
@@ -459,7 +479,7 @@ def test_charts_have_names_and_tables(opened: Any, labels: Example) -> None:
 def test_learning_curves_are_of_what_is_known(
     opened: Any, binary: Example, name: str, drawn: str, told: list[str]
 ) -> None:
-    page = opened(binary.payload)
+    page = opened(binary.payload, unfolded=True)
     chart = page.locator("#learning-charts figure").filter(has=page.get_by_text(name, exact=True)).locator("svg")
     step = "round" if "trees" in name else "epoch"
     assert chart.get_attribute("aria-label") == f"By {step}: {drawn}; table below"
@@ -476,20 +496,50 @@ def test_a_report_without_details_is_still_one(opened: Any, binary: Example) -> 
     payload["details"] = {}
     page = opened(payload)
     assert page.locator(".focus").is_hidden()
-    assert page.locator(".leaderboard tbody tr:visible").count() == 10
+    assert page.locator(".leaderboard tbody tr:visible").count() == 5
 
 
-def test_it_prints_in_light_without_controls(opened: Any, binary: Example) -> None:
-    page = opened(binary.payload, color_scheme="dark")
+def count_pages(pdf: bytes) -> int:
+    return len(re.findall(rb"/Type\s*/Page\b", pdf))
+
+
+@pytest.mark.parametrize("text", ["", "long " * 400], ids=["usual", "long"])
+@pytest.mark.parametrize("paper", [{"prefer_css_page_size": True}, {"format": "Letter"}], ids=["A4", "Letter"])
+def test_one_sheet_is_printed(opened: Any, binary: Example, text: str, paper: dict[str, Any]) -> None:
+    payload = copy.deepcopy(binary.payload)
+    payload["verdict"]["text"] += text
+    payload["data"]["warnings"] = [f"warning {i} {text}" for i in range(9)]
+    page = opened(payload, color_scheme="dark")
+    assert count_pages(page.pdf(**paper)) == 1
+    page.emulate_media(media="print")
+    places = page.locator("main > *:visible").evaluate_all("places => places.map((place) => place.id)")
+    assert places == ["verdict"]
+    assert page.locator(".figures .big:visible").count() == 3
+    assert page.locator("#verdict svg.bar:visible").count() == 4
+    assert page.locator(".warnings li:visible").count() == 3
+    assert page.locator(".print-only:visible").text_content() == "The report has 6 more warnings."
+    assert page.evaluate("getComputedStyle(document.querySelector('h1')).color") == "rgb(31, 30, 27)"
+
+
+def test_a_button_prints_everything(opened: Any, binary: Example) -> None:
+    page = opened(binary.payload)
+    page.evaluate("window.print = () => { window.printed = document.querySelectorAll('.folded:not([open])').length; }")
+    page.click("#print-everything")
+    assert page.evaluate("window.printed") == 0
     page.emulate_media(media="print")
     assert page.locator(".tools").first.is_hidden()
+    assert page.locator("#contents").is_hidden()
     assert page.locator(".leaderboard tbody tr:visible").count() == 16
-    assert page.evaluate("getComputedStyle(document.querySelector('h1')).color") == "rgb(31, 30, 27)"
+    assert page.locator("#learning-charts svg").first.is_visible()
     headings = "[...document.querySelectorAll('h2, h3, caption')].map((e) => getComputedStyle(e).breakAfter)"
     assert set(page.evaluate(headings)) == {"avoid"}
     page.set_viewport_size({"width": 718, "height": 1000})  # A4 without its margins
     page.wait_for_timeout(100)
     assert overflow(page) == 0
+    assert count_pages(page.pdf()) > 3  # and what was folded is folded again
+    assert page.locator(".folded[open]").count() == 0
+    assert page.locator("#learning-charts").is_hidden()
+    assert count_pages(page.pdf()) == 1
 
 
 def documented() -> Section:
@@ -542,6 +592,116 @@ def test_a_section_with_nothing_to_show_is_hidden(opened: Any, binary: Example) 
     assert page.locator("#mistakes").is_hidden()
 
 
+# A phone, the contents, accessibility
+
+
+def enrich(payload: Payload) -> Payload:
+    """Return a payload with as much to show as the report of a real table has."""
+    rich: Any = copy.deepcopy(payload)
+    rich["verdict"] |= write_verdict(rich["leaderboard"], Circumstances("F2"), contenders=CONTENDERS_OF_EXAMPLE)
+    rich["importance"] = [{"column": f"column {i}", "drop": 0.1, "low": 0.05, "high": 0.15} for i in range(20)]
+    for details in rich["details"].values():
+        for error in details["errors"]:
+            error["cells"] = [(f"mean of column {i}", "0.1234") for i in range(12)]
+    for each in rich["study"]["segments"]:
+        each["segments"] = [
+            {"name": f"{i} to {i + 1}", "rows": 90, "value": 0.5, "low": 0.4, "high": 0.6} for i in range(8)
+        ]
+    if rich["data"]["task"] == "binary":
+        rules = ("this model and rule", "today's rule, 0.5", "predict none", "predict all", "perfect decisions")
+        amounts = [
+            {"rule": rule, "total": 1234.5, "per_row": 0.8, "low": 0.7, "high": 0.9, "savings": 0.4} for rule in rules
+        ]
+        cells = [("a column", "with a value")] * 12
+        row = {"row": 7, "truth": "churned", "decided": "stayed", "score": 0.1, "lost": 25.0, "cells": cells}
+        rich["study"]["money"] = {"amounts": amounts, "lost": [row] * 10}
+    return rich  # type: ignore[no-any-return]
+
+
+CONTENDERS_OF_EXAMPLE = dict.fromkeys([name for name, _, _ in NAMES], CONTENDERS["hybrid"])
+
+
+@pytest.fixture
+def payloads(binary: Example, labels: Example, multiclass: Payload, evaluation: Payload) -> dict[str, Payload]:
+    return {
+        "binary": enrich(binary.payload),
+        "multiclass": enrich(multiclass),
+        "multilabel": enrich(labels.payload),
+        "evaluation": evaluation,
+    }
+
+
+@pytest.mark.parametrize("task", ["binary", "multiclass", "multilabel"])
+def test_a_phone_shows_it_on_eight_screens(opened: Any, payloads: dict[str, Payload], task: str) -> None:
+    page = opened(payloads[task], width=390)
+    assert page.evaluate("document.documentElement.scrollHeight") <= 8 * 844
+    assert overflow(page) == 0
+
+
+@pytest.mark.parametrize("task", ["binary", "multiclass", "multilabel"])
+def test_the_contents_lead_to_every_section_and_open_it(opened: Any, payloads: dict[str, Payload], task: str) -> None:
+    page = opened(payloads[task])
+    links = page.locator("#contents a:visible")
+    names = [address[1:] for address in links.evaluate_all("links => links.map((a) => a.getAttribute('href'))")]
+    shown = page.locator("main > section:visible").evaluate_all("places => places.map((place) => place.id)")
+    assert names == shown[1:]
+    assert page.locator(".folded[open]").count() == 0
+    assert page.locator("section > .folded").count() >= 7
+    for name in names:
+        link = page.locator(f"#contents a[href='#{name}']")
+        link.focus()
+        link.press("Enter")
+        page.locator(f"#{name} > .folded:first-child:not([open])").wait_for(state="detached")
+    assert page.locator(".data[open], #dependence[open]").count() == 0  # parts of a section stay folded
+    width = page.locator("#learning").bounding_box()["width"]
+    assert page.locator("#curve-chart svg").bounding_box()["width"] > 0.4 * width
+    page.goto(page.url.split("#")[0] + "#protocol")
+    page.reload()
+    assert page.locator("#protocol li").first.is_visible()
+    assert page.locator("#scores table").is_hidden()
+
+
+def test_the_threshold_is_reached_and_moved_by_keyboard(opened: Any, binary: Example) -> None:
+    page = opened(binary.payload)
+    page.focus("#contender")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.id") == "threshold-slider"
+    before = readout(page)
+    page.keyboard.press("PageUp")
+    assert readout(page) != before
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")  # the button of the tuned threshold
+    assert readout(page) == before
+
+
+def read_axe() -> str:
+    """Return the script of axe-core; skip where none is named."""
+    if not AXE:
+        pytest.skip("METRICGRAD_AXE is not set: a path to axe.min.js of axe-core (npm pack axe-core)")
+    assert Path(AXE).is_file(), f"METRICGRAD_AXE={AXE}: expected the file axe.min.js, found none"
+    return Path(AXE).read_text()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("task", ["binary", "multiclass", "multilabel", "evaluation"])
+def test_axe_finds_no_violation(opened: Any, payloads: dict[str, Payload], task: str, scheme: str) -> None:
+    script = read_axe()
+    sections = EVALUATION if task == "evaluation" else SECTIONS
+    page = opened(payloads[task], width=390, sections=sections, color_scheme=scheme)
+    page.evaluate(script)
+    assert find_violations(page) == []
+    page.evaluate(UNFOLD)
+    assert find_violations(page) == []
+
+
+def find_violations(page: Any) -> list[str]:
+    """Return what axe-core finds against the Web Content Accessibility Guidelines and its own best practices."""
+    found = page.evaluate("""() => axe.run(document, {
+      runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"],
+    })""")
+    return [f"{one['id']}: {node['html'][:200]}" for one in found["violations"] for node in one["nodes"]]
+
+
 # Profit, importance, segments, columns
 
 
@@ -554,7 +714,7 @@ def money(profit: float) -> str:
 
 
 def test_profit_is_counted_and_its_best_threshold_found(opened: Any, binary: Example) -> None:
-    page = opened(binary.payload)
+    page = opened(binary.payload, unfolded=True)
     ship = binary.payload["verdict"]["ship"]
     curve = binary.payload["details"][ship]["classes"][0]
     scores, targets = binary.scores[ship][:, 0], binary.targets[:, 0]
@@ -585,7 +745,7 @@ def test_profit_is_counted_and_its_best_threshold_found(opened: Any, binary: Exa
 
 @pytest.mark.parametrize("typed", ["", "-", "1e999", "0"])
 def test_profit_of_odd_inputs_is_no_error(opened: Any, binary: Example, typed: str) -> None:
-    page = opened(binary.payload)
+    page = opened(binary.payload, unfolded=True)
     for name in ("#profit-hit", "#profit-alarm", "#profit-miss"):
         page.focus(name)
         page.keyboard.press("ControlOrMeta+a")
@@ -602,8 +762,8 @@ def test_importance_is_drawn_with_its_intervals(opened: Any, binary: Example) ->
     assert names == [one["column"] for one in found]
     bars = [bar.bounding_box()["width"] for bar in page.locator("#importance-chart rect.fill").all()]
     assert bars == sorted(bars, reverse=True)
-    page.locator("#importance details summary").click()
-    cells = page.locator("#importance details td").all_inner_texts()
+    page.locator("#importance .data summary").click()
+    cells = page.locator("#importance .data td").all_inner_texts()
     assert cells[:2] == [f"+{found[0]['drop']:.3f}", f"+{found[0]['low']:.3f} to +{found[0]['high']:.3f}"]
     page.locator("#importance-chart rect.cover").first.hover()
     assert found[0]["column"] in page.locator("#tip").inner_text()
@@ -628,7 +788,7 @@ def test_wide_intervals_of_importance_are_drawn_whole(opened: Any, binary: Examp
 
 
 def test_dependence_follows_the_class(opened: Any, labels: Example) -> None:
-    page = opened(labels.payload)
+    page = opened(labels.payload, unfolded=True)
     chart = page.locator("#dependence-charts svg").nth(1)
     for k, name in enumerate(["energy", "transport"]):
         page.select_option("#class", label=name)
@@ -645,16 +805,17 @@ def test_segments_of_the_chosen_column(opened: Any, binary: Example) -> None:
     select.focus()
     page.keyboard.press("ArrowDown")
     page.keyboard.press("ArrowDown")
-    heads = page.locator("#segment-table tbody th").all_inner_texts()
+    page.click("#segments .data summary")
+    heads = page.locator("#segments .data tbody th").all_inner_texts()
     assert heads == [f"calls {i}" for i in range(4)]
-    rows = [row.locator("td").all_inner_texts() for row in page.locator("#segment-table tbody tr").all()]
+    rows = [row.locator("td").all_inner_texts() for row in page.locator("#segments .data tbody tr").all()]
     assert rows[0] == ["0.400", "0.300 to 0.500", "400"]
     assert rows[3] == ["too few rows", "", "310"]
     assert page.locator("#segment-chart circle").count() == 3
 
 
 def test_columns_are_drawn_a_dozen_first(opened: Any, binary: Example) -> None:
-    page = opened(binary.payload)
+    page = opened(binary.payload, unfolded=True)
     figures = page.locator("#column-charts figure:visible")
     assert figures.count() == 12
     page.focus("#all-columns")
@@ -682,7 +843,7 @@ def test_new_sections_are_hidden_in_reports_of_older_runs(opened: Any, binary: E
     ids=["script", "tag", "turned", "long", "apples"],
 )
 def test_hostile_names_of_columns_and_values_are_shown_as_text(opened: Any, labels: Example, text: str) -> None:
-    page = opened(hostile(labels.payload, text), width=390)
+    page = opened(hostile(labels.payload, text), width=390, unfolded=True)
     assert overflow(page) == 0
     assert page.locator("img, b, i, iframe").count() == 0
     page.locator("#segment-column").focus()
@@ -691,7 +852,7 @@ def test_hostile_names_of_columns_and_values_are_shown_as_text(opened: Any, labe
     assert overflow(page) == 0
     if text.isprintable() and len(text) < 60:
         assert page.locator("#column-charts figcaption").first.inner_text().startswith(text)
-        assert page.locator("#segment-table tbody th").first.inner_text() == text
+        assert page.locator("#segments .data tbody th").first.text_content() == text
 
 
 # Other pages

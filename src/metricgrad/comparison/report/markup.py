@@ -33,6 +33,17 @@ def make_list(texts: Iterable[str], kind: str = "sentences") -> str:
     return inner and f'<ul class="{kind}">{inner}</ul>'
 
 
+MOST_PRINTED_WARNINGS = 3
+"""The most warnings that are on the printed sheet."""
+
+
+def make_warnings(texts: Sequence[str]) -> str:
+    """Return a list of warnings, which says when it is printed how many of them are not, or nothing."""
+    rest = len(texts) - MOST_PRINTED_WARNINGS
+    more = f'<p class="note print-only">The report has {rest} more warnings.</p>' if rest > 0 else ""
+    return make_list(texts, "warnings") + more
+
+
 def make_definitions(pairs: Iterable[Sequence[str]], heading: str = "") -> str:
     """Return pairs of a label and a text, or nothing."""
     inner = "".join(f"<div><dt>{escape(label)}</dt><dd>{escape(text)}</dd></div>" for label, text in pairs)
@@ -55,6 +66,11 @@ def make_table(caption: str, heads: Iterable[str], rows: Iterable[Sequence[str]]
 def make_chart(name: str) -> str:
     """Return a place for a chart, ``#name`` in the script."""
     return f'<figure><div class="chart" id="{name}"></div></figure>'
+
+
+def make_folded(heading: str, content: str) -> str:
+    """Return content that is folded below its heading, both of them markup; charts in it are drawn when it opens."""
+    return f'<details class="folded"><summary>{heading}</summary>\n{content}\n</details>'
 
 
 def make_folded_table() -> str:

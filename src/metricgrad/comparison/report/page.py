@@ -12,7 +12,6 @@ import hashlib
 import json
 import re
 from html import escape
-from itertools import takewhile
 from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING
@@ -42,19 +41,18 @@ _TABLES = (
 def render(payload: Payload, sections: Sequence[Section] = SECTIONS) -> str:
     """Return the page.
 
-    Drawn sections stand together, below the choice of contender and class, where the first of them is named. Sections
-    that are for other tasks are left out.
+    The first section is the summary; a table of contents and the others follow. The choice of contender and class
+    stands above the first drawn section. Sections that are for other tasks are left out.
     """
     if "formulas" not in payload:
         payload = {**payload, "formulas": find_library_formulas(payload)}
     payload = slim(payload, sections)
     sections = [section for section in sections if payload["data"]["task"] in section.tasks]
-    opening = list(takewhile(lambda section: not section.drawn, sections))
-    drawn = [section for section in sections if section.drawn]
-    closing = [section for section in sections if not section.drawn and section not in opening]
+    summary, *others = ((section, markup) for section in sections if (markup := section.html(payload)))
+    choice = next((i for i, (section, _) in enumerate(others) if section.drawn), len(others))
     shipped = payload["details"].get(payload["verdict"]["ship"])
-    tables = "".join(section.table(payload, shipped or {}) for section in drawn if shipped or section.alone)
-    after = sections[min(1, len(sections) - 1)]
+    drawn = [section for section in sections if section.drawn and (shipped or section.alone)]
+    tables = "".join(section.table(payload, shipped or {}) for section in drawn)
     css = style(sections)
     script = scripts(sections)
     policy = (
@@ -73,12 +71,19 @@ def render(payload: Payload, sections: Sequence[Section] = SECTIONS) -> str:
         title=escape(as_scored_batch),
         file=escape(payload["data"]["file"]),
         metric=escape(read_metric_title(payload["metric"])),
-        opening="".join(section.html(payload) for section in opening),
-        drawn="".join(section.html(payload) for section in drawn),
-        closing="".join(section.html(payload) for section in closing),
+        summary=summary[1],
+        contents=_list_contents([section for section, _ in others]),
+        before_choice="".join(markup for _, markup in others[:choice]),
+        after_choice="".join(markup for _, markup in others[choice:]),
         tables=_TABLES.format(tables) if tables else "",
-        next=after.name,
-        next_title=escape(after.title),
+    )
+
+
+def _list_contents(sections: Sequence[Section]) -> str:
+    """Return links to sections; those that only scripts fill are left out without JavaScript."""
+    return "".join(
+        f'<li{" class=scripted" if section.drawn else ""}><a href="#{section.name}">{escape(section.title)}</a></li>\n'
+        for section in sections
     )
 
 

@@ -10,6 +10,8 @@ from html import escape
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from metricgrad.comparison.report.markup import make_folded
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -36,6 +38,10 @@ class Section:
     """Whether its script fills it. Such a section follows the choice of contender and class, and needs JavaScript."""
     tasks: ClassVar[tuple[str, ...]] = ("binary", "multiclass", "multilabel")
     """The tasks for which it is in the page."""
+    folded: ClassVar[bool] = False
+    """Whether it stays folded below its heading until a reader opens it."""
+    on_sheet: ClassVar[bool] = False
+    """Whether it is on the one sheet that a browser prints."""
     alone: ClassVar[bool] = False
     """Whether it shows ``payload["study"]``, whichever contender is chosen, and needs no details of one; its script
     says so too."""
@@ -71,11 +77,17 @@ class Section:
 
     def html(self, payload: Payload) -> str:
         """Return the whole section."""
+        heading = f'<h2 id="{self.name}-title">{escape(self.title)}</h2>'
         note = f'<p class="note">{escape(self.note, quote=False)}</p>\n' if self.note else ""
-        return (
-            f'<section id="{self.name}" aria-labelledby="{self.name}-title">\n'
-            f'<h2 id="{self.name}-title">{escape(self.title)}</h2>\n{note}{self.body(payload)}\n</section>\n'
-        )
+        inner = note + self.body(payload)
+        content = make_folded(heading, inner) if self.folded else f"{heading}\n{inner}"
+        return self.make_place(content, f"{self.name}-title")
+
+    def make_place(self, content: str, heading: str) -> str:
+        """Return the element of the section; ``heading``: the id of what it is called by."""
+        kinds = " ".join(kind for kind, applies in (("scripted", self.drawn), ("sheet", self.on_sheet)) if applies)
+        of_kinds = f' class="{kinds}"' if kinds else ""
+        return f'<section id="{self.name}"{of_kinds} aria-labelledby="{heading}">\n{content}\n</section>\n'
 
     def script(self) -> str:
         """Return the script of the section, or an empty text."""

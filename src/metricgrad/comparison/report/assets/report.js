@@ -47,29 +47,64 @@ function choices() {
   document.querySelector(".focus").hidden = contenders.length < 2 && classes.length < 2;
 }
 
+// A link to a folded section opens it.
+function openTarget() {
+  byId(location.hash.slice(1))?.querySelector(":scope > .folded:first-child")?.setAttribute("open", "");
+}
+
+function unfolding() {
+  // Toggle events do not bubble. What is folded has no width: it is drawn again when it opens.
+  document.addEventListener("toggle", ({ target }) => {
+    if (target.open && target.matches(".folded")) {
+      const place = target.closest("section");
+      redraw((part) => part.place === place);
+    }
+    letKeysScroll();
+  }, true);
+  byId("contents").addEventListener("click", () => setTimeout(openTarget)); // also if the address is that one already
+  window.addEventListener("hashchange", openTarget);
+  openTarget();
+}
+
+// The browser prints the sheet; the button prints all sections, and folds them again.
+function printing() {
+  const root = document.documentElement;
+  byId("print-everything").addEventListener("click", () => {
+    const folded = [...document.querySelectorAll("main details:not([open], .data)")];
+    const unfold = (open) => folded.forEach((details) => details.toggleAttribute("open", open));
+    window.addEventListener("afterprint", () => {
+      root.removeAttribute("data-print");
+      unfold(false);
+    }, { once: true });
+    root.dataset.print = "everything";
+    unfold(true);
+    redraw();
+    window.print();
+  });
+}
+
 function start() {
   document.documentElement.classList.add("js");
   theme();
   [...new Set([ship, reference, ...contenders])].filter(Boolean).slice(0, 5).forEach((name) => show(name, true));
   sections.forEach((part) => part.start?.(part.place));
-  const drawn = contenders.length ? () => true : (part) => part.alone;
   if (contenders.length) {
     choices();
     focusChanged();
   } else {
-    sections.forEach((part) => {
-      part.place.hidden = Boolean(part.draw) && !part.alone;
-    });
+    sections.forEach((part) => showPlace(part.place, !part.draw || part.alone));
     document.querySelector(".focus").hidden = true;
-    redraw(drawn);
+    redraw();
   }
   let width = document.documentElement.clientWidth;
   new ResizeObserver(() => {
     if (width !== document.documentElement.clientWidth) {
       width = document.documentElement.clientWidth;
-      requestAnimationFrame(() => redraw(drawn));
+      requestAnimationFrame(() => redraw());
     }
   }).observe(document.documentElement);
+  unfolding();
+  printing();
 }
 
 start();

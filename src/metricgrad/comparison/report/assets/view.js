@@ -45,16 +45,38 @@ function section(name, parts) {
   sections.set(name, { ...parts, place: byId(name) });
 }
 
+// Shows or hides a section, and its line of the contents.
+function showPlace(place, shown) {
+  place.hidden = !shown;
+  document.querySelector(`#contents a[href="#${place.id}"]`)?.closest("li").toggleAttribute("hidden", !shown);
+}
+
+// What is wider or higher than its place can be scrolled with the keyboard as well.
+function letKeysScroll() {
+  for (const place of document.querySelectorAll(".scroll")) {
+    const wide = place.scrollWidth > place.clientWidth || place.scrollHeight > place.clientHeight;
+    const attributes = { tabindex: 0, role: "group", "aria-label": place.querySelector("caption")?.textContent ?? "Table" };
+    for (const [name, value] of Object.entries(attributes)) {
+      if (wide) {
+        place.setAttribute(name, value);
+      } else {
+        place.removeAttribute(name);
+      }
+    }
+  }
+}
+
 function redraw(wanted = () => true) {
   for (const part of sections.values()) {
-    if (part.draw && wanted(part)) {
+    if (part.draw && (contenders.length || part.alone) && wanted(part)) {
       part.place.hidden = false; // what is hidden has no width
-      part.place.hidden = part.draw(part.place, payload.details[state.contender]) === false;
+      showPlace(part.place, part.draw(part.place, payload.details[state.contender]) !== false);
     }
   }
   if (contenders.length) {
     moveThreshold(state.at);
   }
+  letKeysScroll();
 }
 const redrawCompared = () => redraw((part) => part.compares);
 
@@ -63,6 +85,8 @@ function moveThreshold(at) {
   sections.forEach((part) => part.move?.(curveOf(state.contender), at));
 }
 
+// Fewer rows are in view at first on a phone.
+const onPhone = () => matchMedia("(max-width: 30rem)").matches;
 const put = (id, ...children) => byId(id).replaceChildren(...children);
 const widthOf = (id) => Math.max(240, Math.floor(byId(id).clientWidth));
 // Fills the folded table of a section.

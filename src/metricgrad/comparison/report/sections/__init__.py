@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from metricgrad.comparison.report.sections.classes import ClassesSection
-from metricgrad.comparison.report.sections.columns import ColumnsSection
+from metricgrad.comparison.report.sections.columns import ColumnsSection, DriftSection
 from metricgrad.comparison.report.sections.curves import CurvesSection
 from metricgrad.comparison.report.sections.data import DataSection
 from metricgrad.comparison.report.sections.decision import DecisionRuleSection
@@ -25,39 +25,39 @@ from metricgrad.comparison.report.sections.verdict import VerdictSection
 
 SECTIONS = (
     VerdictSection(),
-    LeaderboardSection(),
-    MembersSection(),
+    MoneySection(),
     ClassesSection(),
     DecisionRuleSection(),
     ThresholdSection(),
-    MoneySection(),
     ProfitSection(),
-    CurvesSection(),
-    ScoresSection(),
+    MistakesSection(),
     ImportanceSection(),
     SegmentsSection(),
+    LeaderboardSection(),
+    MembersSection(),
+    CurvesSection(),
+    ScoresSection(),
     LearningSection(),
-    MistakesSection(),
     ColumnsSection(),
     DataSection(),
     ProtocolSection(),
     ReproduceSection(),
 )
-"""The report of ``compare``, from the top of the page to its end."""
+"""The report of ``compare``, from the top of the page to its end: what a reader decides by comes first."""
 
 EVALUATION = (
     EvaluationSection(),
     MetricsSection(),
+    MoneySection(),
     ClassesSection(),
     DecisionRuleSection(),
     ThresholdSection(),
-    MoneySection(),
     ProfitSection(),
+    MistakesSection(),
+    SegmentsSection(),
+    DriftSection(),
     CurvesSection(),
     ScoresSection(),
-    SegmentsSection(),
-    MistakesSection(),
-    ColumnsSection(),
     ProtocolSection(),
     ReproduceSection(),
 )

@@ -105,6 +105,8 @@ def _per_class(name: str, truth: Any, decided: Any) -> PerClass:
 
 
 def _confusion(y: Any, decided: Any, classes: int) -> list[list[int]]:
+    is_decided = decided >= 0
+    y, decided = y[is_decided], decided[is_decided]
     found: list[list[int]] = np.bincount(y * classes + decided, minlength=classes**2).reshape(classes, classes).tolist()
     return found
 

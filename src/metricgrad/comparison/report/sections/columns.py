@@ -41,6 +41,7 @@ class ColumnsSection(Section):
 
     name = "columns"
     title = "The columns"
+    folded = True
     drawn = True
     alone = True
 
@@ -87,3 +88,10 @@ class ColumnsSection(Section):
         return make_table(
             self.title, ["Column", "Kind", "Missing then", "Missing now", "Stability index", "Drift"], rows
         )
+
+
+class DriftSection(ColumnsSection):
+    """The same of new data beside the training data, which a reader of them looks for."""
+
+    title = "The columns, then and now"
+    folded = False

@@ -26,6 +26,7 @@ class CurvesSection(Section):
 
     name = "curves"
     title = "Precision and recall"
+    folded = True
     note = (
         "The chosen class against the rest, at every score of every contender shown. Up and to the right is better; "
         "the ring is what the rule in use does. The buttons show and hide contenders here and below."

@@ -18,6 +18,7 @@ class DataSection(Section):
 
     name = "data"
     title = "The data"
+    folded = True
 
     def body(self, payload: Payload) -> str:
         data = payload["data"]

@@ -51,7 +51,9 @@ class DecisionRuleSection(Section):
         names = predictions.table.names
         rules = predictions.rules if predictions.shipped is None else [predictions.shipped]
         offsets = _take_medians(rules, len(names))
-        rows, predicted = (np.bincount(one, minlength=len(names)) for one in (predictions.targets, predictions.decided))
+        rows = np.bincount(predictions.targets, minlength=len(names))
+        decided = predictions.decided[predictions.decided >= 0]
+        predicted = np.bincount(decided, minlength=len(names))
         classes: list[ClassOffset] = [
             {
                 "name": name,

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, TypedDict
 
 from metricgrad.comparison.metric_titles import format_metric, read_metric_title
 from metricgrad.comparison.number_texts import format_interval, format_value
-from metricgrad.comparison.report.markup import capitalise, make_definitions, make_list, make_table
+from metricgrad.comparison.report.interval_bars import IntervalBar, make_bar_chart
+from metricgrad.comparison.report.markup import capitalise, make_definitions, make_table, make_warnings
 from metricgrad.comparison.report.section import Section
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class EvaluationSection(Section):
 
     name = "evaluation"
     title = "Evaluation"
+    on_sheet = True
 
     def html(self, payload: Payload) -> str:
         found: Evaluated = payload["evaluation"]
@@ -50,11 +52,24 @@ class EvaluationSection(Section):
         lead = f"{payload['verdict']['ship']} with the rule: {found['rule']}. Measured on {rows:,} rows."
         if found["promised"] is not None:
             lead += f" {_describe_promise(found['promised'])}"
-        return (
-            '<section id="evaluation" aria-labelledby="headline">\n'
+        content = (
             f'<h1 id="headline">{escape(capitalise(metric))} {format_value(first["value"])}{between}</h1>\n'
-            f'<p class="lead">{escape(lead)}</p>\n{make_list(payload["data"]["warnings"], "warnings")}\n</section>\n'
+            f'<p class="lead">{escape(lead)}</p>\n{_draw_promise(found)}{make_warnings(payload["data"]["warnings"])}'
         )
+        return self.make_place(content, "headline")
+
+
+def _draw_promise(found: Evaluated) -> str:
+    """Return bars of a metric on the new rows and as promised, if it was promised."""
+    promise = found["promised"]
+    if promise is None:
+        return ""
+    now = found["metrics"][promise["metric"]]
+    bars = [
+        ("on these rows", IntervalBar(now["value"], now["low"], now["high"])),
+        ("promised", IntervalBar(promise["value"], promise["low"], promise["high"])),
+    ]
+    return make_bar_chart(f"{capitalise(format_metric(promise['metric']))}, and its interval.", bars)
 
 
 def _describe_promise(promise: Promise) -> str:
@@ -75,6 +90,7 @@ class MetricsSection(Section):
 
     name = "metrics"
     title = "Metrics"
+    on_sheet = True
 
     def body(self, payload: Payload) -> str:
         found: Evaluated = payload["evaluation"]

@@ -43,11 +43,10 @@ _BODY = f"""<figure>
   <div class="chart" id="importance-chart"></div>
 </figure>
 {make_folded_table()}
-<div id="dependence">
-<h3>What the model makes of them</h3>
+<details class="folded" id="dependence"><summary><h3>What the model makes of them</h3></summary>
 <p class="note" id="dependence-note"></p>
 <div class="multiples" id="dependence-charts"></div>
-</div>"""
+</details>"""
 
 
 class ImportanceSection(Section):

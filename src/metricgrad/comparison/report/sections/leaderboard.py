@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from metricgrad.comparison.leaderboard import REFERENCES
 from metricgrad.comparison.metric_titles import format_metric, read_metric_title
-from metricgrad.comparison.number_texts import format_interval, format_value
+from metricgrad.comparison.number_texts import format_value
+from metricgrad.comparison.report.interval_bars import IntervalBar, IntervalScale
 from metricgrad.comparison.report.markup import capitalise, format_evidence, make_definitions
 from metricgrad.comparison.report.section import Section
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from metricgrad.comparison.leaderboard import Difference, LeaderboardRow
     from metricgrad.comparison.report.payload import Payload
 
-ROWS_SHOWN_FIRST = 10
+ROWS_SHOWN_FIRST = 5
 """Rows that are shown at first."""
 
 _TOOLS = """<div class="tools scripted" role="group" aria-label="Rows of the leaderboard">
@@ -58,7 +59,7 @@ class LeaderboardSection(Section):
 def _make_rows_table(payload: Payload) -> str:
     rows = payload["leaderboard"]
     metric = payload["metric"]
-    scale = _Scale(rows)
+    scale = _make_scale(rows)
     also = metric["also"]
     heads = [
         ("Contender", "name", "name", "ascending"),
@@ -79,14 +80,14 @@ def _make_rows_table(payload: Payload) -> str:
     body = "".join(_make_row(i, row, scale, also, ship, constrained) for i, row in enumerate(rows, 1))
     return (
         f'<table class="leaderboard"><caption>Mean over {payload["repeats"]} splits on rows not trained on; the bar is '
-        f"the 95 % interval, dots are single splits, the dashed line is {escape(REFERENCES[1])}. The axis runs from "
-        f"{format_value(scale.low)} to {format_value(scale.high)}.</caption>"
+        f"the 95 % interval, dots are single splits, the dashed line is {escape(REFERENCES[1])}. {scale.describe()}"
+        "</caption>"
         f"<thead>{head}</thead><tbody>{body}</tbody></table>"
     )
 
 
 def _make_row(
-    rank: int, row: LeaderboardRow, scale: _Scale, also: list[str], ship: tuple[str, str], constrained: bool
+    rank: int, row: LeaderboardRow, scale: IntervalScale, also: list[str], ship: tuple[str, str], constrained: bool
 ) -> str:
     gains = (row["against"].get(name) for name in REFERENCES)
     kinds = []
@@ -110,7 +111,7 @@ def _make_row(
         f'<td class="rule" data-sort="{row["rule"]}">{row["rule"]}</td>'
         f'<td class="value" data-sort="{_make_key(row["value"])}">'
         f'<span class="number">{format_value(row["value"])}</span>'
-        f"{scale.bar(row)}</td>"
+        f"{scale.draw(_make_bar(row))}</td>"
         f"{''.join(_make_gain(name, gain) for name, gain in zip(REFERENCES, gains, strict=True))}{extra}"
         f'<td class="seconds" data-label="Seconds" data-sort="{_make_key(seconds)}">'
         f"{'–' if seconds is None else f'{seconds:,.3g}'}</td></tr>"
@@ -136,40 +137,12 @@ def _make_key(value: float | None) -> str:
     return "" if value is None else repr(value)
 
 
-class _Scale:
-    """The leaderboard's axis: from the least to the most that a contender reaches, baselines aside."""
+def _make_bar(row: LeaderboardRow) -> IntervalBar:
+    return IntervalBar(row["value"], row["low"], row["high"], row["folds"])
 
-    def __init__(self, rows: list[LeaderboardRow]) -> None:
-        shown = [row for row in rows if row["family"] != "baseline"] or rows
-        values = [x for row in shown for x in (row["value"], row["low"], row["high"], *row["folds"]) if x is not None]
-        self.low, self.high = (min(values), max(values)) if values else (0.0, 1.0)
-        tuned = (r for r in rows if r["contender"] == "cross-entropy" and r["rule"] == "tuned")
-        self.reference = next((row["value"] for row in tuned), None)
 
-    def place(self, value: float) -> str:
-        """Return where a value lies, in percent; what lies outside sticks to the edge."""
-        share = (value - self.low) / (self.high - self.low or 1)
-        return f"{4 + 92 * min(max(share, 0), 1):.2f}%"
-
-    def bar(self, row: LeaderboardRow) -> str:
-        """Return the picture of a row."""
-        value = row["value"]
-        low = row["low"]
-        high = row["high"]
-        if value is None:
-            return ""
-        if value < self.low:
-            shapes = '<path class="off" d="M9 5 3 10l6 5"/>'
-        else:
-            shapes = "".join(f'<circle class="fold" cx="{self.place(fold)}" cy="10" r="1.8"/>' for fold in row["folds"])
-            if low is not None and high is not None:
-                shapes = (
-                    f'<line class="interval" x1="{self.place(low)}" x2="{self.place(high)}" y1="10" y2="10"/>' + shapes
-                )
-            shapes += f'<circle class="mean" cx="{self.place(value)}" cy="10" r="4.5"/>'
-        if self.reference is not None:
-            at = self.place(self.reference)
-            shapes = f'<line class="reference" x1="{at}" x2="{at}" y1="0" y2="20"/>' + shapes
-        spread = format_interval(low, high)
-        label = f"{format_value(value)}, interval {spread}" if spread else format_value(value)
-        return f'<svg class="bar" height="20" role="img" aria-label="{label}">{shapes}</svg>'
+def _make_scale(rows: list[LeaderboardRow]) -> IntervalScale:
+    """Return the axis: from the least to the most that a contender reaches, baselines aside."""
+    shown = [row for row in rows if row["family"] != "baseline"] or rows
+    tuned = (row["value"] for row in rows if (row["contender"], row["rule"]) == ("cross-entropy", "tuned"))
+    return IntervalScale(map(_make_bar, shown), next(tuned, None))

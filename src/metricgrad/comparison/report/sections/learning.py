@@ -27,6 +27,7 @@ class LearningSection(Section):
 
     name = "learning"
     title = "Learning curves"
+    folded = True
     note = (
         "Thin: the soft value of the metric, which is trained; thick: the hard value, which is reported. Far apart, "
         "the soft value is too optimistic. Contenders that stopped by their loss show the loss (trees by round, on "

@@ -97,7 +97,8 @@ def _confidence(predictions: Predictions) -> tuple[Any, Any, Any]:
     one = np.full(len(y), -1)
     if predictions.goal.task == "multiclass":
         score = s[everyone, decided]
-        return one, score, np.where(decided != y, score - s[everyone, y], -np.inf)
+        is_wrong = (decided != y) & (decided >= 0)  # an undecided row is no mistake
+        return one, score, np.where(is_wrong, score - s[everyone, y], -np.inf)
     wrong = np.where(decided != y, np.abs(s - (1 - decided)), -np.inf)
     if predictions.goal.task == "binary":
         return one, s, wrong

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
-from metricgrad.comparison.number_texts import format_interval, format_value
-from metricgrad.comparison.report.markup import make_table
+from metricgrad.comparison.number_texts import format_interval, format_money, format_value
+from metricgrad.comparison.report.markup import make_folded, make_table
 from metricgrad.comparison.report.section import Section
 from metricgrad.evaluation.measured_cost import measure_cost
 from metricgrad.messages import one_line
@@ -74,8 +74,8 @@ class MoneySection(Section):
         amounts = [
             [
                 one["rule"],
-                _format_money(one["total"]),
-                _format_money(one["per_row"]),
+                format_money(one["total"]),
+                format_money(one["per_row"]),
                 format_interval(one["low"], one["high"]) if one["low"] is not None else "",
                 format_value(one["savings"]),
             ]
@@ -88,18 +88,17 @@ class MoneySection(Section):
                 one["truth"],
                 one["decided"],
                 format_value(one["score"]),
-                _format_money(one["lost"]),
+                format_money(one["lost"]),
                 "; ".join(f"{name}: {text}" for name, text in one["cells"]),
             ]
             for one in money["lost"]
         ]
         lost_heads = ["Row", "True", "Predicted", "Score", "Lost", "Cells"]
-        costly = make_table("Where the money is lost", lost_heads, lost) if lost else ""
-        return make_table("What decisions cost", heads, amounts) + costly
-
-
-def _format_money(amount: float) -> str:
-    return f"{amount:,.2f}".replace("-", "\N{MINUS SIGN}")
+        found = make_table("What decisions cost", heads, amounts)
+        if lost:
+            costly = make_table("The rows on which most is lost", lost_heads, lost)
+            found += make_folded("<h3>Where the money is lost</h3>", costly)
+        return found
 
 
 def _list_amounts(tested: Predictions, cost: Cost) -> list[Amount]:

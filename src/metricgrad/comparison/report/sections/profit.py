@@ -35,6 +35,7 @@ class ProfitSection(Section):
 
     name = "profit"
     title = "What it is worth"
+    folded = True
     note = (
         "Say what decisions earn and cost, in any unit. The vertical line is the threshold chosen above; the best "
         "threshold is chosen on the same rows on which the profit is counted, so that profit is optimistic."

@@ -16,6 +16,7 @@ class ProtocolSection(Section):
 
     name = "protocol"
     title = "How this was measured"
+    folded = True
 
     def body(self, payload: Payload) -> str:
         return make_list(payload["protocol"])

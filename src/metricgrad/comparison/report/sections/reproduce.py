@@ -16,6 +16,7 @@ class ReproduceSection(Section):
 
     name = "reproduce"
     title = "Reproduce this run"
+    folded = True
 
     def body(self, payload: Payload) -> str:
         run = payload["reproduce"]

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from metricgrad.comparison.metric_titles import read_metric_title
 from metricgrad.comparison.number_texts import format_interval, format_value
-from metricgrad.comparison.report.markup import make_table
+from metricgrad.comparison.report.interval_bars import IntervalBar, make_bar_chart
+from metricgrad.comparison.report.markup import capitalise, make_table
 from metricgrad.comparison.report.section import Section
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class SidesSection(Section):
 
     name = "sides"
     title = "Two runs"
+    on_sheet = True
 
     def html(self, payload: Payload) -> str:
         runs: list[Side] = payload["runs"]
@@ -50,11 +52,12 @@ class SidesSection(Section):
                 f"What the second run ships is {difference} against the first, in "
                 f"{read_metric_title(payload['metric'])}. {_describe_rows(runs)}"
             )
-        return (
-            f'<section id="sides" aria-labelledby="headline">\n<h1 id="headline">{escape(headline)}</h1>\n'
-            f'<p class="lead">{escape(lead)}</p>\n'
-            f'<div class="columns">{"".join(_describe_side(run) for run in runs)}</div>\n</section>\n'
+        content = (
+            f'<h1 id="headline">{escape(headline)}</h1>\n<p class="lead">{escape(lead)}</p>\n'
+            f"{_draw_sides(payload, runs) if same else ''}"
+            f'<div class="columns">{"".join(_describe_side(run) for run in runs)}</div>'
         )
+        return self.make_place(content, "headline")
 
 
 class BoardsSection(Section):
@@ -122,6 +125,18 @@ def are_comparable(runs: list[Side]) -> bool:
         for run in runs
     )
     return first == second
+
+
+def _draw_sides(payload: Payload, runs: list[Side]) -> str:
+    """Return bars of what the runs ship."""
+    shipped = [(run["name"], _find_shipped(run)) for run in runs]
+    bars = [
+        (name, IntervalBar(row["value"], row["low"], row["high"], row["folds"]))
+        for name, row in shipped
+        if row is not None
+    ]
+    caption = f"{capitalise(read_metric_title(payload['metric']))} of what ships: mean, 95 % interval, splits."
+    return make_bar_chart(caption, bars)
 
 
 def _find_shipped(run: Side) -> LeaderboardRow | None:

@@ -16,6 +16,7 @@ class ScoresSection(Section):
 
     name = "scores"
     title = "Scores"
+    folded = True
     note = (
         "First chart: how many rows get each score, the class above the line, the rest below it, each to its own "
         "height; the vertical line, where there is one, is the threshold. Second chart: the observed share of the "

@@ -10,8 +10,9 @@ import numpy as np
 from metricgrad.comparison.metric_titles import read_metric_title
 from metricgrad.comparison.number_texts import format_interval, format_value
 from metricgrad.comparison.report.column_summaries import GROUPED_KINDS, group_cells
-from metricgrad.comparison.report.markup import make_chart, make_table
+from metricgrad.comparison.report.markup import make_chart, make_folded_table, make_table
 from metricgrad.comparison.report.section import Section
+from metricgrad.decisions.rules import ArgmaxOrAbstain
 from metricgrad.evaluation.bootstrap import bootstrap
 from metricgrad.evaluation.evaluator import evaluate
 from metricgrad.evaluation.interval_ends import TooFewPositivesError
@@ -54,7 +55,7 @@ class Segmented(TypedDict):
 
 _BODY = f"""<p class="tools"><label>Column <select id="segment-column"></select></label></p>
 {make_chart("segment-chart")}
-<div class="scroll" id="segment-table"></div>"""
+{make_folded_table()}"""
 
 
 class SegmentsSection(Section):
@@ -63,10 +64,9 @@ class SegmentsSection(Section):
     name = "segments"
     title = "Where it works and where not"
     note = (
-        "The metric of the contender to ship, under its rule, on rows that it was not trained on, by the value of a "
-        "column. The worst come first; lines are intervals, the dashed line is the value of all rows. Of many segments "
-        f"a few look bad by chance. Those of fewer than {FEWEST_ROWS} rows, or {FEWEST_POSITIVES} positive ones, have "
-        "no value."
+        "The metric of the contender to ship on rows that it was not trained on, by the value of a column, the worst "
+        "first; dashed: of all rows. Of many segments a few look bad by chance. Those of fewer than "
+        f"{FEWEST_ROWS} rows, or {FEWEST_POSITIVES} positive ones, have no value."
     )
     drawn = True
     alone = True
@@ -125,8 +125,12 @@ def _measure_rows(tested: Predictions, places: np.ndarray) -> dict[str, Any]:
     nothing = {"rows": len(rows), "value": None, "low": None, "high": None}
     if len(rows) < FEWEST_ROWS or (goal.task != "multiclass" and targets[first].sum() < FEWEST_POSITIVES):
         return nothing
-    scores = np.eye(goal.classes)[decided] if goal.task == "multiclass" else decided.astype(float)
     how: dict[str, Any] = {"task": goal.task, "average": goal.average, "empty_classes": "skip"}
+    scores = decided.astype(float)
+    if goal.task == "multiclass":
+        scores = (decided[:, None] == np.arange(goal.classes)).astype(float)
+    if goal.abstain:  # an undecided row has no score of 1
+        how["rule"] = ArgmaxOrAbstain((0.5,) * goal.classes)
     try:
         groups = tested.rows[places]
         metrics = {"": tested.metric_of(places)}

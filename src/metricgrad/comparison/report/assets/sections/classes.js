@@ -23,9 +23,12 @@ section("classes", {
 // F1 of every class as a bar, precision and recall as marks, the other contender's F1 as a ring.
 function classFigure(width, rows, other) {
   const left = Math.min(190, width * 0.34), step = 24;
+  const worst = rows.reduce((a, b) => (b.f1 < a.f1 ? b : a));
   const chart = frame({
     width, height: rows.length * step + 50, xs: [0, 1], ys: [rows.length, 0], yTicks: false,
-    room: { left, top: 4, right: 16 }, label: "Precision, recall and F1 of every class; table below",
+    room: { left, top: 4, right: 16 },
+    label: `Precision, recall and F1 of ${rows.length} classes, the lowest F1 ${decimals(worst.f1)} of `
+      + `${shorten(worst.name, 60)}; table below`,
   });
   const { x, y, plot, box } = chart;
   for (const v of ticks(0, 1, width < 480 ? 2 : 5)) {

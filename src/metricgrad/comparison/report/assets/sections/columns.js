@@ -52,7 +52,7 @@ function columnFigure(width, { column, names, shares, now }) {
   const bars = now ?? shares, most = Math.max(...bars, ...shares, 1e-9);
   const chart = frame({
     width, height: 110, xs: [0, names.length], ys: [0, most * 1.05], yTicks: false, xTicks: false,
-    room: { left: 2, right: 2, top: 6, bottom: 22 }, label: `Cells of ${shorten(column, 60)}`,
+    room: { left: 2, right: 2, top: 6, bottom: 22 }, label: `Share of the cells of ${shorten(column, 60)} in ${names.length} bars`,
   });
   const { x, y, plot, box } = chart, wide = x(1) - x(0), gap = Math.min(2, wide * 0.15);
   names.forEach((name, i) => {

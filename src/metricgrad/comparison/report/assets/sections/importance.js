@@ -1,3 +1,5 @@
+const mostBars = () => (onPhone() ? 8 : 12); // the table has the others
+
 section("importance", {
   draw(place) {
     const found = payload.importance ?? [], dependence = payload.study.dependence ?? [];
@@ -7,7 +9,7 @@ section("importance", {
     byId("importance-caption").textContent = `${metric.title} that ${shorten(payload.verdict.ship, 60)} loses under its rule `
       + "when a column is shuffled among the test rows: mean over the splits, and its interval. Columns that say the "
       + "same share their importance.";
-    put("importance-chart", importanceFigure(widthOf("importance-chart"), found));
+    put("importance-chart", importanceFigure(widthOf("importance-chart"), found.slice(0, mostBars())));
     asTable(place, ["Column", "Lost", "95 % interval"], found.map(({ column, drop, low, high }) =>
       [shorten(column, 60), signed(drop), low === null ? "" : `${signed(low)} to ${signed(high)}`]));
     byId("dependence").hidden = !dependence.length;
@@ -36,7 +38,8 @@ function importanceFigure(width, found) {
   const chart = frame({
     width, height: found.length * step + 50, xs: [low, high], ys: [found.length, 0], yTicks: false,
     xTitle: `lost ${metric.title}`, room: { left, top: 4, right: 16 },
-    label: "Importance of columns, with intervals; table below",
+    label: `Importance of ${found.length} columns with intervals, the largest ${signed(found[0].drop)} of `
+      + `${shorten(found[0].column, 60)}; table below`,
   });
   const { x, y, plot, box } = chart;
   found.forEach((one, i) => {

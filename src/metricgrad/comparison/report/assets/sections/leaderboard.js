@@ -1,7 +1,9 @@
+const FIRST_ON_A_PHONE = 3; // rows that are shown at first
+
 section("leaderboard", {
   start(place) {
     const board = place.querySelector(".leaderboard"), body = board.tBodies[0], all = byId("all-rows");
-    const top = body.querySelectorAll("tr:not(.extra)").length;
+    const top = Math.min(body.querySelectorAll("tr:not(.extra)").length, onPhone() ? FIRST_ON_A_PHONE : Infinity);
     const firstRows = () => {
       const rows = [...body.rows].filter((row) => !row.classList.contains("filtered"));
       rows.forEach((row, i) => row.classList.toggle("extra", i >= top));

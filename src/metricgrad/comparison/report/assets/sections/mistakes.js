@@ -1,12 +1,12 @@
-const NEAR = 8; // mistakes that are in view
+const near = () => (onPhone() ? 2 : 3); // mistakes that are in view
 
 section("mistakes", {
   draw(place, { errors }) {
     if (!errors.length) {
       return false;
     }
-    const rest = errors.slice(NEAR);
-    put("mistake-table", list(errors.slice(0, NEAR)),
+    const rest = errors.slice(near());
+    put("mistake-table", list(errors.slice(0, near())),
       rest.length ? html("details", {}, html("summary", {}, `${rest.length} more`), list(rest)) : "");
     return true;
   },

@@ -15,16 +15,16 @@ section("segments", {
   draw,
 });
 
-function draw() {
+function draw(place) {
   const found = payload.study.segments ?? [];
   if (!found.length) {
     return false;
   }
   const { column, segments } = found[chosen];
   put("segment-chart", segmentFigure(widthOf("segment-chart"), column, segments));
-  put("segment-table", table("plain", ["Segment", title(), "95 % interval", "Rows"], segments.map((one) =>
+  asTable(place, ["Segment", title(), "95 % interval", "Rows"], segments.map((one) =>
     [one.name, one.value === null ? "too few rows" : decimals(one.value),
-      one.low === null ? "" : `${decimals(one.low)} to ${decimals(one.high)}`, whole(one.rows)])));
+      one.low === null ? "" : `${decimals(one.low)} to ${decimals(one.high)}`, whole(one.rows)]));
   return true;
 }
 
@@ -40,7 +40,8 @@ function segmentFigure(width, column, segments) {
   const chart = frame({
     width, height: Math.max(1, known.length) * step + 50, xs: [low - pad, high + pad], ys: [Math.max(1, known.length), 0],
     yTicks: false, xTitle: title(), room: { left, top: 4, right: 16 },
-    label: `${title()} of the test rows by ${shorten(column, 60)}, the worst first; table below`,
+    label: `${title()} of the test rows by ${shorten(column, 60)}, the worst first`
+      + (known.length ? `: ${decimals(known[0].value)} of ${shorten(known[0].name, 60)}` : "") + "; table below",
   });
   const { x, y, plot, box } = chart;
   for (const v of ticks(low - pad, high + pad, width < 480 ? 2 : 5)) {

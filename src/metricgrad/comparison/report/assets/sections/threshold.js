@@ -55,7 +55,8 @@ section("threshold", {
     const named = [[metric.title, metric.of(c)], ["precision", precision.of(c)], ["recall", recall.of(c)]];
     slider.value = curve.grid[at];
     const values = named.map(([name, v]) => `${name} ${decimals(v)}`).join(", ");
-    slider.setAttribute("aria-valuetext", `threshold ${brief(curve.grid[at])}: ${values}`);
+    const counts = `${whole(c.tp)} found, ${whole(c.fn)} missed, ${whole(c.fp)} false alarms, ${whole(c.tn)} left alone`;
+    slider.setAttribute("aria-valuetext", `threshold ${brief(curve.grid[at])}: ${values}; ${counts}`);
     byId("threshold-value").textContent = brief(curve.grid[at]);
     put("matrix", matrixFigure(c, curve.name));
     const pair = ([name, v], k) => html("div", { class: k ? null : "main" },
@@ -87,10 +88,12 @@ function thresholdFigure(width, curve) {
   const cells = curve.grid.map((_, i) => cellsAt(curve, i));
   const ends = [curve.grid[0], curve.grid.at(-1)];
   const values = cells.map(metric.of).filter(Number.isFinite);
+  const now = tunedAt(curve);
   const chart = frame({
     width, height: Math.max(260, Math.min(380, width * 0.55)), xs: ends, ys: [Math.min(0, ...values), Math.max(1, ...values)],
     xTitle: "threshold (score at least)", room: { right: width < 480 ? 12 : 76, top: 16 },
-    label: `${metric.title}, precision and recall against the threshold of ${curve.name}; table below`,
+    label: `${metric.title}, precision and recall against the threshold of ${shorten(curve.name, 60)}: ${metric.title} is `
+      + `${decimals(metric.of(cells[now]))} at ${brief(curve.grid[now])}; table below`,
   });
   const series = [
     { name: "precision", of: precision.of, line: "dim dash-1" },
