@@ -11,6 +11,7 @@ the tangent. So the extra memory is that of the gradient, and the arithmetic run
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -21,7 +22,7 @@ from metricgrad.core.batch import check_targets
 from metricgrad.core.chunking import Chunk, convert_dtype, get_buffer, split_rows
 from metricgrad.core.counts import compute_dtype
 from metricgrad.core.metrics.derivatives import FLOORS, as_constant, bounded
-from metricgrad.core.statistics import MAX_POSITIVE_SHARE, Sums, SumsGradient
+from metricgrad.core.statistics import MAX_POSITIVE_SHARE, ColumnLayout, Sums, SumsGradient
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -191,24 +192,46 @@ def _compute_elements_at_once(call: Call, logits: Tensor) -> tuple[Tensor, Gradi
 
 def _compute_rows_at_once(call: Call, logits: Tensor) -> tuple[Tensor, Gradients]:
     """Do the same for a closed form of rows, and class indices."""
-    layout = call.plan.layout
     closed_form: Any = call.plan.closed_form
     targets = call.targets
+    classes = logits.shape[1]
     if call.must_check_targets and not targets.is_cpu:
-        check_targets(targets, logits.shape[1])
+        check_targets(targets, classes)
     saved = _empty_contiguous(logits)
     buffer = get_buffer(saved, 0)
-    memberships, scale, context = closed_form.forward_chunk(logits, call.plan.thresholds[0], saved, buffer)
+    memberships, row_sums, context = closed_form.forward_chunk(logits, call.plan.thresholds[0], saved, buffer)
+    layout = call.plan.layout
+    has_few_classes = classes <= MAX_ONE_HOT_CLASSES
     try:
-        sums = layout.sum_chunk(memberships, targets, scale, None, buffer)
+        if has_few_classes:  # indices one by one take more calls than a product with all classes
+            layout = _ONE_HOT_LAYOUT
+            targets = _identity_matrix(classes, logits.dtype, logits.device).index_select(0, targets)
+            memberships = memberships if row_sums is None else memberships / row_sums
+            sums = layout.sum_chunk(memberships, targets, None, None, buffer)
+        else:
+            sums = layout.sum_chunk(memberships, targets, _row_scale(row_sums, None), None, buffer)
     except (IndexError, RuntimeError):  # on the CPU torch itself finds an index that is none
-        check_targets(targets, logits.shape[1])
+        check_targets(call.targets, classes)
         raise
     sums = tuple(convert_dtype(cell, logits.dtype) for cell in sums)
     loss, sums_gradient = call.objective.differentiate(sums, None, call.group)
-    memberships_gradient = layout.spread_gradient(sums_gradient, targets, None, buffer)
-    closed_form.backward_chunk(saved, memberships_gradient, context, get_buffer(saved, 1))
+    gradient_buffer = get_buffer(saved, 1)
+    memberships_gradient = layout.spread_gradient(sums_gradient, targets, None, gradient_buffer)
+    spare = None if has_few_classes else buffer
+    closed_form.backward_chunk(saved, memberships_gradient, context, spare)
     return loss, (saved, [])
+
+
+MAX_ONE_HOT_CLASSES = 64
+"""Up to this many classes a small batch has its class indices as rows of zeros and a one."""
+
+_ONE_HOT_LAYOUT = ColumnLayout()
+
+
+@lru_cache(maxsize=64)
+def _identity_matrix(classes: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    with torch.inference_mode(False):  # a tensor created in inference mode cannot be used in training afterwards
+        return torch.eye(classes, dtype=dtype, device=device)
 
 
 def _forward_chunks(
@@ -247,8 +270,8 @@ def _forward_chunks(
                 memberships, scale, context = closed_form.forward_chunk(z, threshold, values, buffer)
                 if saved is not None:
                     saved.chunks.append((scale, context))
-                if plan.rowwise:  # one threshold; the scale is one per row, or none
-                    row_scale = _multiply_scales(scale, weight)
+                if plan.rowwise:  # one threshold; the scale is the sums of the rows, or none
+                    row_scale = _row_scale(scale, weight)
                     total = layout.add_chunk(total, memberships, y, row_scale, weight, buffer, batch_rows)
                 else:
                     sums_per_threshold.append(_sum_memberships(layout, memberships, scale, y, weight, buffer))
@@ -274,11 +297,11 @@ def _split(call: Call, logits: Tensor, values: Tensor | None) -> Iterable[Chunk]
     return split_rows(call.plan.rowwise, call.images, logits, targets, call.weight, call.mask, values)
 
 
-def _multiply_scales(scale: Tensor | None, weight: Tensor | None) -> Tensor | None:
-    """Return the product of two factors per row, of which either may be None, for 1."""
-    if scale is None or weight is None:
-        return weight if scale is None else scale
-    return scale * weight
+def _row_scale(row_sums: Tensor | None, weight: Tensor | None) -> Tensor | None:
+    """Return the factor of each row, its weight over the sum of its memberships; either may be None, for 1."""
+    if row_sums is None:
+        return weight
+    return row_sums.reciprocal() if weight is None else weight / row_sums
 
 
 def _stack_cells(sums: list[Sums], axis: int = 0) -> Sums:

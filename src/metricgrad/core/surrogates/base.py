@@ -16,7 +16,7 @@ Number = float | Tensor
 """A fixed number, or a tensor with one number per class."""
 
 ChunkMemberships = tuple[Tensor, Any, Any]
-"""What ``Surrogate.forward_chunk`` returns: memberships up to a factor, the factor, and a context."""
+"""What ``Surrogate.forward_chunk`` returns: memberships up to a factor, the factor or sums of rows, and a context."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class Surrogate(Storable, abstract=True):
         memberships : Tensor
             Memberships up to a factor, in ``saved`` or ``buffer``.
         scale : float, Tensor or None
-            The factor: a number; for memberships of rows ``(N, 1)``, one per row, or None for 1.
+            The factor; for memberships of rows ``(N, 1)``, what each row is to be divided by, or None for 1.
         context : object
             Anything that ``backward_chunk`` needs besides.
         """
@@ -144,12 +144,13 @@ class Surrogate(Storable, abstract=True):
         saved : Tensor
             What ``forward_chunk`` wrote.
         gradient : Tensor
-            With respect to the memberships that ``forward_chunk`` returned if the scale is a number, to those times the
-            scale if it is one per row; may be overwritten.
+            With respect to the memberships that ``forward_chunk`` returned if the scale is a number, to those divided
+            by the scale if it is one per row; may be overwritten.
         context : object
             What ``forward_chunk`` returned.
         spare : Tensor or None
-            For memberships of rows, a buffer of the logits' shape; may be overwritten.
+            For memberships of rows, a buffer of the logits' shape, may be overwritten; None if ``buffer`` of
+            ``forward_chunk`` still holds what it held.
         """
         raise NotImplementedError
 

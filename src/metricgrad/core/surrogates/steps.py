@@ -335,13 +335,17 @@ class TopTwo(Surrogate):
 
     def forward_chunk(self, logits: Tensor, threshold: float, saved: Tensor, buffer: Tensor) -> ChunkMemberships:
         p = class_axis.write_softmax(logits, saved)
-        steps = top_two.compute_row_steps(p, self.delta, self.width, buffer)
-        row_sums = top_two.write_heights(p, steps, buffer)
-        return buffer, 1 / row_sums, steps
+        shape = top_two.make_step_shape(self.delta, self.width)
+        steps = top_two.compute_row_steps(p, shape, buffer)
+        row_sums = top_two.write_heights(p, steps, shape, buffer)
+        return buffer, row_sums, (steps, shape, row_sums, buffer)
 
     def backward_chunk(self, saved: Tensor, gradient: Tensor, context: Any, spare: Tensor | None) -> None:
-        spare = torch.empty_like(saved) if spare is None else spare
-        top_two.write_logits_gradient(saved, gradient, context, self.delta, self.width, spare)
+        steps, shape, row_sums, heights = context
+        if spare is not None:  # the heights have been overwritten
+            heights = spare
+            top_two.write_heights(saved, steps, shape, heights)
+        top_two.write_logits_gradient(saved, gradient, steps, shape, heights, row_sums)
 
 
 if not TYPE_CHECKING:  # type checkers see the classes themselves
