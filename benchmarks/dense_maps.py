@@ -100,6 +100,8 @@ FAMILIES = (
 """Ours. Of each row the best is judged, and the best of all is our default for dense maps."""
 CHOSEN = Path(__file__).parent / "results" / "dense_maps_chosen.json"
 """What ``--choose`` wrote: the learning rate of each loss that is judged, and our default."""
+CLAIMS = Path(__file__).parent / "results" / "dense_maps_claims.csv"
+"""What ``--claims`` wrote."""
 
 
 class Weighted(nn.Module):
@@ -375,10 +377,12 @@ def list_runs(part: str) -> list[tuple[str, int, str, float, int]]:
         ]
     chosen = json.loads(CHOSEN.read_text())
     rates = chosen["rates"]
-    patient = dict.fromkeys([*PATIENT, chosen["default"]])
+    claimed = [*CROSS_ENTROPY, MONAI, chosen["default"]]
+    others = [loss for loss in PATIENT if loss not in claimed]
     runs = []
-    for seed in range(SEEDS):  # first what the claims are about
-        runs += [(target, seed, loss, rates[loss], PATIENT_STEPS) for target in RARE for loss in patient]
+    for losses in (claimed, others):  # first what the claims are about
+        for seed in range(SEEDS):
+            runs += [(target, seed, loss, rates[loss], PATIENT_STEPS) for target in RARE for loss in losses]
     for seed in range(SEEDS):
         runs += [(target, seed, loss, rate, STEPS) for target in TARGETS for loss, rate in rates.items()]
     return runs
@@ -454,32 +458,41 @@ def better_cross_entropy(judged: pd.DataFrame, steps: int) -> dict[tuple[str, in
     return {(line.target, line.seed): line.loss for line in best.itertuples()}
 
 
-def print_claims(judged: pd.DataFrame, true: dict[str, Any], default: str) -> None:
-    """Print both claims with Holm's correction."""
-    rare = judged[judged.target.isin(RARE)]
-    ours = dice_by_image(rare, true, default, PATIENT_STEPS)
-    chosen = better_cross_entropy(rare, PATIENT_STEPS)
-    cross_entropy = pd.concat(
-        [dice_by_image(rare, true, loss, PATIENT_STEPS) for loss in CROSS_ENTROPY], keys=CROSS_ENTROPY
-    )
-    cross_entropy = cross_entropy.reset_index(level=0, names="loss")
-    is_better = [chosen.get((row.target, row.seed)) == row.loss for row in cross_entropy.itertuples()]
-    rivals = {
-        "the better cross-entropy": cross_entropy[is_better].drop(columns="loss"),
-        MONAI: dice_by_image(rare, true, MONAI, PATIENT_STEPS),
+def find_complete_runs(judged: pd.DataFrame, losses: list[str], steps: int) -> pd.DataFrame:
+    """Return the lines of rare targets with so many steps, of the targets and seeds that all of the losses have."""
+    lines = judged[judged.target.isin(RARE) & (judged.steps == steps)]
+    of_losses = lines[lines.loss.isin(losses)]
+    number = of_losses.groupby(["target", "seed"]).loss.transform("nunique")
+    complete = set(of_losses[number == len(losses)][["target", "seed"]].itertuples(index=False, name=None))
+    is_complete = [(row.target, row.seed) in complete for row in lines.itertuples()]
+    return lines[is_complete]
+
+
+def judge_claims(judged: pd.DataFrame, true: dict[str, Any], default: str) -> pd.DataFrame:
+    """Return both claims, with Holm's correction of the p-values."""
+    runs = find_complete_runs(judged, [*CROSS_ENTROPY, MONAI, default], PATIENT_STEPS)
+    by_loss = {loss: dice_by_image(runs, true, loss, PATIENT_STEPS) for loss in (*CROSS_ENTROPY, MONAI, default)}
+    chosen = better_cross_entropy(runs, PATIENT_STEPS)
+    is_chosen = {
+        loss: [chosen[row.target, row.seed] == loss for row in by_loss[loss].itertuples()] for loss in CROSS_ENTROPY
     }
-    outcomes = {name: compare_by_image(ours, rival) for name, rival in rivals.items()}
-    ordered = sorted(outcomes, key=lambda name: outcomes[name][3])
-    corrected = 0.0
-    for place, name in enumerate(ordered):
-        estimate, low, high, p = outcomes[name]
-        corrected = max(corrected, min(1.0, p * (len(ordered) - place)))
-        verdict = "shown" if corrected < 0.05 and estimate > 0 else "not shown"
-        print(f"{default} − {name}: {estimate:+.4f} ({low:+.4f} to {high:+.4f}), p {corrected:.4f}: {verdict}")
+    rivals = {
+        "the better cross-entropy": pd.concat([by_loss[loss][is_chosen[loss]] for loss in CROSS_ENTROPY]),
+        MONAI: by_loss[MONAI],
+    }
+    rows = []
+    for rival, theirs in rivals.items():
+        rows.append([default, rival, *compare_by_image(by_loss[default], theirs)])
+    claims = pd.DataFrame(rows, columns=["ours", "rival", "mean", "low", "high", "p"]).sort_values("p", kind="stable")
+    corrected = claims.p * np.arange(len(claims), 0, -1)
+    claims["p"] = corrected.cummax().clip(upper=1.0)
+    claims["seeds"] = runs.seed.nunique()
+    claims["runs"] = len(runs[["target", "seed"]].drop_duplicates())
+    return claims
 
 
-def print_summary(path: Path, folder: Path | None) -> None:
-    """Print the means of all contenders and, if the data is at hand, the claims."""
+def print_summary(path: Path) -> None:
+    """Print the means of all contenders, and the claims."""
     results = pd.read_csv(path)
     judged = results[results.part == "judge"]
     pd.set_option("display.width", 200, "display.max_rows", 500)
@@ -494,11 +507,18 @@ def print_summary(path: Path, folder: Path | None) -> None:
     halves = [reference.get((row.target, row.seed, row.steps), math.nan) / 2 for row in pixels.itertuples()]
     print("\ncollapsed runs")
     print((pixels.value < halves).groupby([pixels.loss, pixels.steps]).agg(["sum", "count"]).to_string())
-    if folder is not None and len(judged):
-        test = split_images("judge", folder)[2]
-        true = {target: (make_target(target, folder).instances[test] > 0).sum((1, 2)).tolist() for target in TARGETS}
-        print()
-        print_claims(judged, true, json.loads(CHOSEN.read_text())["default"])
+    if CLAIMS.exists():
+        print(f"\nclaims\n{pd.read_csv(CLAIMS).to_string(index=False)}")
+
+
+def write_claims(path: Path, folder: Path) -> None:
+    """Test both claims on the results, and write what came of them."""
+    results = pd.read_csv(path)
+    test = split_images("judge", folder)[2]
+    true = {target: (make_target(target, folder).instances[test] > 0).sum((1, 2)).tolist() for target in RARE}
+    claims = judge_claims(results[results.part == "judge"], true, json.loads(CHOSEN.read_text())["default"])
+    claims.round(5).to_csv(CLAIMS, index=False)
+    print(claims.to_string(index=False))
 
 
 def main() -> None:
@@ -507,20 +527,23 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="the folder of data sets")
     parser.add_argument("--choose", action="store_true", help="make the results that choose, and write what they chose")
     parser.add_argument("--judge", action="store_true", help="make the results that judge")
-    parser.add_argument("--summary", action="store_true", help="print the tables, with --data also the claims")
+    parser.add_argument("--claims", action="store_true", help="test the claims on the results, and write them")
+    parser.add_argument("--summary", action="store_true", help="print the tables and the claims")
     parser.add_argument("--seeds", type=int, nargs="*", help="only these, to share the work between processes")
     parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    if (options.choose or options.judge) and options.data is None:
+    if (options.choose or options.judge or options.claims) and options.data is None:
         parser.error("--data: expected the folder of data sets")
     if options.choose:
         make_results("choose", options.seeds, options.data, options.results)
         CHOSEN.write_text(json.dumps(choose(pd.read_csv(options.results)), indent=1, ensure_ascii=False) + "\n")
     if options.judge:
         make_results("judge", options.seeds, options.data, options.results)
+    if options.claims:
+        write_claims(options.results, options.data)
     if options.summary:
-        print_summary(options.results, options.data)
+        print_summary(options.results)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
-"""What the first page says of gains, the tables of "Training with a metric loss", and the picture of the study.
+"""What the first page says of gains, tables of three pages, and the picture of the study.
 
     python benchmarks/gains.py [--write]
 
 Every figure comes from a file in ``results/`` that a study wrote: this script runs nothing. ``--write`` puts the pitch
-and the tables into README.md and docs/training.md, in place of those that are there, and draws docs/gains.svg.
+and the tables into README.md, docs/training.md, images.md and decisions.md, in place of those that are there, and draws
+docs/gains.svg.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from html import escape
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import pandas as pd
 
+import dense_maps
 import guarantee
 import money
 import prevalence
@@ -27,6 +30,8 @@ import two_images
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 TRAINING = ROOT / "docs" / "training.md"
+IMAGES = ROOT / "docs" / "images.md"
+DECISIONS = ROOT / "docs" / "decisions.md"
 PICTURE = ROOT / "docs" / "gains.svg"
 LINE = 126
 """The width of a line in README.md."""
@@ -316,6 +321,147 @@ def compare_epochs() -> pd.DataFrame:
     return pd.DataFrame(columns, index=["cross-entropy", "`MetricLoss`", "`HybridLoss`"])
 
 
+MAP_LOSSES = {
+    "cross-entropy": "cross-entropy",
+    "cross-entropy, positives × 10": "cross-entropy, positives × 10",
+    dense_maps.MONAI: dense_maps.MONAI,
+    '`HybridLoss("f1", metric_weight=1.0, per_object="shared")`': "hybrid per object, shared",
+}
+
+
+def read_judged_maps() -> pd.DataFrame:
+    """Return the long runs of all targets and seeds that every loss of the claims has."""
+    results = pd.read_csv(dense_maps.RESULTS)
+    judged = results[results.part == "judge"]
+    return dense_maps.find_complete_runs(judged, list(MAP_LOSSES.values()), dense_maps.PATIENT_STEPS)
+
+
+def compare_map_losses() -> pd.DataFrame:
+    """Return what each loss found of small objects, mean over targets and seeds."""
+    runs = read_judged_maps()
+    rows = {}
+    for words, loss in MAP_LOSSES.items():
+        measures = runs[runs.loss == loss].groupby("measure")[["at_half", "value"]].mean()
+        dice = measures.loc["Dice per image"]
+        tuned = [measures.value[name] for name in ("F1 of pixels", "F1 of objects")]
+        rows[words] = [f"{value:.3f}" for value in (dice.at_half, dice.value, *tuned)]
+    columns = ["Dice per image, 0.5", "tuned", "F1 of pixels, tuned", "F1 of objects, tuned"]
+    return pd.DataFrame.from_dict(rows, orient="index", columns=columns)
+
+
+def list_map_claims() -> pd.DataFrame:
+    """Return both claims about small objects, and what came of them."""
+    rows = {}
+    for claim in pd.read_csv(dense_maps.CLAIMS).itertuples():
+        gain = with_minus(f"{claim.mean:+.3f} ({claim.low:+.3f} to {claim.high:+.3f})")
+        verdict = "shown" if claim.p < 0.05 and claim.mean > 0 else "not shown"
+        if claim.seeds < dense_maps.SEEDS:
+            verdict = "open"
+        seeds = f"{claim.seeds} of {dense_maps.SEEDS}"
+        rows[f"`HybridLoss` per object − {claim.rival}"] = [gain, f"{claim.p:.3f}", seeds, verdict]
+    columns = ["Dice per image, tuned", "p, Holm", "seeds run", "claim"]
+    return pd.DataFrame.from_dict(rows, orient="index", columns=columns)
+
+
+# The base rate that moved
+
+RATE_METHODS = {
+    "kept": "kept",
+    "true rate known": "known",
+    '**estimated, `"em"`**': "em",
+    'estimated, `"matching"`': "matching",
+    'estimated, `"pacc"`': "pacc",
+    "QuaPy's EMQ": "QuaPy EMQ",
+    "QuaPy's EMQ with BCTS": "QuaPy EMQ-BCTS",
+    "QuaPy's PACC": "QuaPy PACC",
+    "QuaPy's HDy": "QuaPy HDy",
+    "QuaPy's DMy": "QuaPy DMy",
+    "QuaPy's KDEy-ML": "QuaPy KDEyML",
+    "best threshold on the new rows": "oracle",
+}
+
+
+def read_judged_rates() -> pd.DataFrame:
+    """Return the results on the sets that judge."""
+    table = pd.read_csv(prevalence.RESULTS, comment="#", dtype={"factor": str})
+    return table[table.set.isin(prevalence.SETS["judge"])]
+
+
+def compare_rate_methods() -> pd.DataFrame:
+    """Return what each way to choose the threshold gives at each base rate, and how far its estimates are off."""
+    table = read_judged_rates().query("factor != 'columns'")
+    table = table.assign(error=(table.estimate - table.rate).abs())
+    means = table.groupby(["method", "factor", "set"])[["f1", "error"]].mean().groupby(["method", "factor"]).mean()
+    rows = {}
+    for words, method in RATE_METHODS.items():
+        error = means.error[method].mean()
+        values = [f"{means.f1[method, str(factor)]:.3f}" for factor in prevalence.FACTORS]
+        rows[words] = [*values, "" if pd.isna(error) else f"{error:.3f}"]
+    columns = [*(f"F1 at × {factor:g}" for factor in prevalence.FACTORS), "mean error of the rate"]
+    return pd.DataFrame.from_dict(rows, orient="index", columns=columns)
+
+
+def measure_share_won(gain: pd.Series, possible: pd.Series) -> tuple[str, float, float]:
+    """Return how much of a possible gain was won: in words, the share, and the low end of its interval over sets."""
+    drawn = np.random.default_rng(0).integers(len(gain), size=(10_000, len(gain)))
+    shares = gain.to_numpy()[drawn].mean(1) / possible.to_numpy()[drawn].mean(1)
+    low, high = np.quantile(shares, (0.025, 0.975))
+    share = gain.mean() / possible.mean()
+    return with_minus(f"{100 * share:.0f} % ({100 * low:.0f} to {100 * high:.0f})"), share, low
+
+
+def list_rate_claims() -> pd.DataFrame:
+    """Return the claims about base rates, in the order of the protocol, and what came of them.
+
+    They are about means over sets, as the protocol has it: the intervals say how sure these are.
+    """
+    table = read_judged_rates()
+    of_rates = table[table.factor != "columns"]
+    f1 = of_rates.pivot_table(index="set", columns=["factor", "method"], values="f1")
+    gains = {factor: f1[factor][prevalence.DEFAULT] - f1[factor]["kept"] for factor in map(str, prevalence.FACTORS)}
+    won_back = {
+        factor: measure_share_won(gains[factor], f1[factor]["known"] - f1[factor]["kept"]) for factor in ("0.2", "5.0")
+    }
+    at_same_rate = prevalence.bootstrap_mean(gains["1.0"])
+    errors = of_rates.assign(error=(of_rates.estimate - of_rates.rate).abs()).pivot_table(
+        index="set", columns="method", values="error"
+    )
+    best_peer = min((name for name in errors if name.startswith("QuaPy")), key=lambda name: errors[name].mean())
+    further_off = prevalence.bootstrap_mean(errors[prevalence.DEFAULT] - errors[best_peer])
+    own = of_rates[of_rates.method == prevalence.DEFAULT]
+    held = ((own.low <= own.rate) & (own.rate <= own.high)).mean()
+    refused = (own.p_value < 0.01).mean()
+    refused_columns = (table[table.factor == "columns"].p_value < 0.01).mean()
+
+    def in_words(mean: float, low: float, high: float) -> str:
+        return with_minus(f"{mean:+.4f} ({low:+.4f} to {high:+.4f})")
+
+    claims: dict[str, tuple[str, bool]] = {
+        "× 1: F1 is not below that of the threshold kept": (
+            in_words(*at_same_rate),
+            bool(at_same_rate[0] > -0.005 and at_same_rate[2] > -0.001),
+        ),
+        "× 0.2: half of what the known rate wins is won": (won_back["0.2"][0], won_back["0.2"][1] >= 0.5),
+        "× 5: nine tenths are": (won_back["5.0"][0], won_back["5.0"][1] >= 0.9),
+        f"mean error of the rate − that of {best_peer}, the best of QuaPy, is noise": (
+            in_words(*further_off),
+            bool(further_off[1] <= 0),
+        ),
+        "the interval holds the true rate in 85 % of the cases": (f"{100 * held:.1f} %", held >= 0.85),
+        "the test refuses at most 5 % where only the rate changed": (f"{100 * refused:.1f} %", refused <= 0.05),
+        "it refuses more than half of the rows drawn by their columns": (
+            f"{100 * refused_columns:.0f} %",
+            refused_columns > 0.5,
+        ),
+    }
+    rows = {words: [found, "holds" if holds else "does not hold"] for words, (found, holds) in claims.items()}
+    # By the protocol the mean decides; that its interval reaches below what is claimed must be seen.
+    _, share, low = won_back["5.0"]
+    if share >= 0.9 > low:
+        rows["× 5: nine tenths are"][1] = "holds in the mean, not proven"
+    return pd.DataFrame.from_dict(rows, orient="index", columns=["found", "claim"])
+
+
 # The picture of the study
 
 KINDS = {
@@ -411,6 +557,10 @@ HEADINGS = {
     "positives in a batch": compare_batches,
     "0.5 % positives": compare_remedies,
     "rare pixels": compare_epochs,
+    "small objects": compare_map_losses,
+    "small objects, difference": list_map_claims,
+    "threshold": compare_rate_methods,
+    "claim, written before the run": list_rate_claims,
 }
 
 
@@ -429,13 +579,13 @@ def write_page(page: Path, tables: dict[str, pd.DataFrame]) -> None:
 def main() -> None:
     """Print the pitch and the tables, or write them where they belong."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help="write README.md, docs/training.md and docs/gains.svg")
+    parser.add_argument("--write", action="store_true", help="write README.md, three pages and docs/gains.svg")
     options = parser.parse_args()
     tables = make_tables()
     print(write_pitch())
     print("\n".join(quality.as_markdown(heading, table) for heading, table in tables.items()))
     if options.write:
-        for page in (README, TRAINING):
+        for page in (README, TRAINING, IMAGES, DECISIONS):
             write_page(page, tables)
         PICTURE.write_text(draw_gains())
 

@@ -1,8 +1,11 @@
 """What helps with imbalanced classes: resampling, weights, another loss, or another decision? 60 tables.
 
-    python benchmarks/imbalance.py --data FOLDER --cache FOLDER --train      # scores of every combination, resumable
-    python benchmarks/imbalance.py --data FOLDER --cache FOLDER --evaluate   # every metric under every rule
-    python benchmarks/imbalance.py --summary                                 # claims, ranks and tables
+    python benchmarks/imbalance.py --data FOLDER --run [--cache FOLDER] [--share 1/2]    # resumable
+    python benchmarks/imbalance.py --summary                                             # claims, ranks and tables
+
+Every finished split of a table is appended to the results at once, and not made again. With ``--cache`` the scores are
+kept as well, so that further metrics and rules can be evaluated (``--run --results OTHER``) without training.
+``--share 1/2`` and ``--share 2/2`` divide the tables between two processes.
 
 Protocol, written before the first result
 -----------------------------------------
@@ -10,13 +13,15 @@ Protocol, written before the first result
 ``MULTICLASS`` (7 tables, their classes thinned out so that the largest has thirty times the rows of the smallest). Of
 more than 10,000 rows, 10,000 are drawn, stratified. Duplicate rows are removed before splitting.
 
-*Splits.* Five, stratified, 30 % test. Test rows are only ever scored and evaluated.
+*Splits.* Five, stratified, 30 % test. Test rows are only ever scored and evaluated. Tables are run in a random order,
+each with all of its splits, so that the tables of an unfinished run are a random sample.
 
 *Models* (``MODELS``) with fixed settings: a ridge logistic regression, XGBoost, a small network. *Treatments*
 (``TREATMENTS``): nothing, class weights, random over- and under-sampling, SMOTE, SMOTE-ENN, ADASYN (imbalanced-learn's,
 with their defaults; nearest neighbours are reduced where a class has too few rows); for networks also focal loss,
 metric loss and hybrid loss; and the balanced forest beside them. A treatment sees training rows alone, inside every
-fold. Where it cannot be applied, the untreated rows are used, and that is counted.
+fold. Where it cannot be applied, the untreated rows are used, and splits where the final fit is such are
+counted (``untreated``).
 
 *Rules* (``RULES``). "fixed": 0.5, or the argmax. "tuned": the threshold, or offsets, with the best metric on
 out-of-fold scores of the training rows (four folds), those of rare classes pooled. "plug-in": the same scores,
@@ -112,30 +117,30 @@ MOST_ROWS = 10_000
 # Models, each fitted with weights of the rows
 
 
-def logistic(metric: str, seed: int) -> Any:
+def logistic(seed: int) -> Any:
     """Return a ridge logistic regression."""
     return LogisticRegression(max_iter=2000)
 
 
-def xgboost(metric: str, seed: int) -> Any:
+def xgboost(seed: int) -> Any:
     """Return boosted trees."""
     return XGBClassifier(n_estimators=200, max_depth=4, learning_rate=0.1, n_jobs=1, random_state=seed)
 
 
-def network(loss: Any) -> Callable[[str, int], Any]:
+def network(loss: Any) -> Callable[[int], Any]:
     """Return a maker of a small network, trained on one loss with early stopping."""
     how: dict[str, Any] = {"model": (64,), "cv": None, "weight_average": 0.0, "rule": "fixed", "epochs": 60}
-    return lambda metric, seed: mg.MetricClassifier("f1", loss=loss, random_state=seed, **how)
+    return lambda seed: mg.MetricClassifier("f1", loss=loss, random_state=seed, **how)
 
 
-def balanced_forest(metric: str, seed: int) -> Any:
+def balanced_forest(seed: int) -> Any:
     """Return a forest whose trees see as many rows of each class."""
     return BalancedRandomForestClassifier(
         300, sampling_strategy="all", replacement=True, bootstrap=False, n_jobs=1, random_state=seed
     )
 
 
-MODELS: dict[str, Callable[[str, int], Any]] = {
+MODELS: dict[str, Callable[[int], Any]] = {
     "logistic regression": logistic,
     "xgboost": xgboost,
     "network": network("cross-entropy"),
@@ -223,11 +228,12 @@ def split_rows(y: Any) -> list[tuple[Any, Any]]:
     return list(StratifiedShuffleSplit(SPLITS, test_size=TEST, random_state=1).split(np.zeros(len(y)), y))
 
 
-def fit_and_score(model: str, treatment: str, x: Any, y: Any, others: Any, seed: int) -> Any:
-    """Return the probabilities of other rows, ``(n, classes)``, by a model of treated rows."""
+def fit_and_score(model: str, treatment: str, x: Any, y: Any, others: Any, seed: int) -> tuple[Any, bool]:
+    """Return the probabilities of other rows, ``(n, classes)``, by a model of treated rows, and if they are treated."""
     treated, labels, weight = TREATMENTS[treatment](x, y, seed)
-    fitted = MODELS[model]("f1", seed).fit(treated, labels, sample_weight=weight)
-    return fitted.predict_proba(others)
+    is_treated = treated is not x or weight is not None or treatment == "nothing"
+    fitted = MODELS[model](seed).fit(treated, labels, sample_weight=weight)
+    return fitted.predict_proba(others), is_treated
 
 
 def score_split(model: str, treatment: str, features: Any, y: Any, rows: Any, test: Any, seed: int) -> dict[str, Any]:
@@ -240,9 +246,14 @@ def score_split(model: str, treatment: str, features: Any, y: Any, rows: Any, te
     start = time.process_time()
     out_of_fold = np.zeros((len(rows), int(y.max()) + 1), np.float32)
     for fitted_on, held in StratifiedKFold(FOLDS, shuffle=True, random_state=seed).split(x, labels):
-        out_of_fold[held] = fit_and_score(model, treatment, x[fitted_on], labels[fitted_on], x[held], seed)
-    on_test = fit_and_score(model, treatment, x, labels, x_test, seed)
-    return {"out_of_fold": out_of_fold, "test": on_test.astype(np.float32), "seconds": time.process_time() - start}
+        out_of_fold[held], _ = fit_and_score(model, treatment, x[fitted_on], labels[fitted_on], x[held], seed)
+    on_test, is_treated = fit_and_score(model, treatment, x, labels, x_test, seed)
+    return {
+        "out_of_fold": out_of_fold,
+        "test": on_test.astype(np.float32),
+        "seconds": time.process_time() - start,
+        "untreated": not is_treated,
+    }
 
 
 def find_cached(cache: Path, *key: Any) -> Path:
@@ -250,22 +261,50 @@ def find_cached(cache: Path, *key: Any) -> Path:
     return cache / f"{hashlib.sha256(repr(key).encode()).hexdigest()[:24]}.npz"
 
 
-def train_all(options: argparse.Namespace) -> None:
-    """Make the scores that are not in the cache yet, split by split, so that an early end leaves whole splits."""
-    options.cache.mkdir(parents=True, exist_ok=True)
-    for split in range(SPLITS):
-        for name in options.sets:
-            features, y = load_table(name, options.data)
-            rows, test = split_rows(y)[split]
+def load_or_score(cache: Path | None, name: str, split: int, model: str, treatment: str, **how: Any) -> dict[str, Any]:
+    """Return what ``score_split`` does, from the cache where it is there."""
+    if cache is None:
+        return score_split(model, treatment, seed=split, **how)
+    path = find_cached(cache, name, split, model, treatment)
+    if path.exists():
+        with np.load(path) as kept:
+            return {key: kept[key] for key in kept.files}
+    found = score_split(model, treatment, seed=split, **how)
+    cache.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".part.npz")
+    np.savez_compressed(partial, **found)
+    partial.rename(path)
+    return found
+
+
+def order_tables(share: str) -> list[str]:
+    """Return the tables of a share, such as "1/2", in a random order that is always the same."""
+    part, parts = map(int, share.split("/"))
+    ordered = [SETS[place] for place in np.random.default_rng(0).permutation(len(SETS))]
+    return ordered[part - 1 :: parts]
+
+
+def run_all(options: argparse.Namespace) -> None:
+    """Append the results that are not there yet, a split of a table at a time."""
+    done: set[tuple[str, int]] = set()
+    if options.results.exists():
+        done = set(pd.read_csv(options.results)[["set", "split"]].itertuples(index=False, name=None))
+    for name in options.sets or order_tables(options.share):
+        features, y = load_table(name, options.data)
+        for split, (rows, test) in enumerate(split_rows(y)):
+            if (name, split) in done:
+                continue
+            lines = []
             for model, treatment in list_methods():
-                path = find_cached(options.cache, name, split, model, treatment)
-                if path.exists():
-                    continue
-                found = score_split(model, treatment, features, y, rows, test, split)
-                partial = path.with_suffix(".part.npz")
-                np.savez_compressed(partial, **found)
-                partial.rename(path)
-            print(split, name, flush=True)
+                how = {"features": features, "y": y, "rows": rows, "test": test}
+                found = load_or_score(options.cache, name, split, model, treatment, **how)
+                values = evaluate(task_of(name), found["out_of_fold"], y[rows], found["test"], y[test])
+                about = {"seconds": float(found["seconds"]), "untreated": int(found["untreated"])}
+                lines.append({"set": name, "split": split, "model": model, "treatment": treatment, **about, **values})
+            table = pd.DataFrame(lines).reindex(columns=COLUMNS).round({"seconds": 1}).round(5)
+            is_new = not options.results.exists()
+            table.to_csv(options.results, mode="a", header=is_new, index=False)
+            print(name, split, f"{table.seconds.sum():.0f} CPU s", flush=True)
 
 
 # Evaluation
@@ -299,6 +338,12 @@ LOWER_IS_BETTER = ("log-loss", "Brier score")
 RULES = ("fixed", "tuned", "plug-in")
 OF_SCORES = "any"
 """The rule of a metric that has none."""
+COLUMNS = [
+    *("set", "split", "model", "treatment", "seconds", "untreated"),
+    *SCORE_METRICS,
+    *(f"{metric}, {rule}" for metric, rule in product(DECISION_METRICS, RULES)),
+]
+"""Of the results: a line for each method on a split of a table, a column for each metric and rule."""
 
 
 def evaluate_scores(task: str, scores: Any, labels: Any) -> dict[str, float]:
@@ -316,8 +361,8 @@ def evaluate_scores(task: str, scores: Any, labels: Any) -> dict[str, float]:
     return found
 
 
-def evaluate_rules(task: str, out_of_fold: Any, labels: Any, on_test: Any, test_labels: Any) -> list[list[Any]]:
-    """Return rule, metric and value of every metric of decisions under every rule."""
+def evaluate_rules(task: str, out_of_fold: Any, labels: Any, on_test: Any, test_labels: Any) -> dict[str, float]:
+    """Return the value of every metric of decisions under every rule, by "metric, rule"."""
     crossed, calibrated = calibrate(out_of_fold, labels, on_test)
     is_binary = task == "binary"
     of_rows, of_test, of_crossed, of_calibrated = (
@@ -325,7 +370,7 @@ def evaluate_rules(task: str, out_of_fold: Any, labels: Any, on_test: Any, test_
         for part in (out_of_fold, on_test, crossed, calibrated)
     )
     fixed = mg.decisions.Threshold(0.5) if is_binary else mg.decisions.Argmax()
-    found: list[list[Any]] = []
+    found: dict[str, float] = {}
     for name, metric in DECISION_METRICS.items():
         if name == "savings" and not is_binary:
             continue
@@ -336,32 +381,14 @@ def evaluate_rules(task: str, out_of_fold: Any, labels: Any, on_test: Any, test_
         chosen = {"fixed": (fixed, of_test), "tuned": (tuned, of_test), "plug-in": (expected, of_calibrated)}
         for rule, (decision, scores) in chosen.items():
             value = mg.evaluate(scores, test_labels, {name: metric}, rule=decision, **how)[name]
-            found.append([rule, name, value])
+            found[f"{name}, {rule}"] = value
     return found
 
 
-def evaluate_all(options: argparse.Namespace) -> None:
-    """Write the mean over splits of every metric under every rule, of the scores that are in the cache."""
-    rows: list[list[Any]] = []
-    for name in options.sets:
-        _, y = load_table(name, options.data)
-        task = task_of(name)
-        for (split, (train, test)), (model, treatment) in product(enumerate(split_rows(y)), list_methods()):
-            path = find_cached(options.cache, name, split, model, treatment)
-            if not path.exists():
-                continue
-            with np.load(path) as kept:
-                scores, on_test, seconds = kept["out_of_fold"], kept["test"], float(kept["seconds"])
-            key = [name, model, treatment]
-            rows += [[*key, OF_SCORES, *each, seconds] for each in evaluate_scores(task, on_test, y[test]).items()]
-            rows += [[*key, *each, seconds] for each in evaluate_rules(task, scores, y[train], on_test, y[test])]
-        print(name, flush=True)
-    columns = ["set", "model", "treatment", "rule", "metric", "value", "seconds"]
-    table = pd.DataFrame(rows, columns=columns)
-    means = table.groupby(columns[:5], sort=False).agg(
-        value=("value", "mean"), splits=("value", "size"), seconds=("seconds", "sum")
-    )
-    means.round({"value": 5, "seconds": 1}).reset_index().to_csv(options.results, index=False)
+def evaluate(task: str, out_of_fold: Any, labels: Any, on_test: Any, test_labels: Any) -> dict[str, float]:
+    """Return every metric: of decisions by "metric, rule", of scores by its name."""
+    of_scores = evaluate_scores(task, on_test, test_labels)
+    return of_scores | evaluate_rules(task, out_of_fold, labels, on_test, test_labels)
 
 
 # Statistics over tables
@@ -461,13 +488,25 @@ def print_ranks(results: pd.DataFrame, metric: str, sets: tuple[str, ...], headi
         print(f"  {rank:5.2f}  {wide[method].mean():.4f}  {' · '.join(method)}")
 
 
+def read_results(path: Path) -> pd.DataFrame:
+    """Return the mean over splits: columns set, model, treatment, rule, metric and value, of tables with all splits."""
+    lines = pd.read_csv(path)
+    splits = lines.groupby("set").split.nunique()
+    lines = lines[lines.set.isin(splits[splits == SPLITS].index)]
+    keys = ["set", "model", "treatment"]
+    means = lines.groupby(keys, sort=False)[COLUMNS[6:]].mean()
+    long = means.reset_index().melt(keys, var_name="measure").dropna(subset=["value"])
+    parts = long.measure.str.split(", ", expand=True)
+    return long.assign(metric=parts[0], rule=parts[1].fillna(OF_SCORES)).drop(columns="measure")
+
+
 def print_summary(path: Path) -> None:
     """Print the claims, then ranks by metric."""
-    results = pd.read_csv(path)
-    seconds = results.drop_duplicates(["set", "model", "treatment"]).seconds.sum()
-    print(
-        f"{results.set.nunique()} tables, {results.splits.min()} to {results.splits.max()} splits, {seconds:.0f} CPU s"
-    )
+    results = read_results(path)
+    lines = pd.read_csv(path)
+    untreated = lines[lines.untreated > 0].groupby("treatment").size()
+    print(f"{results.set.nunique()} of {len(SETS)} tables, {SPLITS} splits each, {lines.seconds.sum():.0f} CPU s")
+    print("splits where a treatment could not be applied:", untreated.to_dict())
     print_claims(results)
     for metric in METRICS:
         print_ranks(results, metric, BINARY, "two classes")
@@ -478,21 +517,19 @@ def main() -> None:
     """Train, evaluate or sum up."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, help="the folder of data sets")
-    parser.add_argument("--cache", type=Path, help="the folder that keeps scores")
-    parser.add_argument("--train", action="store_true", help="make the scores that are missing")
-    parser.add_argument("--evaluate", action="store_true", help="evaluate the scores, and write the results")
+    parser.add_argument("--run", action="store_true", help="make the results that are missing")
+    parser.add_argument("--cache", type=Path, help="a folder that keeps the scores")
+    parser.add_argument("--share", default="1/1", help="which part of the tables, such as 1/2")
+    parser.add_argument("--sets", nargs="*", help="only these tables")
     parser.add_argument("--summary", action="store_true", help="print claims, ranks and tables")
-    parser.add_argument("--sets", nargs="*", default=SETS, help="only these tables")
     parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args()
-    if (options.train or options.evaluate) and (options.data is None or options.cache is None):
-        parser.error("--data, --cache: expected the folder of data sets and one for scores")
+    if options.run and options.data is None:
+        parser.error("--data: expected the folder of data sets")
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")  # of samplers and of metrics without positives
-    if options.train:
-        train_all(options)
-    if options.evaluate:
-        evaluate_all(options)
+    if options.run:
+        run_all(options)
     if options.summary:
         print_summary(options.results)
 

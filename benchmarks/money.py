@@ -144,7 +144,8 @@ def measure_savings(rows: Data, decided: np.ndarray) -> float:
     """Return the savings, by empulse."""
     from empulse.metrics import savings_score
 
-    return float(savings_score(rows.targets, decided, **rows.empulse_costs))
+    costs: dict[str, Any] = rows.empulse_costs
+    return float(savings_score(rows.targets, decided, **costs))
 
 
 def split_data(data: Data, split: int) -> tuple[Data, Data, Data]:

@@ -1,6 +1,6 @@
 """A picture of a report as SVG, text and all: what a browser lays out, element by element, down to a section.
 
-python benchmarks/report_picture.py REPORT.html docs/report.svg [--until "#scores"] [--width 1000]
+python benchmarks/report_picture.py REPORT.html docs/report.svg [--until "#mistakes"] [--width 1000]
 
 Needs playwright (extra "test") and a Chromium.
 """
@@ -21,7 +21,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("report", type=Path)
     parser.add_argument("picture", type=Path)
-    parser.add_argument("--until", default="#scores", help="the element above which the picture ends")
+    parser.add_argument("--until", default="#mistakes", help="the element above which the picture ends")
     parser.add_argument("--width", type=int, default=1000)
     options = parser.parse_args()
     chromium = shutil.which("chromium") or shutil.which("google-chrome")

@@ -106,15 +106,17 @@ def summarise(lines: list[dict[str, str]], before: str, after: str) -> None:
         gains = [float(by[after][key]["value"]) - float(by[before][key]["value"]) for key in both]
         half = float(stats.t.ppf(0.975, len(gains) - 1)) * statistics.stdev(gains) / len(gains) ** 0.5
         mean = statistics.fmean(gains)
-        seconds = [sum(float(by[version][key]["cpu_seconds"]) for key in both) for version in (before, after)]
+        ratios = [float(by[after][key]["cpu_seconds"]) / float(by[before][key]["cpu_seconds"]) for key in both]
+        mean_ratio = statistics.geometric_mean(ratios)
         print(f"{'--quick' if quick == 'True' else 'default'}: {len(both)} tables, {after} - {before}: ", end="")
         print(
             f"{mean:+.4f} ({mean - half:+.4f} to {mean + half:+.4f}), higher on {sum(g > 0 for g in gains)}; ", end=""
         )
-        print(f"CPU seconds {seconds[0]:.0f} -> {seconds[1]:.0f}, ratio {seconds[1] / seconds[0]:.2f}")
-        for key, gain in zip(both, gains, strict=True):
+        print(f"CPU seconds {mean_ratio:.2f} times ({min(ratios):.2f} to {max(ratios):.2f})")
+        for key, gain, ratio in zip(both, gains, ratios, strict=True):
             one, two = by[before][key], by[after][key]
-            print(f"  {key[0]:16}{one['value']} -> {two['value']} ({gain:+.3f})  {one['shipped']} -> {two['shipped']}")
+            shipped = f"{one['shipped']} -> {two['shipped']}"
+            print(f"  {key[0]:16}{one['value']} -> {two['value']} ({gain:+.3f})  CPU {ratio:.2f}  {shipped}")
 
 
 def main() -> None:
