@@ -42,6 +42,8 @@ def gains() -> Iterator[Any]:
             "docs/training.md",
             ["loss", "optimiser, learning rate", "positives in a batch", "0.5 % positives", "rare pixels"],
         ),
+        ("docs/decisions.md", ["threshold", "claim, written before the run"]),
+        ("docs/images.md", ["small objects", "small objects, difference"]),
     ],
 )
 def test_gains_are_those_of_the_results(page: str, headings: list[str], gains: Any, tmp_path: Path) -> None:

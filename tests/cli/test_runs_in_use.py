@@ -92,7 +92,8 @@ IN_USE: dict[str, tuple[str, bytes, list[str], int, str]] = {
     "no output": ("predict", csv(), ["-o"], 2, "-o"),
     "an unknown metric": ("evaluate", csv(), ["--metric", "f1,f-one"], 2, "f-one"),
     "a metric of order to tune": ("tune", csv(), ["--metric", "auroc"], 2, "auroc evaluates a ranking"),
-    "a constraint out of reach": ("tune", csv(), ["--subject-to", "precision>=1.5"], 6, "no threshold reaches"),
+    "a constraint out of reach": ("tune", csv(), ["--subject-to", "precision>=1,recall>=1"], 6, "no threshold reaches"),
+    "a constraint out of range": ("tune", csv(), ["--subject-to", "precision>=90"], 2, "write 0.9 for 90 %"),
     "a bad constraint": ("tune", csv(), ["--subject-to", "precision"], 2, "'metric>=number'"),
     "an average of nothing": ("tune", csv(), ["--average", "mean"], 2, "average"),
 }

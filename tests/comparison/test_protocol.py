@@ -135,11 +135,13 @@ def test_goals_that_make_no_sense_are_refused(goal: Goal, also: list[str], messa
 @pytest.mark.parametrize("sense", [">=", "<="])
 def test_a_value_that_is_not_defined_is_not_the_worst_of_a_constraint(sense: str) -> None:
     (constraint,) = parse(f"precision{sense}0.5")
+    goal = Goal("multilabel", 4, "f1", subject_to=str(constraint))
     values = [float("nan"), 0.4, 0.8, float("nan")]
-    found = protocol.evaluate_constraint(constraint, values)
+    found = protocol.evaluate_constraint(goal, constraint, {"value": values, "predicted": [0.0, 1.0, 1.0, 0.0]})
     assert found.value == (0.4 if sense == ">=" else 0.8)
     assert not found.met
     # Nor does it break a constraint that all others meet.
-    found = protocol.evaluate_constraint(constraint, [float("nan"), 0.6 if sense == ">=" else 0.3])
+    values = [float("nan"), 0.6 if sense == ">=" else 0.3]
+    found = protocol.evaluate_constraint(goal, constraint, {"value": values, "predicted": [0.0, 1.0]})
     assert found.value == (0.6 if sense == ">=" else 0.3)
     assert found.met

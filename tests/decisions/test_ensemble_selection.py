@@ -118,6 +118,31 @@ def test_multiclass_equals_the_plain_loop_at_the_offsets_so_far(metric: str) -> 
     assert isinstance(found.rule, Offsets)
 
 
+def test_of_several_classes_the_ensemble_is_never_below_its_best_candidate() -> None:
+    ended_below = 0
+    for seed in range(12):
+        generator = torch.Generator().manual_seed(seed)
+        y = torch.randint(4, (60,), generator=generator)
+        rows = torch.arange(60)
+        scores = {}
+        for name in "abc":
+            logits = torch.randn(60, 4, generator=generator, dtype=torch.float64)
+            logits[rows, y] += 1.0
+            scores[name] = logits.softmax(1)
+        found = select_ensemble("f1", scores, y, task="multiclass", select_by="metric", rounds=3, bags=4)
+        alone = {
+            name: float(mg.tune_threshold("f1", s, y, task="multiclass", rare_labels="pooled").value)
+            for name, s in scores.items()
+        }
+        best = max(alone, key=lambda name: alone[name])
+        assert found.value >= alone[best] - 1e-12
+        assert found.value == pytest.approx(
+            mg.tune_threshold("f1", found.scores, y, task="multiclass", rare_labels="pooled").value
+        )
+        ended_below += found.weights == {best: 1.0} and found.value == pytest.approx(alone[best])
+    assert ended_below  # the case occurs
+
+
 @pytest.mark.parametrize("subject_to", ["precision >= 0.7", {"recall": 0.8}, [Constraint("specificity", 0.8)]])
 def test_constraints_hold_in_every_step(subject_to: Any) -> None:
     scores, y = problem("binary")

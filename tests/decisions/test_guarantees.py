@@ -138,6 +138,24 @@ def test_other_metrics_are_guaranteed_well_below_their_estimates(metric: str) ->
 
 
 @pytest.mark.quick
+def test_a_bound_outside_the_range_and_rows_of_one_class_are_told() -> None:
+    scores, y = draw(50, 0.5, 1.0, 0)
+    wrong = {
+        "precision >= 90": r"between 0 and 1, the range of precision, got 'precision >= 90.0'; write 0.9 for 90 %$",
+        "recall >= -0.1": "between 0 and 1, the range of recall, got 'recall >= -0.1'$",
+        "mcc >= -1.5": "between -1 and 1, the range of mcc",
+        "predicted_positive_rate <= 1.5": "between 0 and 1",
+    }
+    for constraint, message in wrong.items():
+        with pytest.raises(ValueError, match=message):
+            mg.tune_threshold("f1", scores, y, subject_to=constraint)
+    with pytest.raises(ValueError, match="the rows have no positives; add some"):
+        mg.tune_threshold("recall", scores, y * 0, subject_to="precision >= 0.5", confidence=0.9)
+    with pytest.raises(ValueError, match="the rows have no negatives; add some"):
+        mg.tune_threshold("recall", scores, y * 0 + 1, subject_to="f1 >= 0.99", confidence=0.9)
+
+
+@pytest.mark.quick
 def test_what_cannot_be_guaranteed_is_refused_in_one_line() -> None:
     scores, y = draw(50, 0.5, 1.0, 0)
 
@@ -374,5 +392,25 @@ def test_bad_options_of_abstention_are_refused_in_one_line() -> None:
     rule = mg.decisions.ArgmaxOrAbstain((0.0, 0.0, math.inf))
     with pytest.raises(ValueError, match="rule: expected one that decides every row"):
         mg.evaluate(scores, y, ["quadratic_kappa"], task="multiclass", rule=rule)
-    with pytest.raises(ValueError, match="rule: expected one that decides every row"):
-        mg.bootstrap(scores, y, ["recall"], task="multiclass", rule=rule, replicates=5)
+    both = "rule: expected two rules that both may leave rows undecided, or neither"
+    with pytest.raises(ValueError, match=both):
+        mg.compare_paired(
+            scores, scores, y, "recall", task="multiclass", rule=(rule, mg.decisions.Argmax()), replicates=5
+        )
+
+
+def test_undecided_rows_are_resampled_by_cells_as_by_rows() -> None:
+    scores, y = draw_classes(1500, 0)
+    rule = mg.decisions.ArgmaxOrAbstain((1.9, 2.2, 1.7))
+    how: dict[str, Any] = {"task": "multiclass", "rule": rule, "replicates": 400}
+    decided = rule(scores)[:, None] == np.arange(3)
+    recalls = [decided[y == k, k].mean() for k in range(3)]
+    precision = [(y[decided[:, k]] == k).mean() for k in range(3)]
+    of_cells = mg.bootstrap(scores, y, ["recall", "precision"], **how)
+    of_rows = mg.bootstrap(scores, y, ["recall", "precision"], groups=np.arange(1500), **how)
+    of_soft_labels = mg.bootstrap(scores, np.eye(3)[y], ["recall", "precision"], **how)
+    for name, value in (("recall", np.mean(recalls)), ("precision", np.mean(precision))):
+        for found in (of_cells, of_rows, of_soft_labels):
+            assert found[name].value == pytest.approx(value)
+            assert found[name].low == pytest.approx(of_cells[name].low, abs=0.005)
+            assert found[name].high == pytest.approx(of_cells[name].high, abs=0.005)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
+from scipy.optimize import minimize
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 
 import metricgrad as mg
-from metricgrad.decisions.calibration import Calibration, compute_log_loss, fit_calibration
+from metricgrad.decisions.calibration import Calibration, Scaling, compute_log_loss, fit_calibration, fit_scaling
 from metricgrad.decisions.least_cost import tune_cost_rule
 from metricgrad.storage.values import decode, encode
 
@@ -101,10 +104,90 @@ def test_several_classes_are_decided_by_the_least_expected_cost() -> None:
     assert (rule(p) == cost.decide(p)).all()
 
 
+MATRIX = mg.Cost(matrix=[[0, 1, 4], [2, 0, 3], [9, 5, 0]])
+
+
+def draw_classes(rows: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the true probabilities of three classes, and labels drawn by them."""
+    random = np.random.default_rng(seed)
+    p = random.dirichlet(np.ones(3), rows)
+    return p, (p.cumsum(1) < random.random((rows, 1))).sum(1).clip(max=2)
+
+
+def sharpen(p: np.ndarray) -> np.ndarray:
+    return np.asarray(p**3 / (p**3).sum(1, keepdims=True))
+
+
+def favour(p: np.ndarray) -> np.ndarray:
+    """Return the probabilities at another base rate of the classes."""
+    weighted = p * [1.0, 3.0, 0.3]
+    return np.asarray(weighted / weighted.sum(1, keepdims=True))
+
+
+@pytest.mark.parametrize(("distort", "kind", "gain"), [(sharpen, "temperature", 0.05), (favour, "vector", 0.2)])
+def test_distorted_scores_of_several_classes_are_mended(distort: Any, kind: str, gain: float) -> None:
+    p, y = draw_classes(1000, 0)
+    new_p, new_y = draw_classes(20_000, 1)
+    rule = tune_cost_rule(MATRIX, distort(p), y).rule
+    assert isinstance(rule, mg.decisions.LeastCostOfClasses)
+    assert rule.calibration.kind == kind
+    assert np.abs(rule.calibration(torch.from_numpy(distort(new_p))).numpy() - new_p).mean() < 0.02
+    least = MATRIX.total(new_y, MATRIX.decide(new_p))
+    paid = MATRIX.total(new_y, rule(distort(new_p)))
+    assert paid < 1.01 * least
+    assert MATRIX.total(new_y, MATRIX.decide(distort(new_p))) > (1 + gain) * least
+
+
+def test_logits_of_several_classes_become_probabilities() -> None:
+    p, y = draw_classes(1000, 0)
+    rule = tune_cost_rule(MATRIX, 2.5 * np.log(p) + 7, y, of_logits=True).rule
+    same = tune_cost_rule(MATRIX, p**2.5 / (p**2.5).sum(1, keepdims=True), y).rule
+    found, probabilities = rule(2.5 * np.log(p) + 7), same(p**2.5 / (p**2.5).sum(1, keepdims=True))
+    assert (found != probabilities).mean() < 0.005
+
+
+@pytest.mark.parametrize("kind", ["temperature", "vector"])
+def test_calibrated_scores_of_several_classes_stay_nearly_unchanged(kind: Any) -> None:
+    p, y = (torch.from_numpy(one) for one in draw_classes(20_000, 0))
+    scaling = fit_scaling(kind, p, y, torch.ones(len(y)), False)
+    assert (scaling(p) - p).abs().mean() < 0.01
+    rule = tune_cost_rule(MATRIX, p[:2000], y[:2000]).rule
+    assert (rule(p).numpy() != MATRIX.decide(p.numpy())).mean() < 0.02
+
+
+@pytest.mark.parametrize("kind", ["temperature", "vector"])
+def test_a_scaling_has_the_least_log_loss(kind: Any) -> None:
+    """Against a search with scipy, of the function written out in numpy."""
+    p, y = draw_classes(200, 0)
+    weight = np.random.default_rng(1).random(200)
+    levels = np.log(sharpen(p).clip(1e-6))
+
+    def compute_loss(numbers: np.ndarray) -> float:
+        slopes, offsets = (numbers, 0.0) if kind == "temperature" else (numbers[:3], numbers[3:])
+        scaled = slopes * levels + offsets
+        logs = scaled - np.log(np.exp(scaled).sum(1, keepdims=True))
+        ridge = ((slopes - 1) ** 2).sum() + np.square(offsets).sum()
+        return float(ridge - (weight * logs[np.arange(200), y]).sum())
+
+    scores, targets, weights = (torch.from_numpy(one) for one in (sharpen(p), y, weight))
+    found = fit_scaling(kind, scores, targets, weights, False).numbers
+    start = [1.0] if kind == "temperature" else [1.0, 1.0, 1.0, 0.0, 0.0, 0.0]
+    best = minimize(compute_loss, start, method="BFGS", options={"gtol": 1e-8})
+    assert found == pytest.approx(best.x, abs=1e-4)
+
+
+def test_a_scaling_of_few_rows_of_a_class_is_none() -> None:
+    p, y = draw_classes(400, 0)
+    some = np.concatenate((np.flatnonzero(y != 2), np.flatnonzero(y == 2)[:5]))
+    rule = tune_cost_rule(MATRIX, sharpen(p)[some], y[some]).rule
+    assert rule == mg.decisions.LeastCostOfClasses(((0, 1, 4), (2, 0, 3), (9, 5, 0)))
+
+
 def test_rules_are_plain_data() -> None:
     rules = [
         mg.decisions.LeastCost((5.0, "amount", 0.0, -1.0), Calibration("beta", (1.0, 2.0, 0.5), True), 0.4),
         mg.decisions.LeastCostOfClasses(((0.0, 1.0), (2.0, 0.0))),
+        mg.decisions.LeastCostOfClasses(((0.0, 1.0), (2.0, 0.0)), Scaling("vector", (1.0, 2.0, 0.5, 0.0), True)),
     ]
     for rule in rules:
         assert decode(encode(rule)) == rule
@@ -133,5 +216,12 @@ def test_bad_use_is_refused_in_one_line() -> None:
         mg.decisions.LeastCostOfClasses(((1.0, 2.0),))
     with pytest.raises(ValueError, match="calibration: expected a kind with its numbers"):
         Calibration("beta", (1.0,))
+    with pytest.raises(ValueError, match="calibration: expected 'none', 'temperature' with one number or 'vector'"):
+        Scaling("temperature", (1.0, 2.0))
+    p, y = draw_classes(60, 0)
+    with pytest.raises(ValueError, match=r"matrix: expected several classes with it, got two; write Cost\(fp="):
+        tune_cost_rule(MATRIX, p[:, 0], y == 0)
+    with pytest.raises(ValueError, match="matrix: expected costs of 2 classes, got 3"):
+        tune_cost_rule(MATRIX, p[:, :2], y.clip(max=1))
     with pytest.raises(ValueError, match="expected one number for each of 1 rows, got 2"):
         rule.decide_rows(torch.tensor([0.5]), mg.Cost(fp=5.0, fn=[1.0, 2.0]))

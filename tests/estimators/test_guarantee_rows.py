@@ -79,6 +79,30 @@ def test_undecided_rows_have_a_label_that_is_no_class() -> None:
         model.set_params(abstain_label="bee").fit(features, names)
 
 
+@pytest.mark.parametrize("share", [None, 0.4])
+def test_an_ensemble_leaves_rows_undecided(share: float | None, tmp_path: Path) -> None:
+    features, index = make_classification(1500, n_informative=6, n_classes=3, class_sep=2.0, random_state=0)
+    names = np.array(["ant", "bee", "cat"])[index]
+    own = [("logistic", LogisticRegression()), ("bayes", GaussianNB())]
+    how: dict[str, Any] = {"subject_to": "precision >= 0.8", "confidence": 0.9, "abstain": True, "abstain_label": "?"}
+    model = mg.MetricEnsembleClassifier("recall", estimators=own, guarantee_rows=share, cv=3, random_state=0, **how)
+    predicted = model.fit(features, names).predict(features)
+    assert set(predicted.tolist()) == {"ant", "bee", "cat", "?"}
+    assert model.tuning_ is not None
+    assert 0.3 < model.tuning_.coverage < 1
+    assert {one.label for one in model.tuning_.guarantees} == {0, 1, 2}
+    if share is not None:
+        _, held_out = hold_out_rows(len(names), share, 0)
+        scores = model.predict_proba(features[held_out])
+        del how["abstain_label"]
+        again = mg.tune_threshold("recall", scores, index[held_out], task="multiclass", **how)
+        assert again.coverage == model.tuning_.coverage
+    mg.save(model, tmp_path / "model")
+    assert np.array_equal(mg.load(tmp_path / "model", estimators=None).predict(features), predicted)
+    with pytest.raises(ValueError, match="abstain_label: expected a value that is no class, got 'bee'"):
+        model.set_params(abstain_label="bee").fit(features, names)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

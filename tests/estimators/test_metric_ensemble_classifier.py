@@ -17,8 +17,9 @@ import pytest
 import safetensors.numpy
 import scipy.sparse as sp
 import skops.io
+import torch
 from sklearn.base import clone
-from sklearn.datasets import make_classification, make_multilabel_classification
+from sklearn.datasets import load_breast_cancer, make_classification, make_multilabel_classification
 from sklearn.dummy import DummyClassifier
 from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
 from sklearn.feature_extraction.text import CountVectorizer
@@ -39,7 +40,7 @@ from damage import change, cuts, flips, reseal
 from metricgrad.decisions import Argmax, Offsets, Threshold
 from metricgrad.decisions.ensemble_selection import select_ensemble
 from metricgrad.estimators import candidates
-from metricgrad.estimators.cross_fitting import cross_fit
+from metricgrad.estimators.cross_fitting import cross_fit, probabilities
 from metricgrad.estimators.encoded_rows import predict_encoded
 from metricgrad.estimators.labels import Labels
 from metricgrad.storage import forests, linear_models
@@ -702,6 +703,18 @@ def test_encoded_rows_are_predicted_as_by_scikit_learn(kind: Any, task: str) -> 
             predict_encoded(model, X[:, :3])
 
 
+@pytest.mark.parametrize(
+    "model", [mg.MetricClassifier(epochs=1, cv=None, scale=False), mg.MetricBoostingClassifier(n_estimators=3, cv=None)]
+)
+def test_encoded_rows_are_not_checked_again_but_counted(model: Any) -> None:
+    X, y = load_breast_cancer(return_X_y=True)
+    model.fit(X, y)
+    found = probabilities(model, X, model.labels_, is_encoded=True)
+    assert torch.equal(found, probabilities(model, X, model.labels_))
+    with pytest.raises(ValueError, match=r"^X: expected 30 features, got 29$"):
+        probabilities(model, X[:, :29], model.labels_, is_encoded=True)
+
+
 def test_the_default_network_sees_each_column_scaled_once() -> None:
     rng = np.random.default_rng(0)
     table = pd.DataFrame(
@@ -729,3 +742,68 @@ def test_default_candidates_and_what_they_see() -> None:
     assert found["hybrid"].estimator.dropout == 0.5, "every word has weights of its own"
     quick = candidates.default_candidates(dataclasses.replace(spec, quick=True))
     assert [one.name for one in quick] == ["logistic regression, C=0.1", "hybrid", *trees]
+
+
+class _Clock:
+    """A clock that only ``_Slow`` moves."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    perf_counter = monotonic
+
+
+CLOCK = _Clock()
+
+
+class _Slow(LogisticRegression):  # type: ignore[misc] # scikit-learn has no types
+    """Takes so many seconds, by the clock of the test."""
+
+    def __init__(self, seconds: float = 1.0) -> None:
+        super().__init__(max_iter=500)
+        self.seconds = seconds
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+        CLOCK.now += self.seconds
+        return super().fit(X, y, sample_weight)
+
+
+def test_a_time_limit_leaves_out_what_is_expected_to_exceed_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("metricgrad.estimators.time_limit.time", CLOCK)
+    monkeypatch.setattr("metricgrad.estimators.cross_fitting.time", CLOCK)
+    X, y = make_classification(80, random_state=0)
+    own = [(name, _Slow(seconds)) for name, seconds in (("a", 1.0), ("b", 2.0), ("c", 1.0), ("d", 1.0))]
+
+    def names(limit: float | None) -> list[str]:
+        model = mg.MetricEnsembleClassifier("f1", estimators=own, cv=2, bags=0, time_limit=limit, random_state=0)
+        return list(model.fit(X, y).candidates_["name"])
+
+    assert names(None) == ["a", "b", "c", "d"]
+    assert names(1e9) == ["a", "b", "c", "d"]
+    # a takes 2 seconds, so b is expected to take 2; then both have taken 6, and c is expected to take 3.
+    assert names(3.9) == ["a"]
+    assert names(4.0) == ["a", "b"]
+    assert names(8.9) == ["a", "b"]
+    assert names(9.0) == ["a", "b", "c"]
+    assert names(0.1) == ["a"]
+
+
+def test_with_a_time_limit_the_cheapest_candidates_are_first_and_each_is_as_without() -> None:
+    X, y = make_classification(120, random_state=0)
+    limited = mg.MetricEnsembleClassifier("f1", cv=2, time_limit=1e9, random_state=0).fit(X, y)
+    free = mg.MetricEnsembleClassifier("f1", cv=2, random_state=0).fit(X, y)
+    first = list(limited.candidates_["name"])
+    assert first[:3] == list(free.candidates_["name"])[:3]
+    assert first[-1] == "hybrid"
+    values = free.candidates_.set_index("name")["value"]
+    assert limited.candidates_.set_index("name")["value"].to_dict() == values.to_dict()
+
+
+@pytest.mark.parametrize("limit", [0, -1.0, "60", float("nan"), True])
+def test_a_time_limit_that_is_none_is_refused(limit: Any) -> None:
+    X, y = make_classification(40, random_state=0)
+    with pytest.raises(ValueError, match="time_limit: expected a number of seconds above 0, or None, got"):
+        mg.MetricEnsembleClassifier("f1", time_limit=limit).fit(X, y)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,11 @@ import sklearn
 from sklearn.datasets import make_classification
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_validate
+from sklearn.naive_bayes import GaussianNB
 from sklearn.svm import LinearSVC
 
 import metricgrad as mg
+from metricgrad.decisions.calibration import Scaling
 
 X, Y = make_classification(500, 6, weights=[0.8], flip_y=0.1, random_state=0)
 COST = mg.Cost(fp=5.0, fn=np.random.default_rng(0).lognormal(3, 1, 500))
@@ -85,6 +88,24 @@ def test_the_same_costs_for_all_rows_and_a_matrix() -> None:
     matrix = mg.Cost(matrix=[[0, 1, 4], [2, 0, 3], [9, 5, 0]])
     several = mg.ThresholdedClassifier(LogisticRegression(), matrix).fit(features, labels)
     assert several.score(features, labels) == pytest.approx(matrix.savings(labels, several.predict(features)))
+
+
+@pytest.mark.parametrize("classifier", [GaussianNB(), LinearSVC()])
+def test_scores_of_several_classes_are_calibrated(classifier: Any, tmp_path: Path) -> None:
+    features, labels = make_classification(4000, 15, n_informative=3, n_redundant=12, n_classes=3, random_state=0)
+    cost = mg.Cost(matrix=[[0, 1, 4], [2, 0, 3], [9, 5, 0]])
+    model = mg.ThresholdedClassifier(classifier, cost).fit(features[:700], labels[:700])
+    new, truth = features[700:], labels[700:]
+    assert isinstance(model.rule_, mg.decisions.LeastCostOfClasses)
+    assert model.rule_.calibration.kind in ("temperature", "vector")
+    of_logits = isinstance(classifier, LinearSVC)
+    assert model.rule_.calibration.of_logits == of_logits
+    plain = replace(model.rule_, calibration=Scaling(of_logits=of_logits))
+    assert cost.total(truth, model.predict(new)) < cost.total(truth, np.asarray(plain(model._scores(new))))
+    mg.save(model, tmp_path / "model")
+    again = mg.load(tmp_path / "model", trusted=["sklearn.svm._classes.LinearSVC", "sklearn.naive_bayes.GaussianNB"])
+    assert again.rule_ == model.rule_
+    assert (again.predict(features) == model.predict(features)).all()
 
 
 def test_a_saved_estimator_knows_its_columns(tmp_path: Path) -> None:

@@ -363,6 +363,15 @@ def test_polars(output: Output) -> None:
     np.testing.assert_array_equal(to_array(other.transform(same)), to_array(encoder.transform(table)))
 
 
+@pytest.mark.parametrize("output", ["linear", "dense", "trees"])
+def test_parts_may_be_arrays_without_a_frame(output: Output) -> None:
+    table, y = make_reviews()
+    encoder = mg.TableEncoder(output).fit(table, y)
+    parts = encoder.read(table)
+    arrays = {name: parts[name].to_numpy() for name in parts}
+    np.testing.assert_array_equal(to_array(encoder.encode(arrays, output)), to_array(encoder.encode(parts, output)))
+
+
 def test_arrays_and_lists() -> None:
     rng = np.random.default_rng(0)
     X = np.where(rng.random((N, 3)) < 0.1, np.nan, rng.normal(size=(N, 3)))

@@ -38,6 +38,14 @@ ConfidenceOption = Annotated[
     float | None,
     typer.Option(min=0.5, max=0.9999, help="Confidence with which the constraint holds on new rows, such as 0.95."),
 ]
+AbstainOption = Annotated[
+    bool,
+    typer.Option("--abstain", help="Of several classes, leave rows undecided where no class meets the constraint."),
+]
+AbstainLabelOption = Annotated[
+    str | None,
+    typer.Option(metavar="LABEL", help="What is predicted for an undecided row, no class; by default an empty cell."),
+]
 TaskOption = Annotated[
     str | None, typer.Option(help="binary, multiclass or multilabel; by default inferred from the target.")
 ]

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from metricgrad.cli.arguments import (
+    AbstainLabelOption,
+    AbstainOption,
     AlphaOption,
     AverageOption,
     BetaOption,
@@ -62,6 +64,8 @@ def compare(
     cost: CostOption = None,
     subject_to: SubjectToOption = None,
     confidence: ConfidenceOption = None,
+    abstain: AbstainOption = False,
+    abstain_label: AbstainLabelOption = None,
     task: TaskOption = None,
     positive: PositiveOption = None,
     drop: DropOption = None,

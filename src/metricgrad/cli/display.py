@@ -75,6 +75,7 @@ def _list_columns(summary: Mapping[str, Any]) -> list[_Column]:
     return [
         _Column(one_line(metric["name"], 24), [f"{row['value']:.3f}" for row in rows]),
         *([_Column("met", met)] if metric["subject_to"] is not None else []),
+        *([_Column("decided", [f"{row['coverage']:.0%}" for row in rows])] if metric.get("abstain") else []),
         _Column("gain", ["" if gain is None else f"{gain['difference']:+.3f}" for gain in gains]),
         _Column(
             "95 % interval", ["" if row["low"] is None else f"{row['low']:.3f} to {row['high']:.3f}" for row in rows]

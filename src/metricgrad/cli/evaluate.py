@@ -84,7 +84,9 @@ def evaluate(
     constraints = [
         (one["constraint"], f"{'met' if one['met'] else 'not met'}: {one['value']:.4f}") for one in found["constraints"]
     ]
-    print_pairs([("rows", str(found["rows"])), ("rule", found["rule"]), *intervals, *constraints])
+    coverage = found["coverage"]
+    decided = [] if coverage is None else [("coverage", f"{100 * coverage:.0f} % of the rows are decided")]
+    print_pairs([("rows", str(found["rows"])), ("rule", found["rule"]), *decided, *intervals, *constraints])
     print()
     print_pairs(
         [

@@ -51,7 +51,9 @@ def describe_shipped(model: ShippedRule) -> str:
     """Return the shipped contender and its rule in words."""
     how = "the fixed rule" if model["kind"] == "fixed" else f"tuned on {model['tuned_on']}"
     guaranteed = "".join(f"; {one}" for one in model.get("guarantees", [])[:MOST_GUARANTEES])
-    return f"{model['contender']}, {model['rule']}, {how}{guaranteed}"
+    coverage = model.get("coverage")
+    covered = "" if coverage is None else f"; {100 * coverage:.0f} % of the rows are decided"
+    return f"{model['contender']}, {model['rule']}, {how}{guaranteed}{covered}"
 
 
 def describe_run(run: Path, as_json: bool) -> None:

@@ -69,5 +69,6 @@ def predict(
         return
     speed = f"{found['rows']} in {found['seconds']:.1f} s"
     predicted = ", ".join(f"{name} {count}" for name, count in found["predicted"].items())
+    predicted += f", undecided {found['undecided']}" if "undecided" in found else ""
     done = [("files", f"{found['files']}, of which {found['skipped']} were done already")] if "files" in found else []
     print_pairs([("rows", speed), *done, ("predicted", predicted), ("output", found["output"])])

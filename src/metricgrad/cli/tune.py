@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from metricgrad.cli.arguments import (
+    AbstainLabelOption,
+    AbstainOption,
     AllowMissingOption,
     AlphaOption,
     BetaOption,
@@ -48,6 +50,8 @@ def tune(
     average: Annotated[str | None, typer.Option(help="Average over classes; by default the run's.")] = None,
     subject_to: SubjectToOption = None,
     confidence: ConfidenceOption = None,
+    abstain: AbstainOption = False,
+    abstain_label: AbstainLabelOption = None,
     rows: RowsOption = None,
     allow_missing: AllowMissingOption = False,
     seed: BootstrapSeedOption = 0,
@@ -69,6 +73,12 @@ def tune(
     if unlabelled is not None:
         if confidence is not None:
             raise UserError("--confidence: expected labelled rows with it, got --unlabelled; leave it out", WRONG_CALL)
+        if abstain or abstain_label is not None:
+            raise UserError(
+                "--abstain: expected labelled rows with it, got --unlabelled, which keeps what the run does; leave it "
+                "out",
+                WRONG_CALL,
+            )
         _renew(
             run,
             unlabelled,
@@ -97,6 +107,8 @@ def tune(
             average=average,
             subject_to=subject_to,
             confidence=confidence,
+            abstain=abstain,
+            abstain_label=abstain_label,
             rows=rows,
             allow_missing=allow_missing,
             dry_run=dry_run,
@@ -118,6 +130,7 @@ def tune(
             ("after", f"{new['rule']}: {found['metric']} {_describe_values(new)}"),
             *((one["constraint"], _describe_values(one)) for one in new["constraints"]),
             *(("guaranteed", one) for one in new["guarantees"]),
+            *_list_coverage(new),
             ("written", "yes; the previous rule is kept in the run" if found["written"] else "no (--dry-run)"),
         ]
     )
@@ -149,9 +162,15 @@ def _renew(run: Path, data: str, as_json: bool, **options: Any) -> None:
             ),
             ("before", f"{old['rule']}: {found['metric']} {old['expected']:.4f} expected at this rate"),
             ("after", f"{new['rule']}: {found['metric']} {new['expected']:.4f} expected at this rate"),
+            *_list_coverage(new),
             ("written", "yes; the previous rule is kept in the run" if found["written"] else "no (--dry-run)"),
         ]
     )
+
+
+def _list_coverage(new: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return the share of the rows that a rule decides, as a line to print; none if it decides all."""
+    return [] if new["coverage"] is None else [("coverage", f"{100 * new['coverage']:.0f} % of the rows are decided")]
 
 
 def _describe_values(one: dict[str, Any]) -> str:

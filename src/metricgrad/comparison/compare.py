@@ -44,6 +44,8 @@ def compare(
     cost: Cost | str | None = None,
     subject_to: str | None = None,
     confidence: float | None = None,
+    abstain: bool = False,
+    abstain_label: str | int | None = None,
     task: str | None = None,
     positive: str | int | bool | None = None,
     drop: str | Sequence[str] | None = None,
@@ -91,6 +93,11 @@ def compare(
     confidence : float, optional
         With a number such as 0.95, the constraint holds on new rows with at least that probability: a quarter of the
         rows is held out, and the rule of the shipped model is tuned on them.
+    abstain : bool, default False
+        Of several classes, predict the most likely one only where the class meets ``subject_to``, and leave the other
+        rows undecided.
+    abstain_label : str or int, optional
+        What is predicted for an undecided row, no class; by default None, an empty cell in a file.
     task : {'binary', 'multiclass', 'multilabel'}, optional
         By default inferred from the target.
     positive : str, int or bool, optional
@@ -165,6 +172,7 @@ def compare(
         given |= {name: _read_values(name, given[name]) for name in ("beta", "alpha")}
         given["cost"] = _read_cost(cost)
         given["positive"] = None if positive is None else str(positive)
+        given["abstain_label"] = None if abstain_label is None else str(abstain_label)
         given["repeats"] = choose_repeats(repeats, quick)
         places: dict[str, Any] = {"jobs": count_cores() if jobs is None else jobs, "cluster": cluster, "budget": budget}
         places["ship"] = ship

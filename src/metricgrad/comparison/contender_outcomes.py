@@ -113,6 +113,7 @@ def weigh_candidates(
             task=goal.task,
             average=goal.average,
             subject_to=goal.subject_to,
+            abstain=goal.abstain,
             seed=seed,
         )
     except InfeasibleError:  # the rule that is tuned next says so of the outcome

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from sklearn.dummy import DummyClassifier
-from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
 
 from metricgrad.core.metrics.averages import check_average
 from metricgrad.core.surrogates import LogitSigmoid, UnitsVsZeros
@@ -97,6 +95,8 @@ class Contender:
 
 
 def _make_majority(task: TrainingTask) -> list[Candidate]:
+    from sklearn.dummy import DummyClassifier
+
     return [Candidate("majority", DummyClassifier(strategy="prior"), "trees")]
 
 
@@ -129,6 +129,18 @@ def _make_sigmoid_network(task: TrainingTask) -> list[Candidate]:
 def _make_mfom_network(task: TrainingTask) -> list[Candidate]:
     options: dict[str, Any] = {"loss": "metric", "surrogate": UnitsVsZeros(), "monitor": _choose_monitor(task.goal)}
     return [make_network("maximal figure of merit", task.spec, **options)]
+
+
+def _make_random_forest(task: TrainingTask) -> list[Candidate]:
+    from sklearn.ensemble import RandomForestClassifier  # which reading a run without forests needs not
+
+    return [make_forest("random forest", task.spec, RandomForestClassifier)]
+
+
+def _make_extra_trees(task: TrainingTask) -> list[Candidate]:
+    from sklearn.ensemble import ExtraTreesClassifier
+
+    return [make_forest("extra trees", task.spec, ExtraTreesClassifier)]
 
 
 def _choose_monitor(goal: Goal) -> Literal["loss", "metric"]:
@@ -261,14 +273,14 @@ _TABLE = (
         "random forest",
         "trees",
         "a random forest of 100 trees for each fold",
-        lambda task: [make_forest("random forest", task.spec, RandomForestClassifier)],
+        _make_random_forest,
         member=True,
     ),
     Contender(
         "extra trees",
         "trees",
         "100 extremely randomised trees for each fold",
-        lambda task: [make_forest("extra trees", task.spec, ExtraTreesClassifier)],
+        _make_extra_trees,
         member=True,
     ),
     Contender(

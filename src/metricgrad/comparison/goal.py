@@ -11,6 +11,8 @@ from metricgrad.core.metrics.parameters import check_values
 from metricgrad.estimators.labels import Labels
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from metricgrad.core.batch import Task
     from metricgrad.core.metrics.averages import Average
 
@@ -21,7 +23,8 @@ class Goal:
 
     ``cost``: what decisions cost, as the command line takes it. The metric is then the savings, of the mean costs where
     costs differ by row: models are trained for it. Scores are moved by the costs of each row, see ``Cost.adjust``, and
-    what is tuned and evaluated with these costs.
+    what is tuned and evaluated with these costs. ``abstain``: rows of several classes may be left undecided, and are
+    predicted as ``abstain_label``.
     """
 
     task: Task
@@ -30,6 +33,23 @@ class Goal:
     average: Average = "macro"
     subject_to: str | None = None
     cost: str | None = None
+    abstain: bool = False
+    abstain_label: int | str | None = None
+
+    @classmethod
+    def of_rule(cls, task: Task, classes: int, about: Mapping[str, Any]) -> Goal:
+        """Return what a rule was tuned for: what ``describe`` wrote."""
+        names = ("metric", "average", "subject_to", "cost", "abstain", "abstain_label")
+        return cls(task, classes, **{name: about[name] for name in names if name in about})
+
+    def describe(self) -> dict[str, Any]:
+        """Return what is written beside a rule that was tuned for this."""
+        found: dict[str, Any] = {"metric": self.metric, "average": self.average, "subject_to": self.subject_to}
+        if self.cost is not None:
+            found["cost"] = self.cost
+        if self.abstain:
+            found |= {"abstain": True, "abstain_label": self.abstain_label}
+        return found
 
     @property
     def prices(self) -> Cost | None:

@@ -60,6 +60,7 @@ class LeaderboardRow(TypedDict):
     seconds: float | None  # of training, all splits together
     feasible: bool  # whether ``subject_to`` holds on the rows that the rule was tuned on
     held: int  # the number of repeats in which it holds on the test rows
+    coverage: NotRequired[float]  # the share of the test rows that are decided
 
 
 def read_moved_scores(space: RunWriter, dataset: Dataset, parts: Sequence[Split], outcome: Outcome) -> np.ndarray:
@@ -126,6 +127,7 @@ def rank_contenders(
                 "seconds": sum(o.seconds for o in mine),
                 "feasible": all(d.feasible for d in decisions),
                 "held": sum(d.met for d in decisions),
+                "coverage": fmean(d.coverage for d in decisions),
             }
     gains = {
         reference: _estimate_gains(rows, moves, (REFERENCE, rule), ratio)

@@ -86,7 +86,7 @@ def _describe_rule(model: ShippedModel) -> str:
     how = f"tuned on {plain(about['tuned_on'])}" if about["kind"] == "tuned" else "not tuned"
     return (
         f"The rule is: {plain(model.rule.describe())}, {how}.{listed} The metric is {plain(about['metric'])}"
-        f"{average}{wish}.{_describe_guarantees(about)}"
+        f"{average}{wish}.{_describe_guarantees(about)}{_describe_coverage(about)}"
     )
 
 
@@ -94,6 +94,16 @@ def _describe_guarantees(about: Mapping[str, Any]) -> str:
     """Return what holds on new rows with a confidence, if anything was guaranteed."""
     guarantees = about.get("guarantees", [])[:_MOST_ROWS]
     return "".join(f" On new rows like those of the data: {plain(one)}." for one in guarantees)
+
+
+def _describe_coverage(about: Mapping[str, Any]) -> str:
+    """Return how many rows are decided, and what is predicted for the others; nothing if all are decided."""
+    if "coverage" not in about:
+        return ""
+    label = about["abstain_label"]
+    instead = "no class" if label is None else plain(label)
+    decided = f"{100 * about['coverage']:.0f} % of the rows that the rule was tuned on"
+    return f" Coverage: it decides {decided}; for the others it predicts {instead}."
 
 
 def _expect_compared(summary: Mapping[str, Any]) -> str:

@@ -30,3 +30,12 @@ def format_share(share: float) -> str:
     '12.3 %'
     """
     return f"{100 * share:.3g} %"
+
+
+def format_money(amount: float) -> str:
+    """Return an amount with two decimals and a true minus.
+
+    >>> format_money(-1234.5)
+    '−1,234.50'
+    """
+    return f"{amount:,.2f}".replace("-", "−")

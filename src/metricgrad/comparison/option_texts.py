@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from metricgrad.comparison.errors import WRONG_CALL, UserError
 from metricgrad.messages import one_line
 
-_LEFT_OUT = {"compare": ("demo", "data_sha256"), "train": ("demo", "data_sha256", "repeats", "contenders")}
+_LEFT_OUT = {"compare": ("demo", "data_sha256"), "train": ("demo", "data_sha256", "repeats", "contenders", "abstain")}
 """What ``config.json`` holds that is no option of the command."""
 
 Option = str | float | bool | Sequence[str] | Mapping[str, float] | None

@@ -80,6 +80,8 @@ class Options:
     own_contenders: tuple[str, ...] = ()
     drop_unlabelled: bool = False
     confidence: Annotated[float, Range(0.5, 0.9999)] | None = None
+    abstain: bool = False
+    abstain_label: str | None = None
 
     @property
     def folds(self) -> int:
@@ -213,7 +215,9 @@ def prepare_dataset(options: Options) -> Dataset:
         also = [] if options.metric == ("f1",) else [*options.metric]
         metric, costs = read_costs(options.cost, frame, schema, options.subject_to)
     average: Any = options.average  # checked below
-    goal = Goal(check_task(schema.task), len(schema.classes), metric, average, options.subject_to, options.cost)
+    abstain_label = read_abstain_label(options.abstain_label, options.abstain, schema)
+    task, classes = check_task(schema.task), len(schema.classes)
+    goal = Goal(task, classes, metric, average, options.subject_to, options.cost, options.abstain, abstain_label)
     protocol.check_goal(goal, also)
     guarantee = None
     if options.confidence is not None:
@@ -275,6 +279,24 @@ def read_costs(text: str, frame: pd.DataFrame, schema: Schema, subject_to: str |
         raise UserError(f"--cost: {str(error).removeprefix('cost: ')}", WRONG_CALL) from error
     missed, alarmed = mean.stakes(0)
     return f"savings(fp={alarmed.item():.6g} fn={missed.item():.6g})", costs
+
+
+def read_abstain_label(text: str | None, abstain: bool, schema: Schema) -> int | str | None:
+    """Return what is predicted for an undecided row: a whole number if the classes are; None is an empty cell."""
+    if text is None:
+        return None
+    if not abstain:
+        raise UserError(f"--abstain-label: expected --abstain with it, got {text!r} alone; leave it out", WRONG_CALL)
+    numeric = schema.target.numeric
+    try:
+        label = int(text) if numeric else text
+    except ValueError:
+        raise UserError(
+            f"--abstain-label: expected a whole number, like the classes, got {text!r}; or leave it out", WRONG_CALL
+        ) from None
+    if str(label) in schema.classes:
+        raise UserError(f"--abstain-label: expected a value that is no class, got {text!r}; choose another", WRONG_CALL)
+    return label
 
 
 def name_metric(metric: str, values: Mapping[str, float | dict[str, float] | None], schema: Schema) -> str:

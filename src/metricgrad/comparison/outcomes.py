@@ -27,7 +27,8 @@ class Decision:
     """A decision rule, and its value on the test rows.
 
     ``feasible``: whether the rule meets the constraint on the rows it was tuned on. ``met``: whether it does on the
-    test rows. ``plateau``: the range of thresholds that are hardly worse.
+    test rows. ``plateau``: the range of thresholds that are hardly worse. ``coverage``: the share of the test rows that
+    the rule decides.
     """
 
     rule: Rule
@@ -36,6 +37,7 @@ class Decision:
     feasible: bool = True
     met: bool = True
     plateau: tuple[float, float] | list[tuple[float, float]] | None = None
+    coverage: Annotated[float, Range(0, 1)] = 1.0
 
 
 @dataclass(frozen=True)

@@ -18,12 +18,14 @@ from metricgrad.core.metrics import get
 from metricgrad.core.metrics.constraints import parse
 from metricgrad.decisions.default_rule import RARE_LABELS, default_rule
 from metricgrad.decisions.problem import InfeasibleError
-from metricgrad.decisions.rules import Rule, Threshold
+from metricgrad.decisions.rules import ArgmaxOrAbstain, Rule, Threshold
 from metricgrad.decisions.threshold_tuning import TuningResult, TuningSpec, tune_threshold
 from metricgrad.evaluation.evaluator import Evaluator, evaluate
 from metricgrad.evaluation.score_tables import RANKING_METRICS
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from metricgrad.comparison.goal import Goal
     from metricgrad.core.costs import Cost
     from metricgrad.core.metrics.averages import Average, EmptyClasses
@@ -53,9 +55,10 @@ def check_goal(goal: Goal, also: list[str]) -> None:
         for constraint in parse(goal.subject_to):
             get(constraint.metric)
     except ValueError as error:
-        raise UserError(
-            str(error).replace("subject_to:", "--subject-to:").replace("metric:", "--metric:"), WRONG_CALL
-        ) from error
+        text = str(error)
+        for name in ("subject_to", "metric", "abstain"):
+            text = text.replace(f"{name}:", f"--{name.replace('_', '-')}:")
+        raise UserError(text, WRONG_CALL) from error
 
 
 def make_rules(goal: Goal, scores: np.ndarray, targets: np.ndarray, costs: Cost | None = None) -> dict[str, Decision]:
@@ -72,7 +75,7 @@ def make_rules(goal: Goal, scores: np.ndarray, targets: np.ndarray, costs: Cost 
         found["tuned"] = Decision(make_negative_rule(goal), 0.0, {}, feasible=False)
         return found
     value = compute_metric(goal, tuning.rule, scores, targets, costs)
-    found["tuned"] = Decision(tuning.rule, value, {}, plateau=tuning.plateau)
+    found["tuned"] = Decision(tuning.rule, value, {}, plateau=tuning.plateau, coverage=tuning.coverage)
     return found
 
 
@@ -92,6 +95,7 @@ def tune_rule(
         "subject_to": how.subject_to,
         "rare_labels": how.rare_labels,
         "confidence": confidence,
+        "abstain": how.abstain,
     }
     return tune_threshold(how.metric if costs is None else costs, scores, targets, **options)
 
@@ -101,12 +105,20 @@ def describe_tuning(goal: Goal) -> TuningSpec:
     # With these averages a constraint can only be met by one threshold shared by all labels.
     pooled = goal.task == "multilabel" and goal.average in ("micro", "samples") and goal.subject_to is not None
     return TuningSpec(
-        goal.metric, goal.task, goal.average, shared=pooled, subject_to=goal.subject_to, rare_labels=RARE_LABELS
+        goal.metric,
+        goal.task,
+        goal.average,
+        shared=pooled,
+        subject_to=goal.subject_to,
+        rare_labels=RARE_LABELS,
+        abstain=goal.abstain,
     )
 
 
 def make_negative_rule(goal: Goal) -> Rule:
     """Return the rule that never predicts a positive, for the case that no rule meets the constraint."""
+    if goal.abstain:
+        return ArgmaxOrAbstain((math.inf,) * goal.classes)
     return Threshold(math.inf if goal.task == "binary" else (math.inf,) * goal.classes)
 
 
@@ -129,7 +141,7 @@ def evaluate_rules(
 def evaluate_rule(
     goal: Goal, also: list[str], rule: Rule, scores: np.ndarray, targets: np.ndarray, costs: Cost | None = None
 ) -> dict[str, Any]:
-    """Return the value of a rule on these rows, the other metrics, and whether the constraint is met there."""
+    """Return the value of a rule on these rows, the other metrics, whether the constraint is met, and the coverage."""
     others = {}
     if also:
         empty_classes = choose_empty_classes(goal, targets)
@@ -138,7 +150,13 @@ def evaluate_rule(
         )
         others = {key: value if math.isfinite(value) else None for key, value in found.items()}
     value = compute_metric(goal, rule, scores, targets, costs)
-    return {"value": value, "others": others, "met": meets_constraints(goal, rule, scores, targets)}
+    met = meets_constraints(goal, rule, scores, targets)
+    return {"value": value, "others": others, "met": met, "coverage": measure_coverage(rule, scores)}
+
+
+def measure_coverage(rule: Rule, scores: np.ndarray) -> float:
+    """Return the share of the rows that a rule decides."""
+    return float((np.asarray(rule(scores)) >= 0).mean()) if rule.abstains else 1.0
 
 
 def meets_constraints(goal: Goal, rule: Rule, scores: np.ndarray, targets: np.ndarray) -> bool:
@@ -149,25 +167,35 @@ def meets_constraints(goal: Goal, rule: Rule, scores: np.ndarray, targets: np.nd
 def evaluate_constraints(goal: Goal, rule: Rule, scores: np.ndarray, targets: np.ndarray) -> list[ConstraintValue]:
     """Return the value of each constraint on these rows, and whether it is met, by the criterion used in tuning.
 
-    Each of several labels must meet it, unless one shared threshold was tuned: then the average must.
+    Each of several labels must meet it, unless one shared threshold was tuned: then the average must. If rows may be
+    left undecided, each class that is predicted must meet it.
     """
     average = choose_constraint_average(goal)
     found = []
     for constraint in parse(goal.subject_to):
-        values = evaluate(scores, targets, {"": constraint.metric}, task=goal.task, average=average, rule=rule)[""]
-        found.append(evaluate_constraint(constraint, values))
+        metrics = choose_constraint_metrics(constraint)
+        values = evaluate(scores, targets, metrics, task=goal.task, average=average, rule=rule)
+        found.append(evaluate_constraint(goal, constraint, values))
     return found
 
 
 def choose_constraint_average(goal: Goal) -> Average | None:
     """Return the average of a constraint's metric, None if each label must meet it."""
-    each = goal.task == "multilabel" and not describe_tuning(goal).shared
+    each = goal.abstain or (goal.task == "multilabel" and not describe_tuning(goal).shared)
     return None if each else goal.average
 
 
-def evaluate_constraint(constraint: Constraint, values: Any) -> ConstraintValue:
+def choose_constraint_metrics(constraint: Constraint) -> dict[str, Any]:
+    """Return the metrics that ``evaluate_constraint`` needs."""
+    return {"value": constraint.metric, "predicted": "predicted_positive_rate"}
+
+
+def evaluate_constraint(goal: Goal, constraint: Constraint, values: Mapping[str, Any]) -> ConstraintValue:
     """Return the worst of the values of a constraint's metric, and whether all of them meet it."""
-    each = torch.as_tensor(values, dtype=torch.float64).reshape(-1)
+    each = torch.as_tensor(values["value"], dtype=torch.float64).reshape(-1)
+    predicted = torch.as_tensor(values["predicted"], dtype=torch.float64).reshape(-1)
+    if goal.abstain and bool((predicted > 0).any()):
+        each = each[predicted > 0]  # a class that is never predicted promises nothing
     worst = constraint.violation(each).nan_to_num(nan=-math.inf).argmax()
     return ConstraintValue(str(constraint), each[worst].item(), constraint.met(each))
 

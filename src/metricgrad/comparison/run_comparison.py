@@ -284,7 +284,8 @@ def _compare_contenders(
             f"--subject-to: no contender can meet {options.subject_to!r} on the rows to tune on; relax it",
             NOTHING,
         )
-    about = Circumstances(dataset.metric_title, options.subject_to, len(plan.parts), options.time is None)
+    extensible = options.time is None
+    about = Circumstances(dataset.metric_title, options.subject_to, len(plan.parts), extensible, options.abstain)
     verdict = write_verdict(rows, about, ship or space.manifest.get("ship"), plan.contenders)
     space.reopen(ship=ship)  # only now: a finished run stays one if nothing can be shipped
     space.add_table("results.parquet", tabulate_outcomes(outcomes, dataset.goal.metric))

@@ -73,6 +73,11 @@ class ShippedClassifier(DecidesMixin, ClassifierMixin, BaseEstimator):  # type: 
         self.feature_names_in_ = np.array(schema.inputs, dtype=object)
         self.n_features_in_ = len(schema.inputs)
 
+    @property
+    def abstain_label(self) -> int | str | None:
+        """What is predicted for a row that is left undecided."""
+        return self.model.goal.abstain_label
+
     def __sklearn_is_fitted__(self) -> bool:
         return True
 

@@ -29,12 +29,13 @@ from metricgrad.integrations.boosting.libraries import imported
 from metricgrad.storage import estimators, folders
 from metricgrad.storage.manifests import list_unwritten
 from metricgrad.storage.values import decode, encode
-from metricgrad.strict_json import Length, Line, Name, Sha256
+from metricgrad.strict_json import Length, Line, Name, Range, Sha256
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from metricgrad.comparison.tables.gaps import Gaps
+    from metricgrad.estimators.table_encoder import Parts
     from metricgrad.integrations.boosting.hooks import Backend
 
 _ESTIMATOR = "estimator/"
@@ -54,6 +55,7 @@ class ShippedRule(TypedDict):
     offsets: NotRequired[list[float] | None]  # one per class, added to the logarithm of its score; None without
     tuned_on: str
     guarantees: NotRequired[list[str]]  # what holds on new rows, with which confidence
+    coverage: NotRequired[float | None]  # the share of the rows tuned on that it decides; None if it decides all
 
 
 class OneRule(TypedDict):
@@ -64,6 +66,9 @@ class OneRule(TypedDict):
     average: Literal["macro", "micro", "weighted", "samples"]
     subject_to: Line | None
     cost: NotRequired[Line]
+    abstain: NotRequired[bool]
+    abstain_label: NotRequired[int | Line | None]
+    coverage: NotRequired[Annotated[float, Range(0, 1)]]
     kind: Literal["fixed", "tuned"]
     tuned_on: Line
     value_there: float
@@ -91,7 +96,8 @@ class ShippedModel:
     """A fitted contender with its schema and decision rule.
 
     ``about``: the metric, average and constraint that the rule was tuned for, the rows it was tuned on, its value
-    there, and for each threshold from where to where others are hardly worse. ``trained_rows``: hashes of the rows that
+    there, and for each threshold from where to where others are hardly worse; if rows may be left undecided, the share
+    decided there, and what is predicted for the others. ``trained_rows``: hashes of the rows that
     it was trained on. ``class_scores``: a summary of their out-of-fold scores by class, for other base rates.
     """
 
@@ -108,10 +114,10 @@ class ShippedModel:
 
         ``gaps`` counts the cells that cannot be used.
         """
-        return self.score_parts(self.schema.to_features(frame, gaps), frame)
+        return self.score_parts(self.schema.read_parts(frame, gaps), frame)
 
-    def score_parts(self, parts: pd.DataFrame, frame: pd.DataFrame) -> np.ndarray:
-        """Return the scores of rows that were read: their parts by ``schema.to_features``, and the frame itself."""
+    def score_parts(self, parts: Parts, frame: pd.DataFrame) -> np.ndarray:
+        """Return the scores of rows that were read: their parts by ``schema.read_parts``, and the frame itself."""
         inputs = self.schema.inputs
         given = frame if list(frame.columns) == inputs else frame[inputs]  # a copy, which takes longer than some models
         found: np.ndarray = self.estimator._score_parts(parts, given).numpy()
@@ -122,7 +128,7 @@ class ShippedModel:
         return found if costs is None else np.asarray(costs.adjust(found))
 
     def decide(self, scores: np.ndarray) -> np.ndarray:
-        """Return class indices, or 0/1 per label."""
+        """Return class indices, −1 for an undecided row, or 0/1 per label."""
         return np.asarray(self.rule(scores)).astype(int)
 
     @property
@@ -156,8 +162,7 @@ class ShippedModel:
     @property
     def goal(self) -> Goal:
         """What the rule was tuned for; call ``check_code_was_typed`` before its metric or constraint is looked up."""
-        about = {key: self.about[key] for key in ("metric", "average", "subject_to")}
-        return Goal(check_task(self.schema.task), len(self.schema.classes), **about, cost=self.about.get("cost"))
+        return Goal.of_rule(check_task(self.schema.task), len(self.schema.classes), self.about)
 
     def to_files(self) -> tuple[dict[str, Any], dict[str, bytes]]:
         """Return the contents of the manifest and the files of a model folder."""
@@ -253,4 +258,5 @@ def describe_rule(contender: str, rule: Rule, about: dict[str, Any], thresholds:
         "offsets": list(rule.offsets) if isinstance(rule, Offsets) else None,
         "tuned_on": about["tuned_on"],
         "guarantees": about.get("guarantees", []),
+        "coverage": about.get("coverage"),
     }

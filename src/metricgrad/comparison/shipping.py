@@ -56,14 +56,12 @@ def fit_shipped_model(
     if not decision.feasible:
         raise UserError(f"--subject-to: {contender} cannot meet {goal.subject_to!r} on {tuned_on}; relax it", NOTHING)
     about = {
-        "metric": goal.metric,
-        "average": goal.average,
-        "subject_to": goal.subject_to,
-        **({} if goal.cost is None else {"cost": goal.cost}),
+        **goal.describe(),
         "kind": kind,
         "tuned_on": tuned_on,
         "value_there": decision.value,
         "plateaus": list_plateaus(decision.plateau, goal.score_columns or 1),
+        **({"coverage": decision.coverage} if goal.abstain else {}),
     }
     estimator = _assemble(dataset, tasks, weights, runs, decision)
     train = tasks.split.train
@@ -91,7 +89,8 @@ def _tune_on_guarantee_rows(model: ShippedModel, goal: Goal, held_out: Guarantee
         "tuned_on": f"{len(held_out.targets)} rows held out for the guarantee",
         "value_there": tuning.value,
         "plateaus": list_plateaus(tuning.plateau, goal.score_columns or 1),
-        "guarantees": [str(one) for one in tuning.guarantees],
+        "guarantees": [one.describe(model.schema.short_names) for one in tuning.guarantees],
+        **({"coverage": tuning.coverage} if goal.abstain else {}),
     }
 
 
@@ -119,6 +118,8 @@ def _assemble(
         goal.metric,
         average=goal.average,
         subject_to=goal.subject_to,
+        abstain=goal.abstain,
+        abstain_label=goal.abstain_label,
         cv=len(tasks.split.folds),
         random_state=tasks.random_state,
     )

@@ -58,6 +58,7 @@ class MetricSummary(TypedDict):
     constraints: NotRequired[list[dict[str, Any]]]  # ``subject_to`` as metric, bound, sense and over
     cost: NotRequired[str]  # what decisions cost, as the command line takes it
     cost_columns: NotRequired[list[str]]  # the columns that have the cost of each row
+    abstain: NotRequired[bool]  # whether rows may be left undecided
     title: NotRequired[str]  # for people: "F1 of the class 'yes'", "macro-averaged F2"
 
 
@@ -110,6 +111,10 @@ class TrainingSummary(TypedDict):
     tuned_on: Line
     value_there: float
     plateaus: NotRequired[list[tuple[float, float] | None]]
+    cost: NotRequired[Line]
+    abstain: NotRequired[bool]
+    abstain_label: NotRequired[int | Line | None]
+    coverage: NotRequired[float]
     members: NotRequired[dict[Name, float]]
     data: TrainedTable
     profile: NotRequired[list[tuple[Line, Line]]]
@@ -209,6 +214,8 @@ def describe_goal(dataset: Dataset) -> MetricSummary:
             for one in parse(goal.subject_to)
         ],
     }
+    if goal.abstain:
+        found["abstain"] = True
     if goal.cost is not None:
         found["cost"] = goal.cost
         found["cost_columns"] = goal.cost_columns

@@ -1,13 +1,14 @@
-"""Calibration: scores as probabilities, by a monotone function that is fitted to labels.
+"""Calibration: scores as probabilities, by a function that is fitted to labels.
 
-Two of them: beta calibration [kull2017], three numbers, and isotonic regression, a step function. Which is better, or
-whether scores are better left as they are, is for rows to tell that were not fitted on.
+Of two classes: beta calibration [kull2017], three numbers, and isotonic regression, a step function. Of several:
+temperature and vector scaling [guo2017], one number and two for each class. Which is better, or whether scores are
+better left as they are, is for rows to tell that were not fitted on.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -16,16 +17,25 @@ from metricgrad.core.storable import Storable
 from metricgrad.decisions.threshold_search import find_hull
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 CalibrationKind = Literal["none", "beta", "isotonic"]
 
 KINDS_TO_TRY: tuple[CalibrationKind, ...] = ("none", "beta", "isotonic")
 
+ScalingKind = Literal["none", "temperature", "vector"]
+
+SCALINGS_TO_TRY: tuple[ScalingKind, ...] = ("none", "temperature", "vector")
+
+SCALING_RIDGE = 1.0
+"""What a squared change of a slope or an offset costs, in log-loss of one row: nothing where there are many rows."""
+
 LOWEST_PROBABILITY = 1e-6
 """Probabilities are kept from 0 and 1 by this much, where logarithms are taken of them."""
 
 NEWTON_STEPS = 50
+
+LBFGS_STEPS = 200
 
 
 @dataclass(frozen=True)
@@ -85,6 +95,83 @@ class Calibration(Storable):
         knots = torch.tensor(self.numbers[:half], dtype=torch.float64)
         values = torch.tensor(self.numbers[half:], dtype=torch.float64)
         return _interpolate(p, knots, values)
+
+
+@dataclass(frozen=True)
+class Scaling(Storable):
+    """A function from the scores of several classes to their probabilities, softmax(slope·log p + offset).
+
+    Parameters
+    ----------
+    kind : {'none', 'temperature', 'vector'}, default 'none'
+        "none": the scores as they are, or their softmax. "temperature": one slope for all classes, no offsets.
+        "vector": a slope and an offset for each class.
+    numbers : tuple of float, default ()
+        The slope; or the slopes of all classes and then their offsets.
+    of_logits : bool, default False
+        Whether the scores are logits, or decision functions, whose softmax is taken first.
+
+    Examples
+    --------
+    >>> Scaling("temperature", (2.0,))(torch.tensor([[0.25, 0.75]]))
+    tensor([[0.1000, 0.9000]], dtype=torch.float64)
+
+    """
+
+    kind: ScalingKind = "none"
+    numbers: tuple[float, ...] = ()
+    of_logits: bool = False
+
+    def __post_init__(self) -> None:
+        fits = {
+            "none": not self.numbers,
+            "temperature": len(self.numbers) == 1,
+            "vector": len(self.numbers) > 0 and len(self.numbers) % 2 == 0,
+        }
+        if not fits.get(self.kind, False):
+            raise ValueError(
+                "calibration: expected 'none', 'temperature' with one number or 'vector' with two for each class, got "
+                f"{self.kind!r} with {len(self.numbers)}"
+            )
+
+    def __call__(self, scores: Tensor) -> Tensor:
+        """Return the probabilities of scores.
+
+        Parameters
+        ----------
+        scores : Tensor
+            ``(N, d)``.
+
+        Returns
+        -------
+        Tensor
+            Of the same shape, in float64.
+
+        """
+        p = scores.double().softmax(1) if self.of_logits else scores.double()
+        if self.kind == "none":
+            return p
+        slopes, offsets = self.split_numbers()
+        levels = p.clamp(min=LOWEST_PROBABILITY).log()
+        return (slopes.to(p.device) * levels + offsets.to(p.device)).softmax(1)
+
+    def split_numbers(self) -> tuple[Tensor, Tensor]:
+        """Return the slopes and the offsets, ``(1,)`` or ``(d,)``."""
+        numbers = torch.tensor(self.numbers, dtype=torch.float64)
+        if self.kind == "vector":
+            slopes, offsets = numbers.chunk(2)
+            return slopes, offsets
+        return numbers, torch.zeros(1, dtype=torch.float64)
+
+    def to_onnx(self, graph: Any, scores: str) -> str:
+        """Add the probabilities of scores to a graph, and return their name there."""
+        p = graph.add("Softmax", scores, axis=1) if self.of_logits else scores
+        if self.kind == "none":
+            return str(p)
+        slopes, offsets = self.split_numbers()
+        levels = graph.add("Log", graph.add("Max", p, graph.constant(LOWEST_PROBABILITY)))
+        scaled = graph.add("Add", graph.add("Mul", levels, graph.constant(slopes)), graph.constant(offsets))
+        return str(graph.add("Softmax", scaled, axis=1))
 
 
 def _take_logarithms(p: Tensor) -> tuple[Tensor, Tensor]:
@@ -149,6 +236,43 @@ def _fit_logistic(features: Tensor, targets: Tensor, weight: Tensor) -> Tensor:
     return coefficients
 
 
+def fit_scaling(kind: ScalingKind, scores: Tensor, targets: Tensor, weight: Tensor, of_logits: bool) -> Scaling:
+    """Return the scaling of a kind that fits scores ``(N, d)`` to class indices best."""
+    if kind == "none":
+        return Scaling(of_logits=of_logits)
+    p = scores.double().softmax(1) if of_logits else scores.double()
+    levels = p.clamp(min=LOWEST_PROBABILITY).log()
+    slopes = torch.ones(levels.shape[1] if kind == "vector" else 1, dtype=torch.float64)
+    changes = torch.zeros(2 * len(slopes), dtype=torch.float64, requires_grad=True)
+
+    def compute_loss() -> Tensor:
+        steeper, offsets = changes.chunk(2)
+        offsets = offsets if kind == "vector" else torch.zeros_like(offsets)
+        own = ((slopes + steeper) * levels + offsets).log_softmax(1).gather(1, targets.unsqueeze(1)).squeeze(1)
+        return (SCALING_RIDGE * changes.square().sum() - (weight * own).sum()) / weight.sum()
+
+    _minimise(compute_loss, changes)
+    steeper, offsets = changes.detach().chunk(2)
+    numbers = torch.cat((slopes + steeper, offsets)) if kind == "vector" else slopes + steeper
+    return Scaling(kind, tuple(numbers.tolist()), of_logits)
+
+
+def _minimise(compute_loss: Callable[[], Tensor], variables: Tensor) -> None:
+    """Move variables to where a convex function of them is least."""
+    optimiser = torch.optim.LBFGS(
+        [variables], max_iter=LBFGS_STEPS, tolerance_grad=1e-9, tolerance_change=1e-12, line_search_fn="strong_wolfe"
+    )
+
+    def step() -> Tensor:
+        optimiser.zero_grad()
+        loss = compute_loss()
+        loss.backward()
+        return loss
+
+    with torch.enable_grad():
+        optimiser.step(step)
+
+
 def _fit_isotonic(p: Tensor, targets: Tensor, weight: Tensor) -> list[float]:
     """Return the knots of the isotonic regression, and the values there.
 
@@ -176,12 +300,12 @@ def _fit_isotonic(p: Tensor, targets: Tensor, weight: Tensor) -> list[float]:
 # Choosing
 
 
-def split_rows(targets: Tensor, folds: int, seed: int) -> list[Tensor]:
-    """Return masks of the rows of each fold, with as many positives and negatives in each."""
-    random = torch.rand(len(targets), generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    fold = torch.empty(len(targets), dtype=torch.long)
-    for is_class in (targets > 0.5, targets <= 0.5):
-        rows = is_class.nonzero().squeeze(1)
+def split_rows(classes: Tensor, folds: int, seed: int) -> list[Tensor]:
+    """Return masks of the rows of each fold, with as many rows of each class in each; ``classes``: their indices."""
+    random = torch.rand(len(classes), generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    fold = torch.empty(len(classes), dtype=torch.long)
+    for k in classes.unique():
+        rows = (classes == k).nonzero().squeeze(1)
         fold[rows[random[rows].argsort()]] = torch.arange(len(rows)) % folds
     return [fold == k for k in range(folds)]
 
@@ -196,6 +320,24 @@ def calibrate_out_of_fold(
         calibration = fit_calibration(kind, scores[rest], targets[rest], weight[rest], of_logits)
         found[held] = calibration(scores[held])
     return found
+
+
+def scale_out_of_fold(
+    kind: ScalingKind, scores: Tensor, targets: Tensor, weight: Tensor, of_logits: bool, folds: Sequence[Tensor]
+) -> Tensor:
+    """Return the probabilities of each row by a scaling that was fitted without its fold."""
+    found = torch.empty(scores.shape, dtype=torch.float64)
+    for held in folds:
+        rest = ~held
+        scaling = fit_scaling(kind, scores[rest], targets[rest], weight[rest], of_logits)
+        found[held] = scaling(scores[held])
+    return found
+
+
+def compute_log_loss_of_classes(p: Tensor, targets: Tensor, weight: Tensor) -> float:
+    """Return the mean cross-entropy of the probabilities of several classes."""
+    own = p.gather(1, targets.unsqueeze(1)).squeeze(1).clamp(LOWEST_PROBABILITY, 1)
+    return (-(weight * own.log()).sum() / weight.sum()).item()
 
 
 def compute_log_loss(p: Tensor, targets: Tensor, weight: Tensor) -> float:

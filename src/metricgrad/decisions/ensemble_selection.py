@@ -18,7 +18,7 @@ from metricgrad.core.costs import Cost
 from metricgrad.core.inputs import as_scored_batch, as_tensor, whole_number
 from metricgrad.decisions.default_rule import RARE_LABELS, resolve_rule
 from metricgrad.decisions.least_cost import LeastCost, tune_cost_rule
-from metricgrad.decisions.selection_criteria import SelectBy, make_criterion, replace_scores
+from metricgrad.decisions.selection_criteria import MetricAtOffsets, SelectBy, make_criterion, replace_scores
 from metricgrad.decisions.threshold_tuning import TuningResult, TuningSpec, tune_threshold
 
 if TYPE_CHECKING:
@@ -89,6 +89,7 @@ class SelectionSpec:
         select_by: SelectBy,
         rounds: int,
         bags: int,
+        abstain: bool = False,
     ) -> None:
         self.rounds = whole_number("rounds", rounds, 1)
         self.bags = whole_number("bags", bags, 0)
@@ -101,7 +102,12 @@ class SelectionSpec:
         if self.rule is not None and subject_to is not None:
             raise ValueError(f"subject_to: expected rule='tuned', which can meet it, got rule={rule!r}")
         self.labels_depend = task == "multilabel" and average in ("micro", "samples")
-        self.options: dict[str, Any] = {"task": task, "average": average, "subject_to": subject_to}
+        self.options: dict[str, Any] = {
+            "task": task,
+            "average": average,
+            "subject_to": subject_to,
+            "abstain": abstain,
+        }
         # Where labels depend on each other a constraint needs one threshold for all.
         self.options["shared"] = self.labels_depend and subject_to is not None
         self.make_final_problem()
@@ -123,6 +129,7 @@ def select_ensemble(
     task: Task | None = None,
     average: Average | None = "macro",
     subject_to: Any = None,
+    abstain: bool = False,
     weight: Any = None,
     rule: Literal["tuned", "fixed"] | Rule = "tuned",
     select_by: SelectBy = "auto",
@@ -155,6 +162,8 @@ def select_ensemble(
     subject_to : str, dict, Constraint or list of these, optional
         Constraints that the rule must meet in every round, as in ``tune_threshold``; with "micro" or "samples" by one
         threshold for all labels.
+    abstain : bool, default False
+        Whether rows of several classes may be left undecided, as in ``tune_threshold``.
     weight : array-like, optional
         Per sample, ``(N,)``.
     rule : {'tuned', 'fixed'} or Rule, default 'tuned'
@@ -168,7 +177,7 @@ def select_ensemble(
     bags : int, default 10
         The number of selections, each on a random half of the rows, their weights averaged, against overfitting; those
         below 0.02 are dropped. 0 selects once on all rows, which for one label is never worse there than the best
-        candidate alone.
+        candidate alone. For several classes a candidate that is better alone on all rows is taken instead.
     seed : int, default 0
         Random seed of the bags.
 
@@ -190,7 +199,7 @@ def select_ensemble(
     ({'a': 1.0}, 1.0)
 
     """
-    spec = SelectionSpec(metric, task, average, subject_to, rule, select_by, rounds, bags)
+    spec = SelectionSpec(metric, task, average, subject_to, rule, select_by, rounds, bags, abstain)
     final_problem = spec.make_final_problem()
     search_problem = spec.make_search_problem()
     candidates, batch = _stack_candidates(scores, targets, task, weight)
@@ -224,7 +233,16 @@ def select_ensemble(
     if final_rule is None and isinstance(metric, Cost) and (is_binary or metric.matrix is not None) and not subject_to:
         final_rule, tuning = tune_cost_rule(metric, mean_scores, targets, weight=weight)
     elif final_rule is None:
-        tuning = tune_threshold(metric, mean_scores, targets, weight=weight, rare_labels=RARE_LABELS, **spec.options)
+        options = spec.options | {"weight": weight, "rare_labels": RARE_LABELS}
+        tuning = tune_threshold(metric, mean_scores, targets, **options)
+        # The search tunes the offsets of a few means only, and may end below what one candidate reaches alone.
+        if resolved == "metric" and isinstance(by_metric, MetricAtOffsets) and best_alone > tuning.value + EQUAL_VALUES:
+            place = alone.index(best_alone)
+            of_best_alone = tune_threshold(metric, candidates[place], targets, **options)
+            if of_best_alone.value > tuning.value + EQUAL_VALUES:
+                tuning = of_best_alone
+                mean = mean_scores = candidates[place]
+                shares = torch.zeros_like(shares).index_fill(0, torch.tensor(place), 1.0)
         final_rule = tuning.rule
     final_batch = final_problem.objective.weigh(replace_scores(batch, mean))
     if tuning is not None and isinstance(final_rule, LeastCost):

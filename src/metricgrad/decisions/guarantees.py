@@ -48,7 +48,7 @@ from metricgrad.core.sparse import SparseBatch
 from metricgrad.decisions.binomial import find_most_errors, find_tail, find_upper_limit, find_walk_tail
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from metricgrad.core.metrics import Metric
     from metricgrad.core.metrics.constraints import Constraint
@@ -104,7 +104,23 @@ class Guarantee:
     label: int | None = None
 
     def __str__(self) -> str:
-        which = "" if self.label is None else f"class {self.label}: "
+        return self.describe(())
+
+    def describe(self, names: Sequence[str]) -> str:
+        """Return the bound in words.
+
+        Parameters
+        ----------
+        names : sequence of str
+            Those of all classes; without them a class is a number.
+
+        Returns
+        -------
+        str
+            One line.
+
+        """
+        which = "" if self.label is None else f"class {names[self.label] if names else self.label}: "
         return (
             f"{which}{self.constraint} with {100 * self.confidence:g} % confidence; expected {self.expected:.2f}; "
             f"finds {100 * self.recall:.0f} % of the positives"
@@ -359,6 +375,8 @@ def explain_shortage(constraint: Constraint, counts: Counts, alpha: float) -> st
         kind = kinds.get(rate.trials, "rows")
         return f"it takes {needed} {kind}, got {trials}"
     rows = round(float(counts.total[0]))
+    if not counts.positives[0] or not counts.negatives[0]:
+        return f"the rows have no {'negatives' if counts.positives[0] else 'positives'}; add some"
     if _has_walk(constraint):
         of_positives = metric is functions.precision
         right = counts.tp if of_positives else counts.tn.flip(0)

@@ -8,10 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from metricgrad.core.batch import Batch
 from metricgrad.core.counts import Confusion, Counts, Mean, cells
 from metricgrad.core.metrics.averages import row_weights
 from metricgrad.core.sparse import AnyBatch, SparseBatch
@@ -19,6 +17,7 @@ from metricgrad.core.sparse import AnyBatch, SparseBatch
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from metricgrad.core.batch import Batch
     from metricgrad.core.metrics import Metric
     from metricgrad.decisions.rules import Rule
 
@@ -65,36 +64,42 @@ def _count_chunk(chunk: Batch, decided: Tensor) -> tuple[Tensor, Tensor, Tensor,
     return tp, fp, positive_weight.sum(0), negative_weight.sum(0)
 
 
-def count_undecided(batch: Batch, rule: Rule) -> Counts:
-    """Return the cells of each class, ``(d,)``, under a rule that may leave rows undecided: in no class."""
+def decide_classes(batch: Batch, rule: Rule) -> Tensor:
+    """Return the class that a rule decides on for each row, and d, one more than the last, for an undecided row."""
+    decided = decide_batch(batch, rule, classes=True)
     classes = batch.logits.shape[1]
-    parts = []
-    for chunk in split_into_chunks(batch):
-        decided = decide_batch(chunk, rule, classes=True)
-        predicted = decided.unsqueeze(1) == torch.arange(classes, device=decided.device)
-        labels = F.one_hot(chunk.targets, classes) if chunk.targets.dim() == 1 else chunk.targets
-        parts.append(_count_chunk(Batch(chunk.logits, labels, chunk.weight, chunk.mask), predicted))
-    tp, fp, positives, negatives = (torch.stack(sums).sum(0) for sums in zip(*parts, strict=True))
-    return cells(tp, fp, positives, negatives)
+    return decided.where((decided >= 0) & (decided < classes), classes) if rule.abstains else decided
+
+
+def count_columns(batch: Batch, rule: Rule) -> int:
+    """Return how many different numbers ``decide_classes`` may return."""
+    return batch.logits.shape[1] + int(rule.abstains)
+
+
+def count_classes(matrix: Confusion, rule: Rule) -> Counts:
+    """Return the cells of each class, ``(..., d)``, from what ``count_matrix`` returned."""
+    counts = matrix.counts()
+    return counts.map(lambda cell: cell[..., :-1]) if rule.abstains else counts
 
 
 def measure_coverage(batch: Batch, rule: Rule) -> float:
     """Return the share of the rows, by weight, that a rule of classes decides."""
-    classes = batch.logits.shape[1]
-    decided = decide_batch(batch, rule, classes=True)
-    is_decided = ((decided >= 0) & (decided < classes)).double()
+    decided = decide_classes(batch, rule)
+    is_decided = (decided < batch.logits.shape[1]).double()
     weight = torch.ones_like(is_decided) if batch.weight is None else batch.weight.double().squeeze(1)
     return ((weight * is_decided).sum() / weight.sum().clamp(min=1e-300)).item()
 
 
 def count_matrix(batch: Batch, rule: Rule) -> Confusion:
-    """Return the d×d matrix of a multi-class problem."""
-    if rule.abstains:
-        raise ValueError(f"rule: expected one that decides every row, for the d×d matrix has no other; got {rule!r}")
-    classes = batch.logits.shape[1]
+    """Return the d×d matrix of a multi-class problem.
+
+    Of a rule that may leave rows undecided it has a further class, in which no row is, and which undecided rows are
+    predicted to be in: ``count_classes`` takes it away.
+    """
+    classes = count_columns(batch, rule)
     total = torch.zeros(classes, classes, dtype=torch.float64, device=batch.logits.device)
     for chunk in split_into_chunks(batch):
-        decided = decide_batch(chunk, rule, classes=True)
+        decided = decide_classes(chunk, rule)
         weight = None if chunk.weight is None else chunk.weight.squeeze(1).double()
         if chunk.targets.dim() == 1:
             place = chunk.targets * classes + decided
@@ -102,7 +107,7 @@ def count_matrix(batch: Batch, rule: Rule) -> Confusion:
         else:
             labels = chunk.targets.double()
             weighted = labels if weight is None else labels * weight.unsqueeze(1)
-            total.t().index_add_(0, decided, weighted)
+            total[: labels.shape[1]].t().index_add_(0, decided, weighted)
     return Confusion(total)
 
 

@@ -16,10 +16,15 @@ from metricgrad.core.costs import CELLS, Cost
 from metricgrad.core.inputs import as_tensor
 from metricgrad.decisions.calibration import (
     KINDS_TO_TRY,
+    SCALINGS_TO_TRY,
     Calibration,
+    Scaling,
     calibrate_out_of_fold,
     compute_log_loss,
+    compute_log_loss_of_classes,
     fit_calibration,
+    fit_scaling,
+    scale_out_of_fold,
     split_rows,
 )
 from metricgrad.decisions.rare_labels import FEWEST_TO_TUNE
@@ -152,12 +157,14 @@ class LeastCost(Rule):
 class LeastCostOfClasses(Rule):
     """Predict the class of the least expected cost.
 
-    Takes probabilities ``(N, d)`` and returns class indices ``(N,)``; of equals the first.
+    Takes scores ``(N, d)`` and returns class indices ``(N,)``; of equals the first.
 
     Parameters
     ----------
     matrix : tuple of tuple of float
         The costs, rows true and columns predicted.
+    calibration : Scaling, optional
+        From scores to probabilities; by default they are probabilities.
 
     Examples
     --------
@@ -167,6 +174,7 @@ class LeastCostOfClasses(Rule):
     """
 
     matrix: tuple[tuple[float, ...], ...]
+    calibration: Scaling = Scaling()  # noqa: RUF009 (frozen)
     tasks: ClassVar[tuple[Task, ...]] = ("multiclass",)
 
     def __post_init__(self) -> None:
@@ -178,13 +186,15 @@ class LeastCostOfClasses(Rule):
     def decide(self, scores: Tensor) -> Tensor:
         if scores.dim() != 2 or scores.shape[1] != len(self.matrix):
             raise ValueError(f"scores: expected (N, {len(self.matrix)}), got {tuple(scores.shape)}")
-        return (scores @ torch.tensor(self.matrix, dtype=scores.dtype, device=scores.device)).argmin(1)
+        p = scores if self.calibration == Scaling() else self.calibration(scores)
+        return (p @ torch.tensor(self.matrix, dtype=p.dtype, device=p.device)).argmin(1)
 
     def describe(self) -> str:
-        return "least expected cost"
+        kind = self.calibration.kind
+        return "least expected cost" if kind == "none" else f"least expected cost ({kind} scaling)"
 
     def to_onnx(self, graph: Any, scores: str, classes: int) -> str:
-        expected = graph.add("MatMul", scores, graph.constant(self.matrix))
+        expected = graph.add("MatMul", self.calibration.to_onnx(graph, scores), graph.constant(self.matrix))
         return str(graph.add("ArgMin", expected, axis=1, keepdims=0))
 
 
@@ -206,7 +216,7 @@ def tune_cost_rule(
     s = as_tensor("scores", scores).double()
     y = as_tensor("targets", targets)
     if cost.matrix is not None:
-        return _tune_classes(cost, cost.matrix, s, y, weight, seed)
+        return _tune_classes(cost, cost.matrix, s, y, weight, of_logits, seed)
     labels = y.double()
     w = torch.ones_like(labels) if weight is None else as_tensor("weight", weight).double()
     calibration, p, folds = _choose_calibration(s, labels, w, of_logits, seed)
@@ -236,7 +246,7 @@ def _choose_calibration(
     if min(positives, len(targets) - positives) < FEWEST_TO_TUNE:
         plain = Calibration(of_logits=of_logits)
         return plain, plain(scores), []
-    folds = split_rows(targets, FOLDS, seed)
+    folds = split_rows((targets > 0.5).long(), FOLDS, seed)
     tried = {kind: calibrate_out_of_fold(kind, scores, targets, weight, of_logits, folds) for kind in KINDS_TO_TRY}
     losses = {kind: compute_log_loss(p, targets, weight) for kind, p in tried.items()}
     best = min(KINDS_TO_TRY, key=lambda kind: losses[kind])
@@ -251,8 +261,13 @@ def _costs_less(cost: Cost, adjusted: Tensor, targets: Tensor, weight: Tensor, f
         rest = ~held
         tuned = tune_threshold(cost.take(rest), adjusted[rest], targets[rest], weight=weight[rest])
         corrected[held] = adjusted[held] >= tuned.threshold
-    lowered = weight * (cost.of_rows(targets.long(), at_half) - cost.of_rows(targets.long(), corrected))
-    # A few rows of large amounts make the difference of two thresholds: it must exceed its standard error.
+    return _lowers_cost(cost, targets, weight, at_half, corrected)
+
+
+def _lowers_cost(cost: Cost, targets: Tensor, weight: Tensor, plain: Tensor, corrected: Tensor) -> bool:
+    """Tell whether corrected decisions cost less than plain ones, by more than chance."""
+    lowered = weight * (cost.of_rows(targets.long(), plain) - cost.of_rows(targets.long(), corrected))
+    # A few rows of large amounts make the difference of two rules: it must exceed its standard error.
     standard_error = len(lowered) ** 0.5 * lowered.std()
     return bool(lowered.sum() > standard_error)
 
@@ -290,23 +305,41 @@ def _find_threshold(rule: LeastCost, cost: Cost, scores: Tensor) -> float:
 # Several classes
 
 
-def _tune_classes(cost: Cost, matrix: Tensor, scores: Tensor, targets: Tensor, weight: Any, seed: int) -> CostTuning:
+def _tune_classes(
+    cost: Cost, matrix: Tensor, scores: Tensor, targets: Tensor, weight: Any, of_logits: bool, seed: int
+) -> CostTuning:
     """Return the rule of least expected cost, or offsets where these cost less on left-out rows."""
-    rule = LeastCostOfClasses(tuple(tuple(row) for row in matrix.tolist()))
+    if scores.dim() != 2:
+        raise ValueError("matrix: expected several classes with it, got two; write Cost(fp=..., fn=...)")
+    if scores.shape[1] != len(matrix):
+        raise ValueError(f"matrix: expected costs of {scores.shape[1]} classes, got {len(matrix)}")
     w = torch.ones(len(scores), dtype=torch.float64) if weight is None else as_tensor("weight", weight).double()
+    scaling, p, folds = _choose_scaling(scores, targets, w, of_logits, seed)
+    rule = LeastCostOfClasses(tuple(tuple(row) for row in matrix.tolist()), scaling)
+    plain = LeastCostOfClasses(rule.matrix).decide(p)
     tuning = tune_threshold(cost, scores, targets, task="multiclass", weight=weight)
-    plain = rule.decide(scores)
-    random = torch.rand(len(scores), generator=torch.Generator().manual_seed(seed))
-    fold = random.argsort().argsort() % FOLDS
-    moved = torch.empty_like(plain)
-    for k in range(FOLDS):
-        held = fold == k
-        rest = ~held
-        if len(targets[rest].unique()) < len(matrix):  # a class is missing: nothing to tune on
-            moved = plain
-            break
-        found = tune_threshold(cost, scores[rest], targets[rest], task="multiclass", weight=w[rest])
-        moved[held] = found.rule.decide(scores[held])
-    if _pay(cost, targets, w, moved) < _pay(cost, targets, w, plain):
-        return CostTuning(tuning.rule, tuning)
-    return CostTuning(rule, replace(tuning, rule=rule, exact=False, value=cost.savings(targets, plain)))
+    if folds:
+        moved = torch.empty_like(plain)
+        for held in folds:
+            rest = ~held
+            found = tune_threshold(cost, scores[rest], targets[rest], task="multiclass", weight=w[rest])
+            moved[held] = found.rule.decide(scores[held])
+        if _lowers_cost(cost, targets, w, plain, moved):
+            return CostTuning(tuning.rule, tuning)
+    value = cost.savings(targets, rule.decide(scores))
+    return CostTuning(rule, replace(tuning, rule=rule, exact=False, value=value))
+
+
+def _choose_scaling(
+    scores: Tensor, targets: Tensor, weight: Tensor, of_logits: bool, seed: int
+) -> tuple[Scaling, Tensor, list[Tensor]]:
+    """Return the scaling that is best on left-out rows, their probabilities by it, and the folds, none if few."""
+    rows_of_classes = torch.bincount(targets, minlength=scores.shape[1])
+    if rows_of_classes.min() < FEWEST_TO_TUNE:
+        plain = Scaling(of_logits=of_logits)
+        return plain, plain(scores), []
+    folds = split_rows(targets, FOLDS, seed)
+    tried = {kind: scale_out_of_fold(kind, scores, targets, weight, of_logits, folds) for kind in SCALINGS_TO_TRY}
+    losses = {kind: compute_log_loss_of_classes(p, targets, weight) for kind, p in tried.items()}
+    best = min(SCALINGS_TO_TRY, key=lambda kind: losses[kind])
+    return fit_scaling(best, scores, targets, weight, of_logits), tried[best], folds

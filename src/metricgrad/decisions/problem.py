@@ -10,9 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from metricgrad import strict_json
 from metricgrad.core.batch import Batch
 from metricgrad.core.metrics import get
 from metricgrad.core.metrics.averages import check_labels
+from metricgrad.core.metrics.properties import properties_of
 from metricgrad.core.metrics.scalars import is_number
 from metricgrad.core.sparse import AnyBatch, SparseBatch
 from metricgrad.decisions import hard_counts
@@ -42,6 +44,22 @@ if TYPE_CHECKING:
 
     from metricgrad.core.metrics.constraints import Constraint
     from metricgrad.core.objective import Objective
+
+
+def _check_bound(constraint: Constraint) -> None:
+    """Refuse a bound that no value of the metric can break, or none can meet."""
+    if not isinstance(constraint.metric, str) or strict_json.names_code(constraint.metric):
+        return  # the range of a function of one's own is not declared
+    limits = properties_of(get(constraint.metric)).limits
+    if limits is None or limits[0] <= constraint.bound <= limits[1]:
+        return
+    low, high = limits
+    is_percent = (low, high) == (0, 1) and 2 < constraint.bound <= 100
+    hint = f"; write {constraint.bound / 100:g} for {constraint.bound:g} %" if is_percent else ""
+    raise ValueError(
+        f"subject_to: expected a bound between {low:g} and {high:g}, the range of {constraint.metric}, got "
+        f"'{constraint}'{hint}"
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,6 +135,7 @@ class Problem:
             on_each_label = constraint.over == "each" and threshold_per_label
             if constraint.over is not None and not on_each_label:
                 raise ValueError(f"subject_to: expected a bound without brackets here, got '{constraint}'")
+            _check_bound(constraint)
 
     def _check_confidence(self) -> None:
         """Refuse a confidence without a constraint that is to hold with it, or that cannot."""
@@ -198,11 +217,9 @@ class Problem:
         """Return the value of a rule: a scalar, or one per class."""
         objective = self.objective
         batch = self._weigh_classes(batch)
-        if self.abstain and isinstance(batch, Batch):
-            return objective.value(hard_counts.count_undecided(batch, rule))
         if objective.task == "multiclass" and isinstance(batch, Batch):
             matrix = hard_counts.count_matrix(batch, rule)
-            return objective.value(matrix if objective.of_matrix else matrix.counts())
+            return objective.value(matrix if objective.of_matrix else hard_counts.count_classes(matrix, rule))
         if objective.average == "samples":
             mean = hard_counts.average_rows(batch, rule, [objective.metric], objective.labels)[0]
             return objective.value(mean)
@@ -228,7 +245,7 @@ class Problem:
         if self.confidence is None:
             return ()
         if self.abstain and isinstance(batch, Batch):
-            counts = hard_counts.count_undecided(batch, rule)
+            counts = hard_counts.count_classes(hard_counts.count_matrix(batch, rule), rule)
         else:
             counts = hard_counts.count_cells(batch, rule)
         predicted = counts.predicted.tolist()

@@ -62,7 +62,7 @@ def make_criterion(select_by: SelectBy, problem: Problem, batch: Batch, rule: Ru
         batch = problem.objective.weigh(batch)
     if rule is not None:
         return MetricUnderRule(problem, batch, rule)
-    if problem.objective.task == "multiclass":
+    if problem.objective.task == "multiclass" and not problem.abstain:
         return MetricAtOffsets(problem, batch)
     if problem.shared or problem.constraints:
         return MetricUnderSolvedRule(problem, batch)

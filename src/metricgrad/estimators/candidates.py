@@ -49,6 +49,8 @@ class Candidate:
     name: str
     estimator: Any
     view: View = "given"
+    cost: float = 1.0
+    """How long it takes to fit, in times of a logistic regression: a guess, by which a time limit is kept."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,7 @@ def make_network(name: str, spec: CandidateSpec, view: View = "linear", **option
     if spec.quick and spec.rows >= _ROWS_FOR_FEWER_EPOCHS:
         share /= 3
     settings |= {"epochs": max(2, round(EPOCHS * share)), "patience": max(2, round(PATIENCE * share))}
-    return Candidate(name, MetricClassifier(spec.metric, **settings | options), view)
+    return Candidate(name, MetricClassifier(spec.metric, **settings | options), view, cost=120)
 
 
 def make_boosted_trees(name: str, spec: CandidateSpec, backend: Backend, loss: Any) -> Candidate:
@@ -119,13 +121,13 @@ def make_boosted_trees(name: str, spec: CandidateSpec, backend: Backend, loss: A
         n_jobs=1,
         backend_params={"max_bin": 64} if spec.rows < FEW_ROWS else None,
     )
-    return Candidate(name, model, "trees")
+    return Candidate(name, model, "trees", cost=50 if loss == "cross-entropy" else 60)
 
 
 def make_forest(name: str, spec: CandidateSpec, kind: type[RandomForestClassifier | ExtraTreesClassifier]) -> Candidate:
     """Return a random forest, or extra trees."""
     leaf = max(2, spec.rows // 4000)  # so that trees of many rows stay small
-    return Candidate(name, kind(TREES_PER_FOREST, min_samples_leaf=leaf), "trees")
+    return Candidate(name, kind(TREES_PER_FOREST, min_samples_leaf=leaf), "trees", cost=30)
 
 
 def missing_libraries() -> list[str]:

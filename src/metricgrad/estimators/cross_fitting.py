@@ -18,7 +18,7 @@ from torch import Tensor
 
 from metricgrad.core.metrics.scalars import is_whole
 from metricgrad.estimators.candidates import METRIC_ESTIMATORS, Candidate, View
-from metricgrad.estimators.encoded_rows import predict_encoded
+from metricgrad.estimators.encoded_rows import check_width, predict_encoded
 from metricgrad.estimators.metric_boosting_classifier import MetricBoostingClassifier
 from metricgrad.estimators.metric_classifier import MetricClassifier
 from metricgrad.estimators.preparation import checked_pairs, splits
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from metricgrad.estimators.labels import Labels
-
 
 Fold = tuple[Any, Any]
 """The rows to fit on, and the rows left out; None for these where a class has one row only."""
@@ -174,7 +173,10 @@ def probabilities(model: Any, X: Any, labels: Labels, is_encoded: bool = False) 
     ``is_encoded``: X comes from an encoder of this library, so that it need not be checked.
     """
     if isinstance(model, METRIC_ESTIMATORS):
-        return model._scores(X)
+        if not is_encoded:
+            return model._scores(X)
+        check_width(model, X)
+        return model._score_checked(X)
     predict: Callable[[Any, Any], Any] = predict_encoded if is_encoded else _predict_given
     if isinstance(model, list):
         rows = X.shape[0] if hasattr(X, "shape") else len(X)

@@ -35,9 +35,14 @@ def _is_plain_forest(model: Any) -> bool:
     return type(model) in (RandomForestClassifier, ExtraTreesClassifier) and model.n_jobs in (None, 1)
 
 
+def check_width(model: Any, X: Any) -> None:
+    """Raise unless rows have the features that a model was fitted on; trees would read what is beyond a row."""
+    if X.shape[1] != model.n_features_in_:
+        raise ValueError(f"X: expected {model.n_features_in_} features, got {X.shape[1]}")
+
+
 def _average_trees(forest: Any, X: Any) -> Any:
-    if X.shape[1] != forest.n_features_in_:  # trees would read what is beyond the row
-        raise ValueError(f"X: expected {forest.n_features_in_} features, got {X.shape[1]}")
+    check_width(forest, X)
     rows = np.ascontiguousarray(X, dtype=np.float32)
     total = sum(one.tree_.predict(rows) for one in forest.estimators_)
     mean = total / len(forest.estimators_)

@@ -33,6 +33,12 @@ def check_guarantee_rows(share: Any, confidence: float | None, subject_to: Any, 
         raise ValueError("guarantee_rows: expected a confidence= to guarantee, got None")
 
 
+def check_abstain_label(abstain: bool, abstain_label: Any, classes: Any) -> None:
+    """Refuse a class for what is predicted for undecided rows."""
+    if abstain and abstain_label is not None and abstain_label in list(classes):
+        raise ValueError(f"abstain_label: expected a value that is no class, got {abstain_label!r}")
+
+
 def hold_out_rows(rows: int, share: float, random_state: Any) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return the rows to fit on and those held out, drawn at random: a stratified draw is not one of new rows."""
     held_out = max(1, round(share * rows))

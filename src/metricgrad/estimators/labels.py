@@ -186,6 +186,8 @@ class PredictsMixin:
     ) -> float:
         """Return the accuracy, as scikit-learn's classifiers do; the savings if ``metric`` is a ``Cost``.
 
+        A row that is left undecided is wrong.
+
         Parameters
         ----------
         X : array-like, DataFrame or sparse matrix
@@ -203,6 +205,9 @@ class PredictsMixin:
             Higher is better.
 
         """
+        if self.rule_.abstains:  # the labels and what stands for an undecided row may be of two types
+            right = [predicted == true for predicted, true in zip(self.predict(X), np.asarray(y), strict=True)]
+            return float(np.average(right, weights=sample_weight))
         if not isinstance(getattr(self, "metric", None), Cost):  # the model of a run has no metric of its own
             return float(super().score(X, y, sample_weight))  # type: ignore[misc]
         given = flat(np.asarray(dense(y)))

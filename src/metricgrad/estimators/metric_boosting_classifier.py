@@ -269,8 +269,7 @@ class MetricBoostingClassifier(DecidesLazilyMixin, CallbackSupportMixin, Classif
             model_task = task.part("model", len(found), self.n_estimators).begin()
             plan = self._plan(seed)
             if task.is_watched:
-                rounds = Steps(model_task, "round")
-                plan = replace(plan, before_round=rounds.begin, after_round=rounds.end)
+                plan = replace(plan, rounds=Steps(model_task, "round"))
             trained = self._library.train(plan, self.n_estimators, *some)
             model_task.end()  # the other models are needed all the same
             return trained
@@ -343,7 +342,10 @@ class MetricBoostingClassifier(DecidesLazilyMixin, CallbackSupportMixin, Classif
 
     def _scores(self, X: Features) -> Tensor:
         check_is_fitted(self, "boosters_")
-        X = validate_data(self, coded(X, self.categories_), reset=False, **_ALLOWED)
+        return self._score_checked(validate_data(self, coded(X, self.categories_), reset=False, **_ALLOWED))
+
+    def _score_checked(self, X: Any) -> Tensor:
+        """Return the scores of rows that were checked, or made by an encoder."""
         return self._probabilities(self.boosters_, X)
 
     @property

@@ -443,7 +443,10 @@ class MetricClassifier(DecidesMixin, CallbackSupportMixin, ClassifierMixin, Base
 
     def _scores(self, X: Any) -> Tensor:
         check_is_fitted(self, "networks_")
-        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        return self._score_checked(validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False))
+
+    def _score_checked(self, X: Any) -> Tensor:
+        """Return the scores of rows that were checked, or made by an encoder."""
         features = self._features(X)
         with one_thread():
             each = [self.labels_.probabilities(compute_logits(network, features)) for network in self.networks_]

@@ -29,10 +29,16 @@ from metricgrad.estimators.cross_fitting import (
     make_folds,
 )
 from metricgrad.estimators.fit_callbacks import CallbackSupportMixin, FitTask, with_callbacks
-from metricgrad.estimators.guarantee_rows import check_guarantee_rows, hold_out_rows, tune_on_scores
+from metricgrad.estimators.guarantee_rows import (
+    check_abstain_label,
+    check_guarantee_rows,
+    hold_out_rows,
+    tune_on_scores,
+)
 from metricgrad.estimators.labels import DecidesMixin, dense, flat
 from metricgrad.estimators.preparation import labels_to_learn
 from metricgrad.estimators.row_costs import find_fit_costs, name_columns
+from metricgrad.estimators.time_limit import TimeLimit
 
 if TYPE_CHECKING:
     from metricgrad.core.costs import Cost
@@ -88,6 +94,10 @@ class MetricEnsembleClassifier(DecidesMixin, CallbackSupportMixin, ClassifierMix
         The share of the rows, such as 0.3, on which the rule is tuned and nothing is fitted. A ``confidence`` is then
         exact. Without it the rule is tuned on out-of-fold scores, by models of fewer rows than the one that scores new
         rows, and the confidence is approximate.
+    abstain : bool, default False
+        For several classes with ``subject_to``: predict a class only where it meets the constraints.
+    abstain_label : object, optional
+        What is predicted for a row that is left undecided; no class. By default None, as in a table.
     cv : int, splitter or iterable, default 5
         A number of folds (stratified, several labels too; of whole groups if ``fit`` gets groups), a scikit-learn
         splitter, or pairs of train and test rows.
@@ -98,6 +108,11 @@ class MetricEnsembleClassifier(DecidesMixin, CallbackSupportMixin, ClassifierMix
     bags : int, default 10
         The number of random halves of the rows on which to select, the weights being averaged; 0 for one selection on
         all rows.
+    time_limit : float, optional
+        About how many seconds ``fit`` may take. The cheapest candidates are fitted first (your own ``estimators`` in
+        the given order), and another one only if it is expected to finish in time, judging by those before; the first
+        always is. A candidate that has begun is finished, so a wrong guess exceeds the limit. With a limit, results
+        depend on the machine.
     n_jobs : int, optional
         How many candidates to fit at once; one by default.
     random_state : int, RandomState instance or None, default None
@@ -160,10 +175,13 @@ class MetricEnsembleClassifier(DecidesMixin, CallbackSupportMixin, ClassifierMix
         confidence: float | None = None,
         confidence_over: ConfidenceOver = "all",
         guarantee_rows: float | None = None,
+        abstain: bool = False,
+        abstain_label: Any = None,
         cv: Any = 5,
         select_by: SelectBy = "auto",
         rounds: int = 25,
         bags: int = 10,
+        time_limit: float | None = None,
         n_jobs: int | None = None,
         random_state: Any = None,
         verbose: bool = False,
@@ -178,10 +196,13 @@ class MetricEnsembleClassifier(DecidesMixin, CallbackSupportMixin, ClassifierMix
         self.confidence = confidence
         self.confidence_over = confidence_over
         self.guarantee_rows = guarantee_rows
+        self.abstain = abstain
+        self.abstain_label = abstain_label
         self.cv = cv
         self.select_by = select_by
         self.rounds = rounds
         self.bags = bags
+        self.time_limit = time_limit
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
@@ -231,29 +252,32 @@ class MetricEnsembleClassifier(DecidesMixin, CallbackSupportMixin, ClassifierMix
         cost_fitted = cost if cost is None or cost.rows is None else cost.take(fitted)
         self._fit_rows(_safe_indexing(given, fitted), y[fitted], weight_fitted, None, cost_fitted)
         scores = self._scores(_safe_indexing(given, held_out))
-        self.tuning_ = tune_on_scores(self, scores, self.labels_.encode(y[held_out]), weight_held_out)
+        self.tuning_ = tune_on_scores(
+            self, scores, self.labels_.encode(y[held_out]), weight_held_out, abstain=self.abstain
+        )
         self.rule_ = self.tuning_.rule
         return self
 
     def _fit_rows(self, given: Any, y: Any, weight: Any, groups: Any, cost: Cost | None) -> Self:
         """Fit on rows that were checked."""
+        limit = TimeLimit(self.time_limit)
         self.labels_ = labels = labels_to_learn(y)
         self.classes_, targets = labels.classes, labels.encode(y)
         if cost is not None:
             self.mean_cost_ = cost.mean()
         # Refuses what does not fit together before anything is fitted.
         goal = (self._metric, labels.task, self.average, self.subject_to, self.rule, self.select_by)
-        rule = SelectionSpec(*goal, self.rounds, self.bags).rule
+        rule = SelectionSpec(*goal, self.rounds, self.bags, self.abstain).rule
+        check_abstain_label(self.abstain, self.abstain_label, self.classes_)
         if self.confidence is not None:
-            guaranteed = {"subject_to": self.subject_to, "confidence": self.confidence}
+            guaranteed = {"subject_to": self.subject_to, "confidence": self.confidence, "abstain": self.abstain}
             TuningSpec(self._metric, labels.task, self.average, **guaranteed).problem()
         seeds = FitSeeds.draw(self.random_state)
         folds = make_folds(labels, targets, self.cv, groups, seeds.folds)
         views = self._fit_views(given, y, weight)
         candidates = self._list_candidates(len(y))
         task = FitTask.begin_fit(self, given, y, len(candidates))
-        found = self._cross_fit_all(candidates, views, y, weight, folds, seeds, task)
-        candidates = candidates[: len(found)]  # a callback may have stopped
+        candidates, found = self._cross_fit_all(candidates, views, y, weight, folds, seeds, limit, task)
         self._choose(candidates, found, targets, weight, folds, rule, seeds.selection, cost)
         if self.estimators is not None:  # the features are theirs, and so is what is known of them
             models = (one for candidate in found for one in flatten_models(candidate.models))
@@ -325,30 +349,37 @@ class MetricEnsembleClassifier(DecidesMixin, CallbackSupportMixin, ClassifierMix
         weight: Any,
         folds: list[Fold],
         seeds: FitSeeds,
+        limit: TimeLimit,
         task: FitTask,
-    ) -> list[CrossFitted]:
+    ) -> tuple[list[Candidate], list[CrossFitted]]:
+        """Return the candidates that were fitted before a callback or the time limit stopped, and what came of them."""
+        places = limit.order_candidates(candidates)
+        ordered = [candidates[place] for place in places]
         jobs = (
             delayed(cross_fit)(one, views[one.view], y, weight, self.labels_, folds, seeds.of_candidate(place))
-            for place, one in enumerate(candidates)
+            for place, one in zip(places, ordered, strict=True)
         )
         results = Parallel(n_jobs=self.n_jobs, return_as="generator")(jobs)
-        names = [one.name for one in candidates]
+        in_turn: Any = ordered
         if self.verbose:
             from tqdm.auto import tqdm
 
             if self.estimators is None and (missing := missing_libraries()):
                 tqdm.write(f"without {' and '.join(missing)}, not installed: pip install 'metricgrad[boosting]'")
-            names = tqdm(names, desc="candidates", leave=False)
-        found = []
-        for place, name in enumerate(names):
-            part = task.part(name, place).begin()
+            in_turn = tqdm(ordered, desc="candidates", leave=False)
+        found: list[CrossFitted] = []
+        for candidate in in_turn:
+            if not limit.has_time_for(candidate):
+                break
+            part = task.part(candidate.name, len(found)).begin()
             found.append(next(results))
+            limit.add_finished(candidate, found[-1].seconds)
             if part.end():
                 break
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # joblib warns of work that is dropped, which a callback asked for
+            warnings.simplefilter("ignore")  # joblib warns of work that is dropped, as a callback or the limit wants
             results.close()
-        return found
+        return ordered[: len(found)], found
 
     def _choose(
         self,
@@ -378,6 +409,7 @@ class MetricEnsembleClassifier(DecidesMixin, CallbackSupportMixin, ClassifierMix
                 task=self.labels_.task,
                 average=self.average,
                 subject_to=self.subject_to,
+                abstain=self.abstain,
                 weight=None if weight is None else weight[rows],
                 rule=self.rule,
                 select_by=self.select_by,
@@ -390,7 +422,9 @@ class MetricEnsembleClassifier(DecidesMixin, CallbackSupportMixin, ClassifierMix
                 self.tuning_, self.rule_ = selection.tuning, name_columns(selection.rule, self.metric)
             if self.confidence is not None and self.guarantee_rows is None:
                 weight_of_rows = None if weight is None else weight[rows]
-                self.tuning_ = tune_on_scores(self, selection.scores, targets[rows], weight_of_rows)
+                self.tuning_ = tune_on_scores(
+                    self, selection.scores, targets[rows], weight_of_rows, abstain=self.abstain
+                )
                 self.rule_ = self.tuning_.rule
         fitted = dict(zip(names, zip(candidates, found, strict=True), strict=True))
         self.members_ = [
@@ -403,7 +437,7 @@ class MetricEnsembleClassifier(DecidesMixin, CallbackSupportMixin, ClassifierMix
 
     @property
     def candidates_(self) -> Any:
-        """All candidates: a DataFrame of name, weight, out-of-fold value under its own rule, and seconds to fit."""
+        """The candidates that were fitted: a table of name, weight, out-of-fold value under its own rule, seconds."""
         import pandas as pd
 
         check_is_fitted(self, "members_")

@@ -8,7 +8,7 @@ training rows: medians, scales, the frequent categories, means of the targets, w
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any, Literal, Self, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, get_args
 
 import numpy as np
 import pandas as pd
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 Output = Literal["linear", "dense", "trees"]
+
+Parts: TypeAlias = pd.DataFrame | dict[str, np.ndarray]
+"""The parts of rows by name: a frame, from which rows can be taken, or the arrays alone, which take less time."""
 
 MOST_TARGET_MEANS = 32
 """The most classes or labels whose means encode a category; of more, the most frequent ones."""
@@ -282,7 +285,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         missing = [column.name for column in self.columns_ if column.name not in frame.columns]
         if missing:
             raise ValueError(f"X: expected the columns of the table that was fitted, got none named {missing[0]!r}")
-        return read_columns(self.columns_, frame)
+        return pd.DataFrame(read_columns(self.columns_, frame), index=frame.index)
 
     # Parts to matrices
 
@@ -343,12 +346,12 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             means_of_rows[column.name][counted] = cross_fitted
         return means_of_rows
 
-    def encode(self, parts: pd.DataFrame, output: Output, means: Mapping[str, np.ndarray] | None = None) -> Any:
+    def encode(self, parts: Parts, output: Output, means: Mapping[str, np.ndarray] | None = None) -> Any:
         """Return parts as a matrix.
 
         Parameters
         ----------
-        parts : DataFrame
+        parts : DataFrame or dict of str to ndarray
             What ``read`` returned.
         output : {'linear', 'dense', 'trees'}
             As for the encoder.
@@ -369,7 +372,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         is_missing = np.isnan(numbers)[:, self.often_missing_].astype(np.float64)
         blocks = [scaled, is_missing]
         for name in self.codes_:
-            blocks.append(one_hot(parts[name].to_numpy(), self.slots_[name]))
+            blocks.append(one_hot(np.asarray(parts[name]), self.slots_[name]))
         for name, means_of_rows in means.items():
             shift, scale = self.mean_scales_[name]
             blocks.append((means_of_rows - shift) / scale)
@@ -381,35 +384,36 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         words = [words.transform(parts[name]) for name, words in self.words_.items()]
         return sparse.hstack((sparse.csr_matrix(dense.astype(np.float32)), *words), "csr", np.float32)
 
-    def _encode_for_trees(self, parts: pd.DataFrame, means: Mapping[str, np.ndarray]) -> np.ndarray:
+    def _encode_for_trees(self, parts: Parts, means: Mapping[str, np.ndarray]) -> np.ndarray:
         """Return numbers as they are and codes, NaN where they are missing, means of the target, and topics."""
         blocks = [self._take_numbers(parts)]
         for name in self.codes_:
-            codes = code_missing_as_nan(parts[name].to_numpy())
+            codes = code_missing_as_nan(np.asarray(parts[name]))
             blocks.append(codes[:, None])
         blocks += means.values()
         blocks += self._find_topics(parts)
         return np.hstack([block.astype(np.float32, copy=False) for block in blocks])
 
-    def _find_target_means(self, parts: pd.DataFrame) -> dict[str, np.ndarray]:
+    def _find_target_means(self, parts: Parts) -> dict[str, np.ndarray]:
         """Return the means of the target of each row's category, by column."""
         level_parts = {column.name: column.level_part for column in self.columns_}
         found = {}
         for name, table in self.target_means_.items():
-            codes = parts[level_parts[name]].to_numpy()
+            codes = np.asarray(parts[level_parts[name]])
             found[name] = _look_up_means(table, codes)
         return found
 
-    def _take_numbers(self, parts: pd.DataFrame) -> np.ndarray:
+    def _take_numbers(self, parts: Parts) -> np.ndarray:
         if not self.numbers_:
-            return np.empty((len(parts), 0), np.float32)
-        return np.column_stack([parts[name].array for name in self.numbers_]).astype(np.float32, copy=False)
+            some_part = next(iter(parts))
+            return np.empty((len(parts[some_part]), 0), np.float32)
+        return np.column_stack([parts[name] for name in self.numbers_]).astype(np.float32, copy=False)
 
     def _fill_missing(self, numbers: np.ndarray) -> np.ndarray:
         """Return numbers with the median of their column in the place of missing ones."""
         return np.where(np.isnan(numbers), self.medians_, numbers).astype(np.float64)
 
-    def _find_topics(self, parts: pd.DataFrame) -> list[np.ndarray]:
+    def _find_topics(self, parts: Parts) -> list[np.ndarray]:
         """Return the topics of each column of text."""
         topics = []
         for name, words in self.words_.items():

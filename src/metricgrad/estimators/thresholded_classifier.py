@@ -16,7 +16,12 @@ from sklearn.utils.validation import _check_method_params, check_is_fitted, inde
 from torch import Tensor
 
 from metricgrad.estimators.fit_callbacks import CallbackSupportMixin, FitTask, with_callbacks
-from metricgrad.estimators.guarantee_rows import check_guarantee_rows, hold_out_rows, tune_on_scores
+from metricgrad.estimators.guarantee_rows import (
+    check_abstain_label,
+    check_guarantee_rows,
+    hold_out_rows,
+    tune_on_scores,
+)
 from metricgrad.estimators.labels import Labels, PredictsMixin, dense, flat, stack_label_scores
 from metricgrad.estimators.row_costs import find_fit_costs, has_cost_rule, tune_fitted_costs
 
@@ -266,8 +271,7 @@ class ThresholdedClassifier(PredictsMixin, CallbackSupportMixin, ClassifierMixin
         check_guarantee_rows(self.guarantee_rows, self.confidence, self.subject_to)
         if self.guarantee_rows is not None and self.cv == "prefit":
             raise ValueError("guarantee_rows: expected None with cv='prefit', where all rows are held out, got a share")
-        if self.abstain and self.abstain_label is not None and self.abstain_label in list(self.classes_):
-            raise ValueError(f"abstain_label: expected a value that is no class, got {self.abstain_label!r}")
+        check_abstain_label(self.abstain, self.abstain_label, self.classes_)
 
     def _route_parameters(self, params: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return what ``cross_val_predict`` gets, which routes by itself, and what the classifier's ``fit`` gets."""

@@ -106,6 +106,7 @@ class MetricSet:
             self._add_metric(name, metric, average, labels, empty_classes)
         self.over_classes = Objective(self.task, "f1", average, labels, empty_classes)
         self._check_samples_average()
+        self._check_undecided()
         self.keeps_scores = keep_scores or bool(self.ranking)
 
     def _add_metric(
@@ -142,6 +143,15 @@ class MetricSet:
         if of_classes and self.over_classes.average == "samples":
             raise ValueError(f"average: 'samples' is not for {', '.join(of_classes)}; use 'macro' or 'micro'")
 
+    def _check_undecided(self) -> None:
+        """Refuse metrics of the d×d matrix, in which an undecided row has no place."""
+        of_matrix = [name_of(objective.metric) for objective in self.objectives.values() if objective.of_matrix]
+        if self.rule.abstains and of_matrix:
+            raise ValueError(
+                f"rule: expected one that decides every row for {', '.join(of_matrix)}, got {self.rule.describe()}; "
+                "choose metrics of each class, such as f1"
+            )
+
     @property
     def row_objectives(self) -> dict[str, Objective]:
         """The metrics that are averaged over rows."""
@@ -175,6 +185,7 @@ class MetricSet:
         other = copy.copy(self)
         other.rule = rule
         other.has_default_threshold = False
+        other._check_undecided()
         return other
 
     def weigh_rows(self, batch: Batch) -> tuple[Self, Batch]:
@@ -217,10 +228,7 @@ class MetricSet:
             means = hard_counts.average_rows(batch, self.rule, metrics, self.over_classes.labels)
             found |= dict(zip(rows, means, strict=True))
         if self.has_cells:
-            needs_matrix = any(objective.of_matrix for objective in self.objectives.values())
-            if self.rule.abstains and isinstance(batch, Batch) and not needs_matrix:
-                found["cells"] = hard_counts.count_undecided(batch, self.rule)
-            elif self.has_matrix and isinstance(batch, Batch):  # a sparse batch is multi-label
+            if self.has_matrix and isinstance(batch, Batch):  # a sparse batch is multi-label
                 found["cells"] = hard_counts.count_matrix(batch, self.rule)
             else:
                 found["cells"] = hard_counts.count_cells(batch, self.rule)
@@ -245,7 +253,7 @@ class MetricSet:
             else:
                 cells = statistics["cells"]
                 if isinstance(cells, Confusion) and not objective.of_matrix:
-                    cells = cells.counts()
+                    cells = hard_counts.count_classes(cells, self.rule)
                 value = objective.value(cells)
             found[name] = value.squeeze(-1) if self.task == "binary" and objective.average == "per-class" else value
         for name, metric in self.score_metrics.items():

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from metricgrad.core.counts import Confusion, Counts, Mean
@@ -100,7 +101,9 @@ class OneMoreRow:
         found: Statistics = {}
         for name, statistic in statistics.items():
             if isinstance(statistic, Confusion):
-                found[name] = statistic + self._make_matrix(statistic.matrix.shape[-1], right)
+                matrix = self._make_matrix(right)
+                undecided = statistic.matrix.shape[-1] - matrix.shape[-1]
+                found[name] = statistic + Confusion(F.pad(matrix, (0, undecided, 0, undecided)))
             elif isinstance(statistic, Counts):
                 found[name] = statistic + self._make_counts(right)
             elif isinstance(statistic, Mean):
@@ -118,11 +121,12 @@ class OneMoreRow:
             return Counts(self.positives, none, none, self.negatives)
         return Counts(none, self.negatives, self.positives, none)
 
-    def _make_matrix(self, classes: int, right: bool) -> Confusion:
-        """Return the rows as a matrix; what is wrong is taken for each of the other classes alike."""
+    def _make_matrix(self, right: bool) -> Tensor:
+        """Return the rows as a d×d matrix; what is wrong is taken for each of the other classes alike."""
+        classes = self.positives.shape[-1]
         own = torch.eye(classes, dtype=torch.float64)
         shares = own if right else (1 - own) / max(1, classes - 1)
-        return Confusion(self.positives.unsqueeze(-1) * shares)
+        return self.positives.unsqueeze(-1) * shares
 
     def _make_tables(self, like: ScoreTables, right: bool) -> ScoreTables:
         """Return the rows as score tables; what is right is at its end of all scores."""

@@ -46,9 +46,11 @@ def make_draws(models: list[EvaluatedModel], groups: ArrayLike | None) -> CellDr
     """Return how the rows of models are weighed: as cells where that is exact and cheaper."""
     metrics = models[0].metrics
     batch = models[0].batch
-    classes = max(2, batch.logits.shape[1])
+    classes = max(2, *(hard_counts.count_columns(model.batch, model.metrics.rule) for model in models))
     rows_are_plain = batch.weight is None and not batch.targets.is_floating_point() and groups is None
     rules_are_fixed = all(model.tuned is None for model in models)
+    if rules_are_fixed and len({model.metrics.rule.abstains for model in models}) > 1:
+        raise ValueError("rule: expected two rules that both may leave rows undecided, or neither, got one of each")
     cells_are_few = classes ** (1 + len(models)) <= _MOST_CELLS
     one_decision_per_row = metrics.task != "multilabel"
     needs_cells_alone = not (metrics.has_curves or metrics.score_metrics)
@@ -91,7 +93,8 @@ class CellDraws:
     @property
     def positives(self) -> Tensor:
         of_classes = self.multiplicity.reshape(self.shape[0], -1).sum(1)
-        return of_classes if self.models[0].metrics.has_matrix else of_classes[1:]
+        has_matrix = self.models[0].metrics.has_matrix
+        return of_classes[: self.models[0].batch.logits.shape[1]] if has_matrix else of_classes[1:]
 
     @property
     def unit(self) -> UnitWeight:
@@ -191,9 +194,9 @@ def _stack_values(of_replicates: Sequence[Values], names: Iterable[str]) -> Valu
 
 
 def _decide(metrics: MetricSet, batch: Batch) -> Tensor:
-    if metrics.rule.abstains:
-        raise ValueError(f"rule: expected one that decides every row to resample, got {metrics.rule!r}; use evaluate")
-    return hard_counts.decide_batch(batch, metrics.rule, classes=metrics.has_matrix)
+    if metrics.has_matrix:
+        return hard_counts.decide_classes(batch, metrics.rule)
+    return hard_counts.decide_batch(batch, metrics.rule)
 
 
 def _make_weighted_sums(metrics: MetricSet, batch: Batch) -> dict[str, Callable[[Tensor], Any]]:
@@ -207,7 +210,10 @@ def _make_weighted_sums(metrics: MetricSet, batch: Batch) -> dict[str, Callable[
             value_and_weight = torch.stack((objective.metric(cells) * row_weight, row_weight), 1)
             found[name] = partial(_sum_means, value_and_weight)
     if metrics.has_cells:
-        found["cells"] = _sum_matrices(batch, decided) if metrics.has_matrix else _sum_counts(batch, decided)
+        if metrics.has_matrix:
+            found["cells"] = _sum_matrices(batch, decided, hard_counts.count_columns(batch, metrics.rule))
+        else:
+            found["cells"] = _sum_counts(batch, decided)
     for name, metric in metrics.score_metrics.items():
         found[name] = partial(_sum_columns, metric.columns(batch, metrics.task, metrics.rule))
     return found
@@ -238,8 +244,7 @@ def _sum_counts(batch: Batch, decided: Tensor) -> Callable[[Tensor], Counts]:
     return lambda times: Counts(*(times.to(dtype) @ columns).double().chunk(4, 1))
 
 
-def _sum_matrices(batch: Batch, decided: Tensor) -> Callable[[Tensor], Confusion]:
-    classes = batch.logits.shape[1]
+def _sum_matrices(batch: Batch, decided: Tensor, classes: int) -> Callable[[Tensor], Confusion]:
     row_weight = None if batch.weight is None else batch.weight.double().squeeze(1)
 
     def sum_matrices(times: Tensor) -> Confusion:
@@ -251,7 +256,8 @@ def _sum_matrices(batch: Batch, decided: Tensor) -> Callable[[Tensor], Confusion
         matrices = []
         for times_of_rows in times:
             weighted = batch.targets * times_of_rows.unsqueeze(1)
-            matrices.append(times.new_zeros(classes, classes).index_add_(0, decided, weighted).t())
+            by_decision = times.new_zeros(classes, weighted.shape[1]).index_add_(0, decided, weighted)
+            matrices.append(F.pad(by_decision, (0, classes - weighted.shape[1])).t())
         return Confusion(torch.stack(matrices))
 
     return sum_matrices

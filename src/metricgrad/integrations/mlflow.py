@@ -119,7 +119,8 @@ def _described_model(given: Study | str | Path, input_example: Any) -> Iterator[
     study = load_run(given) if isinstance(given, str | Path) else given
     model = study.model.model
     example = _make_example(model) if input_example is None else input_example
-    outputs = infer_signature(None, study.model.predict(example)).outputs
+    # The label of an undecided row has no type.
+    outputs = None if study.model.rule_.abstains else infer_signature(None, study.model.predict(example)).outputs
     types = {column.name: _find_type(column) for column in model.schema.columns}
     columns = [ColSpec(types.get(name, AnyType()), name) for name in _list_inputs(model)]
     method = ParamSpec("method", "string", default="predict")

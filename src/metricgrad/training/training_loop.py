@@ -132,8 +132,8 @@ def train(
     """Train in place and return the history, a row per epoch.
 
     ``evaluate``: how good the model is after an epoch, higher is better, ties being broken by the next number; the
-    weights of the best epoch are restored at the end. ``after_epoch``: it gets the model that would be evaluated, and
-    says whether to stop. A loss with a schedule (``step()``) is moved on after every
+    weights of the best epoch are restored at the end. ``before_epoch`` gets the number of an epoch, ``after_epoch`` the
+    model that would be evaluated, and says whether to stop. A loss with a schedule (``step()``) is moved on after every
     batch, multipliers of constraints after every epoch. The random state outside is left alone.
     """
     parameters = [*model.parameters(), *loss.parameters()]

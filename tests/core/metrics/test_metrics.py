@@ -247,7 +247,7 @@ def test_ratio_and_root_at_zero_have_zero_gradient() -> None:
         assert by_y.tolist()[:3] == [0.0, 0.0, 0.5]
         assert by_x.tolist()[:3] == [0.0, 0.0, -1.0]
     value = M.root(x)
-    assert value.tolist() == [0.0, 0.0, math.sqrt(2.0), 0.0]
+    assert value.tolist() == [0.0, 0.0, pytest.approx(math.sqrt(2.0), rel=1e-15), 0.0]  # not all processors round alike
     (by_x,) = torch.autograd.grad(value.sum(), x)
     assert by_x.tolist() == [0.0, 0.0, pytest.approx(0.5 / math.sqrt(2.0)), 0.0]
     assert M.ratio(torch.tensor([1, 0]), torch.tensor([4, 0]), empty=1.0).tolist() == [0.25, 1.0]

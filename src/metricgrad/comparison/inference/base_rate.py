@@ -79,21 +79,21 @@ def renew(
             f"{model.goal.cost_columns[0]!r}; tune on labelled rows",
             WRONG_CALL,
         )
-    goal = choose_goal(model, metric, average, subject_to, beta, alpha)
+    undecided = (model.goal.abstain, model.goal.abstain_label)
+    goal = choose_goal(model, metric, average, subject_to, beta, alpha, *undecided)
     scores, gaps = _score_rows(model, data, rows, allow_missing)
     rate = _estimate_rate(model, scores, seed, allow_shift)
     renewed = renew_rule(model, goal, rate.value)
     old = model.rule
     if not dry_run:
         about = {
-            "metric": goal.metric,
-            "average": goal.average,
-            "subject_to": goal.subject_to,
+            **goal.describe(),
             "kind": "tuned",
             "tuned_on": f"the out-of-fold scores at the base rate of {len(scores)} rows of {Path(data).name}, "
             f"at {runs.now()}",
             "value_there": renewed.new_value,
             "plateaus": list_plateaus(renewed.tuning.plateau, goal.score_columns or 1),
+            **({"coverage": renewed.tuning.coverage} if goal.abstain else {}),
             "previous": list_rules(model),
         }
         found.replace_rule(renewed.tuning.rule, about)
@@ -115,7 +115,11 @@ def renew(
             "moved": rate.has_moved,
         },
         "old": {"rule": old.describe(), "expected": renewed.old_value},
-        "new": {"rule": renewed.tuning.rule.describe(), "expected": renewed.new_value},
+        "new": {
+            "rule": renewed.tuning.rule.describe(),
+            "expected": renewed.new_value,
+            "coverage": renewed.tuning.coverage if goal.abstain else None,
+        },
         "written": not dry_run,
         "unknown": dict(gaps.unknown),
         "warnings": [*gaps.describe(model.schema), *filter(None, [renewed.tuning.caution])],

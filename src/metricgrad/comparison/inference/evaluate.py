@@ -50,6 +50,9 @@ _COMMON_METRICS = {
     "multilabel": ("f1", "precision", "recall", "subset_accuracy"),
 }
 
+_METRICS_OF_DECIDED_ROWS = ("f1", "precision", "recall")
+"""For rules that may leave rows undecided, for which the d×d matrix has no place."""
+
 
 @dataclass(frozen=True, eq=False)
 class EvaluatedRun:
@@ -92,7 +95,8 @@ def evaluate_run(
     own = [runs.check_code_was_typed(goal.metric, ())] if not metrics else []
     if goal.cost_columns and Path(data).is_dir():
         own = []  # the costs of each row are not kept of a folder, which is counted file by file
-    names = list(dict.fromkeys(metrics or (*own, *_COMMON_METRICS[schema.task])))
+    common = _METRICS_OF_DECIDED_ROWS if model.rule.abstains else _COMMON_METRICS[schema.task]
+    names = list(dict.fromkeys(metrics or (*own, *common)))
     try:
         goal.check_values(*names)
         measurer = RowMeasurer(model, names)
@@ -122,6 +126,7 @@ def evaluate_run(
         "task": schema.task,
         "average": None if schema.task == "binary" else goal.average,
         "rule": model.rule.describe(),
+        "coverage": measurer.measure_coverage(measures),
         "confidence": confidence,
         "metrics": found,
         "promised": promised,

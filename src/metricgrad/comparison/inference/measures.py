@@ -9,7 +9,12 @@ import numpy as np
 import torch
 
 from metricgrad.comparison.inference.drift import CellCounts, count_cells
-from metricgrad.comparison.protocol import ConstraintValue, choose_constraint_average, evaluate_constraint
+from metricgrad.comparison.protocol import (
+    ConstraintValue,
+    choose_constraint_average,
+    choose_constraint_metrics,
+    evaluate_constraint,
+)
 from metricgrad.comparison.tables.gaps import Gaps
 from metricgrad.comparison.trained_rows import Seen
 from metricgrad.core.batch import check_task
@@ -112,7 +117,9 @@ class RowMeasurer:
         self._classes = MetricSet(each, task="multilabel", rule=None, average=None, **plain)
         self._limits = parse(goal.subject_to)
         average = choose_constraint_average(goal)
-        self._constraints = [MetricSet({"": limit.metric}, average=average, **under_rule) for limit in self._limits]
+        self._constraints = [
+            MetricSet(choose_constraint_metrics(limit), average=average, **under_rule) for limit in self._limits
+        ]
 
     def measure(self, rows: Labelled) -> Measures:
         """Return the measures of labelled rows."""
@@ -125,12 +132,13 @@ class RowMeasurer:
             one_hot = targets
             balance = targets.sum(0)
         else:
-            decided, one_hot = (np.eye(len(names), dtype=int)[one] for one in (decided, targets))
+            # An undecided row is in no class.
+            decided, one_hot = (one[:, None] == np.arange(len(names)) for one in (decided, targets))
             balance = np.bincount(targets, minlength=len(names))
         return Measures(
             len(targets),
             self.metrics.statistics(self.metrics.prepare(scores, targets, None, None)),
-            self._classes.statistics(self._classes.prepare(decided.astype(float), one_hot, None, None)),
+            self._classes.statistics(self._classes.prepare(decided.astype(float), one_hot.astype(int), None, None)),
             [one.statistics(one.prepare(scores, targets, None, None)) for one in self._constraints],
             balance,
             count_cells(rows.frame, self.model.schema),
@@ -151,7 +159,14 @@ class RowMeasurer:
     def evaluate_constraints(self, measures: Measures) -> list[ConstraintValue]:
         """Return the value of each constraint, and whether it is met."""
         parts = zip(self._limits, self._constraints, measures.constraints, strict=True)
-        return [evaluate_constraint(limit, metrics.values(sums)[""]) for limit, metrics, sums in parts]
+        goal = self.model.goal
+        return [evaluate_constraint(goal, limit, metrics.values(sums)) for limit, metrics, sums in parts]
+
+    def measure_coverage(self, measures: Measures) -> float | None:
+        """Return the share of the rows that are decided; None for a rule that decides all."""
+        if not self.model.rule.abstains:
+            return None
+        return (measures.classes["cells"].predicted.sum() / measures.rows).item()  # type: ignore[no-any-return]
 
     # Bootstrap intervals from sums: see ``find_intervals``
 

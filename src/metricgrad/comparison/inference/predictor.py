@@ -25,6 +25,11 @@ OUTPUTS = ("both", "labels", "scores")
 _MOST_CELLS = 1 << 22  # the most encoded cells in a piece: 16 MB per copy
 
 
+def count_predicted(decided: np.ndarray, classes: int) -> np.ndarray:
+    """Return how often each class, or label, was predicted; an undecided row counts for none."""
+    return decided.sum(0) if decided.ndim == 2 else np.bincount(decided[decided >= 0], minlength=classes)
+
+
 @dataclass(eq=False)
 class Predictor:
     """Turns pieces of the data into pieces of the output, and counts predictions and gaps."""
@@ -85,12 +90,14 @@ class Predictor:
             )
         if self.what != "labels":
             columns += [pa.array(column) for column in np.atleast_2d(scores.T)]
-        counts = decided.sum(0) if decided.ndim == 2 else np.bincount(decided, minlength=len(model.schema.classes))
+        counts = count_predicted(decided, len(model.schema.classes))
         return pa.table(columns, names=[*self.keep, *self.names]), counts, gaps
 
     def _name_classes(self, decided: np.ndarray) -> pa.Array:
         labels = pa.array(self.model.schema.target.labels)
-        return labels.take(pa.array(decided))
+        named = labels.take(pa.array(decided, mask=decided < 0))
+        undecided = self.model.goal.abstain_label
+        return named if undecided is None else named.fill_null(undecided)
 
     def add(self, counts: Iterable[int], gaps: Gaps) -> None:
         """Count the predictions and gaps of a piece."""
@@ -99,9 +106,11 @@ class Predictor:
 
     def summarise(self) -> dict[str, Any]:
         """Return what was counted, and warnings about it."""
+        abstains = self.model.rule.abstains
         return {
             "rows": self.gaps.rows,
             "predicted": {name: int(self.predicted[name]) for name in self.model.schema.classes},
+            **({"undecided": self.gaps.rows - self.predicted.total()} if abstains else {}),
             "unknown": dict(self.gaps.unknown),
             "warnings": self.gaps.describe(self.model.schema),
         }

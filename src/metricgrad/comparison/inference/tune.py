@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,7 +14,7 @@ from metricgrad.comparison import run_folder as runs
 from metricgrad.comparison.errors import NOTHING, WRONG_CALL, UserError
 from metricgrad.comparison.goal import Goal
 from metricgrad.comparison.inference.row_checks import Labelled, describe_seen, describe_unlabelled
-from metricgrad.comparison.options import name_metric
+from metricgrad.comparison.options import name_metric, read_abstain_label
 from metricgrad.comparison.plateaus import list_plateaus
 from metricgrad.core.metrics.constraints import parse
 from metricgrad.decisions.default_rule import RARE_LABELS
@@ -46,6 +47,8 @@ def tune(
     average: str | None = None,
     subject_to: str | None = None,
     confidence: float | None = None,
+    abstain: bool = False,
+    abstain_label: str | None = None,
     rows: int | None = None,
     allow_missing: bool = False,
     dry_run: bool = False,
@@ -56,13 +59,15 @@ def tune(
     """Tune the rule of a run's model on labelled data that it was not trained on, and write it into the run.
 
     ``metric``, ``average``: by default those of the run. ``subject_to``, ``confidence``: as for ``tune_threshold``.
+    ``abstain``, ``abstain_label``: as for ``compare``.
     ``beta``, ``alpha``: parameters of ``metric``, a number or {class: number}.
     ``allow_missing``: go on if a column is mostly unknown, see ``Gaps``. ``dry_run``: do not write. Previous rules stay
     in ``model/manifest.json`` as "previous". The report of the run still shows the previous rule then.
     """
     found = runs.load(run)
     model = found.model
-    goal = choose_goal(model, metric, average, subject_to, beta, alpha)
+    undecided = (abstain, read_abstain_label(abstain_label, abstain, model.schema))
+    goal = choose_goal(model, metric, average, subject_to, beta, alpha, *undecided)
     labelled = Labelled.read(model, data, rows, allow_missing)
     scores, targets, number = labelled.scores, labelled.targets, len(labelled.targets)
     seen, too_good = describe_seen(found, labelled.seen, number, data)
@@ -70,18 +75,17 @@ def tune(
     tuning = _tune_rule(goal, scores, targets, confidence, seed, costs)
     expected = _expect(goal, tuning, scores, targets, costs)
     old, warnings = model.rule, [*filter(None, [tuning.caution]), *expected.find_broken()]
-    before = _evaluate(goal, old, scores, targets, costs)
+    before = _evaluate_old(goal, old, scores, targets, costs)
+    guarantees = [one.describe(model.schema.short_names) for one in tuning.guarantees]
     if not dry_run:
         about = {
-            "metric": goal.metric,
-            "average": goal.average,
-            "subject_to": subject_to,
-            **({} if goal.cost is None else {"cost": goal.cost}),
+            **goal.describe(),
             "kind": "tuned",
             "tuned_on": f"{number} rows of {Path(data).name}, at {runs.now()}",
             "value_there": tuning.value,
             "plateaus": list_plateaus(tuning.plateau, goal.score_columns or 1),
-            "guarantees": [str(one) for one in tuning.guarantees],
+            "guarantees": guarantees,
+            **({"coverage": tuning.coverage} if abstain else {}),
             "previous": list_rules(model),
         }
         found.replace_rule(tuning.rule, about)
@@ -100,7 +104,8 @@ def tune(
             "constraints": expected.constraints,
             "exact": tuning.exact,
             "plateau": tuning.plateau,
-            "guarantees": [str(one) for one in tuning.guarantees],
+            "guarantees": guarantees,
+            "coverage": tuning.coverage if abstain else None,
         },
         "written": not dry_run,
         "unknown": dict(labelled.gaps.unknown),
@@ -159,6 +164,16 @@ def _evaluate(goal: Goal, rule: Rule, scores: np.ndarray, targets: np.ndarray, c
     return float(evaluate(scores, targets, {"": metric}, task=goal.task, average=goal.average, rule=rule)[""])
 
 
+def _evaluate_old(goal: Goal, old: Rule, scores: np.ndarray, targets: np.ndarray, costs: Cost | None) -> float:
+    """Return the metric of the previous rule; NaN if the metric has no place for the rows that it leaves undecided."""
+    try:
+        return _evaluate(goal, old, scores, targets, costs)
+    except ValueError:
+        if not old.abstains:
+            raise
+        return math.nan
+
+
 def choose_goal(
     model: ShippedModel,
     metric: str | None,
@@ -166,6 +181,8 @@ def choose_goal(
     subject_to: str | None,
     beta: float | dict[str, float] | None = None,
     alpha: float | dict[str, float] | None = None,
+    abstain: bool = False,
+    abstain_label: int | str | None = None,
 ) -> Goal:
     """Return what to tune for: the options given, and the run's metric and average for those left out."""
     if metric is None and not beta is alpha is None:
@@ -174,7 +191,8 @@ def choose_goal(
         metric = name_metric(metric, {"alpha": alpha, "beta": beta}, model.schema)
     metric = metric or runs.check_code_was_typed(model.goal.metric, ())
     chosen: Any = average or model.goal.average  # any text; checked here
-    goal = Goal(model.goal.task, model.goal.classes, metric, chosen, subject_to, model.goal.cost)
+    task, classes = model.goal.task, model.goal.classes
+    goal = Goal(task, classes, metric, chosen, subject_to, model.goal.cost, abstain, abstain_label)
     protocol.check_goal(goal, [])
     return goal
 
@@ -197,6 +215,7 @@ def _tune_rule(
             shared=protocol.describe_tuning(goal).shared,
             subject_to=goal.subject_to,
             confidence=confidence,
+            abstain=goal.abstain,
             rare_labels=RARE_LABELS,
             replicates=50,
             seed=seed,

@@ -278,6 +278,8 @@ class Writer:
     def add(self, table: pa.Table | pd.DataFrame) -> None:
         """Append rows."""
         table = table if isinstance(table, pa.Table) else pa.Table.from_pandas(table, preserve_index=False)
+        if self._kind.startswith("csv") and table.num_columns == 1:
+            table = _show_empty_cells(table)
         try:
             if self._file is None:
                 self._schema = table.schema.remove_metadata()
@@ -308,6 +310,15 @@ class Writer:
             self._file.close()
         if hasattr(self, "_sink"):
             self._sink.close()
+
+
+def _show_empty_cells(table: pa.Table) -> pa.Table:
+    """Return a table of one column with empty texts for missing cells: readers skip empty lines, but not ``""``."""
+    kind = table.schema.types[0]
+    if not pa.types.is_integer(kind) and not pa.types.is_string(kind):
+        return table
+    texts = table.column(0).cast(pa.string()).fill_null("")
+    return pa.table([texts], names=table.column_names)
 
 
 def find_kind(path: str | Path) -> str:

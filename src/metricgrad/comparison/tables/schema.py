@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Self, TypedDict
 
+import pandas as pd
+
 from metricgrad import strict_json
 from metricgrad.comparison.errors import WRONG_CALL, UserError
 from metricgrad.comparison.tables import targets as target_columns
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     import numpy as np
-    import pandas as pd
 
     from metricgrad.comparison.tables.gaps import Gaps
 
@@ -97,6 +98,11 @@ class Schema:
         return self.target.classes
 
     @property
+    def short_names(self) -> tuple[str, ...]:
+        """The classes as short texts of one line, for sentences."""
+        return tuple(one_line(name, 40) for name in self.classes)
+
+    @property
     def positive(self) -> str | None:
         """The positive class of a binary task."""
         return self.classes[1] if self.task == "binary" else None
@@ -133,6 +139,10 @@ class Schema:
 
         New categories, and texts not written as in training, become missing; ``gaps`` counts them by column.
         """
+        return pd.DataFrame(self.read_parts(frame, gaps), index=frame.index)
+
+    def read_parts(self, frame: pd.DataFrame, gaps: Gaps | None = None) -> dict[str, np.ndarray]:
+        """Return what ``to_features`` does as arrays by name, without the time that pandas takes to make a frame."""
         self.check(frame.columns)
         try:
             found = read_columns(self.columns, frame, None if gaps is None else gaps.count)

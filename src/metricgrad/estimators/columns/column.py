@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from metricgrad.messages import one_line
 from metricgrad.strict_json import Length, Pattern, Range
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
 MOST_CATEGORIES = 255
 """The most categories of a column that are distinguished, the most frequent ones."""
@@ -107,8 +108,7 @@ class Column:
         if self.kind == "category":
             found = {self.value_part: self.to_codes(cells)}
             if self.levels:
-                all_of_them = replace(self, categories=self.levels, others=True, levels=())
-                found[self.level_part] = all_of_them.to_codes(cells)
+                found[self.level_part] = _look_up_codes(cells, self._code_of_level, len(self.levels))
             return found
         if self.kind == "date":
             dates = read_dates(cells, self.date_format).to_numpy()
@@ -125,15 +125,15 @@ class Column:
 
     def to_codes(self, cells: pd.Series) -> np.ndarray:
         """Return the index of each cell's category; for unknown ones −1, or the index after the last if ``others``."""
-        if isinstance(cells.dtype, pd.CategoricalDtype):
-            of_each = self.to_codes(pd.Series(cells.cat.categories))
-            return np.asarray(np.append(of_each, np.int32(-1))[cells.cat.codes])
-        texts = as_texts(cells)
-        found = pc.index_in(texts, pa.array(self.categories, texts.type))
-        if self.others:
-            rest = pc.if_else(texts.is_valid(), pa.scalar(len(self.categories), pa.int32()), pa.scalar(-1, pa.int32()))
-            found = pc.coalesce(found, rest)
-        return np.asarray(found.fill_null(-1).to_numpy(zero_copy_only=False))
+        return _look_up_codes(cells, self._code_of_category, len(self.categories) if self.others else -1)
+
+    @cached_property
+    def _code_of_category(self) -> dict[str, int]:
+        return {text: code for code, text in enumerate(self.categories)}
+
+    @cached_property
+    def _code_of_level(self) -> dict[str, int]:
+        return {text: code for code, text in enumerate(self.levels)}
 
     def count_unusable(self, numbers: np.ndarray) -> int:
         """Return how many cells became no value: missing ones, new categories, and texts written in another way.
@@ -162,7 +162,7 @@ class Column:
 
 def read_columns(
     columns: Iterable[Column], frame: pd.DataFrame, count: Callable[[Column, pd.Series, np.ndarray], None] | None = None
-) -> pd.DataFrame:
+) -> dict[str, np.ndarray]:
     """Return the parts of all columns of a table: numbers, codes of categories, texts.
 
     ``count``: called with each column, its cells and the first of its parts.
@@ -179,7 +179,7 @@ def read_columns(
             what = f"{type(error).__name__}: {one_line(error, 120)}"
             raise ValueError(f"{where}: got cells that cannot be read ({what}); correct them") from error
         found |= numbers
-    return pd.DataFrame(found, index=frame.index)
+    return found
 
 
 def describe_column(name: str, cells: pd.Series, date_format: str | None = None, drop_ids: bool = True) -> Column | str:
@@ -252,6 +252,19 @@ def as_texts(cells: pd.Series) -> pa.Array:
         texts = known.astype(np.int64).astype(str) if are_whole(values) else known.astype(str)
         cells = texts.reindex(cells.index)
     return as_arrow(cells)
+
+
+def _look_up_codes(cells: pd.Series, codes: Mapping[str, int], code_of_others: int) -> np.ndarray:
+    """Return the code of each cell's text, int32; −1 for missing ones."""
+    if isinstance(cells.dtype, pd.CategoricalDtype):
+        places = cells.cat.codes.to_numpy()
+        different = as_texts(pd.Series(cells.cat.categories)).to_pylist()
+    else:
+        encoded = as_texts(cells).dictionary_encode()
+        places = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+        different = encoded.dictionary.to_pylist()
+    code_of_place = [codes.get(text, code_of_others) for text in different]
+    return np.asarray(np.array([*code_of_place, -1], np.int32)[places])
 
 
 def _without_categories(cells: pd.Series) -> pd.Series:

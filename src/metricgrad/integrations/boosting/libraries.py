@@ -53,6 +53,16 @@ class BoostingRows:
         return BoostingRows(self.x[which], self.y[which], weight, self.start[which])
 
 
+class RoundListener(Protocol):
+    """What is told of the rounds of boosting."""
+
+    def begin(self, place: int) -> None:
+        """Begin the round at a place."""
+
+    def end(self) -> bool:
+        """End the round, and return whether to stop after it."""
+
+
 @dataclass(frozen=True, eq=False)
 class BoostingPlan:
     """How to train.
@@ -60,8 +70,8 @@ class BoostingPlan:
     ``last_loss``: what a loss that moves (a warm-up, an annealed step) is in the end, so that its values on held-out
     rows can be compared from round to round. ``metric``: what is watched beside it. ``patience``: stop after this
     many rounds in which ``monitor``, "loss" or "metric", did not improve on held-out rows; None never stops.
-    ``categorical``: the features that are categories. ``parameters``: the library's own, which win. ``before_round`` is
-    told of each round, ``after_round`` says whether to stop after one.
+    ``categorical``: the features that are categories. ``parameters``: the library's own, which win. ``rounds`` is
+    told when a round begins and when it ends, and then says whether to stop.
     """
 
     loss: Callable[..., Tensor]
@@ -76,8 +86,7 @@ class BoostingPlan:
     n_jobs: int | None
     seed: int
     parameters: dict[str, Any]
-    before_round: Callable[[int], object] | None = None
-    after_round: Callable[[], bool] | None = None
+    rounds: RoundListener | None = None
 
     @property
     def common(self) -> dict[str, Any]:
@@ -179,18 +188,17 @@ class XGBoost:
     @staticmethod
     def _round_callbacks(plan: BoostingPlan) -> list[Any]:
         """Return what tells of the rounds, if anybody asks."""
-        if plan.before_round is None or plan.after_round is None:
+        if plan.rounds is None:
             return []
-        before_round = plan.before_round
-        after_round = plan.after_round
+        listener: RoundListener = plan.rounds
 
         class TellsRounds(imported("xgboost").callback.TrainingCallback):  # type: ignore[misc]
             def before_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
-                before_round(epoch)
+                listener.begin(epoch)
                 return False
 
             def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
-                return after_round()
+                return listener.end()
 
         return [TellsRounds()]
 
@@ -273,16 +281,15 @@ class LightGBM:
     @staticmethod
     def _round_callbacks(plan: BoostingPlan) -> list[Any]:
         """Return what tells of the rounds, if anybody asks."""
-        if plan.before_round is None or plan.after_round is None:
+        listener = plan.rounds
+        if listener is None:
             return []
-        before_round = plan.before_round
-        after_round = plan.after_round
 
         def begin(env: Any) -> None:
-            before_round(env.iteration)
+            listener.begin(env.iteration)
 
         def end(env: Any) -> None:
-            if after_round():
+            if listener.end():
                 raise imported("lightgbm").callback.EarlyStopException(env.iteration, env.evaluation_result_list or [])
 
         begin.before_iteration = True  # type: ignore[attr-defined]

@@ -78,7 +78,7 @@ class Service:
         self.classifier = ShippedClassifier(model, settings.allow_missing)
         self.schema = model.schema
         self.counters = Counters(Path(settings.counters), self.schema.classes, self.schema.inputs)
-        self.description = describe_service(self.schema, self.classifier.describe())
+        self.description = describe_service(self.schema, self.classifier.describe(), self.classifier.rule_.abstains)
         self.turn = anyio.CapacityLimiter(1)  # predicting is work for the processor: more threads would only wait
 
     async def predict(self, request: Request) -> Response:
@@ -120,7 +120,7 @@ class Service:
             return [{"prediction": label, "score": score} for label, score in zip(labels, numbers, strict=True)]
         names = self.schema.classes
         if self.schema.task == "multiclass":
-            predictions = self.classifier.labels_.decode(codes).tolist()
+            predictions = self.classifier.labels_.decode(codes, self.classifier.abstain_label).tolist()
         else:
             predictions = [[names[k] for k in np.flatnonzero(row)] for row in decided]
         return [

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from metricgrad.comparison.inference.predictor import count_predicted
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
@@ -55,8 +57,7 @@ class Counters:
     def count_rows(self, decided: np.ndarray, gaps: Gaps) -> None:
         """Count predicted rows: how often each class was predicted, missing and unknown cells of each column."""
         self._add("metricgrad_rows_total", gaps.rows)
-        several = decided.ndim == 2
-        numbers = decided.sum(0) if several else np.bincount(decided, minlength=len(self._classes))
+        numbers = count_predicted(decided, len(self._classes))
         for name, number in zip(self._classes, numbers, strict=True):
             self._add(f'metricgrad_predicted_total{{class="{_escape(name)}"}}', float(number))
         for kind, found in (("missing", gaps.missing), ("unknown", gaps.unknown)):

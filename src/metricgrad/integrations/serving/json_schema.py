@@ -47,13 +47,13 @@ def _describe_column(column: Column) -> dict[str, Any]:
     return found
 
 
-def describe_prediction(schema: Schema) -> dict[str, Any]:
-    """Return the JSON Schema of a prediction."""
+def describe_prediction(schema: Schema, abstains: bool) -> dict[str, Any]:
+    """Return the JSON Schema of a prediction; ``abstains``: whether rows may be left undecided."""
     if schema.task == "binary":
         return _make_object(prediction={"type": _LABEL}, score={"type": "number", "description": _SCORE})
     scores = _make_object(**{name: {"type": "number"} for name in schema.classes})
     if schema.task == "multiclass":
-        return _make_object(prediction={"type": _LABEL}, scores=scores)
+        return _make_object(prediction={"type": [*_LABEL, "null"] if abstains else _LABEL}, scores=scores)
     return _make_object(prediction={"type": "array", "items": {"enum": list(schema.classes)}}, scores=scores)
 
 
@@ -65,8 +65,8 @@ def _make_object(**properties: Any) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": list(properties)}
 
 
-def describe_service(schema: Schema, about: str) -> dict[str, Any]:
-    """Return the service as an OpenAPI document."""
+def describe_service(schema: Schema, about: str, abstains: bool = False) -> dict[str, Any]:
+    """Return the service as an OpenAPI document; ``abstains``: whether rows may be left undecided."""
     record = describe_record(schema)
     record.pop("$schema")
     body = {"oneOf": [_refer("record"), {"type": "array", "items": _refer("record"), "minItems": 1}]}
@@ -95,7 +95,7 @@ def describe_service(schema: Schema, about: str) -> dict[str, Any]:
         "components": {
             "schemas": {
                 "record": record,
-                "prediction": describe_prediction(schema),
+                "prediction": describe_prediction(schema, abstains),
                 "error": _make_object(error={"type": "string"}),
             }
         },
