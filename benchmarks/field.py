@@ -5,8 +5,10 @@
 
 It has an environment of its own:
 
-    pip install -c constraints.txt torch==2.13.0 -e '.[boosting]' \
+    pip install torch==2.13.0 -e '.[boosting,persistence]' \
         'autogluon.tabular[lightgbm,catboost,xgboost,fastai]==1.6.3' 'flaml[automl]'
+    pip uninstall -y torchvision  # fastai brings it; tables need none, and it does not load beside torch for CPUs
+    pip install --force-reinstall --no-deps xgboost-cpu  # AutoGluon brings another xgboost into the same folder
 
 Every result is appended to a file as it is made, and what is there is not made again. ``datasets.py`` says what the
 folder holds.
@@ -36,6 +38,9 @@ most frequent class, and is counted.
 3. MCC, two classes: ours − AutoGluon best is positive.
 
 Everything else is description.
+
+*Reductions, decided before the first result.* The tables of more than ``LARGE`` rows are left out; F1 and macro-F1 are
+run on all tables first, then MCC, then "AutoGluon best, ten times". There are no sets with several labels.
 """
 
 from __future__ import annotations
@@ -258,6 +263,8 @@ def run(options: argparse.Namespace) -> None:
         results.write_text(",".join(COLUMNS) + "\n")
     for name in options.sets or order_tables(options.share):
         rows = len(make_frame(name, options.data))
+        if rows > LARGE and not options.large:
+            continue
         for split in range(3 if rows > LARGE else 5):
             for metric in options.metrics:
                 if metric == "mcc" and name not in BINARY:
@@ -267,9 +274,9 @@ def run(options: argparse.Namespace) -> None:
 
 def make_missing(name: str, split: int, metric: str, options: argparse.Namespace) -> None:
     """Append the results of a split that are not there yet; ours comes first, since it sets the time of the others."""
-    lines = pd.read_csv(options.results)
-    done = lines[(lines["set"] == name) & (lines.split == split) & (lines.metric == metric)].set_index("contender")
     for contender in options.only or CONTENDERS:
+        lines = pd.read_csv(options.results)
+        done = lines[(lines["set"] == name) & (lines.split == split) & (lines.metric == metric)].set_index("contender")
         is_long = contender == TEN_TIMES
         if contender in done.index or (is_long and (name not in LONG or metric != "f1")):
             continue
@@ -280,7 +287,6 @@ def make_missing(name: str, split: int, metric: str, options: argparse.Namespace
         line = {"set": name, "split": split, "metric": metric, "contender": contender, **found}
         pd.DataFrame([line]).reindex(columns=COLUMNS).to_csv(options.results, mode="a", header=False, index=False)
         print(line, flush=True)
-        done = pd.concat([done, pd.DataFrame([line]).set_index("contender")])
 
 
 # The summary
@@ -333,6 +339,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="the folder of data sets")
     parser.add_argument("--share", default="1/1", help="which part of the tables, such as 1/2")
     parser.add_argument("--sets", nargs="*", help="only these tables")
+    parser.add_argument("--large", action="store_true", help="also the tables that were left out")
     parser.add_argument("--metrics", nargs="*", default=["f1", "mcc"])
     parser.add_argument("--only", nargs="*", help="only these contenders")
     parser.add_argument("--one", help=argparse.SUPPRESS)

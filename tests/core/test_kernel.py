@@ -201,6 +201,27 @@ def test_every_surrogate_of_rows(surrogate: Any, average: Any, chunks: str) -> N
     assert_loss(loss, lambda x: average(surrogate.rows(x), y, w), z, indices, w)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("surrogate", ROWWISE, ids=repr)
+@pytest.mark.parametrize("average", [macro, micro, accuracy, mcc])
+def test_a_small_batch_of_many_classes(average: Any, surrogate: Any, dtype: torch.dtype) -> None:
+    classes = kernel.MAX_ONE_HOT_CLASSES + 6
+    z, indices = draw(ROWS, classes), (7 * torch.arange(ROWS)) % classes
+    y = torch.eye(classes, dtype=torch.float64)[indices]
+    metric = "accuracy" if average is accuracy else "mcc" if average is mcc else "f1"
+    options: Any = {"average": "micro"} if average is micro else {}
+    loss = mg.MetricLoss(metric, task="multiclass", surrogate=surrogate, **options)
+    present = y.any(0)  # the F1 of the other classes is 0
+
+    def value(x: Tensor) -> Tensor:
+        m = surrogate.rows(x)
+        if average is macro:
+            return f1(*cells_of(m[:, present], y[:, present], torch.ones(1, 1))).sum() / classes
+        return average(m, y, torch.ones(ROWS, 1))  # type: ignore[no-any-return]
+
+    assert_loss(loss, value, z, indices, dtype=dtype)
+
+
 def test_many_classes_find_their_two_largest() -> None:
     z, indices = draw(31, 150), torch.arange(31) % 150
     y = torch.eye(150, dtype=torch.float64)[indices]

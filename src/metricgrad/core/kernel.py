@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
-from metricgrad.core import chunking
+from metricgrad.core import chunking, class_axis
 from metricgrad.core.batch import check_targets
 from metricgrad.core.chunking import Chunk, convert_dtype, get_buffer, split_rows
 from metricgrad.core.counts import compute_dtype
@@ -209,7 +209,11 @@ def _compute_rows_at_once(call: Call, logits: Tensor) -> tuple[Tensor, Gradients
             memberships = memberships if row_sums is None else memberships / row_sums
             sums = layout.sum_chunk(memberships, targets, None, None, buffer)
         else:
+            true_class = targets.unsqueeze(1)
+            hits = class_axis.gather(memberships, true_class)
             sums = layout.sum_chunk(memberships, targets, _row_scale(row_sums, None), None, buffer)
+            if memberships is buffer:  # then the sum wrote zeros over the hits, which the gradient needs again
+                class_axis.scatter(buffer, true_class, hits)
     except (IndexError, RuntimeError):  # on the CPU torch itself finds an index that is none
         check_targets(call.targets, classes)
         raise
@@ -217,7 +221,7 @@ def _compute_rows_at_once(call: Call, logits: Tensor) -> tuple[Tensor, Gradients
     loss, sums_gradient = call.objective.differentiate(sums, None, call.group)
     gradient_buffer = get_buffer(saved, 1)
     memberships_gradient = layout.spread_gradient(sums_gradient, targets, None, gradient_buffer)
-    spare = None if has_few_classes else buffer
+    spare = None if has_few_classes or memberships is buffer else buffer
     closed_form.backward_chunk(saved, memberships_gradient, context, spare)
     return loss, (saved, [])
 
