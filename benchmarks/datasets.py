@@ -70,7 +70,7 @@ def load(name: str, folder: Path) -> tuple[Any, Any]:
         return features, np.unique(label, return_inverse=True)[1]
     if task_of(name) == "multiclass":
         features, y = _arrays(folder / "multiclass" / f"{name.removesuffix('-tail')}.npz")
-        return _long_tail(features, y) if name.endswith("-tail") else (features, y)
+        return thin_to_long_tail(features, y) if name.endswith("-tail") else (features, y)
     return _keel(folder / "keel", name.removeprefix("keel/")) if name.startswith("keel/") else _suite(folder, name)
 
 
@@ -202,7 +202,7 @@ def _mulan(place: Path) -> tuple[Any, Any]:
     return table.drop(columns=labels).to_numpy(float), table[labels].map(int).to_numpy()
 
 
-def _long_tail(features: Any, y: Any, ratio: float = 30.0, least: int = 12) -> tuple[Any, Any]:
+def thin_to_long_tail(features: Any, y: Any, ratio: float = 30.0, least: int = 12) -> tuple[Any, Any]:
     """Thin the classes out: sizes fall by a constant factor from the largest to the smallest, in a random order."""
     random = np.random.default_rng(0)
     counts = np.bincount(y)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import importlib.util
 import json
@@ -40,7 +41,7 @@ from damage import change, cuts, flips, reseal
 from metricgrad.decisions import Argmax, Offsets, Threshold
 from metricgrad.decisions.ensemble_selection import select_ensemble
 from metricgrad.estimators import candidates
-from metricgrad.estimators.cross_fitting import cross_fit, probabilities
+from metricgrad.estimators.cross_fitting import Member, cross_fit, probabilities
 from metricgrad.estimators.encoded_rows import predict_encoded
 from metricgrad.estimators.labels import Labels
 from metricgrad.storage import forests, linear_models
@@ -742,6 +743,71 @@ def test_default_candidates_and_what_they_see() -> None:
     assert found["hybrid"].estimator.dropout == 0.5, "every word has weights of its own"
     quick = candidates.default_candidates(dataclasses.replace(spec, quick=True))
     assert [one.name for one in quick] == ["logistic regression, C=0.1", "hybrid", *trees]
+
+
+@pytest.mark.parametrize("kind", ["array", "frame"])
+def test_candidates_besides_the_default_ones(kind: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(candidates, "EPOCHS", 2)
+    monkeypatch.setattr(candidates, "ROUNDS", 2)
+    X, y = data(rows=90)
+    if kind == "frame":
+        X = pd.DataFrame(X).rename(columns=lambda column: f"x{column}")
+    extra = ["hybrid tabm", ("bayes", GaussianNB()), ("neighbours", KNeighborsClassifier())]
+    model = mg.MetricEnsembleClassifier("f1", extra_estimators=extra, cv=2, bags=0, random_state=0).fit(X, y)
+    names = list(model.candidates_["name"])
+    default = mg.MetricEnsembleClassifier("f1", cv=2, bags=0, random_state=0).fit(X, y)
+    assert names == [*default.candidates_["name"], "hybrid tabm", "bayes", "neighbours"]
+    assert model.candidates_["value"].notna().all()
+    tabm = next(one for one in candidates.name_extra_candidates(extra, _SPEC, []) if one.name == "hybrid tabm")
+    assert (tabm.view, tabm.estimator.model, tabm.estimator.loss) == ("dense", "tabm", "hybrid")
+
+    # A member that sees the features as given beside one that sees them encoded.
+    own = GaussianNB().fit(X, y)
+    encoded = default.members_[0]
+    mixed = _with_members(model, [Member("bayes", 0.5, "given", [own]), dataclasses.replace(encoded, weight=0.5)])
+    alone = _with_members(model, [dataclasses.replace(encoded, weight=1.0)])
+    expected = (own.predict_proba(X)[:, 1] + alone.predict_scores(X)) / 2
+    np.testing.assert_allclose(mixed.predict_scores(X), expected, atol=1e-12)
+    mg.save(mixed, tmp_path / "mixed")
+    read = mg.load(tmp_path / "mixed", extra_estimators=None)
+    np.testing.assert_array_equal(read.predict_scores(X), mixed.predict_scores(X))
+    mg.save(alone.set_params(extra_estimators=["hybrid tabm"]), tmp_path / "names")
+    assert mg.load(tmp_path / "names").extra_estimators == ["hybrid tabm"]
+
+
+def _with_members(model: Any, members: list[Member]) -> Any:
+    """Return an ensemble like this one, of these members."""
+    other = copy.copy(model)
+    other.members_ = members
+    return other
+
+
+_SPEC = candidates.CandidateSpec(metric="f1", average="macro", rows=300, outputs=1)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"extra_estimators": "tabm"}, r"extra_estimators: expected a list of 'tabm' or 'hybrid tabm' or \(name, est"),
+        ({"extra_estimators": []}, r"extra_estimators: expected a list of 'tabm'"),
+        ({"extra_estimators": ["catboost"]}, r"extra_estimators: expected a list of 'tabm'"),
+        ({"extra_estimators": [GaussianNB()]}, r"extra_estimators: expected a list of \(name, estimator\)"),
+        ({"extra_estimators": [("hybrid", GaussianNB())]}, "extra_estimators: expected names that no other candidate"),
+        ({"extra_estimators": ["tabm"], "estimators": OWN}, "extra_estimators: they come besides the default"),
+    ],
+)
+def test_bad_extra_candidates_are_refused(options: dict[str, Any], message: str) -> None:
+    X, y = data(rows=60)
+    with pytest.raises(ValueError, match=message):
+        mg.MetricEnsembleClassifier(**options).fit(X, y)
+
+
+def test_an_extra_candidate_without_its_package_is_refused_before_anything_is_fitted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ImportError, match=r"extra_estimators: 'tabm' needs tabm: pip install 'metricgrad\[tabm\]'"):
+        candidates.name_extra_candidates(["tabm"], _SPEC, [])
 
 
 class _Clock:

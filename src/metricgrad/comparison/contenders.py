@@ -21,6 +21,7 @@ from metricgrad.estimators.candidates import (
     make_forest,
     make_logistic_regressions,
     make_network,
+    make_tabm,
 )
 from metricgrad.losses import baselines
 from metricgrad.losses.constrained_loss import ConstrainedLoss
@@ -234,7 +235,7 @@ _TABLE = (
         "tabm",
         "network",
         "TabM, sixteen networks in one, trained with cross-entropy",
-        lambda task: [make_network("tabm", task.spec, "dense", model="tabm", loss="cross-entropy")],
+        lambda task: [make_tabm("tabm", task.spec)],
         needs=("tabm", "rtdl_num_embeddings"),
         member=True,
         on_request=True,
@@ -243,7 +244,7 @@ _TABLE = (
         "hybrid tabm",
         "network",
         "TabM, sixteen networks in one, trained with cross-entropy plus the metric loss",
-        lambda task: [make_network("hybrid tabm", task.spec, "dense", model="tabm")],
+        lambda task: [make_tabm("hybrid tabm", task.spec)],
         needs=("tabm", "rtdl_num_embeddings"),
         member=True,
         on_metric=True,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from metricgrad.estimators.metric_boosting_classifier import MetricBoostingClassifier
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 
 View = Literal["given", "linear", "dense", "trees"]
 """What a candidate sees: the features as given, or as ``TableEncoder(view)`` encodes them."""
+
+TABM_LOSSES = {"tabm": "cross-entropy", "hybrid tabm": "hybrid"}
+"""The names of the candidates that are TabM, and the losses that these are trained with."""
 
 METRIC_ESTIMATORS = (MetricClassifier, MetricBoostingClassifier)
 """These take the folds themselves and hold one model for each."""
@@ -30,6 +34,9 @@ ROUNDS = 200
 """The most rounds of boosted trees."""
 
 TREES_PER_FOREST = 100
+
+UNKNOWN_COST = 100.0
+"""The guess for a classifier of the user's own beside the default candidates: the cheapest are fitted before it."""
 
 FEW_ROWS = 10_000
 """With fewer rows boosted trees get coarser bins: fine ones hold hardly a row each and take most of the time."""
@@ -107,6 +114,12 @@ def make_network(name: str, spec: CandidateSpec, view: View = "linear", **option
     return Candidate(name, MetricClassifier(spec.metric, **settings | options), view, cost=120)
 
 
+def make_tabm(name: str, spec: CandidateSpec) -> Candidate:
+    """Return a ``MetricClassifier`` with TabM for a network, by a name of ``TABM_LOSSES``."""
+    network = make_network(name, spec, "dense", model="tabm", loss=TABM_LOSSES[name])
+    return replace(network, cost=1500)
+
+
 def make_boosted_trees(name: str, spec: CandidateSpec, backend: Backend, loss: Any) -> Candidate:
     """Return a ``MetricBoostingClassifier``."""
     # Every label or class has trees of its own, so their number is kept in bounds.
@@ -128,6 +141,44 @@ def make_forest(name: str, spec: CandidateSpec, kind: type[RandomForestClassifie
     """Return a random forest, or extra trees."""
     leaf = max(2, spec.rows // 4000)  # so that trees of many rows stay small
     return Candidate(name, kind(TREES_PER_FOREST, min_samples_leaf=leaf), "trees", cost=30)
+
+
+def name_own_candidates(parameter: str, pairs: Any) -> list[Candidate]:
+    """Return the user's own classifiers as candidates; ``parameter``: what the user calls them."""
+    listed = list(pairs) if isinstance(pairs, Iterable) else []
+    if not listed or not all(isinstance(pair, tuple) and len(pair) == 2 for pair in listed):
+        raise ValueError(f"{parameter}: expected a list of (name, estimator), got {pairs!r}")
+    names = [name for name, _ in listed]
+    if len(set(names)) < len(names) or not all(isinstance(name, str) and name for name in names):
+        raise ValueError(f"{parameter}: expected a name of its own for each, got {names}")
+    for name, estimator in listed:
+        if not hasattr(estimator, "predict_proba") or not hasattr(estimator, "fit"):
+            raise ValueError(
+                f"{parameter}: expected classifiers with predict_proba, got {estimator!r} as {name!r}; "
+                "scikit-learn's CalibratedClassifierCV adds it"
+            )
+    return [Candidate(name, estimator) for name, estimator in listed]
+
+
+def name_extra_candidates(extra: Any, spec: CandidateSpec, others: list[Candidate]) -> list[Candidate]:
+    """Return what a user adds to other candidates: names of ``TABM_LOSSES``, and classifiers of the user's own."""
+    listed = list(extra) if isinstance(extra, Iterable) and not isinstance(extra, str) else []
+    names = [one for one in listed if isinstance(one, str)]
+    pairs = [one for one in listed if not isinstance(one, str)]
+    if not listed or not all(name in TABM_LOSSES for name in names):
+        known = " or ".join(map(repr, TABM_LOSSES))
+        raise ValueError(f"extra_estimators: expected a list of {known} or (name, estimator), got {extra!r}")
+    missing = [name for name in ("tabm", "rtdl_num_embeddings") if importlib.util.find_spec(name) is None]
+    if names and missing:
+        raise ImportError(f"extra_estimators: {names[0]!r} needs {missing[0]}: pip install 'metricgrad[tabm]'")
+    found = [make_tabm(name, spec) for name in names]
+    if pairs:
+        own = name_own_candidates("extra_estimators", pairs)
+        found += [replace(candidate, cost=UNKNOWN_COST) for candidate in own]
+    taken = [candidate.name for candidate in [*others, *found]]
+    if len(set(taken)) < len(taken):
+        raise ValueError(f"extra_estimators: expected names that no other candidate has, got {taken[len(others) :]}")
+    return found
 
 
 def missing_libraries() -> list[str]:

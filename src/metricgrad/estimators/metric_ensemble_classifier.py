@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
@@ -18,7 +17,15 @@ from metricgrad.decisions.default_rule import default_rule
 from metricgrad.decisions.ensemble_selection import Selection, SelectionSpec, select_ensemble
 from metricgrad.decisions.threshold_tuning import TuningSpec
 from metricgrad.estimators.array_encoder import ArrayEncoder, check_no_sparse_nan
-from metricgrad.estimators.candidates import Candidate, CandidateSpec, View, default_candidates, missing_libraries
+from metricgrad.estimators.candidates import (
+    Candidate,
+    CandidateSpec,
+    View,
+    default_candidates,
+    missing_libraries,
+    name_extra_candidates,
+    name_own_candidates,
+)
 from metricgrad.estimators.cross_fitting import (
     CrossFitted,
     FitSeeds,
@@ -41,6 +48,8 @@ from metricgrad.estimators.row_costs import find_fit_costs, name_columns
 from metricgrad.estimators.time_limit import TimeLimit
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from metricgrad.core.costs import Cost
     from metricgrad.core.metrics import Metric
     from metricgrad.core.metrics.averages import Average
@@ -71,6 +80,10 @@ class MetricEnsembleClassifier(DecidesMixin, CallbackSupportMixin, ClassifierMix
         Your own candidates instead, classifiers with ``predict_proba``. They get the features as you give them. A
         classifier of one label is fitted once per label of a multi-label problem. A ``MetricClassifier`` or
         ``MetricBoostingClassifier`` gets the folds as its ``cv``.
+    extra_estimators : list of str or (str, estimator), optional
+        Candidates besides the default ones: "tabm" or "hybrid tabm", a ``MetricClassifier`` with TabM for a network
+        (needs the extra "tabm", ten times as slow as the default network), or classifiers of your own, as in
+        ``estimators``.
     encoder : TableEncoder, optional
         How frames are encoded for the default candidates, if not by ``TableEncoder()``.
     metric_params : dict, optional
@@ -167,6 +180,7 @@ class MetricEnsembleClassifier(DecidesMixin, CallbackSupportMixin, ClassifierMix
         metric: str | Metric = "f1",
         *,
         estimators: Any = None,
+        extra_estimators: Any = None,
         encoder: Any = None,
         metric_params: Mapping[str, Any] | None = None,
         average: Average | None = "macro",
@@ -189,6 +203,7 @@ class MetricEnsembleClassifier(DecidesMixin, CallbackSupportMixin, ClassifierMix
         self.metric = metric
         self.metric_params = metric_params
         self.estimators = estimators
+        self.extra_estimators = extra_estimators
         self.encoder = encoder
         self.average = average
         self.rule = rule
@@ -274,8 +289,9 @@ class MetricEnsembleClassifier(DecidesMixin, CallbackSupportMixin, ClassifierMix
             TuningSpec(self._metric, labels.task, self.average, **guaranteed).problem()
         seeds = FitSeeds.draw(self.random_state)
         folds = make_folds(labels, targets, self.cv, groups, seeds.folds)
-        views = self._fit_views(given, y, weight)
+        encode = self._fit_encoder(given, y, weight)
         candidates = self._list_candidates(len(y))
+        views = {view: encode(view) for view in dict.fromkeys(candidate.view for candidate in candidates)}
         task = FitTask.begin_fit(self, given, y, len(candidates))
         candidates, found = self._cross_fit_all(candidates, views, y, weight, folds, seeds, limit, task)
         self._choose(candidates, found, targets, weight, folds, rule, seeds.selection, cost)
@@ -302,17 +318,16 @@ class MetricEnsembleClassifier(DecidesMixin, CallbackSupportMixin, ClassifierMix
         y = flat(np.asarray(dense(y)))
         return X, y
 
-    def _fit_views(self, X: Any, y: Any, weight: Any) -> dict[View, Any]:
-        """Fit the encoder, and return the training rows as the candidates see them; rows of weight 0 do not count."""
+    def _fit_encoder(self, X: Any, y: Any, weight: Any) -> Callable[[View], Any]:
+        """Fit the encoder, and return what encodes the training rows; rows of weight 0 do not count."""
         counted = None if weight is None else np.flatnonzero(weight > 0)
         self.encoder_: Any = None
         if self.estimators is not None:
-            return {"given": X}
-        views: tuple[View, ...] = ("linear", "trees")
+            return lambda view: X
         if not is_frame(X):
-            self.encoder_ = ArrayEncoder()
-            self.encoder_.fit_array(X if counted is None else X[counted])
-            return {view: self.encoder_.encode(X, view) for view in views}
+            self.encoder_ = encoder = ArrayEncoder()
+            encoder.fit_array(X if counted is None else X[counted])
+            return lambda view: X if view == "given" else encoder.encode(X, view)
         from metricgrad.estimators.table_encoder import TableEncoder, as_frame
 
         self.encoder_ = TableEncoder() if self.encoder is None else clone(self.encoder)
@@ -321,25 +336,19 @@ class MetricEnsembleClassifier(DecidesMixin, CallbackSupportMixin, ClassifierMix
         self.feature_names_in_, self.n_features_in_ = self.encoder_.feature_names_in_, self.encoder_.n_features_in_
         parts = self.encoder_.read(table)
         means = self.encoder_.fit_parts(parts, y, counted)
-        return {view: self.encoder_.encode(parts, view, means) for view in views}
+        return lambda view: X if view == "given" else self.encoder_.encode(parts, view, means)
 
     def _list_candidates(self, rows: int) -> list[Candidate]:
-        if self.estimators is None:
-            has_texts = bool(getattr(self.encoder_, "words_", None))
-            return default_candidates(CandidateSpec(self._metric, self.average, rows, self.labels_.outputs, has_texts))
-        pairs = list(self.estimators) if isinstance(self.estimators, Iterable) else []
-        if not pairs or not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
-            raise ValueError(f"estimators: expected a list of (name, estimator), got {self.estimators!r}")
-        names = [name for name, _ in pairs]
-        if len(set(names)) < len(names) or not all(isinstance(name, str) and name for name in names):
-            raise ValueError(f"estimators: expected a name of its own for each, got {names}")
-        for name, estimator in pairs:
-            if not hasattr(estimator, "predict_proba") or not hasattr(estimator, "fit"):
-                raise ValueError(
-                    f"estimators: expected classifiers with predict_proba, got {estimator!r} as {name!r}; "
-                    "scikit-learn's CalibratedClassifierCV adds it"
-                )
-        return [Candidate(name, estimator) for name, estimator in pairs]
+        if self.estimators is not None:
+            if self.extra_estimators is not None:
+                raise ValueError("extra_estimators: they come besides the default candidates; add them to estimators")
+            return name_own_candidates("estimators", self.estimators)
+        has_texts = bool(getattr(self.encoder_, "words_", None))
+        spec = CandidateSpec(self._metric, self.average, rows, self.labels_.outputs, has_texts)
+        candidates = default_candidates(spec)
+        if self.extra_estimators is not None:
+            candidates += name_extra_candidates(self.extra_estimators, spec, candidates)
+        return candidates
 
     def _cross_fit_all(
         self,
@@ -452,7 +461,9 @@ class MetricEnsembleClassifier(DecidesMixin, CallbackSupportMixin, ClassifierMix
             return self._score_views({"given": X})
         if isinstance(encoder, ArrayEncoder):
             array = validate_data(self, X, reset=False, **_ALLOWED)
-            return self._score_views({view: encoder.encode(array, view) for view in self._list_views()})
+            return self._score_views(
+                {view: array if view == "given" else encoder.encode(array, view) for view in self._list_views()}
+            )
         return self._score_parts(encoder.read(X), X)
 
     def _score_parts(self, parts: Any, given: Any) -> Tensor:
