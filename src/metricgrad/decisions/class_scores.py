@@ -105,7 +105,7 @@ def _as_memberships(batch: Batch) -> Tensor:
 def reweight_classes(batch: Batch, task: Task, prevalence: tuple[float, ...]) -> Batch:
     """Return the rows weighted so that each class has its share; the weight of all rows stays as it was.
 
-    A soft label is split: its parts are weighted by the factors of their classes. A class without rows stays without.
+    Each part of a soft label gets the factor of its class. A class without rows stays without rows.
     """
     shares = torch.tensor(prevalence, dtype=torch.float64, device=batch.logits.device)
     if task != "multiclass":

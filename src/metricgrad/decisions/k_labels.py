@@ -37,8 +37,8 @@ _PROBABILITIES_AT_ONCE = 1 << 20
 _FEWEST_BLOCKS = 16
 _MOST_BLOCKS = 2048
 _ROWS_ONE_BY_ONE = 512  # up to this many rows, each row is a block of its own
-_GAIN_TO_REPEAT = 1e-4  # of the value: after a larger gain, the next sweep has blocks of the same size
-_GAIN_TO_GO_ON = 1e-6  # of the value: after a smaller gain with the smallest blocks, the ascent ends
+_GAIN_TO_REPEAT = 1e-4  # relative to the value; after a larger gain, the next sweep has blocks of the same size
+_GAIN_TO_GO_ON = 1e-6  # relative to the value; after a smaller gain with the smallest blocks, the ascent ends
 _MIXTURES = 64  # shares of the new rule's counts that each step of ``tune_top_k`` tries
 _LEAST_IMPROVEMENT = 1e-9  # a step of ``tune_top_k`` that gains less is the last
 

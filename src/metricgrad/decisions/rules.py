@@ -252,7 +252,8 @@ class Threshold(Rule):
         threshold = torch.as_tensor(self.threshold, dtype=p.dtype).clamp(0, 1)
         decided = self.decide(p)
         shifted = (p.logit() - threshold.logit()).sigmoid()
-        # A shift by a threshold next to 0 or 1 would make nearly all probabilities 1 or 0: each side is stretched then.
+        # If a threshold is next to 0 or 1, a shift would make nearly all probabilities 1 or 0: each side is stretched
+        # instead.
         above = lowest_positive + (1 - lowest_positive) * (p - threshold) / (1 - threshold).clamp(min=1e-300)
         below = 0.5 * p / threshold.clamp(min=1e-300)
         stretched = torch.where(decided, above, below)
