@@ -224,7 +224,7 @@ class Call:
 
 def _have_tangents(*tensors: Tensor | None) -> bool:
     """Return whether any tensor has a tangent, for forward-mode differentiation."""
-    # The level spares every other call four looks; there is no public way to ask for it.
+    # Outside forward-mode differentiation, which has no public test, this saves unpacking every tensor.
     if forward_ad._current_level < 0:
         return False
     return any(x is not None and forward_ad.unpack_dual(x).tangent is not None for x in tensors)

@@ -76,7 +76,7 @@ def as_scored_batch(
         batch.logits = batch.logits.to(s.dtype)
     except ValueError as error:
         raise ValueError(str(error).replace("logits", "scores")) from error
-    # The least of numbers with NaN is NaN: one look, and no copy.
+    # The minimum is NaN if any score is: that takes one pass and no copy, unlike isnan().any().
     if batch.logits.numel() and batch.logits.amin().isnan():
         bad = int(batch.logits.isnan().sum())
         raise ValueError(f"scores: expected numbers, got {bad} NaN; use mask= to leave them out")

@@ -145,7 +145,7 @@ def _fits_one_piece(call: Call, logits: Tensor) -> bool:
 
 
 def _bound_derivative(x: Any, dtype: torch.dtype) -> Any:
-    """Return a derivative that the type can hold: of tiny weights, the shares of shares have enormous ones."""
+    """Return a derivative within the range of the type: with tiny weights it can be far outside."""
     if isinstance(x, Tensor):
         return bounded(x, dtype)
     bound = 1 / FLOORS[dtype]

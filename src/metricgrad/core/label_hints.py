@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 MOST_SHOWN = 5
-"""So many different values are listed; of more, the range."""
+"""Up to this many different values are listed; if there are more, their range is shown."""
 
 
 def explain_targets(y: Tensor, classes: int, indices: bool) -> str:

@@ -408,7 +408,7 @@ class Objective:
             try:
                 return self._differentiate_arithmetic(sums, weights)
             except ZeroDivisionError:
-                pass  # plain numbers refuse what tensors answer with ∞ or NaN: let tensors answer
+                pass  # Python's numbers cannot be divided by 0, tensors can
             except (TypeError, AttributeError):
                 self._is_arithmetic = False  # it uses more than arithmetic: from here on autograd differentiates it
         if isinstance(sums[0], float):
@@ -443,13 +443,13 @@ def _is_of_margins(metric: Metric) -> bool:
     example = torch.ones(2)
     try:
         metric(ConfusionMargins(example, example + 1, example + 1))
-    except Exception:  # whatever it is, the whole matrix is there to be used
+    except Exception:  # any error: the metric then gets the whole matrix
         return False
     return True
 
 
 def _find_margins(counts: Counts) -> ConfusionMargins:
-    """Return the diagonal and the sums of the matrix that the counts of all its classes are of."""
+    """Return the diagonal and the sums of a matrix, given the one-vs-rest counts of all its classes."""
     return ConfusionMargins(counts.tp, counts.positives, counts.predicted)
 
 

@@ -66,7 +66,7 @@ def index_objects(
     labels: tuple[int, ...] | None,
     background: Background,
 ) -> ObjectIndex:
-    """Check the maps of objects and find out which elements are whose; ``shape`` is that of the logits."""
+    """Check the maps of objects, and find the object of each element; ``shape`` is that of the logits."""
     flat = _flatten_instances(task, instances, batch, shape)
     is_object = _check_against_targets(task, flat, batch, labels)
     element_rows, element_classes = is_object.nonzero(as_tuple=True)

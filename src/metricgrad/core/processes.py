@@ -108,12 +108,12 @@ class TorchProcesses:
 
 
 _surrounding: dict[int, Processes] = {}
-"""By thread, the processes of ``across``. No ContextVar: ``torch.compile`` cannot read one."""
+"""The processes of ``across``, by thread. Not a ContextVar, which ``torch.compile`` cannot read."""
 
 
 @contextmanager
 def across(processes: Processes | None) -> Iterator[None]:
-    """Make losses without a ``process_group`` those of all data of these processes, or of this one's data again."""
+    """Let losses without a ``process_group`` add up over these processes; with None, over this process alone again."""
     thread = get_ident()
     before = _surrounding.pop(thread, None)
     if processes is not None:

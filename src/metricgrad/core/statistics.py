@@ -99,9 +99,9 @@ class IndexLayout(ColumnLayout):
         no_sums = hits.new_zeros(classes)
         tp = no_sums.index_add(0, targets, hits.squeeze(1))
         positives = no_sums.index_add_(0, targets, row_weight.squeeze(1))
-        if weight is None:  # whole numbers, which are exact
+        if weight is None:  # all are whole numbers: their difference is exact
             negatives = as_constant(len(targets), positives) - positives
-        else:  # the sum of all others: beside a class of nearly all weight a difference would have nothing left of it
+        else:  # summed, since total − P is only rounding if one class has nearly all weight
             negatives = _sum_before(positives) + _sum_before(positives.flip(0)).flip(0)
         misses = memberships if buffer is memberships else buffer.copy_(memberships)
         class_axis.scatter(misses, true_class, 0.0)
@@ -209,16 +209,22 @@ Layout = ColumnLayout | MatrixLayout
 
 
 FOLD_BLOCKS = 64
-"""So many blocks of rows are laid one upon another before their columns are summed, if the columns are long."""
+"""In a long sum over rows, this many blocks of rows are first added elementwise to one block."""
 
 MIN_FOLD_ELEMENTS = 1 << 17
-"""From this many elements on."""
+"""The fewest elements of a sum over rows that is done in blocks."""
 
 MAX_POSITIVE_SHARE = 0.98
-"""FP as the difference of two sums is off by the rounding of TP: too much beside N if more than this are positive."""
+"""Up to this share of positives FP is computed as a difference, the sum of memberships minus TP.
+
+With more positives the rounding error of TP would be large compared with N: FP is then summed on its own.
+"""
 
 MAX_UNASKED_ELEMENTS = 1 << 15
-"""Up to this many, and where looking at a value makes a device wait, FP is summed on its own without looking at P."""
+"""Up to this many elements FP is summed on its own, without reading the share of positives first.
+
+So it is on other devices than the CPU, which would have to wait for that value to be read.
+"""
 
 MAX_FLOAT32_ROWS = 4096
 """Rows that may be added one by one in float32, with an error around 1e-6; sums of such blocks are added in float64."""
@@ -244,7 +250,7 @@ def _sum_over(x: Tensor, axis: int) -> Tensor:
 
 
 def _sum_before(x: Tensor) -> Tensor:
-    """Return at each place the sum of all before it."""
+    """Return the sums of all elements before each."""
     return torch.cat((x.new_zeros(1), x[:-1].cumsum(0)))
 
 
@@ -266,7 +272,7 @@ def _transposed_product(targets: Tensor, memberships: Tensor) -> Tensor:
 
 
 def _snap_to_margins(tp: Tensor, fp: Tensor, positives: Tensor, negatives: Tensor, eps: float) -> Sums:
-    """Return sums whose TP and FP are P and N where they differ by rounding alone, so that FN and TN are zero there."""
+    """Return the sums, with TP = P and FP = N where only rounding separates them, so that FN and TN are 0."""
     cell = torch.stack((tp, fp))
     margin = torch.stack((positives, negatives))
     rounding = margin * as_constant(16 * eps, margin)

@@ -52,7 +52,7 @@ def differentiable(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
 
 
 def bounded(gradient: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return a gradient of float64 arithmetic in another type, within what arithmetic in that type would have given."""
+    """Return a float64 gradient in another type, limited to the largest derivative that type can give."""
     bound = 1 / FLOORS[dtype]
     return gradient.clamp(-bound, bound).to(dtype)
 
