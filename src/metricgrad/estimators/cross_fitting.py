@@ -47,7 +47,7 @@ class FitSeeds:
         return cls(*map(int, drawn))
 
     def of_candidate(self, place: int) -> int:
-        """Return the seed of the candidate at a place of the list; its folds count on from there."""
+        """Return the seed of the candidate at this place of the list; the models of its folds get the next ones."""
         return self.candidates + 1000 * place
 
 
@@ -67,7 +67,7 @@ def make_folds(labels: Labels, targets: Tensor, cv: Any, groups: Any, seed: int)
     number = min(int(cv), len(np.unique(groups)))
     if number < 2:
         raise ValueError(f"groups: expected at least two, and cv of at least 2, got cv={cv!r}")
-    # Classes of fewer rows than folds cannot be in all of them.
+    # A class with fewer rows than there are folds is missing in some of them.
     spread = labels.task != "multilabel" and np.bincount(y.astype(int)).min() >= number
     kind = StratifiedGroupKFold if spread else GroupKFold
     return list(kind(number, shuffle=True, random_state=seed).split(np.zeros(len(y)), y, groups))
@@ -135,7 +135,7 @@ def _fit_metric_estimator(
 
 
 def _set_seeds(estimator: Any, seed: int) -> Any:
-    """Give a seed to all that has none."""
+    """Give a seed to every part of an estimator that has none."""
     given = estimator.get_params()
     free = [key for key, value in given.items() if key.split("__")[-1] == "random_state" and value is None]
     return estimator.set_params(**dict.fromkeys(free, seed))

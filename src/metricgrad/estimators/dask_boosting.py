@@ -131,7 +131,7 @@ class DaskFit:
                 "y, sample_weight: expected the partitions of X, got "
                 f"{', '.join(str(len(column)) for column in columns)} partitions; repartition them alike"
             )
-        # Part of each task: a task of its own would draw the partitions to where it ran.
+        # A part of each task, since a task of its own would pull all partitions to one worker.
         read = dask.delayed(partial(_read_partition, _without_models(estimator)), traverse=False)
         self.parts = self.client.compute([read(*parts) for parts in zip(*columns, strict=True)])
         self.looks: list[_Look] = self.client.gather(self.client.map(_look_at_labels, self.parts, pure=False))

@@ -81,5 +81,5 @@ def coded(X: Any, known: Categories) -> Any:
 
 
 def _read_column(X: Any, j: int) -> Any:
-    """Return a column of categories as they are meant."""
+    """Return a column with its categories as values."""
     return X.iloc[:, j] if hasattr(X, "iloc") else X[:, j].cast(str)

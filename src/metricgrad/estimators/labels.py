@@ -116,13 +116,13 @@ class PredictsMixin:
     metric: Any
     metric_params: Any
     mean_cost_: Cost
-    """Of a ``metric`` of costs that differ by row: the mean costs of the rows that were fitted on."""
+    """The mean costs of the rows that were fitted on, if ``metric`` is a ``Cost`` that differs by row."""
 
     @property
     def _metric(self) -> Any:
         """The metric with its parameters; with some, the labels must be known, since a parameter may name them."""
         if find_row_costs(self.metric) is not None and hasattr(self, "mean_cost_"):
-            return self.mean_cost_  # what has no rows is trained and judged by
+            return self.mean_cost_  # used where no costs of rows are given
         if not self.metric_params and not (isinstance(self.metric, str) and "(" in self.metric):
             return self.metric
         labels = self.labels_

@@ -81,7 +81,7 @@ class ValueOfPredictions:
     def read_labels(self, y_true: Any, classes: Any) -> Labels:
         """Return the task and the classes of the rows; ``classes`` are those that the classifier was fitted on."""
         plain = flat(np.asarray(dense(y_true)))
-        several = isinstance(classes, list) or plain.ndim > 1  # a class for each label says nothing of the rows
+        several = isinstance(classes, list) or plain.ndim > 1  # ``classes`` are those of each label, not of rows
         labels = Labels(plain, None if several else classes)
         if self.task is not None and labels.task != self.task:
             if (labels.task, self.task) != ("binary", "multiclass"):

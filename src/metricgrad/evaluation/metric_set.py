@@ -296,7 +296,7 @@ class MetricSet:
 
 
 def split_by_weights(metrics: Metrics) -> list[dict[str, str | Metric]]:
-    """Return metrics by name, those with costs per row alone, since these are weights: the others are together."""
+    """Return sets of metrics by name: each with costs per row alone, since these weigh the rows, others together."""
     by_name = named(metrics)
     alone = [{name: metric} for name, metric in by_name.items() if find_row_costs(metric) is not None]
     together = {name: metric for name, metric in by_name.items() if find_row_costs(metric) is None}
