@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from metricgrad.estimators.cross_fitting import Fold
 
 ALL_ROWS = 2**31 - 1
-"""In the place of the number of a repeat: the split of all rows, for the model that is shipped."""
+"""The number that stands for the split of all rows, by which the model to ship is fitted, instead of a repeat."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Failure:
 
     @classmethod
     def of(cls, contender: str, repeat: int, error: Exception) -> Failure:
-        """Return the failure that an error is."""
+        """Return the failure of a contender, given the error."""
         return cls(contender, repeat, one_line(f"{type(error).__name__}: {error}", 200))
 
 
@@ -123,7 +123,7 @@ def _import_lazy_modules(packages: tuple[str, ...]) -> None:
 
 
 def _score(models: list[Any], features: Any, task: CandidateTask) -> np.ndarray:
-    """Return the mean scores of rows, of which there may be none."""
+    """Return the mean scores of rows; there may be no rows."""
     if features is None:
         return np.empty(task.goal.labels.scores_shape(0))
     return mean_probabilities(models, features, task.goal.labels).numpy()

@@ -201,9 +201,10 @@ def evaluate_constraint(goal: Goal, constraint: Constraint, values: Mapping[str,
 
 
 def choose_empty_classes(goal: Goal, targets: np.ndarray) -> EmptyClasses:
-    """Return what averages over classes do with one that has no rows here: they leave it out, since it has no value.
+    """Return whether averages over classes skip those without rows: "skip" if some class has none here.
 
-    Where every class has rows, one that is lost in a bootstrap replicate counts. Of two classes there is no average.
+    If every class has rows it is "count", so that a class which a bootstrap replicate loses still counts. A binary task
+    has no average.
     """
     if goal.task == "binary":
         return "count"

@@ -30,7 +30,7 @@ CONSTRAINT_TOLERANCE = 1e-9
 
 
 def _distance_of_predicted(c: Counts, expected: float | Tensor) -> Tensor:
-    """Return how far the predicted weight is from this one; ∞ if nothing is predicted, which has no precision."""
+    """Return how far the predicted weight is from the expected one; ∞ if nothing is predicted: it has no precision."""
     return torch.where(c.predicted > 0, (c.predicted - expected).abs(), torch.inf)
 
 

@@ -156,7 +156,7 @@ class WeightedMean(TakesLogits):
         return total if self.reduction == "sum" else ratio(total, total_weight)
 
     def _takes_maps(self) -> bool:
-        """Return whether large images may stay ``(N, K, P)``: torch's own terms, where nothing is of a row or class."""
+        """Return whether large images may stay ``(N, K, P)``: if torch computes the terms, none per row or class."""
         has_tensors = any(True for _ in self.buffers(recurse=False))
         return self.terms in (bce, cross_entropy) and self.reduction != "none" and not has_tensors
 
@@ -288,7 +288,7 @@ def asymmetric(
     """Focal terms with a γ for each side, the negatives' probability shifted."""
     p = torch.sigmoid(z)
     shifted = F.relu(p - clip)
-    # With a margin 1 − p_m is at least the margin, and its logarithm safe; without it is the logarithm of a sigmoid.
+    # With a margin, 1 − p_m is at least the margin, so its logarithm is safe. Without, it is the log-sigmoid.
     log_miss = torch.log1p(-shifted) if clip else F.logsigmoid(-z)
     positive = safe_power(torch.sigmoid(-z), gamma_pos) * F.logsigmoid(z)
     negative_factor = (1 - y) * safe_power(shifted, gamma_neg)
@@ -330,7 +330,7 @@ def _check_hard_labels(y: Tensor, name: str) -> None:
 
 
 def _lovasz_extension(errors: Tensor, y: Tensor, w: Tensor) -> Tensor:
-    """Return Σ error·(what it adds to 1 − Jaccard of the larger ones), ``(sets, K)``; negative errors are none."""
+    """Return Σ error·(its rise of 1 − Jaccard), in order of errors, ``(sets, K)``; negative errors count as 0."""
     errors, order = errors.sort(1, descending=True)
     with torch.no_grad():
         # In float64, since the steps are differences of nearly equal numbers.

@@ -34,7 +34,7 @@ __all__ = ["exact_backward"]
 
 
 Forward = Callable[[nn.Module, Any], Sequence[Any]]
-"""A function of a model and a batch that returns the logits, the targets and, optionally, weight and mask."""
+"""A function of a model and a batch that returns logits, targets and, optionally, weight and mask."""
 
 
 def exact_backward(
@@ -122,7 +122,8 @@ def exact_backward(
             between.add_batch(logits, *rest)
     if not first_pass:
         raise ValueError("batches: expected at least one micro-batch (an empty one will do), got none")
-    torch.clear_autocast_cache()  # otherwise weights cast without gradients would be reused, and get none
+    # Otherwise autocast would reuse weights that it cast without gradients, and these would get none.
+    torch.clear_autocast_cache()
     value = between.differentiate(logits, scaler)
     state_before.restore()
     for return_to_bookmark in bookmarks:
@@ -243,7 +244,7 @@ class _KeepsStatistic:
 
 
 class _KeepsLogits:
-    """Keeps the logits between the passes, for any loss: N·K numbers, where activations are many more."""
+    """Keeps the logits between the passes, for any loss: N·K numbers, far fewer than the activations."""
 
     def __init__(self, loss: Callable[..., Tensor]) -> None:
         self.loss = loss

@@ -174,7 +174,7 @@ class Point:
         return t
 
     def _step_length(self, move: tuple[Tensor, ...]) -> float:
-        """Return how far along a move everything stays positive, a little short of the boundary."""
+        """Return how much of a move can be made until something is no longer positive, a little less than that."""
         here = self.x, self.room, self.up, self.low, self.c, self.slack
         ratios = [(part / value).flatten() for part, value in zip(move, here, strict=False)]
         worst = float(torch.cat(ratios).min())
@@ -245,7 +245,7 @@ def solve_game(game: Game, tol: float, max_steps: int = 300) -> GameSolution:
     lower = -torch.inf
     upper = torch.inf
     best_marginals = point.marginals()
-    # Best answers are computed once the gap is below this, since far from the solution they say little.
+    # Best answers are computed once the gap is below this: far from the solution their bounds are loose.
     gap_to_answer = 0.5
     step_length = 1.0
     for step in range(max_steps + 1):

@@ -188,7 +188,7 @@ def _try_members(estimator: MetricEnsembleClassifier) -> None:
         encoder = estimator.encoder_
         encoded = [member for member in estimator.members_ if member.view != "given"]
         scores = [member.scores(encoder.encode(row, member.view), labels) for member in encoded]
-    except Exception as error:  # whatever lies in the parts has its own
+    except Exception as error:  # the parts may raise anything
         raise ValueError(f"folder: its members cannot score a row: {first_line(error)}") from error
     if any(tuple(one.shape) != tuple(wanted) or not one.isfinite().all() for one in scores):
         raise ValueError(f"folder: expected scores of shape {tuple(wanted)} from every member")

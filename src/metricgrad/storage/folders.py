@@ -19,7 +19,7 @@ Files = dict[str, bytes]
 """Files by name, with what is in them."""
 
 FORMAT = 1
-"""Grows when an older version of this library could not read what is written."""
+"""The version of the format: it grows when an older version of this library could not read what is written."""
 
 MANIFEST = "manifest.json"
 

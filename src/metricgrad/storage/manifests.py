@@ -331,7 +331,7 @@ def read_history(files: Files, models: int, steps: bool = False) -> dict[str, An
 
 @dataclass(frozen=True)
 class _Absent:
-    """The place of a parameter that could not be written."""
+    """Stands for a parameter that could not be written."""
 
     was: str
 

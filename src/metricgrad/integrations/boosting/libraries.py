@@ -54,7 +54,7 @@ class BoostingRows:
 
 
 class RoundListener(Protocol):
-    """What is told of the rounds of boosting."""
+    """Receives the beginning and the end of every round of boosting."""
 
     def begin(self, place: int) -> None:
         """Begin the round at a place."""
@@ -67,11 +67,11 @@ class RoundListener(Protocol):
 class BoostingPlan:
     """How to train.
 
-    ``last_loss``: what a loss that moves (a warm-up, an annealed step) is in the end, so that its values on held-out
-    rows can be compared from round to round. ``metric``: what is watched beside it. ``patience``: stop after this
-    many rounds in which ``monitor``, "loss" or "metric", did not improve on held-out rows; None never stops.
-    ``categorical``: the features that are categories. ``parameters``: the library's own, which win. ``rounds`` is
-    told when a round begins and when it ends, and then says whether to stop.
+    ``last_loss``: the final form of a loss that changes during training (a warm-up, an annealed step), so that its
+    values on held-out rows can be compared from round to round. ``metric``: what is watched beside it. ``patience``:
+    stop after this many rounds in which ``monitor``, "loss" or "metric", did not improve on held-out rows; None never
+    stops. ``categorical``: the features that are categories. ``parameters``: the library's own, which take precedence.
+    ``rounds`` is told when a round begins and when it ends, and then says whether to stop.
     """
 
     loss: Callable[..., Tensor]
@@ -240,7 +240,7 @@ class LightGBM:
     ) -> Trained:
         library = imported("lightgbm")
         plan.metric.check_alone(plan.parameters)
-        several = rows.y.ndim == 2  # LightGBM keeps one label a row: the matrix goes another way
+        several = rows.y.ndim == 2  # LightGBM keeps one label a row: the objective gets the matrix instead
         objective = Gradient(plan.loss)
         objective.keep_rows(rows.y, rows.weight)
         parameters = plan.common | {
@@ -249,7 +249,7 @@ class LightGBM:
             "num_class": rows.start.shape[1] if rows.start.ndim == 2 else 1,
             "max_depth": plan.max_depth or -1,
             "deterministic": True,
-            "feature_pre_filter": False,  # with few rows it leaves no feature, which is an error
+            "feature_pre_filter": False,  # with few rows it would leave no feature, which is an error
             "num_threads": _count_threads(plan.n_jobs),
             "verbosity": -1,
         }

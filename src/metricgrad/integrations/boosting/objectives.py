@@ -82,7 +82,7 @@ class Gradient(Hook):
         """Return the gradient of the loss by autograd."""
         z = scores.detach().requires_grad_()
         for module in self._with_epochs:
-            module.reset()  # a round sees all rows: those of rounds before are older, not more
+            module.reset()  # every round sees all rows, so counts of earlier rounds must not be added
         with torch.enable_grad():
             (gradient,) = torch.autograd.grad(compute_loss(self.loss, z, targets, weight), z)
         return gradient

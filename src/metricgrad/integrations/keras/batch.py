@@ -137,7 +137,7 @@ def count(m: Any, batch: KerasBatch, objective: Objective) -> Any:
     if objective.average == "samples":
         row_weight, w = _row_weights(batch, objective)
         axis = -1
-    # Each cell is a sum of its own: as a difference, rounding would leave something where nothing is.
+    # Each cell is a sum of its own: a difference could be a rounding error where it should be 0.
     yes = w * batch.y
     no = w * (1 - batch.y)
     cells = (m * yes, m * no, (1 - m) * yes, (1 - m) * no)

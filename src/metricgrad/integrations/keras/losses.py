@@ -108,7 +108,7 @@ class MetricLoss(keras.losses.Loss):  # type: ignore[misc]
                 "use metricgrad.MetricLoss"
             )
         labels = None if labels is None else list(labels)
-        # What was checked, and means the same, in torch.
+        # The loss in torch checks the arguments, and has the same meaning.
         self._torch = TorchLoss(
             metric,
             task=task,

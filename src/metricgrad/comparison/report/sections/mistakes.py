@@ -88,7 +88,7 @@ class MistakesSection(Section):
 def _confidence(predictions: Predictions) -> tuple[Any, Any, Any]:
     """Return, of each row, the label that is most wrong (-1 if there is one for all), its score, and how sure it was.
 
-    Rows that are right are as unsure as can be.
+    A row that was predicted correctly has −∞ there.
     """
     s = predictions.scores
     y = predictions.targets

@@ -110,7 +110,7 @@ def _find_hardest_reference(payload: Payload) -> str | None:
 
 
 _MOST_GUARANTEES = 10
-"""Of a model of many labels, so many bounds are shown."""
+"""The most bounds that are shown of a model of many labels."""
 
 
 def _model(payload: Payload) -> str:
