@@ -13,7 +13,7 @@ from metricgrad.comparison.candidate_runs import CandidateRun, _read_history, ru
 from metricgrad.comparison.contenders import CONTENDERS, ENSEMBLE, find_shortage, select_contenders
 from metricgrad.comparison.goal import Goal
 from metricgrad.comparison.workers import fill, find_shared
-from metricgrad.estimators.candidates import CandidateSpec, default_candidates
+from metricgrad.estimators.candidates import CandidateSpec, make_default_candidates
 from metricgrad.estimators.metric_classifier import MetricClassifier
 from short_training import shorten_training
 from small_studies import make_plan, open_space
@@ -95,7 +95,7 @@ def test_the_ensemble_is_chosen_from_the_default_candidates_of_the_estimator(
         tasks = plan.make_tasks(space, 0)
         candidates = {one.name: one for one in tasks.candidates}
         members = tasks.list_candidates(ENSEMBLE)
-        expected = default_candidates(CandidateSpec("f1", "macro", len(tasks.split.train), 1))
+        expected = make_default_candidates(CandidateSpec("f1", "macro", len(tasks.split.train), 1))
         assert members == [one.name for one in expected]
         for one in expected:
             assert candidates[one.name].view == one.view
@@ -106,14 +106,14 @@ def test_the_ensemble_is_chosen_from_the_default_candidates_of_the_estimator(
 
 def test_hybrid_is_the_default_of_metric_classifier() -> None:
     spec = CandidateSpec("f1", "macro", 1000, 1)
-    (hybrid,) = (one.estimator for one in default_candidates(spec) if one.name == "hybrid")
+    (hybrid,) = (one.estimator for one in make_default_candidates(spec) if one.name == "hybrid")
     # The encoder has scaled the features already.
     assert hybrid.get_params() == MetricClassifier("f1", scale=False).get_params()
 
 
 def test_training_is_shorter_for_many_rows_and_for_a_first_look() -> None:
     def count_epochs(rows: int, quick: bool = False) -> int:
-        candidates = default_candidates(CandidateSpec("f1", "macro", rows, 1, quick=quick))
+        candidates = make_default_candidates(CandidateSpec("f1", "macro", rows, 1, quick=quick))
         return next(int(one.estimator.epochs) for one in candidates if one.name == "hybrid")
 
     assert count_epochs(1000) == count_epochs(100_000) == 100

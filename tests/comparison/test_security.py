@@ -300,7 +300,7 @@ def test_forged_units_are_refused(edit: Callable[[Any], Any], message: str, run:
     path = run("stopped")
     place = path / "candidates" / "majority-000.json"
     place.write_bytes(
-        strict_json.sealed({k: v for k, v in edit(json.loads(place.read_bytes())).items() if k != "sha256"})
+        strict_json.seal({k: v for k, v in edit(json.loads(place.read_bytes())).items() if k != "sha256"})
     )
     refused(lambda: resumable(path), match=re.escape(message))
 

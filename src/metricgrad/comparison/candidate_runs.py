@@ -14,7 +14,7 @@ import numpy as np
 
 from metricgrad.comparison.workers import run_tasks
 from metricgrad.estimators.candidates import METRIC_ESTIMATORS
-from metricgrad.estimators.cross_fitting import cross_fit, mean_probabilities
+from metricgrad.estimators.cross_fitting import average_probabilities, cross_fit
 from metricgrad.messages import one_line
 from metricgrad.training.training_loop import one_thread
 
@@ -126,7 +126,7 @@ def _score(models: list[Any], features: Any, task: CandidateTask) -> np.ndarray:
     """Return the mean scores of rows; there may be no rows."""
     if features is None:
         return np.empty(task.goal.labels.scores_shape(0))
-    return mean_probabilities(models, features, task.goal.labels).numpy()
+    return average_probabilities(models, features, task.goal.labels).numpy()
 
 
 def _read_history(models: list[Any]) -> list[dict[str, float]]:

@@ -21,7 +21,7 @@ from metricgrad.core import chunking
 from metricgrad.core.batch import check_targets
 from metricgrad.core.chunking import Chunk, convert_dtype, get_buffer, split_rows
 from metricgrad.core.counts import compute_dtype
-from metricgrad.core.metrics.derivatives import FLOORS, as_constant, bounded
+from metricgrad.core.metrics.derivatives import FLOORS, as_constant, limit_gradient
 from metricgrad.core.statistics import MAX_POSITIVE_SHARE, ColumnLayout, Sums, SumsGradient
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def _fits_one_piece(call: Call, logits: Tensor) -> bool:
 def _bound_derivative(x: Any, dtype: torch.dtype) -> Any:
     """Return a derivative within the range of the type: with tiny weights it can be far outside."""
     if isinstance(x, Tensor):
-        return bounded(x, dtype)
+        return limit_gradient(x, dtype)
     bound = 1 / FLOORS[dtype]
     return min(max(x, -bound), bound)
 
@@ -242,7 +242,7 @@ def _forward_chunks(
     layout = plan.layout
     logits = call.without_extra_axes(logits)
     dtype = compute_dtype(logits)
-    closed_form = _closed_form_for(plan, logits)
+    closed_form = _find_closed_form(plan, logits)
     saved: SavedForBackward | None = None
     # A saved number per logit pays only if the gradient can be written over it: one threshold, no change of type.
     if save and closed_form is not None and not plan.has_threshold_axis and logits.dtype is dtype:
@@ -324,7 +324,7 @@ def _backward_chunks(
     layout = plan.layout
     logits = call.without_extra_axes(logits)
     dtype = compute_dtype(logits)
-    closed_form = _closed_form_for(plan, logits)
+    closed_form = _find_closed_form(plan, logits)
     logits_gradient = _empty_contiguous(logits) if saved is None else saved.values
     tensor_gradients = [torch.zeros_like(tensor) for tensor in tensors]
     first_row = 0
@@ -402,7 +402,7 @@ def _empty_contiguous(like: Tensor) -> Tensor:
     return torch.empty_like(like, memory_format=torch.contiguous_format)
 
 
-def _closed_form_for(plan: KernelPlan, logits: Tensor) -> Surrogate | None:
+def _find_closed_form(plan: KernelPlan, logits: Tensor) -> Surrogate | None:
     """Return what has ``forward_chunk`` and ``backward_chunk``, or None; that of rows needs two classes or more."""
     return None if plan.rowwise and logits.shape[1] == 1 else plan.closed_form
 

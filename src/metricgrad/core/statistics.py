@@ -107,7 +107,7 @@ class IndexLayout(ColumnLayout):
         class_axis.scatter(misses, true_class, 0.0)
         if scale is None:  # a full membership is exactly 1, and so is its sum
             return tp, misses.sum(0), positives, negatives
-        fp = _weighted_row_sum(misses, scale).to(tp.dtype)
+        fp = _sum_weighted_rows(misses, scale).to(tp.dtype)
         return _snap_to_margins(tp, fp, positives, negatives, torch.finfo(memberships.dtype).eps)
 
     def spread_gradient(self, gradient: SumsGradient, targets: Tensor, weight: Tensor | None, out: Tensor) -> Tensor:
@@ -173,7 +173,7 @@ class MatrixLayout:
         if scale is not None:
             memberships = torch.mul(memberships, scale, out=buffer)
         if targets.dim() > 1:
-            return self.merge_sums(total, (_transposed_product(targets, memberships),))
+            return self.merge_sums(total, (_multiply_transposed(targets, memberships),))
         if batch_rows > MAX_FLOAT32_ROWS:
             memberships = wide(memberships)
         classes = memberships.shape[1]
@@ -202,7 +202,7 @@ class MatrixLayout:
         labels = _one_hot(targets, memberships) if targets.dim() == 1 else targets.to(memberships.dtype)
         if weight is not None:
             labels = labels * weight
-        return Confusion(_transposed_product(labels, memberships).to(memberships.dtype))
+        return Confusion(_multiply_transposed(labels, memberships).to(memberships.dtype))
 
 
 Layout = ColumnLayout | MatrixLayout
@@ -254,7 +254,7 @@ def _sum_before(x: Tensor) -> Tensor:
     return torch.cat((x.new_zeros(1), x[:-1].cumsum(0)))
 
 
-def _weighted_row_sum(x: Tensor, weight: Tensor) -> Tensor:
+def _sum_weighted_rows(x: Tensor, weight: Tensor) -> Tensor:
     """Return Σ weight·x over the rows: products of a row and a matrix, without a weighted copy."""
     if len(x) <= MAX_FLOAT32_ROWS:
         return (weight.t() @ x).squeeze(0)
@@ -263,7 +263,7 @@ def _weighted_row_sum(x: Tensor, weight: Tensor) -> Tensor:
     return torch.cat(block_sums).sum(0)
 
 
-def _transposed_product(targets: Tensor, memberships: Tensor) -> Tensor:
+def _multiply_transposed(targets: Tensor, memberships: Tensor) -> Tensor:
     """Return targetsᵀ·memberships, ``(d, d)`` in float64; differentiable."""
     block_rows = 64 * MAX_FLOAT32_ROWS  # a matrix product adds up in blocks of its own
     blocks = zip(targets.split(block_rows), memberships.split(block_rows), strict=True)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from metricgrad.core.counts import Counts, cells, least_weight, subtract
-from metricgrad.core.metrics.averages import class_weights, selected
+from metricgrad.core.metrics.averages import class_weights, mark_labels
 from metricgrad.core.metrics.class_sums import ClassSums, Terms
 from metricgrad.core.metrics.properties import properties_of
 
@@ -88,7 +88,7 @@ def _sum_pooled_counts(objective: Objective, weighted_labels: Tensor) -> ClassSu
     """Return the micro average: the metric of the sums of TP and of FP over the classes that count."""
     least = least_weight(weighted_labels)
     of_classes = weighted_labels.sum(0)
-    counted = selected(objective.labels, of_classes)
+    counted = mark_labels(objective.labels, of_classes)
     counted = torch.ones_like(of_classes) if counted is None else counted
     positives = (of_classes * counted).sum()
     negatives = subtract(of_classes.sum() * counted.sum(), positives, least)

@@ -15,15 +15,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from metricgrad.core.counts import Counts, cells, round_for_sums
-from metricgrad.core.inputs import as_tensor, like, whole_number
+from metricgrad.core.inputs import as_tensor, as_type_of, whole_number
 from metricgrad.core.objective import Objective
 from metricgrad.core.sparse import (
     SparseBatch,
     as_scored_batch_or_sparse,
     as_sparse_batch,
+    as_sparse_like,
     find_group_starts,
     is_sparse,
-    like_sparse,
 )
 from metricgrad.decisions import hard_counts
 from metricgrad.decisions.rules import WeightedTopK
@@ -114,7 +114,11 @@ def choose_k_labels(
         values_and_choices.append(ascent.climb(generator))
     _, chosen = max(values_and_choices, key=lambda value_and_choice: value_and_choice[0])
     decided = rows.mark_chosen(chosen)
-    return like_sparse(probabilities, stored, decided) if is_sparse(probabilities) else like(probabilities, decided)
+    return (
+        as_sparse_like(probabilities, stored, decided)
+        if is_sparse(probabilities)
+        else as_type_of(probabilities, decided)
+    )
 
 
 class _DenseRows:

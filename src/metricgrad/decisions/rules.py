@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import torch
 from torch import Tensor
 
-from metricgrad.core.inputs import as_tensor, like, whole_number
+from metricgrad.core.inputs import as_tensor, as_type_of, whole_number
 from metricgrad.core.metrics.scalars import is_whole
-from metricgrad.core.sparse import SparseBatch, as_sparse_batch, is_sparse, like_sparse
+from metricgrad.core.sparse import SparseBatch, as_sparse_batch, as_sparse_like, is_sparse
 from metricgrad.core.storable import Storable, kinds_in
 
 if TYPE_CHECKING:
@@ -61,12 +61,12 @@ class Rule(Storable, abstract=True):
         """
         if is_sparse(scores):
             stored = as_sparse_batch(scores)
-            return like_sparse(scores, stored, self.decide_stored(stored))
+            return as_sparse_like(scores, stored, self.decide_stored(stored))
         s = as_tensor("scores", scores)
         s = s if s.is_floating_point() else s.double()
         if s.numel() and s.amin().isnan():
             raise ValueError(f"scores: expected numbers, got {int(s.isnan().sum())} NaN")
-        return like(scores, self.decide(s))
+        return as_type_of(scores, self.decide(s))
 
     def decide(self, scores: Tensor) -> Tensor:
         """Return the labels of checked floating-point scores; calling the rule checks them first.

@@ -69,7 +69,7 @@ class CandidateSpec:
     quick: bool = False
 
 
-def default_candidates(spec: CandidateSpec) -> list[Candidate]:
+def make_default_candidates(spec: CandidateSpec) -> list[Candidate]:
     """Return the default candidates of an ensemble; boosted trees where their library is installed."""
     from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier  # which a model without needs not
 
@@ -130,6 +130,6 @@ def make_forest(name: str, spec: CandidateSpec, kind: type[RandomForestClassifie
     return Candidate(name, kind(TREES_PER_FOREST, min_samples_leaf=leaf), "trees", cost=30)
 
 
-def missing_libraries() -> list[str]:
+def list_missing_libraries() -> list[str]:
     """Return which libraries of the default candidates are not installed."""
     return [name for name in ("xgboost", "lightgbm") if importlib.util.find_spec(name) is None]

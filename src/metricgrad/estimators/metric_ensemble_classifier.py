@@ -18,7 +18,13 @@ from metricgrad.decisions.default_rule import default_rule
 from metricgrad.decisions.ensemble_selection import Selection, SelectionSpec, select_ensemble
 from metricgrad.decisions.threshold_tuning import TuningSpec
 from metricgrad.estimators.array_encoder import ArrayEncoder, check_no_sparse_nan
-from metricgrad.estimators.candidates import Candidate, CandidateSpec, View, default_candidates, missing_libraries
+from metricgrad.estimators.candidates import (
+    Candidate,
+    CandidateSpec,
+    View,
+    list_missing_libraries,
+    make_default_candidates,
+)
 from metricgrad.estimators.cross_fitting import (
     CrossFitted,
     FitSeeds,
@@ -35,8 +41,8 @@ from metricgrad.estimators.guarantee_rows import (
     hold_out_rows,
     tune_on_scores,
 )
-from metricgrad.estimators.labels import DecidesMixin, dense, flat
-from metricgrad.estimators.preparation import labels_to_learn
+from metricgrad.estimators.labels import DecidesMixin, as_dense, as_vector
+from metricgrad.estimators.preparation import make_labels
 from metricgrad.estimators.row_costs import find_fit_costs, name_columns
 from metricgrad.estimators.time_limit import TimeLimit
 
@@ -261,7 +267,7 @@ class MetricEnsembleClassifier(DecidesMixin, CallbackSupportMixin, ClassifierMix
     def _fit_rows(self, given: Any, y: Any, weight: Any, groups: Any, cost: Cost | None) -> Self:
         """Fit on rows that were checked."""
         limit = TimeLimit(self.time_limit)
-        self.labels_ = labels = labels_to_learn(y)
+        self.labels_ = labels = make_labels(y)
         self.classes_, targets = labels.classes, labels.encode(y)
         if cost is not None:
             self.mean_cost_ = cost.mean()
@@ -299,7 +305,7 @@ class MetricEnsembleClassifier(DecidesMixin, CallbackSupportMixin, ClassifierMix
         else:
             X, y = validate_data(self, X, y, multi_output=True, ensure_min_samples=2, **_ALLOWED)
             check_no_sparse_nan(X)
-        y = flat(np.asarray(dense(y)))
+        y = as_vector(np.asarray(as_dense(y)))
         return X, y
 
     def _fit_views(self, X: Any, y: Any, weight: Any) -> dict[View, Any]:
@@ -326,7 +332,9 @@ class MetricEnsembleClassifier(DecidesMixin, CallbackSupportMixin, ClassifierMix
     def _list_candidates(self, rows: int) -> list[Candidate]:
         if self.estimators is None:
             has_texts = bool(getattr(self.encoder_, "words_", None))
-            return default_candidates(CandidateSpec(self._metric, self.average, rows, self.labels_.outputs, has_texts))
+            return make_default_candidates(
+                CandidateSpec(self._metric, self.average, rows, self.labels_.outputs, has_texts)
+            )
         pairs = list(self.estimators) if isinstance(self.estimators, Iterable) else []
         if not pairs or not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
             raise ValueError(f"estimators: expected a list of (name, estimator), got {self.estimators!r}")
@@ -364,7 +372,7 @@ class MetricEnsembleClassifier(DecidesMixin, CallbackSupportMixin, ClassifierMix
         if self.verbose:
             from tqdm.auto import tqdm
 
-            if self.estimators is None and (missing := missing_libraries()):
+            if self.estimators is None and (missing := list_missing_libraries()):
                 tqdm.write(f"without {' and '.join(missing)}, not installed: pip install 'metricgrad[boosting]'")
             in_turn = tqdm(ordered, desc="candidates", leave=False)
         found: list[CrossFitted] = []

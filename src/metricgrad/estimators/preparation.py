@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-def labels_to_learn(y: Any) -> Labels:
+def make_labels(y: Any) -> Labels:
     """Return the labels of targets, which must be of at least two classes."""
     labels = Labels(y)
     if len(labels.classes) < 2 and labels.task != "multilabel":
@@ -30,7 +30,7 @@ def labels_to_learn(y: Any) -> Labels:
     return labels
 
 
-def loss_for(loss: Any, metric: Any, *, metric_weight: float = 1.0, warmup: int = 0, **options: Any) -> nn.Module:
+def make_loss(loss: Any, metric: Any, *, metric_weight: float = 1.0, warmup: int = 0, **options: Any) -> nn.Module:
     """Return a new loss: the named one of the metric, with the ``options`` of ``MetricLoss``, or a copy of a module."""
     if isinstance(loss, nn.Module):
         found: nn.Module = copy.deepcopy(loss)
@@ -46,7 +46,7 @@ def loss_for(loss: Any, metric: Any, *, metric_weight: float = 1.0, warmup: int 
     return found
 
 
-def training_weight(labels: Labels, X: Any, y: Any, sample_weight: Any, class_weight: Any) -> Any:
+def compute_training_weight(labels: Labels, X: Any, y: Any, sample_weight: Any, class_weight: Any) -> Any:
     """Return sample weights times class weights, in float64, or None."""
     weight = None if sample_weight is None else _check_sample_weight(sample_weight, X, ensure_non_negative=True)
     if class_weight is None:
@@ -58,7 +58,7 @@ def training_weight(labels: Labels, X: Any, y: Any, sample_weight: Any, class_we
     return balance if weight is None else weight * balance
 
 
-def wanted_rule(rule: Any, class_weight: Any) -> Any:
+def choose_rule(rule: Any, class_weight: Any) -> Any:
     """Return the rule that is asked for: weights named for classes say what to decide, and tuning would undo it.
 
     "balanced" only helps training, and does not say what to decide.
@@ -67,7 +67,7 @@ def wanted_rule(rule: Any, class_weight: Any) -> Any:
     return "fixed" if named and isinstance(rule, str) and rule == "tuned" else rule
 
 
-def splits(
+def yield_splits(
     labels: Labels, targets: Tensor, cv: Any, validation_fraction: float, seed: int
 ) -> Iterator[tuple[Tensor, Tensor | None]]:
     """Yield rows to train on and rows to evaluate and tune on; all and none where classes are too small to split.
@@ -89,11 +89,11 @@ def splits(
     if found is None:
         yield torch.arange(len(y)), None
         return
-    for rows, held_out in checked_pairs(found):
+    for rows, held_out in as_index_pairs(found):
         yield torch.from_numpy(rows), torch.from_numpy(held_out)
 
 
-def checked_pairs(pairs: Any) -> list[tuple[Any, Any]]:
+def as_index_pairs(pairs: Any) -> list[tuple[Any, Any]]:
     """Return pairs of rows to fit on and rows left out as arrays of indices; they may be lists or masks."""
     found = [(_indices(rows), _indices(held)) for rows, held in pairs]
     if not found or not all(len(rows) and len(held) for rows, held in found):

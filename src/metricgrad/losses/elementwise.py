@@ -119,7 +119,7 @@ class WeightedMean(TakesLogits):
         """
         traced = is_traced(logits)
         if not traced:
-            self._look_at_scale(logits)
+            self._check_scale(logits)
         batch = encode(
             self.declared_task,
             logits,
@@ -298,7 +298,7 @@ def asymmetric(
 def dice(z: Tensor, y: Tensor, w: Tensor, task: str, smooth: float) -> tuple[Tensor, Tensor]:
     """1 − Dice of each set and class, with squares in the denominator."""
     p = torch.sigmoid(z)
-    set_weight = _weight_of_sets(w)
+    set_weight = _weigh_sets(w)
     relative_weight = ratio(w, set_weight.unsqueeze(1))  # so that the smoothing does not depend on the set's weight
     overlap = (relative_weight * p * y).sum(1)
     size = (relative_weight * (p * p + y * y)).sum(1)
@@ -309,7 +309,7 @@ def lovasz_hinge(z: Tensor, y: Tensor, w: Tensor, task: str) -> tuple[Tensor, Te
     """Lovász extension of 1 − Jaccard, of each set and class, at the hinge errors."""
     _check_hard_labels(y, "lovasz_hinge")
     errors = 1 - z * (2 * y - 1)
-    return _lovasz_extension(errors, y, w), _weight_of_sets(w)
+    return _lovasz_extension(errors, y, w), _weigh_sets(w)
 
 
 def lovasz_softmax(z: Tensor, y: Tensor, w: Tensor, task: str, classes: str) -> tuple[Tensor, Tensor]:
@@ -321,7 +321,7 @@ def lovasz_softmax(z: Tensor, y: Tensor, w: Tensor, task: str, classes: str) -> 
     terms = _lovasz_extension(errors, y, w)
     is_counted = torch.ones_like(terms) if classes == "all" else ((w * y).sum(1) > 0).to(z.dtype)
     mean = ratio((terms * is_counted).sum(1, keepdim=True), is_counted.sum(1, keepdim=True))
-    return mean, _weight_of_sets(w)
+    return mean, _weigh_sets(w)
 
 
 def _check_hard_labels(y: Tensor, name: str) -> None:
@@ -345,7 +345,7 @@ def _lovasz_extension(errors: Tensor, y: Tensor, w: Tensor) -> Tensor:
     return (F.relu(errors) * increases.to(errors.dtype)).sum(1)
 
 
-def _weight_of_sets(w: Tensor) -> Tensor:
+def _weigh_sets(w: Tensor) -> Tensor:
     """Return the weight of each set: the mean weight of its elements that count."""
     number = (w > 0).to(w.dtype).sum(1)
     return ratio(w.sum(1), number)

@@ -19,7 +19,7 @@ from torch.utils.checkpoint import get_device_states, set_device_states
 
 from metricgrad.core import processes
 from metricgrad.core.counts import compute_dtype, wide
-from metricgrad.core.metrics.derivatives import bounded
+from metricgrad.core.metrics.derivatives import limit_gradient
 from metricgrad.losses.metric_loss import MetricLoss
 from metricgrad.losses.pass_checksums import PassChecksum, check_passes_alike
 from metricgrad.losses.torch_modes import without_autocast
@@ -227,7 +227,7 @@ class _KeepsStatistic:
         """Return the loss, and store its gradient with respect to the statistic."""
         leaf = self.statistic.map(lambda cell: cell.requires_grad_())
         group = processes.resolve(self.loss.process_group)
-        value = 1 - self.loss.value(processes.total_statistic(leaf, group))
+        value = 1 - self.loss.value(processes.sum_statistic(leaf, group))
         self.gradient = torch.autograd.grad(_scale(value, scaler), leaf.cells(), materialize_grads=True)
         return value.detach().to(compute_dtype(like))
 
@@ -239,7 +239,7 @@ class _KeepsStatistic:
         for cell, gradient in zip(self.loss.counts(logits, targets, *rest).cells(), self.gradient, strict=True):
             if cell.requires_grad:
                 cells.append(cell)
-                gradients.append(bounded(gradient, cell.dtype))
+                gradients.append(limit_gradient(gradient, cell.dtype))
         torch.autograd.backward(cells, gradients)
 
 

@@ -18,7 +18,7 @@ class TakesLogits(nn.Module):
 
     _scale_is_known = False
 
-    def _look_at_scale(self, logits: Tensor) -> None:
+    def _check_scale(self, logits: Tensor) -> None:
         """Warn if logits look like probabilities. After the first batch that decides this, no other is checked."""
         if self._scale_is_known or not _can_tell(logits):
             return

@@ -339,7 +339,7 @@ class MetricLoss(TakesLogits):
         has_own_surrogate = not isinstance(surrogate, Surrogate)
         traced = is_traced(logits)
         if not (traced or self._scale_is_known or has_own_surrogate):  # a surrogate of your own may take anything
-            self._look_at_scale(logits)
+            self._check_scale(logits)
         needs_label_gradient = getattr(targets, "requires_grad", False) or getattr(weight, "requires_grad", False)
         call = Call()
         call.objective = self.objective

@@ -104,7 +104,7 @@ class PerClassLoss(TakesLogits):
         """
         traced = is_traced(logits)
         if not traced:
-            self._look_at_scale(logits)
+            self._check_scale(logits)
         batch = encode(self.declared_task, logits, targets, weight, mask, self.ignore_index, not traced)
         group = processes.resolve(self.process_group)
         if group is not None and not self.adds_over_rows:

@@ -104,7 +104,7 @@ class EnsembleCodec:
     def _restore_ours(self, files: Files, folder: str, about: SavedMember, labels: Labels) -> Any:
         """Return one of our estimators, of the same labels as the ensemble."""
         own = {name.removeprefix(f"{folder}/"): data for name, data in files.items() if name.startswith(f"{folder}/")}
-        manifest, inner = folders.unpacked(own, folder)
+        manifest, inner = folders.unpack_files(own, folder)
         if manifest.get("estimator") != about["kind"]:
             got = str(manifest.get("estimator"))[:80]
             raise ValueError(f"folder: expected a {about['kind']} in {folder}, got {got!r}")

@@ -146,7 +146,7 @@ class XGBoost:
     def train(
         self, plan: BoostingPlan, rounds: int, rows: BoostingRows, held_out: BoostingRows | None = None
     ) -> Trained:
-        library = imported("xgboost")
+        library = import_library("xgboost")
         progress = ProgressHook(plan)
         objective = Gradient(plan.loss)
         objective.keep_rows(rows.y, rows.weight)
@@ -183,7 +183,7 @@ class XGBoost:
         if plan.patience is None:
             return []
         which = {"metric_name": plan.monitor, "maximize": plan.monitor == "metric"}
-        return [imported("xgboost").callback.EarlyStopping(rounds=plan.patience, save_best=True, **which)]
+        return [import_library("xgboost").callback.EarlyStopping(rounds=plan.patience, save_best=True, **which)]
 
     @staticmethod
     def _round_callbacks(plan: BoostingPlan) -> list[Any]:
@@ -192,7 +192,7 @@ class XGBoost:
             return []
         listener: RoundListener = plan.rounds
 
-        class TellsRounds(imported("xgboost").callback.TrainingCallback):  # type: ignore[misc]
+        class TellsRounds(import_library("xgboost").callback.TrainingCallback):  # type: ignore[misc]
             def before_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
                 listener.begin(epoch)
                 return False
@@ -217,7 +217,7 @@ class XGBoost:
         return bytes(model.save_raw("ubj"))
 
     def load(self, data: bytes, n_jobs: int | None) -> Any:
-        model = imported("xgboost").Booster({"nthread": _count_threads(n_jobs)})
+        model = import_library("xgboost").Booster({"nthread": _count_threads(n_jobs)})
         model.load_model(bytearray(data))
         return model
 
@@ -225,7 +225,7 @@ class XGBoost:
     def _make_matrix(cls, x: Any, categorical: list[int], n_jobs: int | None, rows: BoostingRows | None = None) -> Any:
         kinds = cls.feature_types(categorical, x.shape[1])
         more = {} if rows is None else {"label": rows.y, "weight": rows.weight, "base_margin": rows.start}
-        return imported("xgboost").DMatrix(
+        return import_library("xgboost").DMatrix(
             x, feature_types=kinds, enable_categorical=bool(categorical), nthread=_count_threads(n_jobs), **more
         )
 
@@ -238,7 +238,7 @@ class LightGBM:
     def train(
         self, plan: BoostingPlan, rounds: int, rows: BoostingRows, held_out: BoostingRows | None = None
     ) -> Trained:
-        library = imported("lightgbm")
+        library = import_library("lightgbm")
         plan.metric.check_alone(plan.parameters)
         several = rows.y.ndim == 2  # LightGBM keeps one label a row: the objective gets the matrix instead
         objective = Gradient(plan.loss)
@@ -290,7 +290,9 @@ class LightGBM:
 
         def end(env: Any) -> None:
             if listener.end():
-                raise imported("lightgbm").callback.EarlyStopException(env.iteration, env.evaluation_result_list or [])
+                raise import_library("lightgbm").callback.EarlyStopException(
+                    env.iteration, env.evaluation_result_list or []
+                )
 
         begin.before_iteration = True  # type: ignore[attr-defined]
         return [begin, end]
@@ -305,13 +307,13 @@ class LightGBM:
         return model.model_to_string().encode()  # type: ignore[no-any-return]
 
     def load(self, data: bytes, n_jobs: int | None) -> Any:
-        return imported("lightgbm").Booster(model_str=data.decode())
+        return import_library("lightgbm").Booster(model_str=data.decode())
 
 
 LIBRARIES: dict[Backend, Library] = {"xgboost": XGBoost(), "lightgbm": LightGBM()}
 
 
-def imported(name: Backend) -> Any:
+def import_library(name: Backend) -> Any:
     """Return the library, or say how to get it."""
     try:
         return importlib.import_module(name)

@@ -71,14 +71,14 @@ class TrainingWorkers:
             # If all workers raise this error, or the network itself failed, no worker has to be told.
             if isinstance(error, WorkersError | sys.modules["xgboost"].core.XGBoostError):
                 raise
-            self._add(_frame(1, 0))
+            self._add(_make_frame(1, 0))
             raise self._describe_failure(error) from error
 
     def _exchange(self, values: Tensor) -> Tensor:
         """Return the sum of flat tensors over the workers, which must be equally long."""
         length = len(values)
         fits = len(values) <= _FRAME_NUMBERS - _HEAD_NUMBERS
-        frame = _frame(0, length)
+        frame = _make_frame(0, length)
         if fits:
             frame[_HEAD_NUMBERS : _HEAD_NUMBERS + length] = values
         frame = self._add(frame)
@@ -107,7 +107,7 @@ class TrainingWorkers:
         return torch.from_numpy(self._collective.allreduce(values.numpy(), self._collective.Op.SUM))
 
 
-def _frame(failures: int, length: int) -> Tensor:
+def _make_frame(failures: int, length: int) -> Tensor:
     frame = torch.zeros(_FRAME_NUMBERS, dtype=torch.float64)
     code = length % 999_983  # float64 holds its square exactly
     frame[:_HEAD_NUMBERS] = torch.tensor([failures, code, code**2])
