@@ -16,7 +16,7 @@ from metricgrad.comparison.workers import fill, find_shared
 from metricgrad.estimators.candidates import CandidateSpec, make_default_candidates
 from metricgrad.estimators.metric_classifier import MetricClassifier
 from short_training import shorten_training
-from small_studies import make_plan, open_space
+from small_studies import make_plan, open_run_writer
 from tables import binary, multiclass, multilabel
 
 TASKS: dict[str, tuple[Any, str]] = {
@@ -31,8 +31,8 @@ def run_all(task: str, folder: Path, **options: Any) -> dict[str, CandidateRun]:
     make, target = TASKS[task]
     plan = make_plan(make(), target, folder, **options)
     found = {}
-    with open_space(plan, folder) as space:
-        tasks = plan.make_tasks(space, 0)
+    with open_run_writer(plan, folder) as run_writer:
+        tasks = plan.make_tasks(run_writer, 0)
         for one in tasks.yield_tasks([candidate.name for candidate in tasks.candidates]):
             filled = fill(one, {name: shared.load() for name, shared in find_shared(one).items()})
             result = run_candidate(filled)
@@ -91,8 +91,8 @@ def test_the_ensemble_is_chosen_from_the_default_candidates_of_the_estimator(
     tmp_path: Path,
 ) -> None:
     plan = make_plan(binary(), "ripe", tmp_path)
-    with open_space(plan, tmp_path) as space:
-        tasks = plan.make_tasks(space, 0)
+    with open_run_writer(plan, tmp_path) as run_writer:
+        tasks = plan.make_tasks(run_writer, 0)
         candidates = {one.name: one for one in tasks.candidates}
         members = tasks.list_candidates(ENSEMBLE)
         expected = make_default_candidates(CandidateSpec("f1", "macro", len(tasks.split.train), 1))

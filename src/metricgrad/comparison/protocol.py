@@ -195,7 +195,7 @@ def evaluate_constraint(goal: Goal, constraint: Constraint, values: Mapping[str,
     each = torch.as_tensor(values["value"], dtype=torch.float64).reshape(-1)
     predicted = torch.as_tensor(values["predicted"], dtype=torch.float64).reshape(-1)
     if goal.abstain and bool((predicted > 0).any()):
-        each = each[predicted > 0]  # a class that is never predicted promises nothing
+        each = each[predicted > 0]  # a class that is never predicted has no value
     worst = constraint.violation(each).nan_to_num(nan=-math.inf).argmax()
     return ConstraintValue(str(constraint), each[worst].item(), constraint.met(each))
 

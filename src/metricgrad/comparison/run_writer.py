@@ -121,11 +121,13 @@ class RunWriter(Run):
                 with writing(path):
                     for name in ("candidates", "results"):
                         (path / name).mkdir()
-                space = cls(path, {"format": FORMAT, "kind": kind, "state": "running", "created": now(), "files": {}})
+                run_writer = cls(
+                    path, {"format": FORMAT, "kind": kind, "state": "running", "created": now(), "files": {}}
+                )
                 for name, data in (("config.json", config), ("environment.json", describe_environment())):
-                    space.manifest["files"][name] = space.add_json(name, data)
-                space.write_manifest()
-                yield space
+                    run_writer.manifest["files"][name] = run_writer.add_json(name, data)
+                run_writer.write_manifest()
+                yield run_writer
             except BaseException:
                 # A comparison can be resumed; an incomplete training run is of no use.
                 if kind != "compare" or not (path / "run.json").is_file():

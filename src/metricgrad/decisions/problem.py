@@ -256,7 +256,7 @@ class Problem:
         for constraint in self.constraints:
             values = get(constraint.metric)(counts).tolist()
             for label in labels:
-                if self.abstain and not predicted[label]:  # a class that is never predicted promises nothing
+                if self.abstain and not predicted[label]:  # a class that is never predicted has nothing to guarantee
                     continue
                 which = None if binary else label
                 text = constraint.text(None)
