@@ -18,7 +18,7 @@ from metricgrad.core.curves import last_of_equals
 from metricgrad.core.inputs import as_scored_batch, as_tensor, whole_number
 from metricgrad.core.option_hints import explain_unknown
 from metricgrad.core.sparse import is_sparse
-from metricgrad.decisions.class_scores import ClassScores, ScoreTable, bin_scores, check_can_reweight
+from metricgrad.decisions.class_scores import ClassScores, ScoreCounts, bin_scores, check_can_reweight
 from metricgrad.decisions.resampling import check_replicates, weigh_cells
 
 if TYPE_CHECKING:
@@ -254,7 +254,7 @@ class _Fit(NamedTuple):
 
 
 def _fit_mixture(
-    table: ScoreTable,
+    table: ScoreCounts,
     new_scores: Tensor,
     method: Method,
     confidence: float,
@@ -284,15 +284,15 @@ def _fit_mixture(
     return _Fit(shares, torch.minimum(low, shares), torch.maximum(high, shares), p_value)
 
 
-def _summarise_new(scores: Tensor, generator: torch.Generator) -> ScoreTable:
+def _summarise_new(scores: Tensor, generator: torch.Generator) -> ScoreCounts:
     """Return new scores in bins; of several classes some random rows."""
     counts = scores.new_ones(len(scores), 1)
     if scores.shape[1] == 1:
-        return bin_scores(ScoreTable(scores, counts))
+        return bin_scores(ScoreCounts(scores, counts))
     if len(scores) > MOST_NEW_ROWS:
         rows = torch.randperm(len(scores), generator=generator)[:MOST_NEW_ROWS]
-        return ScoreTable(scores[rows], counts[:MOST_NEW_ROWS] * len(scores) / MOST_NEW_ROWS)
-    return ScoreTable(scores, counts)
+        return ScoreCounts(scores[rows], counts[:MOST_NEW_ROWS] * len(scores) / MOST_NEW_ROWS)
+    return ScoreCounts(scores, counts)
 
 
 def _split_replicates(replicates: int, size: int) -> list[int]:

@@ -30,8 +30,8 @@ from metricgrad.training.tabm import MemberLoss, TabM
 from metricgrad.training.training_loop import (
     Batches,
     Optimiser,
-    Settings,
     TrainingData,
+    TrainingSettings,
     apply_loss,
     compute_logits,
     one_thread,
@@ -344,11 +344,11 @@ class MetricClassifier(DecidesMixin, CallbackSupportMixin, ClassifierMixin, Base
             self._histories[0] += train(self.networks_[0], loss, data, settings, seed=self._steps)
         return self
 
-    def _make_settings(self, rows: int, epochs: int | None = None) -> Settings:
+    def _make_settings(self, rows: int, epochs: int | None = None) -> TrainingSettings:
         whole_number("warmup", self.warmup, 0)
         if not (is_number(self.weight_average) and 0 <= self.weight_average < 1):
             raise ValueError(f"weight_average: expected a number in [0, 1), got {self.weight_average!r}")
-        return Settings(
+        return TrainingSettings(
             self.epochs if epochs is None else epochs,
             self._batch_size(rows),
             self.optimiser,
@@ -508,7 +508,7 @@ def _train_one(
     data: TrainingData,
     held: TrainingData | None,
     monitor: _HeldOutMonitor,
-    settings: Settings,
+    settings: TrainingSettings,
     seed: int,
     title: str | None,
     task: FitTask,

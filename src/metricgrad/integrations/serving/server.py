@@ -10,7 +10,7 @@ from uvicorn.supervisors import Multiprocess
 
 from metricgrad.comparison import run_folder
 from metricgrad.comparison.errors import WRONG_CALL, UserError
-from metricgrad.integrations.serving.application import Settings, create_application
+from metricgrad.integrations.serving.application import ServiceSettings, create_application
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,7 +37,7 @@ def serve(
     ``announce``: called with the address as soon as it listens.
     """
     with tempfile.TemporaryDirectory(prefix="metricgrad-serve-") as counters:
-        settings = Settings(str(run), counters, most_rows, most_bytes, allow_missing)
+        settings = ServiceSettings(str(run), counters, most_rows, most_bytes, allow_missing)
         settings.to_environment()
         if workers > 1:
             # An unusable run fails here, instead of in worker processes, which uvicorn would start again and again.
