@@ -200,6 +200,7 @@ def select_ensemble(
 
     """
     spec = SelectionSpec(metric, task, average, subject_to, rule, select_by, rounds, bags, abstain)
+    is_binary = check_task(task) == "binary"
     final_problem = spec.make_final_problem()
     search_problem = spec.make_search_problem()
     candidates, batch = _stack_candidates(scores, targets, task, weight)
@@ -226,16 +227,16 @@ def select_ensemble(
         shares = _drop_small_weights(_select_greedily(criterion, candidates, spec.rounds))
 
     mean = _average(candidates, shares)
-    mean_scores = mean.squeeze(1) if check_task(task) == "binary" else mean
+    mean_scores = mean.squeeze(1) if is_binary else mean
     tuning: TuningResult | None = None
     final_rule = spec.rule
-    is_binary = check_task(task) == "binary"
-    if final_rule is None and isinstance(metric, Cost) and (is_binary or metric.matrix is not None) and not subject_to:
+    decides_by_cost = isinstance(metric, Cost) and (is_binary or metric.matrix is not None)
+    if final_rule is None and isinstance(metric, Cost) and decides_by_cost and not subject_to:
         final_rule, tuning = tune_cost_rule(metric, mean_scores, targets, weight=weight)
     elif final_rule is None:
         options = spec.options | {"weight": weight, "rare_labels": RARE_LABELS}
         tuning = tune_threshold(metric, mean_scores, targets, **options)
-        # The search tunes the offsets of a few means only, and may end below what one candidate reaches alone.
+        # The search tunes offsets only now and then, so its mean may be worse than the best candidate alone.
         if resolved == "metric" and isinstance(by_metric, MetricAtOffsets) and best_alone > tuning.value + EQUAL_VALUES:
             place = alone.index(best_alone)
             of_best_alone = tune_threshold(metric, candidates[place], targets, **options)

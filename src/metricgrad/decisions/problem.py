@@ -99,7 +99,8 @@ class Problem:
 
     def _check_family(self) -> None:
         """Refuse an objective that has no best rule of this family."""
-        task, average = self.objective.task, self.objective.average
+        task = self.objective.task
+        average = self.objective.average
         if self.shared and task != "multilabel":
             raise ValueError(f"shared: one threshold for all classes is for task='multilabel', got {task!r}")
         if self.abstain:
@@ -121,7 +122,8 @@ class Problem:
 
     def _check_constraints(self) -> None:
         """Refuse constraints that the rule of this family cannot be searched for."""
-        task, average = self.objective.task, self.objective.average
+        task = self.objective.task
+        average = self.objective.average
         threshold_per_label = (task == "multilabel" and not self.shared) or self.abstain
         if self.constraints and self.objective.row_costs is not None:
             raise ValueError("subject_to: expected costs that are the same for every row with a constraint, got arrays")
@@ -188,13 +190,13 @@ class Problem:
         return solve_thresholds(self, batch, plan)
 
     def find_alpha(self, classes: int) -> float | None:
-        """Return the chance of an error that each constraint of each class may have; None without a confidence."""
+        """Return the chance with which a constraint of a class may fail on new rows; None without a confidence."""
         if self.confidence is None:
             return None
         labels = self.objective.labels
         counted = classes if labels is None else len(labels)
-        promises = len(self.constraints) * (counted if self.confidence_over == "all" else 1)
-        return (1 - self.confidence) / promises
+        guarantees_held_together = len(self.constraints) * (counted if self.confidence_over == "all" else 1)
+        return (1 - self.confidence) / guarantees_held_together
 
     def _solve_offsets(self, batch: Batch, plan: RareLabelPlan) -> Rule:
         if not plan.tunes_any:
@@ -241,7 +243,7 @@ class Problem:
         return find_missing_class(batch, self.objective.task) is None
 
     def list_guarantees(self, batch: AnyBatch, rule: Rule) -> tuple[Guarantee, ...]:
-        """Return what a rule that was solved with a confidence promises: each constraint, of each class that counts."""
+        """Return the guarantees of a rule that was solved with a confidence: each constraint, for each class."""
         if self.confidence is None:
             return ()
         if self.abstain and isinstance(batch, Batch):
