@@ -34,9 +34,8 @@ TREES_PER_FOREST = 100
 FEW_ROWS = 10_000
 """With fewer rows boosted trees get coarser bins: fine ones hold hardly a row each and take most of the time."""
 
-_ROWS_FOR_FEWER_EPOCHS = (
-    2000  # with fewer rows an epoch has few steps, and fewer epochs would be too short even for a first look
-)
+_ROWS_FOR_FEWER_EPOCHS = 2000
+"""With fewer rows an epoch has few steps, and fewer epochs would be too few even for a first look."""
 
 MANY_ROWS = 100_000
 """With more rows networks are trained for fewer epochs, each of which has more steps."""
@@ -58,7 +57,7 @@ class CandidateSpec:
     """What the settings of candidates depend on.
 
     ``metric``, ``average``: what is optimised. ``rows``: the number of training rows. ``outputs``: of scores per row.
-    ``has_texts``: whether words are among the features. ``quick``: a third of the training, for a first look.
+    ``has_texts``: whether words are among the features. ``quick``: fewer epochs, rounds, penalties, for a first look.
     """
 
     metric: Any
