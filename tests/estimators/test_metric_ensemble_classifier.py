@@ -74,7 +74,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
             one.estimator.set_params(**{k: v for k, v in settings.items() if k in one.estimator.get_params()})
         return found
 
-    monkeypatch.setattr("metricgrad.estimators.metric_ensemble_classifier.default_candidates", quick)
+    monkeypatch.setattr("metricgrad.estimators.metric_ensemble_classifier.make_default_candidates", quick)
 
 
 def data(task: str = "binary", rows: int = 240) -> Any:
