@@ -154,7 +154,7 @@ def logistic(X: Any, y: Any, test: Any) -> Any:
 
 
 def tuned(task: Any, metric: str, average: Any, scores: Any, targets: Any, rare_labels: Any, limit: int = 20) -> Any:
-    """Return the numbers of a tuned rule, thresholds or offsets; labels with fewer than ``limit`` positives are rare."""
+    """Return the thresholds or offsets of a tuned rule; a label with fewer than ``limit`` positives is rare."""
     with mock.patch.multiple(problem, FEWEST_TO_TUNE=limit, FEWEST_TO_TUNE_ALONE=limit):
         found = mg.tune_threshold(
             metric, scores, targets, task=task, average=average, rare_labels=rare_labels
